@@ -1,0 +1,79 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# PRESET chooses the build (see CMakePresets.json): `make test PRESET=cuda` builds for and tests on the GPU as well.
+PRESET ?= cpu
+BUILD := $(CURDIR)/build/$(PRESET)
+REPORTS := $(CURDIR)/build/reports
+PYTHON := .venv/bin/python
+PIP_INSTALL := $(PYTHON) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+CXX_FILES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cpp' '*.cuh' '*.cu')
+# What the installed package is made from.
+PACKAGE_FILES := pyproject.toml CMakeLists.txt $(shell find src cmake python -type f \
+  -not -name '*.so' -not -path '*/__pycache__/*')
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+
+.PHONY: demo test bench lint format asan tsan clang cuda-compile tidy build clean help
+.DELETE_ON_ERROR:
+
+help: ## Show this list
+	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: .venv/.installed-demo-$(PRESET) ## Build Pulsora and train a small network on analog arrays
+	$(PYTHON) -m pulsora demo
+
+test: .venv/.installed-test-$(PRESET) ## Build Pulsora and run the C++ and the Python tests
+	@mkdir -p $(REPORTS); status=0; \
+	ctest --preset $(PRESET) --output-junit $(REPORTS)/ctest-$(PRESET).xml || status=1; \
+	$(PYTHON) -m pytest --junitxml=$(REPORTS)/pytest.xml || status=1; \
+	$(PYTHON) scripts/count_tests.py $(REPORTS)/ctest-$(PRESET).xml $(REPORTS)/pytest.xml || status=1; \
+	exit $$status
+
+build: .venv/.tools ## Compile everything of the preset
+	cmake --preset $(PRESET) -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
+	cmake --build --preset $(PRESET)
+
+bench: .venv/.installed-demo-$(PRESET) ## Measure speed; every case is checked before it is timed
+	$(BUILD)/rpucuda_benchmarks
+
+lint: .venv/.tools-lint .venv/.installed-test-$(PRESET) ## Check formatting, style, types and the direction of includes
+	ruff check
+	ruff format --check
+	mypy
+	clang-format --dry-run --Werror $(CXX_FILES)
+	$(PYTHON) scripts/check_includes.py
+
+format: .venv/.tools-lint ## Format every source
+	ruff check --fix-only --quiet
+	ruff format
+	clang-format -i $(CXX_FILES)
+
+asan tsan clang: .venv/.tools ## C++ tests under a sanitizer, or built by clang
+	cmake --preset $@ --log-level=WARNING
+	cmake --build --preset $@
+	@mkdir -p $(REPORTS)
+	ctest --preset $@ --output-junit $(REPORTS)/ctest-$@.xml
+
+tidy: .venv/.tools-lint ## clang-tidy on every C++ source
+	cmake --preset tidy --log-level=WARNING
+	cmake --build --preset tidy
+
+cuda-compile: .venv/.tools ## Compile and link the CUDA backend for one architecture; needs nvcc, no GPU
+	cmake --preset cuda -B build/cuda-compile -DPULSORA_CPU_ISAS=V2 --log-level=WARNING
+	cmake --build build/cuda-compile
+
+clean: ## Delete what was built; .venv stays
+	rm -rf build
+
+.venv/.tools: scripts/bootstrap.sh constraints.txt
+	bash scripts/bootstrap.sh
+	@touch $@
+
+.venv/.tools-lint: .venv/.tools constraints.txt
+	$(PIP_INSTALL) clang-format clang-tidy mypy ruff
+	@touch $@
+
+# pip finds everything compiled and only packs and installs it.
+.venv/.installed-%-$(PRESET): $(PACKAGE_FILES) constraints.txt | build
+	$(PIP_INSTALL) --no-build-isolation --config-settings=build-dir=$(BUILD) '.[$*]'
+	@find .venv -maxdepth 1 -name '.installed-*' -not -name '*-$(PRESET)' -delete
+	@touch $@

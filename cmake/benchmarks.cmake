@@ -1,0 +1,5 @@
+file(GLOB benchmark_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/benchmarks/*.cpp)
+if(benchmark_sources)
+  add_executable(rpucuda_benchmarks ${benchmark_sources})
+  target_link_libraries(rpucuda_benchmarks PRIVATE rpucuda pulsora_warnings)
+endif()

@@ -1,0 +1,10 @@
+# Compile through ccache where it is installed, unless the caller chose a launcher.
+find_program(PULSORA_CCACHE ccache)
+mark_as_advanced(PULSORA_CCACHE)
+if(PULSORA_CCACHE)
+  foreach(language CXX CUDA)
+    if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
+      set(CMAKE_${language}_COMPILER_LAUNCHER ${PULSORA_CCACHE})
+    endif()
+  endforeach()
+endif()

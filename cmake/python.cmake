@@ -1,0 +1,35 @@
+# The extension module pulsora._core.
+if(NOT DEFINED Python_EXECUTABLE AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  set(Python_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH "Python to build for")
+endif()
+set(PYBIND11_FINDPYTHON ON)
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+execute_process(COMMAND ${Python_EXECUTABLE} -m pybind11 --cmakedir
+  OUTPUT_VARIABLE pybind11_dir OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+find_package(pybind11 CONFIG HINTS ${pybind11_dir})
+if(NOT pybind11_FOUND)
+  message(FATAL_ERROR "pybind11 not found: '${Python_EXECUTABLE} -m pip install pybind11', "
+    "or leave the Python extension out with -DPULSORA_PYTHON=OFF")
+endif()
+
+file(GLOB binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/bindings/*.cpp)
+pybind11_add_module(_core ${binding_sources})
+target_link_libraries(_core PRIVATE rpucuda pulsora_warnings)
+target_compile_definitions(_core PRIVATE PULSORA_VERSION="${PROJECT_VERSION}")
+
+# The build directory gets a complete package, made of links to the sources: PYTHONPATH=<build>/python.
+set(package ${PROJECT_BINARY_DIR}/python/pulsora)
+set_target_properties(_core PROPERTIES
+  LIBRARY_OUTPUT_DIRECTORY ${package}
+  # The second path is where pip puts NVIDIA's libraries.
+  INSTALL_RPATH "$ORIGIN;$ORIGIN/../nvidia/cu${CUDAToolkit_VERSION_MAJOR}/lib"
+  INSTALL_RPATH_USE_LINK_PATH ON)
+install(TARGETS _core LIBRARY DESTINATION pulsora)
+
+file(MAKE_DIRECTORY ${package})
+file(GLOB entries CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/pulsora/*)
+list(FILTER entries EXCLUDE REGEX "__pycache__|\\.so$")
+foreach(entry IN LISTS entries)
+  cmake_path(GET entry FILENAME name)
+  file(CREATE_LINK ${entry} ${package}/${name} SYMBOLIC)
+endforeach()

@@ -1,0 +1,33 @@
+# One executable with every C++ test.
+find_package(GTest)
+if(NOT GTest_FOUND)
+  message(FATAL_ERROR "GoogleTest not found: install libgtest-dev (Debian, Ubuntu) or gtest-devel (Fedora), "
+    "or leave the C++ tests out with -DPULSORA_TESTS=OFF")
+endif()
+include(GoogleTest)
+
+file(GLOB test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cpp/*.cpp)
+if(PULSORA_HAVE_CUDA)
+  file(GLOB cuda_test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cpp/*.cu)
+endif()
+add_executable(rpucuda_tests ${test_sources} ${cuda_test_sources})
+target_include_directories(rpucuda_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/cpp)
+target_link_libraries(rpucuda_tests PRIVATE rpucuda pulsora_warnings GTest::gtest_main)
+target_compile_definitions(rpucuda_tests PRIVATE
+  PULSORA_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden")
+gtest_discover_tests(rpucuda_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  PROPERTIES TIMEOUT 600)
+
+# Code made for a newer instruction set must not leak into functions that the linker shares between sources.
+find_program(PULSORA_NM NAMES ${CMAKE_NM} nm)
+mark_as_advanced(PULSORA_NM)
+find_package(Python COMPONENTS Interpreter QUIET)
+if(Python_FOUND AND PULSORA_NM AND CMAKE_BUILD_TYPE STREQUAL "Release")
+  foreach(isa IN LISTS PULSORA_CPU_ISAS)
+    string(TOLOWER ${isa} isa)
+    list(APPEND isa_objects $<TARGET_OBJECTS:rpucuda_${isa}>)
+  endforeach()
+  add_test(NAME IsaSymbols COMMAND ${Python_EXECUTABLE}
+    ${PROJECT_SOURCE_DIR}/scripts/check_isa_symbols.py --nm ${PULSORA_NM} ${isa_objects}
+    COMMAND_EXPAND_LISTS)
+endif()

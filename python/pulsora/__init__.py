@@ -1,0 +1,97 @@
+"""Pulsora: training neural networks on simulated analog crossbar arrays.
+
+A tile without torch:
+
+    import pulsora as pl
+    config = pl.LRTTConfig(rank=16, visible=pl.devices.EcRam(), fast=pl.devices.Idealized())
+    tile = pl.Tile(256, 784, config, seed=7)
+    y = tile.forward(x)
+    dx = tile.backward(d)
+    tile.update(x, d, lr=0.1)
+
+The same tile as a torch layer, `pl.nn.AnalogLinear(784, 256, config=config)`, is trained by `pl.optim.AnalogSGD`;
+`pl.convert_to_analog(model, config)` does so for all layers of a model. These need torch, which is imported on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from pulsora import config, devices, presets, state
+from pulsora._core import (
+    ConfigError,
+    DeviceError,
+    InputError,
+    OutOfMemoryError,
+    StateError,
+    __version__,
+    cuda_device_count,
+)
+from pulsora.config import (
+    IdealConfig,
+    IOParameters,
+    LRTTConfig,
+    SingleConfig,
+    TileConfig,
+    UpdateParameters,
+)
+from pulsora.state import State
+from pulsora.tile import Explanation, Tile
+
+if TYPE_CHECKING:
+    from pulsora import nn, optim
+    from pulsora.convert import convert_to_analog, convert_to_digital
+
+__all__ = [
+    "ConfigError",
+    "DeviceError",
+    "Explanation",
+    "IOParameters",
+    "IdealConfig",
+    "InputError",
+    "LRTTConfig",
+    "OutOfMemoryError",
+    "SingleConfig",
+    "State",
+    "StateError",
+    "Tile",
+    "TileConfig",
+    "UpdateParameters",
+    "__version__",
+    "config",
+    "convert_to_analog",
+    "convert_to_digital",
+    "cuda_device_count",
+    "devices",
+    "nn",
+    "optim",
+    "presets",
+    "state",
+]
+
+# What needs torch, and the module it comes from.
+_NEEDS_TORCH = {
+    "nn": "pulsora.nn",
+    "optim": "pulsora.optim",
+    "convert_to_analog": "pulsora.convert",
+    "convert_to_digital": "pulsora.convert",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _NEEDS_TORCH:
+        raise AttributeError(f"module 'pulsora' has no attribute {name!r}")
+    try:
+        module = importlib.import_module(_NEEDS_TORCH[name])
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(
+            f"pulsora.{name} needs torch; install it with pip install 'pulsora[torch]'"
+        ) from error
+    return module if name in {"nn", "optim"} else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,214 @@
+"""Configuration classes made from the core's table of parameters.
+
+Every name, default, unit, range and sentence of documentation stands in the C++ headers; nothing is repeated here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
+
+from pulsora import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from typing_extensions import Self
+
+
+class Field(TypedDict):
+    """One row of the table."""
+
+    name: str
+    type: str
+    """float, int, bool, enum, floats, auto, struct or device."""
+    unit: str
+    doc: str
+    range: str
+    choices: list[str]
+    """Of an enum, or the keyword of an auto."""
+    struct: str
+    """Name of the class of a struct."""
+    default: Any
+
+
+class Parameters:
+    """Named parameters that are always valid: creating one and setting an attribute check names and ranges.
+
+    Values are kept as the core keeps them (numbers in single precision), so that a configuration that went into a tile
+    equals the one that comes out. Lists are kept as tuples. Where two parameters constrain one another,
+    set both at once with replace().
+    """
+
+    _fields: ClassVar[dict[str, Field]] = {}
+
+    def __init__(self, **values: object) -> None:
+        self._assign(values)
+
+    @classmethod
+    def _validated(cls, values: Mapping[str, object]) -> dict[str, Any]:
+        """All parameters, complete, from the plain values given; ConfigError for bad ones."""
+        return dict(_core.validate(cls.__name__, values, cls.__name__))
+
+    def _assign(self, values: Mapping[str, object]) -> None:
+        for name in values:
+            self._require_known(name)
+        complete = self._validated({name: _plain(value) for name, value in values.items()})
+        for name, field in self._fields.items():
+            value: Any = values.get(name)
+            if not isinstance(value, Parameters):
+                value = _from_plain(field, complete[name] if name in complete else field["default"])
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def _require_known(cls, name: str) -> None:
+        if name not in cls._fields:
+            hint = _core.suggest(str(name), list(cls._fields))
+            raise _core.ConfigError(f"{cls.__name__} has no parameter {name!r}{hint}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._require_known(name)
+        self._assign(self._values() | {name: value})
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a parameter cannot be deleted; set {name} to its default instead")
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All parameters as plain values: what from_dict() and JSON take."""
+        return {name: _plain(value) for name, value in self._values().items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
+        """The object that to_dict() described; parameters that `values` lacks take their default.
+
+        Raises:
+            ConfigError: For an unknown name or a bad value.
+        """
+        made = cls.__new__(cls)
+        made._assign(dict(values))
+        return made
+
+    def replace(self, **changes: object) -> Self:
+        """A copy with some parameters changed, checked together.
+
+        Raises:
+            ConfigError: For an unknown name or a bad value.
+        """
+        made = type(self).__new__(type(self))
+        made._assign(self._values() | changes)
+        return made
+
+    def __repr__(self) -> str:
+        defaults = {name: _from_plain(field, field["default"]) for name, field in self._fields.items()}
+        changed = [f"{name}={value!r}" for name, value in self._values().items() if value != defaults[name]]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+
+_P = TypeVar("_P", bound=Parameters)
+_STRUCTS: dict[str, type[Parameters]] = {}
+_DEVICES: dict[str, type[Parameters]] = {}
+
+
+def parameter_class(
+    name: str, fields: Iterable[Field], doc: str, base: type[_P], module: str, **attributes: object
+) -> type[_P]:
+    """The dataclass `name` in `module` with these fields and class attributes, as a kind of `base`."""
+    rows = {field["name"]: field for field in fields}
+    members = [
+        (row["name"], Any, dataclasses.field(default_factory=lambda row=row: _from_plain(row, row["default"])))
+        for row in rows.values()
+    ]
+    made: type[_P] = dataclasses.make_dataclass(
+        name,
+        members,
+        bases=(base,),
+        init=False,
+        repr=False,
+        namespace={
+            "__module__": module,
+            "__doc__": _docstring(doc, rows.values()),
+            "_fields": rows,
+            **attributes,
+        },
+    )
+    made.__signature__ = _signature(rows.values())  # type: ignore[attr-defined]
+    return made
+
+
+def register_struct(made: type[Parameters]) -> None:
+    """Makes the class known as the type of struct fields of its name."""
+    _STRUCTS[made.__name__] = made
+
+
+def register_device(made: type[Parameters]) -> None:
+    """Makes the class known as the device model of its name."""
+    _DEVICES[made.__name__] = made
+
+
+def device_from_dict(values: Mapping[str, object]) -> Parameters:
+    """The device whose model is `values["model"]`."""
+    rest = dict(values)
+    model = rest.pop("model", None)
+    if not isinstance(model, str) or model not in _DEVICES:
+        hint = _core.suggest(str(model), list(_DEVICES))
+        raise _core.ConfigError(f"model is {model!r}, which is not a device model{hint}")
+    return _DEVICES[model].from_dict(rest)
+
+
+def default_of(field: Field) -> Any:  # noqa: ANN401
+    """The default of a parameter as an attribute holds it."""
+    return _from_plain(field, field["default"])
+
+
+def annotation(field: Field) -> str:
+    """The type of a parameter as Python writes it."""
+    choices = ", ".join(f'"{choice}"' for choice in field["choices"])
+    return {
+        "floats": "Sequence[float]",
+        "auto": f"float | Literal[{choices}]",
+        "enum": f"Literal[{choices}]",
+        "struct": field["struct"],
+        "device": "Device",
+    }.get(field["type"], field["type"])
+
+
+def described(field: Field) -> str:
+    """Unit, range and documentation of a parameter in one sentence."""
+    limits = "" if field["range"] in {"", "any finite number"} else f"{field['range']}. "
+    unit = f"[{field['unit']}] " if field["unit"] else ""
+    return f"{unit}{limits}{field['doc']}"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Parameters):
+        return value.to_dict()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _from_plain(field: Field, value: Any) -> Any:  # noqa: ANN401
+    if field["type"] == "struct":
+        return _STRUCTS[field["struct"]].from_dict(value)
+    if field["type"] == "device":
+        return device_from_dict(value)
+    return tuple(value) if field["type"] == "floats" else value
+
+
+def _docstring(doc: str, fields: Iterable[Field]) -> str:
+    rows = (f"    {field['name']}: {described(field)}" for field in fields)
+    return "\n".join([doc, "", "Args:", *rows])
+
+
+def _signature(fields: Iterable[Field]) -> inspect.Signature:
+    return inspect.Signature([
+        inspect.Parameter(
+            field["name"],
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default_of(field),
+            annotation=annotation(field),
+        )
+        for field in fields
+    ])

@@ -1,0 +1,276 @@
+"""The command line: `pulsora train | plot-device | explain | info | demo`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from pulsora.config import TileConfig
+    from pulsora.experiment import Experiment
+
+console = Console()
+errors = Console(stderr=True, soft_wrap=True)
+
+
+class _Commands(TyperGroup):
+    """Shows what a user can put right as one line; everything else is a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ValueError, TypeError, OSError, ImportError) as error:
+            line = " ".join(str(error).split())
+            errors.print(f"error: {line}", style="bold red", markup=False, highlight=False)
+            raise typer.Exit(2) from error
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Training neural networks on simulated analog crossbar arrays.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+# Options of several commands. None means: not given, so the configuration file or the default.
+ConfigFile = Annotated[Path | None, typer.Option(help="Settings as a TOML or JSON file.")]
+Algorithm = Annotated[str | None, typer.Option(help="digital, pulsed or lrtt.")]
+Preset = Annotated[str | None, typer.Option(help="Name of a device preset, see 'pulsora info'.")]
+Rank = Annotated[int | None, typer.Option(help="Rank of the adapter.")]
+TransferEvery = Annotated[int | None, typer.Option(help="Samples per transfer of the adapter.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of everything.")]
+Threads = Annotated[int, typer.Option(help="CPU threads.")]
+LearningRate = Annotated[float | None, typer.Option(help="Learning rate.")]
+
+
+@app.command()
+def train(
+    data: Annotated[
+        str | None, typer.Option(help="'digits', or a folder with the IDX files of a data set.")
+    ] = None,
+    hidden: Annotated[str | None, typer.Option(help="Sizes of hidden layers, e.g. 256,128.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per mini-batch.")] = None,
+    lr: LearningRate = None,
+    device_preset: Preset = None,
+    algorithm: Algorithm = None,
+    rank: Rank = None,
+    transfer_every: TransferEvery = None,
+    seed: Seed = None,
+    config: ConfigFile = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder for metrics.json, checkpoint.pt and training.png.")
+    ] = Path("runs/train"),
+    resume: Annotated[bool, typer.Option(help="Continue from the checkpoint in --out.")] = False,
+    threads: Threads = 2,
+) -> None:
+    """Train a network with analog hidden layers."""
+    from pulsora.experiment import Run
+    from pulsora.plot import plot_training
+
+    experiment = _experiment(
+        config,
+        data=data,
+        hidden=None if hidden is None else _sizes(hidden),
+        epochs=epochs,
+        batch=batch,
+        lr=lr,
+        device_preset=device_preset,
+        algorithm=algorithm,
+        rank=rank,
+        transfer_every=transfer_every,
+        seed=seed,
+    )
+    run = Run(experiment, out, resume=resume, threads=threads)
+    with progress_bar() as progress:
+        train_with_bar(run, progress, experiment.algorithm)
+    if run.history:
+        plot_training({experiment.algorithm: run.history}).savefig(out / "training.png", dpi=150)
+        console.print(_history_table(run.history))
+    console.print(f"written: {out}/metrics.json, checkpoint.pt, training.png", highlight=False)
+
+
+@app.command()
+def plot_device(
+    name: Annotated[str, typer.Argument(help="A device preset or model, see 'pulsora info'.")],
+    out: Annotated[Path | None, typer.Option(help="The PNG; by default NAME.png.")] = None,
+    cells: Annotated[int, typer.Option(help="Number of cells.")] = 64,
+    pulses: Annotated[int | None, typer.Option(help="Pulses per direction.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of cells and noise.")] = 1,
+) -> None:
+    """Draw how a device responds to pulses up and down."""
+    from pulsora import devices, plot, presets
+
+    device = getattr(devices, name)() if name in devices.MODELS else presets.device(name)
+    path = Path(f"{name}.png") if out is None else out
+    figure = plot.plot_device(device, title=name, cells=cells, pulses=pulses, seed=seed)
+    figure.savefig(path, dpi=150)
+    console.print(f"written: {path}", highlight=False)
+
+
+@app.command()
+def explain(
+    outputs: Annotated[int, typer.Argument(help="Rows of the tile.")],
+    inputs: Annotated[int, typer.Argument(help="Columns of the tile.")],
+    lr: LearningRate = None,
+    batch: Annotated[int | None, typer.Option(help="Samples of the example.")] = None,
+    device_preset: Preset = None,
+    algorithm: Algorithm = None,
+    rank: Rank = None,
+    transfer_every: TransferEvery = None,
+    seed: Seed = None,
+    config: ConfigFile = None,
+) -> None:
+    """Say which train lengths, scales and limits a configuration leads to.
+
+    The example is normal inputs of deviation 1, and errors of deviation 1 / batch.
+    """
+    import numpy as np
+
+    from pulsora.tile import Tile
+
+    experiment = _experiment(
+        config,
+        lr=lr,
+        batch=batch,
+        device_preset=device_preset,
+        algorithm=algorithm,
+        rank=rank,
+        transfer_every=transfer_every,
+        seed=seed,
+    )
+    tile = Tile(outputs, inputs, _analog(experiment), seed=experiment.seed)
+    rng = np.random.default_rng(experiment.seed)
+    x = rng.standard_normal((experiment.batch, inputs)).astype(np.float32)
+    d = rng.standard_normal((experiment.batch, outputs)).astype(np.float32) / experiment.batch
+    table = Table("setting", "in force", title=f"tile [{outputs}, {inputs}], lr {experiment.lr}")
+    for name, value in flatten(tile.explain(x, d.astype(np.float32), experiment.lr)):
+        table.add_row(name, show(value))
+    console.print(table)
+
+
+@app.command()
+def info() -> None:
+    """Show the version, what this build and machine can do, and the devices there are."""
+    import pulsora
+    from pulsora import _core, devices, presets
+
+    table = Table(show_header=False, box=None)
+    table.add_row("version", pulsora.__version__)
+    table.add_row("CUDA devices", str(_core.cuda_device_count()))
+    table.add_row("instruction sets", ", ".join(_core.instruction_sets()))
+    table.add_row("device models", ", ".join(devices.MODELS))
+    table.add_row("device presets", ", ".join(presets.names()))
+    console.print(table)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path(
+        "runs/demo"
+    ),
+    epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 20,
+    threads: Threads = 2,
+) -> None:
+    """Train on handwritten digits: a low-rank adapter, full-rank pulses, floating point."""
+    from pulsora.demo import run_demo
+
+    run_demo(out, epochs, threads, console)
+
+
+def main() -> None:
+    """Runs the command line."""
+    app(prog_name="pulsora")
+
+
+def progress_bar() -> Progress:
+    """A bar with counts, the time left, and a text of the task's own."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[status]}"),
+        console=console,
+    )
+
+
+def train_with_bar(run: Any, progress: Progress, name: str) -> None:
+    """Trains a `Run` to its end and shows how far it is."""
+    total = run.experiment.epochs * run.batches
+    done = len(run.history) * run.batches
+    task = progress.add_task(name, total=total, completed=done, status="")
+    run.train(
+        on_batch=lambda _: progress.advance(task),
+        on_epoch=lambda m: progress.update(
+            task, status=f"loss {m['loss']:.3f}, accuracy {m['accuracy']:.1%}"
+        ),
+    )
+
+
+def flatten(table: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """The leaves of a nested table, with dotted names."""
+    if isinstance(table, dict):
+        return [leaf for key, value in table.items() for leaf in flatten(value, f"{prefix}{key}.")]
+    return [(prefix.rstrip("."), table)]
+
+
+def show(value: Any) -> str:
+    """A value as a person reads it."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "\n".join(map(show, value)) if isinstance(value, list) else str(value)
+
+
+def _experiment(file: Path | None, **given: Any) -> Experiment:
+    from pulsora.experiment import Experiment
+
+    settings = {} if file is None else _read_settings(file)
+    return Experiment.from_dict(settings | {k: v for k, v in given.items() if v is not None})
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    text = path.read_text()
+    try:
+        if path.suffix == ".toml":
+            import tomllib
+
+            return tomllib.loads(text)
+        settings = json.loads(text)
+    except ImportError as error:
+        raise ValueError(f"{path}: TOML needs Python 3.11; write the settings as JSON") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: the file holds no table of settings")
+    return settings
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in text.split(","))
+    except ValueError as error:
+        raise ValueError(f"hidden = '{text}': give whole numbers, such as 256,128") from error
+
+
+def _analog(experiment: Experiment) -> TileConfig:
+    config = experiment.tile_config()
+    if config is None:
+        raise ValueError("algorithm = 'digital' has no tiles; choose pulsed or lrtt")
+    return config
+
+
+def _history_table(history: list[dict[str, float]]) -> Table:
+    names = list(history[-1])
+    table = Table(*names)
+    for row in history:
+        table.add_row(*(show(row[name]) for name in names))
+    return table

@@ -1,0 +1,53 @@
+"""A fully connected layer on analog tiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pulsora.nn.base import AnalogModule
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pulsora.config import TileConfig
+
+__all__ = ["AnalogLinear"]
+
+
+class AnalogLinear(AnalogModule):
+    """y = x W^T + bias with W [out_features, in_features] on tiles; `torch.nn.Linear`'s twin.
+
+    Args:
+        in_features: Size of the last dimension of x.
+        out_features: Size of the last dimension of y.
+        bias: Whether to add a bias.
+        config: Configuration of the tiles, for instance `pulsora.LRTTConfig(rank=16)`.
+        **options: seed, tile_id, digital_bias, max_input_size, max_output_size, device and
+            threads, as `AnalogModule` explains them.
+
+    Raises:
+        ValueError: for sizes below 1; ConfigError if the configuration does not suit the tiles.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        config: TileConfig | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(out_features, in_features, bias, config, **options)
+        self.in_features = in_features
+        self.out_features = out_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """y [..., out_features] for x [..., in_features]."""
+        return self.product(x)
+
+    def extra_repr(self) -> str:
+        """What `print(layer)` shows between the brackets."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"{self._describe()}"
+        )

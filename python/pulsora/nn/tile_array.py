@@ -1,0 +1,259 @@
+"""A weight matrix on one or more tiles, as torch tensors; what the analog layers are made of."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from pulsora.state import from_tensors, to_tensors
+from pulsora.tile import Tile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+    from pulsora.config import TileConfig
+
+__all__ = ["AnalogParameter", "TileArray"]
+
+
+def _slices(size: int, limit: int) -> list[slice]:
+    """Splits `size` lines over as few tiles of at most `limit` lines as possible, evenly."""
+    count = 1 if limit == 0 else -(-size // limit)
+    edges = np.linspace(0, size, count + 1).astype(int).tolist()
+    return [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+
+
+class TileArray:
+    """A matrix [out, in] spread over tiles of limited size; sums over tiles are digital.
+
+    It also keeps the pairs (x, d) that forward and backward passes leave behind, until `step`
+    turns them into pulses.
+
+    Args:
+        out_features: Number of rows (d-lines).
+        in_features: Number of columns (x-lines).
+        config: Configuration of every tile.
+        seed: Seed of all random numbers.
+        tile_id: Number of the first tile; the others count on from it. Arrays that share a seed
+            need ranges of numbers of their own.
+        max_input_size: Largest number of columns of one tile; 0 is no limit.
+        max_output_size: Largest number of rows of one tile; 0 is no limit.
+        device: Where the tiles are, 'cpu' or 'cuda'.
+        threads: Threads of the CPU backend; None takes what the machine has.
+
+    Raises:
+        ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
+    """
+
+    def __init__(
+        self,
+        out_features: int,
+        in_features: int,
+        config: TileConfig,
+        *,
+        seed: int,
+        tile_id: int = 0,
+        max_input_size: int = 0,
+        max_output_size: int = 0,
+        device: str = "cpu",
+        threads: int | None = None,
+    ) -> None:
+        for name, size in (("out_features", out_features), ("in_features", in_features)):
+            if size < 1:
+                raise ValueError(f"{name} = {size}: a layer needs at least one line")
+        limits = {"max_input_size": max_input_size, "max_output_size": max_output_size}
+        for name, limit in limits.items():
+            if limit < 0:
+                raise ValueError(f"{name} = {limit}: give a tile size, or 0 for no limit")
+        self.shape = (out_features, in_features)
+        self.config = config
+        self.device = device
+        self.threads = threads
+        self.seed = seed
+        self.tile_id = tile_id
+        self._limits = limits
+        self.rows = _slices(out_features, max_output_size)
+        self.cols = _slices(in_features, max_input_size)
+        self.grid = [
+            [
+                Tile(
+                    row.stop - row.start,
+                    col.stop - col.start,
+                    config,
+                    seed=seed,
+                    tile_id=tile_id + i * len(self.cols) + j,
+                    device=device,
+                    threads=threads,
+                )
+                for j, col in enumerate(self.cols)
+            ]
+            for i, row in enumerate(self.rows)
+        ]
+        self._stored: list[tuple[Tensor, Tensor]] = []
+
+    def __len__(self) -> int:
+        """Number of tiles."""
+        return len(self.rows) * len(self.cols)
+
+    def __iter__(self) -> Iterator[Tile]:
+        """The tiles, row by row."""
+        return (tile for _, _, tile in self._parts())
+
+    def _parts(self) -> Iterator[tuple[slice, slice, Tile]]:
+        for row, tiles in zip(self.rows, self.grid, strict=True):
+            for col, tile in zip(self.cols, tiles, strict=True):
+                yield row, col, tile
+
+    def forward(self, x: Tensor) -> Tensor:
+        """y [m, out] = W x for x [m, in], read through the tiles' periphery."""
+        moved = x.to(self.device)
+        y = moved.new_zeros(len(x), self.shape[0])
+        for row, col, tile in self._parts():
+            y[:, row] += _read(tile.forward, moved[:, col])
+        return y.to(x.device)
+
+    def backward(self, d: Tensor) -> Tensor:
+        """dx [m, in] = W^T d for d [m, out], read through the tiles' periphery."""
+        moved = d.to(self.device)
+        dx = moved.new_zeros(len(d), self.shape[1])
+        for row, col, tile in self._parts():
+            dx[:, col] += _read(tile.backward, moved[:, row])
+        return dx.to(d.device)
+
+    def remember(self, x: Tensor, d: Tensor) -> None:
+        """Keeps x [m, in] and d [m, out] of one backward pass for the next `step`."""
+        self._stored.append((x.detach().to(self.device), d.detach().to(self.device)))
+
+    def discard(self) -> None:
+        """Forgets what has been remembered."""
+        self._stored.clear()
+
+    def step(self, lr: float) -> None:
+        """One mini-batch: W <- W - lr d^T x by pulses for everything remembered, then forgets it.
+
+        Nothing happens, and no mini-batch passes, where nothing has been remembered.
+
+        Raises:
+            ValueError: if x or d hold values that are not finite; no tile has changed then, and
+                what was remembered is forgotten.
+        """
+        stored, self._stored = self._stored, []
+        if not stored:
+            return
+        for name, index in (("activations", 0), ("gradients", 1)):
+            if not all(bool(pair[index].isfinite().all()) for pair in stored):
+                raise ValueError(
+                    f"the {name} of an analog layer are not finite (nan or inf); no pulse was "
+                    "sent. Lower the learning rate or look at the loss"
+                )
+        for x, d in stored:
+            for row, col, tile in self._parts():
+                tile.update(x[:, col].contiguous(), d[:, row].contiguous(), lr, end_of_batch=False)
+        for tile in self:
+            tile.post_update(lr)
+
+    def get_weights(self) -> Tensor:
+        """The weights [out, in] that a perfect read would see; a copy."""
+        weights = torch.empty(self.shape)
+        for row, col, tile in self._parts():
+            weights[row, col] = torch.as_tensor(tile.weights)
+        return weights
+
+    def set_weights(self, weights: Tensor) -> None:
+        """Writes weights [out, in] digitally; each cell confines them to its bounds.
+
+        Raises:
+            ValueError: for another shape.
+        """
+        if tuple(weights.shape) != self.shape:
+            raise ValueError(f"weights have shape {list(weights.shape)}, not {list(self.shape)}")
+        for row, col, tile in self._parts():
+            tile.weights = weights[row, col].detach().cpu().contiguous().numpy()
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Everything needed to go on exactly, as named tensors (copies)."""
+        return {
+            f"{i}_{j}.{name}": torch.from_numpy(array)
+            for i, tiles in enumerate(self.grid)
+            for j, tile in enumerate(tiles)
+            for name, array in to_tensors(tile.state()).items()
+        }
+
+    def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Takes over what `state_tensors` gave.
+
+        Raises:
+            StateError: if tensors are missing or belong to another configuration or size.
+        """
+        for i, tiles in enumerate(self.grid):
+            for j, tile in enumerate(tiles):
+                prefix = f"{i}_{j}."
+                tile.load_state(
+                    from_tensors(
+                        {
+                            name.removeprefix(prefix): tensor.detach().cpu().numpy()
+                            for name, tensor in tensors.items()
+                            if name.startswith(prefix)
+                        }
+                    )
+                )
+        self.discard()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and deepcopy: the arguments, and the state."""
+        return {
+            "arguments": (*self.shape, self.config),
+            "options": {
+                "seed": self.seed,
+                "tile_id": self.tile_id,
+                "device": self.device,
+                "threads": self.threads,
+                **self._limits,
+            },
+            "state": self.state_tensors(),
+        }
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        TileArray.__init__(self, *saved["arguments"], **saved["options"])
+        self.load_state_tensors(saved["state"])
+
+
+class AnalogParameter(torch.nn.Parameter):
+    """Stands for weights that live in tiles, among a model's parameters.
+
+    It has the shape of the weights but no values of its own (it is a meta tensor, of no size in
+    memory) and never gets a `.grad`. Optimisers of `pulsora.optim` find the tiles through it;
+    others pass over it.
+
+    Attributes:
+        array: The tiles.
+    """
+
+    array: TileArray
+
+    def __new__(cls, array: TileArray, requires_grad: bool = True) -> AnalogParameter:
+        parameter = super().__new__(cls, torch.empty(array.shape, device="meta"), requires_grad)
+        parameter.array = array
+        return parameter
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AnalogParameter:
+        if id(self) not in memo:
+            array = copy.deepcopy(self.array, memo)
+            memo[id(self)] = AnalogParameter(array, self.requires_grad)
+        copied: AnalogParameter = memo[id(self)]
+        return copied
+
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        return AnalogParameter, (self.array, self.requires_grad)
+
+    def __repr__(self) -> str:
+        return f"AnalogParameter(shape={list(self.shape)}, tiles={len(self.array)})"
+
+
+def _read(read: Callable[[Tensor], Any], lines: Tensor) -> Tensor:
+    return torch.from_dlpack(read(lines.detach().contiguous()))

@@ -1,0 +1,155 @@
+"""Figures: a device's response to pulses, training curves, the fidelity of transfers.
+
+Every function returns a matplotlib Figure that belongs to nobody else: save it with
+`figure.savefig("name.png")`. No window is opened, and no state of pyplot is touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from pulsora.config import SingleConfig, UpdateParameters
+from pulsora.tile import Tile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from pulsora.devices import Device
+
+__all__ = [
+    "Response",
+    "device_response",
+    "draw_response",
+    "plot_device",
+    "plot_training",
+    "plot_transfer",
+]
+
+_COLORS = ("#1b6ca8", "#d1495b", "#2e933c", "#7a5195", "#e08e0b")
+
+
+@dataclass(frozen=True)
+class Response:
+    """Weights of single cells under pulses up, then down.
+
+    Attributes:
+        pulses: Number of pulses so far, [points].
+        weights: The weight of each cell then, [points, cells].
+        turn: Number of pulses after which the direction changes.
+    """
+
+    pulses: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    turn: int
+
+
+def device_response(
+    device: Device, *, cells: int = 64, pulses: int | None = None, points: int = 100, seed: int = 1
+) -> Response:
+    """Sends pulses up and then as many down to cells that start at their lower bound.
+
+    Args:
+        device: A device model, such as `pulsora.devices.EcRam()`.
+        cells: Number of cells, sampled with the device's spreads.
+        pulses: Pulses per direction; by default one range of weights over dw_min.
+        points: How often the weights are looked at, per direction.
+        seed: Seed of the cells and of the cycle noise.
+
+    Raises:
+        ValueError: for a number below 1.
+    """
+    if pulses is None:
+        pulses = max(round((device.w_max - device.w_min) / device.dw_min), 1)
+    for name, value in (("cells", cells), ("pulses", pulses), ("points", points)):
+        if value < 1:
+            raise ValueError(f"{name} = {value}: choose a number from 1 up")
+    # One slot with probability 1 on both lines is exactly one pulse per sample.
+    one_pulse = UpdateParameters(
+        desired_bl=1, fixed_bl=True, update_management=False, update_bl_management=False
+    )
+    tile = Tile(cells, 1, SingleConfig(device=device, update=one_pulse), seed=seed)
+    tile.weights = np.full((cells, 1), device.w_min, np.float32)
+    edges = np.unique(np.linspace(0, pulses, points + 1).round().astype(np.int64))
+    seen = [tile.weights[:, 0].copy()]
+    for direction in (1.0, -1.0):
+        for batch in np.diff(edges):
+            x = np.ones((batch, 1), np.float32)
+            d = np.full((batch, cells), -direction, np.float32)  # descent: d < 0 drives up
+            tile.update(x, d, lr=1.0)
+            seen.append(tile.weights[:, 0].copy())
+    return Response(np.concatenate([edges, pulses + edges[1:]]), np.array(seen), pulses)
+
+
+def draw_response(axes: Axes, response: Response, title: str) -> None:
+    """Draws single cells, their mean, and one standard deviation around it."""
+    weights = response.weights
+    mean, spread = weights.mean(axis=1), weights.std(axis=1)
+    axes.plot(response.pulses, weights[:, :5], color="0.7", linewidth=0.6)
+    axes.fill_between(
+        response.pulses, mean - spread, mean + spread, color=_COLORS[0], alpha=0.2, linewidth=0
+    )
+    axes.plot(response.pulses, mean, color=_COLORS[0], label="mean of cells, and deviation")
+    axes.axvline(response.turn, color="0.5", linestyle=":", linewidth=0.8)
+    axes.set(title=title, xlabel="pulses (up, then down)", ylabel="weight")
+    axes.legend(loc="lower center", frameon=False)
+
+
+def plot_device(device: Device, *, title: str = "", **options: Any) -> Figure:
+    """The response of a device, with some single cells; options as of `device_response`."""
+    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    response = device_response(device, **options)
+    draw_response(figure.subplots(), response, title or type(device).__name__)
+    return figure
+
+
+def plot_training(
+    histories: Mapping[str, Sequence[Mapping[str, float]]], device: Device | None = None
+) -> Figure:
+    """Loss and accuracy by epoch of several runs, and the response of their device.
+
+    Args:
+        histories: Per run, one table per epoch with epoch, loss and accuracy.
+        device: Draws its response as well, if given.
+    """
+    panels = 2 + (device is not None)
+    figure = Figure(figsize=(4.2 * panels, 3.6), layout="constrained")
+    loss, test, *rest = figure.subplots(1, panels)
+    for number, (name, history) in enumerate(histories.items()):
+        style = {"color": _COLORS[number % len(_COLORS)], "marker": ".", "label": name}
+        epochs = [row["epoch"] for row in history]
+        loss.plot(epochs, [row["loss"] for row in history], **style)
+        test.plot(epochs, [100.0 * row["accuracy"] for row in history], **style)
+    loss.set(title="training loss", xlabel="epoch", ylabel="cross entropy", yscale="log")
+    test.set(title="test accuracy", xlabel="epoch", ylabel="%")
+    loss.legend(frameon=False)
+    if device is not None:
+        draw_response(rest[0], device_response(device), f"response of {type(device).__name__}")
+    return figure
+
+
+def plot_transfer(transfers: Sequence[Mapping[str, float]]) -> Figure:
+    """Gain and undelivered share of each transfer, as `tile.transfer_stats` reports them.
+
+    Raises:
+        ValueError: if there has been no transfer.
+    """
+    if not transfers:
+        raise ValueError("there has been no transfer yet; train for transfer_every samples first")
+    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    numbers = np.arange(1, len(transfers) + 1)
+    axes.plot(numbers, [t["gain"] for t in transfers], color=_COLORS[0], label="gain")
+    axes.plot(
+        numbers, [t["undelivered"] for t in transfers], color=_COLORS[1], label="undelivered share"
+    )
+    axes.axhline(1.0, color="0.6", linestyle=":", linewidth=0.8)
+    axes.set(title="fidelity of transfers", xlabel="transfer", ylabel="share of transfer_lr A B")
+    axes.legend(frameon=False)
+    return figure

@@ -1,0 +1,337 @@
+"""The analog tile: NumPy arrays, or anything with __dlpack__, in and out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pulsora import _core, state
+from pulsora.config import SingleConfig, TileConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float32]
+
+__all__ = ["Explanation", "Tile"]
+
+
+class Tile:
+    """A simulated crossbar array W [d_size, x_size] with its periphery.
+
+    Arrays go in as NumPy arrays or anything with `__dlpack__` (torch tensors): float32 is used in place if its rows have
+    no gaps, float16 and float64 are rounded to float32, other types are a TypeError. A batch is [m, lines], one
+    sample [lines]; what comes out has the same form. Results are NumPy arrays for input in host memory, and arrays
+    with `__dlpack__` for input in GPU memory.
+
+    A result depends on the configuration, seed, tile_id and the calls made so far; never on threads, on how a batch is
+    split over calls, or on the machine. Several Python threads may share a tile; their calls run one at a time,
+    without the interpreter lock.
+
+    Args:
+        d_size: Number of outputs, rows of W; at least 1.
+        x_size: Number of inputs, columns of W; at least 1.
+        config: What the tile is made of; a single array of ConstantStep devices by default.
+        seed: Seed of all random numbers of the tile, from 0 up to 2^63 - 1.
+        tile_id: Distinguishes tiles that share a seed; below 2^32.
+        device: "cpu", "cuda" or "cuda:<number>".
+        threads: CPU threads that an operation may use; all this process may run on by default.
+
+    Raises:
+        ConfigError: For a size, seed or parameter out of range; it names the parameter, the value and the remedy.
+        DeviceError: If the device cannot be used.
+        OutOfMemoryError: If the cells do not fit into memory.
+    """
+
+    def __init__(
+        self,
+        d_size: int,
+        x_size: int,
+        config: TileConfig | None = None,
+        *,
+        seed: int = 0,
+        tile_id: int = 0,
+        device: str = "cpu",
+        threads: int | None = None,
+    ) -> None:
+        chosen = SingleConfig() if config is None else config
+        if not isinstance(chosen, TileConfig):
+            raise TypeError(
+                f"config is of type {type(config).__name__}; pass a SingleConfig, LRTTConfig or IdealConfig"
+            )
+        self._core = _core.Tile(
+            d_size,
+            x_size,
+            chosen.to_dict(),
+            seed,
+            tile_id,
+            device,
+            _threads(threads),
+        )
+        self._seed = seed
+        self._tile_id = tile_id
+
+    @property
+    def d_size(self) -> int:
+        """Number of outputs, rows of W."""
+        return self._core.d_size
+
+    @property
+    def x_size(self) -> int:
+        """Number of inputs, columns of W."""
+        return self._core.x_size
+
+    @property
+    def config(self) -> TileConfig:
+        """A copy of the configuration; that of a tile does not change."""
+        return TileConfig.from_dict(self._core.config())
+
+    @property
+    def seed(self) -> int:
+        """Seed of all random numbers of the tile."""
+        return self._seed
+
+    @property
+    def tile_id(self) -> int:
+        """What distinguishes this tile from others of its seed."""
+        return self._tile_id
+
+    @property
+    def device(self) -> str:
+        """Where the tile is: "cpu" or "cuda:<number>"."""
+        return self._core.device
+
+    @property
+    def threads(self) -> int:
+        """CPU threads that an operation may use; may be set at any time. Results do not depend on it."""
+        return self._core.threads
+
+    @threads.setter
+    def threads(self, threads: int) -> None:
+        self._core.threads = threads
+
+    def forward(self, x: Any, out: Any = None) -> Any:  # noqa: ANN401
+        """Reads y = W x through the forward periphery.
+
+        Args:
+            x: Inputs [m, x_size] or [x_size].
+            out: Where y goes, instead of a new array: float32 of the shape of the result.
+
+        Returns:
+            y [m, d_size] or [d_size], or `out`.
+
+        Raises:
+            InputError: For a wrong shape, or values that are not finite.
+            TypeError: For anything but floating-point arrays.
+            DeviceError: If x is on another device than the tile.
+        """
+        return self._core.forward(x, out)
+
+    def backward(self, d: Any, out: Any = None) -> Any:  # noqa: ANN401
+        """Reads dx = W^T d through the backward periphery.
+
+        Args:
+            d: Gradients at the outputs [m, d_size] or [d_size].
+            out: Where dx goes, instead of a new array: float32 of the shape of the result.
+
+        Returns:
+            dx [m, x_size] or [x_size], or `out`.
+
+        Raises:
+            InputError: For a wrong shape, or values that are not finite.
+            TypeError: For anything but floating-point arrays.
+            DeviceError: If d is on another device than the tile.
+        """
+        return self._core.backward(d, out)
+
+    def update(self, x: Any, d: Any, lr: float, *, end_of_batch: bool = True) -> None:  # noqa: ANN401
+        """One step of gradient descent by pulses: W <- W - lr * sum over samples of d x^T, in expectation.
+
+        Args:
+            x: Inputs [m, x_size] or [x_size].
+            d: Gradients at the outputs [m, d_size] or [d_size].
+            lr: Learning rate.
+            end_of_batch: Whether the mini-batch ends here. A mini-batch may be given in several calls, of which only the
+                last ends it (or post_update() does); the result is the same to the bit.
+
+        Raises:
+            InputError: For wrong shapes, or values that are not finite; nothing has changed then.
+            ConfigError: For a bad lr; nothing has changed then.
+            TypeError: For anything but floating-point arrays.
+        """
+        self._core.update(x, d, lr)
+        if end_of_batch:
+            self._core.post_update(lr)
+
+    def post_update(self, lr: float) -> None:
+        """Ends a mini-batch: decay, diffusion, and schedules that count mini-batches."""
+        self._core.post_update(lr)
+
+    @property
+    def weights(self) -> Matrix:
+        """The weights [d_size, x_size] that a perfect read would see, adapter included; a copy.
+
+        Setting them writes digitally: each cell confines its weight to its bounds, and an adapter returns to
+        contributing nothing.
+
+        Raises:
+            InputError: On setting a wrong shape, or values that are not finite.
+        """
+        weights: Matrix = self._core.get_weights()
+        return weights
+
+    @weights.setter
+    def weights(self, weights: Any) -> None:
+        self._core.set_weights(weights)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """How many samples each direction has seen, mini-batches, and digital writes."""
+        return self._core.counters()
+
+    def statistics(self) -> dict[str, Any]:
+        """Numbers gathered so far: pulses, saturated cells, bytes of memory; of an adapter also its transfers."""
+        return self._core.statistics()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that the arrays of the tile take: weights, cells, and optional planes."""
+        return int(self.statistics()["memory_bytes"])
+
+    def explain(self, x: Any, d: Any, lr: float) -> Explanation:  # noqa: ANN401
+        """What an update by (x, d, lr) would do: settings in force, and warnings. Nothing changes.
+
+        Raises:
+            InputError: For wrong shapes, or values that are not finite.
+            ConfigError: For a bad lr.
+        """
+        values = self._core.explain(x, d, lr)
+        warnings = tuple(values.pop("warnings", ()))
+        return Explanation(values, warnings)
+
+    def state(self) -> state.State:
+        """Everything needed to go on to the bit; a copy."""
+        return state.State(*self._core.state())
+
+    def load_state(self, saved: state.State) -> None:
+        """Goes on where the tile that gave `saved` stood; this one needs the same sizes, configuration and seed.
+
+        Raises:
+            StateError: If the state does not fit or is incomplete; nothing has changed then.
+        """
+        self._core.load_state(saved.tensors, saved.values)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the state to a safetensors file.
+
+        Raises:
+            OSError: If the file cannot be written; a previous one is then still there.
+        """
+        state.save(self.state(), path)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None
+    ) -> Tile:
+        """The tile that was saved, in its state.
+
+        Args:
+            path: A file that save() wrote.
+            device: Where the tile shall be.
+            threads: As in the constructor.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            StateError: If the file is damaged, of another version, or not the state of a tile.
+        """
+        saved = state.load(path)
+        try:
+            return cls.from_state(saved, device=device, threads=threads)
+        except state.StateError as error:
+            raise state.StateError(f"{os.fspath(path)}: {error}") from None
+
+    @classmethod
+    def from_state(
+        cls, saved: state.State, *, device: str = "cpu", threads: int | None = None
+    ) -> Tile:
+        """A tile in the state that another one gave.
+
+        Raises:
+            StateError: If the state is damaged, incomplete or of another version.
+        """
+        _core.require_place(device, _threads(threads))
+        try:
+            made = cls(**_constructor_arguments(saved), device=device, threads=threads)
+        except _core.ConfigError as error:
+            raise state.StateError(f"the state belongs to no tile that can be made: {error}") from None
+        made.load_state(saved)
+        return made
+
+    def __repr__(self) -> str:
+        return (
+            f"Tile({self.d_size}, {self.x_size}, {self.config!r}, seed={self.seed}, "
+            f"tile_id={self.tile_id}, device={self.device!r})"
+        )
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What an update would do; print it.
+
+    Attributes:
+        values: Settings in force, by name.
+        warnings: What will not work as one might expect, and what to change.
+    """
+
+    values: Mapping[str, Any]
+    warnings: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401
+        return self.values[name]
+
+    def __str__(self) -> str:
+        lines = [*_table(self.values, 0), *(f"warning: {text}" for text in self.warnings)]
+        return "\n".join(lines)
+
+
+def _threads(threads: int | None) -> int:
+    return len(os.sched_getaffinity(0)) if threads is None else threads
+
+
+def _table(values: Mapping[str, Any], depth: int) -> Iterator[str]:
+    width = max(map(len, values), default=0)
+    for name, value in values.items():
+        label = "  " * depth + name.ljust(width)
+        if isinstance(value, dict):
+            yield label.rstrip()
+            yield from _table(value, depth + 1)
+        else:
+            yield f"{label}  {value:.6g}" if isinstance(value, float) else f"{label}  {value}"
+
+
+def _constructor_arguments(saved: state.State) -> dict[str, Any]:
+    values = saved.values
+    try:
+        arguments = {
+            "d_size": int(values["d_size"]),
+            "x_size": int(values["x_size"]),
+            "config": TileConfig.from_dict(values["config"]),
+            "seed": int(values["seed"]),
+            "tile_id": int(values["tile_id"]),
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise state.StateError(
+            f"the state does not say what tile it belongs to ({type(error).__name__}: {error})"
+        ) from None
+    # Every cell has a weight in the file, so damaged sizes are found before memory is taken for them.
+    weights = sum(tensor.size for name, tensor in saved.tensors.items() if name.endswith("weights"))
+    if arguments["d_size"] * arguments["x_size"] > weights:
+        raise state.StateError(
+            f"the state holds {weights} weights, which is too few for a tile of size "
+            f"[{arguments['d_size']}, {arguments['x_size']}]; it is damaged"
+        )
+    return arguments

@@ -1,0 +1,50 @@
+#include "errors.h"
+
+#include <new>
+#include <stdexcept>
+
+#include "core/check.h"
+
+namespace RPU::bindings {
+
+namespace py = pybind11;
+
+namespace {
+
+template <class Error>
+void bindError(py::module_ &module, const char *name, PyObject *base, const char *doc) {
+  auto &type = py::register_exception<Error>(module, name, base);
+  type.attr("__doc__") = doc;
+  type.attr("__module__") = "pulsora";
+}
+
+}  // namespace
+
+void bindErrors(py::module_ &module) {
+  bindError<ConfigError>(module, "ConfigError", PyExc_ValueError,
+                         "A parameter, or a combination of parameters, is out of its range.");
+  bindError<InputError>(module, "InputError", PyExc_ValueError,
+                        "An array has the wrong shape, type or layout, or values that are not finite.");
+  bindError<StateError>(module, "StateError", PyExc_ValueError,
+                        "A saved state is damaged or does not fit the object that loads it.");
+  bindError<DeviceError>(module, "DeviceError", PyExc_RuntimeError,
+                         "The device or its driver refused: no GPU, a failed launch, a failed library call.");
+  bindError<OutOfMemoryError>(module, "OutOfMemoryError", PyExc_MemoryError,
+                              "Memory could not be had; the object that asked is as it was.");
+  // What the standard library throws where memory, or the size of an array, runs out.
+  py::register_local_exception_translator([](std::exception_ptr thrown) {
+    const auto raise = [](const char *what) {
+      const py::object type = py::module_::import("pulsora._core").attr("OutOfMemoryError");
+      py::set_error(type, what);
+    };
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::bad_alloc &) {
+      raise("the machine has not enough memory for this; use a smaller array or batch");
+    } catch (const std::length_error &) {
+      raise("an array would be larger than memory can address; use a smaller array or batch");
+    }
+  });
+}
+
+}  // namespace RPU::bindings

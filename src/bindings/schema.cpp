@@ -1,0 +1,88 @@
+#include "schema.h"
+
+#include <string>
+#include <vector>
+
+#include "tile_config.h"
+#include "value.h"
+
+namespace RPU::bindings {
+namespace {
+
+/// A parameter struct without its type.
+struct ParameterStruct {
+  const char *name;
+  std::vector<FieldInfo> fields;
+  Value (*normalise)(const Value &values, const std::string &path);
+};
+
+template <class Params>
+ParameterStruct parameterStruct() {
+  return {Params::kName, describeParams<Params>(), [](const Value &values, const std::string &path) {
+            return writeParams(readParams<Params>(values, path));
+          }};
+}
+
+const std::vector<ParameterStruct> &parameterStructs() {
+  static const std::vector<ParameterStruct> kStructs = {
+      parameterStruct<UpdateParameters>(), parameterStruct<IOParameters>(), parameterStruct<LRTTParams>(),
+      parameterStruct<TileConfig>()};
+  return kStructs;
+}
+
+py::list describeFields(const std::vector<FieldInfo> &fields) {
+  py::list rows;
+  for (const FieldInfo &field : fields) {
+    py::dict row;
+    row["name"] = field.name;
+    row["type"] = field.type;
+    row["unit"] = field.unit;
+    row["doc"] = field.doc;
+    row["range"] = field.range;
+    row["choices"] = py::cast(field.choices);
+    row["struct"] = field.structName;
+    row["default"] = fromValue(field.defaultValue);
+    rows.append(row);
+  }
+  return rows;
+}
+
+py::dict schema() {
+  py::dict devices, structs;
+  for (const DeviceModel &model : deviceModels()) {
+    py::dict entry;
+    entry["doc"] = model.doc;
+    entry["fields"] = describeFields(model.fields);
+    entry["cell"] = py::cast(model.cellMembers);
+    devices[py::str(model.name)] = entry;
+  }
+  for (const ParameterStruct &entry : parameterStructs()) structs[entry.name] = describeFields(entry.fields);
+  py::dict result;
+  result["devices"] = devices;
+  result["structs"] = structs;
+  return result;
+}
+
+py::object validate(const std::string &name, py::handle values, const std::string &path) {
+  const Value given = toValue(values, path);
+  for (const ParameterStruct &entry : parameterStructs()) {
+    if (name == entry.name) return fromValue(entry.normalise(given, path));
+  }
+  const DeviceModel &model = deviceModel(name, path);
+  return fromValue(model.writeParams(model.readParams(given, path).get()));
+}
+
+}  // namespace
+
+void bindSchema(py::module_ &module) {
+  module.def("schema", &schema,
+             "The table of all parameters: {'devices': {model: {'doc', 'fields', 'cell'}}, 'structs': {name: fields}}. "
+             "A field is a dict of name, type, unit, doc, range, choices, struct and default.");
+  module.def("validate", &validate, py::arg("name"), py::arg("values"), py::arg("path"),
+             "The parameters of the struct or device model `name`, complete and as the core stores them. `path` "
+             "stands in front of names in messages. ConfigError for unknown names and bad values.");
+  module.def("suggest", &suggest, py::arg("wanted"), py::arg("names"),
+             "The end of a message about an unknown name: the name that was probably meant, and all known ones.");
+}
+
+}  // namespace RPU::bindings

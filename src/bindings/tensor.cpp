@@ -1,0 +1,282 @@
+#include "tensor.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "dlpack.h"
+
+namespace RPU::bindings {
+namespace {
+
+// What NumPy and DLPack agree on. Strides count elements.
+struct RawArray {
+  py::object owner;
+  void *data = nullptr;
+  std::vector<int64_t> shape, strides;
+  Backend backend = Backend::Cpu;
+  int device = 0;
+  bool isFloat32 = false;
+  bool isWritable = true;
+
+  int64_t rows() const { return shape.size() == 2 ? shape[0] : 1; }
+  int64_t cols() const { return shape.back(); }
+  bool hasGaplessRows() const {
+    const size_t last = shape.size() - 1;
+    return (cols() <= 1 || strides[last] == 1) && (rows() <= 1 || strides[0] >= cols());
+  }
+  template <class T>
+  MatrixView<T> view() const {
+    return rowMajor(static_cast<T *>(data), rows(), cols(), rows() > 1 ? strides[0] : cols());
+  }
+};
+
+[[noreturn]] void refuseType(const char *name, const std::string &dtype) {
+  throw py::type_error(message(name, " has dtype ", dtype, "; convert it to float32, for example with ", name,
+                               ".astype(numpy.float32) or ", name, ".float()"));
+}
+
+RawArray fromNumpy(const py::array &array) {
+  RawArray raw;
+  raw.owner = array;
+  const py::dtype type = array.dtype();
+  const bool isNative = type.byteorder() == '=' || type.byteorder() == '|';
+  raw.isFloat32 = type.kind() == 'f' && type.itemsize() == sizeof(float) && isNative;
+  raw.data = const_cast<void *>(array.data());
+  raw.isWritable = array.writeable();
+  const auto address = reinterpret_cast<uintptr_t>(raw.data);
+  bool isAligned = address % alignof(float) == 0;
+  for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
+    raw.shape.push_back(array.shape(axis));
+    raw.strides.push_back(array.strides(axis) / static_cast<py::ssize_t>(sizeof(float)));
+    isAligned = isAligned && array.strides(axis) % static_cast<py::ssize_t>(sizeof(float)) == 0;
+  }
+  raw.isFloat32 = raw.isFloat32 && isAligned;  // as good as another type: it has to be copied
+  return raw;
+}
+
+// Adopts the capsule of a DLPack producer; the tensor lives as long as the returned owner.
+py::object adopt(py::capsule capsule, dlpack::ManagedTensor *&managed) {
+  managed = capsule.get_pointer<dlpack::ManagedTensor>();
+  capsule.set_name(dlpack::kUsedCapsuleName);
+  return py::capsule(managed, [](void *pointer) {
+    auto *owned = static_cast<dlpack::ManagedTensor *>(pointer);
+    if (owned->deleter) owned->deleter(owned);
+  });
+}
+
+py::capsule exportCapsule(py::handle object, const char *name, bool isCuda, const Context &context) {
+  try {
+    if (!isCuda) return object.attr("__dlpack__")();
+    // DLPack's number of the legacy default stream is 1.
+    const auto stream = context.stream ? reinterpret_cast<intptr_t>(context.stream) : 1;
+    return object.attr("__dlpack__")(py::arg("stream") = stream);
+  } catch (py::error_already_set &error) {
+    if (!error.matches(PyExc_BufferError)) throw;
+    throw InputError(message(name, " cannot be shared: ", py::str(error.value()).cast<std::string>()));
+  }
+}
+
+RawArray fromDlpack(py::handle object, const char *name, const Context &context) {
+  const py::tuple device = object.attr("__dlpack_device__")();
+  const auto type = static_cast<dlpack::DeviceType>(py::int_(device[0]).cast<int32_t>());
+  const bool isCuda = type == dlpack::kCuda || type == dlpack::kCudaManaged;
+  RPU_CHECK(DeviceError, isCuda || type == dlpack::kCpu || type == dlpack::kCudaHost, name,
+            " lies on a device of DLPack type ", static_cast<int>(type), "; copy it to the CPU or a CUDA device");
+  dlpack::ManagedTensor *managed = nullptr;
+  RawArray raw;
+  raw.owner = adopt(exportCapsule(object, name, isCuda, context), managed);
+  const dlpack::Tensor &tensor = managed->tensor;
+  raw.data = static_cast<char *>(tensor.data) + tensor.byteOffset;
+  raw.backend = isCuda ? Backend::Cuda : Backend::Cpu;
+  raw.device = tensor.device.id;
+  raw.isFloat32 = tensor.dtype.code == dlpack::kFloat && tensor.dtype.bits == 32 && tensor.dtype.lanes == 1;
+  raw.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
+  if (tensor.strides) {
+    raw.strides.assign(tensor.strides, tensor.strides + tensor.ndim);
+  } else {
+    raw.strides.assign(raw.shape.size(), 1);
+    for (size_t i = raw.shape.size(); i-- > 1;) raw.strides[i - 1] = raw.strides[i] * raw.shape[i];
+  }
+  return raw;
+}
+
+RawArray readArray(py::handle object, const char *name, const Context &context) {
+  RawArray raw;
+  if (py::isinstance<py::array>(object)) {
+    raw = fromNumpy(py::reinterpret_borrow<py::array>(object));
+  } else if (py::hasattr(object, "__dlpack__") && py::hasattr(object, "__dlpack_device__")) {
+    raw = fromDlpack(object, name, context);
+  } else {
+    throw py::type_error(message(name, " is of type ", Py_TYPE(object.ptr())->tp_name,
+                                 "; pass a NumPy array or an object with __dlpack__, for example numpy.asarray(", name,
+                                 ", dtype=numpy.float32)"));
+  }
+  RPU_CHECK(InputError, raw.shape.size() == 1 || raw.shape.size() == 2, name, " has shape ", describeShape(raw.shape),
+            "; pass a batch [samples, lines] or one sample [lines]");
+  return raw;
+}
+
+// A gapless float32 copy in host memory, of an array there of any floating-point type and layout.
+RawArray converted(const RawArray &raw, py::handle original, const char *name) {
+  py::object source = py::reinterpret_borrow<py::object>(original);
+  if (!py::isinstance<py::array>(source)) {
+    try {
+      source = py::module_::import("numpy").attr("from_dlpack")(source);
+    } catch (py::error_already_set &) {  // a type that NumPy does not have, such as bfloat16
+      refuseType(name, py::str(original.attr("dtype")).cast<std::string>());
+    }
+  }
+  const py::dtype type = py::array(source).dtype();
+  if (type.kind() != 'f') refuseType(name, py::str(type).cast<std::string>());
+  const auto copy = py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(source);
+  RPU_CHECK(InputError, copy, name, " has values beyond the range of float32; scale it");
+  RawArray result = fromNumpy(copy);
+  result.shape = raw.shape;
+  return result;
+}
+
+void requireSameDevice(const RawArray &raw, const char *name, const Context &context) {
+  if (raw.backend == Backend::Cpu) return;
+  RPU_CHECK(DeviceError, !context.onCpu(), name, " is on cuda:", raw.device,
+            ", but the tile is on the CPU; move the array with .cpu(), or create the tile with device='cuda'");
+  RPU_CHECK(DeviceError, raw.device == context.device, name, " is on cuda:", raw.device, ", but the tile is on cuda:",
+            context.device, "; move one to the other");
+}
+
+bool overlap(MatrixView<const float> a, MatrixView<const float> b) {
+  if (a.size() == 0 || b.size() == 0) return false;
+  const auto end = [](MatrixView<const float> m) { return m.data + (m.rows - 1) * m.rowStride + m.cols; };
+  return a.data < end(b) && b.data < end(a);
+}
+
+}  // namespace
+
+std::string describeShape(const std::vector<int64_t> &shape) {
+  std::string text;
+  for (const int64_t extent : shape) text += (text.empty() ? "" : ", ") + std::to_string(extent);
+  return "[" + text + "]";
+}
+
+InputMatrix::InputMatrix(py::handle object, const char *name, const Context &context) {
+  RawArray raw = readArray(object, name, context);
+  requireSameDevice(raw, name, context);
+  onHost_ = raw.backend == Backend::Cpu;
+  isVector_ = raw.shape.size() == 1;
+  if (!raw.isFloat32 || !raw.hasGaplessRows()) {
+    RPU_CHECK(InputError, onHost_, name, " on a GPU must be float32 with gapless rows; convert it with .float().contiguous()");
+    raw = converted(raw, object, name);
+  }
+  owner_ = raw.owner;
+  view_ = raw.view<const float>();
+  if (onHost_ && !context.onCpu()) {
+    staged_ = Buffer<float>(context, view_.size());
+    for (int64_t i = 0; i < view_.rows; ++i) {
+      detail::copyFromHost(context, staged_.data() + i * view_.cols, view_.row(i).data,
+                           static_cast<size_t>(view_.cols) * sizeof(float));
+    }
+    view_ = rowMajor<const float>(staged_.data(), view_.rows, view_.cols);
+  }
+}
+
+OutputMatrix::OutputMatrix(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like,
+                           const Context &context) {
+  if (out.is_none()) {
+    allocate(rows, cols, like.isVector(), like.onHost(), context);
+  } else {
+    useGiven(out, rows, cols, like, context);
+  }
+}
+
+OutputMatrix::OutputMatrix(int64_t rows, int64_t cols, const Context &context) {
+  allocate(rows, cols, false, true, context);
+}
+
+void OutputMatrix::allocate(int64_t rows, int64_t cols, bool squeezed, bool onHost, const Context &context) {
+  std::vector<int64_t> shape = {rows, cols};
+  if (squeezed) shape.erase(shape.begin());
+  if (onHost) {
+    py::array_t<float> array(shape);
+    host_ = rowMajor(array.mutable_data(), rows, cols);
+    result_ = std::move(array);
+    if (!context.onCpu()) staged_ = Buffer<float>(context, rows * cols);
+    view_ = context.onCpu() ? host_ : rowMajor(staged_.data(), rows, cols);
+  } else {
+    DeviceArray array(context, shape);
+    view_ = rowMajor(array.data(), rows, cols);
+    result_ = py::cast(std::move(array));
+  }
+}
+
+void OutputMatrix::useGiven(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like,
+                            const Context &context) {
+  RawArray raw = readArray(out, "out", context);
+  requireSameDevice(raw, "out", context);
+  const std::vector<int64_t> batch = {rows, cols};
+  const std::vector<int64_t> wanted(batch.begin() + (like.isVector() ? 1 : 0), batch.end());
+  RPU_CHECK(InputError, raw.shape == wanted, "out has shape ", describeShape(raw.shape), "; it must be ",
+            describeShape(wanted));
+  RPU_CHECK(InputError, raw.isFloat32 && raw.isWritable && raw.hasGaplessRows(),
+            "out must be a writable, aligned float32 array with gapless rows; leave it out to get a new one");
+  const bool onHost = raw.backend == Backend::Cpu;
+  RPU_CHECK(DeviceError, onHost == context.onCpu(), "out is in host memory, but the tile is on cuda:", context.device,
+            "; leave it out to get a new array");
+  view_ = raw.view<float>();
+  RPU_CHECK(InputError, !overlap(view_, like.view()), "out shares memory with the input; pass another array");
+  result_ = py::reinterpret_borrow<py::object>(out);
+}
+
+py::object OutputMatrix::result(const Context &context) {
+  if (!staged_.empty()) detail::copyToHost(context, host_.data, staged_.data(), staged_.bytes());
+  return std::move(result_);
+}
+
+DeviceArray::DeviceArray(const Context &context, std::vector<int64_t> shape)
+    : context_(context), shape_(std::move(shape)) {
+  int64_t size = 1;
+  for (const int64_t extent : shape_) size *= extent;
+  memory_ = std::make_shared<Buffer<float>>(context, size);
+}
+
+py::tuple DeviceArray::device() const {
+  return py::make_tuple(static_cast<int>(context_.onCpu() ? dlpack::kCpu : dlpack::kCuda), context_.device);
+}
+
+py::capsule DeviceArray::toDlpack() const {
+  struct Export {
+    dlpack::ManagedTensor managed;
+    std::shared_ptr<Buffer<float>> memory;
+    std::vector<int64_t> shape;
+  };
+  auto exported = std::make_unique<Export>(Export{{}, memory_, shape_});
+  exported->managed.tensor = {memory_->data(),
+                              {context_.onCpu() ? dlpack::kCpu : dlpack::kCuda, context_.device},
+                              static_cast<int32_t>(shape_.size()),
+                              {dlpack::kFloat, 32, 1},
+                              exported->shape.data(),
+                              nullptr,
+                              0};
+  exported->managed.owner = exported.get();
+  exported->managed.deleter = [](dlpack::ManagedTensor *self) { delete static_cast<Export *>(self->owner); };
+  // A copy to the host waits for everything the tile has queued, so any stream of the consumer finds the data.
+  float last = 0.0f;
+  if (!memory_->empty()) detail::copyToHost(context_, &last, memory_->data(), sizeof last);
+  py::capsule capsule(&exported->managed, dlpack::kCapsuleName, [](PyObject *raw) {
+    // A consumer renames the capsule and takes the tensor over.
+    if (!PyCapsule_IsValid(raw, dlpack::kCapsuleName)) return;
+    auto *managed = static_cast<dlpack::ManagedTensor *>(PyCapsule_GetPointer(raw, dlpack::kCapsuleName));
+    managed->deleter(managed);
+  });
+  exported.release();
+  return capsule;
+}
+
+void bindDeviceArray(py::module_ &module) {
+  py::class_<DeviceArray>(module, "DeviceArray",
+                          "A float32 array in GPU memory; other libraries adopt it without a copy, for example with "
+                          "torch.from_dlpack(array).")
+      .def_property_readonly("shape", [](const DeviceArray &self) { return py::tuple(py::cast(self.shape())); })
+      .def("__dlpack_device__", &DeviceArray::device)
+      .def("__dlpack__", [](const DeviceArray &self, const py::kwargs &) { return self.toDlpack(); });
+}
+
+}  // namespace RPU::bindings

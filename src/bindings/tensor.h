@@ -1,0 +1,84 @@
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/context.h"
+#include "core/view.h"
+
+namespace RPU::bindings {
+
+namespace py = pybind11;
+
+/// A float32 matrix that a caller handed in: a NumPy array, or anything with __dlpack__ (a torch tensor). It is borrowed
+/// where it is float32 with gapless rows and lies on the context's backend. float16 and float64 are rounded to float32;
+/// host memory is copied to a tile on a GPU. Integers, booleans and complex numbers are a TypeError; memory of another
+/// device is a DeviceError. A vector counts as a batch of one.
+class InputMatrix {
+ public:
+  InputMatrix(py::handle object, const char *name, const Context &context);
+
+  MatrixView<const float> view() const { return view_; }
+  bool isVector() const { return isVector_; }
+  bool onHost() const { return onHost_; }
+
+ private:
+  py::object owner_;
+  Buffer<float> staged_;
+  MatrixView<const float> view_;
+  bool isVector_ = false;
+  bool onHost_ = true;
+};
+
+/// Where a result [rows, cols] goes: the caller's `out`, or a new array of the kind that `like` was; squeezed if it was a
+/// vector. Fill view(), then take result().
+class OutputMatrix {
+ public:
+  OutputMatrix(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like, const Context &context);
+  /// Of host memory, not squeezed.
+  OutputMatrix(int64_t rows, int64_t cols, const Context &context);
+
+  MatrixView<float> view() const { return view_; }
+  /// The finished array; on a GPU, memory of the host is only now filled.
+  py::object result(const Context &context);
+
+ private:
+  void allocate(int64_t rows, int64_t cols, bool squeezed, bool onHost, const Context &context);
+  void useGiven(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like, const Context &context);
+
+  py::object result_;
+  Buffer<float> staged_;             // on a GPU, for a result in host memory
+  MatrixView<float> view_;
+  MatrixView<float> host_;           // where staged_ goes
+};
+
+/// A float32 array in GPU memory that other libraries adopt through DLPack: torch.from_dlpack(array).
+class DeviceArray {
+ public:
+  DeviceArray(const Context &context, std::vector<int64_t> shape);
+
+  float *data() const { return memory_->data(); }
+  const std::vector<int64_t> &shape() const { return shape_; }
+  /// (device type, ordinal), as DLPack counts them.
+  py::tuple device() const;
+  /// A capsule for the consumer's stream; the data are complete when this returns.
+  py::capsule toDlpack() const;
+
+ private:
+  Context context_;
+  std::shared_ptr<Buffer<float>> memory_;
+  std::vector<int64_t> shape_;
+};
+
+void bindDeviceArray(py::module_ &module);
+
+/// "[2, 3]", for messages.
+std::string describeShape(const std::vector<int64_t> &shape);
+
+}  // namespace RPU::bindings

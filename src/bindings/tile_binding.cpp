@@ -1,0 +1,203 @@
+#include "tile_binding.h"
+
+#include <mutex>
+
+#include "core/cuda_api.h"
+#include "saved_state.h"
+#include "tensor.h"
+#include "tile.h"
+#include "value.h"
+
+namespace RPU::bindings {
+namespace {
+
+/// "cpu", "cuda" or "cuda:<ordinal>" as a context.
+Context contextOf(const std::string &device, int threads) {
+  Context context;
+  context.cpu.threads = threads;
+  if (device == "cpu") return context;
+  const bool isNumbered = device.rfind("cuda:", 0) == 0 && device.size() > 5 && device.size() < 9 &&
+                          device.find_first_not_of("0123456789", 5) == std::string::npos;
+  RPU_CHECK(ConfigError, device == "cuda" || isNumbered, "device is '", device,
+            "'; write 'cpu', 'cuda' or 'cuda:<number>'");
+  context.backend = Backend::Cuda;
+  context.device = isNumbered ? std::stoi(device.substr(5)) : 0;
+  requireCudaDevice(context.device);
+  return context;
+}
+
+int readThreads(py::handle threads) { return readArgument<int>(threads, "threads", between(1, 4096)); }
+
+Tile makeTile(py::handle dSize, py::handle xSize, py::handle config, py::handle seed, py::handle tileId,
+              const std::string &device, py::handle threads) {
+  const auto rows = readArgument<int64_t>(dSize, "d_size", atLeast(1));
+  const auto cols = readArgument<int64_t>(xSize, "x_size", atLeast(1));
+  const auto params = readParams<TileConfig>(toValue(config, "config"), "");
+  const auto seedNumber = readArgument<uint64_t>(seed, "seed", atLeast(0));
+  const auto id = readArgument<uint32_t>(tileId, "tile_id", atLeast(0));
+  const Context context = contextOf(device, readThreads(threads));
+  const py::gil_scoped_release released;
+  return Tile(rows, cols, params, seedNumber, id, context);
+}
+
+/// A tile that any number of Python threads may call: calls run one after another, without the interpreter lock.
+class SharedTile {
+ public:
+  explicit SharedTile(Tile tile) : tile_(std::move(tile)), context_(tile_.context()) {}
+
+  int64_t dSize() const { return tile_.dSize(); }
+  int64_t xSize() const { return tile_.xSize(); }
+  const Context &context() const { return context_; }
+
+
+  /// work(tile), without the interpreter lock: it may not touch a Python object.
+  template <class Work>
+  auto run(const Work &work) {
+    const py::gil_scoped_release released;
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return work(tile_);
+  }
+
+  void setContext(const Context &context) {
+    run([&](Tile &tile) { tile.setContext(context); });
+    context_ = context;
+  }
+
+ private:
+  Tile tile_;
+  Context context_;  // the tile's; read and written under the interpreter lock
+  std::mutex mutex_;
+};
+
+void requireLines(const InputMatrix &matrix, const char *name, const char *sizeName, int64_t size) {
+  RPU_CHECK(InputError, matrix.view().cols == size, name, " has ", matrix.view().cols, " lines, but ", sizeName,
+            " of the tile is ", size);
+}
+
+py::object forward(SharedTile &self, py::handle x, py::handle out) {
+  const InputMatrix in(x, "x", self.context());
+  requireLines(in, "x", "x_size", self.xSize());
+  OutputMatrix y(out, in.view().rows, self.dSize(), in, self.context());
+  self.run([&](Tile &tile) { tile.forward(in.view(), y.view()); });
+  return y.result(self.context());
+}
+
+py::object backward(SharedTile &self, py::handle d, py::handle out) {
+  const InputMatrix in(d, "d", self.context());
+  requireLines(in, "d", "d_size", self.dSize());
+  OutputMatrix dx(out, in.view().rows, self.xSize(), in, self.context());
+  self.run([&](Tile &tile) { tile.backward(in.view(), dx.view()); });
+  return dx.result(self.context());
+}
+
+float readLearningRate(py::handle lr) { return readArgument<float>(lr, "lr", anyNumber()); }
+
+void update(SharedTile &self, py::handle x, py::handle d, py::handle lr) {
+  const float rate = readLearningRate(lr);
+  const InputMatrix xIn(x, "x", self.context());
+  const InputMatrix dIn(d, "d", self.context());
+  self.run([&](Tile &tile) { tile.update(xIn.view(), dIn.view(), rate); });
+}
+
+void postUpdate(SharedTile &self, py::handle lr) {
+  const float rate = readLearningRate(lr);
+  self.run([&](Tile &tile) { tile.postUpdate(rate); });
+}
+
+py::object getWeights(SharedTile &self) {
+  OutputMatrix weights(self.dSize(), self.xSize(), self.context());
+  self.run([&](Tile &tile) { tile.getWeights(weights.view()); });
+  return weights.result(self.context());
+}
+
+void setWeights(SharedTile &self, py::handle weights) {
+  const InputMatrix in(weights, "weights", self.context());
+  RPU_CHECK(InputError, !in.isVector(), "weights is a vector; pass a matrix [d_size, x_size]");
+  self.run([&](Tile &tile) { tile.setWeights(in.view()); });
+}
+
+py::dict explain(SharedTile &self, py::handle x, py::handle d, py::handle lr) {
+  const float rate = readLearningRate(lr);
+  const InputMatrix xIn(x, "x", self.context());
+  const InputMatrix dIn(d, "d", self.context());
+  return fromMap(self.run([&](Tile &tile) { return tile.explain(xIn.view(), dIn.view(), rate); }));
+}
+
+py::dict counters(SharedTile &self) {
+  const Counters c = self.run([](Tile &tile) { return tile.counters(); });
+  py::dict dict;
+  dict["forward_samples"] = c.forwardSamples;
+  dict["backward_samples"] = c.backwardSamples;
+  dict["update_samples"] = c.updateSamples;
+  dict["mini_batches"] = c.miniBatches;
+  dict["events"] = c.events;
+  return dict;
+}
+
+void loadState(SharedTile &self, const py::dict &tensors, const py::dict &values) {
+  try {
+    const State state = toState(tensors, values);
+    self.run([&](Tile &tile) { tile.loadState(state); });
+  } catch (const ConfigError &error) {
+    throw StateError(message("the state holds a bad setting: ", error.what()));
+  }
+}
+
+void setThreads(SharedTile &self, py::handle threads) {
+  Context context = self.context();
+  context.cpu.threads = readThreads(threads);
+  self.setContext(context);
+}
+
+void setStream(SharedTile &self, intptr_t stream) {
+  Context context = self.context();
+  context.stream = reinterpret_cast<void *>(stream);
+  self.setContext(context);
+}
+
+std::string deviceName(const SharedTile &self) {
+  return self.context().onCpu() ? "cpu" : message("cuda:", self.context().device);
+}
+
+}  // namespace
+
+void bindTile(py::module_ &module) {
+  using py::arg;
+  module.def(
+      "require_place",
+      [](const std::string &device, py::handle threads) { contextOf(device, readThreads(threads)); }, arg("device"),
+      arg("threads"), "ConfigError or DeviceError unless a tile can be made on this device with so many threads.");
+  py::class_<SharedTile>(module, "Tile")
+      .def(py::init([](py::handle dSize, py::handle xSize, py::handle config, py::handle seed, py::handle tileId,
+                       const std::string &device, py::handle threads) {
+             return std::make_unique<SharedTile>(makeTile(dSize, xSize, config, seed, tileId, device, threads));
+           }),
+           arg("d_size"), arg("x_size"), arg("config"), arg("seed") = 0, arg("tile_id") = 0, arg("device") = "cpu",
+           arg("threads") = 1)
+      .def_property_readonly("d_size", &SharedTile::dSize)
+      .def_property_readonly("x_size", &SharedTile::xSize)
+      .def_property_readonly("device", &deviceName)
+      .def_property(
+          "threads", [](const SharedTile &self) { return self.context().cpu.threads; }, &setThreads)
+      .def_property(
+          "stream", [](const SharedTile &self) { return reinterpret_cast<intptr_t>(self.context().stream); },
+          &setStream)
+      .def("forward", &forward, arg("x"), arg("out") = py::none())
+      .def("backward", &backward, arg("d"), arg("out") = py::none())
+      .def("update", &update, arg("x"), arg("d"), arg("lr"))
+      .def("post_update", &postUpdate, arg("lr"))
+      .def("get_weights", &getWeights)
+      .def("set_weights", &setWeights, arg("weights"))
+      .def("explain", &explain, arg("x"), arg("d"), arg("lr"))
+      .def("config",
+           [](SharedTile &self) {
+             return fromValue(self.run([](Tile &tile) { return writeParams(tile.config()); }));
+           })
+      .def("statistics",
+           [](SharedTile &self) { return fromMap(self.run([](Tile &tile) { return tile.statistics(); })); })
+      .def("counters", &counters)
+      .def("state", [](SharedTile &self) { return fromState(self.run([](Tile &tile) { return tile.state(); })); })
+      .def("load_state", &loadState, arg("tensors"), arg("values"));
+}
+
+}  // namespace RPU::bindings

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "core/check.h"
+#include "core/context.h"
+
+// The verbs of a backend. Everything above this seam (IO, schedules, LRTT) is written once in terms of them; storage is in
+// buffer.h and matrix products in math_util.h.
+
+namespace RPU {
+
+/// Calls body(begin, end) on disjoint ranges that cover [0, size), on the context's CPU threads. Ranges are multiples of
+/// `grain` but for the last. Callers' results must not depend on how the ranges fall.
+template <class Body>
+void parallelRange(const Context &context, int64_t size, int64_t grain, const Body &body) {
+  const int64_t chunks = (size + grain - 1) / grain;
+  const int threads = static_cast<int>(std::min<int64_t>(context.cpu.threads, chunks));
+  if (threads <= 1) {
+    if (size > 0) body(int64_t{0}, size);
+    return;
+  }
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) schedule(static)
+#endif
+  for (int t = 0; t < threads; ++t) {
+    const int64_t begin = chunks * t / threads * grain;
+    const int64_t end = std::min(size, chunks * (t + 1) / threads * grain);
+    if (begin < end) body(begin, end);
+  }
+}
+
+#ifdef PULSORA_CUDA
+/// Runs the functor on the GPU; defined in cuda/for_each.cuh and instantiated, functor by functor, in cuda/elements.cu.
+template <class Functor>
+void cudaForEach(const Context &context, int64_t size, const Functor &functor);
+#endif
+
+/// Calls functor(i) for every i in [0, size), in any order. The functor is a plain struct of pointers and numbers
+/// with an RPU_HD call operator.
+template <class Functor>
+void forEach(const Context &context, int64_t size, const Functor &functor) {
+  static_assert(std::is_trivially_copyable_v<Functor>, "a functor is handed to the GPU by value");
+  if (context.onCpu()) {
+    constexpr int64_t kGrain = 4096;  // below this a second thread costs more than it saves
+    parallelRange(context, size, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) functor(i);
+    });
+    return;
+  }
+#ifdef PULSORA_CUDA
+  cudaForEach(context, size, functor);
+#else
+  throw DeviceError("this build of Pulsora has no CUDA backend");
+#endif
+}
+
+}  // namespace RPU

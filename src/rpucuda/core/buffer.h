@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "core/context.h"
+
+namespace RPU {
+
+namespace detail {
+// Raw storage on a context's backend. `allocate` returns 64-byte aligned memory and throws OutOfMemoryError.
+void *allocateBytes(const Context &context, size_t bytes);
+void freeBytes(Backend backend, int device, void *data) noexcept;
+void copyBytes(const Context &context, void *to, const void *from, size_t bytes);
+void fillZero(const Context &context, void *data, size_t bytes);
+// Between backends; ordered on the CUDA side's stream and complete on return.
+void copyFromHost(const Context &context, void *to, const void *hostFrom, size_t bytes);
+void copyToHost(const Context &context, void *hostTo, const void *from, size_t bytes);
+}  // namespace detail
+
+/// An array owned on one backend: move-only, never copied or reallocated behind the caller's back.
+template <class T>
+class Buffer {
+  static_assert(std::is_trivially_copyable_v<T>, "a Buffer holds plain data");
+
+ public:
+  Buffer() = default;
+  /// Uninitialised storage for `size` elements.
+  Buffer(const Context &context, int64_t size) : backend_(context.backend), device_(context.device), size_(size) {
+    if (size > 0) data_ = static_cast<T *>(detail::allocateBytes(context, bytes()));
+  }
+  /// Storage filled with zero bytes.
+  static Buffer zeros(const Context &context, int64_t size) {
+    Buffer buffer(context, size);
+    if (size > 0) detail::fillZero(context, buffer.data_, buffer.bytes());
+    return buffer;
+  }
+  ~Buffer() { release(); }
+  Buffer(Buffer &&other) noexcept { swap(other); }
+  Buffer &operator=(Buffer &&other) noexcept {
+    swap(other);
+    return *this;
+  }
+  Buffer(const Buffer &) = delete;
+  Buffer &operator=(const Buffer &) = delete;
+
+  /// Makes room for `size` elements, keeping the storage if it is large enough; contents are lost.
+  void reserve(const Context &context, int64_t size) {
+    if (size > size_ || context.backend != backend_ || context.device != device_) {
+      *this = Buffer(context, size);
+    }
+  }
+
+  T *data() { return data_; }
+  const T *data() const { return data_; }
+  int64_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  size_t bytes() const { return static_cast<size_t>(size_) * sizeof(T); }
+
+ private:
+  void swap(Buffer &other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(backend_, other.backend_);
+    std::swap(device_, other.device_);
+  }
+  void release() noexcept {
+    if (data_) detail::freeBytes(backend_, device_, data_);
+    data_ = nullptr;
+  }
+
+  T *data_ = nullptr;
+  Backend backend_ = Backend::Cpu;
+  int device_ = 0;
+  int64_t size_ = 0;
+};
+
+}  // namespace RPU

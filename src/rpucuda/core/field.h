@@ -1,0 +1,135 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "core/check.h"
+#include "core/value.h"
+
+// One table of names. A parameter struct lists its members once:
+//
+//   struct Params {
+//     float dw_min = 0.001f;
+//     template <class Visitor>
+//     static void fields(Visitor &f) {
+//       f(&Params::dw_min, "dw_min", positive(), "weight", "Mean weight change of one pulse at w = 0.");
+//     }
+//   };
+//
+// and from that list come the Python dataclass, its documentation, the messages of the range checks, and the form in
+// which the parameters are saved. Defaults are those of a default-constructed struct.
+
+namespace RPU {
+
+/// Admissible interval of a number; an open end is excluded.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool lowOpen = false;
+  bool highOpen = false;
+
+  bool contains(double v) const {
+    return (lowOpen ? v > low : v >= low) && (highOpen ? v < high : v <= high);
+  }
+  /// For example "> 0", ">= 1 and <= 64", "any finite number".
+  std::string describe() const;
+};
+
+inline Range anyNumber() { return {}; }
+inline Range positive() { return {0.0, std::numeric_limits<double>::infinity(), true, false}; }
+inline Range nonNegative() { return {0.0, std::numeric_limits<double>::infinity(), false, false}; }
+inline Range nonPositive() { return {-std::numeric_limits<double>::infinity(), 0.0, false, false}; }
+inline Range atLeast(double low) { return {low, std::numeric_limits<double>::infinity(), false, false}; }
+inline Range between(double low, double high) { return {low, high, false, false}; }
+inline Range probability() { return between(0.0, 1.0); }
+
+/// The names of an enum's values, in order, as users write them. Specialise for each enum that is a parameter:
+/// `template <> struct EnumNames<PulseType> { static constexpr const char *kNames[] = {"none", ...}; };`
+template <class Enum>
+struct EnumNames;
+
+/// A number that may instead be left to the library, written as a keyword (`lora_alpha="auto"`).
+struct AutoFloat {
+  bool automatic = false;
+  float value = 0.0f;
+};
+
+/// A list of at most kCapacity numbers that stays a plain struct, so that it can be handed to a CUDA kernel by value.
+struct FloatList {
+  static constexpr int kCapacity = 64;
+  int count = 0;
+  float values[kCapacity] = {};
+};
+
+/// One row of the table, as the bindings, the documentation and the tests see it.
+struct FieldInfo {
+  std::string name;
+  std::string type;  // float | int | bool | enum | floats | auto | struct | device
+  std::string unit;
+  std::string doc;
+  std::string range;                 // human-readable
+  std::vector<std::string> choices;  // of an enum; the keyword of an auto
+  std::string structName;            // of a struct field
+  Value defaultValue;
+};
+
+/// The double with the fewest decimals that rounds to this float: 0.001f is written 0.001, not 0.00100000005.
+double shortestDouble(float value);
+
+/// Joins a configuration path: join("visible", "dw_min") is "visible.dw_min".
+std::string joinPath(const std::string &path, const std::string &name);
+
+/// The list "'a', 'b', 'c'" and, if one of the names resembles `wanted`, a "did you mean" hint in front.
+std::string suggest(const std::string &wanted, const std::vector<std::string> &names);
+
+namespace detail {
+
+template <class T, class = void>
+struct IsStruct : std::false_type {};
+template <class T>
+struct IsStruct<T, std::void_t<decltype(T::kName)>> : std::true_type {};
+
+double readNumber(const Value &value, const std::string &path);
+int64_t readInteger(const Value &value, const std::string &path);
+bool readBool(const Value &value, const std::string &path);
+const std::string &readText(const Value &value, const std::string &path);
+void checkRange(double number, const Range &range, const std::string &path);
+/// The float nearest to `number`; an error if it overflows.
+float toFloat(double number, const std::string &path);
+
+template <class Enum>
+std::vector<std::string> enumNames() {
+  std::vector<std::string> names;
+  for (const char *name : EnumNames<Enum>::kNames) names.emplace_back(name);
+  return names;
+}
+
+}  // namespace detail
+
+/// Reads one member from a value; overloads exist for every type a parameter can have.
+template <class T>
+void readField(T &out, const Value &value, const Range &range, const std::string &path, const char *keyword);
+template <class T>
+Value writeField(const T &in, const char *keyword);
+
+/// Reads a whole struct: members that `value` lacks keep their default, unknown names are refused.
+template <class Params>
+Params readParams(const Value &value, const std::string &path);
+/// The struct as a map of all its members.
+template <class Params>
+Value writeParams(const Params &params);
+/// Checks every range of a struct that C++ code filled in.
+template <class Params>
+void checkParams(const Params &params, const std::string &path);
+/// The table itself.
+template <class Params>
+std::vector<FieldInfo> describeParams();
+
+}  // namespace RPU
+
+#include "core/field_impl.h"

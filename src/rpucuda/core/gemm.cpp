@@ -1,0 +1,234 @@
+#include "core/gemm.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "core/gemm_kernel.h"
+
+#ifdef PULSORA_HAVE_CBLAS
+#include <cblas.h>
+#include <limits>
+#endif
+
+namespace RPU {
+namespace {
+
+using ConstMatrix = MatrixView<const float>;
+
+// A task multiplies at most kBlockRows x kBlockCols elements of C, kBlockDepth products at a time.
+// Its operands are packed to lie in the first and second cache: 32 KiB of B, 68 KiB of A, and 64
+// KiB of accumulators, on the stack, where unlike fresh heap pages they cost nothing from the
+// second call on.
+constexpr int64_t kBlockRows = 64;
+constexpr int64_t kBlockCols = 256;
+constexpr int64_t kBlockDepth = 256;
+constexpr int64_t kPanelCols = GemmKernel::kMaxVectors * GemmKernel::kMaxLanes;
+// The rows of packed A start in different cache sets.
+constexpr int64_t kPackedRow = kBlockDepth + 16;
+
+void checkShapes(const ConstMatrix &a, const ConstMatrix &b, const MatrixView<float> &c) {
+  RPU_CHECK(InputError, a.cols == b.rows && c.rows == a.rows && c.cols == b.cols, "gemm: [", a.rows,
+            ", ", a.cols, "] times [", b.rows, ", ", b.cols, "] does not fit into [", c.rows, ", ",
+            c.cols, "]");
+}
+
+// C = A B turned into C^T = B^T A^T.
+void transposeProduct(ConstMatrix &a, ConstMatrix &b, MatrixView<float> &c) {
+  std::swap(a, b);
+  a = a.transposed();
+  b = b.transposed();
+  c = c.transposed();
+}
+
+struct Workspace {
+  alignas(64) float a[kBlockRows * kPackedRow];
+  alignas(64) float b[kBlockDepth * kPanelCols];
+  alignas(64) float acc[kBlockRows * kBlockCols];
+};
+
+struct Product {
+  const GemmKernel &kernel;
+  float alpha;
+  ConstMatrix a;
+  ConstMatrix b;
+  float beta;
+  MatrixView<float> c;
+  bool accumulate = false;  // start at C instead of 0
+};
+
+struct Range {
+  int64_t begin;
+  int64_t size;
+};
+
+int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Part `index` when `total` is cut into `parts` multiples of `unit` (the last one may end early),
+// as evenly as it goes.
+Range part(int64_t total, int64_t unit, int64_t parts, int64_t index) {
+  const int64_t units = ceilDiv(total, unit);
+  const int64_t begin = std::min(total, units * index / parts * unit);
+  return {begin, std::min(total, units * (index + 1) / parts * unit) - begin};
+}
+
+// A as the kernels read it: as it lies when it serves one panel of columns only, else copied into
+// `packed`.
+ConstMatrix packA(const GemmKernel &kernel, ConstMatrix a, int64_t cols, float *packed) {
+  if (cols <= kernel.lanes * GemmKernel::kMaxVectors) return a;
+  kernel.copy(packed, kPackedRow, a.data, a.rowStride, a.colStride, a.rows, a.cols);
+  return rowMajor<const float>(packed, a.rows, a.cols, kPackedRow);
+}
+
+// B as the kernels read it, in rows of whole vectors: as it lies where that can be and only few
+// rows of A need it, else copied into `packed`.
+ConstMatrix packB(const GemmKernel &kernel, ConstMatrix b, int64_t rows, float *packed) {
+  const int64_t width = ceilDiv(b.cols, kernel.lanes) * kernel.lanes;
+  if (b.colStride == 1 && b.cols == width && rows <= 2 * GemmKernel::kMaxRows) return b;
+  kernel.copy(packed, width, b.data, b.rowStride, b.colStride, b.rows, b.cols);
+  for (int64_t k = 0; k < b.rows; ++k) {
+    std::fill(packed + k * width + b.cols, packed + (k + 1) * width, 0.0f);
+  }
+  return rowMajor<const float>(packed, b.rows, width);
+}
+
+// acc = A B when `fresh`, else acc += A B, over all rows of A, for the columns of one panel.
+void multiplyPanel(const GemmKernel &kernel, ConstMatrix a, ConstMatrix b, bool fresh, float *acc,
+                   int64_t accRow) {
+  const auto &micro = kernel.micro[b.cols / kernel.lanes - 1];
+  const int64_t parts = ceilDiv(a.rows, kernel.maxRows);
+  for (int64_t p = 0; p < parts; ++p) {
+    const Range rows = part(a.rows, 1, parts, p);
+    micro[rows.size - 1](a.cols, &a(rows.begin, 0), a.rowStride, a.colStride, b.data, b.rowStride,
+                         fresh, acc + rows.begin * accRow, accRow);
+  }
+}
+
+void multiplyBlock(const Product &product, Range rows, Range cols) {
+  const GemmKernel &kernel = product.kernel;
+  const int64_t panelCols = kernel.lanes * GemmKernel::kMaxVectors;
+  const int64_t depth = product.a.cols;
+  Workspace work;
+  const int64_t accRow = ceilDiv(cols.size, kernel.lanes) * kernel.lanes;
+  const MatrixView<float> c = product.c.block(rows.begin, cols.begin, rows.size, cols.size);
+  if (product.accumulate) kernel.copy(work.acc, accRow, c.data, c.rowStride, c.colStride, c.rows, c.cols);
+  int64_t k = 0;
+  do {  // once even when depth is 0, which makes the accumulators 0
+    const int64_t size = std::min(kBlockDepth, depth - k);
+    const ConstMatrix a =
+        packA(kernel, product.a.block(rows.begin, k, rows.size, size), cols.size, work.a);
+    for (int64_t j = 0; j < cols.size; j += panelCols) {
+      const int64_t nc = std::min(panelCols, cols.size - j);
+      const ConstMatrix b =
+          packB(kernel, product.b.block(k, cols.begin + j, size, nc), rows.size, work.b);
+      multiplyPanel(kernel, a, b, k == 0 && !product.accumulate, work.acc + j, accRow);
+    }
+    k += size;
+  } while (k < depth);
+  kernel.store(work.acc, accRow, c.rows, c.cols, product.alpha, product.beta, c.data, c.rowStride,
+               c.colStride);
+}
+
+template <int kIsa = 0>
+const GemmKernel &kernelFor(Isa isa) {
+  if constexpr (kIsa < PULSORA_LAST_ISA) {
+    if (isa != static_cast<Isa>(kIsa)) return kernelFor<kIsa + 1>(isa);
+  }
+  return gemmKernel<static_cast<Isa>(kIsa)>();
+}
+
+// Cuts C into blocks, and further while threads are without work.
+void multiply(const Product &product, int threads) {
+  const MatrixView<float> &c = product.c;
+  const int64_t panelCols = product.kernel.lanes * GemmKernel::kMaxVectors;
+  const int64_t panels = ceilDiv(c.cols, panelCols);
+  const int64_t rowParts = ceilDiv(c.rows, kBlockRows);
+  int64_t colParts = ceilDiv(panels, kBlockCols / panelCols);
+  colParts = std::min(panels, std::max(colParts, ceilDiv(threads, rowParts)));
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+#endif
+  for (int64_t task = 0; task < rowParts * colParts; ++task) {
+    multiplyBlock(product, part(c.rows, 1, rowParts, task % rowParts),
+                  part(c.cols, panelCols, colParts, task / rowParts));
+  }
+}
+
+void run(float alpha, ConstMatrix a, ConstMatrix b, float beta, MatrixView<float> c, bool accumulate, int threads,
+         Isa isa) {
+  checkShapes(a, b, c);
+  RPU_CHECK(ConfigError, threads >= 1, "threads is ", threads, "; it must be >= 1");
+  RPU_CHECK(ConfigError, isaSupported(isa), "isa is ", isaName(isa),
+            ", which this machine or this build cannot execute; the best it can is ",
+            isaName(bestIsa()));
+  const GemmKernel &kernel = kernelFor(isa);
+  if (c.rows == 0 || c.cols == 0) return;
+  // Vectors run along the columns of C. Where those are few, C^T = B^T A^T fills them better.
+  if (c.cols < kernel.lanes && c.rows > c.cols) {
+    transposeProduct(a, b, c);
+  }
+  // Below some ten microseconds of work, waking threads costs more than they save.
+  constexpr int64_t kProductsPerThread = 1 << 17;
+  const int64_t useful = c.size() * a.cols / kProductsPerThread + 1;
+  multiply({kernel, alpha, a, b, beta, c, accumulate}, static_cast<int>(std::min<int64_t>(threads, useful)));
+}
+
+}  // namespace
+
+void reproducibleGemm(float alpha, MatrixView<const float> a, MatrixView<const float> b, float beta,
+                      MatrixView<float> c, int threads, Isa isa) {
+  run(alpha, a, b, beta, c, false, threads, isa);
+}
+
+void reproducibleAccumulate(MatrixView<const float> a, MatrixView<const float> b, MatrixView<float> c, int threads,
+                            Isa isa) {
+  run(1.0f, a, b, 0.0f, c, true, threads, isa);
+}
+
+#ifdef PULSORA_HAVE_CBLAS
+namespace {
+
+// A view as CBLAS describes it: row major, perhaps transposed.
+struct BlasOperand {
+  CBLAS_TRANSPOSE transpose;
+  int leadingDimension;
+};
+
+BlasOperand blasOperand(ConstMatrix m, const char *name) {
+  const bool rowMajor = m.isRowMajor() && (m.rows <= 1 || m.rowStride >= m.cols);
+  const bool colMajor = m.isColMajor() && (m.cols <= 1 || m.colStride >= m.rows);
+  RPU_CHECK(InputError, rowMajor || colMajor, "gemm: ", name, " has strides ", m.rowStride, " and ",
+            m.colStride, "; BLAS takes row-major and column-major matrices only: use a contiguous ",
+            "copy, or the reproducible products");
+  const int64_t lead = rowMajor ? std::max({m.rows > 1 ? m.rowStride : 1, m.cols, int64_t{1}})
+                                : std::max({m.cols > 1 ? m.colStride : 1, m.rows, int64_t{1}});
+  RPU_CHECK(InputError, std::max({lead, m.rows, m.cols}) <= std::numeric_limits<int>::max(),
+            "gemm: ", name, " is larger than BLAS can take; use the reproducible products");
+  return {rowMajor ? CblasNoTrans : CblasTrans, static_cast<int>(lead)};
+}
+
+}  // namespace
+
+void blasGemm(float alpha, MatrixView<const float> a, MatrixView<const float> b, float beta,
+              MatrixView<float> c) {
+  checkShapes(a, b, c);
+  if (c.rows == 0 || c.cols == 0) return;
+  if (blasOperand(c, "C").transpose == CblasTrans) {
+    transposeProduct(a, b, c);
+  }
+  const BlasOperand ba = blasOperand(a, "A");
+  const BlasOperand bb = blasOperand(b, "B");
+  cblas_sgemm(CblasRowMajor, ba.transpose, bb.transpose, static_cast<int>(c.rows),
+              static_cast<int>(c.cols), static_cast<int>(a.cols), alpha, a.data,
+              ba.leadingDimension, b.data, bb.leadingDimension, beta, c.data,
+              blasOperand(c, "C").leadingDimension);
+}
+#else
+void blasGemm(float, MatrixView<const float>, MatrixView<const float>, float, MatrixView<float>) {
+  throw ConfigError(
+      "products is Blas, but this build has no CBLAS; choose Reproducible, or build with "
+      "PULSORA_HAVE_CBLAS");
+}
+#endif
+
+}  // namespace RPU

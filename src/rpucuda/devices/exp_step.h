@@ -1,0 +1,87 @@
+#pragma once
+
+#include <string>
+
+#include "devices/range_response.h"
+
+namespace RPU {
+
+/// The step falls exponentially with the weight, as fitted to ReRAM and PCM (Gong et al., Nat. Commun. 9:2102, 2018).
+struct ExpStep {
+  static constexpr const char *kName = "ExpStep";
+  static constexpr const char *kDoc =
+      "The step falls exponentially with the weight: w += s max(1 - a_up e^(gamma_up z), 0), z = 2 a w/(w_max - w_min) + "
+      "b, upwards; downwards with e^(-gamma_down z). a_up and a_down are AIHWKit's A_up and A_down.";
+
+  struct Params : PulsedParams {
+    static constexpr const char *kName = "ExpStep";
+    float a_up = 0.00081f;
+    float a_down = 0.36833f;
+    float gamma_up = 12.44625f;
+    float gamma_down = 12.78785f;
+    float a = 0.244f;
+    float b = 0.2425f;
+    float dw_min_std_add = 0.0f;
+    float dw_min_std_slope = 0.0f;
+
+    template <class Visitor>
+    static void fields(Visitor &f) {
+      using P = Params;
+      PulsedParams::fields(f);
+      f(&P::a_up, "a_up", anyNumber(), "", "Weight of the up step's exponential (AIHWKit: A_up).");
+      f(&P::a_down, "a_down", anyNumber(), "",
+        "Weight of the down step's exponential (AIHWKit: A_down).");
+      f(&P::gamma_up, "gamma_up", anyNumber(), "", "Rate of the up step's exponential.");
+      f(&P::gamma_down, "gamma_down", anyNumber(), "", "Rate of the down step's exponential.");
+      f(&P::a, "a", anyNumber(), "", "Scale of the weight, relative to half the cell's range.");
+      f(&P::b, "b", anyNumber(), "", "Offset of the scaled weight.");
+      f(&P::dw_min_std_add, "dw_min_std_add", nonNegative(), "weight",
+        "Part of the cycle noise that does not depend on the step, in units of dw_min_std.");
+      f(&P::dw_min_std_slope, "dw_min_std_slope", nonNegative(), "relative",
+        "Part of the cycle noise that grows with abs(w), in units of dw_min_std.");
+    }
+
+    void check(const std::string &path) const {
+      PulsedParams::check(path);
+      constexpr float kLargest = 60.0f;  // e^60 leaves room for the factors around it
+      const float z = 2.0f * RPU::abs(a) + RPU::abs(b);
+      const float rate = RPU::max(RPU::abs(gamma_up), RPU::abs(gamma_down));
+      RPU_CHECK(ConfigError, rate * z <= kLargest, joinPath(path, "gamma_up"), " is ", gamma_up,
+                " and ", joinPath(path, "gamma_down"), " is ", gamma_down,
+                "; times 2 a + b they exceed ", kLargest,
+                ", where the step overflows; use smaller ones");
+      RPU_CHECK(ConfigError, granularity(*this) > 0.0f, joinPath(path, "a_up"), " is ", a_up,
+                " and ", joinPath(path, "a_down"), " is ", a_down,
+                "; neither direction then moves a weight at 0; use smaller ones");
+    }
+  };
+  using Cell = PulsedCell;
+  using Response = RangeResponse;
+
+  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+    return sampleCell(p, draws, bias);
+  }
+  RPU_HD static Response response(const Cell &cell, const Params &p) {
+    return rangeResponse(cell, p);
+  }
+
+  /// The step relative to that without the exponential, at the scaled weight z.
+  RPU_HD static float shape(float z, bool up, const Params &p) {
+    const float weight = up ? p.a_up : p.a_down;
+    const float rate = up ? p.gamma_up : -p.gamma_down;
+    return RPU::max(RPU::fma(-weight, RPU::exp(rate * z), 1.0f), 0.0f);
+  }
+
+  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+    const float step = r.step(up) * shape(RPU::fma(2.0f * p.a * r.inverse_range, w, p.b), up, p);
+    const float spread = RPU::fma(p.dw_min_std_slope, RPU::abs(w), RPU::abs(step) + p.dw_min_std_add);
+    return w + RPU::fma(p.dw_min_std * spread, xi, step);
+  }
+
+  /// The mean of both steps at weight 0.
+  static float granularity(const Params &p) {
+    return 0.5f * p.dw_min * (shape(p.b, true, p) + shape(p.b, false, p));
+  }
+};
+
+}  // namespace RPU

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <string>
+
+#include "devices/range_response.h"
+
+namespace RPU {
+
+/// The step follows a measured curve, given at equally spaced places between the bounds.
+struct PiecewiseStep {
+  static constexpr const char *kName = "PiecewiseStep";
+  static constexpr const char *kDoc =
+      "The step follows a measured curve: w += s c(w)(1 + sigma xi), where c interpolates linearly between nodes that are "
+      "equally spaced from the cell's lower to its upper bound.";
+
+  struct Params : PulsedParams {
+    static constexpr const char *kName = "PiecewiseStep";
+    FloatList piecewise_up{1, {1.0f}};
+    FloatList piecewise_down{1, {1.0f}};
+
+    template <class Visitor>
+    static void fields(Visitor &f) {
+      PulsedParams::fields(f);
+      f(&Params::piecewise_up, "piecewise_up", nonNegative(), "dw_min",
+        "Up steps at equally spaced weights, the first at the lower bound; 1 to 64 numbers.");
+      f(&Params::piecewise_down, "piecewise_down", nonNegative(), "dw_min",
+        "Down steps at equally spaced weights, the first at the lower bound; 1 to 64 numbers.");
+    }
+
+    void check(const std::string &path) const {
+      PulsedParams::check(path);
+      checkNodes(piecewise_up, joinPath(path, "piecewise_up"));
+      checkNodes(piecewise_down, joinPath(path, "piecewise_down"));
+      RPU_CHECK(ConfigError, granularity(*this) > 0.0f, joinPath(path, "piecewise_up"), " and ",
+                joinPath(path, "piecewise_down"),
+                " are both 0 halfway between the bounds, so that no pulse moves a weight there; "
+                "make one of them positive");
+    }
+    static void checkNodes(const FloatList &nodes, const std::string &path) {
+      RPU_CHECK(ConfigError, nodes.count >= 1, path, " is empty; give at least one number");
+      for (int i = 0; i < nodes.count; ++i) {
+        RPU_CHECK(ConfigError, nodes.values[i] >= 0.0f, path, "[", i, "] is ", nodes.values[i],
+                  "; a step must be >= 0");
+      }
+    }
+  };
+  using Cell = PulsedCell;
+  using Response = RangeResponse;
+
+  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+    return sampleCell(p, draws, bias);
+  }
+  RPU_HD static Response response(const Cell &cell, const Params &p) {
+    return rangeResponse(cell, p);
+  }
+
+  /// The curve at `place`, 0 at the first node and 1 at the last.
+  RPU_HD static float interpolate(const FloatList &nodes, float place) {
+    const float last = static_cast<float>(nodes.count - 1);
+    const float at = RPU::clamp(place * last, 0.0f, last);
+    const float node = RPU::clamp(RPU::floor(at), 0.0f, RPU::max(last - 1.0f, 0.0f));
+    const float *values = nodes.values + static_cast<int>(node);
+    return RPU::fma(at - node, values[1] - values[0], values[0]);
+  }
+
+  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+    const float place = (w - r.w_min) * r.inverse_range;
+    const float curveUp = interpolate(p.piecewise_up, place);
+    const float curveDown = interpolate(p.piecewise_down, place);
+    const float step = r.step(up) * (up ? curveUp : curveDown);
+    return RPU::fma(step, RPU::fma(p.dw_min_std, xi, 1.0f), w);
+  }
+
+  /// The mean of both steps halfway between the bounds.
+  static float granularity(const Params &p) {
+    return 0.5f * p.dw_min *
+           (interpolate(p.piecewise_up, 0.5f) + interpolate(p.piecewise_down, 0.5f));
+  }
+};
+
+}  // namespace RPU

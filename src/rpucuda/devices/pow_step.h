@@ -1,0 +1,89 @@
+#pragma once
+
+#include "devices/range_response.h"
+
+namespace RPU {
+
+/// The step is a power of the distance to the bound it moves towards.
+struct PowStep {
+  static constexpr const char *kName = "PowStep";
+  static constexpr const char *kDoc =
+      "The step is a power of the distance to the bound: w += s ((w_max - w)/(w_max - w_min))^gamma (1 + sigma xi) "
+      "upwards.";
+
+  struct Params : PulsedParams {
+    static constexpr const char *kName = "PowStep";
+    float pow_gamma = 1.0f;
+    float pow_gamma_dtod = 0.1f;
+    float pow_up_down = 0.0f;
+    float pow_up_down_dtod = 0.0f;
+
+    template <class Visitor>
+    static void fields(Visitor &f) {
+      using P = Params;
+      PulsedParams::fields(f);
+      f(&P::pow_gamma, "pow_gamma", nonNegative(), "", "Mean exponent.");
+      f(&P::pow_gamma_dtod, "pow_gamma_dtod", nonNegative(), "relative",
+        "Device-to-device spread of the exponent.");
+      f(&P::pow_up_down, "pow_up_down", anyNumber(), "relative",
+        "Asymmetry of the exponents: a positive value lowers that of the down step, a negative one "
+        "that of the up step.");
+      f(&P::pow_up_down_dtod, "pow_up_down_dtod", nonNegative(), "relative",
+        "Device-to-device spread of the asymmetry of the exponents.");
+    }
+  };
+
+  struct Cell : PulsedCell {
+    float exponent_up = 1.0f;  // relative to that of a cell without spread
+    float exponent_down = 1.0f;
+
+    template <class Visitor>
+    RPU_HD void members(Visitor &&f) {
+      PulsedCell::members(f);
+      f("exponent_up", exponent_up);
+      f("exponent_down", exponent_down);
+    }
+  };
+
+  struct Response : RangeResponse {
+    float exponent_up;
+    float exponent_down;
+
+    template <class Visitor>
+    RPU_HD void members(Visitor &&f) {
+      RangeResponse::members(f);
+      f(exponent_up);
+      f(exponent_down);
+    }
+  };
+
+  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+    Cell cell;
+    static_cast<PulsedCell &>(cell) = sampleCell(p, draws, bias);
+    const float gain = RPU::fma(p.pow_gamma_dtod, draws.normal(), 1.0f);
+    sampleAsymmetry(gain, p.pow_up_down, p.pow_up_down_dtod, draws, cell.exponent_up, cell.exponent_down);
+    cell.exponent_up = cell.exponent_up / nominalUp(p.pow_up_down);
+    cell.exponent_down = cell.exponent_down / nominalDown(p.pow_up_down);
+    return cell;
+  }
+
+  RPU_HD static Response response(const Cell &cell, const Params &p) {
+    Response r;
+    static_cast<RangeResponse &>(r) = rangeResponse(cell, p);
+    // A negative exponent would be a step without limit at the bound.
+    r.exponent_up = RPU::abs(p.pow_gamma * nominalUp(p.pow_up_down) * cell.exponent_up);
+    r.exponent_down = RPU::abs(p.pow_gamma * nominalDown(p.pow_up_down) * cell.exponent_down);
+    return r;
+  }
+
+  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+    const float distance = RPU::max((up ? r.w_max - w : w - r.w_min) * r.inverse_range, 0.0f);
+    const float step = r.step(up) * RPU::pow(distance, up ? r.exponent_up : r.exponent_down);
+    return RPU::fma(step, RPU::fma(p.dw_min_std, xi, 1.0f), w);
+  }
+
+  /// The mean step halfway between the bounds.
+  static float granularity(const Params &p) { return p.dw_min * RPU::pow(0.5f, p.pow_gamma); }
+};
+
+}  // namespace RPU

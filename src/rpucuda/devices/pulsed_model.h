@@ -1,0 +1,281 @@
+#pragma once
+
+#include "core/field.h"
+#include "core/math.h"
+#include "core/random.h"
+
+// What every pulsed device model shares: parameters, the sampled cell, and the meaning of the words below.
+//
+//   Params    per array, read from the configuration
+//   Cell      per cross-point, sampled once: dimensionless numbers of order 1, stored as 16-bit floats
+//   Response  what a pulse needs of one cell, in single precision; derived from (Cell, Params) whenever a kernel starts
+//
+// A model is a struct of static functions over these (soft_bounds.h is a short one). Formulas follow
+// Gokmen & Vlasov, Front. Neurosci. 10:333 (2016) and the published semantics of AIHWKit.
+
+namespace RPU {
+
+/// How several pulses that meet a cell within one sample are drawn.
+enum class PulseNoise {
+  ClosedForm,  ///< one normal per cell and sample wherever the sum of the pulses has a closed form
+  Sequential,  ///< one normal per pulse, always
+};
+template <>
+struct EnumNames<PulseNoise> {
+  static constexpr const char *kNames[] = {"closed_form", "sequential"};
+};
+
+/// Mean of the up and the down value of an asymmetric pair around 1 (1 where that would be 0, so that it can be a scale).
+RPU_HD float nominalUp(float upDown) {
+  const float mean = 1.0f + RPU::min(upDown, 0.0f);
+  return mean != 0.0f ? mean : 1.0f;
+}
+RPU_HD float nominalDown(float upDown) {
+  const float mean = 1.0f - RPU::max(upDown, 0.0f);
+  return mean != 0.0f ? mean : 1.0f;
+}
+
+struct PulsedParams {
+  float dw_min = 0.001f;
+  float dw_min_dtod = 0.3f;
+  bool dw_min_dtod_log_normal = false;
+  float dw_min_std = 0.3f;
+  float w_max = 0.6f;
+  float w_min = -0.6f;
+  float w_max_dtod = 0.3f;
+  float w_min_dtod = 0.3f;
+  float up_down = 0.0f;
+  float up_down_dtod = 0.01f;
+  bool enforce_consistency = true;
+  bool adjust_bounds_with_up_down = false;
+  float adjust_bounds_with_up_down_dev = 0.0f;
+  float corrupt_devices_prob = 0.0f;
+  float corrupt_devices_range = 0.1f;
+  bool perfect_bias = false;
+  float lifetime = 0.0f;
+  float lifetime_dtod = 0.0f;
+  float diffusion = 0.0f;
+  float diffusion_dtod = 0.0f;
+  float reset = 0.0f;
+  float reset_dtod = 0.0f;
+  float reset_std = 0.01f;
+  float write_noise_std = 0.0f;
+  bool apply_write_noise_on_set = true;
+  PulseNoise pulse_noise = PulseNoise::ClosedForm;
+  int64_t construction_seed = 0;
+
+  template <class Visitor>
+  static void fields(Visitor &f) {
+    using P = PulsedParams;
+    f(&P::dw_min, "dw_min", positive(), "weight", "Mean weight change of one pulse at weight 0.");
+    f(&P::dw_min_dtod, "dw_min_dtod", nonNegative(), "relative", "Device-to-device spread of dw_min.");
+    f(&P::dw_min_dtod_log_normal, "dw_min_dtod_log_normal", anyNumber(), "",
+      "Draw the spread of dw_min from a log-normal instead of a normal distribution.");
+    f(&P::dw_min_std, "dw_min_std", nonNegative(), "relative", "Cycle-to-cycle noise of each pulse.");
+    f(&P::w_max, "w_max", nonNegative(), "weight", "Mean upper weight bound.");
+    f(&P::w_min, "w_min", nonPositive(), "weight", "Mean lower weight bound.");
+    f(&P::w_max_dtod, "w_max_dtod", nonNegative(), "relative", "Device-to-device spread of the upper bound.");
+    f(&P::w_min_dtod, "w_min_dtod", nonNegative(), "relative", "Device-to-device spread of the lower bound.");
+    f(&P::up_down, "up_down", anyNumber(), "relative",
+      "Mean asymmetry: a positive value weakens the down step, a negative one the up step.");
+    f(&P::up_down_dtod, "up_down_dtod", nonNegative(), "relative", "Device-to-device spread of the asymmetry.");
+    f(&P::enforce_consistency, "enforce_consistency", anyNumber(), "",
+      "Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min per cell.");
+    f(&P::adjust_bounds_with_up_down, "adjust_bounds_with_up_down", anyNumber(), "",
+      "Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up easily reaches "
+      "further down.");
+    f(&P::adjust_bounds_with_up_down_dev, "adjust_bounds_with_up_down_dev", nonNegative(), "relative",
+      "Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is reached.");
+    f(&P::corrupt_devices_prob, "corrupt_devices_prob", probability(), "",
+      "Probability that a cell is stuck at one value.");
+    f(&P::corrupt_devices_range, "corrupt_devices_range", nonNegative(), "weight",
+      "Largest magnitude of a stuck cell's value.");
+    f(&P::perfect_bias, "perfect_bias", anyNumber(), "",
+      "The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells.");
+    f(&P::lifetime, "lifetime", nonNegative(), "mini-batches",
+      "Decay constant: after each mini-batch the weight relaxes by 1/lifetime towards the reset value; 0 is off.");
+    f(&P::lifetime_dtod, "lifetime_dtod", nonNegative(), "relative", "Device-to-device spread of the lifetime.");
+    f(&P::diffusion, "diffusion", nonNegative(), "weight",
+      "Standard deviation of the random walk a weight makes per mini-batch; 0 is off.");
+    f(&P::diffusion_dtod, "diffusion_dtod", nonNegative(), "relative", "Device-to-device spread of the diffusion.");
+    f(&P::reset, "reset", anyNumber(), "weight", "Mean value a cell is reset to and decays towards.");
+    f(&P::reset_dtod, "reset_dtod", nonNegative(), "weight", "Device-to-device spread (additive) of the reset value.");
+    f(&P::reset_std, "reset_std", nonNegative(), "weight", "Cycle-to-cycle spread of one reset.");
+    f(&P::write_noise_std, "write_noise_std", nonNegative(), "dw_min",
+      "Spread of the visible weight around the stored one, redrawn after each write; 0 is off.");
+    f(&P::apply_write_noise_on_set, "apply_write_noise_on_set", anyNumber(), "",
+      "Whether setting weights also draws write noise.");
+    f(&P::pulse_noise, "pulse_noise", anyNumber(), "",
+      "Draw the pulses of one sample at once where a closed form exists, or one by one.");
+    f(&P::construction_seed, "construction_seed", atLeast(0), "",
+      "Seed of this array's device-to-device spreads; 0 takes the tile's seed.");
+  }
+
+  void check(const std::string &path) const {
+    RPU_CHECK(ConfigError, w_max > w_min, joinPath(path, "w_max"), " and ", joinPath(path, "w_min"),
+              " are both 0, which leaves the weight no range; make at least one of them non-zero");
+    RPU_CHECK(ConfigError, !adjust_bounds_with_up_down || adjust_bounds_with_up_down_dev > 0.0f,
+              joinPath(path, "adjust_bounds_with_up_down_dev"), " is ", adjust_bounds_with_up_down_dev,
+              " with adjust_bounds_with_up_down; it must be > 0, for example 0.05");
+  }
+
+  // Stored steps and bounds are relative to these, so that a nominal cell stores exactly 1.
+  RPU_HD float stepUpScale() const { return dw_min * nominalUp(up_down); }
+  RPU_HD float stepDownScale() const { return dw_min * nominalDown(up_down); }
+  RPU_HD float boundMaxScale() const { return w_max != 0.0f ? w_max : w_min; }
+  RPU_HD float boundMinScale() const { return w_min != 0.0f ? w_min : w_max; }
+};
+
+/// The random draws that make one cell, in a fixed order.
+class CellDraws {
+ public:
+  RPU_HD CellDraws(RandomKey key, uint64_t cell) : key_(key), cell_(cell) {}
+
+  /// The next standard normal.
+  RPU_HD float normal() {
+    const uint32_t index = used_++;
+    const Philox4 block = draw(key_, Purpose::Construct, cell_, 0, index >> 1);
+    const NormalPair pair = normalPair(block.v[0], block.v[1]);
+    return (index & 1) ? pair.z1 : pair.z0;
+  }
+  /// The next standard normal as the deviation of a value with spread `dtod`: 0 where all cells agree.
+  RPU_HD float deviation(float dtod) {
+    const float xi = normal();
+    return dtod > 0.0f ? xi : 0.0f;
+  }
+  /// The next number uniform in [0, 1).
+  RPU_HD float uniformNumber() {
+    const uint32_t index = used_++;
+    return uniform(draw(key_, Purpose::Construct, cell_, 0, index >> 1).v[2 + (index & 1)]);
+  }
+
+ private:
+  RandomKey key_;
+  uint64_t cell_;
+  uint32_t used_ = 0;
+};
+
+/// The stored quantities every model has.
+struct PulsedCell {
+  float gain_up = 1.0f;    // step up / stepUpScale()
+  float gain_down = 1.0f;  // step down / stepDownScale()
+  float bound_max = 1.0f;  // upper bound / boundMaxScale()
+  float bound_min = 1.0f;  // lower bound / boundMinScale()
+
+  template <class Visitor>
+  RPU_HD void members(Visitor &&f) {
+    f("gain_up", gain_up);
+    f("gain_down", gain_down);
+    f("bound_max", bound_max);
+    f("bound_min", bound_min);
+  }
+};
+
+/// The quantities every model's pulse needs. Steps are magnitudes; bounds are those of the visible weight.
+struct PulsedResponse {
+  float step_up;
+  float step_down;
+  float w_max;
+  float w_min;
+
+  template <class Visitor>
+  RPU_HD void members(Visitor &&f) {
+    f(step_up);
+    f(step_down);
+    f(w_max);
+    f(w_min);
+  }
+  /// The signed step of a pulse before a model's dependence on the weight.
+  RPU_HD float step(bool up) const { return up ? step_up : -step_down; }
+  /// What a model adds to the value its cell is reset to and decays towards; a model's Response may hide it.
+  RPU_HD float resetShift(const PulsedParams &) const { return 0.0f; }
+};
+
+/// Mean and (signed) standard deviation of the weight after n pulses, and the square of the skewness that a normal with
+/// these neglects.
+struct Moments {
+  float mean;
+  float sd;
+  float skewnessSquared;
+};
+
+/// The largest skewness that a closed form may neglect.
+constexpr float kNeglectedSkewness = 0.05f;
+
+/// The up and the down value of a quantity with common gain: a positive `upDown` weakens the down side, a negative one
+/// the up side.
+RPU_HD void sampleAsymmetry(float gain, float upDown, float dtod, CellDraws &draws, float &up, float &down) {
+  const float asymmetry = dtod * draws.normal();
+  up = gain + (RPU::min(upDown, 0.0f) + asymmetry);
+  down = gain - (RPU::max(upDown, 0.0f) + asymmetry);
+}
+
+/// Samples the quantities every model has. `bias` marks a cell of the last column (see perfect_bias).
+RPU_HD PulsedCell sampleCell(const PulsedParams &p, CellDraws &draws, bool bias) {
+  float wMax = p.w_max * RPU::fma(p.w_max_dtod, draws.normal(), 1.0f);
+  float wMin = p.w_min * RPU::fma(p.w_min_dtod, draws.normal(), 1.0f);
+  const float spread = p.dw_min_dtod * draws.normal();
+  const float gain = p.dw_min_dtod_log_normal ? RPU::exp(spread) : 1.0f + spread;
+  float up;
+  float down;
+  sampleAsymmetry(gain, p.up_down, p.up_down_dtod, draws, up, down);
+  if (p.enforce_consistency) {
+    up = RPU::abs(up);
+    down = RPU::abs(down);
+    if (wMax < wMin) {
+      const float swapped = wMax;
+      wMax = wMin;
+      wMin = swapped;
+    }
+    wMax = RPU::abs(wMax);
+    wMin = -RPU::abs(wMin);
+  } else if (wMin > wMax) {
+    wMin = wMax = 0.5f * (wMin + wMax);
+  }
+  if (p.adjust_bounds_with_up_down) {
+    const float range = wMax - wMin;
+    const float share = up + down != 0.0f ? up / (up + down) : 0.5f;
+    wMin = -0.5f * range * (RPU::tanh((share - 0.5f) / p.adjust_bounds_with_up_down_dev) + 1.0f);
+    wMax = wMin + range;
+  }
+  if (draws.uniformNumber() < p.corrupt_devices_prob) {
+    const float low = RPU::max(wMin, -p.corrupt_devices_range);
+    const float high = RPU::min(wMax, p.corrupt_devices_range);
+    wMax = wMin = RPU::fma(high - low, draws.uniformNumber(), low);
+    up = down = 0.0f;
+  }
+  if (p.perfect_bias && bias) {
+    up = down = 1.0f;
+    wMax = 100.0f * p.w_max;
+    wMin = 100.0f * p.w_min;
+  }
+  return {up / nominalUp(p.up_down), down / nominalDown(p.up_down), wMax / p.boundMaxScale(), wMin / p.boundMinScale()};
+}
+
+RPU_HD PulsedResponse pulsedResponse(const PulsedCell &cell, const PulsedParams &p) {
+  PulsedResponse r;
+  r.step_up = p.stepUpScale() * cell.gain_up;
+  r.step_down = p.stepDownScale() * cell.gain_down;
+  r.w_max = p.boundMaxScale() * cell.bound_max;
+  r.w_min = p.boundMinScale() * cell.bound_min;
+  // Both bounds of a stuck cell were rounded to 16 bits on different scales; they are meant to be one value.
+  const bool stuck = cell.gain_up == 0.0f && cell.gain_down == 0.0f;
+  r.w_min = stuck ? r.w_max : r.w_min;
+  return r;
+}
+
+/// Confines a weight to its cell's bounds.
+RPU_HD float clipWeight(float w, const PulsedResponse &r) {
+  return RPU::min(RPU::max(w, r.w_min), r.w_max);
+}
+
+/// Whether the closed form may stand for n pulses one after another: no bound within five standard deviations of the
+/// path, and a shape that a normal renders. pulse_noise = "sequential" admits no shape.
+RPU_HD bool closedFormHolds(float w, const Moments &m, const PulsedResponse &r, const PulsedParams &p) {
+  const float limit = p.pulse_noise == PulseNoise::ClosedForm ? kNeglectedSkewness * kNeglectedSkewness : -1.0f;
+  const float margin = 5.0f * RPU::abs(m.sd);
+  return (m.skewnessSquared < limit) & (RPU::min(w, m.mean) - margin >= r.w_min) &
+         (RPU::max(w, m.mean) + margin <= r.w_max);
+}
+
+}  // namespace RPU

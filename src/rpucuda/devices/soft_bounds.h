@@ -1,0 +1,47 @@
+#pragma once
+
+#include "devices/linear_response.h"
+
+namespace RPU {
+
+/// The step shrinks linearly with the weight and vanishes at the bound it moves towards.
+struct SoftBounds {
+  static constexpr const char *kName = "SoftBounds";
+  static constexpr const char *kDoc =
+      "The step shrinks linearly with the weight and vanishes at the bound: w += s (1 - w/w_max)(1 + sigma xi) upwards.";
+
+  struct Params : PulsedParams {
+    static constexpr const char *kName = "SoftBounds";
+    bool mult_noise = true;
+
+    template <class Visitor>
+    static void fields(Visitor &f) {
+      PulsedParams::fields(f);
+      f(&Params::mult_noise, "mult_noise", anyNumber(), "",
+        "Whether cycle noise scales with the whole step or only with its constant part.");
+    }
+  };
+  using Cell = PulsedCell;
+  using Response = LinearResponse;
+
+  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) { return sampleCell(p, draws, bias); }
+
+  RPU_HD static Response response(const Cell &cell, const Params &p) {
+    Response r;
+    static_cast<PulsedResponse &>(r) = pulsedResponse(cell, p);
+    softSlopes(r);
+    finishLinearResponse(r, p.dw_min_std, p.mult_noise);
+    return r;
+  }
+
+  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+    return linearPulse(w, w, up, r, p.dw_min_std, p.mult_noise, xi);
+  }
+  RPU_HD static Moments pulses(float w, float n, bool up, const Response &r, const Params &p) {
+    return linearPulses(w, w, n, up, r, p.dw_min_std, p.mult_noise);
+  }
+
+  static float granularity(const Params &p) { return p.dw_min; }
+};
+
+}  // namespace RPU

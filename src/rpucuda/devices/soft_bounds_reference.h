@@ -1,0 +1,105 @@
+#pragma once
+
+#include "devices/linear_response.h"
+
+namespace RPU {
+
+/// SoftBounds read against a reference device: the weight is w = v - reference, and v has soft bounds.
+struct SoftBoundsReference {
+  static constexpr const char *kName = "SoftBoundsReference";
+  static constexpr const char *kDoc =
+      "SoftBounds read against a reference: v = w + reference has soft bounds; the reference may be the cell's own "
+      "symmetric point, which then lies at weight 0.";
+
+  struct Params : PulsedParams {
+    static constexpr const char *kName = "SoftBoundsReference";
+    float slope_up_dtod = 0.0f;
+    float slope_down_dtod = 0.0f;
+    float reference_mean = 0.0f;
+    float reference_std = 0.0f;
+    bool subtract_symmetry_point = false;
+    bool mult_noise = false;
+
+    template <class Visitor>
+    static void fields(Visitor &f) {
+      using P = Params;
+      PulsedParams::fields(f);
+      f(&P::slope_up_dtod, "slope_up_dtod", nonNegative(), "relative",
+        "Device-to-device spread of the up step's slope, beside that of its bound.");
+      f(&P::slope_down_dtod, "slope_down_dtod", nonNegative(), "relative",
+        "Device-to-device spread of the down step's slope, beside that of its bound.");
+      f(&P::reference_mean, "reference_mean", anyNumber(), "weight", "Mean reference.");
+      f(&P::reference_std, "reference_std", nonNegative(), "weight",
+        "Device-to-device spread of the reference.");
+      f(&P::subtract_symmetry_point, "subtract_symmetry_point", anyNumber(), "",
+        "Add each cell's symmetric point, where up and down steps are equal, to its reference and "
+        "its reset value.");
+      f(&P::mult_noise, "mult_noise", anyNumber(), "",
+        "Whether cycle noise scales with the whole step or only with its constant part.");
+    }
+  };
+
+  struct Cell : PulsedCell {
+    float slope_up = 1.0f;  // relative to that which the bound implies
+    float slope_down = 1.0f;
+    float reference = 0.0f;  // deviation from the mean in units of reference_std
+
+    template <class Visitor>
+    RPU_HD void members(Visitor &&f) {
+      PulsedCell::members(f);
+      f("slope_up", slope_up);
+      f("slope_down", slope_down);
+      f("reference", reference);
+    }
+  };
+
+  /// Steps and slopes are those of v; bounds are those of w.
+  struct Response : LinearResponse {
+    float reference;
+
+    template <class Visitor>
+    RPU_HD void members(Visitor &&f) {
+      LinearResponse::members(f);
+      f(reference);
+    }
+    /// v where up and down steps are equal; 0 for a cell without slopes.
+    RPU_HD float symmetricPoint() const {
+      const float slopes = slope_up + slope_down;
+      return slopes != 0.0f ? (step_down - step_up) / slopes : 0.0f;
+    }
+    RPU_HD float resetShift(const Params &p) const {
+      return p.subtract_symmetry_point ? symmetricPoint() : 0.0f;
+    }
+  };
+
+  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+    Cell cell;
+    static_cast<PulsedCell &>(cell) = sampleCell(p, draws, bias);
+    cell.slope_up = RPU::abs(RPU::fma(p.slope_up_dtod, draws.normal(), 1.0f));
+    cell.slope_down = RPU::abs(RPU::fma(p.slope_down_dtod, draws.normal(), 1.0f));
+    cell.reference = draws.deviation(p.reference_std);
+    return cell;
+  }
+
+  RPU_HD static Response response(const Cell &cell, const Params &p) {
+    Response r;
+    static_cast<PulsedResponse &>(r) = pulsedResponse(cell, p);
+    softSlopes(r, cell.slope_up, cell.slope_down);
+    finishLinearResponse(r, p.dw_min_std, p.mult_noise);
+    r.reference = RPU::fma(p.reference_std, cell.reference, p.reference_mean) + r.resetShift(p);
+    r.w_max = r.w_max - r.reference;
+    r.w_min = r.w_min - r.reference;
+    return r;
+  }
+
+  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+    return linearPulse(w, w + r.reference, up, r, p.dw_min_std, p.mult_noise, xi);
+  }
+  RPU_HD static Moments pulses(float w, float n, bool up, const Response &r, const Params &p) {
+    return linearPulses(w, w + r.reference, n, up, r, p.dw_min_std, p.mult_noise);
+  }
+
+  static float granularity(const Params &p) { return p.dw_min; }
+};
+
+}  // namespace RPU

@@ -1,0 +1,207 @@
+#include "tile.h"
+
+#include <cmath>
+
+#include "core/backend.h"
+#include "core/cuda_api.h"
+#include "core/reduce.h"
+#include "lrtt_transfer_device.h"
+#include "single_device.h"
+
+namespace RPU {
+namespace {
+
+constexpr int64_t kStateVersion = 1;
+
+void checkContext(const Context &context) {
+  RPU_CHECK(ConfigError, context.cpu.threads >= 1, "threads is ", context.cpu.threads, "; it must be >= 1");
+  if (!context.onCpu()) requireCudaDevice(context.device);
+}
+
+std::unique_ptr<AnalogDevice> makeDevice(const Context &context, const TileConfig &config, int64_t dSize, int64_t xSize,
+                                         uint64_t seed, uint32_t tileId) {
+  switch (config.kind) {
+    case TileConfig::Kind::Ideal:
+      return std::make_unique<IdealDevice>(context, config, dSize, xSize, seed, tileId);
+    case TileConfig::Kind::LRTT:
+      return std::make_unique<LRTTTransferDevice>(context, config.lrtt, config.update, config.forward, config.backward,
+                                                  dSize, xSize, seed, tileId);
+    case TileConfig::Kind::Single:
+      break;
+  }
+  return std::make_unique<SingleDevice>(context, config, dSize, xSize, seed, tileId);
+}
+
+// |x| summed over a row is finite exactly if every element is: one comparison per row finds NaN and infinity.
+void requireFinite(const Context &context, MatrixView<const float> a, const char *name) {
+  if (!context.onCpu()) return;  // checked on the device, see cuda/checks
+  for (int64_t i = 0; i < a.rows; ++i) {
+    const VectorView<const float> row = a.row(i);
+    uint32_t bad = 0;
+    for (int64_t j = 0; j < row.size; ++j) bad |= (bitCast<uint32_t>(row[j]) & 0x7F800000U) == 0x7F800000U ? 1U : 0U;
+    if (!bad) continue;
+    int64_t j = 0;
+    while (std::isfinite(row[j])) ++j;
+    throw InputError(message(name, "[", i, ", ", j, "] is ", row[j],
+                             "; every value must be finite (is the training diverging? lower the learning rate)"));
+  }
+}
+
+void requireShape(MatrixView<const float> a, int64_t rows, int64_t cols, const char *name, const char *what) {
+  RPU_CHECK(InputError, a.cols == cols && (rows < 0 || a.rows == rows), name, " has shape [", a.rows, ", ", a.cols,
+            "]; ", what, " takes [", rows < 0 ? std::string("batch") : std::to_string(rows), ", ", cols, "]");
+}
+
+void requireLearningRate(float lr) {
+  RPU_CHECK(ConfigError, std::isfinite(lr), "lr is ", lr, "; it must be a finite number");
+}
+
+}  // namespace
+
+struct Tile::Impl {
+  TileConfig config;
+  Context context;
+  uint64_t seed;
+  uint32_t tileId;
+  Counters counters;
+  std::unique_ptr<AnalogDevice> device;
+};
+
+Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, uint64_t seed, uint32_t tileId,
+           const Context &context) {
+  RPU_CHECK(ConfigError, dSize >= 1, "d_size is ", dSize, "; it must be >= 1");
+  RPU_CHECK(ConfigError, xSize >= 1, "x_size is ", xSize, "; it must be >= 1");
+  RPU_CHECK(ConfigError, dSize <= INT32_MAX && xSize <= INT32_MAX && dSize <= (int64_t{1} << 32) / xSize,
+            "a tile of size [", dSize, ", ", xSize,
+            "] was asked for; a tile holds at most 2^32 cells: split the layer over several tiles");
+  checkContext(context);
+  checkParams(config, "");
+  impl_ = std::make_unique<Impl>(
+      Impl{config, context, seed, tileId, {}, makeDevice(context, config, dSize, xSize, seed, tileId)});
+}
+
+Tile::~Tile() = default;
+Tile::Tile(Tile &&) noexcept = default;
+Tile &Tile::operator=(Tile &&) noexcept = default;
+
+int64_t Tile::dSize() const { return impl_->device->dSize(); }
+int64_t Tile::xSize() const { return impl_->device->xSize(); }
+const TileConfig &Tile::config() const { return impl_->config; }
+const Context &Tile::context() const { return impl_->context; }
+uint64_t Tile::seed() const { return impl_->seed; }
+uint32_t Tile::tileId() const { return impl_->tileId; }
+const Counters &Tile::counters() const { return impl_->counters; }
+AnalogDevice &Tile::device() { return *impl_->device; }
+const AnalogDevice &Tile::device() const { return *impl_->device; }
+
+void Tile::setContext(const Context &context) {
+  checkContext(context);
+  RPU_CHECK(ConfigError, context.backend == impl_->context.backend && context.device == impl_->context.device,
+            "a tile stays on its device; save its state and load it into a tile made on the other device");
+  impl_->context = context;
+}
+
+void Tile::forward(MatrixView<const float> x, MatrixView<float> y) {
+  requireShape(x, -1, xSize(), "x", "forward");
+  requireShape(y, x.rows, dSize(), "y", "forward");
+  requireFinite(impl_->context, x, "x");
+  impl_->device->forward(impl_->context, x, y, impl_->counters);
+  impl_->counters.forwardSamples += static_cast<uint64_t>(x.rows);
+}
+
+void Tile::backward(MatrixView<const float> d, MatrixView<float> dx) {
+  requireShape(d, -1, dSize(), "d", "backward");
+  requireShape(dx, d.rows, xSize(), "dx", "backward");
+  requireFinite(impl_->context, d, "d");
+  impl_->device->backward(impl_->context, d, dx, impl_->counters);
+  impl_->counters.backwardSamples += static_cast<uint64_t>(d.rows);
+}
+
+void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr) {
+  requireShape(x, -1, xSize(), "x", "update");
+  requireShape(d, x.rows, dSize(), "d", "update");
+  requireLearningRate(lr);
+  requireFinite(impl_->context, x, "x");
+  requireFinite(impl_->context, d, "d");
+  impl_->device->update(impl_->context, x, d, lr, impl_->counters);
+  impl_->counters.updateSamples += static_cast<uint64_t>(x.rows);
+}
+
+void Tile::postUpdate(float lr) {
+  requireLearningRate(lr);
+  impl_->device->postUpdate(impl_->context, lr, impl_->counters);
+  ++impl_->counters.miniBatches;
+}
+
+void Tile::getWeights(MatrixView<float> out) const {
+  requireShape(out, dSize(), xSize(), "out", "getWeights");
+  impl_->device->getWeights(impl_->context, out);
+}
+
+void Tile::setWeights(MatrixView<const float> weights) {
+  requireShape(weights, dSize(), xSize(), "weights", "setWeights");
+  requireFinite(impl_->context, weights, "weights");
+  impl_->device->setWeights(impl_->context, weights, impl_->counters);
+  ++impl_->counters.events;
+}
+
+Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const {
+  requireShape(x, -1, xSize(), "x", "explain");
+  requireShape(d, x.rows, dSize(), "d", "explain");
+  requireLearningRate(lr);
+  requireFinite(impl_->context, x, "x");
+  requireFinite(impl_->context, d, "d");
+  return impl_->device->explain(impl_->context, x, d, lr);
+}
+
+Value::Map Tile::statistics() const { return impl_->device->statistics(impl_->context); }
+
+State Tile::state() const {
+  const Impl &t = *impl_;
+  State state;
+  t.device->saveTo(t.context, state, "");
+  state.values["version"] = Value(kStateVersion);
+  state.values["config"] = writeParams(t.config);
+  state.values["d_size"] = Value(dSize());
+  state.values["x_size"] = Value(xSize());
+  state.values["seed"] = Value(std::to_string(t.seed));  // 64 bits do not fit every reader's integers
+  state.values["tile_id"] = Value(static_cast<int64_t>(t.tileId));
+  state.values["forward_samples"] = Value(t.counters.forwardSamples);
+  state.values["backward_samples"] = Value(t.counters.backwardSamples);
+  state.values["update_samples"] = Value(t.counters.updateSamples);
+  state.values["mini_batches"] = Value(t.counters.miniBatches);
+  state.values["events"] = Value(t.counters.events);
+  return state;
+}
+
+void Tile::loadState(const State &state) {
+  Impl &t = *impl_;
+  const State mine = this->state();
+  RPU_CHECK(StateError, state.counter("version") == static_cast<uint64_t>(kStateVersion), "the state has version ",
+            state.counter("version"), "; this build reads version ", kStateVersion);
+  for (const char *name : {"config", "d_size", "x_size", "tile_id", "seed"}) {
+    const auto found = state.values.find(name);
+    RPU_CHECK(StateError, found != state.values.end() && found->second == mine.values.at(name), "the state has another '",
+              name, "' than this tile; load it into a tile of the same sizes, configuration and seed");
+  }
+  for (const auto &entry : mine.tensors) state.get(entry.first, entry.second.type, entry.second.shape);
+  for (const auto &entry : state.tensors) {
+    RPU_CHECK(StateError, mine.tensors.count(entry.first), "the state has a tensor '", entry.first,
+              "' that this tile does not know; it belongs to another configuration");
+    RPU_CHECK(StateError, entry.second.bytes.size() == mine.tensors.at(entry.first).bytes.size(), "tensor '",
+              entry.first, "' of the state is truncated");
+  }
+  for (const auto &entry : mine.values) {
+    RPU_CHECK(StateError, state.values.count(entry.first), "the state lacks '", entry.first, "'; it is incomplete");
+  }
+  Counters counters;
+  counters.forwardSamples = state.counter("forward_samples");
+  counters.backwardSamples = state.counter("backward_samples");
+  counters.updateSamples = state.counter("update_samples");
+  counters.miniBatches = state.counter("mini_batches");
+  counters.events = state.counter("events");
+  t.device->loadFrom(t.context, state, "");
+  t.counters = counters;
+}
+
+}  // namespace RPU

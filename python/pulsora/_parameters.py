@@ -54,11 +54,13 @@ class Parameters:
     def _assign(self, values: Mapping[str, object]) -> None:
         for name in values:
             self._require_known(name)
-        complete = self._validated({name: _plain(value) for name, value in values.items()})
+        defaults = {name: field["default"] for name, field in self._fields.items()}
+        given = {name: _plain(value) for name, value in values.items()}
+        complete = self._validated(defaults | given)
         for name, field in self._fields.items():
-            value: Any = values.get(name)
+            value = values.get(name)
             if not isinstance(value, Parameters):
-                value = _from_plain(field, complete[name] if name in complete else field["default"])
+                value = _from_plain(field, complete[name])
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -103,8 +105,11 @@ class Parameters:
         return made
 
     def __repr__(self) -> str:
-        defaults = {name: _from_plain(field, field["default"]) for name, field in self._fields.items()}
-        changed = [f"{name}={value!r}" for name, value in self._values().items() if value != defaults[name]]
+        changed = [
+            f"{name}={value!r}"
+            for name, value in self._values().items()
+            if value != default_of(self._fields[name])
+        ]
         return f"{type(self).__name__}({', '.join(changed)})"
 
 

@@ -1,5 +1,8 @@
 """The command line: `pulsora train | plot-device | explain | info | demo`."""
 
+# Commands import what they need when they run: `pulsora info` works without torch.
+# ruff: noqa: PLC0415
+
 from __future__ import annotations
 
 import json
@@ -13,8 +16,10 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
+    from click import Context
+
     from pulsora.config import TileConfig
-    from pulsora.experiment import Experiment
+    from pulsora.experiment import Experiment, Run
 
 console = Console()
 errors = Console(stderr=True, soft_wrap=True)
@@ -23,7 +28,7 @@ errors = Console(stderr=True, soft_wrap=True)
 class _Commands(TyperGroup):
     """Shows what a user can put right as one line; everything else is a traceback."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Context) -> object:
         try:
             return super().invoke(ctx)
         except (ValueError, TypeError, OSError, ImportError) as error:
@@ -151,10 +156,8 @@ def explain(
     rng = np.random.default_rng(experiment.seed)
     x = rng.standard_normal((experiment.batch, inputs)).astype(np.float32)
     d = rng.standard_normal((experiment.batch, outputs)).astype(np.float32) / experiment.batch
-    table = Table("setting", "in force", title=f"tile [{outputs}, {inputs}], lr {experiment.lr}")
-    for name, value in flatten(tile.explain(x, d.astype(np.float32), experiment.lr)):
-        table.add_row(name, show(value))
-    console.print(table)
+    console.print(f"tile [{outputs}, {inputs}], lr {experiment.lr}", highlight=False)
+    console.print(str(tile.explain(x, d, experiment.lr)), highlight=False, markup=False)
 
 
 @app.command()
@@ -203,7 +206,7 @@ def progress_bar() -> Progress:
     )
 
 
-def train_with_bar(run: Any, progress: Progress, name: str) -> None:
+def train_with_bar(run: Run, progress: Progress, name: str) -> None:
     """Trains a `Run` to its end and shows how far it is."""
     total = run.experiment.epochs * run.batches
     done = len(run.history) * run.batches
@@ -214,20 +217,6 @@ def train_with_bar(run: Any, progress: Progress, name: str) -> None:
             task, status=f"loss {m['loss']:.3f}, accuracy {m['accuracy']:.1%}"
         ),
     )
-
-
-def flatten(table: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """The leaves of a nested table, with dotted names."""
-    if isinstance(table, dict):
-        return [leaf for key, value in table.items() for leaf in flatten(value, f"{prefix}{key}.")]
-    return [(prefix.rstrip("."), table)]
-
-
-def show(value: Any) -> str:
-    """A value as a person reads it."""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "\n".join(map(show, value)) if isinstance(value, list) else str(value)
 
 
 def _experiment(file: Path | None, **given: Any) -> Experiment:
@@ -250,7 +239,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if not isinstance(settings, dict):
-        raise ValueError(f"{path}: the file holds no table of settings")
+        raise ValueError(f"{path}: the file holds no table of settings")  # noqa: TRY004
     return settings
 
 
@@ -272,5 +261,5 @@ def _history_table(history: list[dict[str, float]]) -> Table:
     names = list(history[-1])
     table = Table(*names)
     for row in history:
-        table.add_row(*(show(row[name]) for name in names))
+        table.add_row(*(f"{row[name]:.4g}" for name in names))
     return table

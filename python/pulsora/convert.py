@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -12,7 +11,7 @@ from torch import nn
 from pulsora.nn import AnalogConv2d, AnalogLinear, AnalogModule
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from pulsora.config import TileConfig
 

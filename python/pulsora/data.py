@@ -137,9 +137,9 @@ def idx_folder(folder: str | Path, mean: float | None = None, std: float | None 
     std = float(train_x.std(dtype=np.float64)) if std is None else std
     if std <= 0.0:
         raise DataError(f"{folder}: std = {std}; pixels can only be divided by a positive number")
-    for part in (train_x, test_x):
-        part -= np.float32(mean)
-        part /= np.float32(std)
+    for pixels in (train_x, test_x):
+        np.subtract(pixels, np.float32(mean), out=pixels)
+        np.divide(pixels, np.float32(std), out=pixels)
     classes = int(max(train_y.max(), test_y.max())) + 1
     return Dataset(folder.name, train_x, train_y, test_x, test_y, classes)
 

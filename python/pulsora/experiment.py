@@ -20,7 +20,7 @@ from torch import nn
 
 from pulsora import data as datasets
 from pulsora import presets
-from pulsora.config import TileConfig
+from pulsora.config import LRTTConfig, TileConfig
 from pulsora.nn import AnalogLinear, AnalogModule
 from pulsora.optim import AnalogSGD
 
@@ -147,19 +147,32 @@ def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 
 
 def pulse_report(model: nn.Module) -> Metrics:
-    """What the analog layers of a model have counted so far, added up.
+    """What the analog layers of a model have counted so far, added up over their tiles.
 
     Returns:
-        cells, pulses (coincidences), pulses_per_cell; with an adapter also transfers and, averaged
-        over them, gain and undelivered share.
+        Nothing without analog layers. Else cells (of all arrays), pulses (coincidences) and
+        pulses_per_cell; with adapters that have transferred also transfers, gain (delivered over
+        intended change, 1 at best) and undelivered (share that clipped trains could not carry),
+        both averaged over tiles.
     """
-    statistics = [
-        table
-        for layer in model.modules()
-        if isinstance(layer, AnalogModule)
-        for table in layer.statistics()
-    ]
-    raise NotImplementedError(statistics)
+    layers = [layer for layer in model.modules() if isinstance(layer, AnalogModule)]
+    if not layers:
+        return {}
+    tables = [table for layer in layers for table in layer.statistics()]
+    cells = sum(_cells(tile.d_size, tile.x_size, layer) for layer in layers for tile in layer.tiles)
+    pulses = sum(table["pulses"] for table in tables)
+    report = {"cells": cells, "pulses": pulses, "pulses_per_cell": pulses / cells}
+    moved = [table["transfer"] for table in tables if table.get("transfers", 0) > 0]
+    if moved:
+        report["transfers"] = sum(table["transfers"] for table in moved)
+        for name in ("gain", "undelivered"):
+            report[name] = sum(table[name] for table in moved) / len(moved)
+    return {name: float(value) for name, value in report.items()}
+
+
+def _cells(d_size: int, x_size: int, layer: AnalogModule) -> int:
+    rank = layer.config.rank if isinstance(layer.config, LRTTConfig) else 0
+    return d_size * x_size + rank * (d_size + x_size)
 
 
 class Run:

@@ -23,6 +23,8 @@ from pulsora.nn.tile_array import AnalogParameter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from torch.optim.optimizer import ParamsT
+
 __all__ = ["AnalogAdam", "AnalogOptimizer", "AnalogSGD"]
 
 # What a group may say that makes no difference to the rule of the update.
@@ -98,7 +100,7 @@ class AnalogOptimizer:
     """
 
     def __new__(  # type: ignore[misc]
-        cls, optimizer: type[torch.optim.Optimizer], parameters: Any, **settings: Any
+        cls, optimizer: type[torch.optim.Optimizer], parameters: ParamsT, **settings: Any
     ) -> torch.optim.Optimizer:
         """An object of a class derived from `optimizer`."""
         combined = type(f"Analog{optimizer.__name__}", (_Pulses, optimizer), {})

@@ -1,5 +1,7 @@
 #include "schema.h"
 
+#include <pybind11/stl.h>
+
 #include <string>
 #include <vector>
 

@@ -1,5 +1,7 @@
 #include "tensor.h"
 
+#include <pybind11/stl.h>
+
 #include <algorithm>
 
 #include "core/check.h"

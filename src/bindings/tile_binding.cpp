@@ -116,6 +116,86 @@ void setWeights(SharedTile &self, py::handle weights) {
   self.run([&](Tile &tile) { tile.setWeights(in.view()); });
 }
 
+ArrayId arrayNamed(const std::string &name) {
+  if (name == "visible") return ArrayId::Visible;
+  if (name == "fast_a") return ArrayId::FastA;
+  if (name == "fast_b") return ArrayId::FastB;
+  throw ConfigError(message("array is '", name, "'", suggest(name, {"visible", "fast_a", "fast_b"})));
+}
+
+std::pair<int64_t, int64_t> arrayShape(SharedTile &self, ArrayId which) {
+  return self.run([&](Tile &tile) {
+    const PulsedDevice &array = tile.array(which);
+    return std::make_pair(array.rows(), array.cols());
+  });
+}
+
+py::object getArray(SharedTile &self, const std::string &name) {
+  const ArrayId which = arrayNamed(name);
+  const auto [rows, cols] = arrayShape(self, which);
+  OutputMatrix weights(rows, cols, self.context());
+  self.run([&](Tile &tile) { tile.getArray(which, weights.view()); });
+  return weights.result(self.context());
+}
+
+void setArray(SharedTile &self, const std::string &name, py::handle weights) {
+  const ArrayId which = arrayNamed(name);
+  const InputMatrix in(weights, name.c_str(), self.context());
+  RPU_CHECK(InputError, !in.isVector(), name, " is a matrix, but a vector was given");
+  self.run([&](Tile &tile) { tile.setArray(which, in.view()); });
+}
+
+py::dict describeCells(SharedTile &self, const std::string &name) {
+  const ArrayId which = arrayNamed(name);
+  const auto [rows, cols] = arrayShape(self, which);
+  const auto planes =
+      self.run([&](Tile &tile) { return tile.array(which).describeCells(tile.context()); });
+  const int64_t size = rows * cols;
+  py::dict result;
+  int64_t plane = 0;
+  for (const char *quantity : {"w_max", "w_min", "step_up", "step_down"}) {
+    py::array_t<float> array({rows, cols});
+    detail::copyToHost(self.context(), array.mutable_data(), planes.data() + plane++ * size,
+                       static_cast<size_t>(size) * sizeof(float));
+    result[quantity] = array;
+  }
+  return result;
+}
+
+py::tuple forwardGated(SharedTile &self, py::handle x, py::handle gate) {
+  const InputMatrix in(x, "x", self.context());
+  const InputMatrix gates(gate, "gate", self.context());
+  OutputMatrix y(py::none(), in.view().rows, self.dSize(), in, self.context());
+  OutputMatrix read(py::none(), in.view().rows, gates.view().cols, in, self.context());
+  self.run([&](Tile &tile) { tile.forwardGated(in.view(), gates.view(), y.view(), read.view()); });
+  return py::make_tuple(y.result(self.context()), read.result(self.context()));
+}
+
+py::tuple backwardGated(SharedTile &self, py::handle d, py::handle gate, py::handle read) {
+  const InputMatrix in(d, "d", self.context());
+  const InputMatrix gates(gate, "gate", self.context());
+  const InputMatrix reads(read, "read", self.context());
+  OutputMatrix dx(py::none(), in.view().rows, self.xSize(), in, self.context());
+  OutputMatrix gradient(py::none(), in.view().rows, gates.view().cols, in, self.context());
+  self.run([&](Tile &tile) {
+    tile.backwardGated(in.view(), gates.view(), reads.view(), dx.view(), gradient.view());
+  });
+  return py::make_tuple(dx.result(self.context()), gradient.result(self.context()));
+}
+
+void updateGated(SharedTile &self, py::handle x, py::handle d, py::handle gate, py::handle lr) {
+  const float rate = readLearningRate(lr);
+  const InputMatrix xIn(x, "x", self.context());
+  const InputMatrix dIn(d, "d", self.context());
+  const InputMatrix gates(gate, "gate", self.context());
+  self.run([&](Tile &tile) { tile.updateGated(xIn.view(), dIn.view(), gates.view(), rate); });
+}
+
+void setReinitVectors(SharedTile &self, py::handle vectors) {
+  const InputMatrix in(vectors, "vectors", self.context());
+  self.run([&](Tile &tile) { tile.setReinitVectors(in.view()); });
+}
+
 py::dict explain(SharedTile &self, py::handle x, py::handle d, py::handle lr) {
   const float rate = readLearningRate(lr);
   const InputMatrix xIn(x, "x", self.context());
@@ -188,6 +268,14 @@ void bindTile(py::module_ &module) {
       .def("post_update", &postUpdate, arg("lr"))
       .def("get_weights", &getWeights)
       .def("set_weights", &setWeights, arg("weights"))
+      .def("get_array", &getArray, arg("name"))
+      .def("set_array", &setArray, arg("name"), arg("weights"))
+      .def("describe_cells", &describeCells, arg("name"))
+      .def("forward_gated", &forwardGated, arg("x"), arg("gate"))
+      .def("backward_gated", &backwardGated, arg("d"), arg("gate"), arg("read"))
+      .def("update_gated", &updateGated, arg("x"), arg("d"), arg("gate"), arg("lr"))
+      .def("transfer", [](SharedTile &self) { self.run([](Tile &tile) { tile.transfer(); }); })
+      .def("set_reinit_vectors", &setReinitVectors, arg("vectors"))
       .def("explain", &explain, arg("x"), arg("d"), arg("lr"))
       .def("config",
            [](SharedTile &self) {

@@ -12,15 +12,17 @@
 namespace RPU {
 namespace {
 
-void drawSide(const Context &context, const TrainSide &side) {
+void drawSides(const Context &context, const TrainSide *sides, int count) {
   if (!context.onCpu()) {
 #ifdef PULSORA_CUDA
-    cudaDrawTrains(context, side);
+    cudaDrawTrains(context, sides, count);
 #endif
     return;
   }
   const auto drawer = withIsa(context.cpu.isa, [](auto isa) { return &drawTrains<isa>; });
-  parallelRange(context, side.values.cols, 64, [&](int64_t begin, int64_t end) { drawer(side, begin, end); });
+  for (int i = 0; i < count; ++i) {
+    parallelRange(context, sides[i].values.cols, 64, [&](int64_t begin, int64_t end) { drawer(sides[i], begin, end); });
+  }
 }
 
 }  // namespace
@@ -75,31 +77,33 @@ void BitLineMaker::fillWords(const Context &context, MatrixView<const float> x, 
   const int64_t dPlane = words * d.cols + kPulsePadding;
   const int64_t total = 2 * xPlane + (twoPass ? 3 : 2) * dPlane;
   bits_.reserve(context, total);
-  detail::fillZero(context, bits_.data(), static_cast<size_t>(total) * sizeof(uint32_t));
+  if (context.onCpu()) detail::fillZero(context, bits_.data(), static_cast<size_t>(total) * sizeof(uint32_t));
   uint32_t *xBits = bits_.data();
   uint32_t *xSigns = xBits + xPlane;
   uint32_t *dBits = xSigns + xPlane;
   uint32_t *dSigns = dBits + dPlane;
   const float step = resolutionStep(parameters.res);
-  TrainSide xSide{x,   scales_.data(), true, false, step, parameters.sto_round && step > 0.0f, key, Purpose::XPulse,
-                  Purpose::XRound, words_.firstSample, layout, 0, xBits, xSigns};
-  TrainSide dSide{d,   scales_.data(), false, ascend, step, parameters.sto_round && step > 0.0f, key, Purpose::DPulse,
-                  Purpose::DRound, words_.firstSample, layout, 0, dBits, dSigns};
-  drawSide(context, xSide);
-  drawSide(context, dSide);
+  const bool rounding = parameters.sto_round && step > 0.0f;
+  const uint64_t first = words_.firstSample;
+  const TrainScale *scales = scales_.data();
+  const PulseLayout *place = layout_.data();
+  TrainSide sides[3] = {
+      {x, scales, true, false, step, rounding, key, Purpose::XPulse, Purpose::XRound, first, place, 0, xBits, xSigns},
+      {d, scales, false, ascend, step, rounding, key, Purpose::DPulse, Purpose::DRound, first, place, 0, dBits, dSigns}};
   words_.kind = PulseKind::Words;
   words_.xBits = xBits;
   words_.xSigns = xSigns;
   words_.dBits = dBits;
   words_.dSigns = dSigns;
   if (twoPass) {
-    dSide.bits = dSigns + dPlane;
-    dSide.signs = nullptr;
-    dSide.firstSlot = kSecondPassSlot;
-    drawSide(context, dSide);
+    sides[2] = sides[1];
+    sides[2].bits = dSigns + dPlane;
+    sides[2].signs = nullptr;
+    sides[2].firstSlot = kSecondPassSlot;
     words_.kind = PulseKind::TwoPass;
-    words_.dBitsNegativeX = dSide.bits;
+    words_.dBitsNegativeX = sides[2].bits;
   }
+  drawSides(context, sides, twoPass ? 3 : 2);
 }
 
 void BitLineMaker::fillLevels(const Context &context, MatrixView<const float> x, MatrixView<const float> d, bool ascend,
@@ -138,12 +142,15 @@ MatrixView<const float> BitLineMaker::getDData() const {
 PulseStats BitLineMaker::stats(const Context &context) const {
   PulseStats stats;
   stats.samples = static_cast<uint64_t>(words_.samples);
-  std::vector<TrainScale> scales(static_cast<size_t>(words_.samples));
-  detail::copyToHost(context, scales.data(), scales_.data(), scales.size() * sizeof(TrainScale));
-  for (const TrainScale &scale : scales) {
-    stats.slots += static_cast<uint64_t>(scale.length);
-    stats.longest = std::max(stats.longest, scale.length);
-    stats.clippedSamples += scale.strength > static_cast<float>(scale.length) * (1.0f + 1e-6f);
+  const auto m = static_cast<size_t>(words_.samples);
+  std::vector<TrainScale> scales(m);
+  std::vector<float> maxima(2 * m);
+  detail::copyToHost(context, scales.data(), scales_.data(), m * sizeof(TrainScale));
+  detail::copyToHost(context, maxima.data(), maxima_.data(), 2 * m * sizeof(float));
+  for (size_t s = 0; s < m; ++s) {
+    stats.slots += static_cast<uint64_t>(scales[s].length);
+    stats.longest = std::max(stats.longest, scales[s].length);
+    stats.clippedSamples += trainsClip(scales[s], maxima[s], maxima[m + s]);
   }
   return stats;
 }

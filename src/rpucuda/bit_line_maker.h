@@ -13,7 +13,7 @@ namespace RPU {
 /// What one update call sent, summed over its samples.
 struct PulseStats {
   uint64_t samples = 0;
-  uint64_t clippedSamples = 0;  ///< samples whose largest update needed more slots than desired_bl allows
+  uint64_t clippedSamples = 0;  ///< samples of which a line asked for more than a pulse per slot (trainsClip)
   uint64_t slots = 0;           ///< train lengths, summed
   int longest = 0;              ///< longest train
 };

@@ -68,7 +68,7 @@ class AnalogRead {
                 const RowList &list);
   void multiplyReformed(const Context &context, InputForm form, MatrixView<const float> weights,
                         int64_t rows, float *sums);
-  RowList rowsToRepeat(const Context &context, int64_t rows, bool compact);
+  RowList rowsToRepeat(const Context &context, const RowState &state, int64_t rows, bool compact);
   MatrixView<const float> magnitudes() const;
 
   int passCount() const { return parameters_.splitsSigns() ? 2 : 1; }

@@ -6,6 +6,7 @@
 #include "bit_line_maker.h"
 #include "core/backend.h"
 #include "lrtt_elements.h"
+#include "pulsed_device_elements.h"
 
 namespace RPU {
 namespace {

@@ -44,32 +44,6 @@ double frobenius(const Context &context, MatrixView<const float> a) {
 
 }  // namespace
 
-void TransferStats::add(const TransferStats &o) {
-  transfers += o.transfers;
-  trains += o.trains;
-  pulses += o.pulses;
-  clippedComponents += o.clippedComponents;
-  delivered += o.delivered;
-  intended += o.intended;
-  driven += o.driven;
-  wanted += o.wanted;
-  saturatedCells = o.saturatedCells;
-  normA = o.normA;
-  normB = o.normB;
-}
-
-Value::Map TransferStats::describe() const {
-  return {{"transfers", Value(transfers)},
-          {"gain", Value(gain())},
-          {"undelivered", Value(undelivered())},
-          {"trains", Value(trains)},
-          {"pulses", Value(pulses)},
-          {"clipped_components", Value(clippedComponents)},
-          {"saturated_cells", Value(saturatedCells)},
-          {"norm_a", Value(normA)},
-          {"norm_b", Value(normB)}};
-}
-
 LRTTTransfer::LRTTTransfer(const Context &context, const LRTTSettings &s, const IOParameters &forward,
                            const IOParameters &backward, uint64_t seed, uint32_t tileId)
     : settings_(s),

@@ -24,6 +24,7 @@ constexpr float kLongestTrain = 65536.0f;
 /// The rule. `lr` is a magnitude; xMax and dMax are the largest |x| and |d| of the sample. Maxima below 1e-30 count as 0.
 RPU_HD TrainScale trainScale(const UpdateParameters &p, float lr, float granularity, float xMax, float dMax) {
   constexpr float kSmallest = 1e-30f;
+  constexpr float kLargest = 3e38f;  // scales stay finite, so that a zero never fires
   const float limit = static_cast<float>(p.desired_bl);
   const bool managed = p.update_management || p.update_bl_management;
   const float scaledDMax = p.um_grad_scale * dMax;
@@ -34,21 +35,29 @@ RPU_HD TrainScale trainScale(const UpdateParameters &p, float lr, float granular
   if (!p.fixed_bl && !p.update_bl_management && granularity * limit < lr) {
     length = RPU::min(-RPU::floor(-(lr / granularity)), kLongestTrain);
   }
-  if (!managed) {
-    scale.length = static_cast<int>(length);
-    scale.xScale = scale.dScale = RPU::sqrt(lr / (granularity * length));
-    return scale;
-  }
   const float strength = lr * xMax * scaledDMax / granularity;
   if (p.update_bl_management) length = RPU::max(RPU::min(-RPU::floor(-strength), limit), 1.0f);
-  // Beyond the longest train the large d saturate: the x side never exceeds probability 1.
-  const float dEffective = strength > length ? scaledDMax * (length / strength) : scaledDMax;
-  const float root = RPU::sqrt(lr / (granularity * length));
-  const float balance = RPU::sqrt(dEffective / xMax);
+  const float perSlot = RPU::min(lr / (granularity * length), kLargest);
   scale.length = static_cast<int>(length);
-  scale.xScale = root * balance;
-  scale.dScale = root / balance;
+  if (!managed) {
+    scale.xScale = scale.dScale = RPU::sqrt(perSlot);
+  } else if (strength > length) {
+    // Beyond the longest train the large d saturate: the x side never exceeds probability 1.
+    scale.xScale = 1.0f / xMax;
+    scale.dScale = RPU::min(perSlot * xMax, kLargest);
+  } else {
+    const float balance = RPU::sqrt(scaledDMax) / RPU::sqrt(xMax);  // their quotient might overflow
+    scale.xScale = RPU::sqrt(perSlot) * balance;
+    scale.dScale = RPU::sqrt(perSlot) / balance;
+  }
   return scale;
+}
+
+/// Whether the largest elements of a sample ask for more than a pulse per slot; its expected update then falls short of
+/// lr x d.
+RPU_HD bool trainsClip(const TrainScale &t, float xMax, float dMax) {
+  constexpr float kOne = 1.00001f;  // probabilities of 1 may have been rounded up
+  return t.xScale * xMax > kOne || t.dScale * dMax > kOne;
 }
 
 /// A resolution as a step: values above 1 are a number of steps.

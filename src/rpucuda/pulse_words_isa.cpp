@@ -20,6 +20,7 @@ void loadThresholds(const TrainSide &side, const Quad &quad, int64_t line, int c
     const int64_t s = quad.first + q;
     const TrainScale t = side.scales[s];
     const float scale = side.isX ? t.xScale : t.dScale;
+    const uint32_t sent = t.length > 0 ? 0xffffffffu : 0u;
     const float *row = &side.values(s, line);
     const int64_t stride = side.values.colStride;
     float value[kLanes];
@@ -35,7 +36,7 @@ void loadThresholds(const TrainSide &side, const Quad &quad, int64_t line, int c
     for (int j = 0; j < kLanes; ++j) {
       const float p = pulseProbability(value[j], scale, side.step, side.stochasticRounding, rounding[j]);
       threshold[q][j] = pulseThreshold(p);
-      negative[q][j] = ((bitCast<uint32_t>(value[j]) >> 31) != 0) != side.negate ? 0xffffffffu : 0u;
+      negative[q][j] = ((bitCast<uint32_t>(value[j]) >> 31) != 0) != side.negate ? sent : 0u;
     }
   }
 }
@@ -46,10 +47,10 @@ void drawLines(const TrainSide &side, const Quad &quad, int64_t line, int count)
   uint32_t random[4][kLanes];
   uint32_t word[4][kLanes];
   loadThresholds(side, quad, line, count, threshold, negative);
-  const PulseLayout layout = side.layout;
+  const PulseLayout layout = *side.layout;
   const int64_t lines = side.values.cols;
   const uint64_t sample0 = side.firstSample + static_cast<uint64_t>(quad.first + quad.begin);
-  for (int part = 0; part * 32 < quad.longest || part == 0; ++part) {
+  for (int part = 0; part < layout.wordsPerSample; ++part) {
     for (int q = quad.begin; q < quad.end; ++q) {
       for (int j = 0; j < kLanes; ++j) word[q][j] = 0;
     }

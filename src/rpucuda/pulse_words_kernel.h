@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/context.h"
 #include "core/isa.h"
 #include "core/random.h"
 #include "core/view.h"
@@ -20,11 +21,16 @@ struct TrainSide {
   Purpose pulses;
   Purpose rounding;
   uint64_t firstSample;
-  PulseLayout layout;
+  const PulseLayout *layout;
   uint32_t firstSlot;              // draws of slot t are those of slot firstSlot + t
-  uint32_t *bits;                  // [word][line], zeroed by the caller
+  uint32_t *bits;                  // [word][line]; the CPU's drawTrains() expects zeros
   uint32_t *signs;                 // the same; may be null
 };
+
+#ifdef PULSORA_CUDA
+/// Draws the trains of both sides in one launch (cuda/pulse_words.cu).
+void cudaDrawTrains(const Context &context, const TrainSide *sides, int count);
+#endif
 
 /// Draws the trains of the lines [begin, end); compiled once per instruction set.
 template <Isa isa>

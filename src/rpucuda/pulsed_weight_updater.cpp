@@ -42,8 +42,7 @@ Value::Map explainPulses(const Context &context, const UpdateParameters &paramet
     longest = std::max(longest, t.length);
     largestX = std::max(largestX, static_cast<double>(RPU::min(t.xScale * host[s], 1.0f)));
     largestD = std::max(largestD, static_cast<double>(RPU::min(t.dScale * host[m + s], 1.0f)));
-    clipped += t.xScale * host[s] > 1.00001f || t.dScale * host[m + s] > 1.00001f ||
-               t.strength > static_cast<float>(t.length) * 1.00001f;
+    clipped += trainsClip(t, host[s], host[m + s]);
   }
   const double samples = std::max<double>(1.0, static_cast<double>(m));
   Value::List warnings;

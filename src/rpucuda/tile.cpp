@@ -6,6 +6,7 @@
 #include "core/cuda_api.h"
 #include "core/reduce.h"
 #include "lrtt_transfer_device.h"
+#include "pulsed_device_elements.h"
 #include "single_device.h"
 
 namespace RPU {
@@ -65,6 +66,13 @@ struct Tile::Impl {
   uint32_t tileId;
   Counters counters;
   std::unique_ptr<AnalogDevice> device;
+
+  LRTTTransferDevice &lrtt() {
+    RPU_CHECK(ConfigError, config.kind == TileConfig::Kind::LRTT, "kind is '",
+              EnumNames<TileConfig::Kind>::kNames[static_cast<int>(config.kind)],
+              "', so the tile has no adapter; use a configuration of kind 'lrtt'");
+    return static_cast<LRTTTransferDevice &>(*device);
+  }
 };
 
 Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, uint64_t seed, uint32_t tileId,
@@ -143,6 +151,86 @@ void Tile::setWeights(MatrixView<const float> weights) {
   requireFinite(impl_->context, weights, "weights");
   impl_->device->setWeights(impl_->context, weights, impl_->counters);
   ++impl_->counters.events;
+}
+
+const PulsedDevice &Tile::array(ArrayId which) const {
+  if (impl_->config.kind == TileConfig::Kind::Single && which == ArrayId::Visible) {
+    return static_cast<const SingleDevice &>(*impl_->device).array();
+  }
+  RPU_CHECK(ConfigError, impl_->config.kind != TileConfig::Kind::Ideal, "kind is 'ideal', so the tile has no pulsed array");
+  const LRTTTransferDevice &lrtt = impl_->lrtt();
+  if (which == ArrayId::FastA) return lrtt.adapter().a();
+  return which == ArrayId::FastB ? lrtt.adapter().b() : lrtt.visible();
+}
+
+void Tile::getArray(ArrayId which, MatrixView<float> out) const {
+  const PulsedDevice &from = array(which);
+  requireShape(out, from.rows(), from.cols(), "out", "getArray");
+  forEach(impl_->context, out.size(), ElementCopier{from.weights(), out});
+}
+
+void Tile::setArray(ArrayId which, MatrixView<const float> weights) {
+  const PulsedDevice &to = array(which);
+  requireShape(weights, to.rows(), to.cols(), "weights", "setArray");
+  if (impl_->config.kind == TileConfig::Kind::Single) return setWeights(weights);
+  requireFinite(impl_->context, weights, "weights");
+  LRTTTransferDevice &lrtt = impl_->lrtt();
+  if (which == ArrayId::FastA) {
+    lrtt.adapter().setA(impl_->context, weights);
+  } else if (which == ArrayId::FastB) {
+    lrtt.adapter().setB(impl_->context, weights);
+  } else {
+    lrtt.setVisible(impl_->context, weights, impl_->counters);
+  }
+  ++impl_->counters.events;
+}
+
+void Tile::forwardGated(MatrixView<const float> x, MatrixView<const float> gate, MatrixView<float> y,
+                        MatrixView<float> read) {
+  LRTTTransferDevice &lrtt = impl_->lrtt();
+  requireShape(x, -1, xSize(), "x", "forward");
+  requireShape(gate, x.rows, lrtt.settings().rank, "gate", "forward");
+  requireShape(y, x.rows, dSize(), "y", "forward");
+  requireShape(read, x.rows, lrtt.settings().rank, "read", "forward");
+  requireFinite(impl_->context, x, "x");
+  requireFinite(impl_->context, gate, "gate");
+  lrtt.forwardGated(impl_->context, x, gate, y, read, impl_->counters);
+  impl_->counters.forwardSamples += static_cast<uint64_t>(x.rows);
+}
+
+void Tile::backwardGated(MatrixView<const float> d, MatrixView<const float> gate, MatrixView<const float> read,
+                         MatrixView<float> dx, MatrixView<float> gateGradient) {
+  LRTTTransferDevice &lrtt = impl_->lrtt();
+  requireShape(d, -1, dSize(), "d", "backward");
+  requireShape(gate, d.rows, lrtt.settings().rank, "gate", "backward");
+  requireShape(read, d.rows, lrtt.settings().rank, "read", "backward");
+  requireShape(dx, d.rows, xSize(), "dx", "backward");
+  requireShape(gateGradient, d.rows, lrtt.settings().rank, "gate_gradient", "backward");
+  requireFinite(impl_->context, d, "d");
+  requireFinite(impl_->context, gate, "gate");
+  requireFinite(impl_->context, read, "read");
+  lrtt.backwardGated(impl_->context, d, gate, read, dx, gateGradient, impl_->counters);
+  impl_->counters.backwardSamples += static_cast<uint64_t>(d.rows);
+}
+
+void Tile::updateGated(MatrixView<const float> x, MatrixView<const float> d, MatrixView<const float> gate, float lr) {
+  LRTTTransferDevice &lrtt = impl_->lrtt();
+  requireShape(x, -1, xSize(), "x", "update");
+  requireShape(d, x.rows, dSize(), "d", "update");
+  requireShape(gate, x.rows, lrtt.settings().rank, "gate", "update");
+  requireLearningRate(lr);
+  requireFinite(impl_->context, x, "x");
+  requireFinite(impl_->context, d, "d");
+  requireFinite(impl_->context, gate, "gate");
+  lrtt.updateGated(impl_->context, x, d, gate, lr, impl_->counters);
+  impl_->counters.updateSamples += static_cast<uint64_t>(x.rows);
+}
+
+void Tile::transfer() { impl_->lrtt().transfer(impl_->context); }
+
+void Tile::setReinitVectors(MatrixView<const float> vectors) {
+  requireFinite(impl_->context, vectors, "vectors");
+  impl_->lrtt().setReinitVectors(impl_->context, vectors);
 }
 
 Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const {

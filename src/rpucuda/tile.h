@@ -3,6 +3,8 @@
 #include <memory>
 
 #include "analog_device.h"
+#include "array_ids.h"
+#include "pulsed_device.h"
 #include "tile_config.h"
 
 namespace RPU {
@@ -36,6 +38,21 @@ class Tile final {
 
   void getWeights(MatrixView<float> out) const;
   void setWeights(MatrixView<const float> weights);
+
+  /// One of the pulsed arrays: Visible of a single array; Visible, and FastA [dSize, K] and FastB [K, xSize] if there is an
+  /// adapter. ConfigError for an array that this tile lacks.
+  const PulsedDevice &array(ArrayId which) const;
+  void getArray(ArrayId which, MatrixView<float> out) const;
+  /// Writes one array digitally, each cell within its bounds; the others stay.
+  void setArray(ArrayId which, MatrixView<const float> weights);
+
+  // Routed adapters and transfers out of turn; see LRTTTransferDevice. ConfigError for tiles of another kind.
+  void forwardGated(MatrixView<const float> x, MatrixView<const float> gate, MatrixView<float> y, MatrixView<float> read);
+  void backwardGated(MatrixView<const float> d, MatrixView<const float> gate, MatrixView<const float> read,
+                     MatrixView<float> dx, MatrixView<float> gateGradient);
+  void updateGated(MatrixView<const float> x, MatrixView<const float> d, MatrixView<const float> gate, float lr);
+  void transfer();
+  void setReinitVectors(MatrixView<const float> vectors);
 
   Value::Map explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const;
   Value::Map statistics() const;

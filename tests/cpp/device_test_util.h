@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -229,6 +231,20 @@ inline void fillWeights(PulsedDevice &device, const std::function<float(int64_t)
   device.setWeights(Context{}, rowMajor<const float>(weights.data(), device.rows(), device.cols()), event);
 }
 
+/// Whether two arrays agree to the bit; otherwise how many do not and which is the first.
+inline ::testing::AssertionResult sameBits(const std::vector<float> &a, const std::vector<float> &b) {
+  size_t different = a.size() == b.size() ? 0 : a.size() + b.size();
+  size_t first = 0;
+  for (size_t i = a.size(); i-- > 0 && a.size() == b.size();) {
+    if (bitCast<uint32_t>(a[i]) == bitCast<uint32_t>(b[i])) continue;
+    ++different;
+    first = i;
+  }
+  if (different == 0) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << different << " of " << a.size() << " elements differ; first " << first << ": "
+                                       << a[first] << " and " << b[first];
+}
+
 struct Sample {
   double mean = 0.0;
   double sd = 0.0;
@@ -245,12 +261,12 @@ Sample statistics(const Values &values) {
   return s;
 }
 
-/// The mean lies within five standard errors of a normal population's, and so does the standard deviation.
-#define EXPECT_NORMAL_STATISTICS(values, expectedMean, expectedSd)                                        \
-  do {                                                                                                    \
-    const ::RPU::testing::Sample sample_ = ::RPU::testing::statistics(values);                            \
-    EXPECT_NEAR(sample_.mean, expectedMean, 5.0 * (expectedSd) / std::sqrt(sample_.size) + 1e-9);         \
-    EXPECT_NEAR(sample_.sd, expectedSd, 5.0 * (expectedSd) / std::sqrt(2.0 * sample_.size) + 1e-9);       \
-  } while (false)
+/// The mean and the standard deviation lie within five standard errors of a normal population's.
+template <class Values>
+void expectNormal(const Values &values, double mean, double sd) {
+  const Sample s = statistics(values);
+  EXPECT_NEAR(s.mean, mean, 5.0 * sd / std::sqrt(s.size) + 1e-9);
+  EXPECT_NEAR(s.sd, sd, 5.0 * sd / std::sqrt(2.0 * s.size) + 1e-9);
+}
 
 }  // namespace RPU::testing

@@ -7,7 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.autograd.function import once_differentiable
 
 from pulsora.config import SingleConfig
@@ -15,6 +15,8 @@ from pulsora.nn.tile_array import AnalogParameter, TileArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from torch import Tensor
 
     from pulsora.config import TileConfig
 __all__ = ["AnalogModule"]
@@ -24,7 +26,12 @@ class _AnalogProduct(torch.autograd.Function):
     """y = W x on tiles. Its backward pass reads W^T d and leaves (x, d) for the optimiser."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: AnalogParameter, reads_back: bool) -> Tensor:
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch gives no type
+        x: Tensor,
+        weight: AnalogParameter,
+        reads_back: bool,
+    ) -> Tensor:
         ctx.save_for_backward(x)
         ctx.array = weight.array
         ctx.reads_back = reads_back
@@ -32,7 +39,7 @@ class _AnalogProduct(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, None, None]:
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, None, None]:  # noqa: ANN401
         (x,) = ctx.saved_tensors
         dx = ctx.array.backward(d) if ctx.needs_input_grad[0] or ctx.reads_back else None
         if ctx.needs_input_grad[1]:
@@ -216,7 +223,7 @@ class AnalogModule(nn.Module):
         self,
         state_dict: Mapping[str, Any],
         prefix: str,
-        local_metadata: Any,
+        local_metadata: dict[str, Any],
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],

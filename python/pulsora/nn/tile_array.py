@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+import itertools
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import torch
 
-from pulsora.state import from_tensors, to_tensors
+from pulsora.state import StateError, from_tensors, to_tensors
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
+    from typing_extensions import Self
 
     from pulsora.config import TileConfig
 
@@ -25,7 +27,7 @@ def _slices(size: int, limit: int) -> list[slice]:
     """Splits `size` lines over as few tiles of at most `limit` lines as possible, evenly."""
     count = 1 if limit == 0 else -(-size // limit)
     edges = np.linspace(0, size, count + 1).astype(int).tolist()
-    return [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
 class TileArray:
@@ -44,7 +46,7 @@ class TileArray:
         max_input_size: Largest number of columns of one tile; 0 is no limit.
         max_output_size: Largest number of rows of one tile; 0 is no limit.
         device: Where the tiles are, 'cpu' or 'cuda'.
-        threads: Threads of the CPU backend; None takes what the machine has.
+        threads: CPU threads per tile; None takes all that the process may run on.
 
     Raises:
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
@@ -184,25 +186,44 @@ class TileArray:
             for name, array in to_tensors(tile.state()).items()
         }
 
-    def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Takes over what `state_tensors` gave.
+    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes over what `state_tensors` gave, seed included.
 
         Raises:
-            StateError: if tensors are missing or belong to another configuration or size.
+            StateError: if tensors are missing, or belong to another configuration or size; nothing
+                has changed then.
         """
-        for i, tiles in enumerate(self.grid):
-            for j, tile in enumerate(tiles):
-                prefix = f"{i}_{j}."
-                tile.load_state(
-                    from_tensors(
-                        {
-                            name.removeprefix(prefix): tensor.detach().cpu().numpy()
-                            for name, tensor in tensors.items()
-                            if name.startswith(prefix)
-                        }
-                    )
-                )
+        self.grid = [
+            [self._restored(tile, f"{i}_{j}.", tensors) for j, tile in enumerate(tiles)]
+            for i, tiles in enumerate(self.grid)
+        ]
+        self.seed, self.tile_id = self.grid[0][0].seed, self.grid[0][0].tile_id
         self.discard()
+
+    def _restored(self, tile: Tile, prefix: str, tensors: Mapping[str, Tensor]) -> Tile:
+        """A tile like `tile`, in the state that the tensors with this prefix describe."""
+        arrays = {
+            name.removeprefix(prefix): tensor.detach().cpu().numpy()
+            for name, tensor in tensors.items()
+            if name.startswith(prefix)
+        }
+        if not arrays:
+            raise StateError(
+                f"there are no tensors '{prefix}*', but this layer is spread over {len(self)} "
+                "tiles; use the sizes and the max_input_size and max_output_size it was saved with"
+            )
+        restored = Tile.from_state(from_tensors(arrays), device=self.device, threads=self.threads)
+        if (restored.d_size, restored.x_size) != (tile.d_size, tile.x_size):
+            raise StateError(
+                f"tile '{prefix}' was saved with size [{restored.d_size}, {restored.x_size}], but "
+                f"here it has [{tile.d_size}, {tile.x_size}]"
+            )
+        if restored.config != self.config:
+            raise StateError(
+                f"tile '{prefix}' was saved with another configuration: {restored.config}; "
+                f"this layer has {self.config}"
+            )
+        return restored
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and deepcopy: the arguments, and the state."""
@@ -236,7 +257,8 @@ class AnalogParameter(torch.nn.Parameter):
 
     array: TileArray
 
-    def __new__(cls, array: TileArray, requires_grad: bool = True) -> AnalogParameter:
+    def __new__(cls, array: TileArray, requires_grad: bool = True) -> Self:
+        """A meta tensor of the array's shape."""
         parameter = super().__new__(cls, torch.empty(array.shape, device="meta"), requires_grad)
         parameter.array = array
         return parameter
@@ -248,7 +270,7 @@ class AnalogParameter(torch.nn.Parameter):
         copied: AnalogParameter = memo[id(self)]
         return copied
 
-    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, _protocol: SupportsIndex) -> tuple[Any, ...]:
         return AnalogParameter, (self.array, self.requires_grad)
 
     def __repr__(self) -> str:

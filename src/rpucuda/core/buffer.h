@@ -10,8 +10,8 @@
 namespace RPU {
 
 namespace detail {
-// Raw storage on a context's backend. `allocate` returns 64-byte aligned memory and throws OutOfMemoryError.
-void *allocateBytes(const Context &context, size_t bytes);
+// Raw storage on a context's backend: 64-byte aligned, OutOfMemoryError if it cannot be had.
+void *allocateBytes(const Context &context, int64_t count, size_t elementBytes);
 void freeBytes(Backend backend, int device, void *data) noexcept;
 void copyBytes(const Context &context, void *to, const void *from, size_t bytes);
 void fillZero(const Context &context, void *data, size_t bytes);
@@ -29,7 +29,7 @@ class Buffer {
   Buffer() = default;
   /// Uninitialised storage for `size` elements.
   Buffer(const Context &context, int64_t size) : backend_(context.backend), device_(context.device), size_(size) {
-    if (size > 0) data_ = static_cast<T *>(detail::allocateBytes(context, bytes()));
+    if (size > 0) data_ = static_cast<T *>(detail::allocateBytes(context, size, sizeof(T)));
   }
   /// Storage filled with zero bytes.
   static Buffer zeros(const Context &context, int64_t size) {

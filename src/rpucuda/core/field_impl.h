@@ -196,6 +196,10 @@ struct RangeChecker {
       checkRange(static_cast<double>(value), range, joinPath(path, name));
     } else if constexpr (std::is_same_v<T, AutoFloat>) {
       if (!value.automatic) checkRange(static_cast<double>(value.value), range, joinPath(path, name));
+    } else if constexpr (std::is_same_v<T, FloatList>) {
+      for (int i = 0; i < value.count; ++i) {
+        checkRange(static_cast<double>(value.values[i]), range, message(joinPath(path, name), "[", i, "]"));
+      }
     } else if constexpr (IsStruct<T>::value) {
       checkParams(value, joinPath(path, name));
     }

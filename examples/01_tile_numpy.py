@@ -1,0 +1,41 @@
+"""A tile with NumPy alone: read it, update it by pulses, look inside."""
+
+import numpy as np
+
+import pulsora as pl
+
+# 1. What the tile is made of: an array of electrochemical cells under a low-rank adapter.
+config = pl.LRTTConfig(
+    rank=8, visible=pl.devices.EcRam(), fast=pl.devices.Idealized(), transfer_every=200
+)
+tile = pl.Tile(32, 64, config, seed=7)
+
+# 2. A task: make the tile equal to a given matrix, by the error of its outputs.
+rng = np.random.default_rng(0)
+target = rng.uniform(-0.1, 0.1, (32, 64)).astype(np.float32)
+
+
+def distance() -> float:
+    """Of the tile's weights from the target, relative to the target."""
+    return float(np.linalg.norm(tile.weights - target) / np.linalg.norm(target))
+
+
+# 3. What one update will do, before it is done.
+x = rng.standard_normal((16, 64)).astype(np.float32)
+d = (tile.forward(x) - x @ target.T) / 16
+print(tile.explain(x, d, lr=0.3))
+
+# 4. Stochastic gradient descent: 200 mini-batches of 16 samples.
+print(f"\ndistance before: {distance():.3f}")
+start = distance()
+for _ in range(200):
+    x = rng.standard_normal((16, 64)).astype(np.float32)
+    d = (tile.forward(x) - x @ target.T) / 16
+    tile.update(x, d, lr=0.3)
+print(f"distance after:  {distance():.3f}")
+assert distance() < 0.5 * start
+
+# 5. What it took.
+statistics = tile.statistics()
+print(f"pulses: {statistics['pulses']}, transfers: {statistics['transfers']}")
+print(f"gain of the transfers: {statistics['transfer']['gain']:.3f}")

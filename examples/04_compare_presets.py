@@ -1,0 +1,32 @@
+"""Every device preset on one regression task, with and without the adapter."""
+
+import numpy as np
+
+import pulsora as pl
+
+STEPS, BATCH, LR = 150, 16, 0.3
+
+
+def error(config: pl.TileConfig) -> float:
+    """Distance from a given matrix after training, relative to the start."""
+    rng = np.random.default_rng(0)
+    target = rng.uniform(-0.15, 0.15, (24, 32)).astype(np.float32)
+    tile = pl.Tile(24, 32, config, seed=1)
+    for _ in range(STEPS):
+        x = rng.standard_normal((BATCH, 32)).astype(np.float32)
+        d = (tile.forward(x) - x @ target.T) / BATCH
+        tile.update(x, d, LR)
+    return float(np.linalg.norm(tile.weights - target) / np.linalg.norm(target))
+
+
+# 1. Ideal periphery, so that the devices alone make the difference.
+perfect = pl.IOParameters(is_perfect=True)
+io = {"forward": perfect, "backward": perfect}
+print(f"{'floating point':16}{error(pl.IdealConfig(**io)):.3f}")
+
+# 2. One array of each device, and an adapter of rank 8 on it.
+print(f"\n{'preset':16}{'pulsed SGD':>12}{'LRTT':>8}")
+for name in pl.presets.names():
+    full = error(pl.presets.single(name, **io))
+    adapter = error(pl.presets.lrtt(name, rank=8, **io))
+    print(f"{name:16}{full:>12.3f}{adapter:>8.3f}")

@@ -1,0 +1,146 @@
+#include "core/check.h"
+#include "cuda/check.cuh"
+#include "pulse_words_kernel.h"
+
+// Pulse trains on the GPU. A thread makes whole words of one line, so nothing needs to be zeroed first. Where a word
+// holds several samples it is the thread's unit; where a sample fills a word, four samples that share a block of random
+// words are.
+
+namespace RPU {
+namespace {
+
+struct Sides {
+  TrainSide side[3];
+};
+
+struct LineSample {
+  uint32_t threshold;
+  uint32_t negative;
+  int length;
+};
+
+__device__ LineSample lineSample(const TrainSide &side, int64_t line, int64_t s) {
+  const TrainScale t = side.scales[s];
+  const float value = side.values(s, line);
+  float rounding = 0.0f;
+  if (side.stochasticRounding) {
+    rounding = uniform(
+        draw(side.key, side.rounding, static_cast<uint64_t>(line), side.firstSample + static_cast<uint64_t>(s)).v[0]);
+  }
+  const float p =
+      pulseProbability(value, side.isX ? t.xScale : t.dScale, side.step, side.stochasticRounding, rounding);
+  const bool negative = ((bitCast<uint32_t>(value) >> 31) != 0) != side.negate;
+  return {pulseThreshold(p), negative && t.length > 0 ? 0xffffffffu : 0u, t.length};
+}
+
+// Slots [from, from + 32) of the samples of one quad; `quad` is the mini-batch index of the quad's sample 0, which may
+// lie before the mini-batch, and samples [begin, end) of it are wanted.
+__device__ void drawQuad(const TrainSide &side, int64_t line, int64_t quad, int begin, int end, int from,
+                         uint32_t (&bits)[4], uint32_t (&signs)[4]) {
+  LineSample of[4];
+  int longest = 0;
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    bits[q] = 0;
+    if (q < begin || q >= end) {
+      of[q] = {0, 0, 0};
+    } else {
+      of[q] = lineSample(side, line, quad + q);
+    }
+    signs[q] = of[q].negative;
+    longest = of[q].length > longest ? of[q].length : longest;
+  }
+  const int last = longest < from + 32 ? longest : from + 32;
+  const uint64_t sample = side.firstSample + static_cast<uint64_t>(quad + begin);
+  for (int slot = from; slot < last; ++slot) {
+    const Philox4 r = slotWords(side.key, side.pulses, static_cast<uint64_t>(line), sample,
+                                side.firstSlot + static_cast<uint32_t>(slot));
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      const uint32_t fires = slot < of[q].length ? slotFires(r.v[q], of[q].threshold) : 0u;
+      bits[q] |= fires << (slot - from);
+    }
+  }
+}
+
+__device__ void drawSharedWord(const TrainSide &side, const PulseLayout &layout, int64_t line, int64_t word) {
+  const int64_t samples = side.values.rows;
+  const int64_t first = word * layout.samplesPerWord;
+  if (first >= samples) return;
+  const int64_t left = samples - first;
+  const int64_t end = first + (left < layout.samplesPerWord ? left : layout.samplesPerWord);
+  const int phase = static_cast<int>((side.firstSample + static_cast<uint64_t>(first)) & 3);
+  uint32_t allBits = 0;
+  uint32_t allSigns = 0;
+  for (int64_t quad = first - phase; quad < end; quad += 4) {
+    uint32_t bits[4];
+    uint32_t signs[4];
+    const int begin = quad < first ? static_cast<int>(first - quad) : 0;
+    const int stop = end - quad < 4 ? static_cast<int>(end - quad) : 4;
+    drawQuad(side, line, quad, begin, stop, 0, bits, signs);
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      if (q < begin || q >= stop) continue;
+      const int shift = static_cast<int>(quad + q - first) * layout.slots;
+      allBits |= bits[q] << shift;
+      allSigns |= (signs[q] & slotMask(layout.slots)) << shift;
+    }
+  }
+  side.bits[word * side.values.cols + line] = allBits;
+  if (side.signs) side.signs[word * side.values.cols + line] = allSigns;
+}
+
+__device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, int64_t line, int64_t unit) {
+  const int64_t samples = side.values.rows;
+  const int64_t quad = unit * 4 - static_cast<int64_t>(side.firstSample & 3);
+  if (quad >= samples) return;
+  const int begin = quad < 0 ? static_cast<int>(-quad) : 0;
+  const int stop = samples - quad < 4 ? static_cast<int>(samples - quad) : 4;
+  for (int part = 0; part < layout.wordsPerSample; ++part) {
+    uint32_t bits[4];
+    uint32_t signs[4];
+    drawQuad(side, line, quad, begin, stop, part * 32, bits, signs);
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      if (q < begin || q >= stop) continue;
+      const int64_t at = ((quad + q) * layout.wordsPerSample + part) * side.values.cols + line;
+      side.bits[at] = bits[q];
+      if (side.signs) side.signs[at] = signs[q] & slotMask(layout.slots);
+    }
+  }
+}
+
+// blockIdx.z is the side, blockIdx.y the unit.
+__global__ void drawTrainsKernel(Sides sides) {
+  const TrainSide &side = sides.side[blockIdx.z];
+  const int64_t line = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (line >= side.values.cols) return;
+  const PulseLayout layout = *side.layout;
+  for (int64_t unit = blockIdx.y; unit <= side.values.rows / 2 + 1; unit += gridDim.y) {
+    if (layout.samplesPerWord > 1) {
+      drawSharedWord(side, layout, line, unit);
+    } else {
+      drawOwnWords(side, layout, line, unit);
+    }
+  }
+}
+
+}  // namespace
+
+void cudaDrawTrains(const Context &context, const TrainSide *sides, int count) {
+  Sides all{};
+  int64_t lines = 0;
+  for (int i = 0; i < count; ++i) {
+    all.side[i] = sides[i];
+    lines = sides[i].values.cols > lines ? sides[i].values.cols : lines;
+  }
+  constexpr unsigned kThreads = 128;
+  const int64_t units = sides[0].values.rows / 2 + 2;
+  const dim3 grid(static_cast<unsigned>((lines + kThreads - 1) / kThreads),
+                  static_cast<unsigned>(units < 65535 ? units : 65535), static_cast<unsigned>(count));
+  const CudaScope scope(context.device);
+  drawTrainsKernel<<<grid, kThreads, 0, static_cast<cudaStream_t>(context.stream)>>>(all);
+  RPU_CUDA(cudaGetLastError());
+}
+
+}  // namespace RPU

@@ -1,0 +1,89 @@
+#include "core/check.h"
+#include "lrtt_transfer.h"
+
+namespace RPU {
+namespace {
+
+// One list of the numbers of TransferStats, for saving and loading.
+template <class Stats, class Visitor>
+void visitStats(Stats &s, const Visitor &visit) {
+  visit("transfers", s.transfers);
+  visit("trains", s.trains);
+  visit("pulses", s.pulses);
+  visit("clipped_components", s.clippedComponents);
+  visit("delivered", s.delivered);
+  visit("intended", s.intended);
+  visit("driven", s.driven);
+  visit("wanted", s.wanted);
+  visit("saturated_cells", s.saturatedCells);
+  visit("norm_a", s.normA);
+  visit("norm_b", s.normB);
+}
+
+struct Reader {
+  const State &state;
+  std::string prefix;
+
+  void operator()(const char *name, double &out) const {
+    const auto found = state.values.find(prefix + name);
+    const double *value = found == state.values.end() ? nullptr : found->second.real();
+    RPU_CHECK(StateError, value, "the state has no number '", prefix, name,
+              "'; it is incomplete or was made by another version");
+    out = *value;
+  }
+  void operator()(const char *name, uint64_t &out) const { out = state.counter(prefix + name); }
+  void operator()(const char *name, int64_t &out) const { out = static_cast<int64_t>(state.counter(prefix + name)); }
+};
+
+void put(State &state, const std::string &prefix, const TransferStats &stats) {
+  visitStats(stats, [&](const char *name, auto value) { state.values[prefix + name] = Value(value); });
+}
+
+}  // namespace
+
+void TransferStats::add(const TransferStats &o) {
+  transfers += o.transfers;
+  trains += o.trains;
+  pulses += o.pulses;
+  clippedComponents += o.clippedComponents;
+  delivered += o.delivered;
+  intended += o.intended;
+  driven += o.driven;
+  wanted += o.wanted;
+  saturatedCells = o.saturatedCells;
+  normA = o.normA;
+  normB = o.normB;
+}
+
+Value::Map TransferStats::describe() const {
+  return {{"transfers", Value(transfers)},
+          {"gain", Value(gain())},
+          {"undelivered", Value(undelivered())},
+          {"trains", Value(trains)},
+          {"pulses", Value(pulses)},
+          {"clipped_components", Value(clippedComponents)},
+          {"saturated_cells", Value(saturatedCells)},
+          {"norm_a", Value(normA)},
+          {"norm_b", Value(normB)}};
+}
+
+void LRTTTransfer::saveTo(const Context &context, State &state, const std::string &prefix) const {
+  readA_.saveTo(context, state, prefix + "read_a/");
+  readB_.saveTo(context, state, prefix + "read_b/");
+  put(state, prefix + "total/", total_);
+  put(state, prefix + "last/", latest_);
+  state.values[prefix + "trains_sent"] = Value(trainsSent_);
+}
+
+void LRTTTransfer::loadFrom(const Context &context, const State &state, const std::string &prefix) {
+  TransferStats total, latest;
+  visitStats(total, Reader{state, prefix + "total/"});
+  visitStats(latest, Reader{state, prefix + "last/"});
+  readA_.loadFrom(context, state, prefix + "read_a/");
+  readB_.loadFrom(context, state, prefix + "read_b/");
+  trainsSent_ = state.counter(prefix + "trains_sent");
+  total_ = total;
+  latest_ = latest;
+}
+
+}  // namespace RPU

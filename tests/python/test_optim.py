@@ -1,0 +1,186 @@
+"""The optimisers: pulses for analog layers, torch's rule for everything else."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import pulsora as pl
+from pulsora.nn import AnalogLinear
+from pulsora.optim import AnalogAdam, AnalogOptimizer, AnalogSGD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PERFECT = {
+    "forward": pl.IOParameters(is_perfect=True),
+    "backward": pl.IOParameters(is_perfect=True),
+}
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+def ideal_model() -> nn.Sequential:
+    return nn.Sequential(AnalogLinear(4, 3, config=pl.IdealConfig(**PERFECT), seed=1), nn.ReLU())
+
+
+def pulsed_model() -> nn.Sequential:
+    return nn.Sequential(AnalogLinear(4, 3, config=pl.SingleConfig(**PERFECT), seed=1), nn.Tanh())
+
+
+def backward(model: nn.Module, seed: int = 0) -> None:
+    model(random(5, 4, seed=seed)).square().sum().backward()
+
+
+def test_step_moves_analog_and_digital_parameters_by_lr() -> None:
+    model = ideal_model()
+    layer = model[0]
+    optimizer = AnalogSGD(model.parameters(), lr=0.1)
+    x = random(5, 4)
+    weight, bias = layer.get_weights()
+    y = torch.relu(x @ weight.T + bias)
+    d = 2.0 * y
+    backward(model)
+    optimizer.step()
+    torch.testing.assert_close(layer.weight, weight - 0.1 * d.T @ x, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(layer.bias.detach(), bias - 0.1 * d.sum(0), rtol=1e-5, atol=1e-5)
+
+
+def test_several_backward_passes_are_one_mini_batch() -> None:
+    """Property 37: two half batches and one step equal the whole batch, to the bit."""
+    halves, whole = pulsed_model(), pulsed_model()
+    x = random(6, 4)
+    for model, parts in ((halves, x.split(3)), (whole, (x,))):
+        optimizer = AnalogSGD(model.parameters(), lr=0.1)
+        for part in parts:
+            model(part).square().sum().backward()
+        optimizer.step()
+    assert torch.equal(halves[0].weight, whole[0].weight)
+    counters = [next(iter(model[0].tiles)).counters for model in (halves, whole)]
+    assert [c["mini_batches"] for c in counters] == [1, 1]
+
+
+def test_step_uses_up_and_zero_grad_throws_away() -> None:
+    model = pulsed_model()
+    optimizer = AnalogSGD(model.parameters(), lr=0.1)
+    before = model[0].weight
+    backward(model)
+    optimizer.zero_grad()
+    optimizer.step()
+    assert torch.equal(model[0].weight, before)
+    backward(model)
+    optimizer.step()
+    moved = model[0].weight
+    assert not torch.equal(moved, before)
+    optimizer.step()
+    assert torch.equal(model[0].weight, moved)
+
+
+def test_frozen_layers_keep_their_weights() -> None:
+    model = pulsed_model()
+    model[0].analog_weight.requires_grad_(requires_grad=False)
+    optimizer = AnalogSGD(model.parameters(), lr=0.1)
+    before, bias = model[0].weight, model[0].bias.detach().clone()
+    backward(model)
+    optimizer.step()
+    assert torch.equal(model[0].weight, before)
+    assert not torch.equal(model[0].bias, bias)
+
+
+def test_evaluation_leaves_nothing_behind() -> None:
+    model = pulsed_model()
+    optimizer = AnalogSGD(model.parameters(), lr=0.1)
+    before = model[0].weight
+    with torch.no_grad():
+        model(random(5, 4))
+    optimizer.step()
+    assert torch.equal(model[0].weight, before)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda p: AnalogSGD(p, lr=0.1, momentum=0.9), "momentum=0.9"),
+        (lambda p: AnalogSGD(p, lr=0.1, weight_decay=1e-3), "weight_decay=0.001"),
+        (lambda p: AnalogAdam(p, lr=0.1), "betas="),
+        (lambda p: AnalogOptimizer(torch.optim.AdamW, p, lr=0.1), "weight_decay=0.01"),
+    ],
+)
+def test_settings_that_do_not_act_on_tiles_are_named_once(
+    make: Callable[[Any], torch.optim.Optimizer], named: str
+) -> None:
+    model = nn.Sequential(ideal_model(), nn.Linear(3, 2))
+    with pytest.warns(UserWarning, match=named) as caught:
+        optimizer = make(
+            [{"params": list(model[0].parameters())}, {"params": list(model[1].parameters())}]
+        )
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        backward(model)
+        optimizer.step()
+
+
+def test_plain_sgd_and_purely_digital_groups_warn_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        AnalogSGD(ideal_model().parameters(), lr=0.1)
+        AnalogSGD(nn.Linear(3, 2).parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+
+
+def test_digital_parameters_follow_the_wrapped_optimiser() -> None:
+    def trained(make: Callable[[Any], torch.optim.Optimizer]) -> torch.Tensor:
+        torch.manual_seed(0)
+        layer = nn.Linear(4, 3)
+        optimizer = make(layer.parameters())
+        for seed in range(3):
+            optimizer.zero_grad()
+            backward(layer, seed)
+            optimizer.step()
+        return layer.weight.detach()
+
+    ours = trained(lambda p: AnalogOptimizer(torch.optim.AdamW, p, lr=0.01, weight_decay=0.1))
+    assert torch.equal(ours, trained(lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1)))
+    ours = trained(lambda p: AnalogSGD(p, lr=0.01, momentum=0.9))
+    assert torch.equal(ours, trained(lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9)))
+
+
+def test_schedulers_act_on_tiles() -> None:
+    model = ideal_model()
+    optimizer = AnalogSGD(model.parameters(), lr=0.2)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    steps = []
+    start = model[0].weight
+    for _ in range(2):
+        model[0].set_weights(start, torch.zeros(3))
+        optimizer.zero_grad()
+        backward(model)
+        optimizer.step()
+        scheduler.step()
+        steps.append(model[0].weight - start)
+    torch.testing.assert_close(steps[1], 0.5 * steps[0], rtol=1e-4, atol=1e-6)
+
+
+def test_closures_and_optimiser_states_work() -> None:
+    model = ideal_model()
+    optimizer = AnalogSGD(model.parameters(), lr=0.1)
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = model(random(5, 4)).square().sum()
+        loss.backward()
+        return float(loss)
+
+    first = optimizer.step(closure)
+    second = optimizer.step(closure)
+    assert first is not None
+    assert second is not None
+    assert second < first
+    optimizer.load_state_dict(optimizer.state_dict())

@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 EPOCHS, BATCH, HIDDEN = 5, 128, 256
 MARGIN = 0.8  # points that a row may stay below its reference
-PERFECT = {"forward": pl.IOParameters(is_perfect=True), "backward": pl.IOParameters(is_perfect=True)}
+PERFECT = {
+    "forward": pl.IOParameters(is_perfect=True),
+    "backward": pl.IOParameters(is_perfect=True),
+}
 DIGITAL = pl.UpdateParameters(pulse_type="none")
 
 
@@ -133,7 +136,9 @@ ROWS = [  # in the order in which they are run
 ]
 
 
-def run(row: Row, seed: int, data: datasets.Dataset, threads: int, progress: Progress) -> dict[str, Any]:
+def run(
+    row: Row, seed: int, data: datasets.Dataset, threads: int, progress: Progress
+) -> dict[str, Any]:
     """Trains one network; returns what the table and the figure need."""
     torch.manual_seed(seed)
     first, second = nn.Linear(data.features, HIDDEN), nn.Linear(HIDDEN, data.classes)
@@ -234,9 +239,13 @@ def write_report(results: dict[str, dict[int, dict[str, Any]]], path: Path, figu
 
 def main() -> None:
     """Runs the rows that are not in the cache, and writes the report after each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
-    parser.add_argument("--rows", nargs="+", default=[""], help="parts of row names; all by default")
+    parser.add_argument(
+        "--rows", nargs="+", default=[""], help="parts of row names; all by default"
+    )
     parser.add_argument("--cache", type=Path, default=ROOT / "build/fashion_mnist")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/results.md")
     parser.add_argument("--figure", type=Path, default=ROOT / "docs/images/fashion_mnist.png")
@@ -272,7 +281,9 @@ def main() -> None:
                 result = run(row, seed, data, options.threads, progress)
                 cached.write_text(json.dumps(result, indent=1) + "\n")
                 score = result["epochs"][-1]["accuracy"]
-                console.print(f"{row.name}, seed {seed}: {score:.2f} %, {gate(row, score)}", highlight=False)
+                console.print(
+                    f"{row.name}, seed {seed}: {score:.2f} %, {gate(row, score)}", highlight=False
+                )
             else:
                 continue
             results.setdefault(row.name, {})[seed] = result

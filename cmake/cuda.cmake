@@ -9,9 +9,7 @@ function(pulsora_add_cuda_kernels target)
   endif()
   file(GLOB sources CONFIGURE_DEPENDS
     ${PULSORA_SOURCE_DIR}/cuda/*.cu ${PULSORA_SOURCE_DIR}/cuda/*.cpp)
-  if(EXISTS ${PULSORA_SOURCE_DIR}/cuda/pulsed_update.cuh)
-    pulsora_generate_kernels(pulsed_kernels_cuda.cu.in pulsed_kernels .cu kernels)
-  endif()
+  pulsora_generate_kernels(pulsed_kernels_cuda.cu.in pulsed_kernels .cu kernels)
   target_sources(${target} PRIVATE ${sources} ${kernels})
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda>")

@@ -6,7 +6,9 @@ if(NOT GTest_FOUND)
 endif()
 include(GoogleTest)
 
-file(GLOB test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cpp/*.cpp)
+set(PULSORA_TEST_SOURCES "*.cpp" CACHE STRING "Which of tests/cpp to build, as a list of patterns")
+list(TRANSFORM PULSORA_TEST_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/tests/cpp/ OUTPUT_VARIABLE patterns)
+file(GLOB test_sources CONFIGURE_DEPENDS ${patterns})
 if(PULSORA_HAVE_CUDA)
   file(GLOB cuda_test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cpp/*.cu)
 endif()
@@ -14,7 +16,8 @@ add_executable(rpucuda_tests ${test_sources} ${cuda_test_sources})
 target_include_directories(rpucuda_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/cpp)
 target_link_libraries(rpucuda_tests PRIVATE rpucuda pulsora_warnings GTest::gtest_main)
 target_compile_definitions(rpucuda_tests PRIVATE
-  PULSORA_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden")
+  PULSORA_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden"
+  PULSORA_EXTRA_DEVICES="$<JOIN:${PULSORA_EXTRA_DEVICES},:>")
 gtest_discover_tests(rpucuda_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
   PROPERTIES TIMEOUT 600)
 

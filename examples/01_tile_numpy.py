@@ -6,13 +6,13 @@ import pulsora as pl
 
 # 1. What the tile is made of: an array of electrochemical cells under a low-rank adapter.
 config = pl.LRTTConfig(
-    rank=8, visible=pl.devices.EcRam(), fast=pl.devices.Idealized(), transfer_every=200
+    rank=8, visible=pl.devices.EcRam(), fast=pl.devices.Idealized(), transfer_every=2000
 )
 tile = pl.Tile(32, 64, config, seed=7)
 
-# 2. A task: make the tile equal to a given matrix, by the error of its outputs.
+# 2. A task: make the tile equal to a given matrix of rank 4, by the error of its outputs.
 rng = np.random.default_rng(0)
-target = rng.uniform(-0.1, 0.1, (32, 64)).astype(np.float32)
+target = (rng.standard_normal((32, 4)) @ rng.standard_normal((4, 64))).astype(np.float32) / 20
 
 
 def distance() -> float:
@@ -23,15 +23,15 @@ def distance() -> float:
 # 3. What one update will do, before it is done.
 x = rng.standard_normal((16, 64)).astype(np.float32)
 d = (tile.forward(x) - x @ target.T) / 16
-print(tile.explain(x, d, lr=0.3))
+print(tile.explain(x, d, lr=0.05))
 
-# 4. Stochastic gradient descent: 200 mini-batches of 16 samples.
+# 4. Stochastic gradient descent: 300 mini-batches of 16 samples.
 print(f"\ndistance before: {distance():.3f}")
 start = distance()
-for _ in range(200):
+for _ in range(300):
     x = rng.standard_normal((16, 64)).astype(np.float32)
     d = (tile.forward(x) - x @ target.T) / 16
-    tile.update(x, d, lr=0.3)
+    tile.update(x, d, lr=0.05)
 print(f"distance after:  {distance():.3f}")
 assert distance() < 0.5 * start
 

@@ -13,7 +13,7 @@ data = digits()
 
 # 2. The hidden layer is a tile array; the output layer an ordinary one.
 config = pl.presets.EcRamLRTT(rank=8)
-layer = pl.nn.AnalogLinear(64, 48, config=config)
+layer = pl.nn.AnalogLinear(64, 48, config=config, threads=1)
 model = nn.Sequential(layer, nn.Sigmoid(), nn.Linear(48, 10))
 print(model)
 
@@ -36,5 +36,5 @@ for epoch in range(8):
         optimizer.step()
     scheduler.step()
     score = accuracy(model, torch.from_numpy(data.test_x), torch.from_numpy(data.test_y))
-    print(f"epoch {epoch + 1}: loss {float(loss):.3f}, accuracy {score:.1%}")
+    print(f"epoch {epoch + 1}: loss {loss.item():.3f}, accuracy {score:.1%}")
 assert score > 0.85

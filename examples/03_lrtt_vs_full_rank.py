@@ -18,7 +18,7 @@ ways = {
 print(f"{'':28}{'accuracy':>10}{'pulses/cell':>13}{'gain':>8}")
 scores = {}
 for name, experiment in ways.items():
-    last = Run(experiment).train()[-1]
+    last = Run(experiment, threads=1).train()[-1]
     scores[name] = last["accuracy"]
     pulses = f"{last['pulses_per_cell']:.0f}" if "pulses_per_cell" in last else "-"
     gain = f"{last['gain']:.3f}" if "gain" in last else "-"

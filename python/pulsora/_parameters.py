@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
 
 from pulsora import _core
@@ -90,9 +91,7 @@ class Parameters:
         Raises:
             ConfigError: For an unknown name or a bad value.
         """
-        made = cls.__new__(cls)
-        made._assign(dict(values))
-        return made
+        return cls(**values)
 
     def replace(self, **changes: object) -> Self:
         """A copy with some parameters changed, checked together.
@@ -100,9 +99,7 @@ class Parameters:
         Raises:
             ConfigError: For an unknown name or a bad value.
         """
-        made = type(self).__new__(type(self))
-        made._assign(self._values() | changes)
-        return made
+        return type(self)(**(self._values() | changes))
 
     def __repr__(self) -> str:
         changed = [
@@ -124,8 +121,8 @@ def parameter_class(
     """The dataclass `name` in `module` with these fields and class attributes, as a kind of `base`."""
     rows = {field["name"]: field for field in fields}
     members = [
-        (row["name"], Any, dataclasses.field(default_factory=lambda row=row: _from_plain(row, row["default"])))
-        for row in rows.values()
+        (name, Any, dataclasses.field(default_factory=partial(default_of, row)))
+        for name, row in rows.items()
     ]
     made: type[_P] = dataclasses.make_dataclass(
         name,
@@ -208,12 +205,14 @@ def _docstring(doc: str, fields: Iterable[Field]) -> str:
 
 
 def _signature(fields: Iterable[Field]) -> inspect.Signature:
-    return inspect.Signature([
-        inspect.Parameter(
-            field["name"],
-            inspect.Parameter.KEYWORD_ONLY,
-            default=default_of(field),
-            annotation=annotation(field),
-        )
-        for field in fields
-    ])
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                field["name"],
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default_of(field),
+                annotation=annotation(field),
+            )
+            for field in fields
+        ]
+    )

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from typer.core import TyperGroup
+
+from pulsora import DeviceError
 
 if TYPE_CHECKING:
-    from click import Context
+    from collections.abc import Callable
 
     from pulsora.config import TileConfig
     from pulsora.experiment import Experiment, Run
@@ -25,20 +28,25 @@ console = Console()
 errors = Console(stderr=True, soft_wrap=True)
 
 
-class _Commands(TyperGroup):
+_P = ParamSpec("_P")
+
+
+def one_line_errors(command: Callable[_P, None]) -> Callable[_P, None]:
     """Shows what a user can put right as one line; everything else is a traceback."""
 
-    def invoke(self, ctx: Context) -> object:
+    @functools.wraps(command)
+    def run(*args: _P.args, **options: _P.kwargs) -> None:
         try:
-            return super().invoke(ctx)
-        except (ValueError, TypeError, OSError, ImportError) as error:
+            command(*args, **options)
+        except (ValueError, TypeError, OSError, ImportError, DeviceError, MemoryError) as error:
             line = " ".join(str(error).split())
             errors.print(f"error: {line}", style="bold red", markup=False, highlight=False)
             raise typer.Exit(2) from error
 
+    return run
+
 
 app = typer.Typer(
-    cls=_Commands,
     help="Training neural networks on simulated analog crossbar arrays.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -52,16 +60,19 @@ Preset = Annotated[str | None, typer.Option(help="Name of a device preset, see '
 Rank = Annotated[int | None, typer.Option(help="Rank of the adapter.")]
 TransferEvery = Annotated[int | None, typer.Option(help="Samples per transfer of the adapter.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything.")]
-Threads = Annotated[int, typer.Option(help="CPU threads.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads; by default all there are.")]
 LearningRate = Annotated[float | None, typer.Option(help="Learning rate.")]
 
 
 @app.command()
+@one_line_errors
 def train(
     data: Annotated[
         str | None, typer.Option(help="'digits', or a folder with the IDX files of a data set.")
     ] = None,
-    hidden: Annotated[str | None, typer.Option(help="Sizes of hidden layers, e.g. 256,128.")] = None,
+    hidden: Annotated[
+        str | None, typer.Option(help="Sizes of hidden layers, e.g. 256,128.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
     batch: Annotated[int | None, typer.Option(help="Images per mini-batch.")] = None,
     lr: LearningRate = None,
@@ -75,7 +86,7 @@ def train(
         Path, typer.Option(help="Folder for metrics.json, checkpoint.pt and training.png.")
     ] = Path("runs/train"),
     resume: Annotated[bool, typer.Option(help="Continue from the checkpoint in --out.")] = False,
-    threads: Threads = 2,
+    threads: Threads = None,
 ) -> None:
     """Train a network with analog hidden layers."""
     from pulsora.experiment import Run
@@ -104,6 +115,7 @@ def train(
 
 
 @app.command()
+@one_line_errors
 def plot_device(
     name: Annotated[str, typer.Argument(help="A device preset or model, see 'pulsora info'.")],
     out: Annotated[Path | None, typer.Option(help="The PNG; by default NAME.png.")] = None,
@@ -122,6 +134,7 @@ def plot_device(
 
 
 @app.command()
+@one_line_errors
 def explain(
     outputs: Annotated[int, typer.Argument(help="Rows of the tile.")],
     inputs: Annotated[int, typer.Argument(help="Columns of the tile.")],
@@ -161,6 +174,7 @@ def explain(
 
 
 @app.command()
+@one_line_errors
 def info() -> None:
     """Show the version, what this build and machine can do, and the devices there are."""
     import pulsora
@@ -176,12 +190,13 @@ def info() -> None:
 
 
 @app.command()
+@one_line_errors
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path(
         "runs/demo"
     ),
     epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 20,
-    threads: Threads = 2,
+    threads: Threads = 1,  # the network is too small to gain from more
 ) -> None:
     """Train on handwritten digits: a low-rank adapter, full-rank pulses, floating point."""
     from pulsora.demo import run_demo
@@ -230,9 +245,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
     text = path.read_text()
     try:
         if path.suffix == ".toml":
-            import tomllib
-
-            return tomllib.loads(text)
+            return dict(importlib.import_module("tomllib").loads(text))
         settings = json.loads(text)
     except ImportError as error:
         raise ValueError(f"{path}: TOML needs Python 3.11; write the settings as JSON") from error

@@ -31,22 +31,22 @@ class TileConfig(Parameters):
     """Everything that defines a tile but its sizes and its seed."""
 
     kind: ClassVar[str] = "single"
-    _flat: ClassVar[tuple[str, ...]] = ()
+    own_table: ClassVar[tuple[str, ...]] = ()
     """Fields of this class that the core keeps in a table of their own, named as the kind."""
 
     @classmethod
     def _validated(cls, values: Mapping[str, object]) -> dict[str, Any]:
-        own = {name: value for name, value in values.items() if name in cls._flat}
-        rest = {name: value for name, value in values.items() if name not in cls._flat}
+        own = {name: value for name, value in values.items() if name in cls.own_table}
+        rest = {name: value for name, value in values.items() if name not in cls.own_table}
         complete = dict(_core.validate("TileConfig", {"kind": cls.kind, **rest}, cls.__name__))
-        if cls._flat:
+        if cls.own_table:
             complete |= _core.validate(_TILE[cls.kind]["struct"], own, cls.__name__)
         return complete
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as the core takes it, in plain values."""
         values = super().to_dict()
-        own = {name: values.pop(name) for name in self._flat}
+        own = {name: values.pop(name) for name in self.own_table}
         return {"kind": self.kind, **({self.kind: own} if own else {}), **values}
 
     @classmethod
@@ -62,7 +62,7 @@ class TileConfig(Parameters):
             raise _core.ConfigError(
                 f"kind is {made.kind!r}, which is not a {cls.__name__}; use TileConfig.from_dict()"
             )
-        given = dict(values.get(made.kind, {}) if made._flat else {}) | dict(values)
+        given = dict(values.get(made.kind, {}) if made.own_table else {}) | dict(values)
         # A complete table of the core holds the defaults of other kinds too; they mean nothing here.
         return super(TileConfig, made).from_dict(
             {name: value for name, value in given.items() if name in made._fields}
@@ -86,7 +86,9 @@ SingleConfig = parameter_class(
 )
 IdealConfig = parameter_class(
     "IdealConfig",
-    _tile_fields("forward", "backward", forward={"is_perfect": True}, backward={"is_perfect": True}),
+    _tile_fields(
+        "forward", "backward", forward={"is_perfect": True}, backward={"is_perfect": True}
+    ),
     "Floating-point weights, as a digital baseline. Reads are perfect unless told otherwise.",
     TileConfig,
     __name__,
@@ -99,7 +101,7 @@ LRTTConfig = parameter_class(
     TileConfig,
     __name__,
     kind="lrtt",
-    _flat=tuple(field["name"] for field in _STRUCTS["LRTTParams"]),
+    own_table=tuple(field["name"] for field in _STRUCTS["LRTTParams"]),
 )
 _KINDS: dict[str, type[TileConfig]] = {
     made.kind: made for made in (SingleConfig, IdealConfig, LRTTConfig)

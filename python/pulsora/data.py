@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DataError", "Dataset", "batches", "digits", "idx_folder", "load", "read_idx"]
 
-_IDX_TYPES = {
+_IDX_TYPES: dict[int, np.dtype[Any]] = {
     0x08: np.dtype(">u1"),
     0x09: np.dtype(">i1"),
     0x0B: np.dtype(">i2"),
@@ -197,8 +197,8 @@ def read_idx(path: str | Path) -> NDArray[Any]:
             f"{path}: {len(content) - start} bytes of data where the header promises {expected} "
             f"for shape {list(shape)}; the file is truncated or damaged, fetch it again"
         )
-    data = np.frombuffer(content, dtype, offset=start).reshape(shape)
-    return data.astype(dtype.newbyteorder("="))
+    values: NDArray[Any] = np.frombuffer(content, dtype, offset=start)
+    return values.reshape(shape).astype(dtype.newbyteorder("="))
 
 
 def _images_and_labels(folder: Path, parts: tuple[str, ...]) -> tuple[Images, Labels]:

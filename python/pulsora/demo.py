@@ -35,7 +35,7 @@ _RUNS = {
 }
 
 
-def run_demo(out: Path, epochs: int, threads: int, console: Console) -> None:
+def run_demo(out: Path, epochs: int, threads: int | None, console: Console) -> None:
     """Trains the three networks, shows a table, writes demo.png and demo.json to `out`."""
     data = digits()
     console.print(
@@ -52,7 +52,7 @@ def run_demo(out: Path, epochs: int, threads: int, console: Console) -> None:
             histories[name] = run.history
     console.print(_result_table(histories))
     out.mkdir(parents=True, exist_ok=True)
-    figure = plot_training(histories, presets.device(_DEVICE))
+    figure = plot_training(histories, presets.device(_DEVICE), _DEVICE)
     figure.savefig(out / "demo.png", dpi=150)
     (out / "demo.json").write_text(json.dumps(histories, indent=1) + "\n")
     console.print(f"written: {out}/demo.png, {out}/demo.json", highlight=False)

@@ -34,7 +34,9 @@ class Device(Parameters):
         if cls is Device:
             return device_from_dict(values)
         if model != cls.__name__:
-            raise _core.ConfigError(f"model is {model!r}, but the class is {cls.__name__}; use Device.from_dict()")
+            raise _core.ConfigError(
+                f"model is {model!r}, but the class is {cls.__name__}; use Device.from_dict()"
+            )
         return super().from_dict({name: value for name, value in values.items() if name != "model"})
 
 
@@ -48,7 +50,7 @@ for _name, _entry in _core.schema()["devices"].items():
 
 def __getattr__(name: str) -> object:
     # Presets are made of the classes above, so they are looked up only when one is asked for.
-    from pulsora import presets
+    from pulsora import presets  # noqa: PLC0415
 
     if name in presets.DEVICES:
         return presets.DEVICES[name]

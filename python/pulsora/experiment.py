@@ -79,7 +79,9 @@ class Experiment:
             if getattr(self, name) < low:
                 raise ValueError(f"{name} = {getattr(self, name)}: choose a number from {low} up")
         if not self.hidden or min(self.hidden) < 1:
-            raise ValueError(f"hidden = {list(self.hidden)}: give sizes of hidden layers, from 1 up")
+            raise ValueError(
+                f"hidden = {list(self.hidden)}: give sizes of hidden layers, from 1 up"
+            )
         if not 0.0 < self.lr < float("inf"):
             raise ValueError(f"lr = {self.lr}: choose a positive number")
         if self.seed < 0:
@@ -111,7 +113,7 @@ class Experiment:
 
 
 def mlp(
-    sizes: tuple[int, ...], config: TileConfig | None, *, seed: int, threads: int = 1
+    sizes: tuple[int, ...], config: TileConfig | None, *, seed: int, threads: int | None = None
 ) -> nn.Sequential:
     """A network with sigmoids between its layers; all but the last analog unless config is None.
 
@@ -138,9 +140,9 @@ def mlp(
 def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
     """Share of images that the model classifies rightly."""
     model.eval()
-    right = sum(
+    right: int = sum(
         int((model(part).argmax(dim=1) == labels).sum())
-        for part, labels in zip(x.split(1024), y.split(1024), strict=True)
+        for part, labels in zip(torch.split(x, 1024), torch.split(y, 1024), strict=True)
     )
     model.train()
     return right / len(x)
@@ -184,7 +186,7 @@ class Run:
             nothing.
         resume: Continue from the checkpoint in `out`. It must be one of the same experiment,
             the number of epochs apart.
-        threads: Threads of the CPU backend.
+        threads: CPU threads; None takes all that the process may run on.
         data: The data set, where it is loaded already.
 
     Raises:
@@ -197,7 +199,7 @@ class Run:
         out: Path | None = None,
         *,
         resume: bool = False,
-        threads: int = 1,
+        threads: int | None = None,
         data: Dataset | None = None,
     ) -> None:
         self.experiment = experiment
@@ -259,7 +261,7 @@ class Run:
             loss = nn.functional.cross_entropy(self.model(torch.from_numpy(x)), torch.from_numpy(y))
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
-            value = float(loss)
+            value = loss.item()
             total += value
             if on_batch:
                 on_batch(value)

@@ -68,7 +68,7 @@ class _Pulses(torch.optim.Optimizer):
         Raises:
             ValueError: if activations or gradients of an analog layer are not finite.
         """
-        loss: float | None = super().step(closure)  # type: ignore[arg-type]
+        loss: float | None = super().step(closure)
         for group, parameter in self._arrays():
             parameter.array.step(float(group["lr"]))
         return loss

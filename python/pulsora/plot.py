@@ -65,8 +65,10 @@ def device_response(
     Raises:
         ValueError: for a number below 1.
     """
+    numbers = device.to_dict()
+    lowest = numbers["w_min"]
     if pulses is None:
-        pulses = max(round((device.w_max - device.w_min) / device.dw_min), 1)
+        pulses = max(round((numbers["w_max"] - lowest) / numbers["dw_min"]), 1)
     for name, value in (("cells", cells), ("pulses", pulses), ("points", points)):
         if value < 1:
             raise ValueError(f"{name} = {value}: choose a number from 1 up")
@@ -75,7 +77,7 @@ def device_response(
         desired_bl=1, fixed_bl=True, update_management=False, update_bl_management=False
     )
     tile = Tile(cells, 1, SingleConfig(device=device, update=one_pulse), seed=seed)
-    tile.weights = np.full((cells, 1), device.w_min, np.float32)
+    tile.weights = np.full((cells, 1), lowest, np.float32)
     edges = np.unique(np.linspace(0, pulses, points + 1).round().astype(np.int64))
     seen = [tile.weights[:, 0].copy()]
     for direction in (1.0, -1.0):
@@ -95,10 +97,11 @@ def draw_response(axes: Axes, response: Response, title: str) -> None:
     axes.fill_between(
         response.pulses, mean - spread, mean + spread, color=_COLORS[0], alpha=0.2, linewidth=0
     )
-    axes.plot(response.pulses, mean, color=_COLORS[0], label="mean of cells, and deviation")
+    axes.plot(response.pulses, mean, color=_COLORS[0], label="mean of cells, 1 deviation")
     axes.axvline(response.turn, color="0.5", linestyle=":", linewidth=0.8)
     axes.set(title=title, xlabel="pulses (up, then down)", ylabel="weight")
-    axes.legend(loc="lower center", frameon=False)
+    axes.legend(loc="upper right", frameon=False, fontsize="small")
+    axes.margins(y=0.15)
 
 
 def plot_device(device: Device, *, title: str = "", **options: Any) -> Figure:
@@ -110,13 +113,16 @@ def plot_device(device: Device, *, title: str = "", **options: Any) -> Figure:
 
 
 def plot_training(
-    histories: Mapping[str, Sequence[Mapping[str, float]]], device: Device | None = None
+    histories: Mapping[str, Sequence[Mapping[str, float]]],
+    device: Device | None = None,
+    device_name: str = "",
 ) -> Figure:
     """Loss and accuracy by epoch of several runs, and the response of their device.
 
     Args:
         histories: Per run, one table per epoch with epoch, loss and accuracy.
         device: Draws its response as well, if given.
+        device_name: What to call it; by default its model.
     """
     panels = 2 + (device is not None)
     figure = Figure(figsize=(4.2 * panels, 3.6), layout="constrained")
@@ -126,11 +132,13 @@ def plot_training(
         epochs = [row["epoch"] for row in history]
         loss.plot(epochs, [row["loss"] for row in history], **style)
         test.plot(epochs, [100.0 * row["accuracy"] for row in history], **style)
-    loss.set(title="training loss", xlabel="epoch", ylabel="cross entropy", yscale="log")
+    loss.set(title="training loss", xlabel="epoch", ylabel="cross entropy")
+    loss.set_ylim(bottom=0.0)
     test.set(title="test accuracy", xlabel="epoch", ylabel="%")
     loss.legend(frameon=False)
     if device is not None:
-        draw_response(rest[0], device_response(device), f"response of {type(device).__name__}")
+        title = f"response of {device_name or type(device).__name__}"
+        draw_response(rest[0], device_response(device), title)
     return figure
 
 

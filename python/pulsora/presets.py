@@ -217,9 +217,7 @@ def io(**changes: Any) -> IOParameters:
 
 def _single(device: Callable[..., Device]) -> Callable[..., SingleConfig]:
     def make(**settings: Any) -> SingleConfig:
-        return SingleConfig(
-            **({"device": device(), "forward": io(), "backward": io()} | settings)
-        )
+        return SingleConfig(**({"device": device(), "forward": io(), "backward": io()} | settings))
 
     make.__name__ = make.__qualname__ = f"{device.__name__}Single"
     make.__doc__ = f"One array of {device.__name__} devices under pulsed SGD, with `io()`."

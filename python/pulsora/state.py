@@ -65,11 +65,13 @@ def loads(data: bytes) -> State:
         StateError: If the bytes are no safetensors file, incomplete, or not the state of a tile.
     """
     try:
-        entries = safetensors.deserialize(data)
+        entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
         length = int.from_bytes(data[:8], "little")
         metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
     except (safetensors.SafetensorError, ValueError, RecursionError) as error:
-        raise StateError(f"this is not a complete safetensors file ({error}); was it cut short?") from None
+        raise StateError(
+            f"this is not a complete safetensors file ({error}); was it cut short?"
+        ) from None
     if metadata.get("format") != FORMAT:
         raise StateError(
             f"this safetensors file is not the state of a tile: its format is "
@@ -151,4 +153,6 @@ def _array(name: str, entry: Mapping[str, Any]) -> NDArray[Any]:
     dtype = _DTYPES.get(entry["dtype"])
     if dtype is None:
         raise StateError(f"tensor {name!r} has type {entry['dtype']}, which no array of a tile has")
-    return np.frombuffer(entry["data"], dtype=dtype).reshape(entry["shape"])
+    array: NDArray[Any] = np.frombuffer(entry["data"], dtype=dtype)
+    shape: list[int] = entry["shape"]
+    return array.reshape(shape)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pulsora import _core, state
+from pulsora import _core, state as states
 from pulsora.config import SingleConfig, TileConfig
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float32]
+
+Array: TypeAlias = Any
+"""A NumPy array, or anything with `__dlpack__`."""
 
 __all__ = ["Explanation", "Tile"]
 
@@ -114,7 +117,7 @@ class Tile:
     def threads(self, threads: int) -> None:
         self._core.threads = threads
 
-    def forward(self, x: Any, out: Any = None) -> Any:  # noqa: ANN401
+    def forward(self, x: Array, out: Array | None = None) -> Array:
         """Reads y = W x through the forward periphery.
 
         Args:
@@ -131,7 +134,7 @@ class Tile:
         """
         return self._core.forward(x, out)
 
-    def backward(self, d: Any, out: Any = None) -> Any:  # noqa: ANN401
+    def backward(self, d: Array, out: Array | None = None) -> Array:
         """Reads dx = W^T d through the backward periphery.
 
         Args:
@@ -148,7 +151,7 @@ class Tile:
         """
         return self._core.backward(d, out)
 
-    def update(self, x: Any, d: Any, lr: float, *, end_of_batch: bool = True) -> None:  # noqa: ANN401
+    def update(self, x: Array, d: Array, lr: float, *, end_of_batch: bool = True) -> None:
         """One step of gradient descent by pulses: W <- W - lr * sum over samples of d x^T, in expectation.
 
         Args:
@@ -185,7 +188,7 @@ class Tile:
         return weights
 
     @weights.setter
-    def weights(self, weights: Any) -> None:
+    def weights(self, weights: Array) -> None:
         self._core.set_weights(weights)
 
     @property
@@ -197,7 +200,7 @@ class Tile:
         return self._array("visible")
 
     @visible.setter
-    def visible(self, weights: Any) -> None:
+    def visible(self, weights: Array) -> None:
         self._core.set_array("visible", weights)
 
     @property
@@ -212,7 +215,7 @@ class Tile:
         return self._array("fast_a")
 
     @fast_a.setter
-    def fast_a(self, weights: Any) -> None:
+    def fast_a(self, weights: Array) -> None:
         self._core.set_array("fast_a", weights)
 
     @property
@@ -227,7 +230,7 @@ class Tile:
         return self._array("fast_b")
 
     @fast_b.setter
-    def fast_b(self, weights: Any) -> None:
+    def fast_b(self, weights: Array) -> None:
         self._core.set_array("fast_b", weights)
 
     def _array(self, name: str) -> Matrix:
@@ -252,7 +255,7 @@ class Tile:
         """
         return self._core.describe_cells(array)
 
-    def forward_gated(self, x: Any, gate: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    def forward_gated(self, x: Array, gate: Array) -> tuple[Array, Array]:
         """A routed read y = W x + alpha A (gate * (B x)) of a tile with an adapter.
 
         Args:
@@ -268,7 +271,7 @@ class Tile:
         """
         return self._core.forward_gated(x, gate)
 
-    def backward_gated(self, d: Any, gate: Any, read: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    def backward_gated(self, d: Array, gate: Array, read: Array) -> tuple[Array, Array]:
         """The gradients of forward_gated(): dx = W^T d + alpha B^T (gate * (A^T d)), and that of the gate.
 
         Args:
@@ -286,7 +289,13 @@ class Tile:
         return self._core.backward_gated(d, gate, read)
 
     def update_gated(
-        self, x: Any, d: Any, gate: Any, lr: float, *, end_of_batch: bool = True  # noqa: ANN401
+        self,
+        x: Array,
+        d: Array,
+        gate: Array,
+        lr: float,
+        *,
+        end_of_batch: bool = True,
     ) -> None:
         """update() for samples that went through forward_gated().
 
@@ -306,7 +315,7 @@ class Tile:
         """
         self._core.transfer()
 
-    def set_reinit_vectors(self, vectors: Any) -> None:  # noqa: ANN401
+    def set_reinit_vectors(self, vectors: Array) -> None:
         """Hands in the directions [K, x_size] that B starts from with reinit="svd"; it takes them at once.
 
         Raises:
@@ -327,7 +336,9 @@ class Tile:
         """
         statistics = self.statistics()
         if "transfer" not in statistics:
-            raise AttributeError("this tile has no transfer_stats: it has no adapter; use LRTTConfig with rank >= 1")
+            raise AttributeError(
+                "this tile has no transfer_stats: it has no adapter; use LRTTConfig with rank >= 1"
+            )
         return {"total": statistics["transfer"], "last": statistics["last_transfer"]}
 
     @property
@@ -344,7 +355,7 @@ class Tile:
         """Bytes that the arrays of the tile take: weights, cells, and optional planes."""
         return int(self.statistics()["memory_bytes"])
 
-    def explain(self, x: Any, d: Any, lr: float) -> Explanation:  # noqa: ANN401
+    def explain(self, x: Array, d: Array, lr: float) -> Explanation:
         """What an update by (x, d, lr) would do: settings in force, and warnings. Nothing changes.
 
         Raises:
@@ -355,11 +366,11 @@ class Tile:
         warnings = tuple(values.pop("warnings", ()))
         return Explanation(values, warnings)
 
-    def state(self) -> state.State:
+    def state(self) -> states.State:
         """Everything needed to go on to the bit; a copy."""
-        return state.State(*self._core.state())
+        return states.State(*self._core.state())
 
-    def load_state(self, saved: state.State) -> None:
+    def load_state(self, saved: states.State) -> None:
         """Goes on where the tile that gave `saved` stood; this one needs the same sizes, configuration and seed.
 
         Raises:
@@ -373,7 +384,7 @@ class Tile:
         Raises:
             OSError: If the file cannot be written; a previous one is then still there.
         """
-        state.save(self.state(), path)
+        states.save(self.state(), path)
 
     @classmethod
     def load(
@@ -390,15 +401,15 @@ class Tile:
             FileNotFoundError: If there is no such file.
             StateError: If the file is damaged, of another version, or not the state of a tile.
         """
-        saved = state.load(path)
+        saved = states.load(path)
         try:
             return cls.from_state(saved, device=device, threads=threads)
-        except state.StateError as error:
-            raise state.StateError(f"{os.fspath(path)}: {error}") from None
+        except states.StateError as error:
+            raise states.StateError(f"{os.fspath(path)}: {error}") from None
 
     @classmethod
     def from_state(
-        cls, saved: state.State, *, device: str = "cpu", threads: int | None = None
+        cls, saved: states.State, *, device: str = "cpu", threads: int | None = None
     ) -> Tile:
         """A tile in the state that another one gave.
 
@@ -409,7 +420,9 @@ class Tile:
         try:
             made = cls(**_constructor_arguments(saved), device=device, threads=threads)
         except _core.ConfigError as error:
-            raise state.StateError(f"the state belongs to no tile that can be made: {error}") from None
+            raise states.StateError(
+                f"the state belongs to no tile that can be made: {error}"
+            ) from None
         made.load_state(saved)
         return made
 
@@ -432,7 +445,7 @@ class Explanation:
     values: Mapping[str, Any]
     warnings: tuple[str, ...]
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401
+    def __getitem__(self, name: str) -> object:
         return self.values[name]
 
     def __str__(self) -> str:
@@ -455,10 +468,10 @@ def _table(values: Mapping[str, Any], depth: int) -> Iterator[str]:
             yield f"{label}  {value:.6g}" if isinstance(value, float) else f"{label}  {value}"
 
 
-def _constructor_arguments(saved: state.State) -> dict[str, Any]:
+def _constructor_arguments(saved: states.State) -> dict[str, Any]:
     values = saved.values
     try:
-        arguments = {
+        arguments: dict[str, Any] = {
             "d_size": int(values["d_size"]),
             "x_size": int(values["x_size"]),
             "config": TileConfig.from_dict(values["config"]),
@@ -466,13 +479,13 @@ def _constructor_arguments(saved: state.State) -> dict[str, Any]:
             "tile_id": int(values["tile_id"]),
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise state.StateError(
+        raise states.StateError(
             f"the state does not say what tile it belongs to ({type(error).__name__}: {error})"
         ) from None
     # Every cell has a weight in the file, so damaged sizes are found before memory is taken for them.
     weights = sum(tensor.size for name, tensor in saved.tensors.items() if name.endswith("weights"))
     if arguments["d_size"] * arguments["x_size"] > weights:
-        raise state.StateError(
+        raise states.StateError(
             f"the state holds {weights} weights, which is too few for a tile of size "
             f"[{arguments['d_size']}, {arguments['x_size']}]; it is damaged"
         )

@@ -1,6 +1,11 @@
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <string>
+#include <vector>
 
 #include "core/cuda_api.h"
+#include "core/isa.h"
 #include "errors.h"
 #include "schema.h"
 #include "tensor.h"
@@ -13,6 +18,14 @@ PYBIND11_MODULE(_core, module) {
   RPU::bindings::bindSchema(module);
   RPU::bindings::bindDeviceArray(module);
   RPU::bindings::bindTile(module);
+  module.def(
+      "instruction_sets",
+      [] {
+        std::vector<std::string> names;
+        for (const RPU::Isa isa : RPU::supportedIsas()) names.emplace_back(RPU::isaName(isa));
+        return names;
+      },
+      "Instruction sets that are compiled in and that this machine has, from the plainest to the one in use.");
   module.def("cuda_device_count", &RPU::cudaDeviceCount,
              "Number of usable CUDA devices; 0 if this build has no CUDA or the machine no GPU.");
 }

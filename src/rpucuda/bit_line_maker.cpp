@@ -58,11 +58,20 @@ void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x
   scales_.reserve(context, m);
   trainLength_.reserve(context, m);
   layout_.reserve(context, 1);
-  rowAbsMax(context, x, maxima_.data());
-  rowAbsMax(context, d, maxima_.data() + m);
-  forEach(context, m, TrainScaler{parameters, lr, granularity, maxima_.data(), maxima_.data() + m, scales_.data(),
-                                  trainLength_.data()});
-  forEach(context, 1, LayoutChooser{trainLength_.data(), m, layout_.data()});
+  float *xMax = maxima_.data();
+  float *dMax = xMax + m;
+  const TrainScaler scaler{parameters, lr, granularity, xMax, dMax, scales_.data(), trainLength_.data(), context.fault};
+  if (context.onCpu()) {
+    rowAbsMax(context, x, xMax);
+    rowAbsMax(context, d, dMax);
+    forEach(context, m, scaler);
+    forEach(context, 1, LayoutChooser{trainLength_.data(), m, layout_.data()});
+  } else {
+#ifdef PULSORA_CUDA
+    if (finished_.empty()) finished_ = Buffer<uint32_t>::zeros(context, 1);
+    cudaScaleTrains(context, x, d, {xMax, dMax, finished_.data()}, scaler, layout_.data());
+#endif
+  }
   words_.layout = layout_.data();
   words_.trainLength = trainLength_.data();
 }

@@ -55,6 +55,7 @@ class BitLineMaker {
   Buffer<TrainScale> scales_;    // per sample
   Buffer<int32_t> trainLength_;  // per sample
   Buffer<PulseLayout> layout_;   // one
+  Buffer<uint32_t> finished_;    // on a GPU, one (see TrainMaxima)
   Buffer<float> rawX_, rawD_;
   int64_t rawRows_ = 0, rawXSize_ = 0, rawDSize_ = 0;
 };

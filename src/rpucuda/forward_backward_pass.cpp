@@ -53,11 +53,9 @@ void convert(const Context &context, const InputStage &stage, bool measureFirst)
                   [&](int64_t begin, int64_t end) { kernel(stage, measureFirst, begin, end); });
     return;
   }
-  if (measureFirst) forEach(context, stage.in.rows, MeasureRow{stage});
-  forEach(context, stage.list.count * stage.in.cols, ConvertInput{stage});
-  if (stage.sums || stage.squares) {
-    forEach(context, stage.passes * stage.list.count, SumConverted{stage});
-  }
+#ifdef PULSORA_CUDA
+  cudaConvertInputs(context, stage, measureFirst);
+#endif
 }
 
 void measure(const Context &context, const InputStage &stage) {
@@ -65,9 +63,11 @@ void measure(const Context &context, const InputStage &stage) {
     const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &measureInputs<isa>; });
     parallelRange(context, stage.in.rows, rowGrain(stage.in.cols),
                   [&](int64_t begin, int64_t end) { kernel(stage, begin, end); });
-  } else {
-    forEach(context, stage.in.rows, MeasureRow{stage});
+    return;
   }
+#ifdef PULSORA_CUDA
+  cudaMeasureInputs(context, stage);
+#endif
 }
 
 void finish(const Context &context, const OutputStage &stage) {
@@ -97,13 +97,12 @@ AnalogRead::AnalogRead(const Context &context, const IOParameters &parameters, P
     };
     lines[i] = RPU::abs(p.out_noise * fma(p.out_noise_std, normal(kNoiseSpread), 1.0f));
     lines[count + i] = RPU::max(p.v_offset_std * normal(kOffsetSpread), 0.0f);
-    lines[2 * count + i] =
-        RPU::abs(bend * fma(p.out_nonlinearity_std, normal(kBendSpread), 1.0f));
+    lines[2 * count + i] = RPU::abs(bend * fma(p.out_nonlinearity_std, normal(kBendSpread), 1.0f));
     bendSum += double(lines[2 * count + i]);
   }
   const double meanBend = outSize > 0 ? bendSum / double(outSize) : 0.0;
-  const double slope = 1.0 + (meanBend + double(p.r_series)) * double(p.slope_calibration) *
-                                 double(p.out_bound);
+  const double slope =
+      1.0 + (meanBend + double(p.r_series)) * double(p.slope_calibration) * double(p.out_bound);
   gain_ = static_cast<float>(slope * slope);
   lines_ = Buffer<float>(context, 3 * outSize);
   detail::copyFromHost(context, lines_.data(), lines.data(), lines_.bytes());
@@ -175,8 +174,8 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
   if (averages) {
     measure(context, input);
     forEach(context, 1,
-            AverageScales{scratch_.scale.data(), in.rows, parameters_.nm_decay,
-                          averageMax_.data()});
+            AverageScales{scratch_.scale.data(), in.rows, parameters_.nm_decay, averageMax_.data(),
+                          context.fault});
   }
   int repeats = 0;
   if (managesBounds()) {
@@ -186,7 +185,7 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
     convert(context, input, round == 0 && !averages);
     multiply(context, weights, product, input.list);
     finish(context, output);
-    if (round == repeats) break;
+    if (round == repeats || repeatOnGpu(context, weights, product, input, output, repeats)) break;
     input.list = output.list = rowsToRepeat(context, input.state, in.rows, product == nullptr);
     if (input.list.count == 0) break;
   }
@@ -201,7 +200,7 @@ void AnalogRead::reserve(const Context &context, int64_t rows) {
   s.worstScale.reserve(context, rows);
   s.round.reserve(context, rows);
   s.clipped.reserve(context, rows);
-  s.list.reserve(context, rows);
+  s.list.reserve(context, rows + 1);
   s.inputSums.reserve(context, all);
   s.inputSquares.reserve(context, all);
   if (parameters_.ir_drop > 0.0f) {
@@ -273,7 +272,7 @@ OutputStage AnalogRead::outputStage(MatrixView<float> out, uint64_t firstSample)
   s.converter.negativeGain = 1.0f - p.out_asymmetry;
   s.converter.adc = Converter(p.outputStep(), p.out_bound, p.out_sto_round);
   s.converter.lowest = p.bm_test_negative_bound ? -s.converter.adc.bound : -kInfinity;
-  s.passes = !p.splitsSigns() ? Passes::One
+  s.passes = !p.splitsSigns()                      ? Passes::One
              : p.mv_type == MvType::PosNegSeparate ? Passes::AnalogSum
                                                    : Passes::DigitalSum;
   s.hasEffects = wire || s.effects.lineVoltage || p.w_noise > 0.0f || p.out_nonlinearity > 0.0f ||
@@ -324,10 +323,27 @@ void AnalogRead::multiply(const Context &context, MatrixView<const float> weight
 void AnalogRead::multiplyReformed(const Context &context, InputForm form,
                                   MatrixView<const float> weights, int64_t rows, float *sums) {
   float *reformed = scratch_.reformed.data();
-  forEach(context, rows * inSize_,
-          ReformInput{scratch_.converted.data(), reformed, inSize_, form});
+  forEach(context, rows * inSize_, ReformInput{scratch_.converted.data(), reformed, inSize_, form});
   const MatrixView<const float> in = rowMajor(reformed, rows, inSize_);
   gemm(context, 1.0f, in, weights.transposed(), 0.0f, rowMajor(sums, rows, outSize_));
+}
+
+// Without the host, where a read is a plain product; true if that is done.
+bool AnalogRead::repeatOnGpu(const Context &context, MatrixView<const float> weights,
+                             const Product *product, const InputStage &input,
+                             const OutputStage &output, int repeats) {
+#ifdef PULSORA_CUDA
+  const bool plain = !product && passCount() == 1 && parameters_.ir_drop == 0.0f &&
+                     !hasPcmNoise() && asymmetry_.empty();
+  if (context.onCpu() || !plain) return false;
+  int32_t *list = scratch_.list.data();
+  cudaRepeatReads(
+      context, {input, output, weights, scratch_.sums.data(), list, list + input.in.rows, repeats});
+  return true;
+#else
+  (void)context, (void)weights, (void)product, (void)input, (void)output, (void)repeats;
+  return false;
+#endif
 }
 
 RowList AnalogRead::rowsToRepeat(const Context &context, const RowState &state, int64_t rows,

@@ -13,30 +13,35 @@ namespace RPU {
 
 enum class Pass { Forward, Backward };
 
-/// The analog product of one array [rows, cols] with its periphery: out[m, outSize] from in[m, inSize], one direction.
+/// The analog product of one array [rows, cols] with its periphery: out[m, outSize] from in[m,
+/// inSize], one direction.
 ///
 /// Order of effects, the same for single vectors, batches, CPU and CUDA (docs/io.md):
-/// scale by noise management -> DAC (quantise, clip, noise, asymmetry) -> matrix product -> IR drop -> voltage offset and
-/// series resistance -> weight noise -> output nonlinearity and asymmetry -> output noise -> ADC (quantise, clip) ->
-/// scale back and out_scale. Bound management repeats a sample's read with a larger scale until the ADC does not clip.
-/// Every draw is keyed by (line, firstSample + row), so a batch may be split anywhere.
+/// scale by noise management -> DAC (quantise, clip, noise, asymmetry) -> matrix product -> IR drop
+/// -> voltage offset and series resistance -> weight noise -> output nonlinearity and asymmetry ->
+/// output noise -> ADC (quantise, clip) -> scale back and out_scale. Bound management repeats a
+/// sample's read with a larger scale until the ADC does not clip. Every draw is keyed by (line,
+/// firstSample + row), so a batch may be split anywhere.
 class AnalogRead {
  public:
-  /// What is multiplied: gets the converted inputs [m, inSize] and fills the ideal sums [m, outSize]. Row i is always
-  /// sample i of the mini-batch. It may be called several times for one mini-batch.
+  /// What is multiplied: gets the converted inputs [m, inSize] and fills the ideal sums [m,
+  /// outSize]. Row i is always sample i of the mini-batch. It may be called several times for one
+  /// mini-batch.
   using Product = std::function<void(MatrixView<const float> in, MatrixView<float> out)>;
 
-  /// Samples the fixed spreads of lines and converters from `key` (purpose IoConstruct). `pass` selects the noise streams.
-  AnalogRead(const Context &context, const IOParameters &parameters, Pass pass, int64_t inSize, int64_t outSize,
-             RandomKey key);
+  /// Samples the fixed spreads of lines and converters from `key` (purpose IoConstruct). `pass`
+  /// selects the noise streams.
+  AnalogRead(const Context &context, const IOParameters &parameters, Pass pass, int64_t inSize,
+             int64_t outSize, RandomKey key);
 
-  /// out = in * W^T with W [outSize, inSize] given in any layout (a transposed view for the backward direction).
-  void run(const Context &context, MatrixView<const float> weights, MatrixView<const float> in, MatrixView<float> out,
-           uint64_t firstSample);
+  /// out = in * W^T with W [outSize, inSize] given in any layout (a transposed view for the
+  /// backward direction).
+  void run(const Context &context, MatrixView<const float> weights, MatrixView<const float> in,
+           MatrixView<float> out, uint64_t firstSample);
 
   /// The same with another product; `weights` still says how strong weight-dependent noise is.
-  void run(const Context &context, MatrixView<const float> weights, const Product &product, MatrixView<const float> in,
-           MatrixView<float> out, uint64_t firstSample);
+  void run(const Context &context, MatrixView<const float> weights, const Product &product,
+           MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
 
   const IOParameters &parameters() const { return parameters_; }
 
@@ -47,13 +52,13 @@ class AnalogRead {
  private:
   /// The scratch memory of a read; grows with the largest mini-batch and is then kept.
   struct Scratch {
-    Buffer<float> converted;                       // inputs as the array sees them
-    Buffer<float> reformed;                        // a function of these
+    Buffer<float> converted;  // inputs as the array sees them
+    Buffer<float> reformed;   // a function of these
     Buffer<float> sums, absSums, lateSums, squareSums;
-    Buffer<float> inputSums, inputSquares;         // per row
-    Buffer<float> scale, worstScale;               // per row
-    Buffer<int32_t> round, clipped, list;          // per row
-    Buffer<float> magnitudes, deviation;           // of the weights
+    Buffer<float> inputSums, inputSquares;  // per row
+    Buffer<float> scale, worstScale;        // per row
+    Buffer<int32_t> round, clipped, list;   // per row
+    Buffer<float> magnitudes, deviation;    // of the weights
   };
 
   void readBatch(const Context &context, MatrixView<const float> weights, const Product *product,
@@ -68,6 +73,8 @@ class AnalogRead {
                 const RowList &list);
   void multiplyReformed(const Context &context, InputForm form, MatrixView<const float> weights,
                         int64_t rows, float *sums);
+  bool repeatOnGpu(const Context &context, MatrixView<const float> weights, const Product *product,
+                   const InputStage &input, const OutputStage &output, int repeats);
   RowList rowsToRepeat(const Context &context, const RowState &state, int64_t rows, bool compact);
   MatrixView<const float> magnitudes() const;
 
@@ -90,8 +97,8 @@ class AnalogRead {
 /// Both directions of one array [dSize, xSize]: y = W x and W^T d with their own periphery.
 class ForwardBackwardPass {
  public:
-  ForwardBackwardPass(const Context &context, const IOParameters &forward, const IOParameters &backward, int64_t dSize,
-                      int64_t xSize, RandomKey key);
+  ForwardBackwardPass(const Context &context, const IOParameters &forward,
+                      const IOParameters &backward, int64_t dSize, int64_t xSize, RandomKey key);
 
   AnalogRead &forward() { return forward_; }
   AnalogRead &backward() { return backward_; }

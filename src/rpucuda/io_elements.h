@@ -11,10 +11,10 @@ namespace RPU {
 
 /// What a read knows of each row of the mini-batch.
 struct RowState {
-  float *scale;        ///< alpha; 0 makes the result 0
-  float *worstScale;   ///< alpha of the worst case; null where it is not wanted
-  int32_t *round;      ///< number of reads of this row so far
-  int32_t *clipped;    ///< whether the last read left the range of the ADC
+  float *scale;       ///< alpha; 0 makes the result 0
+  float *worstScale;  ///< alpha of the worst case; null where it is not wanted
+  int32_t *round;     ///< number of reads of this row so far
+  int32_t *clipped;   ///< whether the last read left the range of the ADC
 };
 
 /// Where the random numbers of a stage come from.
@@ -69,12 +69,15 @@ struct OutputStage {
 };
 
 /// Prepares row i: its scale, and nothing clipped yet.
-RPU_HD void measureRow(const InputStage &s, int64_t i, VectorView<const float> row) {
-  const float absMax = reducedRow<reduce::AbsLargest>(row);
+RPU_HD void prepareRow(const InputStage &s, int64_t i, VectorView<const float> row, float absMax) {
   s.state.scale[i] = noiseScale(s.rule, row, absMax);
   if (s.state.worstScale) s.state.worstScale[i] = worstCaseScale(s.rule, row, absMax);
   s.state.round[i] = 0;
   s.state.clipped[i] = 0;
+}
+
+RPU_HD void measureRow(const InputStage &s, int64_t i, VectorView<const float> row) {
+  prepareRow(s, i, row, reducedRow<reduce::AbsLargest>(row));
 }
 
 struct MeasureRow {
@@ -90,8 +93,10 @@ struct AverageScales {
   int64_t rows;
   float decay;
   float *mean;
+  const uint32_t *fault;  // see Context; may be null
 
   RPU_HD void operator()(int64_t) const {
+    if (fault && *fault) return;
     for (int64_t i = 0; i < rows; ++i) {
       *mean = runningMean(*mean, scale[i], decay);
       scale[i] = *mean;
@@ -112,12 +117,11 @@ struct ConvertInput {
     const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row);
     const uint32_t index = drawIndex(s.state.round[row], 0);
     const InputConverter &c = s.converter;
-    const float z = c.noise > 0.0f
-                        ? normalOfSample(s.draws.key, s.draws.noise, line, sample, index)
+    const float z =
+        c.noise > 0.0f ? normalOfSample(s.draws.key, s.draws.noise, line, sample, index) : 0.0f;
+    const float u = c.dac.stochastic
+                        ? uniform(draw(s.draws.key, s.draws.round, line, sample, index).v[0])
                         : 0.0f;
-    const float u =
-        c.dac.stochastic ? uniform(draw(s.draws.key, s.draws.round, line, sample, index).v[0])
-                         : 0.0f;
     const float v = convertedInput(c, s.in(row, j), s.state.scale[row], z, u);
     if (s.passes == 1) {
       s.converted[i] = v;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/context.h"
 #include "core/isa.h"
 #include "io_elements.h"
 
@@ -20,5 +21,24 @@ void convertInputs(const InputStage &stage, bool measure, int64_t begin, int64_t
 /// Finishes the entries [begin, end) of the stage's list, as FinishOutput.
 template <Isa isa>
 void finishOutputs(const OutputStage &stage, int64_t begin, int64_t end);
+
+#ifdef PULSORA_CUDA
+/// The same on a GPU (cuda/io_kernels.cu).
+void cudaMeasureInputs(const Context &context, const InputStage &stage);
+void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst);
+
+/// Further rounds of a read of one pass that needs no sums but those of the weights.
+struct RepeatedRead {
+  InputStage input;
+  OutputStage output;
+  MatrixView<const float> weights;  // [out, in]
+  float *sums;                      // those of `output`
+  int32_t *list;                    // room for every row
+  int32_t *count;
+  int repeats;  // at most
+};
+/// Reads the rows that left the range of the ADC again, until they fit or `repeats` is reached.
+void cudaRepeatReads(const Context &context, const RepeatedRead &read);
+#endif
 
 }  // namespace RPU

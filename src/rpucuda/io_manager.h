@@ -12,7 +12,8 @@
 // row loops of the CPU (io_kernels_isa.cpp) and the functors for other backends (io_elements.h) are
 // made of these functions and give the same bits.
 //
-// A parameter at its neutral value makes its formula an exact identity, so that no formula branches.
+// A parameter at its neutral value makes its formula an exact identity, so that no formula
+// branches.
 
 namespace RPU {
 
@@ -39,10 +40,11 @@ RPU_HD float quantised(const Converter &c, float v, float u) {
   return select(c.step > 0.0f, whole * c.step, v);
 }
 
-// --- scales ---------------------------------------------------------------------------------------
+// --- scales
+// ---------------------------------------------------------------------------------------
 
-/// A row is reduced in 16 parts, element j in part j % 16 in order, and the parts pairwise: for sums
-/// this order is part of the result's bits.
+/// A row is reduced in 16 parts, element j in part j % 16 in order, and the parts pairwise: for
+/// sums this order is part of the result's bits.
 constexpr int kReduceLanes = 16;
 
 namespace reduce {
@@ -91,10 +93,10 @@ RPU_HD float reducedRow(VectorView<const float> row) {
 /// Noise management as numbers.
 struct ScaleRule {
   NoiseManagement management = NoiseManagement::None;
-  float constant = 1.0f;          ///< nm_thres
-  float limit = kInfinity;        ///< nm_thres of abs_max
-  float largestFactor = 1.0f;     ///< max_bm_res / inp_res
-  float weightOverBound = 0.0f;   ///< nm_assumed_wmax / out_bound
+  float constant = 1.0f;         ///< nm_thres
+  float limit = kInfinity;       ///< nm_thres of abs_max
+  float largestFactor = 1.0f;    ///< max_bm_res / inp_res
+  float weightOverBound = 0.0f;  ///< nm_assumed_wmax / out_bound
 };
 
 /// The scale with which sums of one sign cannot leave the ADC, as far as resolution allows.
@@ -132,7 +134,8 @@ RPU_HD float runningMean(float mean, float absMax, float decay) {
   return select(mean > 0.0f, fma(decay, absMax - mean, mean), absMax);
 }
 
-// --- input ----------------------------------------------------------------------------------------
+// --- input
+// ----------------------------------------------------------------------------------------
 
 /// One input line's DAC.
 struct InputConverter {
@@ -158,7 +161,8 @@ RPU_HD float lateness(int64_t j, int64_t n) {
   return 1.0f - rest * rest;
 }
 
-// --- array ----------------------------------------------------------------------------------------
+// --- array
+// ----------------------------------------------------------------------------------------
 
 /// What happens between the cells and the output stage.
 struct ArrayEffects {
@@ -202,12 +206,12 @@ RPU_HD float lineDifference(const ArrayEffects &e, float y, float inputSum, floa
 /// The sum as it arrives at the output stage. z is standard normal.
 RPU_HD float arrayOutput(const ArrayEffects &e, const LineSums &in, float offset, float z) {
   const float dropped = in.sum - wireDrop(e, in.absSum, in.lateSum);
-  const float y =
-      select(e.lineVoltage, lineDifference(e, dropped, in.inputSum, offset), dropped);
+  const float y = select(e.lineVoltage, lineDifference(e, dropped, in.inputSum, offset), dropped);
   return fma(e.weightNoise * sqrt(in.squares), z, y);
 }
 
-// --- output ---------------------------------------------------------------------------------------
+// --- output
+// ---------------------------------------------------------------------------------------
 
 /// An output stage: amplifier and ADC.
 struct OutputConverter {

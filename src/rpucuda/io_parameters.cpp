@@ -16,11 +16,14 @@ void checkConverter(const std::string &path, const std::string &side, float reso
                     bool stochastic) {
   const std::string res = joinPath(path, side + "_res");
   RPU_CHECK(ConfigError, resolution <= 1.0f || resolution == std::floor(resolution), res, " is ",
-            resolution, ", which is neither a step nor a number of steps; write a value up to 1 "
+            resolution,
+            ", which is neither a step nor a number of steps; write a value up to 1 "
             "for the step relative to the range, or a whole number of steps");
   RPU_CHECK(ConfigError, resolution == 0.0f || bound > 0.0f, res, " is ", resolution, " but ",
-            joinPath(path, side + "_bound"), " is 0, which is unlimited: steps are fractions of a "
-            "range; set ", side, "_bound, or ", side, "_res = 0");
+            joinPath(path, side + "_bound"),
+            " is 0, which is unlimited: steps are fractions of a "
+            "range; set ",
+            side, "_bound, or ", side, "_res = 0");
   RPU_CHECK(ConfigError, !stochastic || resolution > 0.0f, joinPath(path, side + "_sto_round"),
             " is true but ", res, " is 0, which does not round; set ", side, "_res, or ", side,
             "_sto_round = false");
@@ -65,7 +68,8 @@ void IOParameters::check(const std::string &path) const {
         "relative to out_bound, which is 0 (unlimited); set out_bound");
   needs(slope_calibration == 0.0f || out_bound > 0.0f, "slope_calibration", slope_calibration,
         "relative to out_bound, which is 0 (unlimited); set out_bound");
-  const bool arrayEffects = w_noise > 0.0f || ir_drop > 0.0f || v_offset_std > 0.0f || r_series > 0.0f;
+  const bool arrayEffects =
+      w_noise > 0.0f || ir_drop > 0.0f || v_offset_std > 0.0f || r_series > 0.0f;
   needs(mv_type != MvType::Ideal || !arrayEffects, "mv_type", nameOf(mv_type),
         "an array without effects, but one of w_noise, ir_drop, v_offset_std and r_series is not "
         "0; set these to 0 or use 'one_pass'");

@@ -185,7 +185,8 @@ struct IOParameters {
       "the weight.");
     f(&P::w_read_asymmetry_dtod, "w_read_asymmetry_dtod", nonNegative(), "relative",
       "Spread from cell to cell of the weight that the read of negative inputs sees.");
-    f(&P::ir_drop, "ir_drop", nonNegative(), "", "Strength of the IR drop along a line; 1 is real.");
+    f(&P::ir_drop, "ir_drop", nonNegative(), "",
+      "Strength of the IR drop along a line; 1 is real.");
     f(&P::ir_drop_gw_div_gmax, "ir_drop_gw_div_gmax", positive(), "",
       "Conductance of the wire between two cells over that of a cell of weight 1.");
     f(&P::v_offset_std, "v_offset_std", nonNegative(), "relative",

@@ -122,8 +122,10 @@ void LRTTTransferDevice::countTowardsTransfer(const Context &context, int64_t un
 
 void LRTTTransferDevice::transfer(const Context &context) {
   if (!adapter_) return;
-  transfers_->run(context, visible_, *adapter_);
-  adapter_->reinit(context);
+  Context own = context;  // a transfer sends what the arrays hold, whatever the last inputs were
+  own.fault = nullptr;
+  transfers_->run(own, visible_, *adapter_);
+  adapter_->reinit(own);
 }
 
 void LRTTTransferDevice::requireGates() const {

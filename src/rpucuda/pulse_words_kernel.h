@@ -6,6 +6,7 @@
 #include "core/view.h"
 #include "pulse_trains.h"
 #include "pulse_words.h"
+#include "pulse_words_elements.h"
 
 namespace RPU {
 
@@ -28,6 +29,15 @@ struct TrainSide {
 };
 
 #ifdef PULSORA_CUDA
+/// Where cudaScaleTrains() leaves the largest |x| and |d| of each sample. `finished` is 0 before and after.
+struct TrainMaxima {
+  float *x;
+  float *d;
+  uint32_t *finished;
+};
+/// What the CPU does by rowAbsMax(), TrainScaler and LayoutChooser, in one launch (cuda/train_scales.cu).
+void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+                     const TrainMaxima &maxima, const TrainScaler &scaler, PulseLayout *layout);
 /// Draws the trains of both sides in one launch (cuda/pulse_words.cu).
 void cudaDrawTrains(const Context &context, const TrainSide *sides, int count);
 #endif

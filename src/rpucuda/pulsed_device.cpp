@@ -1,6 +1,7 @@
 #include "pulsed_device.h"
 
 #include "core/backend.h"
+#include "core/cuda_api.h"
 #include "math_util.h"
 #include "pulsed_device_elements.h"
 
@@ -21,6 +22,7 @@ void overCells(const Context &context, int64_t size, const Kernel &kernel) {
   if (context.onCpu()) {
     parallelRange(context, size, kGrain, [&](int64_t begin, int64_t end) { kernel(begin, end, nullptr); });
   } else {
+    const CudaScope scope(context.device);
     kernel(0, size, context.stream);
   }
 }
@@ -169,14 +171,12 @@ Buffer<float> PulsedDevice::describeCells(const Context &context) const {
 
 int64_t PulsedDevice::saturatedCells(const Context &context) const {
   const Buffer<float> planes = describeCells(context);
-  std::vector<float> host(static_cast<size_t>(2 * size()));
-  std::vector<float> stored(static_cast<size_t>(size()));
-  detail::copyToHost(context, host.data(), planes.data(), host.size() * sizeof(float));
-  detail::copyToHost(context, stored.data(), weights_.data(), weights_.bytes());
+  const float *w = weights_.data();
+  const float *high = planes.data();
+  const float *low = high + size();
+  if (!context.onCpu()) return detail::cudaCountOutside(context, w, high, low, size());
   int64_t count = 0;
-  for (size_t i = 0; i < stored.size(); ++i) {
-    count += stored[i] >= host[i] || stored[i] <= host[stored.size() + i];
-  }
+  for (int64_t i = 0; i < size(); ++i) count += w[i] >= high[i] || w[i] <= low[i];
   return count;
 }
 

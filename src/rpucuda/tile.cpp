@@ -33,9 +33,12 @@ std::unique_ptr<AnalogDevice> makeDevice(const Context &context, const TileConfi
   return std::make_unique<SingleDevice>(context, config, dSize, xSize, seed, tileId);
 }
 
-// |x| summed over a row is finite exactly if every element is: one comparison per row finds NaN and infinity.
+// On a GPU the fault word is set, and Impl::reportFault() throws later.
 void requireFinite(const Context &context, MatrixView<const float> a, const char *name) {
-  if (!context.onCpu()) return;  // checked on the device, see cuda/checks
+  if (!context.onCpu()) {
+    detail::cudaCheckFinite(context, a);
+    return;
+  }
   for (int64_t i = 0; i < a.rows; ++i) {
     const VectorView<const float> row = a.row(i);
     uint32_t bad = 0;
@@ -45,6 +48,16 @@ void requireFinite(const Context &context, MatrixView<const float> a, const char
     while (std::isfinite(row[j])) ++j;
     throw InputError(message(name, "[", i, ", ", j, "] is ", row[j],
                              "; every value must be finite (is the training diverging? lower the learning rate)"));
+  }
+}
+
+// x and d of an update.
+void requireFinite(const Context &context, MatrixView<const float> x, MatrixView<const float> d) {
+  if (!context.onCpu()) {
+    detail::cudaCheckFinite(context, x, d);
+  } else {
+    requireFinite(context, x, "x");
+    requireFinite(context, d, "d");
   }
 }
 
@@ -65,7 +78,45 @@ struct Tile::Impl {
   uint64_t seed;
   uint32_t tileId;
   Counters counters;
+  Buffer<uint32_t> fault;  // on a GPU; see Context
   std::unique_ptr<AnalogDevice> device;
+
+  Impl(const TileConfig &config_, const Context &context_, int64_t dSize, int64_t xSize, uint64_t seed_,
+       uint32_t tileId_)
+      : config(config_), context(context_), seed(seed_), tileId(tileId_) {
+    if (!context.onCpu()) fault = Buffer<uint32_t>::zeros(context, 1);
+    context.fault = fault.data();
+    device = makeDevice(context, config, dSize, xSize, seed, tileId);
+  }
+  ~Impl() {
+    if (!context.onCpu()) detail::cudaFinish(context);  // storage may have been made in an earlier stream
+  }
+
+  /// On a GPU: waits, and throws if an input since the last report was not finite. Updates have changed nothing since.
+  void reportFault() {
+    if (context.onCpu()) return;
+    uint32_t bad = 0;
+    detail::copyToHost(context, &bad, context.fault, sizeof bad);
+    if (bad == 0) return;
+    clearFault();
+    throw InputError(
+        "an input of an earlier call on this tile was not finite; updates since then have changed nothing (is the "
+        "training diverging? lower the learning rate)");
+  }
+  /// For what is written at once: InputError unless every value is finite.
+  void requireFiniteNow(MatrixView<const float> a, const char *name) {
+    reportFault();
+    requireFinite(context, a, name);
+    if (!context.onCpu()) {
+      uint32_t bad = 0;
+      detail::copyToHost(context, &bad, context.fault, sizeof bad);
+      clearFault();
+      RPU_CHECK(InputError, bad == 0, name, " has values that are not finite; nothing was written");
+    }
+  }
+  void clearFault() {
+    if (!context.onCpu()) detail::fillZero(context, context.fault, fault.bytes());
+  }
 
   LRTTTransferDevice &lrtt() {
     RPU_CHECK(ConfigError, config.kind == TileConfig::Kind::LRTT, "kind is '",
@@ -84,8 +135,7 @@ Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, uint64_t seed
             "] was asked for; a tile holds at most 2^32 cells: split the layer over several tiles");
   checkContext(context);
   checkParams(config, "");
-  impl_ = std::make_unique<Impl>(
-      Impl{config, context, seed, tileId, {}, makeDevice(context, config, dSize, xSize, seed, tileId)});
+  impl_ = std::make_unique<Impl>(config, context, dSize, xSize, seed, tileId);
 }
 
 Tile::~Tile() = default;
@@ -106,7 +156,9 @@ void Tile::setContext(const Context &context) {
   checkContext(context);
   RPU_CHECK(ConfigError, context.backend == impl_->context.backend && context.device == impl_->context.device,
             "a tile stays on its device; save its state and load it into a tile made on the other device");
+  if (!context.onCpu()) detail::cudaOrder(impl_->context, context);
   impl_->context = context;
+  impl_->context.fault = impl_->fault.data();
 }
 
 void Tile::forward(MatrixView<const float> x, MatrixView<float> y) {
@@ -129,8 +181,7 @@ void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr
   requireShape(x, -1, xSize(), "x", "update");
   requireShape(d, x.rows, dSize(), "d", "update");
   requireLearningRate(lr);
-  requireFinite(impl_->context, x, "x");
-  requireFinite(impl_->context, d, "d");
+  requireFinite(impl_->context, x, d);
   impl_->device->update(impl_->context, x, d, lr, impl_->counters);
   impl_->counters.updateSamples += static_cast<uint64_t>(x.rows);
 }
@@ -143,12 +194,13 @@ void Tile::postUpdate(float lr) {
 
 void Tile::getWeights(MatrixView<float> out) const {
   requireShape(out, dSize(), xSize(), "out", "getWeights");
+  impl_->reportFault();
   impl_->device->getWeights(impl_->context, out);
 }
 
 void Tile::setWeights(MatrixView<const float> weights) {
   requireShape(weights, dSize(), xSize(), "weights", "setWeights");
-  requireFinite(impl_->context, weights, "weights");
+  impl_->requireFiniteNow(weights, "weights");
   impl_->device->setWeights(impl_->context, weights, impl_->counters);
   ++impl_->counters.events;
 }
@@ -166,6 +218,7 @@ const PulsedDevice &Tile::array(ArrayId which) const {
 void Tile::getArray(ArrayId which, MatrixView<float> out) const {
   const PulsedDevice &from = array(which);
   requireShape(out, from.rows(), from.cols(), "out", "getArray");
+  impl_->reportFault();
   forEach(impl_->context, out.size(), ElementCopier{from.weights(), out});
 }
 
@@ -173,7 +226,7 @@ void Tile::setArray(ArrayId which, MatrixView<const float> weights) {
   const PulsedDevice &to = array(which);
   requireShape(weights, to.rows(), to.cols(), "weights", "setArray");
   if (impl_->config.kind == TileConfig::Kind::Single) return setWeights(weights);
-  requireFinite(impl_->context, weights, "weights");
+  impl_->requireFiniteNow(weights, "weights");
   LRTTTransferDevice &lrtt = impl_->lrtt();
   if (which == ArrayId::FastA) {
     lrtt.adapter().setA(impl_->context, weights);
@@ -219,8 +272,7 @@ void Tile::updateGated(MatrixView<const float> x, MatrixView<const float> d, Mat
   requireShape(d, x.rows, dSize(), "d", "update");
   requireShape(gate, x.rows, lrtt.settings().rank, "gate", "update");
   requireLearningRate(lr);
-  requireFinite(impl_->context, x, "x");
-  requireFinite(impl_->context, d, "d");
+  requireFinite(impl_->context, x, d);
   requireFinite(impl_->context, gate, "gate");
   lrtt.updateGated(impl_->context, x, d, gate, lr, impl_->counters);
   impl_->counters.updateSamples += static_cast<uint64_t>(x.rows);
@@ -229,22 +281,26 @@ void Tile::updateGated(MatrixView<const float> x, MatrixView<const float> d, Mat
 void Tile::transfer() { impl_->lrtt().transfer(impl_->context); }
 
 void Tile::setReinitVectors(MatrixView<const float> vectors) {
-  requireFinite(impl_->context, vectors, "vectors");
-  impl_->lrtt().setReinitVectors(impl_->context, vectors);
+  impl_->requireFiniteNow(vectors, "vectors");
+  impl_->lrtt().adapter().setReinitVectors(impl_->context, vectors);
 }
 
 Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const {
   requireShape(x, -1, xSize(), "x", "explain");
   requireShape(d, x.rows, dSize(), "d", "explain");
   requireLearningRate(lr);
-  requireFinite(impl_->context, x, "x");
-  requireFinite(impl_->context, d, "d");
+  requireFinite(impl_->context, x, d);
+  impl_->reportFault();
   return impl_->device->explain(impl_->context, x, d, lr);
 }
 
-Value::Map Tile::statistics() const { return impl_->device->statistics(impl_->context); }
+Value::Map Tile::statistics() const {
+  impl_->reportFault();
+  return impl_->device->statistics(impl_->context);
+}
 
 State Tile::state() const {
+  impl_->reportFault();
   const Impl &t = *impl_;
   State state;
   t.device->saveTo(t.context, state, "");
@@ -264,6 +320,7 @@ State Tile::state() const {
 
 void Tile::loadState(const State &state) {
   Impl &t = *impl_;
+  t.clearFault();
   const State mine = this->state();
   RPU_CHECK(StateError, state.counter("version") == static_cast<uint64_t>(kStateVersion), "the state has version ",
             state.counter("version"), "; this build reads version ", kStateVersion);

@@ -52,7 +52,7 @@ TEST(TrainScale, FollowsTheRuleOverAGridOfSettings) {
         UpdateParameters p = parametersFor(bl, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0);
         p.um_grad_scale = gradScale;
         for (const float lr : {1e-4f, 0.01f, 0.3f, 3.0f}) {
-          for (const float g : {0.001f, 0.02f}) {
+          for (const float g : {0.0011f, 0.019f}) {  // so that no quotient is a whole number but for rounding
             for (const float xMax : {0.0f, 1e-3f, 0.7f, 5.0f}) {
               for (const float dMax : {0.0f, 2e-3f, 0.9f, 40.0f}) {
                 const TrainScale t = trainScale(p, lr, g, xMax, dMax);
@@ -97,7 +97,9 @@ TEST(TrainScale, StaysFiniteForEveryFiniteInput) {
           EXPECT_TRUE(t.length >= 0 && t.length <= 65536);
           EXPECT_EQ(pulseThreshold(pulseProbability(0.0f, t.xScale, 0.0f, false, 0.0f)), 0u);
           if (t.length == 0) continue;
-          if ((flags & 3) != 0) EXPECT_LE(t.xScale * xMax, 1.00001f) << lr << ' ' << xMax << ' ' << dMax;
+          if ((flags & 3) != 0) {
+            EXPECT_LE(t.xScale * xMax, 1.00001f) << lr << ' ' << xMax << ' ' << dMax;
+          }
           // An update beyond the longest train goes at full length: both largest elements fire in each slot.
           const double k = double(lr) * double(xMax) * double(dMax) / 0.001;
           if (k > 1e6) {
@@ -187,7 +189,7 @@ TEST_P(WordsOfLength, AreLaidOutAsDocumented) {
   for (int64_t at = 0; at < p.layout->words(5) * 3; ++at) {
     xBits += static_cast<int64_t>(popcount(p.xBits[at]));
     xSigns += at % 3 == 1 ? static_cast<int64_t>(popcount(p.xSigns[at])) : 0;
-    if (at % 3 == 0) EXPECT_EQ(p.xSigns[at], 0u);
+    EXPECT_TRUE(at % 3 != 0 || p.xSigns[at] == 0);
   }
   EXPECT_EQ(xBits, 2 * 5 * bl);  // and none behind the last slot
   EXPECT_GE(xSigns, 5 * bl);
@@ -345,8 +347,8 @@ TEST(BitLineMaker, HugeAndSmallValuesKeepTheirShareOfTheTrain) {
     const Batch b = repeatedBatch(400, {size, -size, 0.5f * size, 0.0f}, {1.0f, 0.25f});
     BitLineMaker maker;
     maker.makeWords(Context{}, b.xView(), b.dView(), 1e-3f / size * 16.0f, 1e-3f, parametersFor(31, true, true), kKey, 0);
-    int64_t full = 0;
-    int64_t half = 0;
+    int full = 0;
+    int half = 0;
     for (int64_t s = 0; s < 400; ++s) {
       full += signedCount(maker.words(), s, 0, 0);
       half += signedCount(maker.words(), s, 0, 2);
@@ -415,7 +417,7 @@ TEST(BitLineMaker, RoundsProbabilitiesToTheResolution) {
   const Batch b = repeatedBatch(200, {0.2f, 0.6f, 0.8f}, {1.0f});  // rounded to 0, 1/2, 1
   BitLineMaker maker;
   maker.makeWords(Context{}, b.xView(), b.dView(), 0.032f, 0.001f, p, kKey, 0);
-  int64_t middle = 0;
+  int middle = 0;
   for (int64_t s = 0; s < 200; ++s) {
     EXPECT_EQ(signedCount(maker.words(), s, 0, 0), 0);
     EXPECT_EQ(signedCount(maker.words(), s, 0, 2), -32);

@@ -358,10 +358,11 @@ TEST(ClosedForms, Property44_DrawsAgreeWithTheSequentialRuleInDistribution) {
 }
 
 TEST(ClosedForms, Property44_GivesWayNearABoundAndWhereTheShapeIsNotNormal) {
-  const ClosedForm soft = closedForms()[3];
-  const DeviceParams params = closedFormParams(soft, "closed_form");
-  EXPECT_FALSE(momentsOf(AllDevices{}, params, -0.6f, 5, false).holds);
-  EXPECT_FALSE(momentsOf(AllDevices{}, params, 0.0f, 200, true).holds);
+  const DeviceParams soft = closedFormParams(closedForms()[3], "closed_form");
+  EXPECT_FALSE(momentsOf(AllDevices{}, soft, 0.0f, 200, true).holds);
+  const DeviceParams additive = closedFormParams(closedForms()[4], "closed_form");
+  EXPECT_TRUE(momentsOf(AllDevices{}, additive, 0.5f, 5, true).holds);
+  EXPECT_FALSE(momentsOf(AllDevices{}, additive, 0.595f, 5, true).holds);
   const DeviceParams constant = closedFormParams(closedForms()[0], "closed_form");
   EXPECT_TRUE(momentsOf(AllDevices{}, constant, 0.54f, 5, true).holds);
   EXPECT_FALSE(momentsOf(AllDevices{}, constant, 0.57f, 5, true).holds);

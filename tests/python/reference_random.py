@@ -7,10 +7,13 @@ computed in double precision.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 Words = NDArray[np.uint32]
 Floats = NDArray[np.float64]

@@ -104,14 +104,13 @@ def test_convolutions_without_an_analog_twin_are_refused(layer: nn.Module) -> No
 def test_attention_is_left_alone() -> None:
     attention = nn.MultiheadAttention(8, 2)
     assert not any(
-        isinstance(layer, AnalogModule) for layer in pl.convert_to_analog(attention, IDEAL).modules()
+        isinstance(layer, AnalogModule)
+        for layer in pl.convert_to_analog(attention, IDEAL).modules()
     )
 
 
 def test_back_to_digital_gives_the_weights_a_perfect_read_sees(model: Net) -> None:
-    config = pl.LRTTConfig(
-        rank=2, forward=IDEAL.forward, backward=IDEAL.backward, transfer_every=0
-    )
+    config = pl.LRTTConfig(rank=2, forward=IDEAL.forward, backward=IDEAL.backward, transfer_every=0)
     analog = pl.convert_to_analog(model, config, seed=1)
     optimizer = pl.optim.AnalogSGD(analog.parameters(), lr=0.1)
     for _ in range(3):

@@ -47,7 +47,7 @@ def train(model: nn.Module, steps: range, lr: float = 0.1) -> list[float]:
         loss = nn.functional.mse_loss(model(x), target)
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     return losses
 
 

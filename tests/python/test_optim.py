@@ -176,7 +176,7 @@ def test_closures_and_optimiser_states_work() -> None:
         optimizer.zero_grad()
         loss = model(random(5, 4)).square().sum()
         loss.backward()
-        return float(loss)
+        return loss.item()
 
     first = optimizer.step(closure)
     second = optimizer.step(closure)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import pulsora as pl
 from pulsora import presets
+from pulsora.plot import device_response
 
 # Model, dw_min, bounds and cycle noise as published (see the docstrings of the presets).
 NUMBERS = {
@@ -34,34 +37,43 @@ def test_numbers(name: str) -> None:
     np.testing.assert_allclose(found, numbers, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", presets.names())
-def test_property_35_symmetry_of_presets_about_zero(name: str) -> None:
-    """At weight 0 both directions have the mean step dw_min, up to the asymmetry of the fit.
+def nominal(name: str) -> Any:
+    """The preset without spreads and noise."""
+    device = presets.device(name)
+    spreads = [n for n in device.to_dict() if n.endswith("_dtod") or n.endswith("_noise_std")]
+    return device.replace(**dict.fromkeys([*spreads, "dw_min_std"], 0.0))
 
-    100 cells, 20 pulses each from 0, without noise and spreads.
-    """
-    spreads = {n: 0.0 for n in pl.presets.device(name).to_dict() if n.endswith(("_dtod", "_std"))}
-    device = presets.device(name, **spreads)
-    steps = []
-    for direction in (1.0, -1.0):
-        response = pl.plot.device_response(device, cells=2, pulses=1, points=1)
-        assert response.weights.shape == (3, 2)
-        tile = pl.Tile(
-            1,
-            1,
-            pl.SingleConfig(
-                device=device,
-                update=pl.UpdateParameters(
-                    desired_bl=1, update_management=False, update_bl_management=False
-                ),
-            ),
-        )
-        before = tile.weights.copy()
-        tile.update(np.ones((1, 1), np.float32), np.full((1, 1), -direction, np.float32), lr=1.0)
-        steps.append(float((tile.weights - before)[0, 0]))
-    assert steps[0] > 0.0 > steps[1]
-    if name != "ReRamES":  # an exponential fit whose steps at 0 are what they are
-        np.testing.assert_allclose(np.abs(steps), device.dw_min, rtol=1e-4)
+
+@pytest.mark.parametrize("name", presets.names())
+def test_property_35_first_pulses_from_zero(name: str) -> None:
+    """At weight 0 both directions step by dw_min: fits were shifted to their symmetry point."""
+    device = nominal(name)
+    one_pulse = pl.UpdateParameters(
+        desired_bl=1, update_management=False, update_bl_management=False
+    )
+    tile = pl.Tile(1, 2, pl.SingleConfig(device=device, update=one_pulse))
+    tile.update(np.array([[-1.0, 1.0]], np.float32), np.ones((1, 1), np.float32), lr=1.0)
+    up, down = tile.weights[0]
+    assert up > 0.0 > down
+    if name != "ReRamES":  # a fit that is not symmetric at 0
+        np.testing.assert_allclose([up, -down], device.dw_min, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["EcRam", "EcRamMO", "Capacitor", "SixT1C"])
+def test_property_35_linear_presets_follow_the_recursion(name: str) -> None:
+    """w <- w + s (1 - gamma w / w_max) upwards, and its mirror image downwards; 300 pulses each."""
+    device = nominal(name)
+    response = device_response(device, cells=1, pulses=300, points=300)
+    w = device.w_min
+    curve = [w]
+    for up in [True] * 300 + [False] * 300:
+        if up:
+            w += device.dw_min * (1.0 - device.gamma_up * w / device.w_max)
+        else:
+            w -= device.dw_min * (1.0 - device.gamma_down * w / device.w_min)
+        w = min(max(w, device.w_min), device.w_max)
+        curve.append(w)
+    np.testing.assert_allclose(response.weights[:, 0], curve, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", presets.names())

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from reference_io import CASES, GOLDEN, IO, AnalogRead, golden_case, golden_inputs, golden_text
 from reference_random import Key, Purpose, make_key, normal_of_sample, philox4x32_10
 

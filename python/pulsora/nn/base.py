@@ -35,10 +35,11 @@ class _AnalogProduct(torch.autograd.Function):
         ctx.save_for_backward(x)
         ctx.array = weight.array
         ctx.reads_back = reads_back
-        return ctx.array.forward(x)
+        y: Tensor = ctx.array.forward(x)
+        return y
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, None, None]:  # noqa: ANN401
         (x,) = ctx.saved_tensors
         dx = ctx.array.backward(d) if ctx.needs_input_grad[0] or ctx.reads_back else None
@@ -150,7 +151,7 @@ class AnalogModule(nn.Module):
     def set_weights(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """Writes weights [out, in], and the bias [out] where the layer has one.
 
-        Cells confine what is written to their bounds; a warning says how many did.
+        Cells confine what is written to their bounds; a warning says so if more than 1 % did.
 
         Raises:
             ValueError: for a wrong shape, or a bias that is missing or not wanted.
@@ -251,7 +252,8 @@ def _warn_of_clipping(config: TileConfig, wanted: Tensor, written: Tensor) -> No
     if getattr(device, "write_noise_std", 0.0) > 0.0:
         return  # what is read differs from what was written anyway
     count = int(((written - wanted).abs() > 1e-3 * wanted.abs()).sum())
-    if count > 0:
+    # Where bounds spread, a few cells have narrow ones; that is how the device is.
+    if count > 0.01 * wanted.numel():
         warnings.warn(
             f"{count} of {wanted.numel()} weights (up to {float(wanted.abs().max()):.3g}) lie "
             "outside the bounds of their cells and were confined to them; choose a device with a "

@@ -19,7 +19,7 @@ __all__ = ["AnalogConv2d"]
 
 def _pair(value: int | tuple[int, int], name: str, least: int) -> tuple[int, int]:
     pair = (value, value) if isinstance(value, int) else value
-    if len(pair) != 2 or min(pair) < least:
+    if min(pair) < least:
         raise ValueError(f"{name} = {value}: give one or two whole numbers from {least} up")
     return pair
 
@@ -58,9 +58,7 @@ class AnalogConv2d(AnalogModule):
         **options: Any,
     ) -> None:
         kernel = _pair(kernel_size, "kernel_size", 1)
-        super().__init__(
-            out_channels, in_channels * math.prod(kernel), bias, config, **options
-        )
+        super().__init__(out_channels, in_channels * math.prod(kernel), bias, config, **options)
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = kernel

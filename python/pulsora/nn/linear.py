@@ -48,6 +48,5 @@ class AnalogLinear(AnalogModule):
     def extra_repr(self) -> str:
         """What `print(layer)` shows between the brackets."""
         return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"{self._describe()}"
+            f"in_features={self.in_features}, out_features={self.out_features}, {self._describe()}"
         )

@@ -273,9 +273,9 @@ class AnalogParameter(torch.nn.Parameter):
     def __reduce_ex__(self, _protocol: SupportsIndex) -> tuple[Any, ...]:
         return AnalogParameter, (self.array, self.requires_grad)
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]
         return f"AnalogParameter(shape={list(self.shape)}, tiles={len(self.array)})"
 
 
 def _read(read: Callable[[Tensor], Any], lines: Tensor) -> Tensor:
-    return torch.from_dlpack(read(lines.detach().contiguous()))
+    return torch.utils.dlpack.from_dlpack(read(lines.detach().contiguous()))

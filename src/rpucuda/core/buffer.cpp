@@ -21,11 +21,11 @@ void *allocateBytes(const Context &context, int64_t count, size_t elementBytes) 
   return data;
 }
 
-void freeBytes(Backend backend, int device, void *data) noexcept {
+void freeBytes(Backend backend, int device, void *stream, void *data) noexcept {
   if (backend == Backend::Cpu) {
     ::operator delete(data, kAlignment);
   } else {
-    cudaRelease(device, data);
+    cudaRelease(device, stream, data);
   }
 }
 

@@ -12,7 +12,7 @@ namespace RPU {
 namespace detail {
 // Raw storage on a context's backend: 64-byte aligned, OutOfMemoryError if it cannot be had.
 void *allocateBytes(const Context &context, int64_t count, size_t elementBytes);
-void freeBytes(Backend backend, int device, void *data) noexcept;
+void freeBytes(Backend backend, int device, void *stream, void *data) noexcept;
 void copyBytes(const Context &context, void *to, const void *from, size_t bytes);
 void fillZero(const Context &context, void *data, size_t bytes);
 // Between backends; ordered on the CUDA side's stream and complete on return.
@@ -20,7 +20,8 @@ void copyFromHost(const Context &context, void *to, const void *hostFrom, size_t
 void copyToHost(const Context &context, void *hostTo, const void *from, size_t bytes);
 }  // namespace detail
 
-/// An array owned on one backend: move-only, never copied or reallocated behind the caller's back.
+/// An array owned on one backend: move-only, never copied or reallocated behind the caller's back. On a GPU its storage
+/// is given back in the order of the stream that it was made in.
 template <class T>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<T>, "a Buffer holds plain data");
@@ -28,7 +29,8 @@ class Buffer {
  public:
   Buffer() = default;
   /// Uninitialised storage for `size` elements.
-  Buffer(const Context &context, int64_t size) : backend_(context.backend), device_(context.device), size_(size) {
+  Buffer(const Context &context, int64_t size)
+      : backend_(context.backend), device_(context.device), stream_(context.stream), size_(size) {
     if (size > 0) data_ = static_cast<T *>(detail::allocateBytes(context, size, sizeof(T)));
   }
   /// Storage filled with zero bytes.
@@ -48,9 +50,10 @@ class Buffer {
 
   /// Makes room for `size` elements, keeping the storage if it is large enough; contents are lost.
   void reserve(const Context &context, int64_t size) {
-    if (size > size_ || context.backend != backend_ || context.device != device_) {
-      *this = Buffer(context, size);
-    }
+    const bool elsewhere = context.backend != backend_ || context.device != device_;
+    if (size <= size_ && !elsewhere) return;
+    if (!elsewhere) stream_ = context.stream;  // which is the one that used it last
+    *this = Buffer(context, size);
   }
 
   T *data() { return data_; }
@@ -65,15 +68,17 @@ class Buffer {
     std::swap(size_, other.size_);
     std::swap(backend_, other.backend_);
     std::swap(device_, other.device_);
+    std::swap(stream_, other.stream_);
   }
   void release() noexcept {
-    if (data_) detail::freeBytes(backend_, device_, data_);
+    if (data_) detail::freeBytes(backend_, device_, stream_, data_);
     data_ = nullptr;
   }
 
   T *data_ = nullptr;
   Backend backend_ = Backend::Cpu;
   int device_ = 0;
+  void *stream_ = nullptr;
   int64_t size_ = 0;
 };
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "core/exec.h"
 #include "core/platform.h"
 
@@ -11,7 +13,14 @@ struct Context {
   Backend backend = Backend::Cpu;
   CpuExec cpu;               // threads, instruction set, kind of matrix products
   int device = 0;            // CUDA ordinal
-  void *stream = nullptr;    // cudaStream_t of the caller; null is the default stream
+  /// cudaStream_t in which everything is enqueued; null is the default stream. It must outlive what was made with it.
+  void *stream = nullptr;
+  /// Matrix products on a GPU: cuBLAS in single precision (without tf32), or our own in the CPU's order of operations
+  /// and to its bits, which are slower.
+  Products cudaProducts = Products::Blas;
+  /// On a GPU, a word in device memory that is set once a non-finite input was seen. While it is set, updates change
+  /// nothing. Null: inputs are known to be finite.
+  uint32_t *fault = nullptr;
 
   bool onCpu() const { return backend == Backend::Cpu; }
 };

@@ -78,8 +78,7 @@ struct LinearStep {
   using Response = LinearResponse;
 
   RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
-    Cell cell;
-    static_cast<PulsedCell &>(cell) = sampleCell(p, draws, bias);
+    Cell cell{sampleCell(p, draws, bias)};
     cell.gamma_up = draws.deviation(p.gamma_up_dtod);
     cell.gamma_down = draws.deviation(p.gamma_down_dtod);
     return cell;

@@ -58,8 +58,7 @@ struct PowStep {
   };
 
   RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
-    Cell cell;
-    static_cast<PulsedCell &>(cell) = sampleCell(p, draws, bias);
+    Cell cell{sampleCell(p, draws, bias)};
     const float gain = RPU::fma(p.pow_gamma_dtod, draws.normal(), 1.0f);
     sampleAsymmetry(gain, p.pow_up_down, p.pow_up_down_dtod, draws, cell.exponent_up, cell.exponent_down);
     cell.exponent_up = cell.exponent_up / nominalUp(p.pow_up_down);

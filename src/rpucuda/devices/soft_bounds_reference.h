@@ -73,8 +73,7 @@ struct SoftBoundsReference {
   };
 
   RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
-    Cell cell;
-    static_cast<PulsedCell &>(cell) = sampleCell(p, draws, bias);
+    Cell cell{sampleCell(p, draws, bias)};
     cell.slope_up = RPU::abs(RPU::fma(p.slope_up_dtod, draws.normal(), 1.0f));
     cell.slope_down = RPU::abs(RPU::fma(p.slope_down_dtod, draws.normal(), 1.0f));
     cell.reference = draws.deviation(p.reference_std);

@@ -1,0 +1,230 @@
+#pragma once
+
+#include "core/half.h"
+#include "core/isa.h"
+#include "core/lane_mask.h"
+#include "devices/pulse_rule.h"
+#include "pulsed_kernels.h"
+
+namespace RPU {
+namespace cpu {
+
+/// Cells that an update treats together; they are the lanes of every vector loop.
+constexpr int kBlock = 64;
+
+/// kBlock neighbouring cells during an update: weights, responses, and the pulse words of their lines. Members that no
+/// caller reads (the closed form's, where no sample has two pulses) are never computed: everything is inlined, and compilers
+/// drop what is stored in vain.
+template <Isa isa, class Device>
+class Block {
+ public:
+  using Params = typename Device::Params;
+  using Cell = typename Device::Cell;
+  using Response = typename Device::Response;
+
+  RPU_HD Block(const CellArray &array, const Params &params, int64_t first, int count)
+      : a_(array), p_(params), first_(first), count_(count), row_(first / array.cols), col_(first % array.cols),
+        oneRow_(col_ + count <= array.cols) {}
+
+  int count() const { return count_; }
+  uint64_t cell(int lane) const { return static_cast<uint64_t>(first_ + lane); }
+
+  // --- weights and responses -------------------------------------------------------------------------------------
+
+  RPU_HD void load() {
+    float members[kCellMembers][kBlock];
+    for (int m = 0; m < kCellMembers; ++m) {
+      const uint16_t *plane = a_.cells + m * a_.size() + first_;
+      if (count_ == kBlock) {
+        for (int j = 0; j < kBlock; ++j) members[m][j] = halfToFloat(plane[j]);
+      } else {
+        for (int j = 0; j < kBlock; ++j) members[m][j] = 1.0f;
+        for (int j = 0; j < count_; ++j) members[m][j] = halfToFloat(plane[j]);
+      }
+    }
+    for (int j = 0; j < kBlock; ++j) {
+      Cell cell;
+      int m = 0;
+      cell.members([&](const char *, float &value) { value = members[m++][j]; });
+      Response r = Device::response(cell, p_);
+      m = 0;
+      r.members([&](float &value) { response_[m++][j] = value; });
+    }
+    for (int j = 0; j < kBlock; ++j) w_[j] = 0.0f;
+    for (int j = 0; j < count_; ++j) w_[j] = a_.weights[first_ + j];
+  }
+
+  RPU_HD void store() const {
+    for (int j = 0; j < count_; ++j) a_.weights[first_ + j] = w_[j];
+  }
+
+  RPU_HD Response response(int lane) const {
+    Response r;
+    int m = 0;
+    r.members([&](float &value) { value = response_[m++][lane]; });
+    return r;
+  }
+
+  // --- lines -----------------------------------------------------------------------------------------------------
+
+  /// Reads one word of every lane's lines. False if none of the d lines has a pulse in it; the words are then unchanged.
+  RPU_HD bool loadWord(const PulseWords &p, int64_t word) {
+    const uint32_t *xBits = p.xBits + word * p.xSize;
+    const uint32_t *xSigns = p.xSigns + word * p.xSize;
+    const uint32_t *dBits = p.dBits + word * p.dSize;
+    const uint32_t *dSigns = p.dSigns + word * p.dSize;
+    const uint32_t *dOther = p.kind == PulseKind::TwoPass ? p.dBitsNegativeX + word * p.dSize : dBits;
+    if (oneRow_) {
+      const uint32_t d = dBits[row_];
+      const uint32_t other = dOther[row_];
+      const uint32_t signs = dSigns[row_];
+      anyD_ = d | other;
+      if (!anyD_) return false;
+      for (int j = 0; j < kBlock; ++j) {  // the planes are padded
+        const uint32_t xs = xSigns[col_ + j];
+        both_[j] = xBits[col_ + j] & ((d & ~xs) | (other & xs));
+        differ_[j] = xs ^ signs;
+      }
+    } else {
+      anyD_ = 0;
+      int64_t row = row_;
+      int64_t col = col_;
+      for (int j = 0; j < count_; ++j) {
+        const uint32_t xs = xSigns[col];
+        const uint32_t d = (dBits[row] & ~xs) | (dOther[row] & xs);
+        anyD_ |= d;
+        both_[j] = xBits[col] & d;
+        differ_[j] = xs ^ dSigns[row];
+        if (++col == a_.cols) {
+          col = 0;
+          ++row;
+        }
+      }
+      if (!anyD_) return false;
+    }
+    for (int j = count_; j < kBlock; ++j) both_[j] = differ_[j] = 0;
+    return true;
+  }
+  /// Slots in which any d line of the block fires.
+  uint32_t anyD() const { return anyD_; }
+  /// Slots in which both lines of a lane fire, and in which their signs differ.
+  const uint32_t (&both() const)[kBlock] { return both_; }
+  const uint32_t (&differ() const)[kBlock] { return differ_; }
+
+  /// Signed coincidences of every lane in a sample of the deterministic pulse types; negative is down.
+  RPU_HD void countLevels(const PulseWords &p, int64_t s, float (&n)[kBlock]) const {
+    const float *x = p.xLevels + s * p.xSize;
+    const float *d = p.dLevels + s * p.dSize;
+    const float length = static_cast<float>(p.trainLength[s]);
+    const float scale = p.kind == PulseKind::MeanCount ? (length > 0.0f ? 1.0f / length : 0.0f) : length;
+    int64_t row = row_;
+    int64_t col = col_;
+    for (int j = 0; j < kBlock; ++j) {
+      n[j] = j < count_ ? -RPU::rint(x[col] * d[row] * scale) : 0.0f;  // equal signs step the cell down
+      if (j + 1 < count_ && ++col == a_.cols) {
+        col = 0;
+        ++row;
+      }
+    }
+  }
+
+  // --- pulses ----------------------------------------------------------------------------------------------------
+
+  /// Signed coincidences of every lane in one sample of the present word: those of the slots from `shift` on, under `mask`
+  /// once shifted. Negative is down. Adds their number to `pulses`.
+  template <bool kAtMostOne>
+  RPU_HD void count(int shift, uint32_t mask, float (&n)[kBlock], uint32_t (&pulses)[kBlock]) const {
+    for (int j = 0; j < kBlock; ++j) {
+      const uint32_t bits = (both_[j] >> shift) & mask;
+      const uint32_t count = kAtMostOne ? bits : popcount(bits);
+      pulses[j] += count;
+      const uint32_t down = ~(differ_[j] >> shift) << 31;
+      n[j] = bitCast<float>(bitCast<uint32_t>(static_cast<float>(static_cast<int32_t>(count))) | down);
+    }
+  }
+
+  /// The rule of pulse_rule.h for one sample of every lane, with signed counts n. z are the normals of the sample; those of
+  /// lanes with a count of 0 may be any finite number.
+  template <bool kAtMostOne>
+  RPU_HD void apply(const float (&n)[kBlock], const float (&z)[kBlock], uint64_t sample) {
+    float next[kBlock];
+    uint32_t redo[kBlock];
+    uint32_t anyRedo = 0;
+    for (int j = 0; j < kBlock; ++j) {
+      const Response r = response(j);
+      const float w = w_[j];
+      const bool up = n[j] > 0.0f;
+      const float count = RPU::abs(n[j]);
+      const float one = onePulse<Device>(w, up, r, p_, z[j]);
+      float result = count == 0.0f ? w : one;
+      if constexpr (!kAtMostOne) {
+        bool holds = false;
+        if constexpr (kHasClosedForm<Device>) {
+          const float closed = closedPulses<Device>(w, count, up, r, p_, z[j], holds);
+          result = count > 1.0f ? closed : result;
+        }
+        redo[j] = static_cast<uint32_t>((count > 1.0f) & !holds);
+        anyRedo |= redo[j];
+      }
+      next[j] = result;
+    }
+    if constexpr (!kAtMostOne) {
+      if (anyRedo) pulseByPulse(redo, n, z, sample, next);
+    }
+    for (int j = 0; j < kBlock; ++j) w_[j] = next[j];
+  }
+
+ private:
+  static constexpr int kCellMembers = sizeof(Cell) / sizeof(float);
+  static constexpr int kResponseMembers = sizeof(Response) / sizeof(float);
+
+  /// sequentialPulses() for the lanes marked in `redo`.
+  RPU_HD void pulseByPulse(const uint32_t (&redo)[kBlock], const float (&n)[kBlock], const float (&z)[kBlock],
+                           uint64_t sample, float (&next)[kBlock]) const {
+    uint64_t lanes = lanesWith(redo, 1u);
+    if (__builtin_popcountll(lanes) <= 4) {
+      for (; lanes; lanes &= lanes - 1) {
+        const int j = __builtin_ctzll(lanes);
+        next[j] = sequentialPulses<Device>(w_[j], static_cast<int>(RPU::abs(n[j])), n[j] > 0.0f, response(j), p_, z[j],
+                                           a_.key, cell(j), sample);
+      }
+      return;
+    }
+    int longest = 0;
+    for (int j = 0; j < kBlock; ++j) {
+      const int count = redo[j] ? static_cast<int>(RPU::abs(n[j])) : 0;
+      longest = count > longest ? count : longest;
+    }
+    float xi[8][kBlock];
+    for (int j = 0; j < kBlock; ++j) next[j] = redo[j] ? w_[j] : next[j];
+    for (int k = 0; k < longest; ++k) {
+      if (k % 8 == 0) {
+        for (int j = 0; j < kBlock; ++j) {
+          const Normal8 normals = normal8(draw(a_.key, Purpose::CyclePulse, static_cast<uint32_t>(first_ + j), sample,
+                                               static_cast<uint32_t>(k >> 3)));
+          for (int m = 0; m < 8; ++m) xi[m][j] = normals.z[m];
+        }
+      }
+      for (int j = 0; j < kBlock; ++j) {
+        const float noise = k == 0 ? z[j] : xi[k & 7][j];
+        const float moved = onePulse<Device>(next[j], n[j] > 0.0f, response(j), p_, noise);
+        const bool active = (redo[j] != 0) & (static_cast<float>(k) < RPU::abs(n[j]));
+        next[j] = active ? moved : next[j];
+      }
+    }
+  }
+
+  const CellArray &a_;
+  const Params &p_;
+  const int64_t first_;
+  const int count_;
+  const int64_t row_, col_;  // of lane 0
+  const bool oneRow_;
+  float w_[kBlock];
+  float response_[kResponseMembers][kBlock];
+  uint32_t both_[kBlock], differ_[kBlock];
+  uint32_t anyD_ = 0;
+};
+
+}  // namespace cpu
+}  // namespace RPU

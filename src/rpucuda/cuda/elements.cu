@@ -1,0 +1,51 @@
+// The element functors on the GPU, each once.
+
+#include "cuda/for_each.cuh"
+#include "io_elements.h"
+#include "lrtt_elements.h"
+#include "pulse_words_elements.h"
+#include "pulsed_device_elements.h"
+
+#define RPU_ON_GPU(Functor) template void cudaForEach<Functor>(const Context &, int64_t, const Functor &)
+
+namespace RPU {
+
+// pulsed_device_elements.h
+RPU_ON_GPU(SpreadSampler);
+RPU_ON_GPU(WeightWriter);
+RPU_ON_GPU(WeightAdder);
+RPU_ON_GPU(WriteNoise);
+RPU_ON_GPU(ElementCopier);
+RPU_ON_GPU(ScaledCopier);
+
+// pulse_words_elements.h
+RPU_ON_GPU(TrainScaler);
+RPU_ON_GPU(LayoutChooser);
+RPU_ON_GPU(LevelMaker);
+RPU_ON_GPU(MatrixCopier);
+
+// io_elements.h
+RPU_ON_GPU(MeasureRow);
+RPU_ON_GPU(AverageScales);
+RPU_ON_GPU(ConvertInput);
+RPU_ON_GPU(SumConverted);
+RPU_ON_GPU(FinishOutput);
+RPU_ON_GPU(NextRead);
+RPU_ON_GPU(Magnitudes);
+RPU_ON_GPU(ReformInput);
+RPU_ON_GPU(ReadAsymmetry);
+RPU_ON_GPU(ReadDeviation);
+
+// lrtt_elements.h
+RPU_ON_GPU(ScaledAdder);
+RPU_ON_GPU(GateMultiplier);
+RPU_ON_GPU(GateGradient);
+RPU_ON_GPU(NormalPairWriter);
+RPU_ON_GPU(UnitMatrix);
+RPU_ON_GPU(DifferenceWriter);
+RPU_ON_GPU(ComponentSum);
+RPU_ON_GPU(ComponentSquares);
+RPU_ON_GPU(TrainDrives);
+RPU_ON_GPU(GainSums);
+
+}  // namespace RPU

@@ -1,0 +1,113 @@
+#pragma once
+
+#include "cuda/pulsed_update.cuh"
+#include "devices/cell_events.h"
+
+// What happens to cells besides pulses, and the table of a model's kernels. A thread treats one cell.
+
+namespace RPU {
+
+/// The kernels of `Device`; instantiated by one generated source file per model.
+template <class Device>
+const PulsedKernels &cudaKernels();
+
+namespace gpu {
+
+constexpr int kCellThreads = 256;
+
+/// Work is work(array, cell index).
+template <class Device, class Work>
+__global__ void __launch_bounds__(kCellThreads) cellsKernel(Array<Device> array, Work work, int64_t begin, int64_t end) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kCellThreads;
+  for (int64_t i = begin + static_cast<int64_t>(blockIdx.x) * kCellThreads + threadIdx.x; i < end; i += stride) {
+    work(array, i);
+  }
+}
+
+template <class Device>
+struct ConstructCell {
+  uint16_t *cells;
+
+  __device__ void operator()(const Array<Device> &a, int64_t i) const {
+    CellDraws draws(a.key, static_cast<uint64_t>(i));
+    typename Device::Cell cell = Device::construct(a.params, draws, i % a.cols == a.cols - 1);
+    int64_t at = i;
+    cell.members([&](const char *, float &value) {
+      cells[at] = floatToHalf(value);
+      at += a.size();
+    });
+  }
+};
+
+template <class Device>
+struct DescribeCell {
+  float *out;
+
+  __device__ void operator()(const Array<Device> &a, int64_t i) const {
+    describeCell<Device>(a.weights[i], a.response(i), a.params, out + i, a.size());
+  }
+};
+
+template <class Device>
+struct RelaxCell {
+  Relaxation event;
+
+  __device__ void operator()(const Array<Device> &a, int64_t i) const {
+    a.weights[i] = relaxedWeight(a.weights[i], a.response(i), a.params, event, a.key, i);
+  }
+};
+
+template <class Device>
+struct ResetCell {
+  ResetEvent event;
+
+  __device__ void operator()(const Array<Device> &a, int64_t i) const {
+    a.weights[i] = resetWeight(a.weights[i], a.response(i), a.params, event, a.key, i, a.cols);
+  }
+};
+
+template <class Device>
+struct ClipCell {
+  __device__ void operator()(const Array<Device> &a, int64_t i) const {
+    a.weights[i] = clipWeight(a.weights[i], a.response(i));
+  }
+};
+
+template <class Device>
+struct Kernels {
+  template <class Work>
+  static void overCells(const CellArray &array, const Work &work, int64_t begin, int64_t end, void *stream) {
+    if (begin >= end) return;
+    cellsKernel<<<gridFor(end - begin, kCellThreads), kCellThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+        Array<Device>::of(array), work, begin, end);
+    RPU_CUDA(cudaGetLastError());
+  }
+
+  static void construct(const CellArray &array, uint16_t *cells, int64_t begin, int64_t end, void *stream) {
+    overCells(array, ConstructCell<Device>{cells}, begin, end, stream);
+  }
+  static void describe(const CellArray &array, float *out, int64_t begin, int64_t end, void *stream) {
+    overCells(array, DescribeCell<Device>{out}, begin, end, stream);
+  }
+  static void relax(const CellArray &array, const Relaxation &event, int64_t begin, int64_t end, void *stream) {
+    overCells(array, RelaxCell<Device>{event}, begin, end, stream);
+  }
+  static void reset(const CellArray &array, const ResetEvent &event, int64_t begin, int64_t end, void *stream) {
+    overCells(array, ResetCell<Device>{event}, begin, end, stream);
+  }
+  static void clip(const CellArray &array, int64_t begin, int64_t end, void *stream) {
+    overCells(array, ClipCell<Device>{}, begin, end, stream);
+  }
+};
+
+}  // namespace gpu
+
+template <class Device>
+const PulsedKernels &cudaKernels() {
+  using K = gpu::Kernels<Device>;
+  static constexpr PulsedKernels kTable = {&K::construct, &gpu::update<Device>, &K::describe,
+                                           &K::relax,     &K::reset,            &K::clip};
+  return kTable;
+}
+
+}  // namespace RPU

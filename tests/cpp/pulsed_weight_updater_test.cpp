@@ -1,0 +1,600 @@
+#include "pulsed_weight_updater.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "devices/constant_step.h"
+#include "devices/pulse_rule.h"
+#include "pulse_test_util.h"
+
+namespace RPU::testing {
+namespace {
+
+constexpr RandomKey kDeviceKey = {0x5EEDU, 0xA11CEU};
+constexpr RandomKey kTrainKey = {0xB17U, 0x11ABCU};
+constexpr int64_t kRepetitions = 200000;  // N of the tests of moments; their thresholds are 5 sigma
+
+const std::vector<float> kX = {0.9f, -0.5f, 0.25f, 0.1f};
+const std::vector<float> kD = {0.8f, -0.4f, 0.3f};
+constexpr float kLr = 0.01f;
+constexpr float kDw = 0x1p-10f;  // a power of two, so that sums of pulses are exact in float
+
+UpdateParameters typed(PulseType type, int desiredBl = 31) {
+  UpdateParameters p;
+  p.pulse_type = type;
+  p.desired_bl = desiredBl;
+  return p;
+}
+
+const PulseType kPulseTypes[] = {PulseType::StochasticCompressed, PulseType::Stochastic, PulseType::MeanCount,
+                                 PulseType::DeterministicImplicit, PulseType::None, PulseType::NoneWithDevice};
+
+/// Signed counts of every cell in many samples of one x and d, and what they should follow.
+struct Counts {
+  int64_t samples;
+  int rows, cols;
+  int length;
+  std::vector<double> p, q;  // firing probabilities
+  std::vector<int> n;        // [sample][cell], signed
+  int at(int64_t s, int cell) const { return n[static_cast<size_t>(s * rows * cols + cell)]; }
+  double pq(int cell) const { return p[static_cast<size_t>(cell % cols)] * q[static_cast<size_t>(cell / cols)]; }
+  std::vector<double> mean() const {
+    std::vector<double> m(static_cast<size_t>(rows * cols));
+    for (size_t i = 0; i < n.size(); ++i) m[i % m.size()] += n[i] / static_cast<double>(samples);
+    return m;
+  }
+};
+
+double sign(float v) { return v < 0.0f ? -1.0 : 1.0; }
+
+Counts countMany(const UpdateParameters &p, const std::vector<float> &x, const std::vector<float> &d, float lr, float dw) {
+  const Batch b = repeatedBatch(kRepetitions, x, d);
+  BitLineMaker maker;
+  maker.makeWords(Context{}, b.xView(), b.dView(), lr, dw, p, kTrainKey, 0);
+  float xMax = 0.0f;
+  float dMax = 0.0f;
+  for (const float v : x) xMax = std::max(xMax, std::fabs(v));
+  for (const float v : d) dMax = std::max(dMax, std::fabs(v));
+  const TrainScale t = trainScale(p, lr, dw, xMax, dMax);
+  Counts c{kRepetitions, static_cast<int>(d.size()), static_cast<int>(x.size()), t.length, {}, {}, {}};
+  for (const float v : x) c.p.push_back(std::min(1.0, static_cast<double>(t.xScale * std::fabs(v))));
+  for (const float v : d) c.q.push_back(std::min(1.0, static_cast<double>(t.dScale * std::fabs(v))));
+  for (int64_t s = 0; s < kRepetitions; ++s) {
+    for (int i = 0; i < c.rows; ++i) {
+      for (int j = 0; j < c.cols; ++j) c.n.push_back(signedCount(maker.words(), s, i, j));
+    }
+  }
+  return c;
+}
+
+const Counts &unclippedCounts() {
+  static const Counts kCounts = countMany(typed(PulseType::StochasticCompressed), kX, kD, kLr, kDw);
+  return kCounts;
+}
+const Counts &twoPassCounts() {
+  static const Counts kCounts = countMany(typed(PulseType::Stochastic), kX, kD, kLr, kDw);
+  return kCounts;
+}
+
+double covariance(const Counts &c, const std::vector<double> &mean, int a, int b, double &error) {
+  double sum = 0.0;
+  double squares = 0.0;
+  for (int64_t s = 0; s < c.samples; ++s) {
+    const double product = (c.at(s, a) - mean[static_cast<size_t>(a)]) * (c.at(s, b) - mean[static_cast<size_t>(b)]);
+    sum += product;
+    squares += product * product;
+  }
+  const auto n = static_cast<double>(c.samples);
+  error = std::sqrt((squares / n - sum / n * sum / n) / n);
+  return sum / n;
+}
+
+TEST(Property01, MeanOfUnclippedTrains) {
+  for (const Counts *c : {&unclippedCounts(), &twoPassCounts()}) {
+    EXPECT_EQ(c->length, 8);  // k = 7.4
+    const std::vector<double> mean = c->mean();
+    for (int cell = 0; cell < 12; ++cell) {
+      const double expected = -static_cast<double>(kLr * kX[static_cast<size_t>(cell % 4)] * kD[static_cast<size_t>(cell / 4)] / kDw);
+      const double r = c->pq(cell);
+      const double sd = std::sqrt(c->length * r * (1.0 - r));
+      EXPECT_NEAR(mean[static_cast<size_t>(cell)], expected, 5.0 * sd / std::sqrt(double(kRepetitions)) + 1e-6) << cell;
+    }
+  }
+}
+
+TEST(Property01, WeightsMoveByTheCountsOfTheWords) {
+  const Counts &c = unclippedCounts();
+  PulsedDevice device(Context{}, idealDevice(static_cast<double>(kDw)), 3, 4, kDeviceKey);
+  PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kTrainKey);
+  const Batch b = repeatedBatch(kRepetitions, kX, kD);
+  updater.update(Context{}, device, b.xView(), b.dView(), kLr, 0);
+  const std::vector<float> w = storedWeights(device);
+  std::vector<int64_t> sum(12);
+  for (size_t i = 0; i < c.n.size(); ++i) sum[i % 12] += c.n[i];
+  for (size_t cell = 0; cell < 12; ++cell) EXPECT_EQ(w[cell], static_cast<float>(sum[cell]) * kDw);
+}
+
+TEST(Property02, MeanOfClippedTrainsAndItsReport) {
+  UpdateParameters p = typed(PulseType::StochasticCompressed);
+  p.update_management = p.update_bl_management = false;
+  const std::vector<float> x = {0.9f, 0.3f};
+  const std::vector<float> d = {0.3f, -0.2f};
+  const Counts c = countMany(p, x, d, 0.1f, 1e-3f);
+  EXPECT_EQ(c.p[0], 1.0);  // 0.9 sqrt(100 / 31) > 1
+  const std::vector<double> mean = c.mean();
+  for (int cell = 0; cell < 4; ++cell) {
+    const double r = c.pq(cell);
+    const double expected = -sign(d[static_cast<size_t>(cell / 2)]) * c.length * r;
+    EXPECT_NEAR(mean[static_cast<size_t>(cell)], expected, 5.0 * std::sqrt(c.length * r * (1.0 - r) / double(kRepetitions)) + 1e-5);
+  }
+  const double wanted = 0.1 * 0.9 * 0.3 / 1e-3;
+  EXPECT_NEAR(1.0 + mean[0] / wanted, 0.38, 0.01);  // this share of the update is lost,
+  const Batch b = repeatedBatch(3, x, d);
+  const Value::Map report = explainPulses(Context{}, p, 1e-3f, b.xView(), b.dView(), 0.1f);
+  EXPECT_EQ(*report.at("clipped_samples").integer(), 3);  // and that is said
+  ASSERT_EQ(report.at("warnings").list()->size(), 1u);
+  EXPECT_NE(report.at("warnings").list()->front().text()->find("desired_bl"), std::string::npos);
+  BitLineMaker maker;
+  maker.makeWords(Context{}, b.xView(), b.dView(), 0.1f, 1e-3f, p, kTrainKey, 0);
+  EXPECT_EQ(maker.stats(Context{}).clippedSamples, 3u);
+}
+
+TEST(Property03, VarianceOfTheCounts) {
+  const Counts &c = unclippedCounts();
+  const std::vector<double> mean = c.mean();
+  for (int cell = 0; cell < 12; ++cell) {
+    double error = 0.0;
+    const double variance = covariance(c, mean, cell, cell, error);
+    const double r = c.pq(cell);
+    const double expected = c.length * r * (1.0 - r);
+    const double kurtosis = 3.0 + (1.0 - 6.0 * r * (1.0 - r)) / expected;
+    EXPECT_NEAR(variance / expected, 1.0, 5.0 * std::sqrt((kurtosis - 1.0) / double(kRepetitions))) << cell;
+  }
+}
+
+// N = 1e5 updates of one sample each, 5 sigma. The cell's cycle noise adds s_c^2 per pulse.
+TEST(Property03, VarianceOfTheWeightWithCycleNoise) {
+  constexpr int kN = 100000;
+  constexpr double kNoise = 0.3;
+  PulsedDevice device(Context{}, idealDevice(1e-3, kNoise), 1, 1, kDeviceKey);
+  PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kTrainKey);
+  const Batch down = repeatedBatch(1, {0.5f}, {0.48f});  // k = 2.4 in 3 slots
+  const Batch up = repeatedBatch(1, {0.5f}, {-0.48f});
+  double before = 0.0;
+  double squares = 0.0;
+  for (int s = 0; s < kN; ++s) {
+    const Batch &b = s % 2 ? up : down;  // back and forth, so that rounding stays small
+    updater.update(Context{}, device, b.xView(), b.dView(), kLr, static_cast<uint64_t>(s));
+    const double w = static_cast<double>(device.weights()(0, 0));
+    const double change = (s % 2 ? w - before : before - w) / 1e-3 - 2.4;
+    squares += change * change;
+    before = w;
+  }
+  const double r = 2.4 / 3.0;
+  const double weight[4] = {0.2 * 0.2 * 0.2, 3 * r * 0.04, 3 * r * r * 0.2, r * r * r};
+  const double expected = 3 * r * (1 - r + kNoise * kNoise);
+  double fourth = 0.0;  // central moment of n + s_c sqrt(n) xi
+  for (int n = 0; n < 4; ++n) {
+    const double c = n - 2.4;
+    fourth += weight[n] * (c * c * c * c + 6 * c * c * kNoise * kNoise * n + 3 * std::pow(kNoise, 4) * n * n);
+  }
+  EXPECT_NEAR(squares / kN / expected, 1.0, 5.0 * std::sqrt((fourth / (expected * expected) - 1.0) / kN));
+}
+
+TEST(Property04, SharedLineCovariance) {
+  const Counts &c = unclippedCounts();
+  const std::vector<double> mean = c.mean();
+  for (int a = 0; a < 12; ++a) {
+    for (int b = 0; b < a; ++b) {
+      const auto i = static_cast<size_t>(a / 4), k = static_cast<size_t>(b / 4);
+      const auto j = static_cast<size_t>(a % 4), l = static_cast<size_t>(b % 4);
+      double expected = 0.0;
+      if (j == l) expected = c.length * c.p[j] * (1 - c.p[j]) * c.q[i] * c.q[k] * sign(kD[i]) * sign(kD[k]);
+      if (i == k) expected = c.length * c.q[i] * (1 - c.q[i]) * c.p[j] * c.p[l] * sign(kX[j]) * sign(kX[l]);
+      double error = 0.0;
+      const double measured = covariance(c, mean, a, b, error);
+      EXPECT_NEAR(measured, expected, 5.0 * error) << "cells " << a << " and " << b;
+    }
+  }
+}
+
+TEST(Property04, TwoPassesShareNoDTrainBetweenSignsOfX) {
+  const Counts &c = twoPassCounts();
+  const std::vector<double> mean = c.mean();
+  for (int a = 0; a < 12; ++a) {
+    for (int b = 0; b < a; ++b) {
+      const auto i = static_cast<size_t>(a / 4), k = static_cast<size_t>(b / 4);
+      const auto j = static_cast<size_t>(a % 4), l = static_cast<size_t>(b % 4);
+      double expected = 0.0;
+      if (j == l) expected = c.length * c.p[j] * (1 - c.p[j]) * c.q[i] * c.q[k] * sign(kD[i]) * sign(kD[k]);
+      if (i == k && sign(kX[j]) == sign(kX[l])) expected = c.length * c.q[i] * (1 - c.q[i]) * c.p[j] * c.p[l];
+      double error = 0.0;
+      const double measured = covariance(c, mean, a, b, error);
+      EXPECT_NEAR(measured, expected, 5.0 * error) << "cells " << a << " and " << b;
+    }
+  }
+}
+
+// N = 2e5 slots, 5 sigma: no x line fires with a d line more often than chance has it; the last x line and the first d
+// line, which a shared generator would tie together, included.
+TEST(Property04, LinesOfXAndDAreIndependent) {
+  UpdateParameters p = typed(PulseType::StochasticCompressed, 1);
+  p.update_management = p.update_bl_management = false;
+  const Batch b = repeatedBatch(kRepetitions, {0.5f, 0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f});
+  BitLineMaker maker;
+  maker.makeWords(Context{}, b.xView(), b.dView(), kDw, kDw, p, kTrainKey, 0);
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < 4; ++j) {
+      int together = 0;
+      for (int64_t s = 0; s < kRepetitions; ++s) together -= signedCount(maker.words(), s, i, j);
+      EXPECT_NEAR(together / double(kRepetitions), 0.25, 5.0 * std::sqrt(0.25 * 0.75 / double(kRepetitions)));
+    }
+  }
+}
+
+// Rank of an integer matrix modulo a prime, at most its true rank.
+int rankOf(std::vector<std::vector<int64_t>> a) {
+  constexpr int64_t kPrime = 1000003;
+  const auto power = [](int64_t base, int64_t exponent) {
+    int64_t result = 1;
+    for (; exponent; exponent >>= 1, base = base * base % kPrime) result = exponent & 1 ? result * base % kPrime : result;
+    return result;
+  };
+  size_t rank = 0;
+  for (size_t col = 0; col < a[0].size() && rank < a.size(); ++col) {
+    size_t pivot = rank;
+    while (pivot < a.size() && a[pivot][col] % kPrime == 0) ++pivot;
+    if (pivot == a.size()) continue;
+    std::swap(a[rank], a[pivot]);
+    const int64_t inverse = power((a[rank][col] % kPrime + kPrime) % kPrime, kPrime - 2);
+    for (size_t i = rank + 1; i < a.size(); ++i) {
+      const int64_t factor = (a[i][col] % kPrime + kPrime) % kPrime * inverse % kPrime;
+      for (size_t j = 0; j < a[0].size(); ++j) a[i][j] = (a[i][j] - factor * a[rank][j]) % kPrime;
+    }
+    ++rank;
+  }
+  return static_cast<int>(rank);
+}
+
+TEST(Property05, OneSlotIsAnOuterProductAndAnyTrainHasAtMostItsRank) {
+  const Batch b = randomBatch(200, 11, 9, 21);
+  for (const int bl : {1, 2, 3, 5}) {
+    UpdateParameters p = typed(PulseType::StochasticCompressed, bl);
+    p.update_bl_management = false;
+    PulsedWeightUpdater updater(p, kTrainKey);
+    int moved = 0;
+    for (int64_t s = 0; s < b.samples; ++s) {
+      PulsedDevice device(Context{}, idealDevice(1.0), 9, 11, kDeviceKey);
+      updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), 8.0f, static_cast<uint64_t>(s));
+      std::vector<std::vector<int64_t>> counts(9, std::vector<int64_t>(11));
+      for (size_t i = 0; i < 9; ++i) {
+        for (size_t j = 0; j < 11; ++j) {
+          counts[i][j] = static_cast<int64_t>(device.weights()(static_cast<int64_t>(i), static_cast<int64_t>(j)));
+          EXPECT_LE(std::abs(counts[i][j]), bl);
+        }
+      }
+      const int rank = rankOf(counts);
+      EXPECT_LE(rank, bl);
+      moved += rank == bl;
+    }
+    EXPECT_GT(moved, 20) << "too few samples reach rank " << bl;
+  }
+}
+
+TEST(Property06, WeightsMoveInWholeStepsOfAtMostOneTrain) {
+  const Batch b = randomBatch(50, 7, 5, 33);
+  for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic, PulseType::MeanCount,
+                               PulseType::DeterministicImplicit}) {
+    PulsedWeightUpdater updater(typed(type, 40), kTrainKey);
+    for (int64_t s = 0; s < b.samples; ++s) {
+      PulsedDevice device(Context{}, idealDevice(1e-3), 5, 7, kDeviceKey);
+      updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), 0.1f, static_cast<uint64_t>(s));
+      const int length = updater.bitLineMaker().words().trainLength[0];
+      for (const float w : storedWeights(device)) {
+        const double steps = static_cast<double>(w) / static_cast<double>(1e-3f);
+        EXPECT_NEAR(steps, std::nearbyint(steps), 3e-7 * std::fabs(steps));  // 2 ulp
+        EXPECT_LE(std::fabs(std::nearbyint(steps)), length);
+      }
+    }
+  }
+}
+
+DeviceParams noisyDevice() {
+  return makeParams("ConstantStep", {{"dw_min", Value(0.01)},
+                                     {"w_max", Value(0.1)},
+                                     {"w_min", Value(-0.1)},
+                                     {"up_down", Value(0.1)},
+                                     {"up_down_dtod", Value(0.05)},
+                                     {"corrupt_devices_prob", Value(0.1)},
+                                     {"corrupt_devices_range", Value(0.05)}});
+}
+
+TEST(Property07, NothingToSendLeavesTheWeightsAndTheLedger) {
+  const Batch zeroX = repeatedBatch(5, {0.0f, 0.0f}, {1.0f, -2.0f});
+  const Batch zeroD = repeatedBatch(5, {1.0f, -2.0f}, {0.0f, 0.0f});
+  const Batch some = repeatedBatch(5, {1.0f, -2.0f}, {1.0f, -2.0f});
+  for (const PulseType type : kPulseTypes) {
+    PulsedDevice device(Context{}, noisyDevice(), 2, 2, kDeviceKey);
+    fillWeights(device, [](int64_t i) { return 0.01f * static_cast<float>(i) - 0.015f; });
+    const std::vector<float> before = storedWeights(device);
+    PulsedWeightUpdater updater(typed(type), kTrainKey);
+    updater.update(Context{}, device, zeroX.xView(), zeroX.dView(), 0.1f, 0);
+    updater.update(Context{}, device, zeroD.xView(), zeroD.dView(), 0.1f, 5);
+    updater.update(Context{}, device, some.xView(), some.dView(), 0.0f, 10);
+    updater.update(Context{}, device, some.xRows(0, 0), some.dRows(0, 0), 0.1f, 15);
+    EXPECT_EQ(storedWeights(device), before);
+    EXPECT_EQ(device.pulseCount(Context{}), 0u);
+  }
+}
+
+std::vector<float> updatedWeights(const Context &context, const UpdateParameters &p, const Batch &b, float lr,
+                                  const DeviceParams &params, uint64_t first = 3) {
+  PulsedDevice device(context, params, b.dSize, b.xSize, kDeviceKey);
+  PulsedWeightUpdater updater(p, kTrainKey);
+  updater.update(context, device, b.xView(), b.dView(), lr, first);
+  return storedWeights(device);
+}
+
+TEST(Property08, ANegativeLearningRateIsANegatedD) {
+  const Batch b = randomBatch(30, 10, 8, 3);
+  Batch negated = b;
+  for (float &value : negated.d) value = -value;
+  for (const PulseType type : kPulseTypes) {
+    EXPECT_EQ(updatedWeights(Context{}, typed(type), b, -0.05f, noisyDevice()),
+              updatedWeights(Context{}, typed(type), negated, 0.05f, noisyDevice()));
+  }
+}
+
+TEST(Property09, ABatchIsTheSumOfItsSamples) {
+  const Batch b = randomBatch(40, 9, 6, 5);
+  for (const PulseType type : kPulseTypes) {
+    const bool exact = type != PulseType::None && type != PulseType::NoneWithDevice;
+    const std::vector<float> whole = updatedWeights(Context{}, typed(type), b, 0.05f, idealDevice(double(kDw)), 0);
+    std::vector<double> sum(whole.size());
+    for (int64_t s = 0; s < b.samples; ++s) {
+      PulsedDevice device(Context{}, idealDevice(double(kDw)), 6, 9, kDeviceKey);
+      PulsedWeightUpdater updater(typed(type), kTrainKey);
+      updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), 0.05f, static_cast<uint64_t>(s));
+      const std::vector<float> one = storedWeights(device);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(one[i]);
+    }
+    for (size_t i = 0; i < sum.size(); ++i) {
+      EXPECT_NEAR(static_cast<double>(whole[i]), sum[i], exact ? 0.0 : 1e-6);
+    }
+  }
+}
+
+TEST(Property10, DeterministicPulsesStayWithinOneStepOfTheProduct) {
+  const Batch b = randomBatch(100, 9, 6, 13);
+  constexpr float kRate = 0.03f;  // k <= 31: nothing saturates
+  for (const PulseType type : {PulseType::DeterministicImplicit, PulseType::MeanCount}) {
+    // MeanCount rounds the counts of both lines first: by half a pulse each, weighted with the other's probability.
+    const double limit = type == PulseType::MeanCount ? 1.75 : 0.5001;
+    PulsedWeightUpdater updater(typed(type), kTrainKey);
+    for (int64_t s = 0; s < b.samples; ++s) {
+      PulsedDevice device(Context{}, idealDevice(1e-3), 6, 9, kDeviceKey);
+      updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), kRate, static_cast<uint64_t>(s));
+      for (int64_t i = 0; i < 6; ++i) {
+        for (int64_t j = 0; j < 9; ++j) {
+          const double product = double(kRate) * double(b.xView()(s, j)) * double(b.dView()(s, i));
+          EXPECT_LE(std::fabs(double(device.weights()(i, j)) + product), limit * 1e-3);
+        }
+      }
+    }
+  }
+}
+
+// N = 500 samples per length; a standard deviation is known to 5 / sqrt(2 N) = 16 %, the slope over three decades to 0.03.
+TEST(Property11, NoiseFallsWithTheRootOfTheTrainLength) {
+  constexpr int64_t kN = 500;
+  const Batch b = repeatedBatch(kN, {1.0f, 0.5f}, {1.0f, 0.5f});  // cell (1, 1): rho = 1/4
+  std::vector<double> logLength, logSd;
+  for (const int length : {10, 100, 1000, 10000}) {
+    BitLineMaker maker;
+    maker.makeWords(Context{}, b.xView(), b.dView(), 0.1f, 0.1f / static_cast<float>(length) * 1.00001f,
+                    typed(PulseType::StochasticCompressed, 20000), kTrainKey, 0);
+    ASSERT_EQ(maker.words().trainLength[0], length);
+    double sum = 0.0;
+    double squares = 0.0;
+    for (int64_t s = 0; s < kN; ++s) {
+      const double change = signedCount(maker.words(), s, 1, 1) / double(length);  // in units of dW_max
+      sum += change;
+      squares += change * change;
+    }
+    const double sd = std::sqrt(squares / kN - sum / kN * sum / kN);
+    const double expected = std::sqrt(0.25 * 0.75 / length);
+    EXPECT_NEAR(sd / expected, 1.0, 5.0 / std::sqrt(2.0 * kN));
+    logLength.push_back(std::log(length));
+    logSd.push_back(std::log(sd));
+  }
+  double cross = 0.0;
+  double square = 0.0;
+  const double meanLength = (logLength[0] + logLength[1] + logLength[2] + logLength[3]) / 4;
+  for (size_t i = 0; i < 4; ++i) {
+    cross += (logLength[i] - meanLength) * logSd[i];
+    square += (logLength[i] - meanLength) * (logLength[i] - meanLength);
+  }
+  EXPECT_NEAR(cross / square, -0.5, 0.03);
+}
+
+TEST(Property40, TheLedgerCountsEveryCoincidence) {
+  const Batch b = randomBatch(60, 21, 17, 7);
+  for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic, PulseType::MeanCount,
+                               PulseType::DeterministicImplicit}) {
+    for (const int bl : {1, 4, 31, 40}) {
+      PulsedDevice device(Context{}, noisyDevice(), 17, 21, kDeviceKey);  // bounds and stuck cells do not hide pulses
+      PulsedWeightUpdater updater(typed(type, bl), kTrainKey);
+      updater.update(onCpu(2), device, b.xView(), b.dView(), 0.5f, 0);
+      uint64_t counted = 0;
+      double moved = 0.0;
+      for (int64_t s = 0; s < b.samples; ++s) {
+        for (int64_t i = 0; i < 17; ++i) {
+          for (int64_t j = 0; j < 21; ++j) {
+            counted += static_cast<uint64_t>(std::abs(signedCount(updater.bitLineMaker().words(), s, i, j)));
+          }
+        }
+      }
+      EXPECT_EQ(device.pulseCount(Context{}), counted);
+      PulsedDevice ideal(Context{}, idealDevice(double(kDw)), 17, 21, kDeviceKey);
+      for (int64_t s = 0; s < b.samples; ++s) {
+        const std::vector<float> before = storedWeights(ideal);
+        updater.update(Context{}, ideal, b.xRows(s, s + 1), b.dRows(s, s + 1), 0.5f, static_cast<uint64_t>(s));
+        const std::vector<float> after = storedWeights(ideal);
+        for (size_t c = 0; c < after.size(); ++c) moved += std::fabs(double(after[c]) - double(before[c])) / double(kDw);
+      }
+      EXPECT_EQ(static_cast<double>(ideal.pulseCount(Context{})), moved);
+    }
+  }
+}
+
+TEST(Property40, TheLedgerHasItsExpectation) {  // N = 2e5 samples, 5 sigma
+  const Counts &c = unclippedCounts();
+  double total = 0.0;
+  double expected = 0.0;
+  double variance = 0.0;
+  for (const int n : c.n) total += std::abs(n);
+  for (int a = 0; a < 12; ++a) {
+    expected += c.length * c.pq(a);
+    for (int b = 0; b < 12; ++b) {
+      const auto i = static_cast<size_t>(a / 4), k = static_cast<size_t>(b / 4);
+      const auto j = static_cast<size_t>(a % 4), l = static_cast<size_t>(b % 4);
+      const double both = (j == l ? c.p[j] : c.p[j] * c.p[l]) * (i == k ? c.q[i] : c.q[i] * c.q[k]);
+      variance += c.length * (both - c.pq(a) * c.pq(b));
+    }
+  }
+  EXPECT_NEAR(total / double(kRepetitions), expected, 5.0 * std::sqrt(variance / double(kRepetitions)));
+}
+
+// --- the kernels against the rule, on arrays of awkward shapes ---
+
+struct Shape {
+  int64_t rows, cols;
+};
+class UpdateOfShape : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(UpdateOfShape, FollowsThePulseRuleCellByCell) {
+  const auto [rows, cols] = GetParam();
+  const int64_t samples = rows * cols > 10000 ? 5 : 11;
+  const Batch b = randomBatch(samples, cols, rows, 17);
+  const DeviceParams params = noisyDevice();
+  const auto &p = *static_cast<const ConstantStep::Params *>(params.data());
+  for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic, PulseType::DeterministicImplicit}) {
+    for (const int bl : {1, 3, 31, 40}) {
+      PulsedDevice device(Context{}, params, rows, cols, kDeviceKey);
+      const std::vector<std::vector<float>> cells = storedCells(device);
+      std::vector<float> expected = storedWeights(device);
+      PulsedWeightUpdater updater(typed(type, bl), kTrainKey);
+      const Context context = onCpu(2);
+      updater.update(context, device, b.xView(), b.dView(), 1.0f, 3);
+      const PulseWords &words = updater.bitLineMaker().words();
+      for (int64_t cell = 0; cell < rows * cols; ++cell) {
+        const auto at = static_cast<size_t>(cell);
+        const ConstantStep::Response r = ConstantStep::response({cells[0][at], cells[1][at], cells[2][at], cells[3][at]}, p);
+        for (int64_t s = 0; s < samples; ++s) {
+          const int n = signedCount(words, s, cell / cols, cell % cols);
+          const uint64_t sample = 3 + static_cast<uint64_t>(s);
+          const float z = normalOfSample(kDeviceKey, Purpose::CycleNoise, static_cast<uint64_t>(cell), sample);
+          expected[at] = RPU::applyPulses<ConstantStep>(expected[at], std::abs(n), n > 0, r, p, z, kDeviceKey,
+                                                        static_cast<uint64_t>(cell), sample);
+        }
+      }
+      EXPECT_EQ(storedWeights(device), expected) << "pulse type " << static_cast<int>(type) << ", " << bl << " slots";
+    }
+  }
+}
+
+TEST_P(UpdateOfShape, IsTheSameOnEveryIsaAndThreadCountAndForEverySplit) {
+  const auto [rows, cols] = GetParam();
+  const Batch b = randomBatch(9, cols, rows, 29);
+  for (const PulseType type : kPulseTypes) {
+    const UpdateParameters p = typed(type);
+    const std::vector<float> expected = updatedWeights(onCpu(1), p, b, 0.5f, noisyDevice());
+    for (const Isa isa : supportedIsas()) {
+      EXPECT_EQ(updatedWeights(onCpu(1, isa), p, b, 0.5f, noisyDevice()), expected) << isaName(isa);
+    }
+    for (const int threads : {2, 3}) EXPECT_EQ(updatedWeights(onCpu(threads), p, b, 0.5f, noisyDevice()), expected);
+    if (type == PulseType::NoneWithDevice) continue;  // its bounds act at the end of each call
+    PulsedDevice device(Context{}, noisyDevice(), rows, cols, kDeviceKey);
+    PulsedWeightUpdater updater(p, kTrainKey);
+    for (const auto &[begin, end] : {std::pair<int64_t, int64_t>{0, 2}, {2, 7}, {7, 7}, {7, 9}}) {
+      updater.update(Context{}, device, b.xRows(begin, end), b.dRows(begin, end), 0.5f, 3 + static_cast<uint64_t>(begin));
+    }
+    EXPECT_EQ(storedWeights(device), expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(PulsedWeightUpdater, UpdateOfShape,
+                         ::testing::Values(Shape{1, 1}, Shape{1, 130}, Shape{130, 1}, Shape{3, 5}, Shape{65, 63},
+                                           Shape{5, 63}, Shape{5, 64}, Shape{5, 65}, Shape{33, 2}, Shape{257, 129}));
+
+TEST(PulsedWeightUpdater, StuckCellsStayAndOthersKeepTheirBounds) {
+  const Batch b = randomBatch(200, 20, 30, 37);
+  PulsedDevice device(Context{}, noisyDevice(), 30, 20, kDeviceKey);
+  const std::vector<float> start = storedWeights(device);
+  PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kTrainKey);
+  updater.update(Context{}, device, b.xView(), b.dView(), 1.0f, 0);
+  const std::vector<float> w = storedWeights(device);
+  const CellDescription cells = describe(device);
+  int stuck = 0;
+  for (size_t i = 0; i < w.size(); ++i) {
+    EXPECT_TRUE(w[i] >= cells.wMin[i] && w[i] <= cells.wMax[i]);
+    if (cells.wMin[i] != cells.wMax[i]) continue;
+    ++stuck;
+    EXPECT_EQ(w[i], start[i]);
+  }
+  EXPECT_NEAR(stuck, 60, 5 * std::sqrt(600 * 0.1 * 0.9));
+  EXPECT_GT(device.saturatedCells(Context{}), stuck);
+}
+
+TEST(PulsedWeightUpdater, OuterProductsAreExactAndObeyBoundsOnlyWithTheDevice) {
+  const Batch b = randomBatch(30, 12, 10, 41);
+  const std::vector<float> free = updatedWeights(Context{}, typed(PulseType::None), b, 2.0f, noisyDevice());
+  const std::vector<float> bounded = updatedWeights(Context{}, typed(PulseType::NoneWithDevice), b, 2.0f, noisyDevice());
+  PulsedDevice device(Context{}, noisyDevice(), 10, 12, kDeviceKey);
+  const std::vector<float> start = storedWeights(device);
+  const CellDescription cells = describe(device);
+  int outside = 0;
+  for (size_t cell = 0; cell < free.size(); ++cell) {
+    double expected = static_cast<double>(start[cell]);
+    double size = std::fabs(expected);
+    for (int64_t s = 0; s < 30; ++s) {
+      const double product = 2.0 * double(b.xView()(s, int64_t(cell) % 12)) * double(b.dView()(s, int64_t(cell) / 12));
+      expected -= product;
+      size += std::fabs(product);
+    }
+    EXPECT_NEAR(static_cast<double>(free[cell]), expected, 4e-6 * size);
+    EXPECT_EQ(bounded[cell], std::min(std::max(free[cell], cells.wMin[cell]), cells.wMax[cell]));
+    outside += free[cell] != bounded[cell];
+  }
+  EXPECT_GT(outside, 30);
+}
+
+TEST(PulsedWeightUpdater, ExplainsCoarseDevicesAndHealthyUpdates) {
+  const Batch b = repeatedBatch(4, kX, kD);
+  const UpdateParameters p = typed(PulseType::StochasticCompressed);
+  const Value::Map good = explainPulses(Context{}, p, kDw, b.xView(), b.dView(), kLr);
+  EXPECT_TRUE(good.at("warnings").list()->empty());
+  EXPECT_EQ(*good.at("mean_bl").real(), 8.0);
+  EXPECT_EQ(*good.at("longest_bl").integer(), 8);
+  EXPECT_NEAR(*good.at("mean_pulses_of_largest").real(), 7.3728, 1e-4);
+  EXPECT_NEAR(*good.at("largest_x_probability").real(), std::sqrt(7.3728 / 8), 1e-5);
+  const Value::Map coarse = explainPulses(Context{}, p, 0.5f, b.xView(), b.dView(), kLr);
+  ASSERT_EQ(coarse.at("warnings").list()->size(), 1u);
+  EXPECT_NE(coarse.at("warnings").list()->front().text()->find("coarse"), std::string::npos);
+}
+
+TEST(PulsedWeightUpdater, RefusesShapesThatDoNotFitAndChangesNothing) {
+  const Batch b = randomBatch(4, 5, 3, 1);
+  PulsedDevice device(Context{}, noisyDevice(), 5, 3, kDeviceKey);
+  const std::vector<float> before = storedWeights(device);
+  PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kTrainKey);
+  EXPECT_THROW(updater.update(Context{}, device, b.xView(), b.dView(), 0.1f, 0), InputError);
+  EXPECT_THROW(updater.update(Context{}, device, b.dRows(0, 2), b.xRows(0, 3), 0.1f, 0), InputError);
+  EXPECT_EQ(storedWeights(device), before);
+}
+
+}  // namespace
+}  // namespace RPU::testing

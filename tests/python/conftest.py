@@ -1,0 +1,64 @@
+"""What the tests of tiles share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import pulsora as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+D_SIZE, X_SIZE = 6, 10
+
+CONFIGS: dict[str, Callable[[], pl.TileConfig]] = {
+    "ideal": pl.IdealConfig,
+    "single": lambda: pl.SingleConfig(device=pl.devices.SoftBounds(lifetime=50.0, diffusion=1e-3)),
+    "write_noise": lambda: pl.SingleConfig(device=pl.devices.ConstantStep(write_noise_std=3.0)),
+    "lrtt": lambda: pl.LRTTConfig(
+        rank=3,
+        visible=pl.devices.ConstantStep(),
+        fast=pl.devices.SoftBounds(dw_min=2e-4),
+        transfer_every=7,
+    ),
+}
+
+
+@pytest.fixture(params=list(CONFIGS))
+def config(request: pytest.FixtureRequest) -> pl.TileConfig:
+    return CONFIGS[request.param]()
+
+
+@pytest.fixture
+def batch() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    return make_batch(5)
+
+
+def make_batch(samples: int, seed: int = 1) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(samples, X_SIZE)).astype(np.float32)
+    d = 0.1 * rng.normal(size=(samples, D_SIZE)).astype(np.float32)
+    return x, d
+
+
+def make_tile(config: pl.TileConfig, **options: object) -> pl.Tile:
+    return pl.Tile(D_SIZE, X_SIZE, config, **({"seed": 5, "threads": 1} | options))
+
+
+def train(tile: pl.Tile, steps: int, first: int = 0) -> list[NDArray[np.float32]]:
+    """What a tile gives in a few steps of training, and its weights."""
+    seen = []
+    for step in range(first, first + steps):
+        x, d = make_batch(5, seed=step)
+        seen += [tile.forward(x), tile.backward(d)]
+        tile.update(x, d, 0.05)
+    return [*seen, tile.weights]
+
+
+def same_bits(first: list[NDArray[np.float32]], second: list[NDArray[np.float32]]) -> bool:
+    return all(a.tobytes() == b.tobytes() for a, b in zip(first, second, strict=True))

@@ -1,0 +1,119 @@
+"""Networks with analog layers learn, and the adapter keeps the pace that its scales promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pulsora as pl
+from pulsora.data import digits
+from pulsora.experiment import Experiment, Run
+
+PERFECT = {
+    "forward": pl.IOParameters(is_perfect=True),
+    "backward": pl.IOParameters(is_perfect=True),
+}
+DIGITAL = pl.UpdateParameters(pulse_type="none")
+
+
+def device(dw_min: float) -> pl.devices.Device:
+    return pl.devices.ConstantStep(
+        dw_min=dw_min,
+        dw_min_dtod=0.0,
+        dw_min_std=0.0,
+        w_max=1.0,
+        w_min=-1.0,
+        w_max_dtod=0.0,
+        w_min_dtod=0.0,
+        up_down_dtod=0.0,
+    )
+
+
+def lrtt(dw_min: float = 2e-4, **settings: object) -> pl.TileConfig:
+    cells = {"visible": device(dw_min), "fast": device(dw_min)}
+    return pl.LRTTConfig(rank=8, transfer_every=100, **(cells | PERFECT | settings))
+
+
+CONFIGS = {
+    "digital": lambda: None,
+    "pulsed": lambda: pl.SingleConfig(device=device(2e-4), **PERFECT),
+    "lrtt": lrtt,
+    "single train": lambda: lrtt(2e-5, transfer_mode="single"),
+    "alpha 1": lambda: lrtt(lora_alpha=1.0),
+}
+
+
+@pytest.fixture(scope="module")
+def scores() -> dict[str, dict[str, float]]:
+    """The last epoch of 64-64-10 on digits, 20 epochs at lr 0.1, one seed."""
+    data = digits()
+    last = {}
+    for name, make in CONFIGS.items():
+        config = make()
+        experiment = Experiment(
+            epochs=20,
+            algorithm="digital" if config is None else "lrtt",
+            tile=None if config is None else config.to_dict(),
+        )
+        last[name] = Run(experiment, threads=1, data=data).train()[-1]
+    return last
+
+
+def test_property_43_pulsed_sgd_keeps_up_with_floating_point(
+    scores: dict[str, dict[str, float]],
+) -> None:
+    assert scores["digital"]["accuracy"] > 0.93
+    assert scores["pulsed"]["accuracy"] > scores["digital"]["accuracy"] - 0.02
+
+
+def test_property_43_lrtt_keeps_up_with_floating_point(
+    scores: dict[str, dict[str, float]],
+) -> None:
+    assert scores["lrtt"]["accuracy"] > scores["digital"]["accuracy"] - 0.03
+    assert scores["lrtt"]["gain"] == pytest.approx(1.0, abs=0.005)
+
+
+def test_property_43_wrong_scales_and_clipped_transfers_cost_what_they_should(
+    scores: dict[str, dict[str, float]],
+) -> None:
+    assert scores["alpha 1"]["loss"] > 1.5 * scores["lrtt"]["loss"]
+    assert scores["single train"]["gain"] < 0.3
+    assert scores["single train"]["undelivered"] > 0.3
+    assert scores["lrtt"]["undelivered"] == 0.0
+
+
+def test_property_16_lrtt_with_matched_alpha_follows_sgd_in_expectation() -> None:
+    """First 20 steps of linear regression, transfer after every sample, mean of 200 seeds.
+
+    In expectation each step is one of SGD at the same lr; the loss also gains the variance of the
+    sketch, of which the bound below is the first-order share. So the mean of the weights, which
+    is linear, is what is compared: 5 sigma per step and direction.
+    """
+    outputs, inputs, rank, lr, steps, seeds = 4, 16, 4, 0.01, 20, 200
+    rng = np.random.default_rng(0)
+    target = rng.standard_normal((outputs, inputs)).astype(np.float32)
+    xs = rng.standard_normal((steps, 1, inputs)).astype(np.float32)
+    config = pl.LRTTConfig(
+        rank=rank,
+        transfer_every=1,
+        transfer_mode="exact",
+        update=DIGITAL,
+        visible=pl.devices.ConstantStep(w_max=10.0, w_min=-10.0),
+        fast=pl.devices.ConstantStep(w_max=10.0, w_min=-10.0),
+        **PERFECT,
+    )
+    sgd = np.zeros((outputs, inputs))
+    expected = []
+    for x in xs.astype(np.float64):
+        sgd -= lr * (sgd @ x.T - target @ x.T) @ x
+        expected.append(np.sum(sgd * target))
+    found = np.empty((seeds, steps))
+    for seed in range(seeds):
+        tile = pl.Tile(outputs, inputs, config, seed=seed, threads=1)
+        for step, x in enumerate(xs):
+            tile.update(x, tile.forward(x) - x @ target.T, lr)
+            found[seed, step] = np.sum(tile.weights * target)
+    error = found.mean(axis=0) - expected
+    sigma = found.std(axis=0, ddof=1) / np.sqrt(seeds)
+    assert np.all(np.abs(error) < 5.0 * sigma)
+    assert expected[-1] > 20.0 * sigma[-1]  # what is compared is not noise

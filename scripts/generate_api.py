@@ -286,8 +286,8 @@ def devices_page() -> str:
             "",
             f"![Response of {name}](images/{snake(name)}.png)",
             "",
-            f"Sampled once per cell and kept as 16-bit floats: {members}. With the weight, a cell takes "
-            f"{4 + 2 * len(entry['cell'])} bytes.",
+            f"Sampled once per cell and kept as 16-bit floats: {members}.",
+            f"With the weight, a cell takes {4 + 2 * len(entry['cell'])} bytes.",
             "",
             *(table(own) if own else ["It has no parameters of its own.", ""]),
         ]

@@ -149,7 +149,7 @@ def explain(
 ) -> None:
     """Say which train lengths, scales and limits a configuration leads to.
 
-    The example is normal inputs of deviation 1, and errors of deviation 1 / batch.
+    The example is normal inputs of deviation 1, and errors of deviation 0.1 / batch.
     """
     import numpy as np
 
@@ -168,7 +168,7 @@ def explain(
     tile = Tile(outputs, inputs, _analog(experiment), seed=experiment.seed)
     rng = np.random.default_rng(experiment.seed)
     x = rng.standard_normal((experiment.batch, inputs)).astype(np.float32)
-    d = rng.standard_normal((experiment.batch, outputs)).astype(np.float32) / experiment.batch
+    d = rng.standard_normal((experiment.batch, outputs)).astype(np.float32) * 0.1 / experiment.batch
     console.print(f"tile [{outputs}, {inputs}], lr {experiment.lr}", highlight=False)
     console.print(str(tile.explain(x, d, experiment.lr)), highlight=False, markup=False)
 

@@ -29,9 +29,9 @@ __all__ = ["run_demo"]
 
 _DEVICE = "EcRam"
 _RUNS = {
-    "floating point": Experiment(algorithm="digital"),
-    "full-rank pulses": Experiment(algorithm="pulsed"),
-    "LRTT, rank 8": Experiment(algorithm="lrtt", rank=8),
+    "floating point": Experiment(algorithm="digital", lr=0.4),
+    "full-rank pulses": Experiment(algorithm="pulsed", lr=0.4),
+    "LRTT, rank 8": Experiment(algorithm="lrtt", rank=8, lr=0.4),
 }
 
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["State", "StateError", "dumps", "from_tensors", "load", "loads", "save", "to_tensors"]
 
 FORMAT = "pulsora.tile"
-_VALUES = "values"  # the table among the tensors, as JSON in UTF-8
+"""Name of the table of values in the metadata of a file; nothing else stands there."""
+_VALUES = "values"  # the table among the tensors of to_tensors(), as JSON in UTF-8
 _DTYPES = {
     "F16": np.float16,
     "F32": np.float32,
@@ -53,9 +54,8 @@ class State:
 
 def dumps(state: State) -> bytes:
     """The state as the bytes of a safetensors file."""
-    metadata = {"format": FORMAT, _VALUES: _to_json(state.values)}
     tensors = {name: np.ascontiguousarray(array) for name, array in state.tensors.items()}
-    return safetensors.numpy.save(tensors, metadata=metadata)
+    return safetensors.numpy.save(tensors, metadata={FORMAT: _to_json(state.values)})
 
 
 def loads(data: bytes) -> State:
@@ -72,13 +72,12 @@ def loads(data: bytes) -> State:
         raise StateError(
             f"this is not a complete safetensors file ({error}); was it cut short?"
         ) from None
-    if metadata.get("format") != FORMAT:
+    if FORMAT not in metadata:
         raise StateError(
-            f"this safetensors file is not the state of a tile: its format is "
-            f"{metadata.get('format')!r} instead of {FORMAT!r}"
+            f"this safetensors file is not the state of a tile: its metadata has no {FORMAT!r}"
         )
     tensors = {name: _array(name, entry) for name, entry in entries}
-    return State(tensors, _from_json(metadata.get(_VALUES, "")))
+    return State(tensors, _from_json(metadata[FORMAT]))
 
 
 def save(state: State, path: str | os.PathLike[str]) -> None:

@@ -29,7 +29,8 @@ class Tile:
     Arrays go in as NumPy arrays or anything with `__dlpack__` (torch tensors): float32 is used in place if its rows have
     no gaps, float16 and float64 are rounded to float32, other types are a TypeError. A batch is [m, lines], one
     sample [lines]; what comes out has the same form. Results are NumPy arrays for input in host memory, and arrays
-    with `__dlpack__` for input in GPU memory.
+    with `__dlpack__` for input in GPU memory. What a tile on a GPU reads or learns from must lie there; it works in the
+    current stream of torch when it is handed torch tensors, and otherwise in the default stream.
 
     A result depends on the configuration, seed, tile_id and the calls made so far; never on threads, on how a batch is
     split over calls, or on the machine. Several Python threads may share a tile; their calls run one at a time,
@@ -365,6 +366,14 @@ class Tile:
         values = self._core.explain(x, d, lr)
         warnings = tuple(values.pop("warnings", ()))
         return Explanation(values, warnings)
+
+    def to(self, device: str) -> Tile:
+        """A tile on another device in the state of this one: a copy, from where both go on alike.
+
+        Raises:
+            DeviceError: If the device cannot be used.
+        """
+        return Tile.from_state(self.state(), device=device, threads=self.threads)
 
     def state(self) -> states.State:
         """Everything needed to go on to the bit; a copy."""

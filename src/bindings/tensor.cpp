@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/cuda_api.h"
 #include "dlpack.h"
 
 namespace RPU::bindings {
@@ -243,25 +244,33 @@ py::tuple DeviceArray::device() const {
   return py::make_tuple(static_cast<int>(context_.onCpu() ? dlpack::kCpu : dlpack::kCuda), context_.device);
 }
 
-py::capsule DeviceArray::toDlpack() const {
+py::capsule DeviceArray::toDlpack(void *stream) const {
   struct Export {
     dlpack::ManagedTensor managed;
     std::shared_ptr<Buffer<float>> memory;
     std::vector<int64_t> shape;
+    Context producer;
+    Context consumer;
   };
-  auto exported = std::make_unique<Export>(Export{{}, memory_, shape_});
+  Context consumer = context_;
+  consumer.stream = stream;
+  detail::cudaOrder(context_, consumer);
+  auto exported = std::make_unique<Export>(Export{{}, memory_, shape_, context_, consumer});
   exported->managed.tensor = {memory_->data(),
-                              {context_.onCpu() ? dlpack::kCpu : dlpack::kCuda, context_.device},
+                              {dlpack::kCuda, context_.device},
                               static_cast<int32_t>(shape_.size()),
                               {dlpack::kFloat, 32, 1},
                               exported->shape.data(),
                               nullptr,
                               0};
   exported->managed.owner = exported.get();
-  exported->managed.deleter = [](dlpack::ManagedTensor *self) { delete static_cast<Export *>(self->owner); };
-  // A copy to the host waits for everything the tile has queued, so any stream of the consumer finds the data.
-  float last = 0.0f;
-  if (!memory_->empty()) detail::copyToHost(context_, &last, memory_->data(), sizeof last);
+  exported->managed.deleter = [](dlpack::ManagedTensor *self) {
+    const std::unique_ptr<Export> owned(static_cast<Export *>(self->owner));
+    try {
+      detail::cudaOrder(owned->consumer, owned->producer);
+    } catch (const std::runtime_error &) {  // the driver is going down, and the memory with it
+    }
+  };
   py::capsule capsule(&exported->managed, dlpack::kCapsuleName, [](PyObject *raw) {
     // A consumer renames the capsule and takes the tensor over.
     if (!PyCapsule_IsValid(raw, dlpack::kCapsuleName)) return;
@@ -278,7 +287,14 @@ void bindDeviceArray(py::module_ &module) {
                           "torch.from_dlpack(array).")
       .def_property_readonly("shape", [](const DeviceArray &self) { return py::tuple(py::cast(self.shape())); })
       .def("__dlpack_device__", &DeviceArray::device)
-      .def("__dlpack__", [](const DeviceArray &self, const py::kwargs &) { return self.toDlpack(); });
+      .def(
+          "__dlpack__",
+          [](const DeviceArray &self, py::object stream, const py::kwargs &) {
+            // DLPack: None and 1 are the legacy default stream, -1 asks for no ordering.
+            const intptr_t number = stream.is_none() ? 1 : stream.cast<intptr_t>();
+            return self.toDlpack(number == 1 ? nullptr : number == -1 ? self.stream() : reinterpret_cast<void *>(number));
+          },
+          py::arg("stream") = py::none());
 }
 
 }  // namespace RPU::bindings

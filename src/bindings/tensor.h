@@ -65,10 +65,12 @@ class DeviceArray {
 
   float *data() const { return memory_->data(); }
   const std::vector<int64_t> &shape() const { return shape_; }
+  void *stream() const { return context_.stream; }
   /// (device type, ordinal), as DLPack counts them.
   py::tuple device() const;
-  /// A capsule for the consumer's stream; the data are complete when this returns.
-  py::capsule toDlpack() const;
+  /// A capsule for a consumer that works in `stream`: that stream waits for the data, and who gets the memory next
+  /// waits for what the consumer had enqueued when it let go.
+  py::capsule toDlpack(void *stream) const;
 
  private:
   Context context_;

@@ -69,13 +69,37 @@ class SharedTile {
   std::mutex mutex_;
 };
 
+/// torch orders its work by a current stream; a tile that is handed tensors of torch works in that stream, so that neither
+/// has to wait for the other.
+void joinTorchStream(SharedTile &self, py::handle array) {
+  if (self.context().onCpu()) return;
+  const auto module = py::type::of(array).attr("__module__").cast<std::string>();
+  if (module.rfind("torch", 0) != 0) return;
+  const py::object current = py::module_::import("torch").attr("cuda").attr("current_stream")(self.context().device);
+  void *stream = reinterpret_cast<void *>(current.attr("cuda_stream").cast<intptr_t>());
+  if (stream == self.context().stream) return;
+  Context context = self.context();
+  context.stream = stream;
+  self.setContext(context);
+}
+
+/// An input of a read or an update: it must lie where the tile is, because a copy from the host would wait for the GPU.
+InputMatrix inputOf(SharedTile &self, py::handle array, const char *name) {
+  joinTorchStream(self, array);
+  InputMatrix matrix(array, name, self.context());
+  RPU_CHECK(DeviceError, self.context().onCpu() || !matrix.onHost(), name, " is in host memory, but the tile is on cuda:",
+            self.context().device, "; move it there, for example with torch.as_tensor(", name, ", device='cuda:",
+            self.context().device, "')");
+  return matrix;
+}
+
 void requireLines(const InputMatrix &matrix, const char *name, const char *sizeName, int64_t size) {
   RPU_CHECK(InputError, matrix.view().cols == size, name, " has ", matrix.view().cols, " lines, but ", sizeName,
             " of the tile is ", size);
 }
 
 py::object forward(SharedTile &self, py::handle x, py::handle out) {
-  const InputMatrix in(x, "x", self.context());
+  const InputMatrix in = inputOf(self, x, "x");
   requireLines(in, "x", "x_size", self.xSize());
   OutputMatrix y(out, in.view().rows, self.dSize(), in, self.context());
   self.run([&](Tile &tile) { tile.forward(in.view(), y.view()); });
@@ -83,7 +107,7 @@ py::object forward(SharedTile &self, py::handle x, py::handle out) {
 }
 
 py::object backward(SharedTile &self, py::handle d, py::handle out) {
-  const InputMatrix in(d, "d", self.context());
+  const InputMatrix in = inputOf(self, d, "d");
   requireLines(in, "d", "d_size", self.dSize());
   OutputMatrix dx(out, in.view().rows, self.xSize(), in, self.context());
   self.run([&](Tile &tile) { tile.backward(in.view(), dx.view()); });
@@ -94,8 +118,8 @@ float readLearningRate(py::handle lr) { return readArgument<float>(lr, "lr", any
 
 void update(SharedTile &self, py::handle x, py::handle d, py::handle lr) {
   const float rate = readLearningRate(lr);
-  const InputMatrix xIn(x, "x", self.context());
-  const InputMatrix dIn(d, "d", self.context());
+  const InputMatrix xIn = inputOf(self, x, "x");
+  const InputMatrix dIn = inputOf(self, d, "d");
   self.run([&](Tile &tile) { tile.update(xIn.view(), dIn.view(), rate); });
 }
 
@@ -163,8 +187,8 @@ py::dict describeCells(SharedTile &self, const std::string &name) {
 }
 
 py::tuple forwardGated(SharedTile &self, py::handle x, py::handle gate) {
-  const InputMatrix in(x, "x", self.context());
-  const InputMatrix gates(gate, "gate", self.context());
+  const InputMatrix in = inputOf(self, x, "x");
+  const InputMatrix gates = inputOf(self, gate, "gate");
   OutputMatrix y(py::none(), in.view().rows, self.dSize(), in, self.context());
   OutputMatrix read(py::none(), in.view().rows, gates.view().cols, in, self.context());
   self.run([&](Tile &tile) { tile.forwardGated(in.view(), gates.view(), y.view(), read.view()); });
@@ -172,9 +196,9 @@ py::tuple forwardGated(SharedTile &self, py::handle x, py::handle gate) {
 }
 
 py::tuple backwardGated(SharedTile &self, py::handle d, py::handle gate, py::handle read) {
-  const InputMatrix in(d, "d", self.context());
-  const InputMatrix gates(gate, "gate", self.context());
-  const InputMatrix reads(read, "read", self.context());
+  const InputMatrix in = inputOf(self, d, "d");
+  const InputMatrix gates = inputOf(self, gate, "gate");
+  const InputMatrix reads = inputOf(self, read, "read");
   OutputMatrix dx(py::none(), in.view().rows, self.xSize(), in, self.context());
   OutputMatrix gradient(py::none(), in.view().rows, gates.view().cols, in, self.context());
   self.run([&](Tile &tile) {
@@ -185,9 +209,9 @@ py::tuple backwardGated(SharedTile &self, py::handle d, py::handle gate, py::han
 
 void updateGated(SharedTile &self, py::handle x, py::handle d, py::handle gate, py::handle lr) {
   const float rate = readLearningRate(lr);
-  const InputMatrix xIn(x, "x", self.context());
-  const InputMatrix dIn(d, "d", self.context());
-  const InputMatrix gates(gate, "gate", self.context());
+  const InputMatrix xIn = inputOf(self, x, "x");
+  const InputMatrix dIn = inputOf(self, d, "d");
+  const InputMatrix gates = inputOf(self, gate, "gate");
   self.run([&](Tile &tile) { tile.updateGated(xIn.view(), dIn.view(), gates.view(), rate); });
 }
 
@@ -198,8 +222,8 @@ void setReinitVectors(SharedTile &self, py::handle vectors) {
 
 py::dict explain(SharedTile &self, py::handle x, py::handle d, py::handle lr) {
   const float rate = readLearningRate(lr);
-  const InputMatrix xIn(x, "x", self.context());
-  const InputMatrix dIn(d, "d", self.context());
+  const InputMatrix xIn = inputOf(self, x, "x");
+  const InputMatrix dIn = inputOf(self, d, "d");
   return fromMap(self.run([&](Tile &tile) { return tile.explain(xIn.view(), dIn.view(), rate); }));
 }
 

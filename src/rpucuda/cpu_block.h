@@ -3,6 +3,7 @@
 #include "core/half.h"
 #include "core/isa.h"
 #include "core/lane_mask.h"
+#include "core/philox_batch.h"
 #include "devices/pulse_rule.h"
 #include "pulsed_kernels.h"
 
@@ -56,13 +57,6 @@ class Block {
 
   RPU_HD void store() const {
     for (int j = 0; j < count_; ++j) a_.weights[first_ + j] = w_[j];
-  }
-
-  RPU_HD Response response(int lane) const {
-    Response r;
-    int m = 0;
-    r.members([&](float &value) { value = response_[m++][lane]; });
-    return r;
   }
 
   // --- lines -----------------------------------------------------------------------------------------------------
@@ -151,7 +145,7 @@ class Block {
     uint32_t redo[kBlock];
     uint32_t anyRedo = 0;
     for (int j = 0; j < kBlock; ++j) {
-      const Response r = response(j);
+      const Response r = gather(response_, j);
       const float w = w_[j];
       const bool up = n[j] > 0.0f;
       const float count = RPU::abs(n[j]);
@@ -178,40 +172,64 @@ class Block {
   static constexpr int kCellMembers = sizeof(Cell) / sizeof(float);
   static constexpr int kResponseMembers = sizeof(Response) / sizeof(float);
 
-  /// sequentialPulses() for the lanes marked in `redo`.
+  /// sequentialPulses() for the lanes marked in `redo`, which are packed into full vectors.
   RPU_HD void pulseByPulse(const uint32_t (&redo)[kBlock], const float (&n)[kBlock], const float (&z)[kBlock],
                            uint64_t sample, float (&next)[kBlock]) const {
-    uint64_t lanes = lanesWith(redo, 1u);
-    if (__builtin_popcountll(lanes) <= 4) {
-      for (; lanes; lanes &= lanes - 1) {
-        const int j = __builtin_ctzll(lanes);
-        next[j] = sequentialPulses<Device>(w_[j], static_cast<int>(RPU::abs(n[j])), n[j] > 0.0f, response(j), p_, z[j],
-                                           a_.key, cell(j), sample);
+    constexpr int kLanes = kPhiloxBatch;
+    for (uint64_t left = lanesWith(redo, 1u); left;) {
+      int lane[kLanes];
+      int lanes = 0;
+      for (; left && lanes < kLanes; left &= left - 1) lane[lanes++] = __builtin_ctzll(left);
+      float w[kLanes], signedCount[kLanes], xi[8][kLanes], response[kResponseMembers][kLanes];
+      uint32_t cells[kLanes];
+      float longest = 0.0f;
+      for (int i = 0; i < kLanes; ++i) {
+        const int j = lane[i < lanes ? i : 0];
+        w[i] = w_[j];
+        signedCount[i] = n[j];
+        xi[0][i] = z[j];
+        cells[i] = static_cast<uint32_t>(cell(j));
+        for (int m = 0; m < kResponseMembers; ++m) response[m][i] = response_[m][j];
+        longest = RPU::max(longest, RPU::abs(n[j]));
       }
-      return;
-    }
-    int longest = 0;
-    for (int j = 0; j < kBlock; ++j) {
-      const int count = redo[j] ? static_cast<int>(RPU::abs(n[j])) : 0;
-      longest = count > longest ? count : longest;
-    }
-    float xi[8][kBlock];
-    for (int j = 0; j < kBlock; ++j) next[j] = redo[j] ? w_[j] : next[j];
-    for (int k = 0; k < longest; ++k) {
-      if (k % 8 == 0) {
-        for (int j = 0; j < kBlock; ++j) {
-          const Normal8 normals = normal8(draw(a_.key, Purpose::CyclePulse, static_cast<uint32_t>(first_ + j), sample,
-                                               static_cast<uint32_t>(k >> 3)));
-          for (int m = 0; m < 8; ++m) xi[m][j] = normals.z[m];
+      const int pulses = static_cast<int>(longest);
+      for (int k = 0; k < pulses; ++k) {
+        if (k % 8 == 0) laterNormals(cells, sample, k, pulses, xi);
+        for (int i = 0; i < kLanes; ++i) {
+          const Response r = gather(response, i);
+          const float moved = onePulse<Device>(w[i], signedCount[i] > 0.0f, r, p_, xi[k & 7][i]);
+          w[i] = static_cast<float>(k) < RPU::abs(signedCount[i]) ? moved : w[i];
         }
       }
-      for (int j = 0; j < kBlock; ++j) {
-        const float noise = k == 0 ? z[j] : xi[k & 7][j];
-        const float moved = onePulse<Device>(next[j], n[j] > 0.0f, response(j), p_, noise);
-        const bool active = (redo[j] != 0) & (static_cast<float>(k) < RPU::abs(n[j]));
-        next[j] = active ? moved : next[j];
+      for (int i = 0; i < lanes; ++i) next[lane[i]] = w[i];
+    }
+  }
+
+  /// laterPulseNormal() of the pulses from k, a multiple of 8, to k + 7, as far as they come before `pulses`. Leaves xi[0]
+  /// alone if k is 0, because pulse 0 takes the sample's own normal.
+  RPU_HD void laterNormals(const uint32_t (&cells)[kPhiloxBatch], uint64_t sample, int k, int pulses,
+                           float (&xi)[8][kPhiloxBatch]) const {
+    uint32_t samples[kPhiloxBatch];
+    for (int i = 0; i < kPhiloxBatch; ++i) samples[i] = static_cast<uint32_t>(sample);
+    PhiloxBatch batch;
+    drawBatch(a_.key, Purpose::CyclePulse, cells, samples, static_cast<uint32_t>(sample >> 32),
+              static_cast<uint32_t>(k >> 3), batch);
+    for (int m = 0; m < 4 && k + 2 * m < pulses; ++m) {
+      const bool keep = k == 0 && m == 0;
+      for (int i = 0; i < kPhiloxBatch; ++i) {
+        const NormalPair pair = normalPair16(batch.words[m][i]);
+        if (!keep) xi[2 * m][i] = pair.z0;
+        xi[2 * m + 1][i] = pair.z1;
       }
     }
+  }
+
+  template <int kLanes>
+  static RPU_HD Response gather(const float (&members)[kResponseMembers][kLanes], int lane) {
+    Response r;
+    int m = 0;
+    r.members([&](float &value) { value = members[m++][lane]; });
+    return r;
   }
 
   const CellArray &a_;

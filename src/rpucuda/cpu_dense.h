@@ -1,6 +1,5 @@
 #pragma once
 
-#include "core/philox_batch.h"
 #include "cpu_block.h"
 
 namespace RPU {

@@ -202,13 +202,17 @@ void LRTTTransferDevice::saveTo(const Context &context, State &state, const std:
 }
 
 void LRTTTransferDevice::loadFrom(const Context &context, const State &state, const std::string &prefix) {
+  const auto sinceTransfer = adapter_ ? static_cast<int64_t>(state.counter(prefix + "since_transfer")) : 0;
+  RPU_CHECK(StateError, sinceTransfer == 0 || sinceTransfer < settings_.params.transfer_every, "since_transfer is ",
+            sinceTransfer, " in the state, but a transfer is due every ", settings_.params.transfer_every,
+            "; the state is damaged");
   visible_.loadFrom(context, state, prefix + "visible/");
   visibleIo_.forward().loadFrom(context, state, prefix + "visible/forward/");
   visibleIo_.backward().loadFrom(context, state, prefix + "visible/backward/");
   if (!adapter_) return;
   adapter_->loadFrom(context, state, prefix);
   transfers_->loadFrom(context, state, prefix + "transfer/");
-  sinceTransfer_ = static_cast<int64_t>(state.counter(prefix + "since_transfer"));
+  sinceTransfer_ = sinceTransfer;
 }
 
 }  // namespace RPU

@@ -1,3 +1,4 @@
+#include "core/philox_batch.h"
 #include "pulse_words_kernel.h"
 
 // Lanes are neighbouring lines. Four consecutive samples share a block of random words, so samples are taken by fours.
@@ -29,7 +30,7 @@ void loadThresholds(const TrainSide &side, const Quad &quad, int64_t line, int c
     if (side.stochasticRounding) {
       const uint64_t sample = side.firstSample + static_cast<uint64_t>(s);
       for (int j = 0; j < kLanes; ++j) {
-        const uint64_t element = static_cast<uint64_t>(line) + static_cast<uint64_t>(j);
+        const uint32_t element = static_cast<uint32_t>(line) + static_cast<uint32_t>(j);
         rounding[j] = uniform(draw(side.key, side.rounding, element, sample).v[0]);
       }
     }
@@ -41,11 +42,18 @@ void loadThresholds(const TrainSide &side, const Quad &quad, int64_t line, int c
   }
 }
 
+/// slotWords() of 16 neighbouring lines.
+RPU_HD void slotWordsBatch(RandomKey key, Purpose purpose, uint32_t line, uint64_t sample, uint32_t slot,
+                           PhiloxBatch &batch) {
+  drawBatch(key, purpose, line, sample >> 2, slot, batch);
+}
+
 void drawLines(const TrainSide &side, const Quad &quad, int64_t line, int count) {
   uint32_t threshold[4][kLanes];
   uint32_t negative[4][kLanes];
   uint32_t random[4][kLanes];
   uint32_t word[4][kLanes];
+  PhiloxBatch batch;
   loadThresholds(side, quad, line, count, threshold, negative);
   const PulseLayout layout = *side.layout;
   const int64_t lines = side.values.cols;
@@ -57,9 +65,11 @@ void drawLines(const TrainSide &side, const Quad &quad, int64_t line, int count)
     const int slots = quad.longest - part * 32 < 32 ? quad.longest - part * 32 : 32;
     for (int slot = 0; slot < slots; ++slot) {
       const uint32_t index = side.firstSlot + static_cast<uint32_t>(part * 32 + slot);
-      for (int j = 0; j < kLanes; ++j) {
-        const Philox4 r = slotWords(side.key, side.pulses, static_cast<uint32_t>(line) + static_cast<uint32_t>(j), sample0, index);
-        for (int q = 0; q < 4; ++q) random[q][j] = r.v[q];
+      for (int j = 0; j < kLanes; j += kPhiloxBatch) {
+        slotWordsBatch(side.key, side.pulses, static_cast<uint32_t>(line + j), sample0, index, batch);
+        for (int q = 0; q < 4; ++q) {
+          for (int k = 0; k < kPhiloxBatch; ++k) random[q][j + k] = batch.words[q][k];
+        }
       }
       for (int q = quad.begin; q < quad.end; ++q) {
         if (part * 32 + slot >= side.scales[quad.first + q].length) continue;

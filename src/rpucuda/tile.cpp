@@ -337,7 +337,11 @@ void Tile::loadState(const State &state) {
               entry.first, "' of the state is truncated");
   }
   for (const auto &entry : mine.values) {
-    RPU_CHECK(StateError, state.values.count(entry.first), "the state lacks '", entry.first, "'; it is incomplete");
+    const auto found = state.values.find(entry.first);
+    RPU_CHECK(StateError, found != state.values.end(), "the state lacks '", entry.first, "'; it is incomplete");
+    if (entry.second.integer()) state.counter(entry.first);
+    RPU_CHECK(StateError, !entry.second.real() || found->second.real() || found->second.integer(), "the state's '",
+              entry.first, "' is ", found->second.describe(), "; it must be a number: the state is damaged");
   }
   Counters counters;
   counters.forwardSamples = state.counter("forward_samples");
@@ -345,7 +349,12 @@ void Tile::loadState(const State &state) {
   counters.updateSamples = state.counter("update_samples");
   counters.miniBatches = state.counter("mini_batches");
   counters.events = state.counter("events");
-  t.device->loadFrom(t.context, state, "");
+  try {
+    t.device->loadFrom(t.context, state, "");
+  } catch (...) {
+    t.device->loadFrom(t.context, mine, "");
+    throw;
+  }
   t.counters = counters;
 }
 

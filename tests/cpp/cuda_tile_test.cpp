@@ -34,7 +34,7 @@ TileConfig lrtt(const Change &change = {}) {
 }
 
 /// Results of a few training steps, and where they lead.
-struct Run {
+struct Course {
   std::vector<std::vector<float>> results;
   State state;
 };
@@ -42,10 +42,10 @@ struct Run {
 constexpr int64_t kRows = 45;
 constexpr int64_t kCols = 70;
 
-Run train(const Context &context, const TileConfig &config, int steps, const State *from = nullptr) {
+Course train(const Context &context, const TileConfig &config, int steps, const State *from = nullptr) {
   Tile tile(kRows, kCols, config, 5, 2, context);
   if (from) tile.loadState(*from);
-  Run run;
+  Course run;
   for (int n = 0; n < steps; ++n) {
     const Batch batch = trainingBatch(n % 2 ? 9 : 16, kCols, kRows, n % 3 == 0, static_cast<uint64_t>(n));
     const DeviceBatch on(context, batch);
@@ -66,8 +66,8 @@ Run train(const Context &context, const TileConfig &config, int steps, const Sta
 }
 
 void expectSameRun(const TileConfig &config) {
-  const Run cpu = train(cpuContext(), config, 6);
-  const Run gpu = train(reproducibleGpu(), config, 6);
+  const Course cpu = train(cpuContext(), config, 6);
+  const Course gpu = train(reproducibleGpu(), config, 6);
   for (size_t i = 0; i < cpu.results.size(); ++i) ASSERT_TRUE(sameBits(cpu.results[i], gpu.results[i])) << "result " << i;
   ASSERT_TRUE(sameState(cpu.state, gpu.state));
 }
@@ -146,8 +146,8 @@ TEST(CudaTile, ReadsAgreeToRoundingWithCublas) {
       io->out_noise = 0.1f;
       io->bound_management = BoundManagement::None;
     }
-    const Run cpu = train(cpuContext(), smooth, 1);
-    const Run gpu = train(gpuContext(), smooth, 1);
+    const Course cpu = train(cpuContext(), smooth, 1);
+    const Course gpu = train(gpuContext(), smooth, 1);
     for (size_t r = 0; r < 2; ++r) {
       for (size_t i = 0; i < cpu.results[r].size(); ++i) {
         ASSERT_NEAR(cpu.results[r][i], gpu.results[r][i], 2e-5) << "result " << r << ", element " << i;
@@ -159,12 +159,12 @@ TEST(CudaTile, ReadsAgreeToRoundingWithCublas) {
 TEST(CudaTile, StatesGoFromOneBackendToTheOther) {
   RPU_REQUIRE_GPU();
   const TileConfig config = lrtt();
-  const Run start = train(cpuContext(), config, 3);
-  const Run cpu = train(cpuContext(), config, 4, &start.state);
-  const Run gpu = train(reproducibleGpu(), config, 4, &start.state);
+  const Course start = train(cpuContext(), config, 3);
+  const Course cpu = train(cpuContext(), config, 4, &start.state);
+  const Course gpu = train(reproducibleGpu(), config, 4, &start.state);
   EXPECT_TRUE(sameState(cpu.state, gpu.state));
-  const Run back = train(cpuContext(), config, 2, &gpu.state);
-  const Run direct = train(cpuContext(), config, 2, &cpu.state);
+  const Course back = train(cpuContext(), config, 2, &gpu.state);
+  const Course direct = train(cpuContext(), config, 2, &cpu.state);
   EXPECT_TRUE(sameState(back.state, direct.state));
 }
 

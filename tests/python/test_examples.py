@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
+import pulsora as pl
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
 
 def test_there_are_examples() -> None:
@@ -28,3 +34,31 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_is_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) < 60
+
+
+def code_of(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def test_the_code_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = code_of("README.md")
+    names = {"batches": [(torch.randn(4, 784), torch.arange(4))]}
+    exec(code, names)  # noqa: S102
+    assert (tmp_path / "model.pt").is_file()
+
+
+def test_the_code_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    model = torch.nn.Linear(3, 2)
+    names = {
+        "pl": pl,
+        "torch": torch,
+        "model": model,
+        "x": rng.standard_normal((4, 784)).astype(np.float32),
+        "d": rng.standard_normal((4, 256)).astype(np.float32),
+    }
+    for code in code_of("docs/guide.md"):
+        exec(code, names)  # noqa: S102
+    assert pl.Tile.load("tile.safetensors").d_size == 256

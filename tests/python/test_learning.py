@@ -85,9 +85,9 @@ def test_property_43_wrong_scales_and_clipped_transfers_cost_what_they_should(
 def test_property_16_lrtt_with_matched_alpha_follows_sgd_in_expectation() -> None:
     """First 20 steps of linear regression, transfer after every sample, mean of 200 seeds.
 
-    In expectation each step is one of SGD at the same lr; the loss also gains the variance of the
-    sketch, of which the bound below is the first-order share. So the mean of the weights, which
-    is linear, is what is compared: 5 sigma per step and direction.
+    A step is SGD's at the same lr, times a random sketch of mean 1. Regression is linear in the
+    weights, so the mean of the weights must follow SGD's exactly (that of the loss also holds the
+    variance of the sketch). Compared is their component along the target, at 5 sigma.
     """
     outputs, inputs, rank, lr, steps, seeds = 4, 16, 4, 0.01, 20, 200
     rng = np.random.default_rng(0)

@@ -37,11 +37,11 @@ def test_numbers(name: str) -> None:
     np.testing.assert_allclose(found, numbers, rtol=1e-6)
 
 
-def nominal(name: str) -> Any:
+def nominal(name: str) -> Any:  # noqa: ANN401 - the parameters differ from model to model
     """The preset without spreads and noise."""
     device = presets.device(name)
-    spreads = [n for n in device.to_dict() if n.endswith("_dtod") or n.endswith("_noise_std")]
-    return device.replace(**dict.fromkeys([*spreads, "dw_min_std"], 0.0))
+    spreads = [n for n in device.to_dict() if n.endswith(("_dtod", "_noise_std"))]
+    return device.replace(**dict.fromkeys([*spreads, "dw_min_std", "lifetime"], 0.0))
 
 
 @pytest.mark.parametrize("name", presets.names())

@@ -193,8 +193,8 @@ def test_weights_are_a_copy() -> None:
 
 
 def test_calls_release_the_interpreter_lock() -> None:
-    tile = pl.Tile(512, 512, pl.SingleConfig(), threads=1)
-    x, d = np.ones((512, 512), np.float32), np.ones((512, 512), np.float32)
+    tile = pl.Tile(256, 256, pl.SingleConfig(), threads=1)
+    x, d = np.ones((256, 256), np.float32), np.ones((256, 256), np.float32)
     interval = sys.getswitchinterval()
     worker = threading.Thread(target=tile.update, args=(x, d, 0.1))
     ticks = 0

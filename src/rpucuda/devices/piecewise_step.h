@@ -59,8 +59,8 @@ struct PiecewiseStep {
     const float last = static_cast<float>(nodes.count - 1);
     const float at = RPU::clamp(place * last, 0.0f, last);
     const float node = RPU::clamp(RPU::floor(at), 0.0f, RPU::max(last - 1.0f, 0.0f));
-    const float *values = nodes.values + static_cast<int>(node);
-    return RPU::fma(at - node, values[1] - values[0], values[0]);
+    const auto i = static_cast<int>(node);
+    return RPU::fma(at - node, nodes.values[i + 1] - nodes.values[i], nodes.values[i]);
   }
 
   RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {

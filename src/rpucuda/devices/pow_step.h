@@ -76,8 +76,10 @@ struct PowStep {
   }
 
   RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
-    const float distance = RPU::max((up ? r.w_max - w : w - r.w_min) * r.inverse_range, 0.0f);
-    const float step = r.step(up) * RPU::pow(distance, up ? r.exponent_up : r.exponent_down);
+    constexpr float kSmallest = 0x1p-126f;  // keeps the logarithm finite; the bounds catch a step from there
+    const float distance = RPU::max((up ? r.w_max - w : w - r.w_min) * r.inverse_range, kSmallest);
+    const float exponent = up ? r.exponent_up : r.exponent_down;
+    const float step = r.step(up) * RPU::exp(exponent * RPU::log(distance));
     return RPU::fma(step, RPU::fma(p.dw_min_std, xi, 1.0f), w);
   }
 

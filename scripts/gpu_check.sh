@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Builds for the GPU of this machine, runs every test that needs one, the checkers of compute-sanitizer and the benchmark.
+# Usage: scripts/gpu_check.sh [--quick] [--results DIR]
+#   --quick     tests alone
+#   --results   where the logs and benchmark.json go; build/gpu-check by default
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+quick=0
+results=build/gpu-check
+while [ $# -gt 0 ]; do
+  case $1 in
+    --quick) quick=1 ;;
+    --results) results=$2; shift ;;
+    *) echo "unknown option $1" >&2; exit 2 ;;
+  esac
+  shift
+done
+mkdir -p "$results"
+build=build/gpu-check
+python=${PYTHON:-python3}
+failed=0
+
+# Runs a command with its output in a log, and says in one line how it went.
+run() {
+  local name=$1 start=$SECONDS
+  shift
+  if "$@" >"$results/$name.log" 2>&1; then
+    echo "ok    $name ($((SECONDS - start)) s)"
+  else
+    echo "FAIL  $name ($((SECONDS - start)) s)"
+    tail -n 40 "$results/$name.log"
+    failed=1
+    return 1
+  fi
+}
+
+run configure cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DPULSORA_CUDA=ON \
+  -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-90}" -DPULSORA_CPU_ISAS="V2;V3" -DPULSORA_BLAS=OFF \
+  -DPULSORA_TEST_SOURCES="cuda_*.cpp" -DPython_EXECUTABLE="$(command -v "$python")" || exit 1
+run build cmake --build $build -j "$(nproc)" || exit 1
+
+run tests $build/rpucuda_tests --gtest_brief=1
+run python env PYTHONPATH=$build/python "$python" -m pytest -q tests/python/test_cuda.py
+if [ $quick = 1 ]; then exit $failed; fi
+
+# Checkers slow a program down a hundredfold, so they see the small cases of each kind of kernel.
+small='CudaUpdate.Property03WordsAreThoseOfTheCpu:CudaUpdate.Property02*:CudaStream.ATile*:CudaTile.States*:CudaTile.Inputs*'
+for tool in memcheck racecheck initcheck; do
+  run $tool timeout 150 compute-sanitizer --tool $tool --error-exitcode 1 \
+    $build/rpucuda_tests --gtest_brief=1 --gtest_filter="$small"
+done
+run benchmark $build/rpucuda_cuda_benchmarks "$results/benchmark.json"
+cat "$results/benchmark.log"
+exit $failed

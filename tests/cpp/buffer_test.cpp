@@ -1,0 +1,64 @@
+#include "core/buffer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "core/check.h"
+
+namespace RPU {
+namespace {
+
+TEST(Buffer, MovesItsStorageAndLeavesNothingBehind) {
+  Buffer<int> a = Buffer<int>::zeros(Context{}, 5);
+  a.data()[4] = 7;
+  const int *storage = a.data();
+  Buffer<int> b(std::move(a));
+  EXPECT_EQ(b.data(), storage);
+  EXPECT_EQ(b.size(), 5);
+  EXPECT_EQ(a.data(), nullptr);  // NOLINT(bugprone-use-after-move): what a move leaves is part of the contract
+  EXPECT_TRUE(a.empty());
+  Buffer<int> c(Context{}, 2);
+  c = std::move(b);
+  EXPECT_EQ(c.data(), storage);
+  EXPECT_EQ(c.data()[4], 7);
+  EXPECT_EQ(c.data()[0], 0);
+}
+
+TEST(Buffer, IsAlignedForVectorsAndKnowsItsBytes) {
+  for (const int64_t size : {1, 3, 1000}) {
+    const Buffer<float> buffer(Context{}, size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
+    EXPECT_EQ(buffer.bytes(), static_cast<size_t>(size) * 4);
+  }
+  const Buffer<float> none(Context{}, 0);
+  EXPECT_EQ(none.data(), nullptr);
+}
+
+TEST(Buffer, ReserveGrowsButNeverShrinks) {
+  Buffer<float> buffer(Context{}, 10);
+  const float *storage = buffer.data();
+  buffer.reserve(Context{}, 4);
+  EXPECT_EQ(buffer.data(), storage);
+  EXPECT_EQ(buffer.size(), 10);
+  buffer.reserve(Context{}, 11);
+  EXPECT_EQ(buffer.size(), 11);
+}
+
+// 2^62 floats are 2^64 bytes, which wrap around to none.
+TEST(Buffer, OutOfMemoryLeavesTheObjectAsItWas) {
+  Buffer<float> buffer = Buffer<float>::zeros(Context{}, 3);
+  buffer.data()[2] = 1.5f;
+  const float *storage = buffer.data();
+  for (const int64_t size : {int64_t{1} << 60, int64_t{1} << 62, INT64_MAX}) {
+    EXPECT_THROW(buffer.reserve(Context{}, size), OutOfMemoryError) << size;
+    EXPECT_THROW((Buffer<float>(Context{}, size)), OutOfMemoryError) << size;
+    EXPECT_EQ(buffer.data(), storage);
+    EXPECT_EQ(buffer.size(), 3);
+    EXPECT_EQ(buffer.data()[2], 1.5f);
+  }
+}
+
+}  // namespace
+}  // namespace RPU

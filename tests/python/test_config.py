@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import pickle
+import random
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import CONFIGS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pulsora as pl
+from pulsora import _core
+
+CLASSES = [
+    pl.UpdateParameters,
+    pl.IOParameters,
+    pl.SingleConfig,
+    pl.IdealConfig,
+    pl.LRTTConfig,
+    *(getattr(pl.devices, model) for model in pl.devices.MODELS),
+]
+
+
+@pytest.mark.parametrize("made", CLASSES, ids=lambda made: made.__name__)
+def test_defaults_round_trip(made: Any) -> None:
+    config = made()
+    plain = json.loads(json.dumps(config.to_dict()))
+    assert made.from_dict(plain) == config
+    assert repr(config) == f"{made.__name__}()"
+    assert copy.deepcopy(config) == config
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
+    assert [field.name for field in fields(made)] == list(inspect.signature(made).parameters)
+    for name in inspect.signature(made).parameters:
+        assert f"    {name}: " in made.__doc__
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_tile_gives_back_its_configuration(name: str) -> None:
+    config = CONFIGS[name]()
+    assert pl.Tile(6, 10, config).config == config
+    assert pl.TileConfig.from_dict(config.to_dict()) == config
+    assert type(config).from_dict(config.to_dict()) == config
+
+
+def test_values_are_kept_as_the_core_keeps_them() -> None:
+    device = pl.devices.SoftBounds(dw_min=1 / 3, w_max=np.float32(0.7), mult_noise=np.bool_(False))
+    assert np.float32(device.dw_min) == np.float32(1 / 3)
+    assert type(device.w_max) is float
+    assert device.mult_noise is False
+    assert pl.LRTTConfig(rank=4.0).rank == 4
+    assert pl.LRTTConfig(lora_alpha=2).lora_alpha == 2.0
+    assert pl.LRTTConfig().lora_alpha == "auto"
+    assert pl.devices.PiecewiseStep(piecewise_up=np.ones(3)).piecewise_up == (1.0, 1.0, 1.0)
+
+
+def test_repr_shows_what_differs_from_the_defaults() -> None:
+    config = pl.LRTTConfig(rank=2, visible=pl.devices.SoftBounds(dw_min=0.01))
+    assert repr(config) == "LRTTConfig(rank=2, visible=SoftBounds(dw_min=0.01))"
+    assert eval(repr(config), vars(pl) | vars(pl.devices)) == config  # noqa: S307
+
+
+def test_replace_and_assignment_check() -> None:
+    config = pl.LRTTConfig(rank=2)
+    assert config.replace(rank=3) == pl.LRTTConfig(rank=3)
+    assert config == pl.LRTTConfig(rank=2)
+    assert config != pl.LRTTConfig(rank=3)
+    config.rank = 5
+    assert config.rank == 5
+    with pytest.raises(pl.ConfigError, match=r"LRTTConfig.rank is -1; it must be >= 0"):
+        config.rank = -1
+    with pytest.raises(pl.ConfigError, match="did you mean 'rank'"):
+        config.ran = 3
+    with pytest.raises(AttributeError, match="default"):
+        del config.rank
+    assert config.rank == 5
+    config.visible.dw_min = 0.01
+    assert config.to_dict()["lrtt"]["visible"]["dw_min"] == 0.01
+
+
+def test_ideal_reads_are_perfect_unless_told_otherwise() -> None:
+    assert pl.IdealConfig().forward.is_perfect
+    assert pl.IdealConfig().backward.is_perfect
+    assert not pl.IdealConfig(forward=pl.IOParameters()).forward.is_perfect
+    assert not pl.SingleConfig().forward.is_perfect
+
+
+def test_presets_are_devices_too() -> None:
+    device = pl.devices.EcRam(dw_min_std=0.0)
+    assert isinstance(device, pl.devices.LinearStep)
+    assert device.dw_min_std == 0.0
+    with pytest.raises(AttributeError, match="did you mean 'EcRam'"):
+        pl.devices.EcRan  # noqa: B018
+
+
+NAMES = sorted({name for made in CLASSES for name in inspect.signature(made).parameters})
+PLAIN = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=4),
+    st.sampled_from(["auto", "alpha", "none", "lrtt", "single", "ideal", "SoftBounds", "abs_max"]),
+)
+KEYS = st.one_of(st.sampled_from([*NAMES, "kind", "lrtt", "model", "device"]), st.text(max_size=3))
+TREES = st.recursive(
+    PLAIN,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=4), st.tuples(inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(KEYS, TREES, max_size=5), st.sampled_from(["TileConfig", *pl.devices.MODELS]))
+@settings(max_examples=500, deadline=None)
+def test_any_table_is_read_or_refused(values: dict[str, Any], struct: str) -> None:
+    try:
+        complete = _core.validate(struct, values, "config")
+    except pl.ConfigError as error:
+        assert str(error)
+    else:
+        assert _core.validate(struct, complete, "config") == complete
+
+
+def _broken(rng: random.Random, values: Any, depth: int = 0) -> Any:  # noqa: PLR0911
+    """A table with one entry somewhere replaced, renamed or dropped."""
+    if not isinstance(values, dict) or not values or (depth and rng.random() < 0.3):
+        return rng.choice(
+            [None, True, -1, 0, 3, 2**80, -1e300, 1e-46, float("nan"), float("inf"), "", "none"]
+            + ["auto", "SoftBounds", "\ud800", [], [1.0] * 100, {}, {"model": "x"}, b"x", object(), 1j]
+        )
+    name = rng.choice(list(values))
+    kind = rng.random()
+    rest = {key: value for key, value in values.items() if key != name}
+    if kind < 0.1:
+        return rest
+    if kind < 0.2:
+        return rest | {rng.choice([name[:-1], name + "_", "", 7, None]): values[name]}
+    return values | {name: _broken(rng, values[name], depth + 1)}
+
+
+def test_a_hundred_thousand_damaged_tables_are_read_or_refused() -> None:
+    rng = random.Random(0)
+    tables = [make().to_dict() for make in CONFIGS.values()]
+    refused = 0
+    for _ in range(100_000):
+        try:
+            _core.validate("TileConfig", _broken(rng, rng.choice(tables)), "")
+        except pl.ConfigError:
+            refused += 1
+    assert 30_000 < refused < 95_000
+
+
+def test_a_table_that_contains_itself_is_refused() -> None:
+    values: dict[str, Any] = {}
+    values["lrtt"] = values
+    with pytest.raises(pl.ConfigError, match="does it contain itself"):
+        _core.validate("TileConfig", values, "")

@@ -1,0 +1,143 @@
+"""Tiles on a GPU, seen from Python: torch tensors without copies, streams, errors, and the CPU's results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from conftest import CONFIGS, D_SIZE, X_SIZE, make_batch
+
+import pulsora as pl
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _usable() -> bool:
+    if not torch.cuda.is_available():
+        return False
+    try:
+        pl.Tile(1, 1, device="cuda")
+    except pl.DeviceError:
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(
+    not _usable(), reason="no GPU that torch and this build of Pulsora can use"
+)
+
+
+def _tensors(samples: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    x, d = make_batch(samples, seed)
+    return torch.from_numpy(x).cuda(), torch.from_numpy(d).cuda()
+
+
+def _tile(config: pl.TileConfig, device: str = "cuda:0") -> pl.Tile:
+    return pl.Tile(D_SIZE, X_SIZE, config, seed=4, device=device)
+
+
+def _bits(tile: pl.Tile) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in tile.state().tensors.items()}
+
+
+def test_property_03_updates_are_those_of_the_cpu() -> None:
+    host, gpu = _tile(CONFIGS["single"](), "cpu"), _tile(CONFIGS["single"]())
+    assert gpu.device == "cuda:0"
+    for step in range(5):
+        x, d = _tensors(8, step)
+        host.update(x.cpu(), d.cpu(), 0.1)
+        gpu.update(x, d, 0.1)
+    assert host.weights.tobytes() == gpu.weights.tobytes()
+
+
+def test_reads_agree_with_torch() -> None:
+    tile = _tile(pl.IdealConfig(forward=pl.IOParameters(is_perfect=True)))
+    weights = torch.linspace(-0.5, 0.5, D_SIZE * X_SIZE).reshape(D_SIZE, X_SIZE)
+    tile.weights = weights.numpy()
+    x, _ = _tensors(8)
+    y = torch.from_dlpack(tile.forward(x))
+    assert y.is_cuda
+    torch.testing.assert_close(y, x @ weights.cuda().T)
+
+
+def test_out_is_filled_in_place() -> None:
+    one, other = _tile(CONFIGS["single"]()), _tile(CONFIGS["single"]())
+    x, _ = _tensors(8)
+    out = torch.full((8, D_SIZE), float("nan"), device="cuda")
+    pointer = out.data_ptr()
+    assert one.forward(x, out=out) is out
+    assert out.data_ptr() == pointer
+    assert torch.equal(out, torch.from_dlpack(other.forward(x)))
+
+
+def test_results_are_ordered_with_streams_of_torch() -> None:
+    tile = pl.Tile(512, 512, CONFIGS["ideal"](), device="cuda")
+    tile.weights = np.eye(512, dtype=np.float32) / 2
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for step in range(50):
+            x = torch.full((64, 512), 1.0 + step, device="cuda")
+            y = torch.from_dlpack(tile.forward(x))
+            del x  # its memory may be reused at once
+            assert float((y / (1.0 + step) - 0.5).abs().max()) < 0.2
+            del y
+
+
+def test_host_memory_is_refused() -> None:
+    tile = _tile(CONFIGS["single"]())
+    x, d = make_batch(3)
+    for call in (lambda: tile.forward(x), lambda: tile.update(x, d, 0.1), lambda: tile.backward(torch.from_numpy(d))):
+        with pytest.raises(pl.DeviceError, match=r"is in host memory, but the tile is on cuda:0"):
+            call()
+
+
+def test_gpu_memory_is_refused_by_a_tile_on_the_cpu() -> None:
+    with pytest.raises(pl.DeviceError, match="tile is on the CPU"):
+        _tile(CONFIGS["single"](), "cpu").forward(_tensors(3)[0])
+
+
+def test_bad_input_is_reported_and_changes_nothing() -> None:
+    tile = _tile(CONFIGS["single"]())
+    before = tile.weights
+    x, d = _tensors(4)
+    d[1, 2] = float("nan")
+    tile.update(x, d, 0.1, end_of_batch=False)
+    with pytest.raises(pl.InputError, match="not finite"):
+        _ = tile.weights
+    assert before.tobytes() == tile.weights.tobytes()
+
+
+@pytest.mark.parametrize("name", list(CONFIGS))
+def test_tiles_move_between_devices(name: str, tmp_path: Path) -> None:
+    tile = _tile(CONFIGS[name]())
+    x, d = _tensors(6)
+    tile.update(x, d, 0.1)
+    moved = tile.to("cpu")
+    assert moved.device == "cpu"
+    assert _bits(moved) == _bits(tile)
+    moved.save(tmp_path / "tile.safetensors")
+    back = pl.Tile.load(tmp_path / "tile.safetensors", device="cuda:0")
+    for each in (tile, back):
+        each.update(x, d, 0.1)
+    assert _bits(back) == _bits(tile)
+
+
+def test_an_analog_layer_learns_on_the_gpu() -> None:
+    from pulsora import nn, optim
+
+    torch.manual_seed(0)
+    layer = nn.AnalogLinear(8, 4, device="cuda").to("cuda")
+    optimiser = optim.AnalogSGD(layer.parameters(), lr=0.05)
+    x = torch.randn(64, 8, device="cuda")
+    wanted = x @ torch.randn(8, 4, device="cuda") * 0.2
+    losses = []
+    for _ in range(60):
+        optimiser.zero_grad()
+        loss = torch.nn.functional.mse_loss(layer(x), wanted)
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss))
+    assert losses[-1] < 0.5 * losses[0]

@@ -1,0 +1,202 @@
+"""Every bad input gets an error that names it, and leaves the tile as it was."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from conftest import CONFIGS, D_SIZE, X_SIZE, make_batch, make_tile
+
+import pulsora as pl
+from pulsora import state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+X, D = make_batch(4)
+NAN, INF = X.copy(), D.copy()
+NAN[2, 3] = np.nan
+INF[1, 5] = -np.inf
+WEIGHTS = np.zeros((D_SIZE, X_SIZE), np.float32)
+SB = pl.devices.SoftBounds
+LRTT = pl.LRTTConfig
+
+
+def _make(*sizes: Any, **options: Any) -> pl.Tile:
+    return pl.Tile(*(sizes or (D_SIZE, X_SIZE)), **options)
+
+
+MAKING: list[tuple[Callable[[], object], type[Exception], str]] = [
+    (lambda: SB(dw_min=0), pl.ConfigError, r"SoftBounds.dw_min is 0; it must be > 0"),
+    (lambda: SB(dw_min=-1e-3), pl.ConfigError, r"SoftBounds.dw_min is -0.001; it must be > 0"),
+    (lambda: SB(dw_min=float("nan")), pl.ConfigError, "dw_min is nan; it must be finite"),
+    (lambda: SB(dw_min=1e300), pl.ConfigError, "beyond single precision"),
+    (lambda: SB(dw_min="big"), pl.ConfigError, "dw_min is 'big'; write a number"),
+    (lambda: SB(dw_min=None), pl.ConfigError, "dw_min is None; write a number"),
+    (lambda: SB(dw_min=object()), pl.ConfigError, "dw_min is an object of type object"),
+    (lambda: SB(dw_mim=0.1), pl.ConfigError, "no parameter 'dw_mim'; did you mean 'dw_min'"),
+    (lambda: SB(mult_noise=2), pl.ConfigError, "mult_noise is 2; write True or False"),
+    (lambda: SB(corrupt_devices_prob=1.5), pl.ConfigError, "it must be >= 0 and <= 1"),
+    (lambda: SB(w_max=0.0, w_min=0.0), pl.ConfigError, "leaves the weight no range"),
+    (lambda: SB(pulse_noise="closed_from"), pl.ConfigError, "did you mean 'closed_form'"),
+    (lambda: SB(construction_seed=2**64), pl.ConfigError, "beyond 64-bit integers"),
+    (lambda: pl.UpdateParameters(desired_bl=0), pl.ConfigError, "desired_bl is 0; it must be"),
+    (lambda: pl.UpdateParameters(desired_bl=1.5), pl.ConfigError, "write a whole number"),
+    (lambda: pl.UpdateParameters(pulse_type="nun"), pl.ConfigError, "did you mean 'none'"),
+    (lambda: pl.IOParameters(out_noise=-1), pl.ConfigError, "out_noise is -1; it must be >= 0"),
+    (lambda: LRTT(rank=-1), pl.ConfigError, "LRTTConfig.rank is -1; it must be >= 0"),
+    (lambda: LRTT(rank=2**40), pl.ConfigError, "does not fit its integer type"),
+    (lambda: LRTT(lora_alpha="car"), pl.ConfigError, "write a number or 'auto'"),
+    (lambda: LRTT(visible=3), pl.ConfigError, "visible is 3; write a device such as"),
+    (lambda: LRTT(visible={"dw_min": 1}), pl.ConfigError, "visible names no device model"),
+    (lambda: LRTT(visible={"model": "SoftBond"}), pl.ConfigError, "did you mean 'SoftBounds'"),
+    (lambda: LRTT(fast={"model": "SoftBounds", "dw_min": -1}), pl.ConfigError, "fast.dw_min is -1"),
+    (lambda: LRTT(forward={"out_nois": 1}), pl.ConfigError, "did you mean 'out_noise'"),
+    (lambda: pl.TileConfig.from_dict({"kind": "lrt"}), pl.ConfigError, "did you mean 'lrtt'"),
+    (lambda: LRTT.from_dict({"kind": "ideal"}), pl.ConfigError, "not a LRTTConfig"),
+    (lambda: _make(0, 3), pl.ConfigError, "d_size is 0; it must be >= 1"),
+    (lambda: _make(3, -1), pl.ConfigError, "x_size is -1; it must be >= 1"),
+    (lambda: _make(2.5, 3), pl.ConfigError, "d_size is 2.5; write a whole number"),
+    (lambda: _make("3", 3), pl.ConfigError, "d_size is '3'; write a whole number"),
+    (lambda: _make(2**31 - 1, 2**31 - 1), pl.ConfigError, "split the layer over several tiles"),
+    (lambda: _make(2**62, 2**62), pl.ConfigError, "split the layer over several tiles"),
+    (lambda: _make(config=SB()), TypeError, "config is of type SoftBounds; pass a SingleConfig"),
+    (lambda: _make(config=LRTT(rank=7)), pl.ConfigError, r"lrtt.rank is 7; .*\[6, 10\]"),
+    (lambda: _make(seed=-1), pl.ConfigError, "seed is -1; it must be >= 0"),
+    (lambda: _make(seed=2**64), pl.ConfigError, "seed is beyond 64-bit integers"),
+    (lambda: _make(tile_id=2**32), pl.ConfigError, "tile_id is 4294967296, which does not fit"),
+    (lambda: _make(threads=0), pl.ConfigError, "threads is 0; it must be >= 1"),
+    (lambda: _make(device="gpu"), pl.ConfigError, "device is 'gpu'; write 'cpu', 'cuda'"),
+    (lambda: _make(device="cuda:x"), pl.ConfigError, "device is 'cuda:x'; write 'cpu', 'cuda'"),
+    (lambda: pl.devices.SoftBonds(), AttributeError, "did you mean 'SoftBounds'"),
+]
+
+USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
+    (lambda t: t.forward(X[:, :3]), pl.InputError, "x has 3 lines, but x_size of the tile is 10"),
+    (lambda t: t.forward(X[0, :3]), pl.InputError, "x has 3 lines, but x_size of the tile is 10"),
+    (lambda t: t.forward(X[None]), pl.InputError, r"x has shape \[1, 4, 10\]; pass a batch"),
+    (lambda t: t.forward(np.array(1.0)), pl.InputError, r"x has shape \[\]; pass a batch"),
+    (lambda t: t.forward(NAN), pl.InputError, r"x\[2, 3\] is nan; every value must be finite"),
+    (lambda t: t.forward([[1.0] * 10]), TypeError, "x is of type list; pass a NumPy array"),
+    (lambda t: t.forward(X.astype(int)), TypeError, "x has dtype int64; convert it to float32"),
+    (lambda t: t.forward(X > 0), TypeError, "x has dtype bool; convert it to float32"),
+    (lambda t: t.forward(X + 1j), TypeError, "x has dtype complex64; convert it to float32"),
+    (lambda t: t.forward(X.astype(object)), TypeError, "x has dtype object; convert it"),
+    (lambda t: t.forward(X, X), pl.InputError, r"out has shape \[4, 10\]; it must be \[4, 6\]"),
+    (lambda t: t.forward(X, D.astype(float)), pl.InputError, "out must be a writable, aligned float32"),
+    (lambda t: t.forward(X, X[:, :6]), pl.InputError, "out shares memory with the input"),
+    (lambda t: t.forward(X, _read_only()), pl.InputError, "out must be a writable"),
+    (lambda t: t.backward(X), pl.InputError, "d has 10 lines, but d_size of the tile is 6"),
+    (lambda t: t.backward(INF), pl.InputError, r"d\[1, 5\] is -inf"),
+    (lambda t: t.update(X, D[:3], 0.1), pl.InputError, r"d has shape \[3, 6\]; update takes \[4, 6\]"),
+    (lambda t: t.update(D, X, 0.1), pl.InputError, r"x has shape \[4, 6\]"),
+    (lambda t: t.update(NAN, D, 0.1), pl.InputError, r"x\[2, 3\] is nan"),
+    (lambda t: t.update(X, INF, 0.1), pl.InputError, r"d\[1, 5\] is -inf"),
+    (lambda t: t.update(X, D, float("nan")), pl.ConfigError, "lr is nan; it must be finite"),
+    (lambda t: t.update(X, D, float("inf")), pl.ConfigError, "lr is inf; it must be finite"),
+    (lambda t: t.update(X, D, 1e39), pl.ConfigError, "beyond single precision"),
+    (lambda t: t.update(X, D, "fast"), pl.ConfigError, "lr is 'fast'; write a number"),
+    (lambda t: t.post_update(float("nan")), pl.ConfigError, "lr is nan"),
+    (lambda t: t.explain(X, INF, 0.1), pl.InputError, r"d\[1, 5\] is -inf"),
+    (lambda t: setattr(t, "weights", WEIGHTS.T), pl.InputError, r"weights has shape \[10, 6\]"),
+    (lambda t: setattr(t, "weights", WEIGHTS[0]), pl.InputError, "weights is a vector"),
+    (lambda t: setattr(t, "weights", WEIGHTS * np.nan), pl.InputError, r"weights\[0, 0\] is nan"),
+    (lambda t: setattr(t, "visible", WEIGHTS.T), pl.InputError, r"weights has shape \[10, 6\]"),
+    (lambda t: setattr(t, "fast_a", WEIGHTS), pl.InputError, r"\[6, 10\]; setArray takes \[6, 3\]"),
+    (lambda t: setattr(t, "threads", 0), pl.ConfigError, "threads is 0"),
+    (lambda t: t.describe_cells("fast"), pl.ConfigError, "did you mean 'fast_a'"),
+    (lambda t: t.forward_gated(X, X), pl.InputError, r"gate has shape \[4, 10\]"),
+    (lambda t: t.backward_gated(D, NAN[:, 2:5], X[:, :3]), pl.InputError, r"gate\[2, 1\] is nan"),
+    (lambda t: t.update_gated(X, D, X[:3, :3], 0.1), pl.InputError, r"gate has shape \[3, 3\]"),
+    (lambda t: t.set_reinit_vectors(X[:3]), pl.ConfigError, "lrtt.reinit is 'kaiming'"),
+    (lambda t: t.load_state(pl.State({}, {})), pl.StateError, "no count 'version'"),
+    (lambda t: t.load_state(pl.State({"a": X > 0}, {})), pl.StateError, "'a' of the state has dtype"),
+]
+
+
+def _read_only() -> np.ndarray[Any, np.dtype[np.float32]]:
+    out = np.zeros((4, D_SIZE), np.float32)
+    out.flags.writeable = False
+    return out
+
+
+@pytest.mark.parametrize(("call", "error", "fragment"), MAKING)
+def test_making(call: Callable[[], object], error: type[Exception], fragment: str) -> None:
+    with pytest.raises(error, match=fragment):
+        call()
+
+
+@pytest.mark.parametrize(("call", "error", "fragment"), USING)
+def test_using_changes_nothing(
+    call: Callable[[pl.Tile], object], error: type[Exception], fragment: str
+) -> None:
+    tile = make_tile(CONFIGS["lrtt"]())
+    tile.update(X, D, 0.05)
+    before = state.dumps(tile.state())
+    with pytest.raises(error, match=fragment):
+        call(tile)
+    assert state.dumps(tile.state()) == before
+
+
+@pytest.mark.parametrize("name", ["visible", "fast_a", "fast_b", "transfer_stats"])
+def test_an_ideal_tile_has_no_arrays(name: str) -> None:
+    tile = make_tile(pl.IdealConfig())
+    assert not hasattr(tile, name)
+    with pytest.raises(AttributeError, match=f"this tile has no {name}"):
+        getattr(tile, name)
+    with pytest.raises(pl.ConfigError, match="so the tile has no adapter"):
+        tile.transfer()
+
+
+def test_torch_tensors_are_refused_as_arrays_are() -> None:
+    torch = pytest.importorskip("torch")
+    tile = make_tile(CONFIGS["single"]())
+    with pytest.raises(pl.InputError, match=r"use tensor.detach\(\)"):
+        tile.forward(torch.zeros(2, X_SIZE, requires_grad=True))
+    for dtype in (torch.bfloat16, torch.int64, torch.complex64):
+        with pytest.raises(TypeError, match="x has dtype"):
+            tile.forward(torch.zeros(2, X_SIZE, dtype=dtype))
+    with pytest.raises(pl.InputError, match=r"x\[0, 9\] is inf"):
+        tile.forward(torch.tensor([[0.0] * 9 + [float("inf")]]))
+
+
+def test_values_beyond_float32_are_refused() -> None:
+    with pytest.raises(pl.InputError, match=r"beyond the range of float32|is inf"):
+        make_tile(CONFIGS["single"]()).forward(X.astype(float) * 1e300)
+
+
+@pytest.mark.skipif(pl.cuda_device_count() > 0, reason="there is a CUDA device")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_cuda_without_a_device(device: str) -> None:
+    with pytest.raises(pl.DeviceError, match="device='cpu'"):
+        _make(device=device)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits memory by setrlimit")
+def test_out_of_memory_leaves_the_tile_as_it_was() -> None:
+    import resource  # noqa: PLC0415
+
+    tile = make_tile(CONFIGS["single"]())
+    before = tile.weights
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()  # noqa: PTH123, SIM115
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, limits[1]))
+    try:
+        with pytest.raises(pl.OutOfMemoryError, match="use a smaller"):
+            _make(2**15, 2**15)
+        with pytest.raises(MemoryError):
+            _make(2**15, 2**15, config=pl.IdealConfig())
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert tile.weights.tobytes() == before.tobytes()
+
+
+def test_errors_are_what_python_expects() -> None:
+    assert issubclass(pl.ConfigError, ValueError)
+    assert issubclass(pl.InputError, ValueError)
+    assert issubclass(pl.StateError, ValueError)
+    assert issubclass(pl.DeviceError, RuntimeError)
+    assert issubclass(pl.OutOfMemoryError, MemoryError)
+    assert pl.ConfigError.__module__ == "pulsora"

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+import random
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from conftest import CONFIGS, make_batch, make_tile, same_bits, train
+
+import pulsora as pl
+from pulsora import state
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_property_38_resume_equals_an_uninterrupted_run(
+    config: pl.TileConfig, steps: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "tile.safetensors"
+    tile = make_tile(config)
+    train(tile, steps)
+    tile.save(path)
+    resumed = pl.Tile.load(path, threads=1)
+    assert resumed.config == config
+    assert resumed.counters == tile.counters
+    assert resumed.statistics() == tile.statistics()
+    assert same_bits(train(tile, 4, steps), train(resumed, 4, steps))
+    assert tile.statistics() == resumed.statistics()
+
+
+def test_property_38_resume_within_a_mini_batch(config: pl.TileConfig) -> None:
+    x, d = make_batch(5)
+    tile = make_tile(config)
+    tile.update(x, d, 0.05)
+    tile.update(x, d, 0.05, end_of_batch=False)
+    resumed = pl.Tile.from_state(tile.state(), threads=1)
+    for each in (tile, resumed):
+        each.update(2.0 * x, d, 0.05)
+    assert same_bits([tile.weights], [resumed.weights])
+
+
+def test_tensors_alone_hold_a_state(config: pl.TileConfig) -> None:
+    tile = make_tile(config)
+    train(tile, 2)
+    saved = state.from_tensors(state.to_tensors(tile.state()))
+    other = make_tile(config)
+    other.load_state(saved)
+    assert same_bits(train(tile, 2), train(other, 2))
+
+
+def test_a_file_is_plain_safetensors(tmp_path: Path) -> None:
+    path = tmp_path / "tile.safetensors"
+    tile = make_tile(CONFIGS["lrtt"]())
+    tile.save(path)
+    tensors = safetensors.numpy.load_file(path)
+    assert same_bits([tensors["visible/weights"]], [tile.visible])
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def _edited(data: bytes, edit: Any) -> bytes:
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + length])
+    values = json.loads(header["__metadata__"].pop(state.FORMAT))
+    header["__metadata__"][state.FORMAT] = values
+    edit(header, values)
+    header["__metadata__"] = {key: json.dumps(v) for key, v in header["__metadata__"].items()}
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data[8 + length :]
+
+
+def _renamed(header: dict[str, Any], _: dict[str, Any]) -> None:
+    header["weightz"] = header.pop("weights")
+
+
+def _reshaped(header: dict[str, Any], _: dict[str, Any]) -> None:
+    header["weights"]["shape"].reverse()
+
+
+def _retyped(header: dict[str, Any], _: dict[str, Any]) -> None:
+    header["weights"]["dtype"] = "I32"
+
+
+def _foreign(header: dict[str, Any], _: dict[str, Any]) -> None:
+    header["__metadata__"] = {"format": "pt"}
+
+
+EDITS: list[tuple[str, Any, str]] = [
+    ("version", lambda _, v: v.update(version=2), "version 2; this build reads version 1"),
+    ("no version", lambda _, v: v.pop("version"), "no count 'version'"),
+    ("seed", lambda _, v: v.update(seed=[]), "what tile it belongs to"),
+    ("no config", lambda _, v: v.pop("config"), "KeyError: 'config'"),
+    ("bad config", lambda _, v: v["config"].update(kind="x"), "'x', which is not a choice"),
+    ("bad parameter", lambda _, v: v["config"]["device"].update(dw_min=-1), "dw_min is -1"),
+    ("huge", lambda _, v: v.update(d_size=10**6, x_size=10**6), "too few for a tile"),
+    ("negative", lambda _, v: v.update(d_size=-6), "d_size is -6"),
+    ("counter", lambda _, v: v.update(update_samples=-1), "no count 'update_samples'"),
+    ("large counter", lambda _, v: v.update(update_samples=2**70), "beyond 64-bit"),
+    ("renamed tensor", _renamed, "too few"),
+    ("reshaped tensor", _reshaped, r"float32\[10, 6\] where float32\[6, 10\] is expected"),
+    ("retyped tensor", _retyped, "int32"),
+    ("foreign", _foreign, "not the state of a tile"),
+]
+
+
+@pytest.mark.parametrize(("edit", "fragment"), [e[1:] for e in EDITS], ids=[e[0] for e in EDITS])
+def test_an_edited_file_is_refused(edit: Any, fragment: str, tmp_path: Path) -> None:
+    path = tmp_path / "tile.safetensors"
+    path.write_bytes(_edited(state.dumps(make_tile(CONFIGS["single"]()).state()), edit))
+    with pytest.raises(pl.StateError, match=fragment) as caught:
+        pl.Tile.load(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.999])
+def test_a_truncated_file_is_refused(share: float, tmp_path: Path) -> None:
+    data = state.dumps(make_tile(CONFIGS["lrtt"]()).state())
+    path = tmp_path / "tile.safetensors"
+    path.write_bytes(data[: int(share * len(data))])
+    with pytest.raises(pl.StateError, match="complete safetensors file"):
+        pl.Tile.load(path)
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    safetensors.numpy.save_file({"weights": np.zeros((6, 10), np.float32)}, path)
+    with pytest.raises(pl.StateError, match="not the state of a tile"):
+        pl.Tile.load(path)
+    with pytest.raises(FileNotFoundError):
+        pl.Tile.load(tmp_path / "missing.safetensors")
+
+
+@pytest.mark.parametrize("other", ["ideal", "lrtt", "write_noise"])
+def test_the_state_of_another_tile_changes_nothing(other: str) -> None:
+    tile = make_tile(CONFIGS["single"]())
+    train(tile, 2)
+    before = state.dumps(tile.state())
+    with pytest.raises(pl.StateError, match="another|lacks|no tensor"):
+        tile.load_state(make_tile(CONFIGS[other]()).state())
+    with pytest.raises(pl.StateError, match="another 'seed'"):
+        tile.load_state(make_tile(CONFIGS["single"](), seed=6).state())
+    assert state.dumps(tile.state()) == before
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "tile.safetensors"
+    tile = make_tile(CONFIGS["ideal"]())
+    tile.save(path)
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        state.save(pl.State({}, {"unsaveable": object()}), path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def _mutated(rng: random.Random, data: bytes) -> bytes:
+    mutant = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(mutant)) if rng.random() < 0.2 else rng.randrange(len(mutant) * 9 // 10)
+        kind = rng.random()
+        if kind < 0.6:
+            mutant[at] = rng.randrange(256)
+        elif kind < 0.8:
+            del mutant[at : at + rng.randint(1, 8)]
+        else:
+            mutant[at:at] = rng.randbytes(rng.randint(1, 8))
+    return bytes(mutant)
+
+
+@pytest.mark.parametrize("name", ["single", "lrtt"])
+def test_fifty_thousand_damaged_files_are_read_or_refused(name: str) -> None:
+    rng = random.Random(name)
+    config = CONFIGS[name]()
+    if isinstance(config, pl.LRTTConfig):
+        config.rank = 1
+    data = state.dumps(pl.Tile(2, 2, config, threads=1).state())
+    refused = 0
+    for _ in range(50_000):
+        try:
+            tile = pl.Tile.from_state(state.loads(_mutated(rng, data)), threads=1)
+        except pl.StateError:
+            refused += 1
+        else:  # what was read can be used
+            tile.update(np.ones((9, 2), np.float32), np.ones((9, 2), np.float32), 0.1)
+    assert 10_000 < refused <= 50_000

@@ -17,9 +17,8 @@
 #include "state.h"
 #include "tile.h"
 
+namespace RPU {
 namespace {
-
-using namespace RPU;
 
 constexpr int64_t kBatch = 64;
 constexpr float kLearningRate = 0.01f;
@@ -251,13 +250,14 @@ class Benchmark {
 };
 
 }  // namespace
+}  // namespace RPU
 
 int main(int argc, char **argv) {
   if (RPU::cudaDeviceCount() == 0) {
     std::printf("no GPU\n");
     return 0;
   }
-  Benchmark benchmark;
+  RPU::Benchmark benchmark;
   benchmark.updates();
   benchmark.reads();
   benchmark.steps();

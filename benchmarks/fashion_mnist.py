@@ -175,7 +175,22 @@ def run(
         epochs.append({"loss": total / steps, "accuracy": score, "seconds": seconds})
         progress.update(task, status=f"{score:.2f} %, {seconds:.0f} s per epoch")
     progress.remove_task(task)
-    return {"epochs": epochs, "report": pulse_report(model)}
+    return {"settings": settings_of(row), "epochs": epochs, "report": pulse_report(model)}
+
+
+def settings_of(row: Row) -> list[Any]:
+    """What a cached result must agree with."""
+    protocol = [EPOCHS, BATCH, HIDDEN, row.frozen]
+    settings: list[Any] = json.loads(json.dumps([protocol, row.config().to_dict()]))
+    return settings
+
+
+def cached_result(row: Row, path: Path) -> dict[str, Any] | None:
+    """The result in a file of the cache, unless there is none or its settings were others."""
+    if not path.is_file():
+        return None
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result if result["settings"] == settings_of(row) else None
 
 
 def gate(row: Row, score: float) -> str:
@@ -200,14 +215,14 @@ def table(results: dict[str, dict[int, dict[str, Any]]]) -> str:
         reports = [one["report"] for one in runs.values()]
         seconds = mean(epoch["seconds"] for one in runs.values() for epoch in one["epochs"])
         gain = f"{mean(r['gain'] for r in reports):.3f}" if "gain" in reports[0] else "-"
-        pulses = mean(r.get("pulses_per_cell", 0.0) for r in reports)
+        pulses = mean(r["pulses_per_cell"] for r in reports)
         spread = f"{mean(scores):.2f}" + (
             f" ({min(scores):.2f} ... {max(scores):.2f})" if len(scores) > 1 else ""
         )
         lines.append(
             f"| {row.name} | {spread} | {', '.join(map(str, runs))} "
             f"| {'-' if row.reference is None else f'{row.reference:.2f}'} "
-            f"| {gate(row, mean(scores))} | {gain} | {pulses:.0f} | {seconds:.1f} |"
+            f"| {gate(row, mean(scores))} | {gain} | {f'{pulses:.0f}' if pulses else '-'} | {seconds:.1f} |"
         )
     return "\n".join(lines)
 
@@ -275,20 +290,18 @@ def main() -> None:
         # First seeds first: a table with all rows is worth more than three seeds of one.
         for row, seed in sorted(jobs, key=lambda job: job[1]):
             cached = options.cache / f"{row.name.replace(' ', '_').replace('%', 'pct')}_{seed}.json"
-            if cached.is_file():
-                result = json.loads(cached.read_text())
-            elif row in chosen:
+            result = cached_result(row, cached)
+            if result is None and row in chosen:
                 result = run(row, seed, data, options.threads, progress)
                 cached.write_text(json.dumps(result, indent=1) + "\n")
                 score = result["epochs"][-1]["accuracy"]
                 console.print(
                     f"{row.name}, seed {seed}: {score:.2f} %, {gate(row, score)}", highlight=False
                 )
-            else:
-                continue
-            results.setdefault(row.name, {})[seed] = result
-            write_report(results, options.out, options.figure)
-    console.print(table(results), highlight=False)
+            if result is not None:
+                results.setdefault(row.name, {})[seed] = result
+                write_report(results, options.out, options.figure)
+    print(table(results))
 
 
 if __name__ == "__main__":

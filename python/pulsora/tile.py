@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pulsora import _core, state as states
+from pulsora import _core
+from pulsora import state as states
 from pulsora.config import SingleConfig, TileConfig
 
 if TYPE_CHECKING:

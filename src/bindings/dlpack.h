@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-// The binary interface of DLPack (https://dmlc.github.io/dlpack), version 0: what a capsule named "dltensor" holds.
+// The binary interface of DLPack (https://dmlc.github.io/dlpack), version 0: what a capsule named
+// "dltensor" holds.
 
 namespace RPU::bindings::dlpack {
 

@@ -23,12 +23,14 @@ void bindError(py::module_ &module, const char *name, PyObject *base, const char
 void bindErrors(py::module_ &module) {
   bindError<ConfigError>(module, "ConfigError", PyExc_ValueError,
                          "A parameter, or a combination of parameters, is out of its range.");
-  bindError<InputError>(module, "InputError", PyExc_ValueError,
-                        "An array has the wrong shape, type or layout, or values that are not finite.");
+  bindError<InputError>(
+      module, "InputError", PyExc_ValueError,
+      "An array has the wrong shape, type or layout, or values that are not finite.");
   bindError<StateError>(module, "StateError", PyExc_ValueError,
                         "A saved state is damaged or does not fit the object that loads it.");
-  bindError<DeviceError>(module, "DeviceError", PyExc_RuntimeError,
-                         "The device or its driver refused: no GPU, a failed launch, a failed library call.");
+  bindError<DeviceError>(
+      module, "DeviceError", PyExc_RuntimeError,
+      "The device or its driver refused: no GPU, a failed launch, a failed library call.");
   bindError<OutOfMemoryError>(module, "OutOfMemoryError", PyExc_MemoryError,
                               "Memory could not be had; the object that asked is as it was.");
   // What the standard library throws where memory, or the size of an array, runs out.

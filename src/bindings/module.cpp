@@ -1,6 +1,5 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
-
 #include <string>
 #include <vector>
 
@@ -12,7 +11,8 @@
 #include "tile_binding.h"
 
 PYBIND11_MODULE(_core, module) {
-  module.doc() = "The compiled core of Pulsora. Use the package pulsora; this module may change at any time.";
+  module.doc() =
+      "The compiled core of Pulsora. Use the package pulsora; this module may change at any time.";
   module.attr("__version__") = PULSORA_VERSION;
   RPU::bindings::bindErrors(module);
   RPU::bindings::bindSchema(module);
@@ -25,7 +25,8 @@ PYBIND11_MODULE(_core, module) {
         for (const RPU::Isa isa : RPU::supportedIsas()) names.emplace_back(RPU::isaName(isa));
         return names;
       },
-      "Instruction sets that are compiled in and that this machine has, from the plainest to the one in use.");
+      "Instruction sets that are compiled in and that this machine has, from the plainest to the "
+      "one in use.");
   module.def("cuda_device_count", &RPU::cudaDeviceCount,
              "Number of usable CUDA devices; 0 if this build has no CUDA or the machine no GPU.");
 }

@@ -1,9 +1,8 @@
 #include "saved_state.h"
 
-#include <pybind11/numpy.h>
-
 #include <array>
 #include <cstring>
+#include <pybind11/numpy.h>
 
 #include "value.h"
 
@@ -32,7 +31,8 @@ py::array fromTensor(const Tensor &tensor) {
 }
 
 Tensor toTensor(py::handle object, const std::string &name) {
-  RPU_CHECK(StateError, py::isinstance<py::array>(object), "tensor '", name, "' of the state is no NumPy array");
+  RPU_CHECK(StateError, py::isinstance<py::array>(object), "tensor '", name,
+            "' of the state is no NumPy array");
   const auto array = py::array::ensure(object, py::array::c_style);
   const std::string dtype = py::str(array.dtype());
   for (const TypeEntry &entry : kTypes) {
@@ -44,7 +44,8 @@ Tensor toTensor(py::handle object, const std::string &name) {
     std::memcpy(tensor.bytes.data(), array.data(), tensor.bytes.size());
     return tensor;
   }
-  throw StateError(message("tensor '", name, "' of the state has dtype ", dtype, ", which no array of a tile has"));
+  throw StateError(message("tensor '", name, "' of the state has dtype ", dtype,
+                           ", which no array of a tile has"));
 }
 
 }  // namespace

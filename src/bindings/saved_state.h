@@ -8,7 +8,8 @@ namespace RPU::bindings {
 
 namespace py = pybind11;
 
-/// A state as (dict of NumPy arrays, dict of plain values), and back. StateError for tensors of another type.
+/// A state as (dict of NumPy arrays, dict of plain values), and back. StateError for tensors of
+/// another type.
 py::tuple fromState(const State &state);
 State toState(const py::dict &tensors, const py::dict &values);
 

@@ -1,7 +1,6 @@
 #include "schema.h"
 
 #include <pybind11/stl.h>
-
 #include <string>
 #include <vector>
 
@@ -20,15 +19,16 @@ struct ParameterStruct {
 
 template <class Params>
 ParameterStruct parameterStruct() {
-  return {Params::kName, describeParams<Params>(), [](const Value &values, const std::string &path) {
+  return {Params::kName, describeParams<Params>(),
+          [](const Value &values, const std::string &path) {
             return writeParams(readParams<Params>(values, path));
           }};
 }
 
 const std::vector<ParameterStruct> &parameterStructs() {
   static const std::vector<ParameterStruct> kStructs = {
-      parameterStruct<UpdateParameters>(), parameterStruct<IOParameters>(), parameterStruct<LRTTParams>(),
-      parameterStruct<TileConfig>()};
+      parameterStruct<UpdateParameters>(), parameterStruct<IOParameters>(),
+      parameterStruct<LRTTParams>(), parameterStruct<TileConfig>()};
   return kStructs;
 }
 
@@ -58,7 +58,8 @@ py::dict schema() {
     entry["cell"] = py::cast(model.cellMembers);
     devices[py::str(model.name)] = entry;
   }
-  for (const ParameterStruct &entry : parameterStructs()) structs[entry.name] = describeFields(entry.fields);
+  for (const ParameterStruct &entry : parameterStructs())
+    structs[entry.name] = describeFields(entry.fields);
   py::dict result;
   result["devices"] = devices;
   result["structs"] = structs;
@@ -78,13 +79,16 @@ py::object validate(const std::string &name, py::handle values, const std::strin
 
 void bindSchema(py::module_ &module) {
   module.def("schema", &schema,
-             "The table of all parameters: {'devices': {model: {'doc', 'fields', 'cell'}}, 'structs': {name: fields}}. "
+             "The table of all parameters: {'devices': {model: {'doc', 'fields', 'cell'}}, "
+             "'structs': {name: fields}}. "
              "A field is a dict of name, type, unit, doc, range, choices, struct and default.");
   module.def("validate", &validate, py::arg("name"), py::arg("values"), py::arg("path"),
-             "The parameters of the struct or device model `name`, complete and as the core stores them. `path` "
+             "The parameters of the struct or device model `name`, complete and as the core stores "
+             "them. `path` "
              "stands in front of names in messages. ConfigError for unknown names and bad values.");
   module.def("suggest", &suggest, py::arg("wanted"), py::arg("names"),
-             "The end of a message about an unknown name: the name that was probably meant, and all known ones.");
+             "The end of a message about an unknown name: the name that was probably meant, and "
+             "all known ones.");
 }
 
 }  // namespace RPU::bindings

@@ -1,8 +1,7 @@
 #include "tensor.h"
 
-#include <pybind11/stl.h>
-
 #include <algorithm>
+#include <pybind11/stl.h>
 
 #include "core/check.h"
 #include "core/cuda_api.h"
@@ -34,7 +33,8 @@ struct RawArray {
 };
 
 [[noreturn]] void refuseType(const char *name, const std::string &dtype) {
-  throw py::type_error(message(name, " has dtype ", dtype, "; convert it to float32, for example with ", name,
+  throw py::type_error(message(name, " has dtype ", dtype,
+                               "; convert it to float32, for example with ", name,
                                ".astype(numpy.float32) or ", name, ".float()"));
 }
 
@@ -67,7 +67,8 @@ py::object adopt(py::capsule capsule, dlpack::ManagedTensor *&managed) {
   });
 }
 
-py::capsule exportCapsule(py::handle object, const char *name, bool isCuda, const Context &context) {
+py::capsule exportCapsule(py::handle object, const char *name, bool isCuda,
+                          const Context &context) {
   try {
     if (!isCuda) return object.attr("__dlpack__")();
     // DLPack's number of the legacy default stream is 1.
@@ -75,7 +76,8 @@ py::capsule exportCapsule(py::handle object, const char *name, bool isCuda, cons
     return object.attr("__dlpack__")(py::arg("stream") = stream);
   } catch (py::error_already_set &error) {
     if (!error.matches(PyExc_BufferError)) throw;
-    throw InputError(message(name, " cannot be shared: ", py::str(error.value()).cast<std::string>()));
+    throw InputError(
+        message(name, " cannot be shared: ", py::str(error.value()).cast<std::string>()));
   }
 }
 
@@ -84,7 +86,8 @@ RawArray fromDlpack(py::handle object, const char *name, const Context &context)
   const auto type = static_cast<dlpack::DeviceType>(py::int_(device[0]).cast<int32_t>());
   const bool isCuda = type == dlpack::kCuda || type == dlpack::kCudaManaged;
   RPU_CHECK(DeviceError, isCuda || type == dlpack::kCpu || type == dlpack::kCudaHost, name,
-            " lies on a device of DLPack type ", static_cast<int>(type), "; copy it to the CPU or a CUDA device");
+            " lies on a device of DLPack type ", static_cast<int>(type),
+            "; copy it to the CPU or a CUDA device");
   dlpack::ManagedTensor *managed = nullptr;
   RawArray raw;
   raw.owner = adopt(exportCapsule(object, name, isCuda, context), managed);
@@ -92,7 +95,8 @@ RawArray fromDlpack(py::handle object, const char *name, const Context &context)
   raw.data = static_cast<char *>(tensor.data) + tensor.byteOffset;
   raw.backend = isCuda ? Backend::Cuda : Backend::Cpu;
   raw.device = tensor.device.id;
-  raw.isFloat32 = tensor.dtype.code == dlpack::kFloat && tensor.dtype.bits == 32 && tensor.dtype.lanes == 1;
+  raw.isFloat32 =
+      tensor.dtype.code == dlpack::kFloat && tensor.dtype.bits == 32 && tensor.dtype.lanes == 1;
   raw.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
   if (tensor.strides) {
     raw.strides.assign(tensor.strides, tensor.strides + tensor.ndim);
@@ -110,12 +114,13 @@ RawArray readArray(py::handle object, const char *name, const Context &context) 
   } else if (py::hasattr(object, "__dlpack__") && py::hasattr(object, "__dlpack_device__")) {
     raw = fromDlpack(object, name, context);
   } else {
-    throw py::type_error(message(name, " is of type ", Py_TYPE(object.ptr())->tp_name,
-                                 "; pass a NumPy array or an object with __dlpack__, for example numpy.asarray(", name,
-                                 ", dtype=numpy.float32)"));
+    throw py::type_error(
+        message(name, " is of type ", Py_TYPE(object.ptr())->tp_name,
+                "; pass a NumPy array or an object with __dlpack__, for example numpy.asarray(",
+                name, ", dtype=numpy.float32)"));
   }
-  RPU_CHECK(InputError, raw.shape.size() == 1 || raw.shape.size() == 2, name, " has shape ", describeShape(raw.shape),
-            "; pass a batch [samples, lines] or one sample [lines]");
+  RPU_CHECK(InputError, raw.shape.size() == 1 || raw.shape.size() == 2, name, " has shape ",
+            describeShape(raw.shape), "; pass a batch [samples, lines] or one sample [lines]");
   return raw;
 }
 
@@ -141,14 +146,17 @@ RawArray converted(const RawArray &raw, py::handle original, const char *name) {
 void requireSameDevice(const RawArray &raw, const char *name, const Context &context) {
   if (raw.backend == Backend::Cpu) return;
   RPU_CHECK(DeviceError, !context.onCpu(), name, " is on cuda:", raw.device,
-            ", but the tile is on the CPU; move the array with .cpu(), or create the tile with device='cuda'");
-  RPU_CHECK(DeviceError, raw.device == context.device, name, " is on cuda:", raw.device, ", but the tile is on cuda:",
-            context.device, "; move one to the other");
+            ", but the tile is on the CPU; move the array with .cpu(), or create the tile with "
+            "device='cuda'");
+  RPU_CHECK(DeviceError, raw.device == context.device, name, " is on cuda:", raw.device,
+            ", but the tile is on cuda:", context.device, "; move one to the other");
 }
 
 bool overlap(MatrixView<const float> a, MatrixView<const float> b) {
   if (a.size() == 0 || b.size() == 0) return false;
-  const auto end = [](MatrixView<const float> m) { return m.data + (m.rows - 1) * m.rowStride + m.cols; };
+  const auto end = [](MatrixView<const float> m) {
+    return m.data + (m.rows - 1) * m.rowStride + m.cols;
+  };
   return a.data < end(b) && b.data < end(a);
 }
 
@@ -166,7 +174,8 @@ InputMatrix::InputMatrix(py::handle object, const char *name, const Context &con
   onHost_ = raw.backend == Backend::Cpu;
   isVector_ = raw.shape.size() == 1;
   if (!raw.isFloat32 || !raw.hasGaplessRows()) {
-    RPU_CHECK(InputError, onHost_, name, " on a GPU must be float32 with gapless rows; convert it with .float().contiguous()");
+    RPU_CHECK(InputError, onHost_, name,
+              " on a GPU must be float32 with gapless rows; convert it with .float().contiguous()");
     raw = converted(raw, object, name);
   }
   owner_ = raw.owner;
@@ -194,7 +203,8 @@ OutputMatrix::OutputMatrix(int64_t rows, int64_t cols, const Context &context) {
   allocate(rows, cols, false, true, context);
 }
 
-void OutputMatrix::allocate(int64_t rows, int64_t cols, bool squeezed, bool onHost, const Context &context) {
+void OutputMatrix::allocate(int64_t rows, int64_t cols, bool squeezed, bool onHost,
+                            const Context &context) {
   std::vector<int64_t> shape = {rows, cols};
   if (squeezed) shape.erase(shape.begin());
   if (onHost) {
@@ -216,15 +226,18 @@ void OutputMatrix::useGiven(py::handle out, int64_t rows, int64_t cols, const In
   requireSameDevice(raw, "out", context);
   const std::vector<int64_t> batch = {rows, cols};
   const std::vector<int64_t> wanted(batch.begin() + (like.isVector() ? 1 : 0), batch.end());
-  RPU_CHECK(InputError, raw.shape == wanted, "out has shape ", describeShape(raw.shape), "; it must be ",
-            describeShape(wanted));
+  RPU_CHECK(InputError, raw.shape == wanted, "out has shape ", describeShape(raw.shape),
+            "; it must be ", describeShape(wanted));
   RPU_CHECK(InputError, raw.isFloat32 && raw.isWritable && raw.hasGaplessRows(),
-            "out must be a writable, aligned float32 array with gapless rows; leave it out to get a new one");
+            "out must be a writable, aligned float32 array with gapless rows; leave it out to get "
+            "a new one");
   const bool onHost = raw.backend == Backend::Cpu;
-  RPU_CHECK(DeviceError, onHost == context.onCpu(), "out is in host memory, but the tile is on cuda:", context.device,
+  RPU_CHECK(DeviceError, onHost == context.onCpu(),
+            "out is in host memory, but the tile is on cuda:", context.device,
             "; leave it out to get a new array");
   view_ = raw.view<float>();
-  RPU_CHECK(InputError, !overlap(view_, like.view()), "out shares memory with the input; pass another array");
+  RPU_CHECK(InputError, !overlap(view_, like.view()),
+            "out shares memory with the input; pass another array");
   result_ = py::reinterpret_borrow<py::object>(out);
 }
 
@@ -241,7 +254,8 @@ DeviceArray::DeviceArray(const Context &context, std::vector<int64_t> shape)
 }
 
 py::tuple DeviceArray::device() const {
-  return py::make_tuple(static_cast<int>(context_.onCpu() ? dlpack::kCpu : dlpack::kCuda), context_.device);
+  return py::make_tuple(static_cast<int>(context_.onCpu() ? dlpack::kCpu : dlpack::kCuda),
+                        context_.device);
 }
 
 py::capsule DeviceArray::toDlpack(void *stream) const {
@@ -274,7 +288,8 @@ py::capsule DeviceArray::toDlpack(void *stream) const {
   py::capsule capsule(&exported->managed, dlpack::kCapsuleName, [](PyObject *raw) {
     // A consumer renames the capsule and takes the tensor over.
     if (!PyCapsule_IsValid(raw, dlpack::kCapsuleName)) return;
-    auto *managed = static_cast<dlpack::ManagedTensor *>(PyCapsule_GetPointer(raw, dlpack::kCapsuleName));
+    auto *managed =
+        static_cast<dlpack::ManagedTensor *>(PyCapsule_GetPointer(raw, dlpack::kCapsuleName));
     managed->deleter(managed);
   });
   exported.release();
@@ -282,17 +297,21 @@ py::capsule DeviceArray::toDlpack(void *stream) const {
 }
 
 void bindDeviceArray(py::module_ &module) {
-  py::class_<DeviceArray>(module, "DeviceArray",
-                          "A float32 array in GPU memory; other libraries adopt it without a copy, for example with "
-                          "torch.from_dlpack(array).")
-      .def_property_readonly("shape", [](const DeviceArray &self) { return py::tuple(py::cast(self.shape())); })
+  py::class_<DeviceArray>(
+      module, "DeviceArray",
+      "A float32 array in GPU memory; other libraries adopt it without a copy, for example with "
+      "torch.from_dlpack(array).")
+      .def_property_readonly(
+          "shape", [](const DeviceArray &self) { return py::tuple(py::cast(self.shape())); })
       .def("__dlpack_device__", &DeviceArray::device)
       .def(
           "__dlpack__",
           [](const DeviceArray &self, py::object stream, const py::kwargs &) {
             // DLPack: None and 1 are the legacy default stream, -1 asks for no ordering.
             const intptr_t number = stream.is_none() ? 1 : stream.cast<intptr_t>();
-            return self.toDlpack(number == 1 ? nullptr : number == -1 ? self.stream() : reinterpret_cast<void *>(number));
+            return self.toDlpack(number == 1    ? nullptr
+                                 : number == -1 ? self.stream()
+                                                : reinterpret_cast<void *>(number));
           },
           py::arg("stream") = py::none());
 }

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
-
 #include <memory>
 #include <optional>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
 #include <string>
 #include <vector>
 
@@ -16,10 +15,11 @@ namespace RPU::bindings {
 
 namespace py = pybind11;
 
-/// A float32 matrix that a caller handed in: a NumPy array, or anything with __dlpack__ (a torch tensor). It is borrowed
-/// where it is float32 with gapless rows and lies on the context's backend. float16 and float64 are rounded to float32;
-/// host memory is copied to a tile on a GPU. Integers, booleans and complex numbers are a TypeError; memory of another
-/// device is a DeviceError. A vector counts as a batch of one.
+/// A float32 matrix that a caller handed in: a NumPy array, or anything with __dlpack__ (a torch
+/// tensor). It is borrowed where it is float32 with gapless rows and lies on the context's backend.
+/// float16 and float64 are rounded to float32; host memory is copied to a tile on a GPU. Integers,
+/// booleans and complex numbers are a TypeError; memory of another device is a DeviceError. A
+/// vector counts as a batch of one.
 class InputMatrix {
  public:
   InputMatrix(py::handle object, const char *name, const Context &context);
@@ -36,11 +36,12 @@ class InputMatrix {
   bool onHost_ = true;
 };
 
-/// Where a result [rows, cols] goes: the caller's `out`, or a new array of the kind that `like` was; squeezed if it was a
-/// vector. Fill view(), then take result().
+/// Where a result [rows, cols] goes: the caller's `out`, or a new array of the kind that `like`
+/// was; squeezed if it was a vector. Fill view(), then take result().
 class OutputMatrix {
  public:
-  OutputMatrix(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like, const Context &context);
+  OutputMatrix(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like,
+               const Context &context);
   /// Of host memory, not squeezed.
   OutputMatrix(int64_t rows, int64_t cols, const Context &context);
 
@@ -50,15 +51,17 @@ class OutputMatrix {
 
  private:
   void allocate(int64_t rows, int64_t cols, bool squeezed, bool onHost, const Context &context);
-  void useGiven(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like, const Context &context);
+  void useGiven(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like,
+                const Context &context);
 
   py::object result_;
-  Buffer<float> staged_;             // on a GPU, for a result in host memory
+  Buffer<float> staged_;  // on a GPU, for a result in host memory
   MatrixView<float> view_;
-  MatrixView<float> host_;           // where staged_ goes
+  MatrixView<float> host_;  // where staged_ goes
 };
 
-/// A float32 array in GPU memory that other libraries adopt through DLPack: torch.from_dlpack(array).
+/// A float32 array in GPU memory that other libraries adopt through DLPack:
+/// torch.from_dlpack(array).
 class DeviceArray {
  public:
   DeviceArray(const Context &context, std::vector<int64_t> shape);
@@ -68,8 +71,8 @@ class DeviceArray {
   void *stream() const { return context_.stream; }
   /// (device type, ordinal), as DLPack counts them.
   py::tuple device() const;
-  /// A capsule for a consumer that works in `stream`: that stream waits for the data, and who gets the memory next
-  /// waits for what the consumer had enqueued when it let go.
+  /// A capsule for a consumer that works in `stream`: that stream waits for the data, and who gets
+  /// the memory next waits for what the consumer had enqueued when it let go.
   py::capsule toDlpack(void *stream) const;
 
  private:

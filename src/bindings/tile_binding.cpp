@@ -26,10 +26,12 @@ Context contextOf(const std::string &device, int threads) {
   return context;
 }
 
-int readThreads(py::handle threads) { return readArgument<int>(threads, "threads", between(1, 4096)); }
+int readThreads(py::handle threads) {
+  return readArgument<int>(threads, "threads", between(1, 4096));
+}
 
-Tile makeTile(py::handle dSize, py::handle xSize, py::handle config, py::handle seed, py::handle tileId,
-              const std::string &device, py::handle threads) {
+Tile makeTile(py::handle dSize, py::handle xSize, py::handle config, py::handle seed,
+              py::handle tileId, const std::string &device, py::handle threads) {
   const auto rows = readArgument<int64_t>(dSize, "d_size", atLeast(1));
   const auto cols = readArgument<int64_t>(xSize, "x_size", atLeast(1));
   const auto params = readParams<TileConfig>(toValue(config, "config"), "");
@@ -40,7 +42,8 @@ Tile makeTile(py::handle dSize, py::handle xSize, py::handle config, py::handle 
   return Tile(rows, cols, params, seedNumber, id, context);
 }
 
-/// A tile that any number of Python threads may call: calls run one after another, without the interpreter lock.
+/// A tile that any number of Python threads may call: calls run one after another, without the
+/// interpreter lock.
 class SharedTile {
  public:
   explicit SharedTile(Tile tile) : tile_(std::move(tile)), context_(tile_.context()) {}
@@ -48,7 +51,6 @@ class SharedTile {
   int64_t dSize() const { return tile_.dSize(); }
   int64_t xSize() const { return tile_.xSize(); }
   const Context &context() const { return context_; }
-
 
   /// work(tile), without the interpreter lock: it may not touch a Python object.
   template <class Work>
@@ -69,13 +71,14 @@ class SharedTile {
   std::mutex mutex_;
 };
 
-/// torch orders its work by a current stream; a tile that is handed tensors of torch works in that stream, so that neither
-/// has to wait for the other.
+/// torch orders its work by a current stream; a tile that is handed tensors of torch works in that
+/// stream, so that neither has to wait for the other.
 void joinTorchStream(SharedTile &self, py::handle array) {
   if (self.context().onCpu()) return;
   const auto module = py::type::of(array).attr("__module__").cast<std::string>();
   if (module.rfind("torch", 0) != 0) return;
-  const py::object current = py::module_::import("torch").attr("cuda").attr("current_stream")(self.context().device);
+  const py::object current =
+      py::module_::import("torch").attr("cuda").attr("current_stream")(self.context().device);
   void *stream = reinterpret_cast<void *>(current.attr("cuda_stream").cast<intptr_t>());
   if (stream == self.context().stream) return;
   Context context = self.context();
@@ -83,19 +86,21 @@ void joinTorchStream(SharedTile &self, py::handle array) {
   self.setContext(context);
 }
 
-/// An input of a read or an update: it must lie where the tile is, because a copy from the host would wait for the GPU.
+/// An input of a read or an update: it must lie where the tile is, because a copy from the host
+/// would wait for the GPU.
 InputMatrix inputOf(SharedTile &self, py::handle array, const char *name) {
   joinTorchStream(self, array);
   InputMatrix matrix(array, name, self.context());
-  RPU_CHECK(DeviceError, self.context().onCpu() || !matrix.onHost(), name, " is in host memory, but the tile is on cuda:",
-            self.context().device, "; move it there, for example with torch.as_tensor(", name, ", device='cuda:",
-            self.context().device, "')");
+  RPU_CHECK(DeviceError, self.context().onCpu() || !matrix.onHost(), name,
+            " is in host memory, but the tile is on cuda:", self.context().device,
+            "; move it there, for example with torch.as_tensor(", name,
+            ", device='cuda:", self.context().device, "')");
   return matrix;
 }
 
 void requireLines(const InputMatrix &matrix, const char *name, const char *sizeName, int64_t size) {
-  RPU_CHECK(InputError, matrix.view().cols == size, name, " has ", matrix.view().cols, " lines, but ", sizeName,
-            " of the tile is ", size);
+  RPU_CHECK(InputError, matrix.view().cols == size, name, " has ", matrix.view().cols,
+            " lines, but ", sizeName, " of the tile is ", size);
 }
 
 py::object forward(SharedTile &self, py::handle x, py::handle out) {
@@ -144,7 +149,8 @@ ArrayId arrayNamed(const std::string &name) {
   if (name == "visible") return ArrayId::Visible;
   if (name == "fast_a") return ArrayId::FastA;
   if (name == "fast_b") return ArrayId::FastB;
-  throw ConfigError(message("array is '", name, "'", suggest(name, {"visible", "fast_a", "fast_b"})));
+  throw ConfigError(
+      message("array is '", name, "'", suggest(name, {"visible", "fast_a", "fast_b"})));
 }
 
 std::pair<int64_t, int64_t> arrayShape(SharedTile &self, ArrayId which) {
@@ -269,22 +275,27 @@ void bindTile(py::module_ &module) {
   using py::arg;
   module.def(
       "require_place",
-      [](const std::string &device, py::handle threads) { contextOf(device, readThreads(threads)); }, arg("device"),
-      arg("threads"), "ConfigError or DeviceError unless a tile can be made on this device with so many threads.");
+      [](const std::string &device, py::handle threads) {
+        contextOf(device, readThreads(threads));
+      },
+      arg("device"), arg("threads"),
+      "ConfigError or DeviceError unless a tile can be made on this device with so many threads.");
   py::class_<SharedTile>(module, "Tile")
-      .def(py::init([](py::handle dSize, py::handle xSize, py::handle config, py::handle seed, py::handle tileId,
-                       const std::string &device, py::handle threads) {
-             return std::make_unique<SharedTile>(makeTile(dSize, xSize, config, seed, tileId, device, threads));
+      .def(py::init([](py::handle dSize, py::handle xSize, py::handle config, py::handle seed,
+                       py::handle tileId, const std::string &device, py::handle threads) {
+             return std::make_unique<SharedTile>(
+                 makeTile(dSize, xSize, config, seed, tileId, device, threads));
            }),
-           arg("d_size"), arg("x_size"), arg("config"), arg("seed") = 0, arg("tile_id") = 0, arg("device") = "cpu",
-           arg("threads") = 1)
+           arg("d_size"), arg("x_size"), arg("config"), arg("seed") = 0, arg("tile_id") = 0,
+           arg("device") = "cpu", arg("threads") = 1)
       .def_property_readonly("d_size", &SharedTile::dSize)
       .def_property_readonly("x_size", &SharedTile::xSize)
       .def_property_readonly("device", &deviceName)
       .def_property(
           "threads", [](const SharedTile &self) { return self.context().cpu.threads; }, &setThreads)
       .def_property(
-          "stream", [](const SharedTile &self) { return reinterpret_cast<intptr_t>(self.context().stream); },
+          "stream",
+          [](const SharedTile &self) { return reinterpret_cast<intptr_t>(self.context().stream); },
           &setStream)
       .def("forward", &forward, arg("x"), arg("out") = py::none())
       .def("backward", &backward, arg("d"), arg("out") = py::none())
@@ -306,9 +317,14 @@ void bindTile(py::module_ &module) {
              return fromValue(self.run([](Tile &tile) { return writeParams(tile.config()); }));
            })
       .def("statistics",
-           [](SharedTile &self) { return fromMap(self.run([](Tile &tile) { return tile.statistics(); })); })
+           [](SharedTile &self) {
+             return fromMap(self.run([](Tile &tile) { return tile.statistics(); }));
+           })
       .def("counters", &counters)
-      .def("state", [](SharedTile &self) { return fromState(self.run([](Tile &tile) { return tile.state(); })); })
+      .def("state",
+           [](SharedTile &self) {
+             return fromState(self.run([](Tile &tile) { return tile.state(); }));
+           })
       .def("load_state", &loadState, arg("tensors"), arg("values"));
 }
 

@@ -3,7 +3,8 @@
 namespace RPU::bindings {
 namespace {
 
-// Far beyond any configuration, and far from exhausting the stack; a list that contains itself ends here.
+// Far beyond any configuration, and far from exhausting the stack; a list that contains itself ends
+// here.
 constexpr int kMaxDepth = 32;
 
 std::string typeName(py::handle object) { return Py_TYPE(object.ptr())->tp_name; }
@@ -13,7 +14,8 @@ std::string toText(py::handle object, const std::string &path) {
   const char *text = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
   if (!text) {
     PyErr_Clear();
-    throw ConfigError(message(path, " contains half a surrogate pair, which is not text; use plain characters"));
+    throw ConfigError(
+        message(path, " contains half a surrogate pair, which is not text; use plain characters"));
   }
   return {text, static_cast<size_t>(size)};
 }
@@ -55,7 +57,8 @@ py::object withoutNumpy(py::handle object) {
 }
 
 Value convert(py::handle object, const std::string &path, int depth) {
-  RPU_CHECK(ConfigError, depth < kMaxDepth, path, " is nested more than ", kMaxDepth, " deep; does it contain itself?");
+  RPU_CHECK(ConfigError, depth < kMaxDepth, path, " is nested more than ", kMaxDepth,
+            " deep; does it contain itself?");
   PyObject *raw = object.ptr();
   if (object.is_none()) return {};
   if (PyBool_Check(raw)) return Value(raw == Py_True);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
-
 #include <string>
 
 #include "core/field.h"
@@ -11,15 +10,16 @@ namespace RPU::bindings {
 
 namespace py = pybind11;
 
-/// A plain Python object as a Value: None, bool, int, float, str, list, tuple, dict with str keys, and the NumPy scalars
-/// and arrays of these. ConfigError, with `path` in front, for anything else.
+/// A plain Python object as a Value: None, bool, int, float, str, list, tuple, dict with str keys,
+/// and the NumPy scalars and arrays of these. ConfigError, with `path` in front, for anything else.
 Value toValue(py::handle object, const std::string &path);
 
 /// The same, back: a tree of plain Python objects.
 py::object fromValue(const Value &value);
 py::dict fromMap(const Value::Map &map);
 
-/// A whole number or a number given as an argument of that name, read and checked as a parameter is.
+/// A whole number or a number given as an argument of that name, read and checked as a parameter
+/// is.
 template <class T>
 T readArgument(py::handle object, const char *name, const Range &range) {
   T out{};

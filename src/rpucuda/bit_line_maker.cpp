@@ -20,8 +20,10 @@ void drawSides(const Context &context, const TrainSide *sides, int count) {
     return;
   }
   const auto drawer = withIsa(context.cpu.isa, [](auto isa) { return &drawTrains<isa>; });
+  constexpr int64_t kTrainsPerThread = 8192;  // fewer are drawn before a second thread has woken up
+  const int64_t grain = (1 + kTrainsPerThread / sides[0].values.rows / 64) * 64;
   for (int i = 0; i < count; ++i) {
-    parallelRange(context, sides[i].values.cols, 64, [&](int64_t begin, int64_t end) { drawer(sides[i], begin, end); });
+    parallelRange(context, sides[i].values.cols, grain, [&](int64_t begin, int64_t end) { drawer(sides[i], begin, end); });
   }
 }
 

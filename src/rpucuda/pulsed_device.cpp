@@ -1,5 +1,7 @@
 #include "pulsed_device.h"
 
+#include <algorithm>
+
 #include "core/backend.h"
 #include "core/cuda_api.h"
 #include "math_util.h"
@@ -15,12 +17,17 @@ const PulsedKernels &kernelsOf(const DeviceModel &model, const Context &context)
   return *kernels;
 }
 
-// Calls kernel(begin, end, stream) over all cells: on threads of the CPU, or once on the GPU's stream.
+// Work per cell of everything but a pulsed update.
+constexpr int64_t kCellSteps = 8;
+
+// Calls kernel(begin, end, stream) over all cells: on threads of the CPU, or once on the GPU's stream. `steps` is the
+// work per cell, roughly in steps of a device: a thread is worth waking for some 10^5 of them.
 template <class Kernel>
-void overCells(const Context &context, int64_t size, const Kernel &kernel) {
-  constexpr int64_t kGrain = 1024;
+void overCells(const Context &context, int64_t size, int64_t steps, const Kernel &kernel) {
+  constexpr int64_t kStepsPerThread = 1 << 17;
   if (context.onCpu()) {
-    parallelRange(context, size, kGrain, [&](int64_t begin, int64_t end) { kernel(begin, end, nullptr); });
+    const int64_t grain = std::max<int64_t>(1024, kStepsPerThread / std::max<int64_t>(1, steps));
+    parallelRange(context, size, grain, [&](int64_t begin, int64_t end) { kernel(begin, end, nullptr); });
   } else {
     const CudaScope scope(context.device);
     kernel(0, size, context.stream);
@@ -55,7 +62,7 @@ PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, i
   CellArray sampled = array();
   sampled.key = sampling;
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
-  overCells(context, size(), [&](int64_t begin, int64_t end, void *stream) {
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
     kernels.construct(sampled, cells_.data(), begin, end, stream);
   });
   decayRates_ = spreadPlane(context, p.lifetime > 0.0f,
@@ -80,7 +87,7 @@ CellArray PulsedDevice::array() const {
 
 void PulsedDevice::run(const Context &context, void (*kernel)(const CellArray &, int64_t, int64_t, void *)) const {
   const CellArray a = array();
-  overCells(context, size(), [&](int64_t begin, int64_t end, void *stream) { kernel(a, begin, end, stream); });
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) { kernel(a, begin, end, stream); });
 }
 
 void PulsedDevice::afterWrite(const Context &context, uint64_t event) {
@@ -110,7 +117,7 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) 
   if (words.samples == 0) return;
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
-  overCells(context, size(), [&](int64_t begin, int64_t end, void *stream) {
+  overCells(context, size(), 2 + words.samples, [&](int64_t begin, int64_t end, void *stream) {
     kernels.update(a, words, pulseCount_.data(), begin, end, stream);
   });
   afterWrite(context, words.firstSample + static_cast<uint64_t>(words.samples));
@@ -139,7 +146,7 @@ void PulsedDevice::relax(const Context &context, uint64_t event, float decayScal
   const CellArray a = array();
   const Relaxation relaxation{decayRates_.data(), diffusions_.data(), resets_.data(), decayScale, event};
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
-  overCells(context, size(), [&](int64_t begin, int64_t end, void *stream) {
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
     kernels.relax(a, relaxation, begin, end, stream);
   });
   afterWrite(context, kRelaxEvents + event);
@@ -154,7 +161,7 @@ void PulsedDevice::resetColumns(const Context &context, int64_t firstCol, int64_
   const CellArray a = array();
   const ResetEvent reset{resets_.data(), firstCol, count, probability, event};
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
-  overCells(context, size(),
+  overCells(context, size(), kCellSteps,
             [&](int64_t begin, int64_t end, void *stream) { kernels.reset(a, reset, begin, end, stream); });
   afterWrite(context, kResetEvents + event);
 }
@@ -163,7 +170,7 @@ Buffer<float> PulsedDevice::describeCells(const Context &context) const {
   Buffer<float> planes(context, 4 * size());
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
-  overCells(context, size(), [&](int64_t begin, int64_t end, void *stream) {
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
     kernels.describe(a, planes.data(), begin, end, stream);
   });
   return planes;

@@ -58,9 +58,10 @@ struct Kernels {
 
   // --- updates -----------------------------------------------------------------------------------------------------
 
-  static void update(const CellArray &a, const PulseWords &words, uint64_t *coincidences, int64_t begin, int64_t end,
-                     void *) {
-    constexpr int kSparseSlots = 4;  // up to here most samples leave most cells alone
+  /// Calls step(block) for the cells [begin, end), a block at a time, and adds up what it returns. One loop per kind of
+  /// update, because a compiler must see all that reads a block in order to leave out what nothing reads.
+  template <class Step>
+  static RPU_HD uint64_t overBlocks(const CellArray &a, int64_t begin, int64_t end, const Step &step) {
     const Params p = paramsOf(a);
     uint64_t pulses = 0;
     for (int64_t first = begin; first < end;) {
@@ -70,16 +71,26 @@ struct Kernels {
       last = last < rowEnd ? last : rowEnd;
       last = last < end ? last : end;
       Block<isa, Device> block(a, p, first, static_cast<int>(last - first));
-      if (words.kind > PulseKind::TwoPass) {
-        pulses += updateLevels(block, a.key, words);
-      } else if (words.layout->slots == 1) {
-        pulses += updateSparse<true>(block, a.key, words);
-      } else if (words.layout->slots <= kSparseSlots) {
-        pulses += updateSparse<false>(block, a.key, words);
-      } else {
-        pulses += updateDense(block, a.key, words);
-      }
+      pulses += step(block);
       first = last;
+    }
+    return pulses;
+  }
+
+  static void update(const CellArray &a, const PulseWords &words, uint64_t *coincidences, int64_t begin, int64_t end,
+                     void *) {
+    using Cells = Block<isa, Device>;
+    constexpr int kSparseSlots = 4;  // up to here most samples leave most cells alone
+    const int slots = words.layout->slots;
+    uint64_t pulses = 0;
+    if (words.kind > PulseKind::TwoPass) {
+      pulses = overBlocks(a, begin, end, [&](Cells &b) { return updateLevels(b, a.key, words); });
+    } else if (slots == 1) {
+      pulses = overBlocks(a, begin, end, [&](Cells &b) { return updateSparse<true>(b, a.key, words); });
+    } else if (slots <= kSparseSlots) {
+      pulses = overBlocks(a, begin, end, [&](Cells &b) { return updateSparse<false>(b, a.key, words); });
+    } else {
+      pulses = overBlocks(a, begin, end, [&](Cells &b) { return updateDense(b, a.key, words); });
     }
     __atomic_fetch_add(coincidences, pulses, __ATOMIC_RELAXED);
   }

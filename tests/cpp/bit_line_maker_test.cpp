@@ -1,8 +1,7 @@
 #include "bit_line_maker.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <string>
 #include <vector>
 
@@ -22,15 +21,17 @@ UpdateParameters parametersFor(int desiredBl, bool um, bool ublm, bool fixedBl =
   return p;
 }
 
-// The scaling rule in double precision, step by step as the field states it (Gokmen & Vlasov 2016; AIHWKit's update
-// management).
+// The scaling rule in double precision, step by step as the field states it (Gokmen & Vlasov 2016;
+// AIHWKit's update management).
 struct ReferenceScale {
   double length, xScale, dScale;
 };
-ReferenceScale referenceScale(const UpdateParameters &p, double lr, double g, double xMax, double dMax) {
+ReferenceScale referenceScale(const UpdateParameters &p, double lr, double g, double xMax,
+                              double dMax) {
   if (lr == 0.0 || xMax == 0.0 || dMax == 0.0) return {0.0, 0.0, 0.0};
   double length = p.desired_bl;
-  if (!p.fixed_bl && !p.update_bl_management && lr > g * length) length = std::min(std::ceil(lr / g), 65536.0);
+  if (!p.fixed_bl && !p.update_bl_management && lr > g * length)
+    length = std::min(std::ceil(lr / g), 65536.0);
   double dScaled = static_cast<double>(p.um_grad_scale) * dMax;
   const double k = lr * xMax * dScaled / g;
   if (p.update_bl_management) length = std::min(std::ceil(k), static_cast<double>(p.desired_bl));
@@ -49,17 +50,20 @@ TEST(TrainScale, FollowsTheRuleOverAGridOfSettings) {
   for (const int bl : {1, 5, 31, 32, 64, 100}) {
     for (int flags = 0; flags < 8; ++flags) {
       for (const float gradScale : {0.5f, 1.0f, 2.0f}) {
-        UpdateParameters p = parametersFor(bl, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0);
+        UpdateParameters p =
+            parametersFor(bl, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0);
         p.um_grad_scale = gradScale;
         for (const float lr : {1e-4f, 0.01f, 0.3f, 3.0f}) {
-          for (const float g : {0.0011f, 0.019f}) {  // so that no quotient is a whole number but for rounding
+          for (const float g :
+               {0.0011f, 0.019f}) {  // so that no quotient is a whole number but for rounding
             for (const float xMax : {0.0f, 1e-3f, 0.7f, 5.0f}) {
               for (const float dMax : {0.0f, 2e-3f, 0.9f, 40.0f}) {
                 const TrainScale t = trainScale(p, lr, g, xMax, dMax);
                 const ReferenceScale r = referenceScale(p, lr, g, xMax, dMax);
                 EXPECT_NEAR(t.xScale, r.xScale, 2e-6 * r.xScale);
                 EXPECT_NEAR(t.dScale, r.dScale, 2e-6 * r.dScale);
-                EXPECT_EQ(t.length, static_cast<int>(r.length)) << bl << ' ' << flags << ' ' << lr << ' ' << xMax << ' ' << dMax;
+                EXPECT_EQ(t.length, static_cast<int>(r.length))
+                    << bl << ' ' << flags << ' ' << lr << ' ' << xMax << ' ' << dMax;
                 ++compared;
               }
             }
@@ -86,9 +90,11 @@ TEST(TrainScale, BalancesTheLargestElementsAndSaturatesTheLargeD) {
 }
 
 TEST(TrainScale, StaysFiniteForEveryFiniteInput) {
-  const std::vector<float> sizes = {0.0f, 1e-45f, 1e-38f, 2e-30f, 1e-10f, 1.0f, 1e10f, 1e30f, 3.4e38f};
+  const std::vector<float> sizes = {0.0f, 1e-45f, 1e-38f, 2e-30f, 1e-10f,
+                                    1.0f, 1e10f,  1e30f,  3.4e38f};
   for (int flags = 0; flags < 8; ++flags) {
-    const UpdateParameters p = parametersFor(31, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0);
+    const UpdateParameters p =
+        parametersFor(31, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0);
     for (const float lr : sizes) {
       for (const float xMax : sizes) {
         for (const float dMax : sizes) {
@@ -99,7 +105,8 @@ TEST(TrainScale, StaysFiniteForEveryFiniteInput) {
           if (t.length == 0) continue;
           if ((flags & 3) == 0) continue;
           EXPECT_LE(t.xScale * xMax, 1.00001f) << lr << ' ' << xMax << ' ' << dMax;
-          // An update beyond the longest train goes at full length: both largest elements fire in each slot.
+          // An update beyond the longest train goes at full length: both largest elements fire in
+          // each slot.
           if (double(lr) * double(xMax) * double(dMax) > 1e3) {
             EXPECT_GT(t.xScale * xMax, 0.99999f) << lr << ' ' << xMax << ' ' << dMax;
             EXPECT_GT(t.dScale * dMax, 0.99999f) << lr << ' ' << xMax << ' ' << dMax;
@@ -111,16 +118,19 @@ TEST(TrainScale, StaysFiniteForEveryFiniteInput) {
 }
 
 // One slot's decision, written once more: the upper 31 bits of the word against floor(p 2^31).
-bool firesPlainly(RandomKey key, Purpose purpose, int64_t line, uint64_t sample, uint32_t slot, float p) {
-  const Philox4 block = philox4x32_10({{static_cast<uint32_t>(line), static_cast<uint32_t>(sample / 4),
-                                        static_cast<uint32_t>(purpose) << 24 | slot,
-                                        static_cast<uint32_t>(sample / 4 >> 32)}},
-                                      key);
-  return static_cast<double>(block.v[sample % 4] >> 1) < std::floor(static_cast<double>(p) * 0x1p31);
+bool firesPlainly(RandomKey key, Purpose purpose, int64_t line, uint64_t sample, uint32_t slot,
+                  float p) {
+  const Philox4 block = philox4x32_10(
+      {{static_cast<uint32_t>(line), static_cast<uint32_t>(sample / 4),
+        static_cast<uint32_t>(purpose) << 24 | slot, static_cast<uint32_t>(sample / 4 >> 32)}},
+      key);
+  return static_cast<double>(block.v[sample % 4] >> 1) <
+         std::floor(static_cast<double>(p) * 0x1p31);
 }
 
 // The trains that the contract defines, line by line and slot by slot.
-Trains plainTrains(const Batch &b, float lr, float g, const UpdateParameters &p, uint64_t firstSample) {
+Trains plainTrains(const Batch &b, float lr, float g, const UpdateParameters &p,
+                   uint64_t firstSample) {
   Trains trains;
   const bool twoPass = p.pulse_type == PulseType::Stochastic;
   for (int64_t s = 0; s < b.samples; ++s) {
@@ -130,8 +140,8 @@ Trains plainTrains(const Batch &b, float lr, float g, const UpdateParameters &p,
       return most;
     };
     const TrainScale t = trainScale(p, std::fabs(lr), g, largest(b.xView()), largest(b.dView()));
-    const auto side = [&](MatrixView<const float> v, float scale, Purpose purpose, uint32_t firstSlot, bool flip,
-                          std::vector<int8_t> &out) {
+    const auto side = [&](MatrixView<const float> v, float scale, Purpose purpose,
+                          uint32_t firstSlot, bool flip, std::vector<int8_t> &out) {
       for (int64_t j = 0; j < v.cols; ++j) {
         const float probability = std::min(scale * std::fabs(v(s, j)), 1.0f);
         const bool negative = (v(s, j) < 0.0f) != flip;
@@ -164,8 +174,10 @@ TEST_P(WordsOfLength, EqualThePlainDerivationOnEveryIsaAndThreadCount) {
       for (const Isa isa : supportedIsas()) {
         for (const int threads : {1, 2}) {
           BitLineMaker maker;
-          maker.makeWords(onCpu(threads, isa), b.xView(), b.dView(), kLr, kGranularity, p, kKey, kFirst);
-          EXPECT_TRUE(trainsOf(maker.words()) == expected) << isaName(isa) << ", " << threads << " threads";
+          maker.makeWords(onCpu(threads, isa), b.xView(), b.dView(), kLr, kGranularity, p, kKey,
+                          kFirst);
+          EXPECT_TRUE(trainsOf(maker.words()) == expected)
+              << isaName(isa) << ", " << threads << " threads";
         }
       }
     }
@@ -177,7 +189,8 @@ TEST_P(WordsOfLength, AreLaidOutAsDocumented) {
   const Batch b = repeatedBatch(5, {1.0f, -1.0f, 0.0f}, {1.0f, -1.0f});
   BitLineMaker maker;
   // Probability 1: every slot of a line fires, but those of the zero.
-  maker.makeWords(Context{}, b.xView(), b.dView(), static_cast<float>(bl), 1.0f, parametersFor(bl, false, false), kKey, 3);
+  maker.makeWords(Context{}, b.xView(), b.dView(), static_cast<float>(bl), 1.0f,
+                  parametersFor(bl, false, false), kKey, 3);
   const PulseWords &p = maker.words();
   EXPECT_EQ(p.layout->slots, bl);
   EXPECT_EQ(p.layout->samplesPerWord, bl <= 16 ? 32 / bl : 1);
@@ -201,7 +214,8 @@ TEST_P(WordsOfLength, AreLaidOutAsDocumented) {
 }
 
 INSTANTIATE_TEST_SUITE_P(BitLineMaker, WordsOfLength,
-                         ::testing::Values(1, 2, 3, 4, 5, 8, 10, 11, 16, 17, 31, 32, 33, 40, 64, 65, 100));
+                         ::testing::Values(1, 2, 3, 4, 5, 8, 10, 11, 16, 17, 31, 32, 33, 40, 64, 65,
+                                           100));
 
 TEST(BitLineMaker, AcceptsEveryLengthUpToAHundred) {
   const Batch b = randomBatch(3, 4, 2, 5);
@@ -222,7 +236,7 @@ Trains trainsFor(const Batch &b, const UpdateParameters &p, float lr, uint64_t f
 TEST(BitLineMaker, BitsDoNotDependOnTheLongestTrainOfTheBatch) {
   const UpdateParameters p = parametersFor(100, true, true);
   Batch b = repeatedBatch(2, {0.3f, -0.1f, 0.2f}, {0.2f, -0.05f});
-  const Trains alone = trainsFor(b, p, 0.05f);  // 3 slots
+  const Trains alone = trainsFor(b, p, 0.05f);    // 3 slots
   for (const float size : {0.02f, 0.3f, 2.0f}) {  // up to 4, 18 and 100 slots
     Batch mixed = b;
     const Batch large = repeatedBatch(1, {3.0f * size, 0.0f, 0.0f}, {2.0f, 0.0f});
@@ -249,7 +263,8 @@ TEST(Property37, SplitOfABatchGivesTheSameBits) {
       BitLineMaker maker;
       maker.makeWords(Context{}, b.xRows(0, cut), b.dRows(0, cut), 0.2f, 0.001f, p, kKey, 5);
       Trains parts = trainsOf(maker.words());
-      maker.makeWords(Context{}, b.xRows(cut, 23), b.dRows(cut, 23), 0.2f, 0.001f, p, kKey, 5 + static_cast<uint64_t>(cut));
+      maker.makeWords(Context{}, b.xRows(cut, 23), b.dRows(cut, 23), 0.2f, 0.001f, p, kKey,
+                      5 + static_cast<uint64_t>(cut));
       parts.append(trainsOf(maker.words()));
       EXPECT_TRUE(parts == whole) << cut;
     }
@@ -267,7 +282,8 @@ TEST(BitLineMaker, SampleNumbersBeyond32BitsGiveOtherBits) {
 
 TEST(BitLineMaker, ReadsViewsOfAnyLayout) {
   const Batch b = randomBatch(13, 67, 6, 8);
-  for (const PulseType type : {PulseType::StochasticCompressed, PulseType::MeanCount, PulseType::DeterministicImplicit}) {
+  for (const PulseType type :
+       {PulseType::StochasticCompressed, PulseType::MeanCount, PulseType::DeterministicImplicit}) {
     UpdateParameters p = parametersFor(20, true, true);
     p.pulse_type = type;
     BitLineMaker plain;
@@ -282,8 +298,10 @@ TEST(BitLineMaker, ReadsViewsOfAnyLayout) {
         if (type == PulseType::StochasticCompressed) {
           EXPECT_TRUE(trainsOf(maker.words()) == trainsOf(plain.words()));
         } else {
-          for (int64_t i = 0; i < 13 * 67; ++i) EXPECT_EQ(maker.words().xLevels[i], plain.words().xLevels[i]);
-          for (int64_t i = 0; i < 13 * 6; ++i) EXPECT_EQ(maker.words().dLevels[i], plain.words().dLevels[i]);
+          for (int64_t i = 0; i < 13 * 67; ++i)
+            EXPECT_EQ(maker.words().xLevels[i], plain.words().xLevels[i]);
+          for (int64_t i = 0; i < 13 * 6; ++i)
+            EXPECT_EQ(maker.words().dLevels[i], plain.words().dLevels[i]);
         }
         const MatrixView<const float> rawX = maker.getXData();
         const MatrixView<const float> rawD = maker.getDData();
@@ -316,13 +334,16 @@ TEST(Property07, NothingIsSentForZerosOrALearningRateOfZero) {
   const Batch tiny = repeatedBatch(9, {1e-40f, -1e-45f}, {1.0f, 1.0f});  // subnormal, counts as 0
   const Batch some = repeatedBatch(9, {0.5f, -0.5f}, {0.5f, 1.0f});
   for (int flags = 0; flags < 8; ++flags) {
-    const UpdateParameters p = parametersFor(31, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0);
-    for (const auto &[batch, lr] : {std::pair{&zeroX, 0.1f}, {&zeroD, 0.1f}, {&tiny, 0.1f}, {&some, 0.0f}}) {
+    const UpdateParameters p =
+        parametersFor(31, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0);
+    for (const auto &[batch, lr] :
+         {std::pair{&zeroX, 0.1f}, {&zeroD, 0.1f}, {&tiny, 0.1f}, {&some, 0.0f}}) {
       BitLineMaker maker;
       maker.makeWords(Context{}, batch->xView(), batch->dView(), lr, 0.001f, p, kKey, 0);
       const PulseWords &words = maker.words();
       for (int64_t s = 0; s < 9; ++s) EXPECT_EQ(words.trainLength[s], 0);
-      for (int64_t at = 0; at < words.layout->words(9) * 2; ++at) EXPECT_EQ(words.xBits[at] | words.dBits[at], 0u);
+      for (int64_t at = 0; at < words.layout->words(9) * 2; ++at)
+        EXPECT_EQ(words.xBits[at] | words.dBits[at], 0u);
       EXPECT_EQ(maker.stats(Context{}).slots, 0u);
     }
   }
@@ -344,7 +365,8 @@ TEST(BitLineMaker, HugeAndSmallValuesKeepTheirShareOfTheTrain) {
   for (const float size : {1e-12f, 1.0f, 1e15f, 3e38f}) {
     const Batch b = repeatedBatch(400, {size, -size, 0.5f * size, 0.0f}, {1.0f, 0.25f});
     BitLineMaker maker;
-    maker.makeWords(Context{}, b.xView(), b.dView(), 1e-3f / size * 16.0f, 1e-3f, parametersFor(31, true, true), kKey, 0);
+    maker.makeWords(Context{}, b.xView(), b.dView(), 1e-3f / size * 16.0f, 1e-3f,
+                    parametersFor(31, true, true), kKey, 0);
     int full = 0;
     int half = 0;
     for (int64_t s = 0; s < 400; ++s) {
@@ -371,17 +393,21 @@ TEST(BitLineMaker, StochasticRoundingKeepsTheMean) {
   maker.makeWords(Context{}, b.xView(), b.dView(), 0.001f, 0.001f, p, kKey, 0);
   for (size_t j = 0; j < x.size(); ++j) {
     int64_t fired = 0;
-    for (int64_t s = 0; s < kN; ++s) fired += planeBit(maker.words(), maker.words().xBits, 4, s, static_cast<int64_t>(j), 0);
+    for (int64_t s = 0; s < kN; ++s)
+      fired += planeBit(maker.words(), maker.words().xBits, 4, s, static_cast<int64_t>(j), 0);
     const double mean = static_cast<double>(x[j]);
     EXPECT_NEAR(static_cast<double>(fired) / kN, mean, 5.0 * std::sqrt(mean * (1.0 - mean) / kN));
   }
-  // Rounded once per line and sample: the slots of one train share their probability, which is a multiple of 1/4.
+  // Rounded once per line and sample: the slots of one train share their probability, which is a
+  // multiple of 1/4.
   p.desired_bl = 64;
   maker.makeWords(Context{}, b.xRows(0, 2000), b.dRows(0, 2000), 0.064f, 0.001f, p, kKey, 0);
   for (int64_t s = 0; s < 2000; ++s) {
     int count = 0;
-    for (int slot = 0; slot < 64; ++slot) count += planeBit(maker.words(), maker.words().xBits, 4, s, 0, slot);
-    EXPECT_TRUE(count == 0 || std::abs(count - 16) < 5 * 4) << count;  // 0, or binomial(64, 1/4) within 5 sigma
+    for (int slot = 0; slot < 64; ++slot)
+      count += planeBit(maker.words(), maker.words().xBits, 4, s, 0, slot);
+    EXPECT_TRUE(count == 0 || std::abs(count - 16) < 5 * 4)
+        << count;  // 0, or binomial(64, 1/4) within 5 sigma
   }
 }
 
@@ -405,7 +431,8 @@ TEST(BitLineMaker, AResolutionAboveOneIsANumberOfSteps) {
   BitLineMaker maker;
   maker.makeWords(Context{}, b.xView(), b.dView(), 0.05f, 0.001f, implicit, kKey, 0);
   float largest = 0.0f;
-  for (int64_t i = 0; i < 20 * 6; ++i) largest = std::max(largest, std::fabs(maker.words().xLevels[i]));
+  for (int64_t i = 0; i < 20 * 6; ++i)
+    largest = std::max(largest, std::fabs(maker.words().xLevels[i]));
   EXPECT_GT(largest, 0.5f);
 }
 
@@ -441,7 +468,8 @@ TEST(BitLineMaker, ReportsWhatItSent) {
   Batch b = repeatedBatch(2, {0.9f, 0.1f}, {0.8f});
   b.x[2] = 9.0f;  // the second sample asks for 72 slots
   BitLineMaker maker;
-  maker.makeWords(Context{}, b.xView(), b.dView(), 0.01f, 0.001f, parametersFor(31, true, true), kKey, 0);
+  maker.makeWords(Context{}, b.xView(), b.dView(), 0.01f, 0.001f, parametersFor(31, true, true),
+                  kKey, 0);
   const PulseStats stats = maker.stats(Context{});
   EXPECT_EQ(stats.samples, 2u);
   EXPECT_EQ(stats.slots, 8u + 31u);
@@ -452,7 +480,8 @@ TEST(BitLineMaker, ReportsWhatItSent) {
 TEST(BitLineMaker, RefusesUnequalBatchesAndAcceptsEmptyOnes) {
   const Batch b = randomBatch(3, 2, 2, 1);
   BitLineMaker maker;
-  EXPECT_THROW(maker.makeWords(Context{}, b.xRows(0, 2), b.dView(), 0.1f, 0.001f, {}, kKey, 0), InputError);
+  EXPECT_THROW(maker.makeWords(Context{}, b.xRows(0, 2), b.dView(), 0.1f, 0.001f, {}, kKey, 0),
+               InputError);
   maker.makeWords(Context{}, b.xRows(0, 0), b.dRows(0, 0), 0.1f, 0.001f, {}, kKey, 0);
   EXPECT_EQ(maker.words().samples, 0);
   EXPECT_EQ(maker.stats(Context{}).slots, 0u);

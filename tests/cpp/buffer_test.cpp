@@ -1,8 +1,7 @@
 #include "core/buffer.h"
 
-#include <gtest/gtest.h>
-
 #include <cstdint>
+#include <gtest/gtest.h>
 #include <utility>
 
 #include "core/check.h"
@@ -17,7 +16,9 @@ TEST(Buffer, MovesItsStorageAndLeavesNothingBehind) {
   Buffer<int> b(std::move(a));
   EXPECT_EQ(b.data(), storage);
   EXPECT_EQ(b.size(), 5);
-  EXPECT_EQ(a.data(), nullptr);  // NOLINT(bugprone-use-after-move): what a move leaves is part of the contract
+  EXPECT_EQ(
+      a.data(),
+      nullptr);  // NOLINT(bugprone-use-after-move): what a move leaves is part of the contract
   EXPECT_TRUE(a.empty());
   Buffer<int> c(Context{}, 2);
   c = std::move(b);

@@ -1,15 +1,13 @@
 // Each device model against its own formula, written down here a second time in double precision.
 
-#include "device_list.h"
 #include "device_test_util.h"
-#include "devices/pulse_rule.h"
 
 namespace RPU::testing {
 namespace {
 
 constexpr RandomKey kKey{0x2468ACE0U, 0x13579BDFU};
 
-// --- the mean step of each model: asymmetric bounds, an asymmetry, no spread between cells ----------------------------
+// The mean step of each model: asymmetric bounds, an asymmetry, no spread between cells.
 
 constexpr double kDw = 0.001;
 constexpr double kMax = 0.55;
@@ -55,7 +53,8 @@ std::vector<Model> models(double noise) {
   return {
       {"ConstantStep", nominal("ConstantStep", with({})), [](double, bool) { return 1.0; }, kDw},
       {"LinearStep",
-       nominal("LinearStep", with({{"gamma_up", 0.3}, {"gamma_down", -0.6}, {"allow_increasing", true}})),
+       nominal("LinearStep",
+               with({{"gamma_up", 0.3}, {"gamma_down", -0.6}, {"allow_increasing", true}})),
        [](double w, bool isUp) { return isUp ? 1.0 - 0.3 * w / kMax : 1.0 + 0.6 * w / kMin; }, kDw},
       {"LinearStepReversed",
        nominal("LinearStep", with({{"gamma_up", 0.8},
@@ -63,25 +62,33 @@ std::vector<Model> models(double noise) {
                                    {"reverse_up", true},
                                    {"reverse_down", true},
                                    {"reverse_offset", 0.05}})),
-       [](double w, bool isUp) { return isUp ? 1.0 - 0.8 * w / (kMin - 0.05) : 1.0 - 0.9 * w / (kMax + 0.05); }, kDw},
+       [](double w, bool isUp) {
+         return isUp ? 1.0 - 0.8 * w / (kMin - 0.05) : 1.0 - 0.9 * w / (kMax + 0.05);
+       },
+       kDw},
       {"SoftBounds", nominal("SoftBounds", with({})), soft, kDw},
       {"SoftBoundsAdditive", nominal("SoftBounds", with({{"mult_noise", false}})), soft, kDw},
       {"SoftBoundsReference",
-       nominal("SoftBoundsReference", with({{"subtract_symmetry_point", true}, {"reference_mean", 0.02}})),
+       nominal("SoftBoundsReference",
+               with({{"subtract_symmetry_point", true}, {"reference_mean", 0.02}})),
        [=](double w, bool isUp) { return soft(w + 0.02 + symmetric, isUp); }, kDw},
-      {"ExpStep", nominal("ExpStep", with({{"dw_min_std_add", 0.0005}, {"dw_min_std_slope", 0.001}})),
+      {"ExpStep",
+       nominal("ExpStep", with({{"dw_min_std_add", 0.0005}, {"dw_min_std_slope", 0.001}})),
        [](double w, bool isUp) {
          const double z = 2.0 * 0.244 * w / (kMax - kMin) + 0.2425;
          return isUp ? std::max(1.0 - 0.00081 * std::exp(12.44625 * z), 0.0)
                      : std::max(1.0 - 0.36833 * std::exp(-12.78785 * z), 0.0);
        },
-       0.5 * kDw * (2.0 - 0.00081 * std::exp(12.44625 * 0.2425) - 0.36833 * std::exp(-12.78785 * 0.2425))},
+       0.5 * kDw *
+           (2.0 - 0.00081 * std::exp(12.44625 * 0.2425) - 0.36833 * std::exp(-12.78785 * 0.2425))},
       {"PowStep", nominal("PowStep", with({{"pow_gamma", 1.7}, {"pow_up_down", -0.2}})),
        [](double w, bool isUp) {
-         return isUp ? std::pow((kMax - w) / (kMax - kMin), 1.7 * 0.8) : std::pow((w - kMin) / (kMax - kMin), 1.7);
+         return isUp ? std::pow((kMax - w) / (kMax - kMin), 1.7 * 0.8)
+                     : std::pow((w - kMin) / (kMax - kMin), 1.7);
        },
        kDw * std::pow(0.5, 1.7)},
-      {"PiecewiseStep", nominal("PiecewiseStep", with({{"piecewise_up", up}, {"piecewise_down", down}})),
+      {"PiecewiseStep",
+       nominal("PiecewiseStep", with({{"piecewise_up", up}, {"piecewise_down", down}})),
        [](double w, bool isUp) {
          const double place = (w - kMin) / (kMax - kMin);
          return isUp ? interpolated({0.2, 0.7, 1.0, 0.4}, place) : interpolated({0.5, 1.5}, place);
@@ -98,7 +105,8 @@ TEST(DeviceModels, Property35_MeanCurvesFollowTheRecursionOfTheirFormula) {
       const bool up = s < 400 || s >= 1200;
       array.applyPulses(Context{}, TestWords::all(1, 3, 1, 1, up, s).view());
       w = std::clamp(w + model.change(w, up), kMin, kMax);
-      for (const float each : storedWeights(array)) ASSERT_NEAR(each, w, 1e-5) << model.label << " at pulse " << s;
+      for (const float each : storedWeights(array))
+        ASSERT_NEAR(each, w, 1e-5) << model.label << " at pulse " << s;
     }
   }
 }
@@ -111,7 +119,8 @@ TEST(DeviceModels, Property35_MeanCurvesUnderNoise) {
       double w = 0.0;
       for (int s = 0; s < 600 / slots; ++s) {
         const bool up = s < 300 / slots;
-        array.applyPulses(Context{}, TestWords::all(100, 100, 1, slots, up, static_cast<uint64_t>(s)).view());
+        array.applyPulses(Context{},
+                          TestWords::all(100, 100, 1, slots, up, static_cast<uint64_t>(s)).view());
         for (int n = 0; n < slots; ++n) w += model.change(w, up);
         if ((s + 1) % (100 / slots) != 0) continue;
         const Sample sample = statistics(storedWeights(array));
@@ -139,9 +148,12 @@ TEST(DeviceModels, Property34_AsymmetryPullsByTheDifferenceOfTheSteps) {
       const Sample sample = statistics(storedWeights(array));
       const double drift = sample.mean - static_cast<double>(static_cast<float>(start));
       const double up = model.change(start, true);
-      EXPECT_NEAR(drift, up + model.change(start + up, false), 5.0 * sample.meanError()) << model.label;
+      EXPECT_NEAR(drift, up + model.change(start + up, false), 5.0 * sample.meanError())
+          << model.label;
       // -lr |G| (q- - q+), up to the second order in dw_min.
-      EXPECT_NEAR(drift, up + model.change(start, false), 5.0 * sample.meanError() + 10.0 * kDw * kDw) << model.label;
+      EXPECT_NEAR(drift, up + model.change(start, false),
+                  5.0 * sample.meanError() + 10.0 * kDw * kDw)
+          << model.label;
     }
   }
 }
@@ -171,204 +183,19 @@ TEST(DeviceModels, Property32_RandomPulsesLeadToTheSymmetricPoint) {
     uint64_t done = 0;
     for (uint64_t n : {100u, 300u, 1000u}) {
       array.applyPulses(
-          Context{}, TestWords::randomDirections(kCells, 1, static_cast<int64_t>(n - done), 77, done).view());
+          Context{},
+          TestWords::randomDirections(kCells, 1, static_cast<int64_t>(n - done), 77, done).view());
       done = n;
       const Sample sample = statistics(storedWeights(array));
-      const double expected = target + (-0.3 - target) * std::pow(1.0 - strength / 2.0, static_cast<double>(n));
-      EXPECT_NEAR(sample.mean, expected, 5.0 * sample.meanError()) << params.model().name << " after " << n;
+      const double expected =
+          target + (-0.3 - target) * std::pow(1.0 - strength / 2.0, static_cast<double>(n));
+      EXPECT_NEAR(sample.mean, expected, 5.0 * sample.meanError())
+          << params.model().name << " after " << n;
     }
   }
 }
 
-// --- closed forms -------------------------------------------------------------------------------------------------------
-
-struct ClosedForm {
-  std::string model;
-  Value::Map values;
-  double slopeUp, slopeDown;  // k, as d(change)/dw
-  bool multiplicative;
-  double reference = 0.0;
-};
-
-constexpr double kStep = 0.0045;  // as coarse as the closed form of 31 pulses admits
-constexpr double kBound = 0.6;
-constexpr double kNoise = 0.3;
-
-std::vector<ClosedForm> closedForms() {
-  const double k = -kStep / kBound;
-  const Value::Map half{{"gamma_up", 0.5}, {"gamma_down", 0.25}};
-  Value::Map halfAdditive = half;
-  halfAdditive["mult_noise"] = Value(false);
-  const Value::Map reference{{"reference_mean", 0.05}};
-  Value::Map referenceMultiplicative = reference;
-  referenceMultiplicative["mult_noise"] = Value(true);
-  return {{"ConstantStep", {}, 0.0, 0.0, true},
-          {"LinearStep", half, 0.5 * k, 0.25 * k, true},
-          {"LinearStep", halfAdditive, 0.5 * k, 0.25 * k, false},
-          {"SoftBounds", {}, k, k, true},
-          {"SoftBounds", {{"mult_noise", false}}, k, k, false},
-          {"SoftBoundsReference", reference, k, k, false, 0.05},
-          {"SoftBoundsReference", referenceMultiplicative, k, k, true, 0.05}};
-}
-
-struct Expected {
-  double mean, sd, skewness;
-};
-
-/// Moments of n pulses one after another, by their recursion about the fixed point (multiplicative) or the mean (additive).
-Expected sequentialMoments(const ClosedForm &form, double w, int n, bool up) {
-  const double s = up ? kStep : -kStep;
-  const double k = up ? form.slopeUp : form.slopeDown;
-  const double v = w + form.reference;
-  if (!form.multiplicative || k == 0.0) {
-    double mean = v;
-    double variance = 0.0;
-    for (int i = 0; i < n; ++i) {
-      mean += k * mean + s;
-      variance = (1.0 + k) * (1.0 + k) * variance + s * s * kNoise * kNoise;
-    }
-    return {mean - form.reference, std::sqrt(variance), 0.0};
-  }
-  const double fixed = -s / k;
-  const double rho = 1.0 + k;
-  const double noise = k * kNoise;
-  double m1 = v - fixed;
-  double m2 = m1 * m1;
-  double m3 = m2 * m1;
-  for (int i = 0; i < n; ++i) {
-    m1 *= rho;
-    m2 *= rho * rho + noise * noise;
-    m3 *= rho * rho * rho + 3.0 * rho * noise * noise;
-  }
-  const double variance = m2 - m1 * m1;
-  const double third = m3 - 3.0 * m1 * m2 + 2.0 * m1 * m1 * m1;
-  return {fixed + m1 - form.reference, std::sqrt(variance), third / std::pow(variance, 1.5)};
-}
-
-DeviceParams closedFormParams(const ClosedForm &form, const char *pulseNoise) {
-  Value::Map values = form.values;
-  values["dw_min"] = Value(kStep);
-  values["dw_min_std"] = Value(kNoise);
-  values["w_max"] = Value(kBound);
-  values["w_min"] = Value(-kBound);
-  values["pulse_noise"] = Value(pulseNoise);
-  return makeParams(form.model, withoutSpread(form.model, values));
-}
-
-struct TypedMoments {
-  Moments moments;
-  bool holds;
-};
-
-template <class Device>
-void typedMoments(const DeviceParams &params, float w, int n, bool up, std::vector<TypedMoments> &out) {
-  if constexpr (kHasClosedForm<Device>) {
-    if (params.model().name != Device::kName) return;
-    const auto &p = *static_cast<const typename Device::Params *>(params.data());
-    const auto r = Device::response(typename Device::Cell{}, p);
-    const Moments m = Device::pulses(w, static_cast<float>(n), up, r, p);
-    out.push_back({m, closedFormHolds(w, m, r, p)});
-  }
-}
-
-template <class... Devices>
-TypedMoments momentsOf(TypeList<Devices...>, const DeviceParams &params, float w, int n, bool up) {
-  std::vector<TypedMoments> out;
-  (typedMoments<Devices>(params, w, n, up, out), ...);
-  if (out.size() != 1) throw std::logic_error(params.model().name + " has no closed form");
-  return out[0];
-}
-
-template <class... Devices>
-std::vector<std::string> modelsWithClosedForm(TypeList<Devices...>) {
-  std::vector<std::string> names;
-  ((kHasClosedForm<Devices> ? names.push_back(Devices::kName) : void()), ...);
-  return names;
-}
-
-TEST(ClosedForms, Property44_EveryModelThatHasOneIsTestedHere) {
-  for (const std::string &name : modelsWithClosedForm(AllDevices{})) {
-    const auto forms = closedForms();
-    EXPECT_TRUE(std::any_of(forms.begin(), forms.end(), [&](const ClosedForm &f) { return f.model == name; })) << name;
-  }
-}
-
-TEST(ClosedForms, Property44_MomentsAreThoseOfTheSequentialRule) {
-  for (const ClosedForm &form : closedForms()) {
-    const DeviceParams params = closedFormParams(form, "closed_form");
-    for (int n : {1, 2, 5, 31}) {
-      for (bool up : {true, false}) {
-        for (float w : {-0.2f, 0.0f, 0.1f}) {
-          const Expected expected = sequentialMoments(form, static_cast<double>(w), n, up);
-          const auto [m, holds] = momentsOf(AllDevices{}, params, w, n, up);
-          EXPECT_TRUE(holds) << form.model << ' ' << n;
-          EXPECT_NEAR(m.mean, expected.mean, 1e-6 * kStep * n + 3e-8) << form.model << ' ' << n;
-          EXPECT_NEAR(std::abs(m.sd), expected.sd, 2e-6 * expected.sd) << form.model << ' ' << n;
-          EXPECT_LE(std::abs(expected.skewness), std::sqrt(static_cast<double>(m.skewnessSquared)) + 1e-6);
-          EXPECT_LT(std::abs(expected.skewness), kNeglectedSkewness);
-        }
-      }
-    }
-  }
-}
-
-/// The two-sample Kolmogorov-Smirnov statistic.
-double kolmogorovSmirnov(std::vector<float> a, std::vector<float> b) {
-  std::sort(a.begin(), a.end());
-  std::sort(b.begin(), b.end());
-  double largest = 0.0;
-  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    const float at = std::min(a[i], b[j]);
-    while (i < a.size() && a[i] <= at) ++i;
-    while (j < b.size() && b[j] <= at) ++j;
-    largest = std::max(largest, std::abs(static_cast<double>(i) / static_cast<double>(a.size()) -
-                                         static_cast<double>(j) / static_cast<double>(b.size())));
-  }
-  return largest;
-}
-
-TEST(ClosedForms, Property44_DrawsAgreeWithTheSequentialRuleInDistribution) {
-  // 1e6 cells per draw, all with the same parameters; Kolmogorov-Smirnov on 1e5 of them at p = 1e-6.
-  constexpr int64_t kSide = 1000;
-  constexpr auto kSome = 100000;
-  constexpr double kCells = 1e6;
-  const double limit = std::sqrt(std::log(2.0 / 1e-6) / 2.0) * std::sqrt(2.0 / kSome);
-  Context context;
-  context.cpu.threads = 2;
-  for (const ClosedForm &form : closedForms()) {
-    PulsedDevice closed(context, closedFormParams(form, "closed_form"), kSide, kSide, kKey);
-    PulsedDevice sequential(context, closedFormParams(form, "sequential"), kSide, kSide, {7, 8});
-    for (int n : {1, 2, 5, 31}) {
-      const bool up = n != 5;
-      const Expected expected = sequentialMoments(form, static_cast<double>(0.1f), n, up);
-      std::vector<float> drawn[2];
-      for (PulsedDevice *device : {&closed, &sequential}) {
-        fillWeights(*device, [](int64_t) { return 0.1f; });
-        device->applyPulses(context, TestWords::all(kSide, kSide, 1, n, up, static_cast<uint64_t>(n)).view());
-        std::vector<float> &values = drawn[device == &sequential];
-        values = storedWeights(*device);
-        const Sample sample = statistics(values);
-        EXPECT_NEAR(sample.mean, expected.mean, 5.0 * expected.sd / std::sqrt(kCells)) << form.model << ' ' << n;
-        EXPECT_NEAR(sample.sd, expected.sd, 5.0 * expected.sd / std::sqrt(2.0 * kCells)) << form.model << ' ' << n;
-        values.resize(kSome);
-      }
-      EXPECT_LT(kolmogorovSmirnov(drawn[0], drawn[1]), limit) << form.model << ' ' << n;
-    }
-  }
-}
-
-TEST(ClosedForms, Property44_GivesWayNearABoundAndWhereTheShapeIsNotNormal) {
-  const DeviceParams soft = closedFormParams(closedForms()[3], "closed_form");
-  EXPECT_FALSE(momentsOf(AllDevices{}, soft, 0.0f, 200, true).holds);
-  const DeviceParams additive = closedFormParams(closedForms()[4], "closed_form");
-  EXPECT_TRUE(momentsOf(AllDevices{}, additive, 0.5f, 5, true).holds);
-  EXPECT_FALSE(momentsOf(AllDevices{}, additive, 0.595f, 5, true).holds);
-  const DeviceParams constant = closedFormParams(closedForms()[0], "closed_form");
-  EXPECT_TRUE(momentsOf(AllDevices{}, constant, 0.54f, 5, true).holds);
-  EXPECT_FALSE(momentsOf(AllDevices{}, constant, 0.57f, 5, true).holds);
-}
-
-// --- models that contain one another --------------------------------------------------------------------------------------
+// Models that contain one another.
 
 std::vector<float> afterRandomPulses(const DeviceParams &params) {
   PulsedDevice array(Context{}, params, 20, 70, kKey);
@@ -378,20 +205,23 @@ std::vector<float> afterRandomPulses(const DeviceParams &params) {
 
 TEST(DeviceModels, OneModelIsASpecialCaseOfAnother) {
   const std::vector<float> soft = afterRandomPulses(makeParams("SoftBounds"));
-  EXPECT_TRUE(sameBits(afterRandomPulses(makeParams("LinearStep", {{"gamma_up", 1.0},
-                                                                   {"gamma_down", 1.0},
-                                                                   {"gamma_up_dtod", 0.0},
-                                                                   {"gamma_down_dtod", 0.0},
-                                                                   {"mean_bound_reference", false}})),
-                       soft));
-  EXPECT_TRUE(sameBits(afterRandomPulses(makeParams("SoftBoundsReference", {{"mult_noise", true}})), soft));
+  EXPECT_TRUE(
+      sameBits(afterRandomPulses(makeParams("LinearStep", {{"gamma_up", 1.0},
+                                                           {"gamma_down", 1.0},
+                                                           {"gamma_up_dtod", 0.0},
+                                                           {"gamma_down_dtod", 0.0},
+                                                           {"mean_bound_reference", false}})),
+               soft));
+  EXPECT_TRUE(
+      sameBits(afterRandomPulses(makeParams("SoftBoundsReference", {{"mult_noise", true}})), soft));
 
-  const std::vector<float> constant = afterRandomPulses(makeParams("ConstantStep", {{"pulse_noise", "sequential"}}));
+  const std::vector<float> constant =
+      afterRandomPulses(makeParams("ConstantStep", {{"pulse_noise", "sequential"}}));
   EXPECT_TRUE(sameBits(afterRandomPulses(makeParams("PiecewiseStep")), constant));
   EXPECT_TRUE(sameBits(afterRandomPulses(makeParams("PowStep", {{"pow_gamma", 0.0}})), constant));
 }
 
-// --- what a model samples besides the common quantities ----------------------------------------------------------------------
+// What a model samples besides the common quantities.
 
 std::vector<float> plane(const PulsedDevice &device, const std::string &member) {
   const auto &names = device.params().model().cellMembers;
@@ -411,10 +241,12 @@ TEST(DeviceModels, SpreadsOfTheExtraQuantities) {
   const PulsedDevice pow = array("PowStep", {{"pow_up_down_dtod", 0.05}, {"pow_up_down", 0.2}});
   const double spread = std::sqrt(0.1 * 0.1 + 0.05 * 0.05);
   expectNormal(plane(pow, "exponent_up"), 1.0, spread);
-  expectNormal(plane(pow, "exponent_down"), 1.0, spread / 0.8);  // relative to the mean 1 - pow_up_down
+  expectNormal(plane(pow, "exponent_down"), 1.0,
+               spread / 0.8);  // relative to the mean 1 - pow_up_down
 
   const PulsedDevice reference =
-      array("SoftBoundsReference", {{"reference_std", 0.1}, {"slope_up_dtod", 0.1}, {"slope_down_dtod", 0.2}});
+      array("SoftBoundsReference",
+            {{"reference_std", 0.1}, {"slope_up_dtod", 0.1}, {"slope_down_dtod", 0.2}});
   expectNormal(plane(reference, "reference"), 0.0, 1.0);  // in units of reference_std
   expectNormal(plane(reference, "slope_up"), 1.0, 0.1);
   expectNormal(plane(reference, "slope_down"), 1.0, 0.2);
@@ -422,16 +254,18 @@ TEST(DeviceModels, SpreadsOfTheExtraQuantities) {
 
 TEST(DeviceModels, LinearStepTakesGammaAbsoluteUnlessStepsMayGrow) {
   for (bool increasing : {false, true}) {
-    const PulsedDevice array(Context{},
-                             makeParams("LinearStep", {{"gamma_up_dtod", 0.5}, {"allow_increasing", increasing}}), 30,
-                             30, kKey);
+    const PulsedDevice array(
+        Context{},
+        makeParams("LinearStep", {{"gamma_up_dtod", 0.5}, {"allow_increasing", increasing}}), 30,
+        30, kKey);
     PulsedDevice raised(Context{}, array.params(), 30, 30, kKey);
     fillWeights(raised, [](int64_t) { return 0.1f; });
     const std::vector<float> atZero = describe(array).stepUp;
     const std::vector<float> above = describe(raised).stepUp;
     const std::vector<float> weights = storedWeights(raised);
     int growing = 0;
-    for (size_t i = 0; i < atZero.size(); ++i) growing += weights[i] == 0.1f && above[i] > atZero[i] * 1.0001f;
+    for (size_t i = 0; i < atZero.size(); ++i)
+      growing += weights[i] == 0.1f && above[i] > atZero[i] * 1.0001f;
     EXPECT_EQ(growing > 0, increasing);
   }
 }
@@ -457,12 +291,16 @@ TEST(DeviceModels, SoftBoundsReferenceCentresItsSymmetricPointAndResetsToIt) {
     const double a = up[i];
     const double b = 0.8 * static_cast<double>(down[i]);
     const double slopes =
-        a * static_cast<double>(slopeUp[i]) / (0.6 * static_cast<double>(boundMax[i])) + b / (0.6 * static_cast<double>(boundMin[i]));
+        a * static_cast<double>(slopeUp[i]) / (0.6 * static_cast<double>(boundMax[i])) +
+        b / (0.6 * static_cast<double>(boundMin[i]));
     const double symmetric = (a - b) / slopes;
     if (start[i] == 0.0f) {
       EXPECT_NEAR(cells.stepUp[i], -cells.stepDown[i], 2e-7) << i;
     }
-    EXPECT_NEAR(reset[i], std::clamp(0.01 + symmetric, static_cast<double>(cells.wMin[i]), static_cast<double>(cells.wMax[i])), 1e-5)
+    EXPECT_NEAR(reset[i],
+                std::clamp(0.01 + symmetric, static_cast<double>(cells.wMin[i]),
+                           static_cast<double>(cells.wMax[i])),
+                1e-5)
         << i;
   }
 }
@@ -473,8 +311,10 @@ TEST(DeviceModels, BoundsFollowTheAsymmetry) {
                           {"up_down_dtod", 0.2},
                           {"w_max", 1.0},
                           {"w_min", -0.5}};
-  const PulsedDevice plain(Context{}, makeParams("ConstantStep", {{"up_down_dtod", 0.2}, {"w_max", 1.0}, {"w_min", -0.5}}),
-                           20, 30, kKey);
+  const PulsedDevice plain(
+      Context{},
+      makeParams("ConstantStep", {{"up_down_dtod", 0.2}, {"w_max", 1.0}, {"w_min", -0.5}}), 20, 30,
+      kKey);
   const PulsedDevice array(Context{}, makeParams("ConstantStep", values), 20, 30, kKey);
   const CellDescription before = describe(plain);
   const CellDescription after = describe(array);
@@ -490,7 +330,7 @@ TEST(DeviceModels, BoundsFollowTheAsymmetry) {
   }
 }
 
-// --- configuration and memory -------------------------------------------------------------------------------------------
+// Configuration and memory.
 
 TEST(DeviceModels, ContradictionsAreRefusedByName) {
   struct Bad {
@@ -506,14 +346,18 @@ TEST(DeviceModels, ContradictionsAreRefusedByName) {
       {"ExpStep", {{"a_up", 100.0}, {"a_down", 100.0}}, "device.a_up is 100"},
       {"PowStep", {{"pow_gamma", -1.0}}, "device.pow_gamma is -1"},
       {"PiecewiseStep", {{"piecewise_up", Value::List{}}}, "device.piecewise_up is empty"},
-      {"PiecewiseStep", {{"piecewise_down", Value::List{1.0, -0.5}}}, "device.piecewise_down[1] is -0.5"},
+      {"PiecewiseStep",
+       {{"piecewise_down", Value::List{1.0, -0.5}}},
+       "device.piecewise_down[1] is -0.5"},
       {"PiecewiseStep",
        {{"piecewise_up", Value::List{1.0, 0.0, 1.0}}, {"piecewise_down", Value::List{0.0}}},
        "both 0 halfway between the bounds"},
       {"PiecewiseStep", {{"piecewise_up", Value::List(65, Value(1.0))}}, "at most 64"},
       {"SoftBoundsReference", {{"reference_std", -0.1}}, "device.reference_std is -0.1"},
       {"SoftBounds", {{"w_max", 0.0}, {"w_min", 0.0}}, "device.w_max and device.w_min are both 0"},
-      {"ConstantStep", {{"adjust_bounds_with_up_down", true}}, "device.adjust_bounds_with_up_down_dev is 0"},
+      {"ConstantStep",
+       {{"adjust_bounds_with_up_down", true}},
+       "device.adjust_bounds_with_up_down_dev is 0"},
       {"ConstantStep", {{"gamma_up", 0.1}}, "device.gamma_up is not a parameter of ConstantStep"},
   };
   for (const Bad &bad : cases) {
@@ -531,7 +375,8 @@ TEST(DeviceModels, BytesPerWeight) {
       {"ConstantStep", 12}, {"LinearStep", 16}, {"SoftBounds", 12},   {"SoftBoundsReference", 18},
       {"ExpStep", 12},      {"PowStep", 16},    {"PiecewiseStep", 12}};
   for (const auto &[model, bytes] : expected) {
-    EXPECT_EQ(PulsedDevice(Context{}, makeParams(model), 10, 10, kKey).memoryBytes(), 100 * bytes) << model;
+    EXPECT_EQ(PulsedDevice(Context{}, makeParams(model), 10, 10, kKey).memoryBytes(), 100 * bytes)
+        << model;
   }
 }
 

@@ -1,7 +1,6 @@
 #include "core/field.h"
 
 #include <gtest/gtest.h>
-
 #include <limits>
 #include <string>
 
@@ -22,16 +21,20 @@ std::string errorOf(const Call &call) {
 }
 
 std::string updateError(Value::Map values) {
-  return errorOf<ConfigError>([&] { readParams<UpdateParameters>(Value(std::move(values)), "update"); });
+  return errorOf<ConfigError>(
+      [&] { readParams<UpdateParameters>(Value(std::move(values)), "update"); });
 }
 
 void expectParts(const std::string &text, const std::vector<std::string> &parts) {
-  for (const std::string &part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+  for (const std::string &part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
 }
 
 TEST(Field, ReadsWhatIsGivenAndKeepsDefaults) {
   const auto p = readParams<UpdateParameters>(
-      Value(Value::Map{{"desired_bl", 7.0}, {"res", 1}, {"sto_round", true}, {"pulse_type", "mean_count"}}), "update");
+      Value(Value::Map{
+          {"desired_bl", 7.0}, {"res", 1}, {"sto_round", true}, {"pulse_type", "mean_count"}}),
+      "update");
   EXPECT_EQ(p.desired_bl, 7);
   EXPECT_EQ(p.res, 1.0f);
   EXPECT_TRUE(p.sto_round);
@@ -53,12 +56,14 @@ TEST(Field, WritesAllMembersAndReadsThemBack) {
 }
 
 TEST(Field, UnknownNamesGetASuggestion) {
-  expectParts(updateError({{"desired_b", 3}}),
-              {"update.desired_b", "not a parameter of UpdateParameters", "did you mean 'desired_bl'"});
+  expectParts(
+      updateError({{"desired_b", 3}}),
+      {"update.desired_b", "not a parameter of UpdateParameters", "did you mean 'desired_bl'"});
   const std::string far = updateError({{"zzzzzzzzzzzz", 3}});
   expectParts(far, {"known: 'pulse_type'"});
   EXPECT_EQ(far.find("did you mean"), std::string::npos);
-  expectParts(updateError({{"pulse_type", "mean_cont"}}), {"update.pulse_type is 'mean_cont'", "did you mean 'mean_count'"});
+  expectParts(updateError({{"pulse_type", "mean_cont"}}),
+              {"update.pulse_type is 'mean_cont'", "did you mean 'mean_count'"});
 }
 
 TEST(Field, RangesAndTypesAreCheckedWithTheValueNamed) {
@@ -66,13 +71,16 @@ TEST(Field, RangesAndTypesAreCheckedWithTheValueNamed) {
   expectParts(updateError({{"desired_bl", 65537}}), {"update.desired_bl is 65537"});
   expectParts(updateError({{"desired_bl", 2.5}}), {"update.desired_bl is 2.5", "whole number"});
   expectParts(updateError({{"um_grad_scale", 0.0}}), {"update.um_grad_scale is 0", "> 0"});
-  expectParts(updateError({{"um_grad_scale", 1e-60}}), {"update.um_grad_scale is 0"});  // 0 in single precision
+  expectParts(updateError({{"um_grad_scale", 1e-60}}),
+              {"update.um_grad_scale is 0"});  // 0 in single precision
   expectParts(updateError({{"res", 1e39}}), {"update.res", "single precision"});
-  expectParts(updateError({{"res", std::numeric_limits<double>::quiet_NaN()}}), {"update.res is nan", "finite"});
+  expectParts(updateError({{"res", std::numeric_limits<double>::quiet_NaN()}}),
+              {"update.res is nan", "finite"});
   expectParts(updateError({{"res", "much"}}), {"update.res is 'much'", "number"});
   expectParts(updateError({{"sto_round", 1}}), {"update.sto_round is 1", "True or False"});
   expectParts(updateError({{"pulse_type", 3}}), {"update.pulse_type is 3"});
-  expectParts(errorOf<ConfigError>([] { readParams<UpdateParameters>(Value(3), "update"); }), {"update is 3"});
+  expectParts(errorOf<ConfigError>([] { readParams<UpdateParameters>(Value(3), "update"); }),
+              {"update is 3"});
 }
 
 TEST(Field, PathsReachIntoNestedStructsAndDevices) {
@@ -80,18 +88,28 @@ TEST(Field, PathsReachIntoNestedStructsAndDevices) {
     return errorOf<ConfigError>([&] { readParams<TileConfig>(Value(std::move(values)), ""); });
   };
   expectParts(tileError({{"update", Value::Map{{"desired_bl", -1}}}}), {"update.desired_bl is -1"});
-  expectParts(tileError({{"device", Value::Map{{"model", "ConstantStep"}, {"dw_min", -1.0}}}}), {"device.dw_min is -1", "> 0"});
-  expectParts(tileError({{"device", Value::Map{{"model", "ConstantStp"}}}}), {"device.model is 'ConstantStp'", "did you mean 'ConstantStep'"});
-  expectParts(tileError({{"device", Value::Map{{"dw_min", 1.0}}}}), {"device names no device model"});
-  expectParts(tileError({{"lrtt", Value::Map{{"visible", Value::Map{{"model", "SoftBounds"}, {"w_max", -1.0}}}}}}), {"lrtt.visible.w_max is -1"});
-  expectParts(tileError({{"lrtt", Value::Map{{"lora_alpha", "automatic"}}}}), {"lrtt.lora_alpha is 'automatic'", "'auto'"});
-  expectParts(tileError({{"device", Value::Map{{"model", "ConstantStep"}, {"w_max", 0.0}, {"w_min", 0.0}}}}), {"device.w_max", "device.w_min", "no range"});
+  expectParts(tileError({{"device", Value::Map{{"model", "ConstantStep"}, {"dw_min", -1.0}}}}),
+              {"device.dw_min is -1", "> 0"});
+  expectParts(tileError({{"device", Value::Map{{"model", "ConstantStp"}}}}),
+              {"device.model is 'ConstantStp'", "did you mean 'ConstantStep'"});
+  expectParts(tileError({{"device", Value::Map{{"dw_min", 1.0}}}}),
+              {"device names no device model"});
+  expectParts(
+      tileError({{"lrtt",
+                  Value::Map{{"visible", Value::Map{{"model", "SoftBounds"}, {"w_max", -1.0}}}}}}),
+      {"lrtt.visible.w_max is -1"});
+  expectParts(tileError({{"lrtt", Value::Map{{"lora_alpha", "automatic"}}}}),
+              {"lrtt.lora_alpha is 'automatic'", "'auto'"});
+  expectParts(tileError({{"device",
+                          Value::Map{{"model", "ConstantStep"}, {"w_max", 0.0}, {"w_min", 0.0}}}}),
+              {"device.w_max", "device.w_min", "no range"});
 }
 
 TEST(Field, StructsFilledInByCodeAreCheckedToo) {
   TileConfig config;
   config.update.desired_bl = 0;
-  expectParts(errorOf<ConfigError>([&] { checkParams(config, "tile"); }), {"tile.update.desired_bl is 0"});
+  expectParts(errorOf<ConfigError>([&] { checkParams(config, "tile"); }),
+              {"tile.update.desired_bl is 0"});
 }
 
 struct ListHolder {
@@ -104,11 +122,14 @@ struct ListHolder {
 };
 
 TEST(Field, ListsAreCheckedEntryByEntry) {
-  const auto read = [](Value::List list) { return readParams<ListHolder>(Value(Value::Map{{"nodes", Value(std::move(list))}}), "p"); };
+  const auto read = [](Value::List list) {
+    return readParams<ListHolder>(Value(Value::Map{{"nodes", Value(std::move(list))}}), "p");
+  };
   EXPECT_EQ(read({1, 2.5}).nodes.values[1], 2.5f);
   expectParts(errorOf<ConfigError>([&] { read({1, 0}); }), {"p.nodes[1] is 0", "> 0"});
   expectParts(errorOf<ConfigError>([&] { read({1, "x"}); }), {"p.nodes[1] is 'x'"});
-  expectParts(errorOf<ConfigError>([&] { read(Value::List(65, Value(1))); }), {"p.nodes has 65 entries", "64"});
+  expectParts(errorOf<ConfigError>([&] { read(Value::List(65, Value(1))); }),
+              {"p.nodes has 65 entries", "64"});
   ListHolder filled;
   filled.nodes.count = 1;
   filled.nodes.values[0] = -1.0f;

@@ -1,7 +1,6 @@
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <map>
 #include <sstream>
 #include <string>
@@ -9,9 +8,9 @@
 #include "fnv_hash.h"
 #include "pulse_test_util.h"
 
-// The bits of pulse trains and of weights after 50 updates, for every device model and pulse type: the same on every
-// compiler, build type, instruction set and number of threads. They change only with a decision to change the physics or
-// the contract of random numbers. Then:
+// The bits of pulse trains and of weights after 50 updates, for every device model and pulse type:
+// the same on every compiler, build type, instruction set and number of threads. They change only
+// with a decision to change the physics or the contract of random numbers. Then:
 //   PULSORA_WRITE_GOLDEN=1 rpucuda_tests --gtest_filter='GoldenUpdates.*'
 
 namespace RPU::testing {
@@ -75,12 +74,14 @@ std::map<std::string, std::string> hashes(const Context &context) {
   std::map<std::string, std::string> all;
   for (const int bl : {1, 7, 31, 64}) {
     for (const bool twoPass : {false, true}) {
-      all[message("words/", twoPass ? "two_pass/" : "one_pass/", bl)] = wordsHash(context, bl, twoPass);
+      all[message("words/", twoPass ? "two_pass/" : "one_pass/", bl)] =
+          wordsHash(context, bl, twoPass);
     }
   }
   for (const DeviceModel &model : deviceModels()) {
     for (size_t type = 0; type < std::size(EnumNames<PulseType>::kNames); ++type) {
-      all[message("weights/", model.name, '/', EnumNames<PulseType>::kNames[type])] = weightsHash(context, model, type);
+      all[message("weights/", model.name, '/', EnumNames<PulseType>::kNames[type])] =
+          weightsHash(context, model, type);
     }
   }
   return all;
@@ -103,11 +104,13 @@ TEST(GoldenUpdates, AreTheSameEverywhere) {
       for (const auto &[name, hash] : hashes(onCpu(threads, isa))) {
         const auto found = golden.find(name);
         if (found == golden.end()) continue;  // a model from outside this tree
-        EXPECT_EQ(found->second, hash) << name << " on " << isaName(isa) << " with " << threads << " threads";
+        EXPECT_EQ(found->second, hash)
+            << name << " on " << isaName(isa) << " with " << threads << " threads";
       }
     }
   }
-  EXPECT_GE(golden.size(), 8u + 6u * 7u) << path << " is incomplete; see how to write it at the top of this test";
+  EXPECT_GE(golden.size(), 8u + 6u * 7u)
+      << path << " is incomplete; see how to write it at the top of this test";
 }
 
 }  // namespace

@@ -22,18 +22,25 @@ struct Batch {
 
   MatrixView<const float> xView() const { return rowMajor(x.data(), samples, xSize); }
   MatrixView<const float> dView() const { return rowMajor(d.data(), samples, dSize); }
-  MatrixView<const float> xRows(int64_t begin, int64_t end) const { return rowMajor(&x[size_t(begin * xSize)], end - begin, xSize); }
-  MatrixView<const float> dRows(int64_t begin, int64_t end) const { return rowMajor(&d[size_t(begin * dSize)], end - begin, dSize); }
+  MatrixView<const float> xRows(int64_t begin, int64_t end) const {
+    return rowMajor(&x[size_t(begin * xSize)], end - begin, xSize);
+  }
+  MatrixView<const float> dRows(int64_t begin, int64_t end) const {
+    return rowMajor(&d[size_t(begin * dSize)], end - begin, dSize);
+  }
 };
 
-/// Values in [-1, 1), one in eight of them 0, each sample with a size of its own between 1 and 1/64.
+/// Values in [-1, 1), one in eight of them 0, each sample with a size of its own between 1 and
+/// 1/64.
 inline Batch randomBatch(int64_t samples, int64_t xSize, int64_t dSize, uint64_t seed) {
   Batch b{samples, xSize, dSize, {}, {}};
   const auto fill = [&](std::vector<float> &values, int64_t lines, uint64_t what) {
     for (int64_t s = 0; s < samples; ++s) {
-      const float size = std::ldexp(1.0f, -static_cast<int>(mixBits(seed + 77 * what + static_cast<uint64_t>(s)) % 7));
+      const float size = std::ldexp(
+          1.0f, -static_cast<int>(mixBits(seed + 77 * what + static_cast<uint64_t>(s)) % 7));
       for (int64_t j = 0; j < lines; ++j) {
-        const uint64_t word = mixBits(mixBits(seed ^ what << 40) + static_cast<uint64_t>(s * lines + j));
+        const uint64_t word =
+            mixBits(mixBits(seed ^ what << 40) + static_cast<uint64_t>(s * lines + j));
         const float value = 2.0f * uniform(static_cast<uint32_t>(word)) - 1.0f;
         values.push_back((word >> 40) % 8 == 0 ? 0.0f : size * value);
       }
@@ -45,7 +52,8 @@ inline Batch randomBatch(int64_t samples, int64_t xSize, int64_t dSize, uint64_t
 }
 
 /// The same x and d in every sample.
-inline Batch repeatedBatch(int64_t samples, const std::vector<float> &x, const std::vector<float> &d) {
+inline Batch repeatedBatch(int64_t samples, const std::vector<float> &x,
+                           const std::vector<float> &d) {
   Batch b{samples, static_cast<int64_t>(x.size()), static_cast<int64_t>(d.size()), {}, {}};
   for (int64_t s = 0; s < samples; ++s) {
     b.x.insert(b.x.end(), x.begin(), x.end());
@@ -55,11 +63,13 @@ inline Batch repeatedBatch(int64_t samples, const std::vector<float> &x, const s
 }
 
 /// Bit `slot` of sample `s` of a line in a bit plane.
-inline bool planeBit(const PulseWords &p, const uint32_t *plane, int64_t lines, int64_t s, int64_t line, int slot) {
+inline bool planeBit(const PulseWords &p, const uint32_t *plane, int64_t lines, int64_t s,
+                     int64_t line, int slot) {
   const PulseLayout &layout = *p.layout;
   const bool shared = layout.samplesPerWord > 1;
   const int64_t word = shared ? s / layout.samplesPerWord : s * layout.wordsPerSample + slot / 32;
-  const int bit = shared ? static_cast<int>(s % layout.samplesPerWord) * layout.slots + slot : slot % 32;
+  const int bit =
+      shared ? static_cast<int>(s % layout.samplesPerWord) * layout.slots + slot : slot % 32;
   return (plane[word * lines + line] >> bit & 1) != 0;
 }
 
@@ -67,7 +77,9 @@ inline bool planeBit(const PulseWords &p, const uint32_t *plane, int64_t lines, 
 struct Trains {
   std::vector<int8_t> x, d, dNegativeX;
 
-  bool operator==(const Trains &o) const { return x == o.x && d == o.d && dNegativeX == o.dNegativeX; }
+  bool operator==(const Trains &o) const {
+    return x == o.x && d == o.d && dNegativeX == o.dNegativeX;
+  }
   void append(const Trains &o) {
     x.insert(x.end(), o.x.begin(), o.x.end());
     d.insert(d.end(), o.d.begin(), o.d.end());
@@ -76,12 +88,15 @@ struct Trains {
 };
 inline Trains trainsOf(const PulseWords &p) {
   Trains trains;
-  const auto read = [&](const uint32_t *bits, const uint32_t *signs, int64_t lines, std::vector<int8_t> &out) {
+  const auto read = [&](const uint32_t *bits, const uint32_t *signs, int64_t lines,
+                        std::vector<int8_t> &out) {
     for (int64_t s = 0; s < p.samples; ++s) {
       for (int64_t line = 0; line < lines; ++line) {
         for (int slot = 0; slot < p.trainLength[s]; ++slot) {
           const bool negative = planeBit(p, signs, lines, s, line, slot);
-          out.push_back(planeBit(p, bits, lines, s, line, slot) ? static_cast<int8_t>(negative ? -1 : 1) : int8_t{0});
+          out.push_back(planeBit(p, bits, lines, s, line, slot)
+                            ? static_cast<int8_t>(negative ? -1 : 1)
+                            : int8_t{0});
         }
       }
     }
@@ -92,20 +107,24 @@ inline Trains trainsOf(const PulseWords &p) {
   return trains;
 }
 
-/// Coincidences of cell (i, j) in sample s with the sign of the weight's change, counted slot by slot.
+/// Coincidences of cell (i, j) in sample s with the sign of the weight's change, counted slot by
+/// slot.
 inline int signedCount(const PulseWords &p, int64_t s, int64_t i, int64_t j) {
   if (p.kind == PulseKind::MeanCount || p.kind == PulseKind::Implicit) {
     const double length = p.trainLength[s];
-    const double product = static_cast<double>(p.xLevels[s * p.xSize + j] * p.dLevels[s * p.dSize + i]);
+    const double product =
+        static_cast<double>(p.xLevels[s * p.xSize + j] * p.dLevels[s * p.dSize + i]);
     return -static_cast<int>(std::nearbyint(p.kind == PulseKind::Implicit ? product * length
-                                            : length > 0.0 ? product / length : 0.0));
+                                            : length > 0.0                ? product / length
+                                                                          : 0.0));
   }
   int count = 0;
   for (int slot = 0; slot < p.trainLength[s]; ++slot) {
     const bool negativeX = planeBit(p, p.xSigns, p.xSize, s, j, slot);
     const bool negativeD = planeBit(p, p.dSigns, p.dSize, s, i, slot);
     const uint32_t *dPlane = p.kind == PulseKind::TwoPass && negativeX ? p.dBitsNegativeX : p.dBits;
-    const bool both = planeBit(p, p.xBits, p.xSize, s, j, slot) && planeBit(p, dPlane, p.dSize, s, i, slot);
+    const bool both =
+        planeBit(p, p.xBits, p.xSize, s, j, slot) && planeBit(p, dPlane, p.dSize, s, i, slot);
     count += both ? (negativeX == negativeD ? -1 : 1) : 0;
   }
   return count;
@@ -133,10 +152,11 @@ class Laid {
 
 /// A ConstantStep array without spreads, noise or bounds within reach.
 inline DeviceParams idealDevice(double dwMin, double cycleNoise = 0.0) {
-  return makeParams("ConstantStep", withoutSpread("ConstantStep", {{"dw_min", Value(dwMin)},
-                                                                   {"dw_min_std", Value(cycleNoise)},
-                                                                   {"w_max", Value(1e6)},
-                                                                   {"w_min", Value(-1e6)}}));
+  return makeParams("ConstantStep",
+                    withoutSpread("ConstantStep", {{"dw_min", Value(dwMin)},
+                                                   {"dw_min_std", Value(cycleNoise)},
+                                                   {"w_max", Value(1e6)},
+                                                   {"w_min", Value(-1e6)}}));
 }
 
 inline Context onCpu(int threads, Isa isa = bestIsa()) {

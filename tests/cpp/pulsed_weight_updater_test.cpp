@@ -1,8 +1,7 @@
 #include "pulsed_weight_updater.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <string>
 #include <vector>
 
@@ -29,8 +28,9 @@ UpdateParameters typed(PulseType type, int desiredBl = 31) {
   return p;
 }
 
-const PulseType kPulseTypes[] = {PulseType::StochasticCompressed, PulseType::Stochastic, PulseType::MeanCount,
-                                 PulseType::DeterministicImplicit, PulseType::None, PulseType::NoneWithDevice};
+const PulseType kPulseTypes[] = {
+    PulseType::StochasticCompressed,  PulseType::Stochastic, PulseType::MeanCount,
+    PulseType::DeterministicImplicit, PulseType::None,       PulseType::NoneWithDevice};
 
 /// Signed counts of every cell in many samples of one x and d, and what they should follow.
 struct Counts {
@@ -40,7 +40,9 @@ struct Counts {
   std::vector<double> p, q;  // firing probabilities
   std::vector<int> n;        // [sample][cell], signed
   int at(int64_t s, int cell) const { return n[static_cast<size_t>(s * rows * cols + cell)]; }
-  double pq(int cell) const { return p[static_cast<size_t>(cell % cols)] * q[static_cast<size_t>(cell / cols)]; }
+  double pq(int cell) const {
+    return p[static_cast<size_t>(cell % cols)] * q[static_cast<size_t>(cell / cols)];
+  }
   std::vector<double> mean() const {
     std::vector<double> m(static_cast<size_t>(rows * cols));
     for (size_t i = 0; i < n.size(); ++i) m[i % m.size()] += n[i] / static_cast<double>(samples);
@@ -50,7 +52,8 @@ struct Counts {
 
 double sign(float v) { return v < 0.0f ? -1.0 : 1.0; }
 
-Counts countMany(const UpdateParameters &p, const std::vector<float> &x, const std::vector<float> &d, float lr, float dw,
+Counts countMany(const UpdateParameters &p, const std::vector<float> &x,
+                 const std::vector<float> &d, float lr, float dw,
                  int64_t repetitions = kRepetitions) {
   const Batch b = repeatedBatch(repetitions, x, d);
   BitLineMaker maker;
@@ -60,9 +63,12 @@ Counts countMany(const UpdateParameters &p, const std::vector<float> &x, const s
   for (const float v : x) xMax = std::max(xMax, std::fabs(v));
   for (const float v : d) dMax = std::max(dMax, std::fabs(v));
   const TrainScale t = trainScale(p, lr, dw, xMax, dMax);
-  Counts c{repetitions, static_cast<int>(d.size()), static_cast<int>(x.size()), t.length, {}, {}, {}};
-  for (const float v : x) c.p.push_back(std::min(1.0, static_cast<double>(t.xScale * std::fabs(v))));
-  for (const float v : d) c.q.push_back(std::min(1.0, static_cast<double>(t.dScale * std::fabs(v))));
+  Counts c{repetitions, static_cast<int>(d.size()), static_cast<int>(x.size()), t.length, {}, {},
+           {}};
+  for (const float v : x)
+    c.p.push_back(std::min(1.0, static_cast<double>(t.xScale * std::fabs(v))));
+  for (const float v : d)
+    c.q.push_back(std::min(1.0, static_cast<double>(t.dScale * std::fabs(v))));
   for (int64_t s = 0; s < repetitions; ++s) {
     for (int i = 0; i < c.rows; ++i) {
       for (int j = 0; j < c.cols; ++j) c.n.push_back(signedCount(maker.words(), s, i, j));
@@ -84,7 +90,8 @@ double covariance(const Counts &c, const std::vector<double> &mean, int a, int b
   double sum = 0.0;
   double squares = 0.0;
   for (int64_t s = 0; s < c.samples; ++s) {
-    const double product = (c.at(s, a) - mean[static_cast<size_t>(a)]) * (c.at(s, b) - mean[static_cast<size_t>(b)]);
+    const double product =
+        (c.at(s, a) - mean[static_cast<size_t>(a)]) * (c.at(s, b) - mean[static_cast<size_t>(b)]);
     sum += product;
     squares += product * product;
   }
@@ -98,10 +105,13 @@ TEST(Property01, MeanOfUnclippedTrains) {
     EXPECT_EQ(c->length, 8);  // k = 7.4
     const std::vector<double> mean = c->mean();
     for (int cell = 0; cell < 12; ++cell) {
-      const double expected = -static_cast<double>(kLr * kX[static_cast<size_t>(cell % 4)] * kD[static_cast<size_t>(cell / 4)] / kDw);
+      const double expected = -static_cast<double>(kLr * kX[static_cast<size_t>(cell % 4)] *
+                                                   kD[static_cast<size_t>(cell / 4)] / kDw);
       const double r = c->pq(cell);
       const double sd = std::sqrt(c->length * r * (1.0 - r));
-      EXPECT_NEAR(mean[static_cast<size_t>(cell)], expected, 5.0 * sd / std::sqrt(double(kRepetitions)) + 1e-6) << cell;
+      EXPECT_NEAR(mean[static_cast<size_t>(cell)], expected,
+                  5.0 * sd / std::sqrt(double(kRepetitions)) + 1e-6)
+          << cell;
     }
   }
 }
@@ -130,7 +140,8 @@ TEST(Property02, MeanOfClippedTrainsAndItsReport) {  // N = 5e4, 5 sigma
   for (int cell = 0; cell < 4; ++cell) {
     const double r = c.pq(cell);
     const double expected = -sign(d[static_cast<size_t>(cell / 2)]) * c.length * r;
-    EXPECT_NEAR(mean[static_cast<size_t>(cell)], expected, 5.0 * std::sqrt(c.length * r * (1.0 - r) / double(kN)) + 1e-5);
+    EXPECT_NEAR(mean[static_cast<size_t>(cell)], expected,
+                5.0 * std::sqrt(c.length * r * (1.0 - r) / double(kN)) + 1e-5);
   }
   const double wanted = 0.1 * 0.9 * 0.3 / 1e-3;
   EXPECT_NEAR(1.0 + mean[0] / wanted, 0.38, 0.01);  // this share of the update is lost,
@@ -153,7 +164,8 @@ TEST(Property03, VarianceOfTheCounts) {
     const double r = c.pq(cell);
     const double expected = c.length * r * (1.0 - r);
     const double kurtosis = 3.0 + (1.0 - 6.0 * r * (1.0 - r)) / expected;
-    EXPECT_NEAR(variance / expected, 1.0, 5.0 * std::sqrt((kurtosis - 1.0) / double(kRepetitions))) << cell;
+    EXPECT_NEAR(variance / expected, 1.0, 5.0 * std::sqrt((kurtosis - 1.0) / double(kRepetitions)))
+        << cell;
   }
 }
 
@@ -181,9 +193,11 @@ TEST(Property03, VarianceOfTheWeightWithCycleNoise) {
   double fourth = 0.0;  // central moment of n + s_c sqrt(n) xi
   for (int n = 0; n < 4; ++n) {
     const double c = n - 2.4;
-    fourth += weight[n] * (c * c * c * c + 6 * c * c * kNoise * kNoise * n + 3 * std::pow(kNoise, 4) * n * n);
+    fourth += weight[n] *
+              (c * c * c * c + 6 * c * c * kNoise * kNoise * n + 3 * std::pow(kNoise, 4) * n * n);
   }
-  EXPECT_NEAR(squares / kN / expected, 1.0, 5.0 * std::sqrt((fourth / (expected * expected) - 1.0) / kN));
+  EXPECT_NEAR(squares / kN / expected, 1.0,
+              5.0 * std::sqrt((fourth / (expected * expected) - 1.0) / kN));
 }
 
 TEST(Property04, SharedLineCovariance) {
@@ -194,8 +208,10 @@ TEST(Property04, SharedLineCovariance) {
       const auto i = static_cast<size_t>(a / 4), k = static_cast<size_t>(b / 4);
       const auto j = static_cast<size_t>(a % 4), l = static_cast<size_t>(b % 4);
       double expected = 0.0;
-      if (j == l) expected = c.length * c.p[j] * (1 - c.p[j]) * c.q[i] * c.q[k] * sign(kD[i]) * sign(kD[k]);
-      if (i == k) expected = c.length * c.q[i] * (1 - c.q[i]) * c.p[j] * c.p[l] * sign(kX[j]) * sign(kX[l]);
+      if (j == l)
+        expected = c.length * c.p[j] * (1 - c.p[j]) * c.q[i] * c.q[k] * sign(kD[i]) * sign(kD[k]);
+      if (i == k)
+        expected = c.length * c.q[i] * (1 - c.q[i]) * c.p[j] * c.p[l] * sign(kX[j]) * sign(kX[l]);
       double error = 0.0;
       const double measured = covariance(c, mean, a, b, error);
       EXPECT_NEAR(measured, expected, 5.0 * error) << "cells " << a << " and " << b;
@@ -211,8 +227,10 @@ TEST(Property04, TwoPassesShareNoDTrainBetweenSignsOfX) {
       const auto i = static_cast<size_t>(a / 4), k = static_cast<size_t>(b / 4);
       const auto j = static_cast<size_t>(a % 4), l = static_cast<size_t>(b % 4);
       double expected = 0.0;
-      if (j == l) expected = c.length * c.p[j] * (1 - c.p[j]) * c.q[i] * c.q[k] * sign(kD[i]) * sign(kD[k]);
-      if (i == k && sign(kX[j]) == sign(kX[l])) expected = c.length * c.q[i] * (1 - c.q[i]) * c.p[j] * c.p[l];
+      if (j == l)
+        expected = c.length * c.p[j] * (1 - c.p[j]) * c.q[i] * c.q[k] * sign(kD[i]) * sign(kD[k]);
+      if (i == k && sign(kX[j]) == sign(kX[l]))
+        expected = c.length * c.q[i] * (1 - c.q[i]) * c.p[j] * c.p[l];
       double error = 0.0;
       const double measured = covariance(c, mean, a, b, error);
       EXPECT_NEAR(measured, expected, 5.0 * error) << "cells " << a << " and " << b;
@@ -220,8 +238,8 @@ TEST(Property04, TwoPassesShareNoDTrainBetweenSignsOfX) {
   }
 }
 
-// N = 2e5 slots, 5 sigma: no x line fires with a d line more often than chance has it; the last x line and the first d
-// line, which a shared generator would tie together, included.
+// N = 2e5 slots, 5 sigma: no x line fires with a d line more often than chance has it; the last x
+// line and the first d line, which a shared generator would tie together, included.
 TEST(Property04, LinesOfXAndDAreIndependent) {
   UpdateParameters p = typed(PulseType::StochasticCompressed, 1);
   p.update_management = p.update_bl_management = false;
@@ -232,7 +250,8 @@ TEST(Property04, LinesOfXAndDAreIndependent) {
     for (int j = 0; j < 4; ++j) {
       int together = 0;
       for (int64_t s = 0; s < kRepetitions; ++s) together -= signedCount(maker.words(), s, i, j);
-      EXPECT_NEAR(together / double(kRepetitions), 0.25, 5.0 * std::sqrt(0.25 * 0.75 / double(kRepetitions)));
+      EXPECT_NEAR(together / double(kRepetitions), 0.25,
+                  5.0 * std::sqrt(0.25 * 0.75 / double(kRepetitions)));
     }
   }
 }
@@ -242,7 +261,8 @@ int rankOf(std::vector<std::vector<int64_t>> a) {
   constexpr int64_t kPrime = 1000003;
   const auto power = [](int64_t base, int64_t exponent) {
     int64_t result = 1;
-    for (; exponent; exponent >>= 1, base = base * base % kPrime) result = exponent & 1 ? result * base % kPrime : result;
+    for (; exponent; exponent >>= 1, base = base * base % kPrime)
+      result = exponent & 1 ? result * base % kPrime : result;
     return result;
   };
   size_t rank = 0;
@@ -270,11 +290,13 @@ TEST(Property05, OneSlotIsAnOuterProductAndAnyTrainHasAtMostItsRank) {
     int moved = 0;
     for (int64_t s = 0; s < b.samples; ++s) {
       PulsedDevice device(Context{}, idealDevice(1.0), 9, 11, kDeviceKey);
-      updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), 8.0f, static_cast<uint64_t>(s));
+      updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), 8.0f,
+                     static_cast<uint64_t>(s));
       std::vector<std::vector<int64_t>> counts(9, std::vector<int64_t>(11));
       for (size_t i = 0; i < 9; ++i) {
         for (size_t j = 0; j < 11; ++j) {
-          counts[i][j] = static_cast<int64_t>(device.weights()(static_cast<int64_t>(i), static_cast<int64_t>(j)));
+          counts[i][j] = static_cast<int64_t>(
+              device.weights()(static_cast<int64_t>(i), static_cast<int64_t>(j)));
           EXPECT_LE(std::abs(counts[i][j]), bl);
         }
       }
@@ -288,12 +310,13 @@ TEST(Property05, OneSlotIsAnOuterProductAndAnyTrainHasAtMostItsRank) {
 
 TEST(Property06, WeightsMoveInWholeStepsOfAtMostOneTrain) {
   const Batch b = randomBatch(50, 7, 5, 33);
-  for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic, PulseType::MeanCount,
-                               PulseType::DeterministicImplicit}) {
+  for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic,
+                               PulseType::MeanCount, PulseType::DeterministicImplicit}) {
     PulsedWeightUpdater updater(typed(type, 40), kTrainKey);
     for (int64_t s = 0; s < b.samples; ++s) {
       PulsedDevice device(Context{}, idealDevice(1e-3), 5, 7, kDeviceKey);
-      updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), 0.1f, static_cast<uint64_t>(s));
+      updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), 0.1f,
+                     static_cast<uint64_t>(s));
       const int length = updater.bitLineMaker().words().trainLength[0];
       for (const float w : storedWeights(device)) {
         const double steps = static_cast<double>(w) / static_cast<double>(1e-3f);
@@ -332,8 +355,8 @@ TEST(Property07, NothingToSendLeavesTheWeightsAndTheLedger) {
   }
 }
 
-std::vector<float> updatedWeights(const Context &context, const UpdateParameters &p, const Batch &b, float lr,
-                                  const DeviceParams &params, uint64_t first = 3) {
+std::vector<float> updatedWeights(const Context &context, const UpdateParameters &p, const Batch &b,
+                                  float lr, const DeviceParams &params, uint64_t first = 3) {
   PulsedDevice device(context, params, b.dSize, b.xSize, kDeviceKey);
   PulsedWeightUpdater updater(p, kTrainKey);
   updater.update(context, device, b.xView(), b.dView(), lr, first);
@@ -354,12 +377,14 @@ TEST(Property09, ABatchIsTheSumOfItsSamples) {
   const Batch b = randomBatch(40, 9, 6, 5);
   for (const PulseType type : kPulseTypes) {
     const bool exact = type != PulseType::None && type != PulseType::NoneWithDevice;
-    const std::vector<float> whole = updatedWeights(Context{}, typed(type), b, 0.05f, idealDevice(double(kDw)), 0);
+    const std::vector<float> whole =
+        updatedWeights(Context{}, typed(type), b, 0.05f, idealDevice(double(kDw)), 0);
     std::vector<double> sum(whole.size());
     for (int64_t s = 0; s < b.samples; ++s) {
       PulsedDevice device(Context{}, idealDevice(double(kDw)), 6, 9, kDeviceKey);
       PulsedWeightUpdater updater(typed(type), kTrainKey);
-      updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), 0.05f, static_cast<uint64_t>(s));
+      updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), 0.05f,
+                     static_cast<uint64_t>(s));
       const std::vector<float> one = storedWeights(device);
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(one[i]);
     }
@@ -373,12 +398,14 @@ TEST(Property10, DeterministicPulsesStayWithinOneStepOfTheProduct) {
   const Batch b = randomBatch(100, 9, 6, 13);
   constexpr float kRate = 0.03f;  // k <= 31: nothing saturates
   for (const PulseType type : {PulseType::DeterministicImplicit, PulseType::MeanCount}) {
-    // MeanCount rounds the counts of both lines first: by half a pulse each, weighted with the other's probability.
+    // MeanCount rounds the counts of both lines first: by half a pulse each, weighted with the
+    // other's probability.
     const double limit = type == PulseType::MeanCount ? 1.75 : 0.5001;
     PulsedWeightUpdater updater(typed(type), kTrainKey);
     for (int64_t s = 0; s < b.samples; ++s) {
       PulsedDevice device(Context{}, idealDevice(1e-3), 6, 9, kDeviceKey);
-      updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), kRate, static_cast<uint64_t>(s));
+      updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), kRate,
+                     static_cast<uint64_t>(s));
       for (int64_t i = 0; i < 6; ++i) {
         for (int64_t j = 0; j < 9; ++j) {
           const double product = double(kRate) * double(b.xView()(s, j)) * double(b.dView()(s, i));
@@ -389,20 +416,23 @@ TEST(Property10, DeterministicPulsesStayWithinOneStepOfTheProduct) {
   }
 }
 
-// N = 300 samples per length; a standard deviation is known to 5 / sqrt(2 N) = 20 %, the slope over three decades to 0.03.
+// N = 300 samples per length; a standard deviation is known to 5 / sqrt(2 N) = 20 %, the slope over
+// three decades to 0.03.
 TEST(Property11, NoiseFallsWithTheRootOfTheTrainLength) {
   constexpr int64_t kN = 300;
   const Batch b = repeatedBatch(kN, {1.0f, 0.5f}, {1.0f, 0.5f});  // cell (1, 1): rho = 1/4
   std::vector<double> logLength, logSd;
   for (const int length : {10, 100, 1000, 10000}) {
     BitLineMaker maker;
-    maker.makeWords(Context{}, b.xView(), b.dView(), 0.1f, 0.1f / static_cast<float>(length) * 1.00001f,
+    maker.makeWords(Context{}, b.xView(), b.dView(), 0.1f,
+                    0.1f / static_cast<float>(length) * 1.00001f,
                     typed(PulseType::StochasticCompressed, 20000), kTrainKey, 0);
     ASSERT_EQ(maker.words().trainLength[0], length);
     double sum = 0.0;
     double squares = 0.0;
     for (int64_t s = 0; s < kN; ++s) {
-      const double change = signedCount(maker.words(), s, 1, 1) / double(length);  // in units of dW_max
+      const double change =
+          signedCount(maker.words(), s, 1, 1) / double(length);  // in units of dW_max
       sum += change;
       squares += change * change;
     }
@@ -424,10 +454,11 @@ TEST(Property11, NoiseFallsWithTheRootOfTheTrainLength) {
 
 TEST(Property40, TheLedgerCountsEveryCoincidence) {
   const Batch b = randomBatch(60, 21, 17, 7);
-  for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic, PulseType::MeanCount,
-                               PulseType::DeterministicImplicit}) {
+  for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic,
+                               PulseType::MeanCount, PulseType::DeterministicImplicit}) {
     for (const int bl : {1, 4, 31, 40}) {
-      PulsedDevice device(Context{}, noisyDevice(), 17, 21, kDeviceKey);  // bounds and stuck cells do not hide pulses
+      PulsedDevice device(Context{}, noisyDevice(), 17, 21,
+                          kDeviceKey);  // bounds and stuck cells do not hide pulses
       PulsedWeightUpdater updater(typed(type, bl), kTrainKey);
       updater.update(onCpu(2), device, b.xView(), b.dView(), 0.5f, 0);
       uint64_t counted = 0;
@@ -435,7 +466,8 @@ TEST(Property40, TheLedgerCountsEveryCoincidence) {
       for (int64_t s = 0; s < b.samples; ++s) {
         for (int64_t i = 0; i < 17; ++i) {
           for (int64_t j = 0; j < 21; ++j) {
-            counted += static_cast<uint64_t>(std::abs(signedCount(updater.bitLineMaker().words(), s, i, j)));
+            counted += static_cast<uint64_t>(
+                std::abs(signedCount(updater.bitLineMaker().words(), s, i, j)));
           }
         }
       }
@@ -443,9 +475,11 @@ TEST(Property40, TheLedgerCountsEveryCoincidence) {
       PulsedDevice ideal(Context{}, idealDevice(double(kDw)), 17, 21, kDeviceKey);
       for (int64_t s = 0; s < b.samples; ++s) {
         const std::vector<float> before = storedWeights(ideal);
-        updater.update(Context{}, ideal, b.xRows(s, s + 1), b.dRows(s, s + 1), 0.5f, static_cast<uint64_t>(s));
+        updater.update(Context{}, ideal, b.xRows(s, s + 1), b.dRows(s, s + 1), 0.5f,
+                       static_cast<uint64_t>(s));
         const std::vector<float> after = storedWeights(ideal);
-        for (size_t c = 0; c < after.size(); ++c) moved += std::fabs(double(after[c]) - double(before[c])) / double(kDw);
+        for (size_t c = 0; c < after.size(); ++c)
+          moved += std::fabs(double(after[c]) - double(before[c])) / double(kDw);
       }
       EXPECT_EQ(static_cast<double>(ideal.pulseCount(Context{})), moved);
     }
@@ -467,7 +501,8 @@ TEST(Property40, TheLedgerHasItsExpectation) {  // N = 2e5 samples, 5 sigma
       variance += c.length * (both - c.pq(a) * c.pq(b));
     }
   }
-  EXPECT_NEAR(total / double(kRepetitions), expected, 5.0 * std::sqrt(variance / double(kRepetitions)));
+  EXPECT_NEAR(total / double(kRepetitions), expected,
+              5.0 * std::sqrt(variance / double(kRepetitions)));
 }
 
 // --- the kernels against the rule, on arrays of awkward shapes ---
@@ -483,7 +518,8 @@ TEST_P(UpdateOfShape, FollowsThePulseRuleCellByCell) {
   const Batch b = randomBatch(samples, cols, rows, 17);
   const DeviceParams params = noisyDevice();
   const auto &p = *static_cast<const ConstantStep::Params *>(params.data());
-  for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic, PulseType::DeterministicImplicit}) {
+  for (const PulseType type :
+       {PulseType::StochasticCompressed, PulseType::Stochastic, PulseType::DeterministicImplicit}) {
     for (const int bl : {1, 3, 31, 40}) {
       PulsedDevice device(Context{}, params, rows, cols, kDeviceKey);
       const std::vector<std::vector<float>> cells = storedCells(device);
@@ -494,16 +530,20 @@ TEST_P(UpdateOfShape, FollowsThePulseRuleCellByCell) {
       const PulseWords &words = updater.bitLineMaker().words();
       for (int64_t cell = 0; cell < rows * cols; ++cell) {
         const auto at = static_cast<size_t>(cell);
-        const ConstantStep::Response r = ConstantStep::response({cells[0][at], cells[1][at], cells[2][at], cells[3][at]}, p);
+        const ConstantStep::Response r =
+            ConstantStep::response({cells[0][at], cells[1][at], cells[2][at], cells[3][at]}, p);
         for (int64_t s = 0; s < samples; ++s) {
           const int n = signedCount(words, s, cell / cols, cell % cols);
           const uint64_t sample = 3 + static_cast<uint64_t>(s);
-          const float z = normalOfSample(kDeviceKey, Purpose::CycleNoise, static_cast<uint64_t>(cell), sample);
-          expected[at] = RPU::applyPulses<ConstantStep>(expected[at], std::abs(n), n > 0, r, p, z, kDeviceKey,
-                                                        static_cast<uint64_t>(cell), sample);
+          const float z =
+              normalOfSample(kDeviceKey, Purpose::CycleNoise, static_cast<uint64_t>(cell), sample);
+          expected[at] =
+              RPU::applyPulses<ConstantStep>(expected[at], std::abs(n), n > 0, r, p, z, kDeviceKey,
+                                             static_cast<uint64_t>(cell), sample);
         }
       }
-      EXPECT_EQ(storedWeights(device), expected) << "pulse type " << static_cast<int>(type) << ", " << bl << " slots";
+      EXPECT_EQ(storedWeights(device), expected)
+          << "pulse type " << static_cast<int>(type) << ", " << bl << " slots";
     }
   }
 }
@@ -517,20 +557,23 @@ TEST_P(UpdateOfShape, IsTheSameOnEveryIsaAndThreadCountAndForEverySplit) {
     for (const Isa isa : supportedIsas()) {
       EXPECT_EQ(updatedWeights(onCpu(1, isa), p, b, 0.5f, noisyDevice()), expected) << isaName(isa);
     }
-    for (const int threads : {2, 3}) EXPECT_EQ(updatedWeights(onCpu(threads), p, b, 0.5f, noisyDevice()), expected);
+    for (const int threads : {2, 3})
+      EXPECT_EQ(updatedWeights(onCpu(threads), p, b, 0.5f, noisyDevice()), expected);
     if (type == PulseType::NoneWithDevice) continue;  // its bounds act at the end of each call
     PulsedDevice device(Context{}, noisyDevice(), rows, cols, kDeviceKey);
     PulsedWeightUpdater updater(p, kTrainKey);
     for (const auto &[begin, end] : {std::pair<int64_t, int64_t>{0, 2}, {2, 7}, {7, 7}, {7, 9}}) {
-      updater.update(Context{}, device, b.xRows(begin, end), b.dRows(begin, end), 0.5f, 3 + static_cast<uint64_t>(begin));
+      updater.update(Context{}, device, b.xRows(begin, end), b.dRows(begin, end), 0.5f,
+                     3 + static_cast<uint64_t>(begin));
     }
     EXPECT_EQ(storedWeights(device), expected);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(PulsedWeightUpdater, UpdateOfShape,
-                         ::testing::Values(Shape{1, 1}, Shape{1, 130}, Shape{130, 1}, Shape{3, 5}, Shape{65, 63},
-                                           Shape{5, 63}, Shape{5, 64}, Shape{5, 65}, Shape{33, 2}, Shape{257, 129}));
+                         ::testing::Values(Shape{1, 1}, Shape{1, 130}, Shape{130, 1}, Shape{3, 5},
+                                           Shape{65, 63}, Shape{5, 63}, Shape{5, 64}, Shape{5, 65},
+                                           Shape{33, 2}, Shape{257, 129}));
 
 TEST(PulsedWeightUpdater, StuckCellsStayAndOthersKeepTheirBounds) {
   const Batch b = randomBatch(200, 20, 30, 37);
@@ -553,8 +596,10 @@ TEST(PulsedWeightUpdater, StuckCellsStayAndOthersKeepTheirBounds) {
 
 TEST(PulsedWeightUpdater, OuterProductsAreExactAndObeyBoundsOnlyWithTheDevice) {
   const Batch b = randomBatch(30, 12, 10, 41);
-  const std::vector<float> free = updatedWeights(Context{}, typed(PulseType::None), b, 2.0f, noisyDevice());
-  const std::vector<float> bounded = updatedWeights(Context{}, typed(PulseType::NoneWithDevice), b, 2.0f, noisyDevice());
+  const std::vector<float> free =
+      updatedWeights(Context{}, typed(PulseType::None), b, 2.0f, noisyDevice());
+  const std::vector<float> bounded =
+      updatedWeights(Context{}, typed(PulseType::NoneWithDevice), b, 2.0f, noisyDevice());
   PulsedDevice device(Context{}, noisyDevice(), 10, 12, kDeviceKey);
   const std::vector<float> start = storedWeights(device);
   const CellDescription cells = describe(device);
@@ -563,7 +608,8 @@ TEST(PulsedWeightUpdater, OuterProductsAreExactAndObeyBoundsOnlyWithTheDevice) {
     double expected = static_cast<double>(start[cell]);
     double size = std::fabs(expected);
     for (int64_t s = 0; s < 30; ++s) {
-      const double product = 2.0 * double(b.xView()(s, int64_t(cell) % 12)) * double(b.dView()(s, int64_t(cell) / 12));
+      const double product =
+          2.0 * double(b.xView()(s, int64_t(cell) % 12)) * double(b.dView()(s, int64_t(cell) / 12));
       expected -= product;
       size += std::fabs(product);
     }
@@ -594,7 +640,8 @@ TEST(PulsedWeightUpdater, RefusesShapesThatDoNotFitAndChangesNothing) {
   const std::vector<float> before = storedWeights(device);
   PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kTrainKey);
   EXPECT_THROW(updater.update(Context{}, device, b.xView(), b.dView(), 0.1f, 0), InputError);
-  EXPECT_THROW(updater.update(Context{}, device, b.dRows(0, 2), b.xRows(0, 3), 0.1f, 0), InputError);
+  EXPECT_THROW(updater.update(Context{}, device, b.dRows(0, 2), b.xRows(0, 3), 0.1f, 0),
+               InputError);
   EXPECT_EQ(storedWeights(device), before);
 }
 

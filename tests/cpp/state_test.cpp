@@ -1,7 +1,6 @@
 #include "state.h"
 
 #include <gtest/gtest.h>
-
 #include <string>
 
 namespace RPU {
@@ -24,7 +23,8 @@ TEST(State, RefusesWhatDoesNotFitAndLeavesTheBuffer) {
   state.put(Context{}, "w", Tensor::Type::F32, {2, 3}, buffer);
   Buffer<float> target(Context{}, 6);
   for (int i = 0; i < 6; ++i) target.data()[i] = 9.0f;
-  const auto message = [&](const std::string &name, Tensor::Type type, const std::vector<int64_t> &shape) -> std::string {
+  const auto message = [&](const std::string &name, Tensor::Type type,
+                           const std::vector<int64_t> &shape) -> std::string {
     try {
       state.take(Context{}, name, type, shape, target);
     } catch (const StateError &error) {
@@ -33,8 +33,10 @@ TEST(State, RefusesWhatDoesNotFitAndLeavesTheBuffer) {
     return "";
   };
   EXPECT_NE(message("v", Tensor::Type::F32, {2, 3}).find("no tensor 'v'"), std::string::npos);
-  EXPECT_NE(message("w", Tensor::Type::F16, {2, 3}).find("float32[2, 3] where float16[2, 3]"), std::string::npos);
-  EXPECT_NE(message("w", Tensor::Type::F32, {3, 2}).find("float32[2, 3] where float32[3, 2]"), std::string::npos);
+  EXPECT_NE(message("w", Tensor::Type::F16, {2, 3}).find("float32[2, 3] where float16[2, 3]"),
+            std::string::npos);
+  EXPECT_NE(message("w", Tensor::Type::F32, {3, 2}).find("float32[2, 3] where float32[3, 2]"),
+            std::string::npos);
   state.tensors["w"].bytes.resize(20);
   EXPECT_NE(message("w", Tensor::Type::F32, {2, 3}).find("20 bytes where 24"), std::string::npos);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(target.data()[i], 9.0f);

@@ -1,9 +1,8 @@
 #include "tile.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cmath>
+#include <gtest/gtest.h>
 #include <limits>
 #include <map>
 #include <set>
@@ -23,18 +22,26 @@ constexpr int64_t kCols = 9;
 TileConfig configOf(const std::string &kind, Value::Map extra = {}) {
   Value::Map map = std::move(extra);
   map["kind"] = Value(kind);
-  const Value device(Value::Map{{"model", "SoftBounds"}, {"dw_min", 0.005}, {"lifetime", 50.0}, {"lifetime_dtod", 0.2},
-                                {"diffusion", 0.002}, {"diffusion_dtod", 0.3}, {"reset_dtod", 0.01},
+  const Value device(Value::Map{{"model", "SoftBounds"},
+                                {"dw_min", 0.005},
+                                {"lifetime", 50.0},
+                                {"lifetime_dtod", 0.2},
+                                {"diffusion", 0.002},
+                                {"diffusion_dtod", 0.3},
+                                {"reset_dtod", 0.01},
                                 {"write_noise_std", 0.5}});
   map.try_emplace("device", device);
-  map.try_emplace("lrtt", Value(Value::Map{{"rank", 2}, {"transfer_every", 7}, {"visible", device}, {"fast", device}}));
+  map.try_emplace(
+      "lrtt",
+      Value(Value::Map{{"rank", 2}, {"transfer_every", 7}, {"visible", device}, {"fast", device}}));
   return readParams<TileConfig>(Value(std::move(map)), "");
 }
 const char *const kKinds[] = {"single", "ideal", "lrtt"};
 
 using Numbers = std::vector<float>;
 
-/// A few mini-batches of everything a tile does; returns all it put out. Each mini-batch comes in parts of `part` samples.
+/// A few mini-batches of everything a tile does; returns all it put out. Each mini-batch comes in
+/// parts of `part` samples.
 Numbers run(Tile &tile, uint64_t from, uint64_t steps, int64_t part = 6) {
   Numbers out;
   for (uint64_t step = from; step < from + steps; ++step) {
@@ -60,7 +67,8 @@ Numbers run(Tile &tile, uint64_t from, uint64_t steps, int64_t part = 6) {
   return out;
 }
 
-Tile makeTile(const std::string &kind, const Context &context = onCpu(1), uint64_t seed = 11, uint32_t id = 3) {
+Tile makeTile(const std::string &kind, const Context &context = onCpu(1), uint64_t seed = 11,
+              uint32_t id = 3) {
   return Tile(kRows, kCols, configOf(kind), seed, id, context);
 }
 Numbers fresh(const std::string &kind, const Context &context, int64_t part = 6) {
@@ -70,14 +78,17 @@ Numbers fresh(const std::string &kind, const Context &context, int64_t part = 6)
 
 class TileOfKind : public ::testing::TestWithParam<const char *> {};
 INSTANTIATE_TEST_SUITE_P(Tile, TileOfKind, ::testing::ValuesIn(kKinds),
-                         [](const auto &info) { return std::string(info.param); });
+                         [](const auto &kind) { return std::string(kind.param); });
 
 TEST_P(TileOfKind, Property37_AnySplitThreadsAndIsaGiveTheSameBits) {
   const Numbers expected = fresh(GetParam(), onCpu(1));
   EXPECT_EQ(fresh(GetParam(), onCpu(1)), expected);
-  for (const int threads : {2, 3}) EXPECT_EQ(fresh(GetParam(), onCpu(threads)), expected) << threads << " threads";
-  for (const Isa isa : supportedIsas()) EXPECT_EQ(fresh(GetParam(), onCpu(1, isa)), expected) << isaName(isa);
-  for (const int64_t part : {1, 2, 4, 5}) EXPECT_EQ(fresh(GetParam(), onCpu(1), part), expected) << "parts of " << part;
+  for (const int threads : {2, 3})
+    EXPECT_EQ(fresh(GetParam(), onCpu(threads)), expected) << threads << " threads";
+  for (const Isa isa : supportedIsas())
+    EXPECT_EQ(fresh(GetParam(), onCpu(1, isa)), expected) << isaName(isa);
+  for (const int64_t part : {1, 2, 4, 5})
+    EXPECT_EQ(fresh(GetParam(), onCpu(1), part), expected) << "parts of " << part;
 }
 
 TEST_P(TileOfKind, SeedAndTileIdMakeAnotherTile) {
@@ -116,7 +127,8 @@ void expectRefused(Tile &tile, const State &bad, const std::string &what) {
   EXPECT_THROW(tile.loadState(bad), StateError) << what;
   const State after = tile.state();
   EXPECT_EQ(after.values, before.values) << what;
-  for (const auto &[name, tensor] : before.tensors) EXPECT_EQ(after.tensors.at(name).bytes, tensor.bytes) << what;
+  for (const auto &[name, tensor] : before.tensors)
+    EXPECT_EQ(after.tensors.at(name).bytes, tensor.bytes) << what;
 }
 
 TEST_P(TileOfKind, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
@@ -152,7 +164,11 @@ TEST_P(TileOfKind, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
   expectRefused(tile, foreign, "with a stranger");
   expectRefused(tile, makeTile(GetParam(), onCpu(1), 12).state(), "another seed");
   expectRefused(tile, Tile(kRows, kCols + 1, configOf(GetParam()), 11, 3).state(), "another size");
-  expectRefused(tile, Tile(kRows, kCols, configOf(GetParam(), {{"update", Value::Map{{"desired_bl", 7}}}}), 11, 3).state(), "another configuration");
+  expectRefused(
+      tile,
+      Tile(kRows, kCols, configOf(GetParam(), {{"update", Value::Map{{"desired_bl", 7}}}}), 11, 3)
+          .state(),
+      "another configuration");
   tile.loadState(good);
   EXPECT_EQ(run(tile, 2, 2), run(source, 2, 2));
 }
@@ -164,7 +180,9 @@ TEST_P(TileOfKind, Property07_BadInputIsRefusedAndChangesNothing) {
   const Batch good = randomBatch(4, kCols, kRows, 5);
   Numbers y(4 * kRows);
   const auto yView = rowMajor(y.data(), 4, kRows);
-  for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+        -std::numeric_limits<float>::infinity()}) {
     Batch bad = good;
     bad.x[static_cast<size_t>(2 * kCols + 4)] = value;
     bad.d[1] = value;
@@ -185,7 +203,8 @@ TEST_P(TileOfKind, Property07_BadInputIsRefusedAndChangesNothing) {
   EXPECT_THROW(tile.setWeights(good.xView()), InputError);
   const State after = tile.state();
   EXPECT_EQ(after.values, before.values);
-  for (const auto &[name, tensor] : before.tensors) EXPECT_EQ(after.tensors.at(name).bytes, tensor.bytes) << name;
+  for (const auto &[name, tensor] : before.tensors)
+    EXPECT_EQ(after.tensors.at(name).bytes, tensor.bytes) << name;
 }
 
 TEST_P(TileOfKind, CountsItsSamplesAndEvents) {
@@ -223,9 +242,11 @@ TEST(Tile, RefusesBadSizesSettingsAndContexts) {
 
 // --- property 39: no random number serves two purposes ---
 
-constexpr ArrayId kArrays[] = {ArrayId::Visible,  ArrayId::FastA,       ArrayId::FastB,       ArrayId::VisibleUpdate, ArrayId::FastAUpdate,
-                               ArrayId::FastBUpdate, ArrayId::VisibleIo, ArrayId::FastAIo,   ArrayId::FastBIo,       ArrayId::ProjectionAIo,
-                               ArrayId::ProjectionBIo, ArrayId::TransferAIo, ArrayId::TransferBIo, ArrayId::Reinit};
+constexpr ArrayId kArrays[] = {ArrayId::Visible,       ArrayId::FastA,         ArrayId::FastB,
+                               ArrayId::VisibleUpdate, ArrayId::FastAUpdate,   ArrayId::FastBUpdate,
+                               ArrayId::VisibleIo,     ArrayId::FastAIo,       ArrayId::FastBIo,
+                               ArrayId::ProjectionAIo, ArrayId::ProjectionBIo, ArrayId::TransferAIo,
+                               ArrayId::TransferBIo,   ArrayId::Reinit};
 
 TEST(Property39, EveryArrayOfEveryTileHasItsOwnKey) {
   std::set<std::pair<uint32_t, uint32_t>> keys;
@@ -242,13 +263,15 @@ TEST(Property39, EveryArrayOfEveryTileHasItsOwnKey) {
   EXPECT_EQ(keys.size(), made);
 }
 
-/// Blocks of random words by what they are drawn for. A block may be drawn again for the same thing (samples share
-/// blocks), never for another.
+/// Blocks of random words by what they are drawn for. A block may be drawn again for the same thing
+/// (samples share blocks), never for another.
 class Audit {
  public:
-  void use(RandomKey key, Purpose purpose, int64_t element, uint64_t sample, uint32_t index, const std::string &what) {
+  void use(RandomKey key, Purpose purpose, int64_t element, uint64_t sample, uint32_t index,
+           const std::string &what) {
     const Philox4 c = makeCounter(purpose, static_cast<uint64_t>(element), sample, index);
-    const auto [at, isNew] = owner_.try_emplace({key.k0, key.k1, c.v[0], c.v[1], c.v[2], c.v[3]}, what);
+    const auto [at, isNew] =
+        owner_.try_emplace({key.k0, key.k1, c.v[0], c.v[1], c.v[2], c.v[3]}, what);
     if (!isNew && at->second != what) collisions_.push_back(what + " and " + at->second);
   }
   size_t blocks() const { return owner_.size(); }
@@ -259,11 +282,14 @@ class Audit {
   std::vector<std::string> collisions_;
 };
 
-/// The coordinates at which an array draws, as its sources document them, for a few steps of a tile.
-void auditArray(Audit &audit, RandomKey key, const std::string &name, int64_t cells, uint64_t samples) {
+/// The coordinates at which an array draws, as its sources document them, for a few steps of a
+/// tile.
+void auditArray(Audit &audit, RandomKey key, const std::string &name, int64_t cells,
+                uint64_t samples) {
   for (int64_t cell = 0; cell < cells; ++cell) {
     const std::string at = name + " cell " + std::to_string(cell) + ' ';
-    for (uint32_t pair = 0; pair < 16; ++pair) audit.use(key, Purpose::Construct, cell, 0, pair, at + "construct " + std::to_string(pair));
+    for (uint32_t pair = 0; pair < 16; ++pair)
+      audit.use(key, Purpose::Construct, cell, 0, pair, at + "construct " + std::to_string(pair));
     for (const Purpose purpose : {Purpose::Decay, Purpose::Diffusion, Purpose::Reset}) {
       const auto index = (1U << 16) + static_cast<uint32_t>(purpose);
       audit.use(key, Purpose::Construct, cell, 0, index, at + "spread " + std::to_string(index));
@@ -272,18 +298,22 @@ void auditArray(Audit &audit, RandomKey key, const std::string &name, int64_t ce
       const std::string eight = std::to_string(s / 8);
       audit.use(key, Purpose::CycleNoise, cell, s / 8, 0, at + "cycle noise " + eight);
       for (uint32_t pulse = 1; pulse < 31; ++pulse) {
-        audit.use(key, Purpose::CyclePulse, cell, s, pulse / 8, at + "pulses " + std::to_string(s) + '/' + std::to_string(pulse / 8));
+        audit.use(key, Purpose::CyclePulse, cell, s, pulse / 8,
+                  at + "pulses " + std::to_string(s) + '/' + std::to_string(pulse / 8));
       }
       audit.use(key, Purpose::Diffusion, cell, s / 8, 0, at + "diffusion " + eight);
       audit.use(key, Purpose::Reset, cell, s, 0, at + "reset " + std::to_string(s));
-      for (uint64_t range = 0; range < 4; ++range) {  // after samples, mini-batches, resets and settings
-        audit.use(key, Purpose::WriteNoise, cell, ((range << 46) + s) / 8, 0, at + "write noise " + std::to_string(range) + '/' + eight);
+      for (uint64_t range = 0; range < 4;
+           ++range) {  // after samples, mini-batches, resets and settings
+        audit.use(key, Purpose::WriteNoise, cell, ((range << 46) + s) / 8, 0,
+                  at + "write noise " + std::to_string(range) + '/' + eight);
       }
     }
   }
 }
 
-void auditTrains(Audit &audit, RandomKey key, const std::string &name, int64_t lines, uint64_t samples) {
+void auditTrains(Audit &audit, RandomKey key, const std::string &name, int64_t lines,
+                 uint64_t samples) {
   for (int64_t line = 0; line < lines; ++line) {
     for (uint64_t s = 0; s < samples; ++s) {
       const std::string at = name + " line " + std::to_string(line) + ' ';
@@ -291,7 +321,8 @@ void auditTrains(Audit &audit, RandomKey key, const std::string &name, int64_t l
         const std::string four = std::to_string(s / 4) + '/' + std::to_string(slot);
         audit.use(key, Purpose::XPulse, line, s / 4, slot, at + "x " + four);
         audit.use(key, Purpose::DPulse, line, s / 4, slot, at + "d " + four);
-        audit.use(key, Purpose::DPulse, line, s / 4, (1U << 20) + slot, at + "d, second pass " + four);
+        audit.use(key, Purpose::DPulse, line, s / 4, (1U << 20) + slot,
+                  at + "d, second pass " + four);
       }
       audit.use(key, Purpose::XRound, line, s, 0, at + "x rounding " + std::to_string(s));
       audit.use(key, Purpose::DRound, line, s, 0, at + "d rounding " + std::to_string(s));
@@ -315,8 +346,11 @@ TEST(Property39, NoBlockOfASmallTileServesTwoPurposes) {
       } else {
         for (int64_t element = 0; element < 4; ++element) {
           for (uint64_t s = 0; s < kSamples; ++s) {
-            for (uint32_t p = static_cast<uint32_t>(Purpose::ForwardInputNoise); p <= static_cast<uint32_t>(Purpose::Reinit); ++p) {
-              audit.use(key, static_cast<Purpose>(p), element, s, 0, name + ' ' + std::to_string(p) + '/' + std::to_string(element) + '/' + std::to_string(s));
+            for (uint32_t p = static_cast<uint32_t>(Purpose::ForwardInputNoise);
+                 p <= static_cast<uint32_t>(Purpose::Reinit); ++p) {
+              audit.use(key, static_cast<Purpose>(p), element, s, 0,
+                        name + ' ' + std::to_string(p) + '/' + std::to_string(element) + '/' +
+                            std::to_string(s));
             }
           }
         }

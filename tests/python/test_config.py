@@ -5,16 +5,18 @@ import inspect
 import json
 import pickle
 import random
+import subprocess
+import sys
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CONFIGS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pulsora as pl
+from conftest import CONFIGS
 from pulsora import _core
 
 CLASSES = [
@@ -28,7 +30,7 @@ CLASSES = [
 
 
 @pytest.mark.parametrize("made", CLASSES, ids=lambda made: made.__name__)
-def test_defaults_round_trip(made: Any) -> None:
+def test_defaults_round_trip(made: type[pl.TileConfig]) -> None:
     config = made()
     plain = json.loads(json.dumps(config.to_dict()))
     assert made.from_dict(plain) == config
@@ -49,7 +51,7 @@ def test_a_tile_gives_back_its_configuration(name: str) -> None:
 
 
 def test_values_are_kept_as_the_core_keeps_them() -> None:
-    device = pl.devices.SoftBounds(dw_min=1 / 3, w_max=np.float32(0.7), mult_noise=np.bool_(False))
+    device = pl.devices.SoftBounds(dw_min=1 / 3, w_max=np.float32(0.7), mult_noise=np.bool_(0))
     assert np.float32(device.dw_min) == np.float32(1 / 3)
     assert type(device.w_max) is float
     assert device.mult_noise is False
@@ -117,24 +119,28 @@ TREES = st.recursive(
 )
 
 
-@given(st.dictionaries(KEYS, TREES, max_size=5), st.sampled_from(["TileConfig", *pl.devices.MODELS]))
+@given(
+    st.dictionaries(KEYS, TREES, max_size=5), st.sampled_from(["TileConfig", *pl.devices.MODELS])
+)
 @settings(max_examples=500, deadline=None)
 def test_any_table_is_read_or_refused(values: dict[str, Any], struct: str) -> None:
     try:
         complete = _core.validate(struct, values, "config")
-    except pl.ConfigError as error:
-        assert str(error)
+    except pl.ConfigError:
+        pass
     else:
         assert _core.validate(struct, complete, "config") == complete
 
 
-def _broken(rng: random.Random, values: Any, depth: int = 0) -> Any:  # noqa: PLR0911
+WRONG: list[object] = [None, True, -1, 0, 3, 2**80, -1e300, 1e-46, float("nan"), float("inf")]
+WRONG += ["", "none", "auto", "SoftBounds", "\ud800", [], [1.0] * 100, {}, {"model": "x"}]
+WRONG += [b"x", object(), 1j]
+
+
+def _broken(rng: random.Random, values: object, depth: int = 0) -> object:
     """A table with one entry somewhere replaced, renamed or dropped."""
     if not isinstance(values, dict) or not values or (depth and rng.random() < 0.3):
-        return rng.choice(
-            [None, True, -1, 0, 3, 2**80, -1e300, 1e-46, float("nan"), float("inf"), "", "none"]
-            + ["auto", "SoftBounds", "\ud800", [], [1.0] * 100, {}, {"model": "x"}, b"x", object(), 1j]
-        )
+        return rng.choice(WRONG)
     name = rng.choice(list(values))
     kind = rng.random()
     rest = {key: value for key, value in values.items() if key != name}
@@ -146,15 +152,20 @@ def _broken(rng: random.Random, values: Any, depth: int = 0) -> Any:  # noqa: PL
 
 
 def test_a_hundred_thousand_damaged_tables_are_read_or_refused() -> None:
-    rng = random.Random(0)
+    rng = random.Random(0)  # noqa: S311
     tables = [make().to_dict() for make in CONFIGS.values()]
     refused = 0
     for _ in range(100_000):
         try:
             _core.validate("TileConfig", _broken(rng, rng.choice(tables)), "")
-        except pl.ConfigError:
+        except pl.ConfigError:  # noqa: PERF203
             refused += 1
     assert 30_000 < refused < 95_000
+
+
+def test_torch_is_not_needed() -> None:
+    code = "import sys, pulsora; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603
 
 
 def test_a_table_that_contains_itself_is_refused() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from conftest import CONFIGS, D_SIZE, X_SIZE, make_batch, make_tile
 
 import pulsora as pl
+from conftest import CONFIGS, D_SIZE, X_SIZE, make_batch, make_tile
 from pulsora import state
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ MAKING: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: _make(threads=0), pl.ConfigError, "threads is 0; it must be >= 1"),
     (lambda: _make(device="gpu"), pl.ConfigError, "device is 'gpu'; write 'cpu', 'cuda'"),
     (lambda: _make(device="cuda:x"), pl.ConfigError, "device is 'cuda:x'; write 'cpu', 'cuda'"),
-    (lambda: pl.devices.SoftBonds(), AttributeError, "did you mean 'SoftBounds'"),
+    (lambda: pl.devices.SoftBonds, AttributeError, "did you mean 'SoftBounds'"),
 ]
 
 USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
@@ -85,12 +86,20 @@ USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
     (lambda t: t.forward(X + 1j), TypeError, "x has dtype complex64; convert it to float32"),
     (lambda t: t.forward(X.astype(object)), TypeError, "x has dtype object; convert it"),
     (lambda t: t.forward(X, X), pl.InputError, r"out has shape \[4, 10\]; it must be \[4, 6\]"),
-    (lambda t: t.forward(X, D.astype(float)), pl.InputError, "out must be a writable, aligned float32"),
+    (
+        lambda t: t.forward(X, D.astype(float)),
+        pl.InputError,
+        "out must be a writable, aligned float32",
+    ),
     (lambda t: t.forward(X, X[:, :6]), pl.InputError, "out shares memory with the input"),
     (lambda t: t.forward(X, _read_only()), pl.InputError, "out must be a writable"),
     (lambda t: t.backward(X), pl.InputError, "d has 10 lines, but d_size of the tile is 6"),
     (lambda t: t.backward(INF), pl.InputError, r"d\[1, 5\] is -inf"),
-    (lambda t: t.update(X, D[:3], 0.1), pl.InputError, r"d has shape \[3, 6\]; update takes \[4, 6\]"),
+    (
+        lambda t: t.update(X, D[:3], 0.1),
+        pl.InputError,
+        r"d has shape \[3, 6\]; update takes \[4, 6\]",
+    ),
     (lambda t: t.update(D, X, 0.1), pl.InputError, r"x has shape \[4, 6\]"),
     (lambda t: t.update(NAN, D, 0.1), pl.InputError, r"x\[2, 3\] is nan"),
     (lambda t: t.update(X, INF, 0.1), pl.InputError, r"d\[1, 5\] is -inf"),
@@ -112,7 +121,11 @@ USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
     (lambda t: t.update_gated(X, D, X[:3, :3], 0.1), pl.InputError, r"gate has shape \[3, 3\]"),
     (lambda t: t.set_reinit_vectors(X[:3]), pl.ConfigError, "lrtt.reinit is 'kaiming'"),
     (lambda t: t.load_state(pl.State({}, {})), pl.StateError, "no count 'version'"),
-    (lambda t: t.load_state(pl.State({"a": X > 0}, {})), pl.StateError, "'a' of the state has dtype"),
+    (
+        lambda t: t.load_state(pl.State({"a": X > 0}, {})),
+        pl.StateError,
+        "'a' of the state has dtype",
+    ),
 ]
 
 
@@ -174,14 +187,14 @@ def test_cuda_without_a_device(device: str) -> None:
         _make(device=device)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="limits memory by setrlimit")
+@pytest.mark.skipif(sys.platform != "linux", reason="limits memory by setrlimit")
 def test_out_of_memory_leaves_the_tile_as_it_was() -> None:
     import resource  # noqa: PLC0415
 
     tile = make_tile(CONFIGS["single"]())
     before = tile.weights
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()  # noqa: PTH123, SIM115
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, limits[1]))
     try:
         with pytest.raises(pl.OutOfMemoryError, match="use a smaller"):

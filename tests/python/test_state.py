@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import safetensors.numpy
-from conftest import CONFIGS, make_batch, make_tile, same_bits, train
 
 import pulsora as pl
+from conftest import CONFIGS, make_batch, make_tile, same_bits, train
 from pulsora import state
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    Edit = Callable[[dict[str, Any], dict[str, Any]], object]
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
@@ -62,7 +65,7 @@ def test_a_file_is_plain_safetensors(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def _edited(data: bytes, edit: Any) -> bytes:
+def _edited(data: bytes, edit: Edit) -> bytes:
     length = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + length])
     values = json.loads(header["__metadata__"].pop(state.FORMAT))
@@ -89,7 +92,7 @@ def _foreign(header: dict[str, Any], _: dict[str, Any]) -> None:
     header["__metadata__"] = {"format": "pt"}
 
 
-EDITS: list[tuple[str, Any, str]] = [
+EDITS: list[tuple[str, Edit, str]] = [
     ("version", lambda _, v: v.update(version=2), "version 2; this build reads version 1"),
     ("no version", lambda _, v: v.pop("version"), "no count 'version'"),
     ("seed", lambda _, v: v.update(seed=[]), "what tile it belongs to"),
@@ -108,7 +111,7 @@ EDITS: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("edit", "fragment"), [e[1:] for e in EDITS], ids=[e[0] for e in EDITS])
-def test_an_edited_file_is_refused(edit: Any, fragment: str, tmp_path: Path) -> None:
+def test_an_edited_file_is_refused(edit: Edit, fragment: str, tmp_path: Path) -> None:
     path = tmp_path / "tile.safetensors"
     path.write_bytes(_edited(state.dumps(make_tile(CONFIGS["single"]()).state()), edit))
     with pytest.raises(pl.StateError, match=fragment) as caught:
@@ -139,7 +142,7 @@ def test_the_state_of_another_tile_changes_nothing(other: str) -> None:
     tile = make_tile(CONFIGS["single"]())
     train(tile, 2)
     before = state.dumps(tile.state())
-    with pytest.raises(pl.StateError, match="another|lacks|no tensor"):
+    with pytest.raises(pl.StateError, match=r"another|lacks|no tensor"):
         tile.load_state(make_tile(CONFIGS[other]()).state())
     with pytest.raises(pl.StateError, match="another 'seed'"):
         tile.load_state(make_tile(CONFIGS["single"](), seed=6).state())
@@ -160,7 +163,11 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
 def _mutated(rng: random.Random, data: bytes) -> bytes:
     mutant = bytearray(data)
     for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(len(mutant)) if rng.random() < 0.2 else rng.randrange(len(mutant) * 9 // 10)
+        at = (
+            rng.randrange(len(mutant))
+            if rng.random() < 0.2
+            else rng.randrange(len(mutant) * 9 // 10)
+        )
         kind = rng.random()
         if kind < 0.6:
             mutant[at] = rng.randrange(256)
@@ -173,7 +180,7 @@ def _mutated(rng: random.Random, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", ["single", "lrtt"])
 def test_fifty_thousand_damaged_files_are_read_or_refused(name: str) -> None:
-    rng = random.Random(name)
+    rng = random.Random(name)  # noqa: S311
     config = CONFIGS[name]()
     if isinstance(config, pl.LRTTConfig):
         config.rank = 1
@@ -182,7 +189,7 @@ def test_fifty_thousand_damaged_files_are_read_or_refused(name: str) -> None:
     for _ in range(50_000):
         try:
             tile = pl.Tile.from_state(state.loads(_mutated(rng, data)), threads=1)
-        except pl.StateError:
+        except pl.StateError:  # noqa: PERF203
             refused += 1
         else:  # what was read can be used
             tile.update(np.ones((9, 2), np.float32), np.ones((9, 2), np.float32), 0.1)

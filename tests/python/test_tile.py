@@ -3,13 +3,14 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from conftest import CONFIGS, D_SIZE, X_SIZE, make_batch, make_tile, same_bits, train
 
 import pulsora as pl
+from conftest import CONFIGS, D_SIZE, X_SIZE, make_batch, make_tile, same_bits, train
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +42,10 @@ def test_an_empty_batch_changes_no_weights(config: pl.TileConfig) -> None:
     before = tile.weights
     assert tile.forward(np.zeros((0, X_SIZE), np.float32)).shape == (0, D_SIZE)
     tile.update(
-        np.zeros((0, X_SIZE), np.float32), np.zeros((0, D_SIZE), np.float32), 0.1, end_of_batch=False
+        np.zeros((0, X_SIZE), np.float32),
+        np.zeros((0, D_SIZE), np.float32),
+        0.1,
+        end_of_batch=False,
     )
     assert same_bits([tile.weights], [before])
 
@@ -103,7 +107,7 @@ def test_property_37_a_batch_may_be_split(config: pl.TileConfig) -> None:
     y = whole.forward(x)
     whole.update(x, d, 0.05)
     edges = [0, 1, 8, 9, 23]
-    pieces = [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [slice(a, b) for a, b in pairwise(edges)]
     ys = np.concatenate([split.forward(x[piece]) for piece in pieces])
     for piece in pieces:
         split.update(x[piece], d[piece], 0.05, end_of_batch=False)

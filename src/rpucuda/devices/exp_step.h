@@ -6,12 +6,15 @@
 
 namespace RPU {
 
-/// The step falls exponentially with the weight, as fitted to ReRAM and PCM (Gong et al., Nat. Commun. 9:2102, 2018).
+/// The step falls exponentially with the weight, as fitted to ReRAM and PCM (Gong et al., Nat.
+/// Commun. 9:2102, 2018).
 struct ExpStep {
   static constexpr const char *kName = "ExpStep";
   static constexpr const char *kDoc =
-      "The step falls exponentially with the weight: w += s max(1 - a_up e^(gamma_up z), 0), z = 2 a w/(w_max - w_min) + "
-      "b, upwards; downwards with e^(-gamma_down z). a_up and a_down are AIHWKit's A_up and A_down.";
+      "The step falls exponentially with the weight: w += s max(1 - a_up e^(gamma_up z), 0), z = 2 "
+      "a w/(w_max - w_min) + "
+      "b, upwards; downwards with e^(-gamma_down z). a_up and a_down are AIHWKit's A_up and "
+      "A_down.";
 
   struct Params : PulsedParams {
     static constexpr const char *kName = "ExpStep";
@@ -74,7 +77,8 @@ struct ExpStep {
 
   RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
     const float step = r.step(up) * shape(RPU::fma(2.0f * p.a * r.inverse_range, w, p.b), up, p);
-    const float spread = RPU::fma(p.dw_min_std_slope, RPU::abs(w), RPU::abs(step) + p.dw_min_std_add);
+    const float spread =
+        RPU::fma(p.dw_min_std_slope, RPU::abs(w), RPU::abs(step) + p.dw_min_std_add);
     return w + RPU::fma(p.dw_min_std * spread, xi, step);
   }
 

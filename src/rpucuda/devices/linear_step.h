@@ -6,11 +6,13 @@
 
 namespace RPU {
 
-/// The step changes linearly with the weight, by a share gamma of itself from weight 0 to the bound.
+/// The step changes linearly with the weight, by a share gamma of itself from weight 0 to the
+/// bound.
 struct LinearStep {
   static constexpr const char *kName = "LinearStep";
   static constexpr const char *kDoc =
-      "The step changes linearly with the weight: w += s (1 - gamma_up w/w_max)(1 + sigma xi) upwards.";
+      "The step changes linearly with the weight: w += s (1 - gamma_up w/w_max)(1 + sigma xi) "
+      "upwards.";
 
   struct Params : PulsedParams {
     static constexpr const char *kName = "LinearStep";

@@ -10,7 +10,8 @@ namespace RPU {
 struct PiecewiseStep {
   static constexpr const char *kName = "PiecewiseStep";
   static constexpr const char *kDoc =
-      "The step follows a measured curve: w += s c(w)(1 + sigma xi), where c interpolates linearly between nodes that are "
+      "The step follows a measured curve: w += s c(w)(1 + sigma xi), where c interpolates linearly "
+      "between nodes that are "
       "equally spaced from the cell's lower to its upper bound.";
 
   struct Params : PulsedParams {

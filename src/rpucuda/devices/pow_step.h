@@ -8,7 +8,8 @@ namespace RPU {
 struct PowStep {
   static constexpr const char *kName = "PowStep";
   static constexpr const char *kDoc =
-      "The step is a power of the distance to the bound: w += s ((w_max - w)/(w_max - w_min))^gamma (1 + sigma xi) "
+      "The step is a power of the distance to the bound: w += s ((w_max - w)/(w_max - "
+      "w_min))^gamma (1 + sigma xi) "
       "upwards.";
 
   struct Params : PulsedParams {
@@ -60,7 +61,8 @@ struct PowStep {
   RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
     Cell cell{sampleCell(p, draws, bias)};
     const float gain = RPU::fma(p.pow_gamma_dtod, draws.normal(), 1.0f);
-    sampleAsymmetry(gain, p.pow_up_down, p.pow_up_down_dtod, draws, cell.exponent_up, cell.exponent_down);
+    sampleAsymmetry(gain, p.pow_up_down, p.pow_up_down_dtod, draws, cell.exponent_up,
+                    cell.exponent_down);
     cell.exponent_up = cell.exponent_up / nominalUp(p.pow_up_down);
     cell.exponent_down = cell.exponent_down / nominalDown(p.pow_up_down);
     return cell;
@@ -76,7 +78,8 @@ struct PowStep {
   }
 
   RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
-    constexpr float kSmallest = 0x1p-126f;  // keeps the logarithm finite; the bounds catch a step from there
+    constexpr float kSmallest =
+        0x1p-126f;  // keeps the logarithm finite; the bounds catch a step from there
     const float distance = RPU::max((up ? r.w_max - w : w - r.w_min) * r.inverse_range, kSmallest);
     const float exponent = up ? r.exponent_up : r.exponent_down;
     const float step = r.step(up) * RPU::exp(exponent * RPU::log(distance));

@@ -4,7 +4,8 @@
 
 namespace RPU {
 
-/// PulsedResponse with the inverse distance of the bounds, for steps that depend on the place between them.
+/// PulsedResponse with the inverse distance of the bounds, for steps that depend on the place
+/// between them.
 struct RangeResponse : PulsedResponse {
   float inverse_range;  // 1/(w_max - w_min); 0 for a stuck cell
 

@@ -4,11 +4,13 @@
 
 namespace RPU {
 
-/// SoftBounds read against a reference device: the weight is w = v - reference, and v has soft bounds.
+/// SoftBounds read against a reference device: the weight is w = v - reference, and v has soft
+/// bounds.
 struct SoftBoundsReference {
   static constexpr const char *kName = "SoftBoundsReference";
   static constexpr const char *kDoc =
-      "SoftBounds read against a reference: v = w + reference has soft bounds; the reference may be the cell's own "
+      "SoftBounds read against a reference: v = w + reference has soft bounds; the reference may "
+      "be the cell's own "
       "symmetric point, which then lies at weight 0.";
 
   struct Params : PulsedParams {

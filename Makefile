@@ -33,7 +33,9 @@ build: .venv/.tools ## Compile everything of the preset
 	cmake --build --preset $(PRESET)
 
 bench: .venv/.installed-demo-$(PRESET) ## Measure speed; every case is checked before it is timed
-	$(BUILD)/rpucuda_benchmarks
+	@mkdir -p $(REPORTS)
+	OMP_WAIT_POLICY=passive $(BUILD)/rpucuda_benchmarks --json $(REPORTS)/benchmark.json
+	$(PYTHON) benchmarks/plot.py $(REPORTS)/benchmark.json $(REPORTS)/benchmark.png
 
 lint: .venv/.tools-lint .venv/.installed-test-$(PRESET) ## Check formatting, style, types and the direction of includes
 	ruff check

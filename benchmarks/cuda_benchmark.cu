@@ -1,5 +1,5 @@
 // Speed of a tile on the GPU: medians of CUDA events, in microseconds. Before a case is timed its weights after one step
-// are compared with the CPU's. Usage: rpucuda_cuda_benchmarks [output.json]
+// are compared with the CPU's. Usage: rpucuda_cuda_benchmarks [output.json [part of a case's name]]
 
 #include <cuda_runtime.h>
 
@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/random.h"
@@ -26,7 +28,8 @@ constexpr float kLearningRate = 0.01f;
 struct Result {
   std::string name;
   double value;
-  double reference;  // the fastest known elsewhere, or a target; 0 if there is none
+  double host;
+  double reference;
   std::string unit;
 };
 
@@ -79,7 +82,11 @@ struct Rig {
   }
   void forward() { tile.forward(x.view, y.view); }
   void backward() { tile.backward(d.view, y.view); }
-  void update() { tile.update(x.view, d.view, kLearningRate); }
+  // Descends and ascends in turn, so that the weights stay where they are.
+  void update() {
+    tile.update(x.view, d.view, rate);
+    rate = -rate;
+  }
   void step() {
     forward();
     backward();
@@ -90,30 +97,42 @@ struct Rig {
   Context context;
   Tile tile;
   Matrix x, d, y;
+  float rate = kLearningRate;
 };
 
-/// Median over repetitions of the mean over a few calls that follow one another.
-double microseconds(const Context &context, const std::function<void()> &call, int calls) {
-  constexpr int kRepetitions = 21;
+struct Time {
+  double gpu;   // microseconds on the stream
+  double host;  // microseconds until the host goes on
+};
+
+/// Medians over repetitions of the means over a few calls that follow one another.
+Time measure(const Context &context, const std::function<void()> &call, int calls) {
+  using Clock = std::chrono::steady_clock;
+  constexpr size_t kRepetitions = 21;
   cudaEvent_t start = nullptr;
   cudaEvent_t stop = nullptr;
   RPU_CUDA(cudaEventCreate(&start));
   RPU_CUDA(cudaEventCreate(&stop));
   for (int n = 0; n < calls; ++n) call();
-  std::vector<float> times;
-  for (int repetition = 0; repetition < kRepetitions; ++repetition) {
+  std::vector<double> gpuTimes, hostTimes;
+  for (size_t repetition = 0; repetition < kRepetitions; ++repetition) {
+    RPU_CUDA(cudaStreamSynchronize(streamOf(context)));
+    const auto begin = Clock::now();
     RPU_CUDA(cudaEventRecord(start, streamOf(context)));
     for (int n = 0; n < calls; ++n) call();
     RPU_CUDA(cudaEventRecord(stop, streamOf(context)));
+    hostTimes.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / calls);
     RPU_CUDA(cudaEventSynchronize(stop));
     float milliseconds = 0.0f;
     RPU_CUDA(cudaEventElapsedTime(&milliseconds, start, stop));
-    times.push_back(1000.0f * milliseconds / static_cast<float>(calls));
+    gpuTimes.push_back(1000.0 * static_cast<double>(milliseconds) / calls);
   }
   RPU_CUDA(cudaEventDestroy(start));
   RPU_CUDA(cudaEventDestroy(stop));
-  std::nth_element(times.begin(), times.begin() + kRepetitions / 2, times.end());
-  return static_cast<double>(times[kRepetitions / 2]);
+  for (auto *times : {&gpuTimes, &hostTimes}) {
+    std::nth_element(times->begin(), times->begin() + kRepetitions / 2, times->end());
+  }
+  return {gpuTimes[kRepetitions / 2], hostTimes[kRepetitions / 2]};
 }
 
 TileConfig singleConfig(const std::string &model) {
@@ -147,6 +166,9 @@ bool sameUpdate(const TileConfig &config, int64_t size, float gradient) {
 
 class Benchmark {
  public:
+  /// Cases whose name contains `wanted`.
+  explicit Benchmark(std::string wanted) : wanted_(std::move(wanted)) {}
+
   void updates() {
     for (const char *model : {"ConstantStep", "SoftBounds", "ExpStep"}) {
       for (const int64_t size : {512, 4096}) {
@@ -154,9 +176,8 @@ class Benchmark {
           const float gradient = sparse ? 0.01f : 1.0f;
           const TileConfig config = singleConfig(model);
           const std::string name = message("update ", model, ' ', size, sparse ? " sparse" : " dense");
-          if (!check(name, sameUpdate(config, size <= 512 ? size : 1031, gradient))) continue;
-          Rig rig(gpu(), config, size, gradient);
-          add(name, microseconds(rig.context, [&] { rig.update(); }, size <= 512 ? 20 : 4), referenceOf(name));
+          if (!isWanted(name) || !isRight(name, sameUpdate(config, size <= 512 ? size : 1031, gradient))) continue;
+          time(name, config, size, gradient, &Rig::update, size <= 512 ? 20 : 4);
         }
       }
     }
@@ -164,87 +185,106 @@ class Benchmark {
 
   void reads() {
     for (const int64_t size : {512, 4096}) {
-      Rig rig(gpu(), singleConfig("ConstantStep"), size, 1.0f);
-      add(message("forward ", size), microseconds(rig.context, [&] { rig.forward(); }, 20), size == 512 ? 14 : 75);
-      add(message("backward ", size), microseconds(rig.context, [&] { rig.backward(); }, 20), size == 512 ? 12 : 75);
-      Rig adapted(gpu(), lrttConfig(16, 0), size, 1.0f);
-      add(message("forward LRTT K=16 ", size), microseconds(adapted.context, [&] { adapted.forward(); }, 20), 0);
-      Rig clipped(gpu(), singleConfig("ConstantStep"), size, 1.0f);
-      const Matrix w(clipped.context, size, size, uniformValues(size * size, 0.3f, 5));
-      clipped.tile.setWeights(w.view);
-      add(message("forward beyond the ADC ", size), microseconds(clipped.context, [&] { clipped.forward(); }, 10), 0);
+      const TileConfig config = singleConfig("ConstantStep");
+      time(message("forward ", size), config, size, 1.0f, &Rig::forward, 20);
+      time(message("backward ", size), config, size, 1.0f, &Rig::backward, 20);
+      time(message("forward LRTT K=16 ", size), lrttConfig(16, 0), size, 1.0f, &Rig::forward, 20);
+      TileConfig narrow = config;
+      narrow.forward.out_bound = 0.5f;
+      time(message("forward beyond the ADC ", size), narrow, size, 1.0f, &Rig::forward, 10);
     }
   }
 
   void steps() {
     for (const int64_t size : {512, 4096}) {
-      Rig rig(gpu(), singleConfig("ConstantStep"), size, 0.01f);
-      add(message("step ConstantStep ", size, " sparse"), microseconds(rig.context, [&] { rig.step(); }, 10),
-          size == 512 ? 45 : 420);
+      time(message("step ConstantStep ", size, " sparse"), singleConfig("ConstantStep"), size, 0.01f, &Rig::step, 10);
     }
     for (const int64_t size : {512, 1024, 4096}) {
-      const double reference = size == 512 ? 60 : (size == 1024 ? 70 : 260);
-      for (const int64_t every : {0, 10}) {
-        Rig rig(gpu(), lrttConfig(8, every), size, 0.01f);
-        add(message("step LRTT K=8 ", size, every ? " transfer every 10" : " without transfers"),
-            microseconds(rig.context, [&] { rig.step(); }, 10), every ? reference : 0);
-      }
+      time(message("step LRTT K=8 ", size, " without transfers"), lrttConfig(8, 0), size, 0.01f, &Rig::step, 10);
+      time(message("step LRTT K=8 ", size, " transfer every 10"), lrttConfig(8, 10), size, 0.01f, &Rig::step, 10);
     }
   }
 
   void sizes() {
     using Clock = std::chrono::steady_clock;
+    const std::string name = "construction LRTT K=16 4096";
+    if (!isWanted(name)) return;
     { const Tile warm(64, 64, lrttConfig(16, 0), 1, 0, gpu()); }
     const auto start = Clock::now();
     const Tile tile(4096, 4096, lrttConfig(16, 0), 1, 0, gpu());
     RPU_CUDA(cudaStreamSynchronize(streamOf(gpu())));
     const double milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-    results_.push_back({"construction LRTT K=16 4096", milliseconds, 50, "ms"});
+    results_.push_back({name, milliseconds, 0.0, referenceOf(name), "ms"});
     const double bytes = static_cast<double>(*tile.statistics().at("memory_bytes").integer());
-    results_.push_back({"memory LRTT K=16 4096", bytes / 1e6, 420, "MB"});
+    results_.push_back({"memory LRTT K=16 4096", bytes / 1e6, 0.0, 420, "MB"});
   }
 
   int report(const char *path) const {
     for (const Result &r : results_) {
-      std::printf("%-44s %10.1f %s", r.name.c_str(), r.value, r.unit.c_str());
+      std::printf("%-40s %9.1f %s", r.name.c_str(), r.value, r.unit.c_str());
+      if (r.host > 0) std::printf("  host %7.1f", r.host);
       if (r.reference > 0) std::printf("  (%.0f, x%.2f)", r.reference, r.value / r.reference);
       std::printf("\n");
     }
-    if (path) {
-      std::ofstream out(path);
-      cudaDeviceProp properties{};
-      RPU_CUDA(cudaGetDeviceProperties(&properties, 0));
-      out << "{\"device\": \"" << properties.name << "\", \"batch\": " << kBatch << ", \"results\": [\n";
-      for (size_t i = 0; i < results_.size(); ++i) {
-        const Result &r = results_[i];
-        out << "  {\"name\": \"" << r.name << "\", \"value\": " << r.value << ", \"unit\": \"" << r.unit
-            << "\", \"reference\": " << r.reference << (i + 1 < results_.size() ? "},\n" : "}\n");
-      }
-      out << "]}\n";
-    }
+    if (path) write(path);
     return failed_ ? 1 : 0;
   }
 
  private:
-  void add(const std::string &name, double time, double reference) { results_.push_back({name, time, reference, "us"}); }
+  bool isWanted(const std::string &name) const { return name.find(wanted_) != std::string::npos; }
 
-  bool check(const std::string &name, bool right) {
+  bool isRight(const std::string &name, bool right) {
     if (!right) std::printf("%s: the weights are not those of the CPU\n", name.c_str());
     failed_ |= !right;
     return right;
   }
 
-  static double referenceOf(const std::string &name) {
-    if (name == "update SoftBounds 4096 sparse") return 330;
-    if (name == "update SoftBounds 4096 dense") return 2300;
-    if (name == "update ConstantStep 4096 sparse") return 300;
-    if (name == "update ConstantStep 4096 dense") return 1900;
-    if (name == "update ExpStep 4096 dense") return 9000;
-    if (name == "update SoftBounds 512 sparse") return 18;
-    if (name == "update SoftBounds 512 dense") return 60;
-    return 0;
+  void time(const std::string &name, const TileConfig &config, int64_t size, float gradient, void (Rig::*call)(),
+            int calls) {
+    if (!isWanted(name)) return;
+    Rig rig(gpu(), config, size, gradient);
+    const Time t = measure(rig.context, [&] { (rig.*call)(); }, calls);
+    results_.push_back({name, t.gpu, t.host, referenceOf(name), "us"});
   }
 
+  void write(const char *path) const {
+    std::ofstream out(path);
+    cudaDeviceProp properties{};
+    RPU_CUDA(cudaGetDeviceProperties(&properties, 0));
+    out << "{\"device\": \"" << properties.name << "\", \"batch\": " << kBatch << ", \"results\": [\n";
+    for (size_t i = 0; i < results_.size(); ++i) {
+      const Result &r = results_[i];
+      out << "  {\"name\": \"" << r.name << "\", \"value\": " << r.value << ", \"unit\": \"" << r.unit
+          << "\", \"host\": " << r.host << ", \"reference\": " << r.reference
+          << (i + 1 < results_.size() ? "},\n" : "}\n");
+    }
+    out << "]}\n";
+  }
+
+  /// The fastest known elsewhere, or what was aimed at; 0 if there is none.
+  static double referenceOf(const std::string &name) {
+    static const std::map<std::string, double> kReferences = {{"update SoftBounds 4096 sparse", 330},
+                                                              {"update SoftBounds 4096 dense", 2300},
+                                                              {"update ConstantStep 4096 sparse", 300},
+                                                              {"update ConstantStep 4096 dense", 1900},
+                                                              {"update ExpStep 4096 dense", 9000},
+                                                              {"update SoftBounds 512 sparse", 18},
+                                                              {"update SoftBounds 512 dense", 60},
+                                                              {"forward 512", 14},
+                                                              {"forward 4096", 75},
+                                                              {"backward 512", 12},
+                                                              {"backward 4096", 75},
+                                                              {"step ConstantStep 512 sparse", 45},
+                                                              {"step ConstantStep 4096 sparse", 420},
+                                                              {"step LRTT K=8 512 transfer every 10", 60},
+                                                              {"step LRTT K=8 1024 transfer every 10", 70},
+                                                              {"step LRTT K=8 4096 transfer every 10", 260},
+                                                              {"construction LRTT K=16 4096", 50}};
+    const auto found = kReferences.find(name);
+    return found == kReferences.end() ? 0.0 : found->second;
+  }
+
+  std::string wanted_;
   std::vector<Result> results_;
   bool failed_ = false;
 };
@@ -257,7 +297,7 @@ int main(int argc, char **argv) {
     std::printf("no GPU\n");
     return 0;
   }
-  RPU::Benchmark benchmark;
+  RPU::Benchmark benchmark(argc > 2 ? argv[2] : "");
   benchmark.updates();
   benchmark.reads();
   benchmark.steps();

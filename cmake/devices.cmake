@@ -86,7 +86,9 @@ function(pulsora_add_cpu_kernels target)
     target_link_libraries(${objects} PRIVATE
       pulsora_numerics pulsora_dependencies pulsora_warnings)
     target_compile_options(${objects} PRIVATE
-      ${PULSORA_ISA_FLAGS_${ISA}} $<$<NOT:$<CONFIG:Debug>>:-O3>)
+      ${PULSORA_ISA_FLAGS_${ISA}} $<$<NOT:$<CONFIG:Debug>>:-O3>
+      # GCC 12's own AVX-512 headers trip this one (GCC bug 105593).
+      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     target_compile_definitions(${objects} PRIVATE PULSORA_ISA=${ISA})
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
   endforeach()

@@ -21,7 +21,9 @@ LAYERS: list[tuple[str, list[str]]] = [
     (
         "operations",
         [
+            "array_ids",
             "math_util",
+            "cpu_*",
             "io_*",
             "forward_backward_pass",
             "update_parameters",
@@ -30,7 +32,6 @@ LAYERS: list[tuple[str, list[str]]] = [
             "pulse_trains",
             "*_elements",
             "pulsed_kernels*",
-            "pulsed_weight_updater",
             "devices/cell_events",  # what operations do to cells of every model
             "device_list",
             "device_model",
@@ -38,8 +39,11 @@ LAYERS: list[tuple[str, list[str]]] = [
             "cuda/*",
         ],
     ),
-    ("analog devices", ["*_device", "*_factory"]),
-    ("tile", ["tile", "tile_config"]),
+    (
+        "analog devices",
+        ["*_device", "*_factory", "pulsed_weight_updater", "lrtt_*", "tile_config"],
+    ),
+    ("tile", ["tile"]),
     ("bindings", ["../bindings/*"]),
 ]
 

@@ -40,16 +40,17 @@ run configure cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DPULSORA
   -DPULSORA_TEST_SOURCES="cuda_*.cpp" -DPython_EXECUTABLE="$(command -v "$python")" || exit 1
 run build cmake --build $build -j "$(nproc)" || exit 1
 
-run tests $build/rpucuda_tests --gtest_brief=1
-run python env PYTHONPATH=$build/python "$python" -m pytest -q tests/python/test_cuda.py
+run tests timeout 240 $build/rpucuda_tests
+run python timeout 120 env PYTHONPATH=$build/python "$python" -m pytest -q tests/python/test_cuda.py
 if [ $quick = 1 ]; then exit $failed; fi
+
+run benchmark $build/rpucuda_cuda_benchmarks "$results/benchmark.json"
+cat "$results/benchmark.log"
 
 # Checkers slow a program down a hundredfold, so they see the small cases of each kind of kernel.
 small='CudaUpdate.Property03WordsAreThoseOfTheCpu:CudaUpdate.Property02*:CudaStream.ATile*:CudaTile.States*:CudaTile.Inputs*'
 for tool in memcheck racecheck initcheck; do
-  run $tool timeout 150 compute-sanitizer --tool $tool --error-exitcode 1 \
+  run $tool timeout 60 compute-sanitizer --tool $tool --error-exitcode 1 \
     $build/rpucuda_tests --gtest_brief=1 --gtest_filter="$small"
 done
-run benchmark $build/rpucuda_cuda_benchmarks "$results/benchmark.json"
-cat "$results/benchmark.log"
 exit $failed

@@ -323,7 +323,7 @@ class LRTTConfig(TileConfig):
     rank_chunk: int
     """>= -1. Components written per pass of a transfer; -1 is all."""
     rank_offset: int
-    """>= 0. Component with which a transfer starts."""
+    """>= 0. Component at which a pass of a transfer begins; the result does not depend on it."""
     reinit: _Reinit
     """What A and B become after a transfer."""
     reinit_gain: float

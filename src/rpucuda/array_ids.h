@@ -4,8 +4,8 @@
 
 namespace RPU {
 
-/// What a stream of random numbers belongs to within a tile: the third coordinate of makeKey(). The values are part of
-/// the random-number contract: never renumber or reuse one, only append.
+/// What a stream of random numbers belongs to within a tile: the third coordinate of makeKey(). The
+/// values are part of the random-number contract: never renumber or reuse one, only append.
 enum class ArrayId : uint32_t {
   Visible = 0,  ///< cells of the visible array (of a tile's only array)
   FastA = 1,

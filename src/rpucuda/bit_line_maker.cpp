@@ -62,7 +62,7 @@ void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x
   layout_.reserve(context, 1);
   float *xMax = maxima_.data();
   float *dMax = xMax + m;
-  const TrainScaler scaler{parameters, lr, granularity, xMax, dMax, scales_.data(), trainLength_.data(), context.fault};
+  const TrainScaler scaler{parameters, lr, granularity, xMax, dMax, scales_.data(), trainLength_.data()};
   if (context.onCpu()) {
     rowAbsMax(context, x, xMax);
     rowAbsMax(context, d, dMax);
@@ -71,7 +71,7 @@ void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x
   } else {
 #ifdef PULSORA_CUDA
     if (finished_.empty()) finished_ = Buffer<uint32_t>::zeros(context, 1);
-    cudaScaleTrains(context, x, d, {xMax, dMax, finished_.data()}, scaler, layout_.data());
+    cudaScaleTrains(context, x, d, {xMax, dMax, finished_.data(), context.fault}, scaler, layout_.data());
 #endif
   }
   words_.layout = layout_.data();

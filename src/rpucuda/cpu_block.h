@@ -13,9 +13,7 @@ namespace cpu {
 /// Cells that an update treats together; they are the lanes of every vector loop.
 constexpr int kBlock = 64;
 
-/// kBlock neighbouring cells during an update: weights, responses, and the pulse words of their lines. Members that no
-/// caller reads (the closed form's, where no sample has two pulses) are never computed: everything is inlined, and compilers
-/// drop what is stored in vain.
+/// kBlock neighbouring cells during an update: weights, responses, and the pulse words of their lines.
 template <Isa isa, class Device>
 class Block {
  public:
@@ -32,6 +30,8 @@ class Block {
 
   // --- weights and responses -------------------------------------------------------------------------------------
 
+  /// Reads weights and derives responses; with kAtMostOne, without what samples of several pulses need.
+  template <bool kAtMostOne>
   RPU_HD void load() {
     float members[kCellMembers][kBlock];
     for (int m = 0; m < kCellMembers; ++m) {
@@ -48,6 +48,7 @@ class Block {
       int m = 0;
       cell.members([&](const char *, float &value) { value = members[m++][j]; });
       Response r = Device::response(cell, p_);
+      if constexpr (kAtMostOne) r.dropClosedForm();
       m = 0;
       r.members([&](float &value) { response_[m++][j] = value; });
     }

@@ -61,7 +61,7 @@ RPU_HD uint64_t updateDense(Block<isa, Device> &b, RandomKey key, const PulseWor
       fires = true;
     }
     if (!fires) continue;
-    if (!loaded) b.load();
+    if (!loaded) b.template load<false>();
     loaded = true;
     const uint64_t sample = words.firstSample + static_cast<uint64_t>(s);
     b.template apply<false>(n, normals.of(key, static_cast<uint32_t>(b.cell(0)), sample), sample);
@@ -78,7 +78,7 @@ template <Isa isa, class Device>
 RPU_HD uint64_t updateLevels(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {
   BlockNormals<isa> normals;
   uint64_t total = 0;
-  b.load();
+  b.template load<false>();
   for (int64_t s = 0; s < words.samples; ++s) {
     float n[kBlock];
     b.countLevels(words, s, n);

@@ -36,7 +36,7 @@ class EventList {
   template <bool kAtMostOne>
   RPU_HD void apply(Cells &b, RandomKey key) {
     if (samples_ == 0) return;
-    if (!loaded_) b.load();
+    if (!loaded_) b.template load<kAtMostOne>();
     loaded_ = true;
     makeNormals(key);
     const uint32_t first = static_cast<uint32_t>(b.cell(0));

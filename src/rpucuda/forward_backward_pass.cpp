@@ -70,14 +70,16 @@ void measure(const Context &context, const InputStage &stage) {
 #endif
 }
 
-void finish(const Context &context, const OutputStage &stage) {
+void finish(const Context &context, const OutputStage &stage, [[maybe_unused]] bool firstRead) {
   if (context.onCpu()) {
     const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &finishOutputs<isa>; });
     parallelRange(context, stage.list.count, rowGrain(stage.out.cols),
                   [&](int64_t begin, int64_t end) { kernel(stage, begin, end); });
-  } else {
-    forEach(context, stage.list.count * stage.out.cols, FinishOutput{stage});
+    return;
   }
+#ifdef PULSORA_CUDA
+  cudaFinishOutputs(context, stage, firstRead);
+#endif
 }
 
 }  // namespace
@@ -169,6 +171,7 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
   reserve(context, in.rows);
   prepareWeights(context, weights);
   InputStage input = inputStage(in, firstSample);
+  input.fault = context.fault;
   OutputStage output = outputStage(out, firstSample);
   const bool averages = parameters_.noise_management == NoiseManagement::AverageAbsMax;
   if (averages) {
@@ -184,7 +187,7 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
   for (int round = 0;; ++round) {
     convert(context, input, round == 0 && !averages);
     multiply(context, weights, product, input.list);
-    finish(context, output);
+    finish(context, output, round == 0);
     if (round == repeats || repeatOnGpu(context, weights, product, input, output, repeats)) break;
     input.list = output.list = rowsToRepeat(context, input.state, in.rows, product == nullptr);
     if (input.list.count == 0) break;

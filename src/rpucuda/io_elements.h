@@ -44,6 +44,7 @@ struct InputStage {
   float *converted;  // [passes * count, n]
   float *sums;       // of each converted row; null: not wanted
   float *squares;    // the same
+  uint32_t *fault;   // on a GPU, see Context; may be null
 };
 
 struct OutputStage {
@@ -154,11 +155,17 @@ struct FinishOutput {
     const int64_t k = i / n;
     const int64_t line = i % n;
     const int64_t row = s.list[k];
-    LineSums in[2];
     OutputDraws draws[2];
+    for (int p = 0; p < (s.passes == Passes::One ? 1 : 2); ++p) draws[p] = drawsOf(row, line, p);
+    finish(k, line, draws);
+  }
+
+  /// Entry k of the list, with draws that were made elsewhere.
+  RPU_HD void finish(int64_t k, int64_t line, const OutputDraws (&draws)[2]) const {
+    const int64_t row = s.list[k];
+    LineSums in[2];
     for (int p = 0; p < (s.passes == Passes::One ? 1 : 2); ++p) {
       in[p] = sumsOf(p * s.list.count + k, line);
-      draws[p] = drawsOf(row, line, p);
     }
     const LineSpread spread{s.lineNoise[line], s.lineOffset[line], s.lineBend[line]};
     const Reading r = read(spread, in, draws);

@@ -23,9 +23,10 @@ template <Isa isa>
 void finishOutputs(const OutputStage &stage, int64_t begin, int64_t end);
 
 #ifdef PULSORA_CUDA
-/// The same on a GPU (cuda/io_kernels.cu).
+/// The same on a GPU (cuda/io_kernels.cu). Measuring a row also sets the fault word if a value is not finite.
 void cudaMeasureInputs(const Context &context, const InputStage &stage);
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst);
+void cudaFinishOutputs(const Context &context, const OutputStage &stage, bool firstRead);
 
 /// Further rounds of a read of one pass that needs no sums but those of the weights.
 struct RepeatedRead {

@@ -11,7 +11,8 @@ namespace RPU {
 namespace {
 
 // A scratch matrix, gapless.
-MatrixView<float> scratch(const Context &context, Buffer<float> &buffer, int64_t rows, int64_t cols) {
+MatrixView<float> scratch(const Context &context, Buffer<float> &buffer, int64_t rows,
+                          int64_t cols) {
   buffer.reserve(context, rows * cols);
   return rowMajor(buffer.data(), rows, cols);
 }
@@ -28,10 +29,10 @@ LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const IO
       a_(context, s.params.fast, s.outputs, s.rank, makeKey(seed, tileId, ArrayId::FastA)),
       b_(context, s.params.fast, s.rank, s.inputs, makeKey(seed, tileId, ArrayId::FastB)),
       // Used transposed, an array's forward direction serves the tile's backward.
-      ioA_(context, s.params.swap_xd ? backward : forward, s.params.swap_xd ? forward : backward, s.outputs, s.rank,
-           makeKey(seed, tileId, ArrayId::FastAIo)),
-      ioB_(context, s.params.swap_xd ? backward : forward, s.params.swap_xd ? forward : backward, s.rank, s.inputs,
-           makeKey(seed, tileId, ArrayId::FastBIo)),
+      ioA_(context, s.params.swap_xd ? backward : forward, s.params.swap_xd ? forward : backward,
+           s.outputs, s.rank, makeKey(seed, tileId, ArrayId::FastAIo)),
+      ioB_(context, s.params.swap_xd ? backward : forward, s.params.swap_xd ? forward : backward,
+           s.rank, s.inputs, makeKey(seed, tileId, ArrayId::FastBIo)),
       projectionA_(context, ioA_.backward().parameters(), Pass::Backward, s.outputs, s.rank,
                    makeKey(seed, tileId, ArrayId::ProjectionAIo)),
       projectionB_(context, ioB_.forward().parameters(), Pass::Forward, s.inputs, s.rank,
@@ -67,8 +68,8 @@ LRTTAdapter::Stage LRTTAdapter::second(Pass ownPass) {
 }
 
 void LRTTAdapter::addProduct(const Context &context, Pass pass, MatrixView<const float> in,
-                             MatrixView<const float> gate, MatrixView<float> read, MatrixView<float> out,
-                             uint64_t firstSample) {
+                             MatrixView<const float> gate, MatrixView<float> read,
+                             MatrixView<float> out, uint64_t firstSample) {
   const MatrixView<float> inner = scratch(context, inner_, in.rows, settings_.rank);
   const MatrixView<float> product = scratch(context, product_, out.rows, out.cols);
   const Stage one = first(own(pass));
@@ -103,8 +104,8 @@ void LRTTAdapter::takeSnapshot(const Context &context) {
   snapshotTaken_ = true;
 }
 
-void LRTTAdapter::project(const Context &context, MatrixView<const float> in, MatrixView<const float> out,
-                          uint64_t firstSample) {
+void LRTTAdapter::project(const Context &context, MatrixView<const float> in,
+                          MatrixView<const float> out, uint64_t firstSample) {
   const MatrixView<float> g = scratch(context, g_, in.rows, settings_.rank);
   const MatrixView<float> e = scratch(context, e_, in.rows, settings_.rank);
   const Projection projection = settings_.params.projection;
@@ -128,25 +129,30 @@ void LRTTAdapter::project(const Context &context, MatrixView<const float> in, Ma
 
 void LRTTAdapter::takeKept(const Context &context, KeptRead &kept, MatrixView<float> to) {
   copyMatrix(context,
-             rowMajor<const float>(kept.values.data(), kept.rows, to.cols).block(kept.used, 0, to.rows, to.cols), to);
+             rowMajor<const float>(kept.values.data(), kept.rows, to.cols)
+                 .block(kept.used, 0, to.rows, to.cols),
+             to);
   kept.used += to.rows;
 }
 
 void LRTTAdapter::requireReady(int64_t samples) const {
   RPU_CHECK(ConfigError, settings_.params.reinit != Reinit::Svd || reinitVectorsSet_,
-            "lrtt.reinit is 'svd' but no vectors were handed in; call setReinitVectors before the first update");
+            "lrtt.reinit is 'svd' but no vectors were handed in; call setReinitVectors before the "
+            "first update");
   if (settings_.params.projection != Projection::Reuse || keptStale_) return;
   const int64_t forward = keptG_.rows - keptG_.used;
   const int64_t backward = keptE_.rows - keptE_.used;
   RPU_CHECK(ConfigError, forward >= samples && backward >= samples,
-            "lrtt.projection is 'reuse', but for an update of ", samples, " samples there are reads of ", forward,
-            " forward and ", backward,
-            " backward samples of this mini-batch; run forward and backward before the update, or set projection to "
+            "lrtt.projection is 'reuse', but for an update of ", samples,
+            " samples there are reads of ", forward, " forward and ", backward,
+            " backward samples of this mini-batch; run forward and backward before the update, or "
+            "set projection to "
             "'analog' or 'exact'");
 }
 
-void LRTTAdapter::update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
-                         MatrixView<const float> gate, float lr, uint64_t firstSample) {
+void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
+                         MatrixView<const float> d, MatrixView<const float> gate, float lr,
+                         uint64_t firstSample) {
   const bool swap = settings_.params.swap_xd;
   const MatrixView<const float> in = swap ? d : x;
   const MatrixView<const float> out = swap ? x : d;
@@ -183,14 +189,16 @@ void LRTTAdapter::drawB(const Context &context, MatrixView<float> out) {
       drawOrthogonalRows(context, reinitKey_, reinits_, settings_.rowNorm, out);
       break;
     case Reinit::Svd:
-      scaleRows(context, rowMajor<const float>(reinitVectors_.data(), b_.rows(), b_.cols()), settings_.rowNorm, out);
+      scaleRows(context, rowMajor<const float>(reinitVectors_.data(), b_.rows(), b_.cols()),
+                settings_.rowNorm, out);
       break;
     default:
       drawNormalRows(context, reinitKey_, reinits_, settings_.deviation, out);
   }
 }
 
-void LRTTAdapter::write(const Context &context, PulsedDevice &array, MatrixView<const float> target) {
+void LRTTAdapter::write(const Context &context, PulsedDevice &array,
+                        MatrixView<const float> target) {
   if (settings_.params.reinit_write == ReinitWrite::Pulsed) {
     programByPulses(context, array, target, writes_++);
   } else {
@@ -208,7 +216,8 @@ void LRTTAdapter::reinit(const Context &context) {
     Buffer<float> values(context, b_.size());
     const MatrixView<float> target = rowMajor(values.data(), b_.rows(), b_.cols());
     if (kind == Reinit::Decay) {
-      forEach(context, b_.size(), ScaledCopier{b_.weights(), settings_.params.reinit_decay, values.data()});
+      forEach(context, b_.size(),
+              ScaledCopier{b_.weights(), settings_.params.reinit_decay, values.data()});
     } else {
       drawB(context, target);
     }
@@ -237,9 +246,11 @@ void LRTTAdapter::setB(const Context &context, MatrixView<const float> weights) 
 void LRTTAdapter::setReinitVectors(const Context &context, MatrixView<const float> vectors) {
   RPU_CHECK(ConfigError, settings_.params.reinit == Reinit::Svd,
             "re-init vectors were handed in, but lrtt.reinit is '",
-            EnumNames<Reinit>::kNames[static_cast<int>(settings_.params.reinit)], "'; set it to 'svd'");
-  RPU_CHECK(InputError, vectors.rows == b_.rows() && vectors.cols == b_.cols(), "re-init vectors have shape [",
-            vectors.rows, ", ", vectors.cols, "]; lrtt.rank and the tile ask for [", b_.rows(), ", ", b_.cols(), "]");
+            EnumNames<Reinit>::kNames[static_cast<int>(settings_.params.reinit)],
+            "'; set it to 'svd'");
+  RPU_CHECK(InputError, vectors.rows == b_.rows() && vectors.cols == b_.cols(),
+            "re-init vectors have shape [", vectors.rows, ", ", vectors.cols,
+            "]; lrtt.rank and the tile ask for [", b_.rows(), ", ", b_.cols(), "]");
   copyMatrix(context, vectors, rowMajor(reinitVectors_.data(), b_.rows(), b_.cols()));
   reinitVectorsSet_ = true;
   Buffer<float> values(context, b_.size());
@@ -250,7 +261,8 @@ void LRTTAdapter::setReinitVectors(const Context &context, MatrixView<const floa
 }
 
 size_t LRTTAdapter::memoryBytes() const {
-  return a_.memoryBytes() + b_.memoryBytes() + snapshotA_.bytes() + snapshotB_.bytes() + reinitVectors_.bytes();
+  return a_.memoryBytes() + b_.memoryBytes() + snapshotA_.bytes() + snapshotB_.bytes() +
+         reinitVectors_.bytes();
 }
 
 void LRTTAdapter::saveTo(const Context &context, State &state, const std::string &prefix) const {

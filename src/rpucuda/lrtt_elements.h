@@ -42,7 +42,8 @@ struct GateGradient {
   }
 };
 
-/// Normal values for a re-init, two per call: out[2 i] and out[2 i + 1], the latter where it exists.
+/// Normal values for a re-init, two per call: out[2 i] and out[2 i + 1], the latter where it
+/// exists.
 struct NormalPairWriter {
   RandomKey key;
   uint64_t number;  // of the re-init
@@ -79,32 +80,23 @@ struct DifferenceWriter {
   }
 };
 
-/// Sum over the lines of min(|factor(line, k)|, limits[k]), for each component k.
-struct ComponentSum {
-  MatrixView<const float> factor;  // [lines, K]
+/// min(|m(i, j)|, limits[i]), for sums over rows.
+struct LimitedTerm {
+  MatrixView<const float> m;
   const float *limits;
-  double *out;
 
-  RPU_HD void operator()(int64_t k) const {
-    double sum = 0.0;
-    for (int64_t i = 0; i < factor.rows; ++i) {
-      sum += static_cast<double>(RPU::min(RPU::abs(factor(i, k)), limits[k]));
-    }
-    out[k] = sum;
+  RPU_HD double operator()(int64_t i, int64_t j) const {
+    return static_cast<double>(RPU::min(RPU::abs(m(i, j)), limits[i]));
   }
 };
 
-/// Sum over the lines of factor(line, k)^2, for each component k.
-struct ComponentSquares {
-  MatrixView<const float> factor;  // [lines, K]
-  double *out;
+/// m(i, j)^2, for sums over rows.
+struct SquareTerm {
+  MatrixView<const float> m;
 
-  RPU_HD void operator()(int64_t k) const {
-    double sum = 0.0;
-    for (int64_t i = 0; i < factor.rows; ++i) {
-      sum = RPU::fma(static_cast<double>(factor(i, k)), static_cast<double>(factor(i, k)), sum);
-    }
-    out[k] = sum;
+  RPU_HD double operator()(int64_t i, int64_t j) const {
+    const double value = static_cast<double>(m(i, j));
+    return value * value;
   }
 };
 
@@ -121,26 +113,15 @@ struct TrainDrives {
   }
 };
 
-/// Row sums of (after - before) .* target and target .* target.
-struct GainSums {
-  const float *before;  // gapless rows of target.cols
+/// (after - before)(i, j) target(i, j), for sums over rows.
+struct DeliveredTerm {
+  MatrixView<const float> before;
   MatrixView<const float> after;
   MatrixView<const float> target;
-  double *delivered;
-  double *intended;
 
-  RPU_HD void operator()(int64_t i) const {
-    double cross = 0.0;
-    double square = 0.0;
-    for (int64_t j = 0; j < target.cols; ++j) {
-      const double t = static_cast<double>(target(i, j));
-      const double change =
-          static_cast<double>(after(i, j)) - static_cast<double>(before[i * target.cols + j]);
-      cross = RPU::fma(change, t, cross);
-      square = RPU::fma(t, t, square);
-    }
-    delivered[i] = cross;
-    intended[i] = square;
+  RPU_HD double operator()(int64_t i, int64_t j) const {
+    return (static_cast<double>(after(i, j)) - static_cast<double>(before(i, j))) *
+           static_cast<double>(target(i, j));
   }
 };
 

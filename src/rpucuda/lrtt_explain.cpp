@@ -10,18 +10,22 @@ namespace {
 void takeWarnings(Value::Map &from, const char *what, Value::List &to) {
   const auto found = from.find("warnings");
   if (found == from.end()) return;
-  for (const Value &warning : *found->second.list()) to.emplace_back(message(what, ": ", *warning.text()));
+  for (const Value &warning : *found->second.list())
+    to.emplace_back(message(what, ": ", *warning.text()));
   from.erase(found);
 }
 
 Value::Map explainTransfer(const Context &context, const LRTTSettings &s, float granularity,
                            const LRTTAdapter &adapter, Value::List &warnings) {
-  Value::Map map{{"mode", Value(EnumNames<TransferMode>::kNames[static_cast<int>(s.params.transfer_mode)])}};
+  Value::Map map{
+      {"mode", Value(EnumNames<TransferMode>::kNames[static_cast<int>(s.params.transfer_mode)])}};
   const PulseType type = s.transferUpdate.pulse_type;
-  if (s.params.transfer_mode == TransferMode::Exact || type == PulseType::None || type == PulseType::NoneWithDevice) {
+  if (s.params.transfer_mode == TransferMode::Exact || type == PulseType::None ||
+      type == PulseType::NoneWithDevice) {
     return map;
   }
-  const TransferPlan plan = planTransfer(context, s, granularity, adapter.dFactor(), adapter.xFactor());
+  const TransferPlan plan =
+      planTransfer(context, s, granularity, adapter.dFactor(), adapter.xFactor());
   int most = 0;
   int64_t clipped = 0;
   float strongest = 0.0f;
@@ -42,18 +46,19 @@ Value::Map explainTransfer(const Context &context, const LRTTSettings &s, float 
   map["clipped_components"] = Value(clipped);
   map["undelivered"] = Value(lost);
   if (clipped > 0) {
-    warnings.emplace_back(message(
-        "transfer: ", clipped, " of ", s.rank, " components do not fit their trains and ", 100.0 * lost,
-        " % of A B would be lost if it were due now; use transfer_mode='lossless' with a larger transfer_max_trains, "
-        "a larger transfer_desired_bl, or a smaller transfer_every"));
+    warnings.emplace_back(message("transfer: ", clipped, " of ", s.rank,
+                                  " components do not fit their trains and ", 100.0 * lost,
+                                  " % of A B would be lost if it were due now; use "
+                                  "transfer_mode='lossless' with a larger transfer_max_trains, "
+                                  "a larger transfer_desired_bl, or a smaller transfer_every"));
   }
   return map;
 }
 
 }  // namespace
 
-Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
-                                       float lr) const {
+Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const float> x,
+                                       MatrixView<const float> d, float lr) const {
   if (!adapter_) {
     return explainPulses(context, visibleUpdater_.parameters(), visible_.granularity(), x, d, lr);
   }
@@ -75,12 +80,16 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
   takeWarnings(b, "update of B", warnings);
   Value::Map transfer = explainTransfer(context, s, visible_.granularity(), *adapter_, warnings);
   if (s.alpha == 0.0f) {
-    warnings.emplace_back("lrtt.lora_alpha is 0: the adapter has no part in the forward and, with ab_lr_scale='alpha', "
-                          "does not learn; set lora_alpha to 'auto'");
+    warnings.emplace_back(
+        "lrtt.lora_alpha is 0: the adapter has no part in the forward and, with "
+        "ab_lr_scale='alpha', "
+        "does not learn; set lora_alpha to 'auto'");
   }
   if (s.params.reinit == Reinit::None && s.params.transfer_every > 0) {
-    warnings.emplace_back("lrtt.reinit is 'none': what a transfer has moved into W stays in A B and is moved again by "
-                          "the next one");
+    warnings.emplace_back(
+        "lrtt.reinit is 'none': what a transfer has moved into W stays in A B and is moved again "
+        "by "
+        "the next one");
   }
   return {{"rank", Value(s.rank)},
           {"alpha", Value(static_cast<double>(s.alpha))},

@@ -25,7 +25,8 @@ std::vector<float> toHost(const Context &context, MatrixView<const float> a) {
   return host;
 }
 
-// Modified Gram-Schmidt; the second sweep removes what rounding left of the first (Kahan's "twice is enough").
+// Modified Gram-Schmidt; the second sweep removes what rounding left of the first (Kahan's "twice
+// is enough").
 void orthonormalise(std::vector<double> &rows, int64_t count, int64_t n) {
   for (int64_t i = 0; i < count; ++i) {
     double *row = &rows[static_cast<size_t>(i * n)];
@@ -43,11 +44,14 @@ void orthonormalise(std::vector<double> &rows, int64_t count, int64_t n) {
 
 }  // namespace
 
-void drawNormalRows(const Context &context, RandomKey key, uint64_t number, float deviation, MatrixView<float> out) {
-  forEach(context, (out.size() + 1) / 2, NormalPairWriter{key, number, deviation, out.size(), out.data});
+void drawNormalRows(const Context &context, RandomKey key, uint64_t number, float deviation,
+                    MatrixView<float> out) {
+  forEach(context, (out.size() + 1) / 2,
+          NormalPairWriter{key, number, deviation, out.size(), out.data});
 }
 
-void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, float rowNorm, MatrixView<float> out) {
+void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, float rowNorm,
+                        MatrixView<float> out) {
   RPU_CHECK(InputError, out.rows <= out.cols, "no ", out.rows, " rows of length ", out.cols,
             " are orthogonal; there can be at most as many as they are long");
   std::vector<float> drawn(static_cast<size_t>(out.size()));
@@ -55,28 +59,34 @@ void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, 
   drawNormalRows(host, key, number, 1.0f, rowMajor(drawn.data(), out.rows, out.cols));
   std::vector<double> rows(drawn.begin(), drawn.end());
   orthonormalise(rows, out.rows, out.cols);
-  for (size_t i = 0; i < rows.size(); ++i) drawn[i] = static_cast<float>(static_cast<double>(rowNorm) * rows[i]);
+  for (size_t i = 0; i < rows.size(); ++i)
+    drawn[i] = static_cast<float>(static_cast<double>(rowNorm) * rows[i]);
   detail::copyFromHost(context, out.data, drawn.data(), drawn.size() * sizeof(float));
 }
 
-void scaleRows(const Context &context, MatrixView<const float> vectors, float rowNorm, MatrixView<float> out) {
+void scaleRows(const Context &context, MatrixView<const float> vectors, float rowNorm,
+               MatrixView<float> out) {
   std::vector<float> rows = toHost(context, vectors);
   const int64_t n = vectors.cols;
   for (int64_t i = 0; i < vectors.rows; ++i) {
     float *row = &rows[static_cast<size_t>(i * n)];
     double square = 0.0;
-    for (int64_t c = 0; c < n; ++c) square = RPU::fma(static_cast<double>(row[c]), static_cast<double>(row[c]), square);
+    for (int64_t c = 0; c < n; ++c)
+      square = RPU::fma(static_cast<double>(row[c]), static_cast<double>(row[c]), square);
     const double factor = square > 0.0 ? static_cast<double>(rowNorm) / RPU::sqrt(square) : 0.0;
-    for (int64_t c = 0; c < n; ++c) row[c] = static_cast<float>(factor * static_cast<double>(row[c]));
+    for (int64_t c = 0; c < n; ++c)
+      row[c] = static_cast<float>(factor * static_cast<double>(row[c]));
   }
   detail::copyFromHost(context, out.data, rows.data(), rows.size() * sizeof(float));
 }
 
-void programByPulses(const Context &context, PulsedDevice &array, MatrixView<const float> target, uint64_t event) {
+void programByPulses(const Context &context, PulsedDevice &array, MatrixView<const float> target,
+                     uint64_t event) {
   UpdateParameters parameters;
   parameters.pulse_type = PulseType::DeterministicImplicit;
   parameters.desired_bl = 65536;
-  // One sample per line of the shorter side: that line alone is driven, against the differences of the other side.
+  // One sample per line of the shorter side: that line alone is driven, against the differences of
+  // the other side.
   const bool byColumns = array.rows() > array.cols();
   const int64_t lines = std::min(array.rows(), array.cols());
   const int64_t others = std::max(array.rows(), array.cols());
@@ -85,14 +95,16 @@ void programByPulses(const Context &context, PulsedDevice &array, MatrixView<con
   forEach(context, lines * lines, UnitMatrix{lines, selection.data()});
   const MatrixView<const float> selected = rowMajor<const float>(selection.data(), lines, lines);
   const MatrixView<const float> missing = rowMajor<const float>(difference.data(), lines, others);
-  const MatrixView<const float> weights = byColumns ? array.weights().transposed() : array.weights();
+  const MatrixView<const float> weights =
+      byColumns ? array.weights().transposed() : array.weights();
   const MatrixView<const float> wanted = byColumns ? target.transposed() : target;
   BitLineMaker maker;
   for (int round = 0; round < kVerifyRounds; ++round) {
     forEach(context, array.size(), DifferenceWriter{weights, wanted, difference.data()});
     const uint64_t write = event * kVerifyRounds + static_cast<uint64_t>(round);
-    maker.makeWords(context, byColumns ? selected : missing, byColumns ? missing : selected, 1.0f, array.granularity(),
-                    parameters, RandomKey{}, kWritePulseSamples + write * static_cast<uint64_t>(lines));
+    maker.makeWords(context, byColumns ? selected : missing, byColumns ? missing : selected, 1.0f,
+                    array.granularity(), parameters, RandomKey{},
+                    kWritePulseSamples + write * static_cast<uint64_t>(lines));
     array.applyPulses(context, maker.words());
   }
 }

@@ -13,8 +13,9 @@ namespace {
 
 // Floats of drives that are laid out at a time; longer passes are cut, which changes no bit.
 constexpr int64_t kDriveBudget = int64_t{1} << 22;
-// Rows of T that are computed at a time to measure the gain.
+// Rows of T that are computed at a time to measure the gain: on the CPU, what a cache holds.
 constexpr int64_t kGainRows = 128;
+constexpr int64_t kGainRowsOnGpu = 2048;
 
 template <class T>
 std::vector<T> toHost(const Context &context, const Buffer<T> &buffer, int64_t size) {
@@ -38,14 +39,15 @@ double sum(const std::vector<double> &values) {
 
 double frobenius(const Context &context, MatrixView<const float> a) {
   Buffer<double> squares(context, a.cols);
-  forEach(context, a.cols, ComponentSquares{a, squares.data()});
+  sumRows(context, a.cols, a.rows, SquareTerm{a.transposed()}, squares.data());
   return RPU::sqrt(sum(toHost(context, squares, a.cols)));
 }
 
 }  // namespace
 
-LRTTTransfer::LRTTTransfer(const Context &context, const LRTTSettings &s, const IOParameters &forward,
-                           const IOParameters &backward, uint64_t seed, uint32_t tileId)
+LRTTTransfer::LRTTTransfer(const Context &context, const LRTTSettings &s,
+                           const IOParameters &forward, const IOParameters &backward, uint64_t seed,
+                           uint32_t tileId)
     : settings_(s),
       // Used transposed, an array's forward direction serves the tile's backward.
       readA_(context, s.params.swap_xd ? backward : forward, Pass::Forward, s.rank, s.outputs,
@@ -54,8 +56,10 @@ LRTTTransfer::LRTTTransfer(const Context &context, const LRTTSettings &s, const 
              makeKey(seed, tileId, ArrayId::TransferBIo)),
       updater_(s.transferUpdate, makeKey(seed, tileId, ArrayId::VisibleUpdate)) {}
 
-LRTTTransfer::Factors LRTTTransfer::readFactors(const Context &context, const LRTTAdapter &adapter) {
-  if (settings_.params.transfer_read == TransferRead::Exact) return {adapter.dFactor(), adapter.xFactor()};
+LRTTTransfer::Factors LRTTTransfer::readFactors(const Context &context,
+                                                const LRTTAdapter &adapter) {
+  if (settings_.params.transfer_read == TransferRead::Exact)
+    return {adapter.dFactor(), adapter.xFactor()};
   const int64_t k = settings_.rank;
   Buffer<float> unit(context, k * k);
   forEach(context, k * k, UnitMatrix{k, unit.data()});
@@ -94,8 +98,8 @@ void LRTTTransfer::send(const Context &context, PulsedDevice &visible, const Fac
   if (settings_.params.transfer_mode == TransferMode::Exact) {
     writeDigitally(context, visible, factors);
   } else if (type == PulseType::None || type == PulseType::NoneWithDevice) {
-    updater_.update(context, visible, factors.x.transposed(), factors.d.transposed(), -settings_.transferLr,
-                    trainsSent_);
+    updater_.update(context, visible, factors.x.transposed(), factors.d.transposed(),
+                    -settings_.transferLr, trainsSent_);
     trainsSent_ += static_cast<uint64_t>(settings_.rank);
   } else {
     sendTrains(context, visible, factors,
@@ -103,7 +107,8 @@ void LRTTTransfer::send(const Context &context, PulsedDevice &visible, const Fac
   }
 }
 
-void LRTTTransfer::writeDigitally(const Context &context, PulsedDevice &visible, const Factors &factors) {
+void LRTTTransfer::writeDigitally(const Context &context, PulsedDevice &visible,
+                                  const Factors &factors) {
   Buffer<float> delta(context, visible.size());
   const auto target = rowMajor(delta.data(), visible.rows(), visible.cols());
   gemm(context, settings_.transferLr, factors.d, factors.x.transposed(), 0.0f, target);
@@ -156,22 +161,23 @@ void LRTTTransfer::sendTrains(const Context &context, PulsedDevice &visible, con
   latest_.trains = static_cast<uint64_t>(plan.trains());
 }
 
-void LRTTTransfer::measureGain(const Context &context, const Buffer<float> &before, const PulsedDevice &visible,
-                               const Factors &exact) {
+void LRTTTransfer::measureGain(const Context &context, const Buffer<float> &before,
+                               const PulsedDevice &visible, const Factors &exact) {
   const int64_t rows = visible.rows();
   const int64_t cols = visible.cols();
-  const int64_t most = std::min(rows, kGainRows);
+  const int64_t most = std::min(rows, context.onCpu() ? kGainRows : kGainRowsOnGpu);
   Buffer<float> block(context, most * cols);
   Buffer<double> delivered(context, rows);
   Buffer<double> intended(context, rows);
   for (int64_t start = 0; start < rows; start += most) {
     const int64_t count = std::min(most, rows - start);
     const auto target = rowMajor(block.data(), count, cols);
-    gemm(context, settings_.transferLr, exact.d.block(start, 0, count, settings_.rank), exact.x.transposed(), 0.0f,
-         target);
-    forEach(context, count,
-            GainSums{before.data() + start * cols, visible.weights().block(start, 0, count, cols), target,
-                     delivered.data() + start, intended.data() + start});
+    gemm(context, settings_.transferLr, exact.d.block(start, 0, count, settings_.rank),
+         exact.x.transposed(), 0.0f, target);
+    const auto old = rowMajor<const float>(before.data() + start * cols, count, cols);
+    const auto now = visible.weights().block(start, 0, count, cols);
+    sumRows(context, count, cols, DeliveredTerm{old, now, target}, delivered.data() + start);
+    sumRows(context, count, cols, SquareTerm{target}, intended.data() + start);
   }
   latest_.delivered = sum(toHost(context, delivered, rows));
   latest_.intended = sum(toHost(context, intended, rows));

@@ -10,7 +10,8 @@
 
 namespace RPU {
 
-/// What transfers delivered, compared with T = transfer_lr A B as the arrays were when each was due. Sums run over transfers.
+/// What transfers delivered, compared with T = transfer_lr A B as the arrays were when each was
+/// due. Sums run over transfers.
 struct TransferStats {
   uint64_t transfers = 0;
   uint64_t trains = 0;             ///< pulse trains sent
@@ -18,10 +19,11 @@ struct TransferStats {
   uint64_t clippedComponents = 0;  ///< components of which trains could not carry all
   double delivered = 0.0;          ///< <W' - W, T>
   double intended = 0.0;           ///< <T, T>
-  double driven = 0.0;             ///< expected sum over components and cells of |change|, as the trains carry it
-  double wanted = 0.0;             ///< the same sum of |T_k|
-  int64_t saturatedCells = 0;      ///< visible cells at a bound after the latest
-  double normA = 0.0;              ///< Frobenius norm of A before the latest
+  double driven =
+      0.0;  ///< expected sum over components and cells of |change|, as the trains carry it
+  double wanted = 0.0;         ///< the same sum of |T_k|
+  int64_t saturatedCells = 0;  ///< visible cells at a bound after the latest
+  double normA = 0.0;          ///< Frobenius norm of A before the latest
   double normB = 0.0;
 
   /// <W' - W, T> / <T, T>: 1 if everything arrived; 0 if nothing was to be sent.
@@ -32,8 +34,9 @@ struct TransferStats {
   Value::Map describe() const;
 };
 
-/// How one component of a transfer is sent: `trains` trains, in each of which x line j is driven by xScale * xFactor(j, k)
-/// and d line i by dScale * dFactor(i, k), at learning rate `lr` (a magnitude).
+/// How one component of a transfer is sent: `trains` trains, in each of which x line j is driven by
+/// xScale * xFactor(j, k) and d line i by dScale * dFactor(i, k), at learning rate `lr` (a
+/// magnitude).
 struct ComponentPlan {
   int trains = 0;
   float xScale = 1.0f;
@@ -50,7 +53,8 @@ struct TransferPlan {
   int64_t trains() const;
 };
 
-/// The largest |element| of every component of both factors. The only place where a transfer looks at data on the host.
+/// The largest |element| of every component of both factors. The only place where a transfer looks
+/// at data on the host.
 struct ComponentMaxima {
   std::vector<float> d;
   std::vector<float> x;
@@ -58,14 +62,16 @@ struct ComponentMaxima {
 ComponentMaxima componentMaxima(const Context &context, MatrixView<const float> dFactor,
                                 MatrixView<const float> xFactor);
 
-/// Chooses trains and drives for dFactor [dSize, K] and xFactor [xSize, K]; `granularity` is the visible array's.
+/// Chooses trains and drives for dFactor [dSize, K] and xFactor [xSize, K]; `granularity` is the
+/// visible array's.
 TransferPlan planTransfer(const Context &context, const LRTTSettings &settings, float granularity,
                           MatrixView<const float> dFactor, MatrixView<const float> xFactor);
 
 /// Adds transfer_lr A B to the visible array.
 ///
-/// The components are sent in the order 0 ... K - 1, each as its trains one after another. Trains are numbered through the
-/// life of the tile, and their number keys all draws. Passes only decide how many are sent at a time: the same bits.
+/// The components are sent in the order 0 ... K - 1, each as its trains one after another. Trains
+/// are numbered through the life of the tile, and their number keys all draws. Passes only decide
+/// how many are sent at a time: the same bits.
 class LRTTTransfer {
  public:
   LRTTTransfer(const Context &context, const LRTTSettings &settings, const IOParameters &forward,
@@ -88,7 +94,8 @@ class LRTTTransfer {
 
   Factors readFactors(const Context &context, const LRTTAdapter &adapter);
   void send(const Context &context, PulsedDevice &visible, const Factors &factors);
-  void sendTrains(const Context &context, PulsedDevice &visible, const Factors &factors, const TransferPlan &plan);
+  void sendTrains(const Context &context, PulsedDevice &visible, const Factors &factors,
+                  const TransferPlan &plan);
   void writeDigitally(const Context &context, PulsedDevice &visible, const Factors &factors);
   void measureGain(const Context &context, const Buffer<float> &before, const PulsedDevice &visible,
                    const Factors &exact);

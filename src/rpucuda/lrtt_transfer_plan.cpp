@@ -15,20 +15,21 @@ std::vector<double> limitedSums(const Context &context, MatrixView<const float> 
   Buffer<float> device(context, k);
   Buffer<double> sums(context, k);
   detail::copyFromHost(context, device.data(), limits.data(), device.bytes());
-  forEach(context, k, ComponentSum{factor, device.data(), sums.data()});
+  sumRows(context, k, factor.rows, LimitedTerm{factor.transposed(), device.data()}, sums.data());
   std::vector<double> host(limits.size());
   detail::copyToHost(context, host.data(), sums.data(), sums.bytes());
   return host;
 }
 
-// Lossless: the drives are the probabilities themselves. Both sides peak at p with p^2 * desired_bl * trains pulses for
-// the largest element, so that neither clips and every element has the mean transfer_lr a_i b_j, whatever the scales of
-// a and b. With lr = granularity * desired_bl the rule of trainScale() takes drives for probabilities.
+// Lossless: the drives are the probabilities themselves. Both sides peak at p with p^2 * desired_bl
+// * trains pulses for the largest element, so that neither clips and every element has the mean
+// transfer_lr a_i b_j, whatever the scales of a and b. With lr = granularity * desired_bl the rule
+// of trainScale() takes drives for probabilities.
 void chooseTrains(const LRTTSettings &settings, float dMax, float xMax, ComponentPlan &component) {
   const double needed = static_cast<double>(component.strength);
   const double length = static_cast<double>(settings.transferUpdate.desired_bl);
-  const double trains =
-      std::min(std::ceil(needed / length), static_cast<double>(settings.params.transfer_max_trains));
+  const double trains = std::min(std::ceil(needed / length),
+                                 static_cast<double>(settings.params.transfer_max_trains));
   const double p = std::sqrt(needed / (length * trains));
   component.trains = static_cast<int>(trains);
   component.xScale = static_cast<float>(p / static_cast<double>(xMax));
@@ -49,7 +50,8 @@ ComponentMaxima componentMaxima(const Context &context, MatrixView<const float> 
   Buffer<float> maxima(context, 2 * k);
   rowAbsMax(context, dFactor.transposed(), maxima.data());
   rowAbsMax(context, xFactor.transposed(), maxima.data() + k);
-  ComponentMaxima host{std::vector<float>(static_cast<size_t>(k)), std::vector<float>(static_cast<size_t>(k))};
+  ComponentMaxima host{std::vector<float>(static_cast<size_t>(k)),
+                       std::vector<float>(static_cast<size_t>(k))};
   detail::copyToHost(context, host.d.data(), maxima.data(), host.d.size() * sizeof(float));
   detail::copyToHost(context, host.x.data(), maxima.data() + k, host.x.size() * sizeof(float));
   return host;
@@ -64,14 +66,16 @@ TransferPlan planTransfer(const Context &context, const LRTTSettings &settings, 
   const size_t rank = maxima.d.size();
   TransferPlan plan;
   plan.components.resize(rank);
-  plan.lr = lossless ? granularity * static_cast<float>(update.desired_bl) : static_cast<float>(size);
+  plan.lr =
+      lossless ? granularity * static_cast<float>(update.desired_bl) : static_cast<float>(size);
 
   std::vector<float> dLimits(rank), xLimits(rank);
   std::vector<double> perElement(rank);  // mean change of a cell that no line clips, per |a_i b_j|
   for (size_t k = 0; k < rank; ++k) {
     ComponentPlan &component = plan.components[k];
-    component.strength = static_cast<float>(size * static_cast<double>(maxima.d[k]) *
-                                            static_cast<double>(maxima.x[k]) / static_cast<double>(granularity));
+    component.strength =
+        static_cast<float>(size * static_cast<double>(maxima.d[k]) *
+                           static_cast<double>(maxima.x[k]) / static_cast<double>(granularity));
     if (!(component.strength > 0.0f)) continue;
     component.trains = 1;
     if (lossless) chooseTrains(settings, maxima.d[k], maxima.x[k], component);
@@ -85,7 +89,8 @@ TransferPlan planTransfer(const Context &context, const LRTTSettings &settings, 
     component.clipped = t.dScale * dDrive > 1.00001f || t.xScale * xDrive > 1.00001f;
     dLimits[k] = 1.0f / (t.dScale * component.dScale);
     xLimits[k] = 1.0f / (t.xScale * component.xScale);
-    perElement[k] = static_cast<double>(component.trains) * t.length * static_cast<double>(granularity) *
+    perElement[k] = static_cast<double>(component.trains) * t.length *
+                    static_cast<double>(granularity) *
                     (static_cast<double>(t.dScale) * static_cast<double>(component.dScale)) *
                     (static_cast<double>(t.xScale) * static_cast<double>(component.xScale));
   }
@@ -97,8 +102,9 @@ TransferPlan planTransfer(const Context &context, const LRTTSettings &settings, 
   for (size_t k = 0; k < rank; ++k) {
     ComponentPlan &component = plan.components[k];
     component.wanted = size * dSums[k] * xSums[k];
-    component.driven = component.trains > 0 && !component.clipped ? component.wanted
-                                                                  : perElement[k] * dDriven[k] * xDriven[k];
+    component.driven = component.trains > 0 && !component.clipped
+                           ? component.wanted
+                           : perElement[k] * dDriven[k] * xDriven[k];
   }
   return plan;
 }

@@ -32,11 +32,14 @@ struct Reader {
     out = *value;
   }
   void operator()(const char *name, uint64_t &out) const { out = state.counter(prefix + name); }
-  void operator()(const char *name, int64_t &out) const { out = static_cast<int64_t>(state.counter(prefix + name)); }
+  void operator()(const char *name, int64_t &out) const {
+    out = static_cast<int64_t>(state.counter(prefix + name));
+  }
 };
 
 void put(State &state, const std::string &prefix, const TransferStats &stats) {
-  visitStats(stats, [&](const char *name, auto value) { state.values[prefix + name] = Value(value); });
+  visitStats(stats,
+             [&](const char *name, auto value) { state.values[prefix + name] = Value(value); });
 }
 
 }  // namespace

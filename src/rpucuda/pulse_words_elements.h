@@ -25,14 +25,8 @@ struct TrainScaler {
   const float *dMax;
   TrainScale *scales;
   int32_t *lengths;
-  const uint32_t *fault;  // see Context; may be null
 
   RPU_HD void operator()(int64_t s) const {
-    if (fault && *fault) {
-      scales[s] = {0, 0.0f, 0.0f, 0.0f};
-      lengths[s] = 0;
-      return;
-    }
     scales[s] = trainScale(parameters, lr, granularity, xMax[s], dMax[s]);
     lengths[s] = scales[s].length;
   }

@@ -34,8 +34,10 @@ struct TrainMaxima {
   float *x;
   float *d;
   uint32_t *finished;
+  uint32_t *fault;  // see Context; may be null
 };
-/// What the CPU does by rowAbsMax(), TrainScaler and LayoutChooser, in one launch (cuda/train_scales.cu).
+/// What the CPU does by rowAbsMax(), TrainScaler and LayoutChooser, in one launch (cuda/train_scales.cu). A value that is
+/// not finite sets the fault word; while that is set no sample sends a pulse.
 void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      const TrainMaxima &maxima, const TrainScaler &scaler, PulseLayout *layout);
 /// Draws the trains of both sides in one launch (cuda/pulse_words.cu).

@@ -58,8 +58,7 @@ struct Kernels {
 
   // --- updates -----------------------------------------------------------------------------------------------------
 
-  /// Calls step(block) for the cells [begin, end), a block at a time, and adds up what it returns. One loop per kind of
-  /// update, because a compiler must see all that reads a block in order to leave out what nothing reads.
+  /// Calls step(block) for the cells [begin, end), a block at a time, and adds up what it returns.
   template <class Step>
   static RPU_HD uint64_t overBlocks(const CellArray &a, int64_t begin, int64_t end, const Step &step) {
     const Params p = paramsOf(a);

@@ -120,7 +120,8 @@ struct LRTTParams {
     f(&P::transfer_desired_bl, "transfer_desired_bl", atLeast(-1), "slots",
       "Train length of transfers; -1 takes the update parameters'.");
     f(&P::rank_chunk, "rank_chunk", atLeast(-1), "", "Components written per pass of a transfer; -1 is all.");
-    f(&P::rank_offset, "rank_offset", nonNegative(), "", "Component with which a transfer starts.");
+    f(&P::rank_offset, "rank_offset", nonNegative(), "",
+      "Component at which a pass of a transfer begins; the result does not depend on it.");
     f(&P::reinit, "reinit", anyNumber(), "", "What A and B become after a transfer.");
     f(&P::reinit_gain, "reinit_gain", positive(), "",
       "Gain g of the re-init: B is drawn with standard deviation g sqrt(2 / x), x being the number of inputs of B.");

@@ -39,9 +39,10 @@ std::vector<Mat> plainSgd(const Mat &in, const Mat &target) {
   return path;
 }
 
-// A transfer after every step on a linear regression, alpha matched. Then W_t is linear in the sketches B^T B, which are
-// independent with mean I / alpha^2, so that E W_t is the path of SGD (the loss itself is higher by the variance of the
-// sketch, (x + 1) / K). Measured along that path, 200 seeds, 5 sigma.
+// A transfer after every step on a linear regression, alpha matched. Then W_t is linear in the
+// sketches B^T B, which are independent with mean I / alpha^2, so that E W_t is the path of SGD
+// (the loss itself is higher by the variance of the sketch, (x + 1) / K). Measured along that path,
+// 200 seeds, 5 sigma.
 TEST(LrttLearning, Property16EffectiveLearningRate) {
   const int seeds = 200;
   const Mat in = randomMat(kBatch, kIn, 1.0f / std::sqrt(float(kBatch)), 4);
@@ -72,7 +73,7 @@ TEST(LrttLearning, Property16EffectiveLearningRate) {
     const double mean = sum[step] / seeds;
     const double error = std::sqrt((square[step] / seeds - mean * mean) / seeds);
     EXPECT_LE(std::fabs(mean - 1.0), 5.0 * error) << "step " << step;
-    EXPECT_LE(error, 0.02);  // a wrong power of alpha or K would be far outside
+    EXPECT_LE(error, 0.04);  // a wrong power of alpha or K would be far outside
   }
 }
 

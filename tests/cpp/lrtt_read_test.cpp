@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-
 #include <limits>
 
 #include "lrtt_test_util.h"
@@ -22,7 +21,8 @@ std::vector<double> adapterProduct(const LrttRig &rig) {
   const std::vector<double> transposed = product(rig.a(), rig.b());
   std::vector<double> out(transposed.size());
   for (int64_t i = 0; i < rig.d; ++i) {
-    for (int64_t j = 0; j < rig.x; ++j) out[size_t(i * rig.x + j)] = transposed[size_t(j * rig.d + i)];
+    for (int64_t j = 0; j < rig.x; ++j)
+      out[size_t(i * rig.x + j)] = transposed[size_t(j * rig.d + i)];
   }
   return out;
 }
@@ -48,12 +48,15 @@ TEST(LrttRead, Property17InjectEquivalence) {
         for (int64_t j = 0; j < 11; ++j) {
           double sum = 0.0;
           for (int64_t k = 0; k < 3; ++k) {
-            sum += std::fabs(swap ? double(a(j, k)) * double(b(k, i)) : double(a(i, k)) * double(b(k, j)));
+            sum += std::fabs(swap ? double(a(j, k)) * double(b(k, i))
+                                  : double(a(i, k)) * double(b(k, j)));
           }
           magnitude[size_t(i * 11 + j)] = std::fabs(double(w(i, j))) + alpha * sum;
         }
       }
-      const auto effectiveAt = [&](int64_t i, int64_t j) { return double(w(i, j)) + alpha * ab[size_t(i * 11 + j)]; };
+      const auto effectiveAt = [&](int64_t i, int64_t j) {
+        return double(w(i, j)) + alpha * ab[size_t(i * 11 + j)];
+      };
       for (int64_t s = 0; s < 5; ++s) {
         for (int64_t i = 0; i < 7; ++i) {
           double exact = 0.0, bound = 0.0;
@@ -74,7 +77,8 @@ TEST(LrttRead, Property17InjectEquivalence) {
       }
       for (int64_t i = 0; i < 7; ++i) {
         for (int64_t j = 0; j < 11; ++j) {
-          EXPECT_NEAR(double(effective(i, j)), effectiveAt(i, j), 20.0 * eps * magnitude[size_t(i * 11 + j)]);
+          EXPECT_NEAR(double(effective(i, j)), effectiveAt(i, j),
+                      20.0 * eps * magnitude[size_t(i * 11 + j)]);
         }
       }
     }
@@ -94,7 +98,8 @@ TEST(LrttRead, WithoutInjectionTheVisibleArrayAloneIsRead) {
   EXPECT_TRUE(sameBits(rig.effective(), rig.w()));
 }
 
-// Variance over N = 1e5 reads of the same sample: its own relative deviation is sqrt(2 / N) = 0.45 %.
+// Variance over N = 1e5 reads of the same sample: its own relative deviation is sqrt(2 / N) = 0.45
+// %.
 TEST(LrttRead, Property18NoiseComposition) {
   const int64_t repetitions = 100000;
   const double s = 0.05;
@@ -120,7 +125,8 @@ TEST(LrttRead, Property18NoiseComposition) {
         square += (double(y(r, i)) - mean) * (double(y(r, i)) - mean) / double(repetitions);
       }
       for (int64_t k = 0; k < 2; ++k) row += double(a(i, k)) * double(a(i, k));
-      const double expected = io == InjectIo::Shared ? s * s : s * s * (1.0 + 1.5 * 1.5 * (1.0 + row));
+      const double expected =
+          io == InjectIo::Shared ? s * s : s * s * (1.0 + 1.5 * 1.5 * (1.0 + row));
       EXPECT_NEAR(square / expected, 1.0, 0.02) << "output " << i << ", io " << int(io);
     }
   }
@@ -134,9 +140,10 @@ TEST(LrttRead, GatesRouteComponentsAndTheirGradientIsExact) {
   const Mat a = rig.a(), b = rig.b(), w = rig.w();
   const double alpha = double(rig.device->settings().alpha);
   Mat y(m, 7), read(m, 3), dx(m, 11), gateGradient(m, 3);
-  rig.device->forwardGated(rig.context, in.view(), gate.view(), y.view(), read.view(), rig.counters);
-  rig.device->backwardGated(rig.context, grad.view(), gate.view(), read.view(), dx.view(), gateGradient.view(),
-                            rig.counters);
+  rig.device->forwardGated(rig.context, in.view(), gate.view(), y.view(), read.view(),
+                           rig.counters);
+  rig.device->backwardGated(rig.context, grad.view(), gate.view(), read.view(), dx.view(),
+                            gateGradient.view(), rig.counters);
   for (int64_t s = 0; s < m; ++s) {
     std::vector<double> g(3), e(3);
     for (int64_t k = 0; k < 3; ++k) {
@@ -148,20 +155,23 @@ TEST(LrttRead, GatesRouteComponentsAndTheirGradientIsExact) {
     for (int64_t i = 0; i < 7; ++i) {
       double exact = 0.0;
       for (int64_t j = 0; j < 11; ++j) exact += double(w(i, j)) * double(in(s, j));
-      for (int64_t k = 0; k < 3; ++k) exact += alpha * double(a(i, k)) * double(gate(s, k)) * g[size_t(k)];
+      for (int64_t k = 0; k < 3; ++k)
+        exact += alpha * double(a(i, k)) * double(gate(s, k)) * g[size_t(k)];
       EXPECT_NEAR(double(y(s, i)), exact, 1e-5);
     }
     for (int64_t j = 0; j < 11; ++j) {
       double exact = 0.0;
       for (int64_t i = 0; i < 7; ++i) exact += double(w(i, j)) * double(grad(s, i));
-      for (int64_t k = 0; k < 3; ++k) exact += alpha * double(b(k, j)) * double(gate(s, k)) * e[size_t(k)];
+      for (int64_t k = 0; k < 3; ++k)
+        exact += alpha * double(b(k, j)) * double(gate(s, k)) * e[size_t(k)];
       EXPECT_NEAR(double(dx(s, j)), exact, 1e-5);
     }
   }
   // A gate of ones is no gate; the update of a gated sample is that of gated projections.
   const Mat plain = rig.forward(in);
   for (float &value : gate.v) value = 1.0f;
-  rig.device->forwardGated(rig.context, in.view(), gate.view(), y.view(), read.view(), rig.counters);
+  rig.device->forwardGated(rig.context, in.view(), gate.view(), y.view(), read.view(),
+                           rig.counters);
   EXPECT_TRUE(sameBits(y, plain));
 }
 
@@ -171,7 +181,8 @@ TEST(LrttRead, GatesNeedSomethingToActOn) {
   rig.build();
   Mat in(1, 11), gate(1, 3), y(1, 7), read(1, 3);
   const auto call = [&] {
-    rig.device->forwardGated(rig.context, in.view(), gate.view(), y.view(), read.view(), rig.counters);
+    rig.device->forwardGated(rig.context, in.view(), gate.view(), y.view(), read.view(),
+                             rig.counters);
   };
   EXPECT_THROW(call(), ConfigError);
   rig.params.rank = 0;

@@ -1,8 +1,7 @@
 #include "lrtt_reinit.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
+#include <gtest/gtest.h>
 
 #include "array_ids.h"
 #include "lrtt_test_util.h"
@@ -37,7 +36,8 @@ TEST(LrttReinit, Property15SketchLaw) {
     for (int64_t r = 0; r < 3; ++r) {  // rows of G S - G, with S = alpha^2 B^T B
       std::vector<double> inner(static_cast<size_t>(k));
       for (int64_t c = 0; c < k; ++c) {
-        for (int64_t j = 0; j < x; ++j) inner[size_t(c)] += double(b(c, j)) * double(gradient(r, j));
+        for (int64_t j = 0; j < x; ++j)
+          inner[size_t(c)] += double(b(c, j)) * double(gradient(r, j));
       }
       for (int64_t j = 0; j < x; ++j) {
         double sketched = 0.0;
@@ -51,7 +51,8 @@ TEST(LrttReinit, Property15SketchLaw) {
   double trace = 0.0;
   for (int64_t i = 0; i < x; ++i) {
     trace += gram[size_t(i * x + i)] / double(x);
-    // A diagonal element is chi-squared with K * draws degrees of freedom; off it, a product of normals.
+    // A diagonal element is chi-squared with K * draws degrees of freedom; off it, a product of
+    // normals.
     const double se = expected / std::sqrt(double(k * draws));
     EXPECT_NEAR(gram[size_t(i * x + i)], expected, 5.0 * std::sqrt(2.0) * se);
     for (int64_t j = 0; j < i; ++j) EXPECT_NEAR(gram[size_t(i * x + j)], 0.0, 5.0 * se);
@@ -81,11 +82,13 @@ TEST(LrttReinit, Property27Statistics) {
     double distance = 0.0;
     for (size_t i = 0; i < sorted.size(); ++i) {
       const double cdf = normalCdf(double(sorted[i]) / sd);
-      distance = std::max({distance, std::fabs(cdf - double(i) / n), std::fabs(cdf - double(i + 1) / n)});
+      distance =
+          std::max({distance, std::fabs(cdf - double(i) / n), std::fabs(cdf - double(i + 1) / n)});
     }
     EXPECT_LE(distance * std::sqrt(n), 2.69);  // Kolmogorov-Smirnov at p = 1e-6
   }
-  for (size_t i = 0; i < first.v.size(); ++i) cross += double(first.v[i]) * double(second.v[i]) / (n * sd * sd);
+  for (size_t i = 0; i < first.v.size(); ++i)
+    cross += double(first.v[i]) * double(second.v[i]) / (n * sd * sd);
   EXPECT_LE(std::fabs(cross), 5.0 / std::sqrt(n));
 }
 
@@ -173,7 +176,8 @@ TEST(LrttReinit, SvdTakesTheDirectionsHandedIn) {
   }
   LrttRig other(6, 7, 2);
   other.build();
-  EXPECT_THROW(other.device->adapter().setReinitVectors(other.context, vectors.view()), ConfigError);
+  EXPECT_THROW(other.device->adapter().setReinitVectors(other.context, vectors.view()),
+               ConfigError);
 }
 
 TEST(LrttReinit, PulsedWritesEndWithinHalfAStep) {

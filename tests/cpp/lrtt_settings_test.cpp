@@ -1,8 +1,7 @@
 #include "lrtt_settings.h"
 
-#include <gtest/gtest.h>
-
 #include <functional>
+#include <gtest/gtest.h>
 #include <string>
 
 #include "lrtt_test_util.h"
@@ -34,15 +33,23 @@ TEST(LrttSettings, ErrorsNameParameterValueAndRemedy) {
   EXPECT_NE(errorOf(ranked(7)).find("lrtt.rank is 7"), std::string::npos);
   EXPECT_NE(errorOf(ranked(7)).find("between 0 (no adapter) and 6"), std::string::npos);
   EXPECT_NE(errorOf(ranked(-1)).find("lrtt.rank is -1"), std::string::npos);
-  EXPECT_NE(broken([](LRTTParams &p) { p.rank_offset = 4; }).find("lrtt.rank_offset is 4"), std::string::npos);
-  EXPECT_NE(broken([](LRTTParams &p) { p.rank_chunk = 0; }).find("lrtt.rank_chunk is 0"), std::string::npos);
-  EXPECT_NE(broken([](LRTTParams &p) { p.rank_chunk = 5; }).find("lrtt.rank_chunk is 5"), std::string::npos);
-  EXPECT_NE(broken([](LRTTParams &p) { p.ab_desired_bl = 0; }).find("lrtt.ab_desired_bl is 0"), std::string::npos);
-  EXPECT_NE(broken([](LRTTParams &p) { p.transfer_desired_bl = 70000; }).find("lrtt.transfer_desired_bl"),
+  EXPECT_NE(broken([](LRTTParams &p) { p.rank_offset = 4; }).find("lrtt.rank_offset is 4"),
             std::string::npos);
-  EXPECT_NE(broken([](LRTTParams &p) { p.transfer_every = -5; }).find("lrtt.transfer_every is -5"), std::string::npos);
-  EXPECT_NE(broken([](LRTTParams &p) { p.reinit_gain = 0.0f; }).find("lrtt.reinit_gain is 0"), std::string::npos);
-  EXPECT_NE(broken([](LRTTParams &p) { p.lora_alpha = {false, kNaN}; }).find("lrtt.lora_alpha"), std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.rank_chunk = 0; }).find("lrtt.rank_chunk is 0"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.rank_chunk = 5; }).find("lrtt.rank_chunk is 5"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.ab_desired_bl = 0; }).find("lrtt.ab_desired_bl is 0"),
+            std::string::npos);
+  EXPECT_NE(
+      broken([](LRTTParams &p) { p.transfer_desired_bl = 70000; }).find("lrtt.transfer_desired_bl"),
+      std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.transfer_every = -5; }).find("lrtt.transfer_every is -5"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.reinit_gain = 0.0f; }).find("lrtt.reinit_gain is 0"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.lora_alpha = {false, kNaN}; }).find("lrtt.lora_alpha"),
+            std::string::npos);
   EXPECT_NE(broken([](LRTTParams &p) {
               p.projection = Projection::Reuse;
               p.forward_inject = false;

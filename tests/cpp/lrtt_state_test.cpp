@@ -23,7 +23,8 @@ TileConfig noisyConfig() {
 
 // One step per call, so that a run can be cut anywhere, also between two updates of a mini-batch.
 std::vector<Mat> step(Tile &tile, int n) {
-  const Mat in = randomMat(7, 10, 1.0f, uint64_t(100 + n)), grad = randomMat(7, 12, 1.0f, uint64_t(200 + n));
+  const Mat in = randomMat(7, 10, 1.0f, uint64_t(100 + n)),
+            grad = randomMat(7, 12, 1.0f, uint64_t(200 + n));
   Mat y(7, 12), dx(7, 10), w(12, 10);
   tile.forward(in.view(), y.view());
   tile.backward(grad.view(), dx.view());
@@ -34,7 +35,8 @@ std::vector<Mat> step(Tile &tile, int n) {
 }
 
 TEST(LrttState, Property38ResumeAnywhereInTheCycle) {
-  for (int cut : {1, 4, 6, 11}) {  // 7 cut samples: 0, 3, 17 and 2 after a transfer; within and between mini-batches
+  for (int cut :
+       {1, 4, 6, 11}) {  // 7, 3, 17 and 2 samples after a transfer; within and between mini-batches
     Tile whole(12, 10, noisyConfig(), 3, 1);
     for (int n = 0; n < cut; ++n) step(whole, n);
     const State saved = whole.state();
@@ -43,14 +45,16 @@ TEST(LrttState, Property38ResumeAnywhereInTheCycle) {
     for (int n = cut; n < cut + 12; ++n) {
       const std::vector<Mat> expected = step(whole, n), got = step(resumed, n);
       for (size_t i = 0; i < expected.size(); ++i) {
-        ASSERT_TRUE(sameBits(expected[i], got[i])) << "cut at " << cut << ", step " << n << ", result " << i;
+        ASSERT_TRUE(sameBits(expected[i], got[i]))
+            << "cut at " << cut << ", step " << n << ", result " << i;
       }
     }
     EXPECT_TRUE(whole.statistics() == resumed.statistics());
     const State one = whole.state(), other = resumed.state();
     EXPECT_TRUE(one.values == other.values);
     ASSERT_EQ(one.tensors.size(), other.tensors.size());
-    for (const auto &entry : one.tensors) EXPECT_TRUE(entry.second.bytes == other.tensors.at(entry.first).bytes);
+    for (const auto &entry : one.tensors)
+      EXPECT_TRUE(entry.second.bytes == other.tensors.at(entry.first).bytes);
   }
 }
 

@@ -31,11 +31,14 @@ struct Mat {
   float operator()(int64_t i, int64_t j) const { return v[static_cast<size_t>(i * cols + j)]; }
   MatrixView<float> view() { return rowMajor(v.data(), rows, cols); }
   MatrixView<const float> view() const { return rowMajor<const float>(v.data(), rows, cols); }
-  MatrixView<const float> rowsFrom(int64_t start, int64_t count) const { return view().block(start, 0, count, cols); }
+  MatrixView<const float> rowsFrom(int64_t start, int64_t count) const {
+    return view().block(start, 0, count, cols);
+  }
 };
 
 inline bool sameBits(const Mat &a, const Mat &b) {
-  return a.v.size() == b.v.size() && std::memcmp(a.v.data(), b.v.data(), a.v.size() * sizeof(float)) == 0;
+  return a.v.size() == b.v.size() &&
+         std::memcmp(a.v.data(), b.v.data(), a.v.size() * sizeof(float)) == 0;
 }
 
 /// Independent normals times `scale`.
@@ -103,14 +106,18 @@ class LrttRig {
   }
   LrttRig &build() {
     counters = Counters{};
-    device = std::make_unique<LRTTTransferDevice>(context, params, update, forwardIo, backwardIo, d, x, seed, 0);
+    device = std::make_unique<LRTTTransferDevice>(context, params, update, forwardIo, backwardIo, d,
+                                                  x, seed, 0);
     return *this;
   }
   void setFactors(const Mat &a, const Mat &b) {
     device->adapter().setA(context, a.view());
     device->adapter().setB(context, b.view());
   }
-  void setW(const Mat &w) { device->setVisible(context, w.view(), counters); ++counters.events; }
+  void setW(const Mat &w) {
+    device->setVisible(context, w.view(), counters);
+    ++counters.events;
+  }
   Mat w() const { return Mat(device->visible().weights()); }
   Mat a() const { return Mat(device->adapter().a().weights()); }
   Mat b() const { return Mat(device->adapter().b().weights()); }

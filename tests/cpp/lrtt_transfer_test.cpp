@@ -19,7 +19,8 @@ LrttRig loaded(int64_t d, int64_t x, int rank, float scaleA, float scaleB, float
   return rig;
 }
 
-// Variance of W' - W under the trains of the plan: each slot of each train is an independent trial per cell.
+// Variance of W' - W under the trains of the plan: each slot of each train is an independent trial
+// per cell.
 std::vector<double> predictedVariance(const LrttRig &rig) {
   const LRTTSettings &s = rig.device->settings();
   const Mat a = rig.a(), b = rig.b();
@@ -32,7 +33,8 @@ std::vector<double> predictedVariance(const LrttRig &rig) {
     const double slots = double(c.trains) * double(s.transferUpdate.desired_bl);
     for (int64_t i = 0; i < rig.d; ++i) {
       for (int64_t j = 0; j < rig.x; ++j) {
-        const double p = double(c.dScale) * std::fabs(double(a(i, k))) * double(c.xScale) * std::fabs(double(b(k, j)));
+        const double p = double(c.dScale) * std::fabs(double(a(i, k))) * double(c.xScale) *
+                         std::fabs(double(b(k, j)));
         variance[size_t(i * rig.x + j)] += slots * double(dw) * double(dw) * p * (1.0 - p);
       }
     }
@@ -40,8 +42,9 @@ std::vector<double> predictedVariance(const LrttRig &rig) {
   return variance;
 }
 
-// Standard deviation of the gain. Cells of one line share its train: for one slot, <dW, T> = s^T M u with independent
-// s and u of means p and q, of variance sum M^2 V W + sum V (M q)^2 + sum W (M^T p)^2, V = p (1 - p), W = q (1 - q).
+// Standard deviation of the gain. Cells of one line share its train: for one slot, <dW, T> = s^T M
+// u with independent s and u of means p and q, of variance sum M^2 V W + sum V (M q)^2 + sum W (M^T
+// p)^2, V = p (1 - p), W = q (1 - q).
 double gainDeviation(const LrttRig &rig, const std::vector<double> &target, double transferLr) {
   const LRTTSettings &s = rig.device->settings();
   const Mat a = rig.a(), b = rig.b();
@@ -59,8 +62,8 @@ double gainDeviation(const LrttRig &rig, const std::vector<double> &target, doub
       double row = 0.0;
       for (int64_t j = 0; j < rig.x; ++j) {
         const double q = double(c.xScale) * std::fabs(double(b(k, j)));
-        const double m = std::copysign(double(dw), double(a(i, k)) * double(b(k, j))) * std::fabs(transferLr) *
-                         target[size_t(i * rig.x + j)];
+        const double m = std::copysign(double(dw), double(a(i, k)) * double(b(k, j))) *
+                         std::fabs(transferLr) * target[size_t(i * rig.x + j)];
         variance += slots * m * m * p * (1.0 - p) * q * (1.0 - q);
         row += m * q;
         columns[size_t(j)] += m * p;
@@ -87,9 +90,12 @@ TEST(LrttTransfer, Property20And21MeanAndVarianceOfLosslessTransfer) {
     float scaleA, scaleB, transferLr, dwMin;
     bool management, swap;
   };
-  for (const Case &c : {Case{0.02f, 0.03f, 1.0f, 1e-4f, false, false}, Case{2.0f, 0.0003f, 1.0f, 1e-4f, false, false},
-                        Case{0.0005f, 1.2f, -1.0f, 1e-4f, false, false}, Case{0.02f, 0.03f, 1.0f, 1e-4f, true, false},
-                        Case{0.02f, 0.03f, 1.0f, 1e-5f, false, false}, Case{0.02f, 0.03f, 1.0f, 1e-5f, false, true}}) {
+  for (const Case &c :
+       {Case{0.02f, 0.03f, 1.0f, 1e-4f, false, false},
+        Case{2.0f, 0.0003f, 1.0f, 1e-4f, false, false},
+        Case{0.0005f, 1.2f, -1.0f, 1e-4f, false, false},
+        Case{0.02f, 0.03f, 1.0f, 1e-4f, true, false}, Case{0.02f, 0.03f, 1.0f, 1e-5f, false, false},
+        Case{0.02f, 0.03f, 1.0f, 1e-5f, false, true}}) {
     LrttRig rig(256, 512, 8);
     rig.params.visible = idealCells(c.dwMin);
     rig.params.reinit = Reinit::None;
@@ -97,7 +103,8 @@ TEST(LrttTransfer, Property20And21MeanAndVarianceOfLosslessTransfer) {
     rig.params.transfer_use_update_management = c.management;
     rig.params.swap_xd = c.swap;
     rig.build();
-    rig.setFactors(randomMat(c.swap ? 512 : 256, 8, c.scaleA, 2), randomMat(8, c.swap ? 256 : 512, c.scaleB, 3));
+    rig.setFactors(randomMat(c.swap ? 512 : 256, 8, c.scaleA, 2),
+                   randomMat(8, c.swap ? 256 : 512, c.scaleB, 3));
     std::vector<double> target = product(rig.a(), rig.b());
     const std::vector<double> variance = c.swap ? std::vector<double>{} : predictedVariance(rig);
     const double deviation = c.swap ? 0.001 : gainDeviation(rig, target, double(c.transferLr));
@@ -122,8 +129,10 @@ TEST(LrttTransfer, Property20And21MeanAndVarianceOfLosslessTransfer) {
       predicted += variance[i];
     }
     EXPECT_NEAR(error / predicted, 1.0, 0.1);
-    // The relative error depends on dw / (lr s_a s_b) alone: sqrt((2 / pi) dw / (lr s_a s_b)), for small probabilities.
-    const double rough = std::sqrt(2.0 / 3.14159265 * double(c.dwMin) / double(c.scaleA * c.scaleB));
+    // The relative error depends on dw / (lr s_a s_b) alone: sqrt((2 / pi) dw / (lr s_a s_b)), for
+    // small probabilities.
+    const double rough =
+        std::sqrt(2.0 / 3.14159265 * double(c.dwMin) / double(c.scaleA * c.scaleB));
     EXPECT_NEAR(std::sqrt(error / squareSum(target)) / rough, 1.0, 0.15);
   }
 }
@@ -144,7 +153,8 @@ TEST(LrttTransfer, Property20MeanPerCell) {
   for (int r = 0; r < repetitions; ++r) rig.device->transfer(rig.context);
   const Mat w = rig.w();
   for (size_t i = 0; i < target.size(); ++i) {
-    EXPECT_NEAR(double(w.v[i]) / repetitions, target[i], 5.0 * std::sqrt(variance[i] / repetitions)) << i;
+    EXPECT_NEAR(double(w.v[i]) / repetitions, target[i], 5.0 * std::sqrt(variance[i] / repetitions))
+        << i;
   }
   EXPECT_EQ(rig.transfers(), 2000u);
 }
@@ -181,8 +191,9 @@ TEST(LrttTransfer, Property22TrainsBeyondTheLimitAreReported) {
   EXPECT_EQ(stats.clippedComponents, 4u);
   // What clipped lines carry in expectation is what arrived, cell by cell of the same sign.
   double arrived = 0.0, wanted = 0.0;
-  const TransferPlan plan = planTransfer(rig.context, rig.device->settings(), 1e-5f, rig.device->adapter().dFactor(),
-                                         rig.device->adapter().xFactor());
+  const TransferPlan plan =
+      planTransfer(rig.context, rig.device->settings(), 1e-5f, rig.device->adapter().dFactor(),
+                   rig.device->adapter().xFactor());
   for (const ComponentPlan &component : plan.components) {
     arrived += component.driven;
     wanted += component.wanted;
@@ -198,8 +209,9 @@ TEST(LrttTransfer, ExactAndDigitalTransfersArriveWhole) {
     rig.params.transfer_mode = mode == 0 ? TransferMode::Exact : TransferMode::Lossless;
     rig.params.transfer_lr = {false, -0.5f};
     rig.params.reinit = Reinit::None;
-    rig.update.pulse_type = mode == 1 ? PulseType::None : mode == 2 ? PulseType::NoneWithDevice
-                                                                    : PulseType::StochasticCompressed;
+    rig.update.pulse_type = mode == 1   ? PulseType::None
+                            : mode == 2 ? PulseType::NoneWithDevice
+                                        : PulseType::StochasticCompressed;
     rig.build();
     rig.setFactors(randomMat(20, 4, 0.2f, 2), randomMat(4, 30, 0.2f, 3));
     const std::vector<double> target = product(rig.a(), rig.b());
@@ -291,7 +303,8 @@ TEST(LrttTransfer, Property25ChunkInvariance) {
           rig.learn(randomMat(50, 40, 1.0f, 4), randomMat(50, 24, 1.0f, 5), 0.05f);
           EXPECT_EQ(rig.transfers(), 3u);
           results.push_back(rig.w());
-          EXPECT_TRUE(sameBits(results.back(), results.front())) << "chunk " << chunk << ", offset " << offset;
+          EXPECT_TRUE(sameBits(results.back(), results.front()))
+              << "chunk " << chunk << ", offset " << offset;
         }
       }
     }

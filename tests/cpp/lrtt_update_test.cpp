@@ -1,6 +1,5 @@
-#include <gtest/gtest.h>
-
 #include <functional>
+#include <gtest/gtest.h>
 
 #include "lrtt_test_util.h"
 #include "pulse_trains.h"
@@ -26,14 +25,16 @@ Mat project(const Mat &in, const Mat &weights, bool transposed) {
   for (int64_t s = 0; s < in.rows; ++s) {
     for (int64_t k = 0; k < out.cols; ++k) {
       double sum = 0.0;
-      for (int64_t j = 0; j < in.cols; ++j) sum += double(in(s, j)) * double(transposed ? weights(j, k) : weights(k, j));
+      for (int64_t j = 0; j < in.cols; ++j)
+        sum += double(in(s, j)) * double(transposed ? weights(j, k) : weights(k, j));
       out(s, k) = float(sum);
     }
   }
   return out;
 }
 
-void expectStep(const Mat &before, const Mat &after, const std::vector<double> &direction, double lr) {
+void expectStep(const Mat &before, const Mat &after, const std::vector<double> &direction,
+                double lr) {
   double largest = 0.0;
   for (double value : direction) largest = std::max(largest, std::fabs(lr * value));
   for (float value : before.v) largest = std::max(largest, double(std::fabs(value)));
@@ -61,7 +62,8 @@ TEST(LrttUpdate, Property12DigitalLimit) {
         }
         rig.learn(in, grad, 0.1f);
         const Mat &inputs = swap ? grad : in, &outputs = swap ? in : grad;
-        const double eta = 0.1 * (scale == LrScale::Alpha ? double(rig.device->settings().alpha) : 1.0);
+        const double eta =
+            0.1 * (scale == LrScale::Alpha ? double(rig.device->settings().alpha) : 1.0);
         // Both directions from the *old* arrays.
         expectStep(a, rig.a(), outer(outputs, project(inputs, b, false)), eta);
         expectStep(b, rig.b(), outer(project(outputs, a, true), inputs), eta);
@@ -72,8 +74,8 @@ TEST(LrttUpdate, Property12DigitalLimit) {
 }
 
 // L = |y - t|^2 / 2 over a batch, in double precision.
-double loss(const Mat &w, const std::vector<double> &a, const std::vector<double> &b, const std::vector<double> &x,
-            const Mat &target, double alpha, int64_t rank) {
+double loss(const Mat &w, const std::vector<double> &a, const std::vector<double> &b,
+            const std::vector<double> &x, const Mat &target, double alpha, int64_t rank) {
   const int64_t d = w.rows, n = w.cols;
   double sum = 0.0;
   for (int64_t s = 0; s < target.rows; ++s) {
@@ -81,7 +83,8 @@ double loss(const Mat &w, const std::vector<double> &a, const std::vector<double
       double y = -double(target(s, i));
       for (int64_t j = 0; j < n; ++j) {
         double effective = double(w(i, j));
-        for (int64_t k = 0; k < rank; ++k) effective += alpha * a[size_t(i * rank + k)] * b[size_t(k * n + j)];
+        for (int64_t k = 0; k < rank; ++k)
+          effective += alpha * a[size_t(i * rank + k)] * b[size_t(k * n + j)];
         y += effective * x[size_t(s * n + j)];
       }
       sum += 0.5 * y * y;
@@ -90,7 +93,8 @@ double loss(const Mat &w, const std::vector<double> &a, const std::vector<double
   return sum;
 }
 
-std::vector<double> gradientOf(std::vector<double> at, const std::function<double(const std::vector<double> &)> &f) {
+std::vector<double> gradientOf(std::vector<double> at,
+                               const std::function<double(const std::vector<double> &)> &f) {
   std::vector<double> gradient(at.size());
   const double h = 1e-4;
   for (size_t i = 0; i < at.size(); ++i) {
@@ -118,10 +122,14 @@ TEST(LrttUpdate, Property13GradientIdentity) {
   const Mat dx = rig.backward(grad);
   rig.learn(in, grad, 1.0f);
 
-  const std::vector<double> a64(a.v.begin(), a.v.end()), b64(b.v.begin(), b.v.end()), x64(in.v.begin(), in.v.end());
-  const auto byA = gradientOf(a64, [&](const auto &v) { return loss(w, v, b64, x64, target, alpha, 2); });
-  const auto byB = gradientOf(b64, [&](const auto &v) { return loss(w, a64, v, x64, target, alpha, 2); });
-  const auto byX = gradientOf(x64, [&](const auto &v) { return loss(w, a64, b64, v, target, alpha, 2); });
+  const std::vector<double> a64(a.v.begin(), a.v.end()), b64(b.v.begin(), b.v.end()),
+      x64(in.v.begin(), in.v.end());
+  const auto byA =
+      gradientOf(a64, [&](const auto &v) { return loss(w, v, b64, x64, target, alpha, 2); });
+  const auto byB =
+      gradientOf(b64, [&](const auto &v) { return loss(w, a64, v, x64, target, alpha, 2); });
+  const auto byX =
+      gradientOf(x64, [&](const auto &v) { return loss(w, a64, b64, v, target, alpha, 2); });
   expectStep(a, rig.a(), byA, 1.0);
   expectStep(b, rig.b(), byB, 1.0);
   expectStep(Mat(3, 6), dx, byX, -1.0);
@@ -156,8 +164,10 @@ TEST(LrttUpdate, Property14FirstStepAfterReinit) {
   for (int64_t i = 0; i < 3; ++i) {
     for (int64_t k = 0; k < 2; ++k) {
       const double expected = -double(eta) * double(d0(0, i)) * double(g(0, k));
-      const double p = double(t.xScale) * std::fabs(double(g(0, k))) * double(t.dScale) * std::fabs(double(d0(0, i)));
-      const double sd = double(dw) * std::sqrt(double(t.length) * p * (1.0 - p) / double(repetitions));
+      const double p = double(t.xScale) * std::fabs(double(g(0, k))) * double(t.dScale) *
+                       std::fabs(double(d0(0, i)));
+      const double sd =
+          double(dw) * std::sqrt(double(t.length) * p * (1.0 - p) / double(repetitions));
       EXPECT_NEAR(double(a(i, k)) / double(repetitions), expected, 5.0 * sd) << i << ", " << k;
     }
   }
@@ -189,7 +199,8 @@ TEST(LrttUpdate, Property37SplitInvariance) {
   for (bool swap : {false, true}) {
     for (PulseType type : {PulseType::StochasticCompressed, PulseType::None}) {
       std::vector<Mat> results;
-      const std::vector<std::vector<int64_t>> splits = {{100}, {1, 2, 3, 64, 30}, {29, 1, 1, 69}, {50, 50}};
+      const std::vector<std::vector<int64_t>> splits = {
+          {100}, {1, 2, 3, 64, 30}, {29, 1, 1, 69}, {50, 50}};
       for (size_t i = 0; i < splits.size(); ++i) {
         LrttRig rig(12, 10, 3);
         rig.params.visible = noisyCells(0.0005f);
@@ -261,7 +272,8 @@ TEST(LrttUpdate, GatedSamplesLearnThroughTheirGates) {
   rig.build();
   rig.setFactors(randomMat(7, 3, 0.2f, 2), randomMat(3, 11, 0.4f, 3));
   const Mat a = rig.a(), b = rig.b();
-  const Mat in = randomMat(5, 11, 1.0f, 4), grad = randomMat(5, 7, 1.0f, 5), gate = randomMat(5, 3, 1.0f, 6);
+  const Mat in = randomMat(5, 11, 1.0f, 4), grad = randomMat(5, 7, 1.0f, 5),
+            gate = randomMat(5, 3, 1.0f, 6);
   rig.device->updateGated(rig.context, in.view(), grad.view(), gate.view(), 0.1f, rig.counters);
   Mat g = project(in, b, false), e = project(grad, a, true);
   for (size_t i = 0; i < g.v.size(); ++i) g.v[i] *= gate.v[i];

@@ -36,6 +36,8 @@ void parallelRange(const Context &context, int64_t size, int64_t grain, const Bo
 /// Runs the functor on the GPU; defined in cuda/for_each.cuh and instantiated, functor by functor, in cuda/elements.cu.
 template <class Functor>
 void cudaForEach(const Context &context, int64_t size, const Functor &functor);
+template <class Term>
+void cudaSumRows(const Context &context, int64_t rows, int64_t terms, const Term &term, double *out);
 #endif
 
 /// Calls functor(i) for every i in [0, size), in any order. The functor is a plain struct of pointers and numbers
@@ -52,6 +54,36 @@ void forEach(const Context &context, int64_t size, const Functor &functor) {
   }
 #ifdef PULSORA_CUDA
   cudaForEach(context, size, functor);
+#else
+  throw DeviceError("this build of Pulsora has no CUDA backend");
+#endif
+}
+
+/// A row is summed in this many parts, term j in part j % kSumLanes in order, and the parts pairwise, halves apart: the
+/// order is part of the result's bits.
+constexpr int kSumLanes = 32;
+
+/// out[i] = sum of term(i, j) over j < terms, for every i < rows. `term` is a plain struct with an RPU_HD call operator
+/// that gives a double.
+template <class Term>
+void sumRows(const Context &context, int64_t rows, int64_t terms, const Term &term, double *out) {
+  static_assert(std::is_trivially_copyable_v<Term>, "a functor is handed to the GPU by value");
+  if (context.onCpu()) {
+    const int64_t grain = 1 + 4096 / (terms + 1);
+    parallelRange(context, rows, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        double part[kSumLanes] = {};
+        for (int64_t j = 0; j < terms; ++j) part[j % kSumLanes] += term(i, j);
+        for (int half = kSumLanes / 2; half > 0; half /= 2) {
+          for (int l = 0; l < half; ++l) part[l] += part[l + half];
+        }
+        out[i] = part[0];
+      }
+    });
+    return;
+  }
+#ifdef PULSORA_CUDA
+  cudaSumRows(context, rows, terms, term, out);
 #else
   throw DeviceError("this build of Pulsora has no CUDA backend");
 #endif

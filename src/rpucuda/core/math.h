@@ -96,6 +96,9 @@ RPU_HD float rint(float x) {
 
 RPU_HD float abs(float x) { return bitCast<float>(bitCast<uint32_t>(x) & 0x7FFFFFFFU); }
 
+/// Neither infinite nor NaN.
+RPU_HD bool isFinite(float x) { return (bitCast<uint32_t>(x) & 0x7F800000U) != 0x7F800000U; }
+
 /// |magnitude| with the sign of `sign`.
 RPU_HD float copySign(float magnitude, float sign) {
   return bitCast<float>((bitCast<uint32_t>(magnitude) & 0x7FFFFFFFU) |

@@ -7,6 +7,7 @@
 #include "pulsed_device_elements.h"
 
 #define RPU_ON_GPU(Functor) template void cudaForEach<Functor>(const Context &, int64_t, const Functor &)
+#define RPU_SUM_ON_GPU(Term) template void cudaSumRows<Term>(const Context &, int64_t, int64_t, const Term &, double *)
 
 namespace RPU {
 
@@ -43,9 +44,9 @@ RPU_ON_GPU(GateGradient);
 RPU_ON_GPU(NormalPairWriter);
 RPU_ON_GPU(UnitMatrix);
 RPU_ON_GPU(DifferenceWriter);
-RPU_ON_GPU(ComponentSum);
-RPU_ON_GPU(ComponentSquares);
+RPU_SUM_ON_GPU(LimitedTerm);
+RPU_SUM_ON_GPU(SquareTerm);
+RPU_SUM_ON_GPU(DeliveredTerm);
 RPU_ON_GPU(TrainDrives);
-RPU_ON_GPU(GainSums);
 
 }  // namespace RPU

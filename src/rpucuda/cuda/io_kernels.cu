@@ -23,9 +23,12 @@ __device__ void measureTogether(const InputStage &s, int64_t row) {
   __shared__ typename Reduce::TempStorage storage;
   const VectorView<const float> values = s.in.row(row);
   float largest = 0.0f;
+  bool bad = false;
   for (int64_t j = threadIdx.x; j < values.size; j += kConvertThreads) {
     largest = reduce::AbsLargest::add(largest, values[j]);
+    bad |= !isFinite(values[j]);
   }
+  if (bad && s.fault) *s.fault = 1;
   largest = Reduce(storage).Reduce(largest, Largest{});
   if (threadIdx.x == 0) prepareRow(s, row, values, largest);
   __syncthreads();
@@ -43,6 +46,32 @@ __global__ void __launch_bounds__(kConvertThreads) convertKernel(InputStage s, b
 
 __global__ void __launch_bounds__(kConvertThreads) measureKernel(InputStage s) {
   for (int64_t i = blockIdx.x; i < s.in.rows; i += gridDim.x) measureTogether(s, i);
+}
+
+constexpr int kFinishThreads = 128;
+
+/// In a first read of plain output noise, a thread takes one line of the samples that share a block of random words.
+__global__ void __launch_bounds__(kFinishThreads) finishGroupsKernel(OutputStage s) {
+  const int64_t line = static_cast<int64_t>(blockIdx.x) * kFinishThreads + threadIdx.x;
+  if (line >= s.out.cols) return;
+  const FinishOutput finish{s};
+  const int64_t phase = static_cast<int64_t>(s.draws.firstSample & 7);
+  for (int64_t group = blockIdx.y; group * 8 < s.list.count + phase; group += gridDim.y) {
+    const int64_t first = group * 8 - phase;  // entry of the block's sample 0; the first may lie before the list
+    const uint64_t block = (s.draws.firstSample >> 3) + static_cast<uint64_t>(group);
+    Normal8 normals{};
+    if (s.noisy) {
+      normals = normal8(draw(s.draws.key, s.draws.noise, static_cast<uint64_t>(line), block, drawIndex(0, 0)));
+    }
+#pragma unroll
+    for (int m = 0; m < 8; ++m) {
+      const int64_t k = first + m;
+      if (k < 0 || k >= s.list.count) continue;
+      OutputDraws draws[2];
+      draws[0].noise = normals.z[m];
+      finish.finish(k, line, draws);
+    }
+  }
 }
 
 // --- rows that left the range of the ADC --------------------------------------------------------------------------------
@@ -160,6 +189,20 @@ void cudaConvertInputs(const Context &context, const InputStage &stage, bool mea
   convertKernel<<<gridFor(stage.list.count, 1), kConvertThreads, 0, streamOf(context)>>>(stage, measureFirst);
   RPU_CUDA(cudaGetLastError());
   if (stage.sums || stage.squares) forEach(context, stage.passes * stage.list.count, SumConverted{stage});
+}
+
+void cudaFinishOutputs(const Context &context, const OutputStage &stage, bool firstRead) {
+  const bool plain = !stage.list.rows && stage.passes == Passes::One && stage.effects.weightNoise == 0.0f &&
+                     !stage.converter.adc.stochastic && firstRead;
+  if (!plain) {
+    forEach(context, stage.list.count * stage.out.cols, FinishOutput{stage});
+    return;
+  }
+  const CudaScope scope(context.device);
+  const int64_t groups = (stage.list.count + 7) / 8 + 1;
+  const dim3 grid(gridFor(stage.out.cols, kFinishThreads), static_cast<unsigned>(groups < 65535 ? groups : 65535));
+  finishGroupsKernel<<<grid, kFinishThreads, 0, streamOf(context)>>>(stage);
+  RPU_CUDA(cudaGetLastError());
 }
 
 void cudaRepeatReads(const Context &context, const RepeatedRead &read) {

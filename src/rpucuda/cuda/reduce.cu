@@ -34,8 +34,7 @@ __global__ void __launch_bounds__(kThreads)
   bool bad = false;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < a.size(); i += stride) {
-    const uint32_t bits = bitCast<uint32_t>(a(i / a.cols, i % a.cols));
-    bad |= (bits & 0x7F800000U) == 0x7F800000U;
+    bad |= !isFinite(a(i / a.cols, i % a.cols));
   }
   if (bad) *fault = 1;  // whoever writes, writes the same
 }

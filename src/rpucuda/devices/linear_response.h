@@ -45,6 +45,7 @@ struct LinearResponse : PulsedResponse {
     f(spread_up);
     f(spread_down);
   }
+  RPU_HD void dropClosedForm() { rate_up = rate_down = spread_up = spread_down = 0.0f; }
 };
 
 /// Spread per pulse in the closed form. With rho = 1 + k: sigma^2/rho^2 psi((k sigma/rho)^2) if the noise is

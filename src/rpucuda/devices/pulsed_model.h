@@ -187,6 +187,9 @@ struct PulsedResponse {
   }
   /// The signed step of a pulse before a model's dependence on the weight.
   RPU_HD float step(bool up) const { return up ? step_up : -step_down; }
+  /// Clears what only Device::pulses() reads, so that kernels without samples of several pulses never compute it; a
+  /// model's Response may hide it.
+  RPU_HD void dropClosedForm() {}
   /// What a model adds to the value its cell is reset to and decays towards; a model's Response may hide it.
   RPU_HD float resetShift(const PulsedParams &) const { return 0.0f; }
 };

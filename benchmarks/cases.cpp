@@ -1,0 +1,349 @@
+#include "cases.h"
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+
+#include "device_model.h"
+#include "pulsed_weight_updater.h"
+#include "tile.h"
+
+namespace RPU::bench {
+namespace {
+
+constexpr float kLearningRate = 0.01f;
+constexpr float kDenseGradient = 1.0f;    // about 2.5 pulses per weight and sample
+constexpr float kSparseGradient = 0.01f;  // about 0.025
+constexpr uint64_t kSeed = 11;
+
+// Vector instructions per lane that each step needs as written here (AVX-512).
+constexpr double kBlockOperations = 15.5 * 8;  // ten rounds of Philox: four words
+constexpr double kPairOperations = 25.0;       // Box and Muller: two normals from one word
+constexpr double kNormalOperations = kBlockOperations / 8 + kPairOperations / 2;
+double ruleOperations(const std::string &device) { return device == "SoftBounds" ? 48.0 : 20.0; }
+
+Context contextOf(Isa isa, int threads) {
+  Context context;
+  context.cpu.isa = isa;
+  context.cpu.threads = threads;
+  return context;
+}
+
+/// Uniform in (-size, size).
+std::vector<float> uniformValues(int64_t count, float size, uint32_t stream) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = size * (2.0f * uniform(draw(makeKey(kSeed, stream, 0), Purpose::UserDraw, i, 0).v[0]) - 1.0f);
+  }
+  return values;
+}
+
+DeviceParams deviceOf(const std::string &model) { return DeviceParams::read(Value::Map{{"model", Value(model)}}, "device"); }
+
+void requireSame(const std::vector<float> &got, const std::vector<float> &expected, const std::string &what) {
+  if (std::memcmp(got.data(), expected.data(), expected.size() * sizeof(float)) != 0) {
+    throw std::runtime_error(what + ": the result is not the bits of the plainest code, one sample at a time");
+  }
+}
+
+/// A tile and a mini-batch for it.
+struct Rig {
+  Rig(const TileConfig &config, int64_t n, int64_t m, float gradient, const Context &context)
+      : size(n), batch(m), tile(n, n, config, kSeed, 0, context), x(uniformValues(m * n, 1.0f, 1)),
+        d(uniformValues(m * n, gradient, 2)), y(x.size()), dx(x.size()) {
+    // Spread over the cells' range, so that a few sit at their bounds.
+    const std::vector<float> w = uniformValues(n * n, 0.4f, 3);
+    tile.setWeights(rowMajor(w.data(), n, n));
+  }
+
+  MatrixView<const float> xRows(int64_t first, int64_t count) const { return rowMajor(&x[offset(first)], count, size); }
+  MatrixView<const float> dRows(int64_t first, int64_t count) const { return rowMajor(&d[offset(first)], count, size); }
+
+  void forward(int64_t first, int64_t count) { tile.forward(xRows(first, count), rowMajor(&y[offset(first)], count, size)); }
+  void backward(int64_t first, int64_t count) {
+    tile.backward(dRows(first, count), rowMajor(&dx[offset(first)], count, size));
+  }
+  /// The sign of the learning rate changes from run to run, so that weights stay where they are.
+  void update(int64_t first, int64_t count) { tile.update(xRows(first, count), dRows(first, count), lr); }
+  void step() {
+    forward(0, batch);
+    backward(0, batch);
+    update(0, batch);
+    tile.postUpdate(lr);
+    lr = -lr;
+  }
+  std::vector<float> results() const {
+    std::vector<float> all(static_cast<size_t>(size * size));
+    tile.getWeights(rowMajor(all.data(), size, size));
+    all.insert(all.end(), y.begin(), y.end());
+    all.insert(all.end(), dx.begin(), dx.end());
+    return all;
+  }
+
+  int64_t size, batch;
+  Tile tile;
+  std::vector<float> x, d, y, dx;
+  float lr = kLearningRate;
+
+ private:
+  size_t offset(int64_t row) const { return static_cast<size_t>(row * size); }
+};
+
+/// `pass(rig, first, count)` on whole batches must give what it gives sample by sample in the plainest way.
+template <class Pass>
+void verifyPass(const TileConfig &config, int64_t n, int64_t m, float gradient, const Context &context, const Pass &pass) {
+  Rig plain(config, n, m, gradient, contextOf(Isa::V2, 1));
+  for (int64_t s = 0; s < m; ++s) pass(plain, s, int64_t{1});
+  Rig tested(config, n, m, gradient, context);
+  pass(tested, int64_t{0}, m);
+  requireSame(tested.results(), plain.results(), config.kind == TileConfig::Kind::LRTT ? "lrtt" : "tile");
+}
+
+/// The forward pass must also be the product of fp64, up to the noise of the periphery.
+void verifyProduct(const TileConfig &config, int64_t n, int64_t m, const Context &context) {
+  Rig rig(config, n, m, 1.0f, context);
+  rig.forward(0, m);
+  const std::vector<float> w = rig.results();
+  double squares = 0.0;
+  for (int64_t s = 0; s < m; ++s) {
+    for (int64_t i = 0; i < n; ++i) {
+      double sum = 0.0;
+      for (int64_t j = 0; j < n; ++j) {
+        sum += double{w[static_cast<size_t>(i * n + j)]} * double{rig.x[static_cast<size_t>(s * n + j)]};
+      }
+      squares += std::pow(sum - double{rig.y[static_cast<size_t>(s * n + i)]}, 2);
+    }
+  }
+  // Default periphery: output noise 0.06, 7-bit inputs and 9-bit outputs of a range of 12.
+  const double deviation = std::sqrt(squares / static_cast<double>(m * n));
+  if (!(deviation > 0.03 && deviation < 0.12)) {
+    throw std::runtime_error("forward: deviates from the fp64 product by " + std::to_string(deviation));
+  }
+}
+
+TileConfig singleTile(const std::string &device) {
+  TileConfig config;
+  config.device = deviceOf(device);
+  return config;
+}
+
+TileConfig lrttTile(int rank) {
+  TileConfig config;
+  config.kind = TileConfig::Kind::LRTT;
+  config.lrtt.rank = rank;
+  config.lrtt.visible = deviceOf("SoftBounds");
+  config.lrtt.fast = deviceOf("ConstantStep");
+  config.lrtt.transfer_every = 10;
+  config.lrtt.units_in_mbatch = true;
+  return config;
+}
+
+double cells(int64_t n) { return static_cast<double>(n * n); }
+Work productWork(int64_t n, int64_t m) { return {4.0 * cells(n), cells(n) * static_cast<double>(m)}; }
+/// Weight in and out, four half floats per cell; per sample a count and one normal, or, sparsely, a block per coincidence.
+Work updateWork(const std::string &device, int64_t n, int64_t m, bool dense) {
+  const double samples = static_cast<double>(m);
+  const double perSample = dense ? kNormalOperations + 6.0 + ruleOperations(device)
+                                 : 0.025 * (kBlockOperations + kPairOperations + ruleOperations(device) / 2);
+  return {16.0 * cells(n), cells(n) * samples * perSample};
+}
+/// Slots of both sides; dense trains have desired_bl of them.
+Work wordsWork(int64_t n, int64_t m, bool dense) {
+  const double slots = dense ? UpdateParameters{}.desired_bl : 1.0;
+  const double lines = 2.0 * static_cast<double>(n * m);
+  return {4.0 * lines, lines * slots * (kBlockOperations / 4 + 3.0)};
+}
+
+struct Shape {
+  int64_t n, m;
+  Isa isa;
+  int threads;
+};
+
+Case updateCase(const std::string &device, bool dense, const Shape &s) {
+  struct Bench {
+    Bench(const std::string &model, float gradient, const Shape &shape)
+        : context(contextOf(shape.isa, shape.threads)), array(context, deviceOf(model), shape.n, shape.n, makeKey(kSeed, 0, 0)) {
+      const std::vector<float> x = uniformValues(shape.m * shape.n, 1.0f, 1);
+      const std::vector<float> d = uniformValues(shape.m * shape.n, gradient, 2);
+      const std::vector<float> w = uniformValues(shape.n * shape.n, 0.4f, 3);
+      array.setWeights(context, rowMajor(w.data(), shape.n, shape.n), 0);
+      for (int k = 0; k < 2; ++k) {  // there and back
+        makers[k].makeWords(context, rowMajor(x.data(), shape.m, shape.n), rowMajor(d.data(), shape.m, shape.n),
+                            k ? -kLearningRate : kLearningRate, array.granularity(), {}, makeKey(kSeed, 0, 36),
+                            static_cast<uint64_t>(k) * static_cast<uint64_t>(shape.m));
+      }
+    }
+    Context context;
+    PulsedDevice array;
+    BitLineMaker makers[2];
+    int turn = 0;
+  };
+  const float gradient = dense ? kDenseGradient : kSparseGradient;
+  const auto bench = std::make_shared<Bench>(device, gradient, s);
+  Case c{dense ? "update dense" : "update sparse", device, s.n, s.m, s.isa, s.threads, 1.0,
+         updateWork(device, s.n, s.m, dense), {}, {}};
+  c.verify = [=] {
+    verifyPass(singleTile(device), s.n, s.m, gradient, bench->context,
+               [](Rig &rig, int64_t first, int64_t count) { rig.update(first, count); });
+  };
+  c.run = [bench] { bench->array.applyPulses(bench->context, bench->makers[bench->turn++ & 1].words()); };
+  return c;
+}
+
+Case wordsCase(bool dense, const Shape &s) {
+  struct Bench {
+    std::vector<float> x, d;
+    BitLineMaker maker;
+    uint64_t sample = 0;
+  };
+  const float gradient = dense ? kDenseGradient : kSparseGradient;
+  const auto bench = std::make_shared<Bench>();
+  bench->x = uniformValues(s.m * s.n, 1.0f, 1);
+  bench->d = uniformValues(s.m * s.n, gradient, 2);
+  const Context context = contextOf(s.isa, s.threads);
+  const auto make = [=](const Context &where, Bench &b) {
+    b.maker.makeWords(where, rowMajor<const float>(b.x.data(), s.m, s.n), rowMajor<const float>(b.d.data(), s.m, s.n),
+                      kLearningRate, 0.001f, {}, makeKey(kSeed, 0, 36), b.sample);
+    b.sample += static_cast<uint64_t>(s.m);
+  };
+  Case c{dense ? "words dense" : "words sparse", "-", s.n, s.m, s.isa, s.threads, 1.0, wordsWork(s.n, s.m, dense), {}, {}};
+  c.verify = [=] {
+    Bench plain{bench->x, bench->d, {}, 0};
+    Bench tested{bench->x, bench->d, {}, 0};
+    make(contextOf(Isa::V2, 1), plain);
+    make(context, tested);
+    const PulseWords &a = tested.maker.words();
+    const PulseWords &b = plain.maker.words();
+    const auto words = static_cast<size_t>(b.layout->words(s.m) * s.n) * sizeof(uint32_t);
+    if (std::memcmp(a.xBits, b.xBits, words) || std::memcmp(a.dBits, b.dBits, words) ||
+        std::memcmp(a.xSigns, b.xSigns, words) || std::memcmp(a.dSigns, b.dSigns, words)) {
+      throw std::runtime_error("words: not those of the plainest code");
+    }
+  };
+  c.run = [=] { make(context, *bench); };
+  return c;
+}
+
+enum class Step { Forward, Backward, Full };
+
+Case tileCase(Step step, const std::string &device, const Shape &s) {
+  const TileConfig config = singleTile(device);
+  const Context context = contextOf(s.isa, s.threads);
+  const auto rig = std::make_shared<Rig>(config, s.n, s.m, kDenseGradient, context);
+  const char *name = step == Step::Forward ? "forward" : (step == Step::Backward ? "backward" : "full step");
+  Work work = productWork(s.n, s.m);
+  if (step == Step::Full) work = work * 2.0 + updateWork(device, s.n, s.m, true) + wordsWork(s.n, s.m, true);
+  Case c{name, device, s.n, s.m, s.isa, s.threads, 1.0, work, {}, {}};
+  c.verify = [=] {
+    verifyPass(config, s.n, s.m, kDenseGradient, context, [step](Rig &r, int64_t first, int64_t count) {
+      if (step != Step::Backward) r.forward(first, count);
+      if (step != Step::Forward) r.backward(first, count);
+      if (step == Step::Full) r.update(first, count);
+    });
+    if (step == Step::Forward) verifyProduct(config, s.n, s.m, context);
+  };
+  c.run = [=] {
+    if (step == Step::Forward) rig->forward(0, s.m);
+    if (step == Step::Backward) rig->backward(0, s.m);
+    if (step == Step::Full) rig->step();
+  };
+  return c;
+}
+
+/// Ten mini-batches and the transfer that follows them, stated per mini-batch.
+Case lrttCase(int rank, const Shape &s) {
+  const TileConfig config = lrttTile(rank);
+  const Context context = contextOf(s.isa, s.threads);
+  const auto rig = std::make_shared<Rig>(config, s.n, s.m, kDenseGradient, context);
+  const double share = static_cast<double>(rank) / static_cast<double>(s.n);
+  // Reads of W, A and B both ways, projections, updates of A and B; the transfer pulses all of W once per component.
+  const Work work = productWork(s.n, s.m) * (2.0 + 6.0 * share) + updateWork("ConstantStep", s.n, s.m, true) * (2.0 * share) +
+                    updateWork("SoftBounds", s.n, rank, true) * 0.1;
+  Case c{"LRTT step, K = " + std::to_string(rank), "SoftBounds + ConstantStep", s.n, s.m, s.isa, s.threads, 10.0, work, {}, {}};
+  c.verify = [=] {
+    verifyPass(config, s.n, s.m, kDenseGradient, context, [](Rig &r, int64_t first, int64_t count) {
+      r.forward(first, count);
+      r.backward(first, count);
+      r.update(first, count);
+      if (first + count == r.batch) {
+        for (int k = 0; k < 10; ++k) r.tile.postUpdate(r.lr);  // the tenth transfers
+      }
+    });
+  };
+  c.run = [=] {
+    for (int k = 0; k < 10; ++k) rig->step();
+  };
+  return c;
+}
+
+void addCases(std::vector<std::function<Case()>> &cases, const Shape &s, bool tiles) {
+  for (const bool dense : {true, false}) {
+    for (const char *device : {"ConstantStep", "SoftBounds"}) {
+      cases.push_back([=] { return updateCase(device, dense, s); });
+    }
+    cases.push_back([=] { return wordsCase(dense, s); });
+  }
+  if (!tiles) return;
+  cases.push_back([=] { return tileCase(Step::Forward, "SoftBounds", s); });
+  cases.push_back([=] { return tileCase(Step::Backward, "SoftBounds", s); });
+  for (const char *device : {"ConstantStep", "SoftBounds"}) {
+    cases.push_back([=] { return tileCase(Step::Full, device, s); });
+  }
+  if (s.n != 512 || s.m != 64) return;
+  for (const int rank : {8, 16}) cases.push_back([=] { return lrttCase(rank, s); });
+}
+
+}  // namespace
+
+std::string Case::name() const {
+  return operation + " | " + device + " | " + std::to_string(size) + " | batch " + std::to_string(batch) + " | " +
+         isaName(isa) + " | " + std::to_string(threads);
+}
+
+std::vector<std::function<Case()>> allCases(bool quick) {
+  std::vector<std::function<Case()>> cases;
+  for (const int threads : {1, 2}) {
+    for (const Isa isa : supportedIsas()) addCases(cases, {512, 64, isa, threads}, isa == bestIsa());
+  }
+  if (quick) return cases;
+  for (const int threads : {1, 2}) {
+    for (const int64_t n : {256, 512, 1024}) {
+      for (const int64_t m : {1, 16, 64}) {
+        if (n != 512 || m != 64) addCases(cases, {n, m, bestIsa(), threads}, true);
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<Memory> memoryOfDevices() {
+  constexpr int64_t n = 256;
+  std::vector<Memory> rows;
+  for (const DeviceModel &model : deviceModels()) {
+    for (const bool all : {false, true}) {
+      Value::Map map{{"model", Value(model.name)}};
+      if (all) {
+        for (const char *field : {"lifetime_dtod", "diffusion_dtod", "reset_dtod"}) map[field] = Value(0.1);
+        map["lifetime"] = Value(1000.0);
+        map["diffusion"] = Value(1e-4);
+        map["reset"] = Value(0.01);
+      }
+      const PulsedDevice array({}, DeviceParams::read(Value(map), "device"), n, n, makeKey(kSeed, 0, 0));
+      const bool constant = model.name == "ConstantStep";
+      rows.push_back({model.name + (all ? ", with spread decay, diffusion and reset" : ""),
+                      static_cast<double>(array.memoryBytes()) / cells(n),
+                      constant && !all ? 16.0 : (constant || model.name == "SoftBounds" ? 24.0 : 0.0)});
+    }
+  }
+  const auto bytes = [](const TileConfig &config) {
+    const Value::Map statistics = Tile(n, n, config, kSeed).statistics();
+    return static_cast<double>(*statistics.at("memory_bytes").integer());
+  };
+  const double adapter = (bytes(lrttTile(8)) - bytes(singleTile("SoftBounds"))) / (8.0 * 2.0 * n);
+  rows.push_back({"LRTT, K = 8: bytes per cell of the adapter", adapter, 0.0});
+  return rows;
+}
+
+}  // namespace RPU::bench

@@ -1,0 +1,72 @@
+"""Every device model of the core against the numpy oracle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pulsora as pl
+import reference_devices as oracle
+from pulsora import _core
+
+SHAPE = (20, 30)
+# One slot, which fires for certain where lr x d is large.
+ONE_PULSE = pl.UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
+COMMON = {"dw_min": 0.01, "up_down": 0.2, "up_down_dtod": 0.1, "w_max": 0.7, "dw_min_std": 0.0}
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("ConstantStep", {"corrupt_devices_prob": 0.1}),
+    ("LinearStep", {"gamma_up": 0.4, "gamma_down": 0.3}),
+    ("LinearStep", {"gamma_up": -0.5, "allow_increasing": True, "mean_bound_reference": False}),
+    ("LinearStep", {"gamma_up": 0.4, "gamma_down": 0.3, "reverse_up": True, "reverse_down": True}),
+    ("SoftBounds", {"corrupt_devices_prob": 0.1}),
+    ("SoftBounds", {"w_min": 0.0}),
+    ("SoftBoundsReference", {"subtract_symmetry_point": True, "slope_up_dtod": 0.2}),
+    ("SoftBoundsReference", {"reference_mean": 0.05, "reference_std": 0.1}),
+    ("ExpStep", {}),
+    ("PowStep", {"pow_gamma": 1.4, "pow_up_down": 0.3, "pow_up_down_dtod": 0.1}),
+    ("PiecewiseStep", {"piecewise_up": [0.1, 0.5, 2.0, 0.3], "piecewise_down": [1.0]}),
+]
+
+
+def make_tile(model: str, values: dict[str, Any]) -> tuple[pl.Tile, dict[str, Any], dict[str, Any]]:
+    """A tile of the model with spread-out weights, its parameters and its stored cells by name."""
+    device = getattr(pl.devices, model)(**{**COMMON, **values})
+    tile = pl.Tile(*SHAPE, pl.SingleConfig(device=device, update=ONE_PULSE), seed=11)
+    tile.weights = np.linspace(-0.8, 0.8, 600, dtype=np.float32).reshape(SHAPE)
+    names = _core.schema()["devices"][model]["cell"]
+    planes = next(v for k, v in tile.state().tensors.items() if k.endswith("cells"))
+    cells = {name: plane.astype(np.float64) for name, plane in zip(names, planes, strict=True)}
+    return tile, device.to_dict(), cells
+
+
+@pytest.mark.parametrize(("model", "values"), CASES)
+def test_property_41_bounds_and_mean_steps_are_those_of_the_oracle(
+    model: str, values: dict[str, Any]
+) -> None:
+    tile, params, cells = make_tile(model, values)
+    described = tile.describe_cells()
+    lower, upper = oracle.bounds(model, params, cells)
+    np.testing.assert_allclose(described["w_min"], lower, atol=5e-7)
+    np.testing.assert_allclose(described["w_max"], upper, atol=5e-7)
+    weights = tile.weights.astype(np.float64)
+    up, down = oracle.mean_steps(model, weights, params, cells)
+    np.testing.assert_allclose(described["step_up"], up, atol=3e-7)
+    np.testing.assert_allclose(described["step_down"], -down, atol=3e-7)
+
+
+@pytest.mark.parametrize(("model", "values"), CASES)
+def test_property_41_one_pulse_is_that_of_the_oracle(model: str, values: dict[str, Any]) -> None:
+    for sign in (1.0, -1.0):
+        tile, params, cells = make_tile(model, values)
+        before = tile.weights.astype(np.float64)
+        x = np.ones(SHAPE[1], np.float32)
+        d = np.full(SHAPE[0], sign, np.float32)
+        tile.update(x, d, lr=10.0)
+        after = oracle.pulse(model, before, sign < 0, params, cells, np.zeros(SHAPE))
+        np.testing.assert_allclose(tile.weights, after, atol=3e-7)
+
+
+def test_every_model_has_a_case() -> None:
+    assert {model for model, _ in CASES} == set(pl.devices.MODELS) == set(oracle.STEPS)

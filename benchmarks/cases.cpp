@@ -15,6 +15,7 @@ namespace {
 constexpr float kLearningRate = 0.01f;
 constexpr float kDenseGradient = 1.0f;    // about 2.5 pulses per weight and sample
 constexpr float kSparseGradient = 0.01f;  // about 0.025
+constexpr float kWeights = 0.2f;          // initial ones lie within +-0.2: some cells in a hundred are at a bound
 constexpr uint64_t kSeed = 11;
 
 // Vector instructions per lane that each step needs as written here (AVX-512).
@@ -52,8 +53,7 @@ struct Rig {
   Rig(const TileConfig &config, int64_t n, int64_t m, float gradient, const Context &context)
       : size(n), batch(m), tile(n, n, config, kSeed, 0, context), x(uniformValues(m * n, 1.0f, 1)),
         d(uniformValues(m * n, gradient, 2)), y(x.size()), dx(x.size()) {
-    // Spread over the cells' range, so that a few sit at their bounds.
-    const std::vector<float> w = uniformValues(n * n, 0.4f, 3);
+    const std::vector<float> w = uniformValues(n * n, kWeights, 3);
     tile.setWeights(rowMajor(w.data(), n, n));
   }
 
@@ -90,13 +90,24 @@ struct Rig {
   size_t offset(int64_t row) const { return static_cast<size_t>(row * size); }
 };
 
-/// `pass(rig, first, count)` on whole batches must give what it gives sample by sample in the plainest way.
-template <class Pass>
-void verifyPass(const TileConfig &config, int64_t n, int64_t m, float gradient, const Context &context, const Pass &pass) {
+using Pass = std::function<void(Rig &, int64_t first, int64_t count)>;
+const Pass kForward = [](Rig &rig, int64_t first, int64_t count) { rig.forward(first, count); };
+const Pass kBackward = [](Rig &rig, int64_t first, int64_t count) { rig.backward(first, count); };
+const Pass kUpdate = [](Rig &rig, int64_t first, int64_t count) { rig.update(first, count); };
+// The tenth ends with a transfer.
+const Pass kTenMiniBatches = [](Rig &rig, int64_t first, int64_t count) {
+  for (int k = 0; k < 10 && first + count == rig.batch; ++k) rig.tile.postUpdate(rig.lr);
+};
+
+/// Passes over whole batches must give what they give sample by sample in the plainest way.
+void verifyPasses(const TileConfig &config, int64_t n, int64_t m, float gradient, const Context &context,
+                  const std::vector<Pass> &passes) {
   Rig plain(config, n, m, gradient, contextOf(Isa::V2, 1));
-  for (int64_t s = 0; s < m; ++s) pass(plain, s, int64_t{1});
   Rig tested(config, n, m, gradient, context);
-  pass(tested, int64_t{0}, m);
+  for (const Pass &pass : passes) {
+    for (int64_t s = 0; s < m; ++s) pass(plain, s, 1);
+    pass(tested, 0, m);
+  }
   requireSame(tested.results(), plain.results(), config.kind == TileConfig::Kind::LRTT ? "lrtt" : "tile");
 }
 
@@ -148,12 +159,12 @@ Work updateWork(const std::string &device, int64_t n, int64_t m, bool dense) {
                                  : 0.025 * (kBlockOperations + kPairOperations + ruleOperations(device) / 2);
   return {16.0 * cells(n), cells(n) * samples * perSample};
 }
-/// Slots of both sides; dense trains have desired_bl of them.
-Work wordsWork(int64_t n, int64_t m, bool dense) {
-  const double slots = dense ? UpdateParameters{}.desired_bl : 1.0;
-  const double lines = 2.0 * static_cast<double>(n * m);
-  return {4.0 * lines, lines * slots * (kBlockOperations / 4 + 3.0)};
+/// Four samples share a block of random words; `slots` is the sum of the samples' train lengths.
+Work wordsWork(int64_t n, int64_t m, double slots) {
+  return {4.0 * 2.0 * static_cast<double>(n * m), 2.0 * static_cast<double>(n) * slots * (kBlockOperations / 4 + 3.0)};
 }
+/// The trains of a dense batch have some ten slots per sample.
+double denseSlots(int64_t m) { return 9.0 * static_cast<double>(m); }
 
 struct Shape {
   int64_t n, m;
@@ -167,7 +178,7 @@ Case updateCase(const std::string &device, bool dense, const Shape &s) {
         : context(contextOf(shape.isa, shape.threads)), array(context, deviceOf(model), shape.n, shape.n, makeKey(kSeed, 0, 0)) {
       const std::vector<float> x = uniformValues(shape.m * shape.n, 1.0f, 1);
       const std::vector<float> d = uniformValues(shape.m * shape.n, gradient, 2);
-      const std::vector<float> w = uniformValues(shape.n * shape.n, 0.4f, 3);
+      const std::vector<float> w = uniformValues(shape.n * shape.n, kWeights, 3);
       array.setWeights(context, rowMajor(w.data(), shape.n, shape.n), 0);
       for (int k = 0; k < 2; ++k) {  // there and back
         makers[k].makeWords(context, rowMajor(x.data(), shape.m, shape.n), rowMajor(d.data(), shape.m, shape.n),
@@ -185,8 +196,7 @@ Case updateCase(const std::string &device, bool dense, const Shape &s) {
   Case c{dense ? "update dense" : "update sparse", device, s.n, s.m, s.isa, s.threads, 1.0,
          updateWork(device, s.n, s.m, dense), {}, {}};
   c.verify = [=] {
-    verifyPass(singleTile(device), s.n, s.m, gradient, bench->context,
-               [](Rig &rig, int64_t first, int64_t count) { rig.update(first, count); });
+    verifyPasses(singleTile(device), s.n, s.m, gradient, bench->context, {kUpdate});
   };
   c.run = [bench] { bench->array.applyPulses(bench->context, bench->makers[bench->turn++ & 1].words()); };
   return c;
@@ -208,7 +218,9 @@ Case wordsCase(bool dense, const Shape &s) {
                       kLearningRate, 0.001f, {}, makeKey(kSeed, 0, 36), b.sample);
     b.sample += static_cast<uint64_t>(s.m);
   };
-  Case c{dense ? "words dense" : "words sparse", "-", s.n, s.m, s.isa, s.threads, 1.0, wordsWork(s.n, s.m, dense), {}, {}};
+  Case c{dense ? "words dense" : "words sparse", "-", s.n, s.m, s.isa, s.threads, 1.0, {}, {}, {}};
+  make(context, *bench);
+  c.work = wordsWork(s.n, s.m, static_cast<double>(bench->maker.stats(context).slots));
   c.verify = [=] {
     Bench plain{bench->x, bench->d, {}, 0};
     Bench tested{bench->x, bench->d, {}, 0};
@@ -234,14 +246,11 @@ Case tileCase(Step step, const std::string &device, const Shape &s) {
   const auto rig = std::make_shared<Rig>(config, s.n, s.m, kDenseGradient, context);
   const char *name = step == Step::Forward ? "forward" : (step == Step::Backward ? "backward" : "full step");
   Work work = productWork(s.n, s.m);
-  if (step == Step::Full) work = work * 2.0 + updateWork(device, s.n, s.m, true) + wordsWork(s.n, s.m, true);
+  if (step == Step::Full) work = work * 2.0 + updateWork(device, s.n, s.m, true) + wordsWork(s.n, s.m, denseSlots(s.m));
   Case c{name, device, s.n, s.m, s.isa, s.threads, 1.0, work, {}, {}};
   c.verify = [=] {
-    verifyPass(config, s.n, s.m, kDenseGradient, context, [step](Rig &r, int64_t first, int64_t count) {
-      if (step != Step::Backward) r.forward(first, count);
-      if (step != Step::Forward) r.backward(first, count);
-      if (step == Step::Full) r.update(first, count);
-    });
+    const std::vector<Pass> passes[] = {{kForward}, {kBackward}, {kForward, kBackward, kUpdate}};
+    verifyPasses(config, s.n, s.m, kDenseGradient, context, passes[static_cast<int>(step)]);
     if (step == Step::Forward) verifyProduct(config, s.n, s.m, context);
   };
   c.run = [=] {
@@ -263,14 +272,7 @@ Case lrttCase(int rank, const Shape &s) {
                     updateWork("SoftBounds", s.n, rank, true) * 0.1;
   Case c{"LRTT step, K = " + std::to_string(rank), "SoftBounds + ConstantStep", s.n, s.m, s.isa, s.threads, 10.0, work, {}, {}};
   c.verify = [=] {
-    verifyPass(config, s.n, s.m, kDenseGradient, context, [](Rig &r, int64_t first, int64_t count) {
-      r.forward(first, count);
-      r.backward(first, count);
-      r.update(first, count);
-      if (first + count == r.batch) {
-        for (int k = 0; k < 10; ++k) r.tile.postUpdate(r.lr);  // the tenth transfers
-      }
-    });
+    verifyPasses(config, s.n, s.m, kDenseGradient, context, {kForward, kBackward, kUpdate, kTenMiniBatches});
   };
   c.run = [=] {
     for (int k = 0; k < 10; ++k) rig->step();

@@ -19,7 +19,7 @@ struct Work {
   Work operator*(double factor) const { return {bytes * factor, laneOperations * factor}; }
 };
 
-/// One measurement. `run` does the work once. `verify` is called before and throws InternalError if the result differs from
+/// One measurement. `run` does the work once. `verify` is called before and throws if the result differs from
 /// the reference: the plainest instruction set on one thread, one sample per call, whose bits must be the same.
 struct Case {
   std::string operation;  ///< for example "update dense"

@@ -82,7 +82,8 @@ struct Rig {
   }
   void forward() { tile.forward(x.view, y.view); }
   void backward() { tile.backward(d.view, y.view); }
-  // Descends and ascends in turn, so that the weights stay where they are.
+  // Descends and ascends in turn, so that the weights stay where they are. (An adapter's would not: it starts anew for
+  // each repetition.)
   void update() {
     tile.update(x.view, d.view, rate);
     rate = -rate;
@@ -105,8 +106,8 @@ struct Time {
   double host;  // microseconds until the host goes on
 };
 
-/// Medians over repetitions of the means over a few calls that follow one another.
-Time measure(const Context &context, const std::function<void()> &call, int calls) {
+/// Medians over repetitions of the means over a few calls that follow one another; each repetition is prepared for.
+Time measure(const Context &context, const std::function<void()> &prepare, const std::function<void()> &call, int calls) {
   using Clock = std::chrono::steady_clock;
   constexpr size_t kRepetitions = 21;
   cudaEvent_t start = nullptr;
@@ -116,6 +117,7 @@ Time measure(const Context &context, const std::function<void()> &call, int call
   for (int n = 0; n < calls; ++n) call();
   std::vector<double> gpuTimes, hostTimes;
   for (size_t repetition = 0; repetition < kRepetitions; ++repetition) {
+    prepare();
     RPU_CUDA(cudaStreamSynchronize(streamOf(context)));
     const auto begin = Clock::now();
     RPU_CUDA(cudaEventRecord(start, streamOf(context)));
@@ -243,7 +245,10 @@ class Benchmark {
             int calls) {
     if (!isWanted(name)) return;
     Rig rig(gpu(), config, size, gradient);
-    const Time t = measure(rig.context, [&] { (rig.*call)(); }, calls);
+    const State fresh = rig.tile.state();
+    const bool restarts = config.kind == TileConfig::Kind::LRTT && call == &Rig::step;
+    const Time t = measure(
+        rig.context, [&] { if (restarts) rig.tile.loadState(fresh); }, [&] { (rig.*call)(); }, calls);
     results_.push_back({name, t.gpu, t.host, referenceOf(name), "us"});
   }
 

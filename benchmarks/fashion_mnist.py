@@ -7,7 +7,7 @@ last, incomplete one dropped), 5 epochs, learning rate 0.1, halved from epoch 4.
 (v - 0.2860) / 0.3530, initial weights are uniform within +-1/sqrt(inputs). Layer 1 is one tile
 with perfect periphery; biases and layer 2 are digital. Its devices are ConstantStep with bounds
 of +-1 and no spreads (unless a row says otherwise), pulse trains have at most 31 slots under both
-managements. Rows called digital use floating-point updates of the same arrays. The score is the
+managements. Transfers come every 100 mini-batches unless a row says otherwise. Rows called digital use floating-point updates of the same arrays. The score is the
 test accuracy after the last epoch, adapter included.
 
 Every finished row is kept in a cache, so that the program can be stopped and started again.
@@ -46,6 +46,7 @@ PERFECT = {
     "forward": pl.IOParameters(is_perfect=True),
     "backward": pl.IOParameters(is_perfect=True),
 }
+CYCLE = {"transfer_every": 100, "units_in_mbatch": True}
 DIGITAL = pl.UpdateParameters(pulse_type="none")
 
 
@@ -71,7 +72,7 @@ def pulsed(dw_min: float) -> pl.SingleConfig:
 def lrtt(dw_min: float, rank: int = 16, spread: float = 0.0, **settings: Any) -> pl.LRTTConfig:
     """A pulsed adapter on a pulsed array."""
     cells = {"visible": device(dw_min, spread), "fast": device(dw_min, spread)}
-    return pl.LRTTConfig(rank=rank, **(cells | {"transfer_every": 100} | PERFECT | settings))
+    return pl.LRTTConfig(rank=rank, **(cells | CYCLE | PERFECT | settings))
 
 
 def digital_lrtt(rank: int = 16, **settings: Any) -> pl.LRTTConfig:
@@ -261,6 +262,11 @@ def main() -> None:
     parser.add_argument(
         "--rows", nargs="+", default=[""], help="parts of row names; all by default"
     )
+    parser.add_argument(
+        "--part",
+        default="1/1",
+        help="I/N: only every N-th run, from the I-th on, so that N processes can share the work",
+    )
     parser.add_argument("--cache", type=Path, default=ROOT / "build/fashion_mnist")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/results.md")
     parser.add_argument("--figure", type=Path, default=ROOT / "docs/images/fashion_mnist.png")
@@ -270,6 +276,7 @@ def main() -> None:
     chosen = [row for row in ROWS if any(part in row.name for part in options.rows)]
     if not chosen:
         parser.error(f"no row contains {options.rows}; there are {[row.name for row in ROWS]}")
+    part, parts = (int(number) for number in options.part.split("/"))
     torch.set_num_threads(options.threads)
     options.cache.mkdir(parents=True, exist_ok=True)
     try:
@@ -288,10 +295,10 @@ def main() -> None:
     ) as progress:
         jobs = [(row, seed) for row in ROWS for seed in row.seeds]
         # First seeds first: a table with all rows is worth more than three seeds of one.
-        for row, seed in sorted(jobs, key=lambda job: job[1]):
+        for index, (row, seed) in enumerate(sorted(jobs, key=lambda job: job[1])):
             cached = options.cache / f"{row.name.replace(' ', '_').replace('%', 'pct')}_{seed}.json"
             result = cached_result(row, cached)
-            if result is None and row in chosen:
+            if result is None and row in chosen and index % parts == part - 1:
                 result = run(row, seed, data, options.threads, progress)
                 cached.write_text(json.dumps(result, indent=1) + "\n")
                 score = result["epochs"][-1]["accuracy"]

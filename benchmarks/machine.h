@@ -8,7 +8,7 @@ namespace RPU::bench {
 
 /// What this machine was measured to do, with a given instruction set and number of threads.
 struct Peaks {
-  double laneOperations;  ///< per second: one float of one vector fma each; an fma is two flops
+  double laneOperations;  ///< per second: floats of vector fma (V2: of vector products and sums)
   double copyBytes;       ///< per second, read plus written, of arrays far larger than the caches
 };
 

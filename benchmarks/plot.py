@@ -41,7 +41,7 @@ def draw(data: dict[str, Any], path: Path) -> None:
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlabel("microseconds")
-    axes.set_title(
+    figure.suptitle(
         f"{data['cpu']}, {rows[0]['isa']}, {rows[0]['threads']} threads, 512 x 512, batch 64"
     )
     axes.legend()

@@ -15,6 +15,10 @@ endif()
 file(GLOB binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/bindings/*.cpp)
 pybind11_add_module(_core ${binding_sources})
 target_link_libraries(_core PRIVATE rpucuda pulsora_warnings)
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  # Where libstdc++ is linked statically, its symbols must not meet those of other extensions, such as torch's.
+  target_link_options(_core PRIVATE LINKER:--exclude-libs,ALL)
+endif()
 target_compile_definitions(_core PRIVATE PULSORA_VERSION="${PROJECT_VERSION}")
 
 # The build directory gets a complete package, made of links to the sources: PYTHONPATH=<build>/python.

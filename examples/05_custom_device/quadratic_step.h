@@ -3,7 +3,6 @@
 #include "devices/range_response.h"
 
 namespace RPU {
-
 /// The step falls quadratically on both sides of weight 0, by an amount of the cell's own.
 struct QuadraticStep {
   static constexpr const char *kName = "QuadraticStep";

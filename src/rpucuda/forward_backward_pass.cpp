@@ -70,7 +70,7 @@ void measure(const Context &context, const InputStage &stage) {
 #endif
 }
 
-void finish(const Context &context, const OutputStage &stage, [[maybe_unused]] bool firstRead) {
+void finish(const Context &context, const OutputStage &stage) {
   if (context.onCpu()) {
     const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &finishOutputs<isa>; });
     parallelRange(context, stage.list.count, rowGrain(stage.out.cols),
@@ -78,7 +78,7 @@ void finish(const Context &context, const OutputStage &stage, [[maybe_unused]] b
     return;
   }
 #ifdef PULSORA_CUDA
-  cudaFinishOutputs(context, stage, firstRead);
+  cudaFinishOutputs(context, stage);
 #endif
 }
 
@@ -173,6 +173,12 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
   InputStage input = inputStage(in, firstSample);
   input.fault = context.fault;
   OutputStage output = outputStage(out, firstSample);
+  int repeats = 0;
+  if (managesBounds()) {
+    repeats = input.state.worstScale ? 1 : parameters_.doublings();
+  }
+  const PlainRead plain = plainRead(weights, input, output, repeats);
+  if (readSmall(context, plain, product)) return;
   const bool averages = parameters_.noise_management == NoiseManagement::AverageAbsMax;
   if (averages) {
     measure(context, input);
@@ -180,15 +186,11 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
             AverageScales{scratch_.scale.data(), in.rows, parameters_.nm_decay, averageMax_.data(),
                           context.fault});
   }
-  int repeats = 0;
-  if (managesBounds()) {
-    repeats = input.state.worstScale ? 1 : parameters_.doublings();
-  }
   for (int round = 0;; ++round) {
     convert(context, input, round == 0 && !averages);
     multiply(context, weights, product, input.list);
-    finish(context, output, round == 0);
-    if (round == repeats || repeatOnGpu(context, weights, product, input, output, repeats)) break;
+    finish(context, output);
+    if (round == repeats || repeatOnGpu(context, plain, product)) break;
     input.list = output.list = rowsToRepeat(context, input.state, in.rows, product == nullptr);
     if (input.list.count == 0) break;
   }
@@ -331,20 +333,44 @@ void AnalogRead::multiplyReformed(const Context &context, InputForm form,
   gemm(context, 1.0f, in, weights.transposed(), 0.0f, rowMajor(sums, rows, outSize_));
 }
 
-// Without the host, where a read is a plain product; true if that is done.
-bool AnalogRead::repeatOnGpu(const Context &context, MatrixView<const float> weights,
-                             const Product *product, const InputStage &input,
-                             const OutputStage &output, int repeats) {
-#ifdef PULSORA_CUDA
-  const bool plain = !product && passCount() == 1 && parameters_.ir_drop == 0.0f &&
-                     !hasPcmNoise() && asymmetry_.empty();
-  if (context.onCpu() || !plain) return false;
+bool AnalogRead::isPlain(const Product *product) const {
+  return !product && passCount() == 1 && parameters_.ir_drop == 0.0f && !hasPcmNoise() &&
+         asymmetry_.empty();
+}
+
+PlainRead AnalogRead::plainRead(MatrixView<const float> weights, const InputStage &input,
+                                const OutputStage &output, int repeats) {
   int32_t *list = scratch_.list.data();
-  cudaRepeatReads(
-      context, {input, output, weights, scratch_.sums.data(), list, list + input.in.rows, repeats});
+  return {input, output, weights, scratch_.sums.data(), list, list + input.in.rows, repeats};
+}
+
+// On a GPU, a read of a small array in one launch; true if that is done.
+bool AnalogRead::readSmall([[maybe_unused]] const Context &context, [[maybe_unused]] const PlainRead &read,
+                           [[maybe_unused]] const Product *product) {
+#ifdef PULSORA_CUDA
+  // Every row reads all weights: beyond this a matrix product, which shares them, is faster.
+  constexpr int64_t kMostProducts = int64_t{1} << 24;
+  const bool averages = parameters_.noise_management == NoiseManagement::AverageAbsMax;
+  const bool fits = read.weights.size() * read.input.in.rows <= kMostProducts;
+  if (context.onCpu() || context.cudaProducts != Products::Blas || !isPlain(product) || averages ||
+      read.input.sums || read.input.squares || !fits) {
+    return false;
+  }
+  cudaReadRows(context, read);
   return true;
 #else
-  (void)context, (void)weights, (void)product, (void)input, (void)output, (void)repeats;
+  return false;
+#endif
+}
+
+// On a GPU, all further rounds without the host, where a read is a plain product; true if that is done.
+bool AnalogRead::repeatOnGpu([[maybe_unused]] const Context &context, [[maybe_unused]] const PlainRead &read,
+                             [[maybe_unused]] const Product *product) {
+#ifdef PULSORA_CUDA
+  if (context.onCpu() || !isPlain(product)) return false;
+  cudaRepeatReads(context, read);
+  return true;
+#else
   return false;
 #endif
 }

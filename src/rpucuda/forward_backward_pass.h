@@ -73,8 +73,11 @@ class AnalogRead {
                 const RowList &list);
   void multiplyReformed(const Context &context, InputForm form, MatrixView<const float> weights,
                         int64_t rows, float *sums);
-  bool repeatOnGpu(const Context &context, MatrixView<const float> weights, const Product *product,
-                   const InputStage &input, const OutputStage &output, int repeats);
+  bool isPlain(const Product *product) const;
+  PlainRead plainRead(MatrixView<const float> weights, const InputStage &input,
+                      const OutputStage &output, int repeats);
+  bool readSmall(const Context &context, const PlainRead &read, const Product *product);
+  bool repeatOnGpu(const Context &context, const PlainRead &read, const Product *product);
   RowList rowsToRepeat(const Context &context, const RowState &state, int64_t rows, bool compact);
   MatrixView<const float> magnitudes() const;
 

@@ -69,6 +69,17 @@ struct OutputStage {
   float outScale;
 };
 
+/// A read of one pass that needs no sums but those of the weights.
+struct PlainRead {
+  InputStage input;
+  OutputStage output;
+  MatrixView<const float> weights;  // [out, in]
+  float *sums;                      // those of `output`
+  int32_t *list;                    // room for every row
+  int32_t *count;
+  int repeats;  // at most
+};
+
 /// Prepares row i: its scale, and nothing clipped yet.
 RPU_HD void prepareRow(const InputStage &s, int64_t i, VectorView<const float> row, float absMax) {
   s.state.scale[i] = noiseScale(s.rule, row, absMax);
@@ -109,10 +120,12 @@ struct AverageScales {
 struct ConvertInput {
   InputStage s;
 
-  RPU_HD void operator()(int64_t i) const {
+  RPU_HD void operator()(int64_t i) const { convert(i / s.in.cols, i % s.in.cols); }
+
+  /// Input j of entry k of the list.
+  RPU_HD void convert(int64_t k, int64_t j) const {
     const int64_t n = s.in.cols;
-    const int64_t k = i / n;
-    const int64_t j = i % n;
+    const int64_t i = k * n + j;
     const int64_t row = s.list[k];
     const uint64_t line = static_cast<uint64_t>(j);
     const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row);
@@ -151,21 +164,17 @@ struct FinishOutput {
   OutputStage s;
 
   RPU_HD void operator()(int64_t i) const {
-    const int64_t n = s.out.cols;
-    const int64_t k = i / n;
-    const int64_t line = i % n;
-    const int64_t row = s.list[k];
-    OutputDraws draws[2];
-    for (int p = 0; p < (s.passes == Passes::One ? 1 : 2); ++p) draws[p] = drawsOf(row, line, p);
-    finish(k, line, draws);
+    finish(i / s.out.cols, i % s.out.cols);
   }
 
-  /// Entry k of the list, with draws that were made elsewhere.
-  RPU_HD void finish(int64_t k, int64_t line, const OutputDraws (&draws)[2]) const {
+  /// Output `line` of entry k of the list.
+  RPU_HD void finish(int64_t k, int64_t line) const {
     const int64_t row = s.list[k];
     LineSums in[2];
+    OutputDraws draws[2];
     for (int p = 0; p < (s.passes == Passes::One ? 1 : 2); ++p) {
       in[p] = sumsOf(p * s.list.count + k, line);
+      draws[p] = drawsOf(row, line, p);
     }
     const LineSpread spread{s.lineNoise[line], s.lineOffset[line], s.lineBend[line]};
     const Reading r = read(spread, in, draws);

@@ -26,20 +26,12 @@ void finishOutputs(const OutputStage &stage, int64_t begin, int64_t end);
 /// The same on a GPU (cuda/io_kernels.cu). Measuring a row also sets the fault word if a value is not finite.
 void cudaMeasureInputs(const Context &context, const InputStage &stage);
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst);
-void cudaFinishOutputs(const Context &context, const OutputStage &stage, bool firstRead);
+void cudaFinishOutputs(const Context &context, const OutputStage &stage);
 
-/// Further rounds of a read of one pass that needs no sums but those of the weights.
-struct RepeatedRead {
-  InputStage input;
-  OutputStage output;
-  MatrixView<const float> weights;  // [out, in]
-  float *sums;                      // those of `output`
-  int32_t *list;                    // room for every row
-  int32_t *count;
-  int repeats;  // at most
-};
 /// Reads the rows that left the range of the ADC again, until they fit or `repeats` is reached.
-void cudaRepeatReads(const Context &context, const RepeatedRead &read);
+void cudaRepeatReads(const Context &context, const PlainRead &read);
+/// Everything from measuring to the last repetition in one launch, which is the faster way if the array is small.
+void cudaReadRows(const Context &context, const PlainRead &read);
 #endif
 
 }  // namespace RPU

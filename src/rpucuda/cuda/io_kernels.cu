@@ -1,10 +1,8 @@
 #include <cooperative_groups.h>
 
-#include <cub/cub.cuh>
-
 #include "core/backend.h"
 #include "cuda/check.cuh"
-#include "io_kernels.h"
+#include "cuda/measure.cuh"
 
 // The stages of a read on the GPU, made of the element functors of io_elements.h.
 
@@ -13,65 +11,28 @@ namespace {
 
 constexpr int kConvertThreads = 512;
 
-struct Largest {
-  __device__ float operator()(float a, float b) const { return RPU::max(a, b); }
-};
-
-/// A block measures a row together; thread 0 writes what follows from the maximum.
-__device__ void measureTogether(const InputStage &s, int64_t row) {
-  using Reduce = cub::BlockReduce<float, kConvertThreads>;
-  __shared__ typename Reduce::TempStorage storage;
-  const VectorView<const float> values = s.in.row(row);
-  float largest = 0.0f;
-  bool bad = false;
-  for (int64_t j = threadIdx.x; j < values.size; j += kConvertThreads) {
-    largest = reduce::AbsLargest::add(largest, values[j]);
-    bad |= !isFinite(values[j]);
-  }
-  if (bad && s.fault) *s.fault = 1;
-  largest = Reduce(storage).Reduce(largest, Largest{});
-  if (threadIdx.x == 0) prepareRow(s, row, values, largest);
-  __syncthreads();
-}
-
 /// A block per row, so that it is measured and converted in one launch.
 __global__ void __launch_bounds__(kConvertThreads) convertKernel(InputStage s, bool measureFirst) {
   const ConvertInput convert{s};
   const int64_t n = s.in.cols;
   for (int64_t k = blockIdx.x; k < s.list.count; k += gridDim.x) {
-    if (measureFirst) measureTogether(s, s.list[k]);
-    for (int64_t j = threadIdx.x; j < n; j += kConvertThreads) convert(k * n + j);
+    if (measureFirst) measureTogether<kConvertThreads>(s, s.list[k]);
+    for (int64_t j = threadIdx.x; j < n; j += kConvertThreads) convert.convert(k, j);
   }
 }
 
 __global__ void __launch_bounds__(kConvertThreads) measureKernel(InputStage s) {
-  for (int64_t i = blockIdx.x; i < s.in.rows; i += gridDim.x) measureTogether(s, i);
+  for (int64_t i = blockIdx.x; i < s.in.rows; i += gridDim.x) measureTogether<kConvertThreads>(s, i);
 }
 
 constexpr int kFinishThreads = 128;
 
-/// In a first read of plain output noise, a thread takes one line of the samples that share a block of random words.
-__global__ void __launch_bounds__(kFinishThreads) finishGroupsKernel(OutputStage s) {
+/// blockIdx.y is the entry of the list.
+__global__ void __launch_bounds__(kFinishThreads) finishKernel(OutputStage s) {
   const int64_t line = static_cast<int64_t>(blockIdx.x) * kFinishThreads + threadIdx.x;
   if (line >= s.out.cols) return;
   const FinishOutput finish{s};
-  const int64_t phase = static_cast<int64_t>(s.draws.firstSample & 7);
-  for (int64_t group = blockIdx.y; group * 8 < s.list.count + phase; group += gridDim.y) {
-    const int64_t first = group * 8 - phase;  // entry of the block's sample 0; the first may lie before the list
-    const uint64_t block = (s.draws.firstSample >> 3) + static_cast<uint64_t>(group);
-    Normal8 normals{};
-    if (s.noisy) {
-      normals = normal8(draw(s.draws.key, s.draws.noise, static_cast<uint64_t>(line), block, drawIndex(0, 0)));
-    }
-#pragma unroll
-    for (int m = 0; m < 8; ++m) {
-      const int64_t k = first + m;
-      if (k < 0 || k >= s.list.count) continue;
-      OutputDraws draws[2];
-      draws[0].noise = normals.z[m];
-      finish.finish(k, line, draws);
-    }
-  }
+  for (int64_t k = blockIdx.y; k < s.list.count; k += gridDim.y) finish.finish(k, line);
 }
 
 // --- rows that left the range of the ADC --------------------------------------------------------------------------------
@@ -133,7 +94,7 @@ __device__ bool anyClipped(const RowState &state, int64_t rows) {
 }
 
 /// Lists the rows to be read again and prepares them. For one block.
-__device__ void listClipped(const RepeatedRead &r) {
+__device__ void listClipped(const PlainRead &r) {
   __shared__ int32_t count;
   if (threadIdx.x == 0) count = 0;
   __syncthreads();
@@ -149,7 +110,7 @@ __device__ void listClipped(const RepeatedRead &r) {
 
 /// Bound management in one launch: the grid goes on, round by round, as long as a row leaves the range of the ADC, so
 /// that the host need not know. Usually none does, and every block returns at once.
-__global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm) repeatKernel(RepeatedRead r) {
+__global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm) repeatKernel(PlainRead r) {
   const auto grid = cooperative_groups::this_grid();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRepeatThreads + threadIdx.x;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRepeatThreads;
@@ -191,25 +152,19 @@ void cudaConvertInputs(const Context &context, const InputStage &stage, bool mea
   if (stage.sums || stage.squares) forEach(context, stage.passes * stage.list.count, SumConverted{stage});
 }
 
-void cudaFinishOutputs(const Context &context, const OutputStage &stage, bool firstRead) {
-  const bool plain = !stage.list.rows && stage.passes == Passes::One && stage.effects.weightNoise == 0.0f &&
-                     !stage.converter.adc.stochastic && firstRead;
-  if (!plain) {
-    forEach(context, stage.list.count * stage.out.cols, FinishOutput{stage});
-    return;
-  }
+void cudaFinishOutputs(const Context &context, const OutputStage &stage) {
   const CudaScope scope(context.device);
-  const int64_t groups = (stage.list.count + 7) / 8 + 1;
-  const dim3 grid(gridFor(stage.out.cols, kFinishThreads), static_cast<unsigned>(groups < 65535 ? groups : 65535));
-  finishGroupsKernel<<<grid, kFinishThreads, 0, streamOf(context)>>>(stage);
+  const int64_t count = stage.list.count;
+  const dim3 grid(gridFor(stage.out.cols, kFinishThreads), static_cast<unsigned>(count < 65535 ? count : 65535));
+  finishKernel<<<grid, kFinishThreads, 0, streamOf(context)>>>(stage);
   RPU_CUDA(cudaGetLastError());
 }
 
-void cudaRepeatReads(const Context &context, const RepeatedRead &read) {
+void cudaRepeatReads(const Context &context, const PlainRead &read) {
   const CudaScope scope(context.device);
   int multiprocessors = 0;
   RPU_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, context.device));
-  RepeatedRead argument = read;
+  PlainRead argument = read;
   void *arguments[] = {&argument};
   RPU_CUDA(cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(&repeatKernel),
                                        dim3(static_cast<unsigned>(multiprocessors * kRepeatBlocksPerSm)),

@@ -2,12 +2,14 @@
 #include "cuda/check.cuh"
 #include "pulse_words_kernel.h"
 
-// Pulse trains on the GPU. A thread makes whole words of one line, so nothing needs to be zeroed first. Where a word
-// holds several samples it is the thread's unit; where a sample fills a word, four samples that share a block of random
-// words are.
+// Pulse trains on the GPU. Words are written whole, so nothing needs to be zeroed first. A thread takes one line of a quad:
+// four samples that share a block of random words.
 
 namespace RPU {
 namespace {
+
+constexpr int kLines = 32;
+constexpr int kQuads = 9;  // a word holds at most 32 samples, which lie in at most nine quads
 
 struct Sides {
   TrainSide side[3];
@@ -63,31 +65,42 @@ __device__ void drawQuad(const TrainSide &side, int64_t line, int64_t quad, int 
   }
 }
 
+/// A word of several samples, for kLines lines; the threads of a line share its quads.
 __device__ void drawSharedWord(const TrainSide &side, const PulseLayout &layout, int64_t line, int64_t word) {
+  __shared__ uint32_t allBits[kLines];
+  __shared__ uint32_t allSigns[kLines];
   const int64_t samples = side.values.rows;
   const int64_t first = word * layout.samplesPerWord;
-  if (first >= samples) return;
+  if (first >= samples) return;  // for the whole block
+  if (threadIdx.y == 0) allBits[threadIdx.x] = allSigns[threadIdx.x] = 0;
+  __syncthreads();
   const int64_t left = samples - first;
   const int64_t end = first + (left < layout.samplesPerWord ? left : layout.samplesPerWord);
   const int phase = static_cast<int>((side.firstSample + static_cast<uint64_t>(first)) & 3);
-  uint32_t allBits = 0;
-  uint32_t allSigns = 0;
-  for (int64_t quad = first - phase; quad < end; quad += 4) {
+  const int64_t quad = first - phase + 4 * static_cast<int64_t>(threadIdx.y);
+  if (line < side.values.cols && quad < end) {
     uint32_t bits[4];
     uint32_t signs[4];
     const int begin = quad < first ? static_cast<int>(first - quad) : 0;
     const int stop = end - quad < 4 ? static_cast<int>(end - quad) : 4;
     drawQuad(side, line, quad, begin, stop, 0, bits, signs);
+    uint32_t myBits = 0;
+    uint32_t mySigns = 0;
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
       if (q < begin || q >= stop) continue;
       const int shift = static_cast<int>(quad + q - first) * layout.slots;
-      allBits |= bits[q] << shift;
-      allSigns |= (signs[q] & slotMask(layout.slots)) << shift;
+      myBits |= bits[q] << shift;
+      mySigns |= (signs[q] & slotMask(layout.slots)) << shift;
     }
+    atomicOr(&allBits[threadIdx.x], myBits);
+    atomicOr(&allSigns[threadIdx.x], mySigns);
   }
-  side.bits[word * side.values.cols + line] = allBits;
-  if (side.signs) side.signs[word * side.values.cols + line] = allSigns;
+  __syncthreads();
+  if (threadIdx.y == 0 && line < side.values.cols) {
+    side.bits[word * side.values.cols + line] = allBits[threadIdx.x];
+    if (side.signs) side.signs[word * side.values.cols + line] = allSigns[threadIdx.x];
+  }
 }
 
 __device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, int64_t line, int64_t unit) {
@@ -110,17 +123,22 @@ __device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, i
   }
 }
 
-// blockIdx.z is the side, blockIdx.y the unit.
-__global__ void drawTrainsKernel(Sides sides) {
+// blockIdx.z is the side, blockIdx.y the word or, where samples have words of their own, kQuads quads of samples.
+__global__ void __launch_bounds__(kLines *kQuads) drawTrainsKernel(Sides sides) {
   const TrainSide &side = sides.side[blockIdx.z];
-  const int64_t line = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (line >= side.values.cols) return;
+  const int64_t line = static_cast<int64_t>(blockIdx.x) * kLines + threadIdx.x;
   const PulseLayout layout = *side.layout;
-  for (int64_t unit = blockIdx.y; unit <= side.values.rows / 2 + 1; unit += gridDim.y) {
-    if (layout.samplesPerWord > 1) {
-      drawSharedWord(side, layout, line, unit);
-    } else {
-      drawOwnWords(side, layout, line, unit);
+  if (layout.samplesPerWord > 1) {
+    const int64_t words = layout.words(side.values.rows);
+    for (int64_t word = blockIdx.y; word < words; word += gridDim.y) {
+      drawSharedWord(side, layout, line, word);
+      __syncthreads();
+    }
+  } else if (line < side.values.cols) {
+    const int64_t quads = side.values.rows / 4 + 2;
+    for (int64_t quad = static_cast<int64_t>(blockIdx.y) * kQuads + threadIdx.y; quad < quads;
+         quad += static_cast<int64_t>(gridDim.y) * kQuads) {
+      drawOwnWords(side, layout, line, quad);
     }
   }
 }
@@ -134,12 +152,13 @@ void cudaDrawTrains(const Context &context, const TrainSide *sides, int count) {
     all.side[i] = sides[i];
     lines = sides[i].values.cols > lines ? sides[i].values.cols : lines;
   }
-  constexpr unsigned kThreads = 128;
-  const int64_t units = sides[0].values.rows / 2 + 2;
-  const dim3 grid(static_cast<unsigned>((lines + kThreads - 1) / kThreads),
-                  static_cast<unsigned>(units < 65535 ? units : 65535), static_cast<unsigned>(count));
+  // How many words there are is known on the GPU alone; blocks stride over them.
+  constexpr int64_t kMostWords = 16;
+  const int64_t words = sides[0].values.rows / 2 + 1;
+  const dim3 grid(static_cast<unsigned>((lines + kLines - 1) / kLines),
+                  static_cast<unsigned>(words < kMostWords ? words : kMostWords), static_cast<unsigned>(count));
   const CudaScope scope(context.device);
-  drawTrainsKernel<<<grid, kThreads, 0, static_cast<cudaStream_t>(context.stream)>>>(all);
+  drawTrainsKernel<<<grid, dim3(kLines, kQuads), 0, static_cast<cudaStream_t>(context.stream)>>>(all);
   RPU_CUDA(cudaGetLastError());
 }
 

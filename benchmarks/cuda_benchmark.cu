@@ -86,7 +86,7 @@ struct Rig {
   // each repetition.)
   void update() {
     tile.update(x.view, d.view, rate);
-    rate = -rate;
+    if (alternates) rate = -rate;
   }
   void step() {
     forward();
@@ -99,6 +99,7 @@ struct Rig {
   Tile tile;
   Matrix x, d, y;
   float rate = kLearningRate;
+  bool alternates = true;
 };
 
 struct Time {
@@ -247,6 +248,7 @@ class Benchmark {
     Rig rig(gpu(), config, size, gradient);
     const State fresh = rig.tile.state();
     const bool restarts = config.kind == TileConfig::Kind::LRTT && call == &Rig::step;
+    rig.alternates = !restarts;
     const Time t = measure(
         rig.context, [&] { if (restarts) rig.tile.loadState(fresh); }, [&] { (rig.*call)(); }, calls);
     results_.push_back({name, t.gpu, t.host, referenceOf(name), "us"});

@@ -156,6 +156,45 @@ TEST(CudaTile, ReadsAgreeToRoundingWithCublas) {
   }
 }
 
+// Both ways of repeating reads on the GPU: row by row in small arrays, and by the whole grid. Without noise and steps, a
+// row at the edge of the ADC's range gives the same on either side of it.
+TEST(CudaTile, RepeatedReadsAgreeToRounding) {
+  RPU_REQUIRE_GPU();
+  TileConfig config = single();
+  for (IOParameters *io : {&config.forward, &config.backward}) {
+    io->inp_res = io->out_res = io->out_noise = 0.0f;
+    io->out_bound = 0.5f;
+    io->bm_backward = true;
+  }
+  struct Shape {
+    int64_t rows, cols, samples;
+  };
+  for (const Shape &shape : {Shape{3, 5, 4}, Shape{45, 70, 9}, Shape{300, 257, 64}, Shape{17, 2000, 33}, Shape{2000, 9, 33},
+                             Shape{601, 700, 64}}) {
+    SCOPED_TRACE(message(shape.rows, " x ", shape.cols));
+    const Batch batch = randomBatch(shape.samples, shape.cols, shape.rows, 4);
+    const Batch weights = randomBatch(shape.rows, shape.cols, 1, 5);
+    std::vector<std::vector<float>> results[2];
+    for (const Context &context : {cpuContext(), gpuContext()}) {
+      Tile tile(shape.rows, shape.cols, config, 5, 2, context);
+      const DeviceMatrix w(context, weights.xView());
+      tile.setWeights(w.view());
+      const DeviceBatch on(context, batch);
+      DeviceMatrix y(context, shape.samples, shape.rows);
+      DeviceMatrix dx(context, shape.samples, shape.cols);
+      tile.forward(on.x.view(), y.view());
+      tile.backward(on.d.view(), dx.view());
+      results[context.onCpu() ? 0 : 1] = {y.host(context), dx.host(context)};
+    }
+    for (size_t r = 0; r < 2; ++r) {
+      for (size_t i = 0; i < results[0][r].size(); ++i) {
+        const float expected = results[0][r][i];
+        ASSERT_NEAR(expected, results[1][r][i], 1e-4f + 1e-4f * std::fabs(expected)) << "result " << r << ", element " << i;
+      }
+    }
+  }
+}
+
 TEST(CudaTile, StatesGoFromOneBackendToTheOther) {
   RPU_REQUIRE_GPU();
   const TileConfig config = lrtt();

@@ -163,44 +163,60 @@ struct SumConverted {
 struct FinishOutput {
   OutputStage s;
 
-  RPU_HD void operator()(int64_t i) const {
-    finish(i / s.out.cols, i % s.out.cols);
-  }
+  RPU_HD void operator()(int64_t i) const { finish(i / s.out.cols, i % s.out.cols); }
 
   /// Output `line` of entry k of the list.
   RPU_HD void finish(int64_t k, int64_t line) const {
+    switch (s.passes) {
+      case Passes::AnalogSum:
+        return finishAs<Passes::AnalogSum, true>(k, line);
+      case Passes::DigitalSum:
+        return finishAs<Passes::DigitalSum, true>(k, line);
+      default:
+        return s.hasEffects ? finishAs<Passes::One, true>(k, line)
+                            : finishAs<Passes::One, false>(k, line);
+    }
+  }
+
+ private:
+  template <Passes kPasses, bool kEffects>
+  RPU_HD void finishAs(int64_t k, int64_t line) const {
+    constexpr int kPassCount = kPasses == Passes::One ? 1 : 2;
     const int64_t row = s.list[k];
     LineSums in[2];
     OutputDraws draws[2];
-    for (int p = 0; p < (s.passes == Passes::One ? 1 : 2); ++p) {
-      in[p] = sumsOf(p * s.list.count + k, line);
-      draws[p] = drawsOf(row, line, p);
+    for (int p = 0; p < kPassCount; ++p) {
+      in[p] = sumsOf<kEffects>(p * s.list.count + k, line);
+      draws[p] = drawsOf<kEffects>(row, line, p);
     }
     const LineSpread spread{s.lineNoise[line], s.lineOffset[line], s.lineBend[line]};
-    const Reading r = read(spread, in, draws);
+    const Reading r = readLine<kPasses, kEffects>(s.effects, s.converter, spread, in, draws);
     s.out(row, line) = r.value * (s.state.scale[row] * s.outScale);
     if (r.clipped != 0) s.state.clipped[row] = 1;
   }
 
- private:
+  template <bool kEffects>
   RPU_HD LineSums sumsOf(int64_t r, int64_t line) const {
     const int64_t at = r * s.out.cols + line;
     LineSums in;
     in.sum = s.sums[at];
-    in.absSum = s.absSums ? s.absSums[at] : 0.0f;
-    in.lateSum = s.lateSums ? s.lateSums[at] : 0.0f;
-    in.squares = s.squareSums ? s.squareSums[at] : (s.inputSquares ? s.inputSquares[r] : 0.0f);
-    in.inputSum = s.inputSums ? s.inputSums[r] : 0.0f;
+    if constexpr (kEffects) {
+      in.absSum = s.absSums ? s.absSums[at] : 0.0f;
+      in.lateSum = s.lateSums ? s.lateSums[at] : 0.0f;
+      in.squares = s.squareSums ? s.squareSums[at] : (s.inputSquares ? s.inputSquares[r] : 0.0f);
+      in.inputSum = s.inputSums ? s.inputSums[r] : 0.0f;
+    }
     return in;
   }
 
+  template <bool kEffects>
   RPU_HD OutputDraws drawsOf(int64_t row, int64_t line, int pass) const {
     const StageDraws &d = s.draws;
     const uint64_t element = static_cast<uint64_t>(line);
     const uint64_t sample = d.firstSample + static_cast<uint64_t>(row);
     const uint32_t index = drawIndex(s.state.round[row], pass);
     OutputDraws draws;
-    if (s.effects.weightNoise > 0.0f) {
+    if (kEffects && s.effects.weightNoise > 0.0f) {
       draws.weight = normalOfSample(d.key, d.weight, element, sample, index);
     }
     if (s.noisy) draws.noise = normalOfSample(d.key, d.noise, element, sample, index);
@@ -208,18 +224,6 @@ struct FinishOutput {
       draws.round = uniform(draw(d.key, d.round, element, sample, index).v[0]);
     }
     return draws;
-  }
-
-  RPU_HD Reading read(const LineSpread &line, const LineSums (&in)[2],
-                      const OutputDraws (&draws)[2]) const {
-    switch (s.passes) {
-      case Passes::AnalogSum:
-        return readLine<Passes::AnalogSum, true>(s.effects, s.converter, line, in, draws);
-      case Passes::DigitalSum:
-        return readLine<Passes::DigitalSum, true>(s.effects, s.converter, line, in, draws);
-      default:
-        return readLine<Passes::One, true>(s.effects, s.converter, line, in, draws);
-    }
   }
 };
 

@@ -47,11 +47,13 @@ struct Step {
   }
 };
 
-// A stream that is being captured refuses whatever waits for it, and a captured copy from or to the host is a node of its
-// own kind; so a step that can be captured, without such nodes, needs the host for nothing but launches.
+// A stream that is being captured refuses whatever waits for it, and a captured copy from or to the
+// host is a node of its own kind; so a step that can be captured, without such nodes, needs the
+// host for nothing but launches.
 TEST(CudaStream, AStepNeitherWaitsNorCopiesToTheHost) {
   RPU_REQUIRE_GPU();
-  for (const auto kind : {TileConfig::Kind::Single, TileConfig::Kind::Ideal, TileConfig::Kind::LRTT}) {
+  for (const auto kind :
+       {TileConfig::Kind::Single, TileConfig::Kind::Ideal, TileConfig::Kind::LRTT}) {
     const Stream stream;
     const Context context = stream.context();
     const DeviceBatch on(context, randomBatch(16, 70, 45, 3));
@@ -59,7 +61,8 @@ TEST(CudaStream, AStepNeitherWaitsNorCopiesToTheHost) {
     DeviceMatrix dx(context, 16, 70);
     Tile eager(45, 70, configOf(kind), 1, 0, context);
     Tile captured(45, 70, configOf(kind), 1, 0, context);
-    for (Tile *tile : {&eager, &captured}) Step{*tile, on, y, dx}();  // makes room for its scratch memory
+    for (Tile *tile : {&eager, &captured})
+      Step{*tile, on, y, dx}();  // makes room for its scratch memory
     Step{eager, on, y, dx}();
     const std::vector<float> expected = y.host(context);
     detail::fillZero(context, y.values.data(), y.values.bytes());
@@ -117,7 +120,8 @@ TEST(CudaMemory, TilesLeaveNothingBehind) {
   RPU_REQUIRE_GPU();
   const Context gpu = gpuContext();
   const auto makeOne = [&](uint64_t seed) {
-    Tile tile(32, 32, configOf(seed % 2 ? TileConfig::Kind::LRTT : TileConfig::Kind::Single), seed, 0, gpu);
+    Tile tile(32, 32, configOf(seed % 2 ? TileConfig::Kind::LRTT : TileConfig::Kind::Single), seed,
+              0, gpu);
   };
   for (uint64_t n = 0; n < 100; ++n) makeOne(n);
   const size_t before = freeBytes();
@@ -131,8 +135,7 @@ TEST(CudaMemory, AnArrayThatDoesNotFitLeavesTheOthersAlone) {
   Tile tile(200, 300, configOf(TileConfig::Kind::Single), 1, 0, gpu);
   const State before = tile.state();
   std::vector<Buffer<float>> filling;
-  EXPECT_THROW(
-      for (;;) filling.emplace_back(gpu, int64_t{1} << 31), OutOfMemoryError);
+  EXPECT_THROW(for (;;) filling.emplace_back(gpu, int64_t{1} << 31), OutOfMemoryError);
   EXPECT_THROW(Tile(65536, 65536, configOf(TileConfig::Kind::Single), 1, 0, gpu), OutOfMemoryError);
   EXPECT_TRUE(sameState(before, tile.state()));
   filling.clear();

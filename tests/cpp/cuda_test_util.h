@@ -1,7 +1,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 
@@ -10,11 +9,13 @@
 #include "state.h"
 #include "tile.h"
 
-// What the tests of the CUDA backend share. They compare it with the CPU backend, bit by bit wherever that is promised.
+// What the tests of the CUDA backend share. They compare it with the CPU backend, bit by bit
+// wherever that is promised.
 
 /// At the start of each test that needs a GPU.
-#define RPU_REQUIRE_GPU() \
-  if (::RPU::cudaDeviceCount() == 0) GTEST_SKIP() << "this build or this machine has no CUDA device"
+#define RPU_REQUIRE_GPU()                                                                      \
+  if (::RPU::cudaDeviceCount() == 0) GTEST_SKIP() << "this build or this machine has no CUDA " \
+                                                     "device"
 
 namespace RPU::testing {
 
@@ -43,7 +44,8 @@ struct DeviceMatrix {
 
   DeviceMatrix(const Context &context, int64_t rows_, int64_t cols_)
       : values(Buffer<float>::zeros(context, rows_ * cols_)), rows(rows_), cols(cols_) {}
-  DeviceMatrix(const Context &context, MatrixView<const float> host) : DeviceMatrix(context, host.rows, host.cols) {
+  DeviceMatrix(const Context &context, MatrixView<const float> host)
+      : DeviceMatrix(context, host.rows, host.cols) {
     detail::copyFromHost(context, values.data(), host.data, values.bytes());
   }
   MatrixView<float> view() { return rowMajor(values.data(), rows, cols); }
@@ -59,7 +61,8 @@ struct DeviceMatrix {
 struct DeviceBatch {
   DeviceMatrix x;
   DeviceMatrix d;
-  DeviceBatch(const Context &context, const Batch &batch) : x(context, batch.xView()), d(context, batch.dView()) {}
+  DeviceBatch(const Context &context, const Batch &batch)
+      : x(context, batch.xView()), d(context, batch.dView()) {}
 };
 
 /// Whether two states hold the same bits; otherwise which tensor or value differs.
@@ -72,9 +75,10 @@ inline ::testing::AssertionResult sameState(const State &a, const State &b) {
     size_t at = 0;
     while (tensor.bytes[at] == other->second.bytes[at]) ++at;
     size_t count = 0;
-    for (size_t i = 0; i < tensor.bytes.size(); ++i) count += tensor.bytes[i] != other->second.bytes[i];
-    return ::testing::AssertionFailure() << name << " differs from byte " << at << " on, in " << count << " of "
-                                         << tensor.bytes.size();
+    for (size_t i = 0; i < tensor.bytes.size(); ++i)
+      count += tensor.bytes[i] != other->second.bytes[i];
+    return ::testing::AssertionFailure() << name << " differs from byte " << at << " on, in "
+                                         << count << " of " << tensor.bytes.size();
   }
   for (const auto &[name, value] : a.values) {
     const auto other = b.values.find(name);
@@ -86,7 +90,8 @@ inline ::testing::AssertionResult sameState(const State &a, const State &b) {
 }
 
 /// A batch of gradients that are either large or so small that most trains have one slot.
-inline Batch trainingBatch(int64_t samples, int64_t xSize, int64_t dSize, bool sparse, uint64_t seed) {
+inline Batch trainingBatch(int64_t samples, int64_t xSize, int64_t dSize, bool sparse,
+                           uint64_t seed) {
   Batch batch = randomBatch(samples, xSize, dSize, seed);
   if (sparse) {
     for (float &d : batch.d) d *= 0.01f;

@@ -1,7 +1,6 @@
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <functional>
+#include <gtest/gtest.h>
 #include <limits>
 
 #include "core/gemm.h"
@@ -42,12 +41,14 @@ struct Course {
 constexpr int64_t kRows = 45;
 constexpr int64_t kCols = 70;
 
-Course train(const Context &context, const TileConfig &config, int steps, const State *from = nullptr) {
+Course train(const Context &context, const TileConfig &config, int steps,
+             const State *from = nullptr) {
   Tile tile(kRows, kCols, config, 5, 2, context);
   if (from) tile.loadState(*from);
   Course run;
   for (int n = 0; n < steps; ++n) {
-    const Batch batch = trainingBatch(n % 2 ? 9 : 16, kCols, kRows, n % 3 == 0, static_cast<uint64_t>(n));
+    const Batch batch =
+        trainingBatch(n % 2 ? 9 : 16, kCols, kRows, n % 3 == 0, static_cast<uint64_t>(n));
     const DeviceBatch on(context, batch);
     DeviceMatrix y(context, batch.samples, kRows);
     DeviceMatrix dx(context, batch.samples, kCols);
@@ -68,7 +69,8 @@ Course train(const Context &context, const TileConfig &config, int steps, const 
 void expectSameRun(const TileConfig &config) {
   const Course cpu = train(cpuContext(), config, 6);
   const Course gpu = train(reproducibleGpu(), config, 6);
-  for (size_t i = 0; i < cpu.results.size(); ++i) ASSERT_TRUE(sameBits(cpu.results[i], gpu.results[i])) << "result " << i;
+  for (size_t i = 0; i < cpu.results.size(); ++i)
+    ASSERT_TRUE(sameBits(cpu.results[i], gpu.results[i])) << "result " << i;
   ASSERT_TRUE(sameState(cpu.state, gpu.state));
 }
 
@@ -78,20 +80,42 @@ TEST(CudaTile, Property03PeripheryWithReproducibleProducts) {
       {"defaults", [](IOParameters &) {}},
       {"perfect", [](IOParameters &io) { io.is_perfect = true; }},
       {"rounds", [](IOParameters &io) { io.out_bound = 0.3f, io.bm_backward = true; }},
-      {"worst case", [](IOParameters &io) { io.out_bound = 0.3f, io.bound_management = BoundManagement::IterativeWorstCase; }},
-      {"stochastic", [](IOParameters &io) { io.inp_sto_round = io.out_sto_round = true, io.inp_noise = 0.02f; }},
+      {"worst case",
+       [](IOParameters &io) {
+         io.out_bound = 0.3f, io.bound_management = BoundManagement::IterativeWorstCase;
+       }},
+      {"stochastic",
+       [](IOParameters &io) { io.inp_sto_round = io.out_sto_round = true, io.inp_noise = 0.02f; }},
       {"max", [](IOParameters &io) { io.noise_management = NoiseManagement::Max; }},
-      {"constant", [](IOParameters &io) { io.noise_management = NoiseManagement::Constant, io.nm_thres = 2.0f; }},
-      {"average", [](IOParameters &io) { io.noise_management = NoiseManagement::AverageAbsMax, io.nm_decay = 0.1f; }},
+      {"constant",
+       [](IOParameters &io) {
+         io.noise_management = NoiseManagement::Constant, io.nm_thres = 2.0f;
+       }},
+      {"average",
+       [](IOParameters &io) {
+         io.noise_management = NoiseManagement::AverageAbsMax, io.nm_decay = 0.1f;
+       }},
       {"sums", [](IOParameters &io) { io.noise_management = NoiseManagement::AbsMaxNPSum; }},
-      {"two passes", [](IOParameters &io) { io.mv_type = MvType::PosNegSeparate, io.out_bound = 0.5f; }},
+      {"two passes",
+       [](IOParameters &io) { io.mv_type = MvType::PosNegSeparate, io.out_bound = 0.5f; }},
       {"digital sum", [](IOParameters &io) { io.mv_type = MvType::PosNegSeparateDigitalSum; }},
-      {"weight noise", [](IOParameters &io) { io.w_noise = 0.02f, io.w_noise_type = WeightNoiseType::AdditiveConstant; }},
-      {"pcm noise", [](IOParameters &io) { io.w_noise = 0.02f, io.w_noise_type = WeightNoiseType::PcmRead; }},
+      {"weight noise",
+       [](IOParameters &io) {
+         io.w_noise = 0.02f, io.w_noise_type = WeightNoiseType::AdditiveConstant;
+       }},
+      {"pcm noise",
+       [](IOParameters &io) { io.w_noise = 0.02f, io.w_noise_type = WeightNoiseType::PcmRead; }},
       {"wire", [](IOParameters &io) { io.ir_drop = 1.0f, io.ir_drop_gw_div_gmax = 500.0f; }},
-      {"offsets", [](IOParameters &io) { io.v_offset_std = 0.05f, io.r_series = 0.01f, io.out_bound = 0.5f; }},
-      {"nonlinear", [](IOParameters &io) { io.out_nonlinearity = 0.5f, io.out_nonlinearity_std = 0.1f, io.out_asymmetry = 0.1f; }},
-      {"spread", [](IOParameters &io) { io.out_noise_std = 0.3f, io.inp_asymmetry = 0.05f, io.out_scale = 0.5f; }},
+      {"offsets",
+       [](IOParameters &io) { io.v_offset_std = 0.05f, io.r_series = 0.01f, io.out_bound = 0.5f; }},
+      {"nonlinear",
+       [](IOParameters &io) {
+         io.out_nonlinearity = 0.5f, io.out_nonlinearity_std = 0.1f, io.out_asymmetry = 0.1f;
+       }},
+      {"spread",
+       [](IOParameters &io) {
+         io.out_noise_std = 0.3f, io.inp_asymmetry = 0.05f, io.out_scale = 0.5f;
+       }},
   };
   for (const auto &[name, change] : changes) {
     SCOPED_TRACE(name);
@@ -120,7 +144,8 @@ TEST(CudaTile, Property03EverySettingOfTheAdapter) {
       {"one train", [](TileConfig &c) { c.lrtt.transfer_mode = TransferMode::Single; }},
       {"digital transfer", [](TileConfig &c) { c.lrtt.transfer_mode = TransferMode::Exact; }},
       {"analog transfer read", [](TileConfig &c) { c.lrtt.transfer_read = TransferRead::Analog; }},
-      {"mini-batches", [](TileConfig &c) { c.lrtt.units_in_mbatch = true, c.lrtt.transfer_every = 2; }},
+      {"mini-batches",
+       [](TileConfig &c) { c.lrtt.units_in_mbatch = true, c.lrtt.transfer_every = 2; }},
       {"chunks", [](TileConfig &c) { c.lrtt.rank_chunk = 2, c.lrtt.rank_offset = 1; }},
       {"orthogonal", [](TileConfig &c) { c.lrtt.reinit = Reinit::Orthogonal; }},
       {"keep B", [](TileConfig &c) { c.lrtt.reinit = Reinit::KeepB; }},
@@ -142,7 +167,8 @@ TEST(CudaTile, ReadsAgreeToRoundingWithCublas) {
   for (const TileConfig &config : {single(), lrtt()}) {
     TileConfig smooth = config;
     for (IOParameters *io : {&smooth.forward, &smooth.backward}) {
-      io->inp_res = io->out_res = 0.0f;  // a converter would turn a difference of rounding into one of a step
+      io->inp_res = io->out_res =
+          0.0f;  // a converter would turn a difference of rounding into one of a step
       io->out_noise = 0.1f;
       io->bound_management = BoundManagement::None;
     }
@@ -150,14 +176,16 @@ TEST(CudaTile, ReadsAgreeToRoundingWithCublas) {
     const Course gpu = train(gpuContext(), smooth, 1);
     for (size_t r = 0; r < 2; ++r) {
       for (size_t i = 0; i < cpu.results[r].size(); ++i) {
-        ASSERT_NEAR(cpu.results[r][i], gpu.results[r][i], 2e-5) << "result " << r << ", element " << i;
+        ASSERT_NEAR(cpu.results[r][i], gpu.results[r][i], 2e-5)
+            << "result " << r << ", element " << i;
       }
     }
   }
 }
 
-// Both ways of repeating reads on the GPU: row by row in small arrays, and by the whole grid. Without noise and steps, a
-// row at the edge of the ADC's range gives the same on either side of it.
+// Both ways of repeating reads on the GPU: row by row in small arrays, and by the whole grid.
+// Without noise and steps, a row at the edge of the ADC's range gives the same on either side of
+// it.
 TEST(CudaTile, RepeatedReadsAgreeToRounding) {
   RPU_REQUIRE_GPU();
   TileConfig config = single();
@@ -169,8 +197,8 @@ TEST(CudaTile, RepeatedReadsAgreeToRounding) {
   struct Shape {
     int64_t rows, cols, samples;
   };
-  for (const Shape &shape : {Shape{3, 5, 4}, Shape{45, 70, 9}, Shape{300, 257, 64}, Shape{17, 2000, 33}, Shape{2000, 9, 33},
-                             Shape{601, 700, 64}}) {
+  for (const Shape &shape : {Shape{3, 5, 4}, Shape{45, 70, 9}, Shape{300, 257, 64},
+                             Shape{17, 2000, 33}, Shape{2000, 9, 33}, Shape{601, 700, 64}}) {
     SCOPED_TRACE(message(shape.rows, " x ", shape.cols));
     const Batch batch = randomBatch(shape.samples, shape.cols, shape.rows, 4);
     const Batch weights = randomBatch(shape.rows, shape.cols, 1, 5);
@@ -189,7 +217,8 @@ TEST(CudaTile, RepeatedReadsAgreeToRounding) {
     for (size_t r = 0; r < 2; ++r) {
       for (size_t i = 0; i < results[0][r].size(); ++i) {
         const float expected = results[0][r][i];
-        ASSERT_NEAR(expected, results[1][r][i], 1e-4f + 1e-4f * std::fabs(expected)) << "result " << r << ", element " << i;
+        ASSERT_NEAR(expected, results[1][r][i], 1e-4f + 1e-4f * std::fabs(expected))
+            << "result " << r << ", element " << i;
       }
     }
   }
@@ -210,9 +239,11 @@ TEST(CudaTile, StatesGoFromOneBackendToTheOther) {
 TEST(CudaTile, InputsThatAreNotFiniteChangeNothing) {
   RPU_REQUIRE_GPU();
   const Context gpu = gpuContext();
-  for (const TileConfig &config : {single(), lrtt(), single([](TileConfig &c) { c.update.pulse_type = PulseType::None; }),
-                                   single([](TileConfig &c) { c.kind = TileConfig::Kind::Ideal; })}) {
-    for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+  for (const TileConfig &config :
+       {single(), lrtt(), single([](TileConfig &c) { c.update.pulse_type = PulseType::None; }),
+        single([](TileConfig &c) { c.kind = TileConfig::Kind::Ideal; })}) {
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       for (const bool inX : {false, true}) {
         Tile tile(kRows, kCols, config, 5, 2, gpu);
         const DeviceBatch good(gpu, randomBatch(4, kCols, kRows, 1));
@@ -270,10 +301,12 @@ TEST(CudaProducts, EveryLayoutAgreesWithTheCpu) {
             gemm(context, 0.7f, ga, gb, 0.3f, gc);
             const std::vector<float> got = dc.host(gpu);
             if (products == Products::Reproducible) {
-              ASSERT_TRUE(sameBits(expected, got)) << m << " " << n << " " << k << " layout " << layout;
+              ASSERT_TRUE(sameBits(expected, got))
+                  << m << " " << n << " " << k << " layout " << layout;
             }
             for (size_t i = 0; i < got.size(); ++i) {
-              ASSERT_NEAR(expected[i], got[i], 1e-5) << m << " " << n << " " << k << " layout " << layout;
+              ASSERT_NEAR(expected[i], got[i], 1e-5)
+                  << m << " " << n << " " << k << " layout " << layout;
             }
           }
         }

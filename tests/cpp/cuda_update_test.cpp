@@ -11,14 +11,15 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
 
-const std::vector<PulseType> kAllPulseTypes = {PulseType::StochasticCompressed, PulseType::Stochastic,
-                                               PulseType::MeanCount,            PulseType::DeterministicImplicit,
-                                               PulseType::None,                 PulseType::NoneWithDevice};
+const std::vector<PulseType> kAllPulseTypes = {
+    PulseType::StochasticCompressed,  PulseType::Stochastic, PulseType::MeanCount,
+    PulseType::DeterministicImplicit, PulseType::None,       PulseType::NoneWithDevice};
 
 /// One array with its updater on one backend.
 class Rig {
  public:
-  Rig(const Context &context, const DeviceParams &device, const UpdateParameters &update, int64_t rows, int64_t cols)
+  Rig(const Context &context, const DeviceParams &device, const UpdateParameters &update,
+      int64_t rows, int64_t cols)
       : context_(context),
         array_(context, device, rows, cols, makeKey(7, 3, 1)),
         updater_(update, makeKey(7, 3, 2)) {}
@@ -29,9 +30,12 @@ class Rig {
     samples_ += static_cast<uint64_t>(batch.samples);
   }
   void endMiniBatch() { array_.relax(context_, batches_++); }
-  void reset() { array_.resetColumns(context_, array_.cols() / 2, array_.cols(), 0.3f, batches_++); }
+  void reset() {
+    array_.resetColumns(context_, array_.cols() / 2, array_.cols(), 0.3f, batches_++);
+  }
   void write(const Batch &values) {
-    const DeviceMatrix weights(context_, rowMajor<const float>(values.x.data(), array_.rows(), array_.cols()));
+    const DeviceMatrix weights(
+        context_, rowMajor<const float>(values.x.data(), array_.rows(), array_.cols()));
     array_.setWeights(context_, weights.view(), batches_++);
   }
   State state() const {
@@ -60,13 +64,15 @@ struct Case {
   int updates;
 };
 
-void expectSameTraining(const DeviceParams &device, const UpdateParameters &update, const Case &size) {
+void expectSameTraining(const DeviceParams &device, const UpdateParameters &update,
+                        const Case &size) {
   Rig cpu(cpuContext(), device, update, size.rows, size.cols);
   Rig gpu(gpuContext(), device, update, size.rows, size.cols);
   ASSERT_TRUE(sameState(cpu.state(), gpu.state())) << "after construction";
   const int64_t batches[] = {1, 7, 64};
   for (int n = 0; n < size.updates; ++n) {
-    const Batch batch = trainingBatch(batches[n % 3], size.cols, size.rows, n % 2 == 0, static_cast<uint64_t>(n));
+    const Batch batch =
+        trainingBatch(batches[n % 3], size.cols, size.rows, n % 2 == 0, static_cast<uint64_t>(n));
     const float lr = n % 5 == 4 ? -0.05f : 0.05f;
     cpu.update(batch, lr);
     gpu.update(batch, lr);
@@ -86,7 +92,8 @@ TEST(CudaUpdate, Property03EveryModelAndPulseTypeGivesTheBitsOfTheCpu) {
     for (const PulseType type : kAllPulseTypes) {
       UpdateParameters update;
       update.pulse_type = type;
-      for (const Case &size : {Case{1, 1, 50}, Case{3, 5, 50}, Case{64, 64, 50}, Case{257, 129, 12}}) {
+      for (const Case &size :
+           {Case{1, 1, 50}, Case{3, 5, 50}, Case{64, 64, 50}, Case{257, 129, 12}}) {
         SCOPED_TRACE(message(model.name, ", ", nameOf(type), ", ", size.rows, " x ", size.cols));
         expectSameTraining(makeParams(model.name), update, size);
         if (HasFailure()) return;
@@ -102,7 +109,8 @@ TEST(CudaUpdate, Property03LargeArrays) {
     expectSameTraining(makeParams(model.name), UpdateParameters{}, {1024, 1000, 3});
     if (HasFailure()) return;
   }
-  // Enough cells for the kernel that holds several rows per thread, with a row and a column left over.
+  // Enough cells for the kernel that holds several rows per thread, with a row and a column left
+  // over.
   expectSameTraining(makeParams("SoftBounds"), UpdateParameters{}, {1451, 1473, 3});
   expectSameTraining(makeParams("ConstantStep"), UpdateParameters{}, {100001, 3, 3});
 }
@@ -132,7 +140,8 @@ TEST(CudaUpdate, Property03EverySettingOfTrains) {
   for (UpdateParameters update : all) {
     for (const PulseType type : kAllPulseTypes) {
       update.pulse_type = type;
-      SCOPED_TRACE(message(nameOf(type), ", desired_bl ", update.desired_bl, ", managed ", update.update_bl_management));
+      SCOPED_TRACE(message(nameOf(type), ", desired_bl ", update.desired_bl, ", managed ",
+                           update.update_bl_management));
       expectSameTraining(makeParams("SoftBounds"), update, {33, 70, 6});
       if (HasFailure()) return;
     }
@@ -183,8 +192,10 @@ TEST(CudaUpdate, Property03WordsAreThoseOfTheCpu) {
         const Batch batch = trainingBatch(37, 130, 77, sparse, first);
         const DeviceBatch on(gpu, batch);
         BitLineMaker ours, theirs;
-        ours.makeWords(host, batch.xView(), batch.dView(), 0.05f, 0.001f, update, makeKey(1, 2, 3), first);
-        theirs.makeWords(gpu, on.x.view(), on.d.view(), 0.05f, 0.001f, update, makeKey(1, 2, 3), first);
+        ours.makeWords(host, batch.xView(), batch.dView(), 0.05f, 0.001f, update, makeKey(1, 2, 3),
+                       first);
+        theirs.makeWords(gpu, on.x.view(), on.d.view(), 0.05f, 0.001f, update, makeKey(1, 2, 3),
+                         first);
         const PulseWords &a = ours.words();
         const PulseWords &b = theirs.words();
         PulseLayout layout;
@@ -200,7 +211,8 @@ TEST(CudaUpdate, Property03WordsAreThoseOfTheCpu) {
         expectPlane(a.xSigns, b.xSigns, batch.xSize);
         expectPlane(a.dBits, b.dBits, batch.dSize);
         expectPlane(a.dSigns, b.dSigns, batch.dSize);
-        if (type == PulseType::Stochastic) expectPlane(a.dBitsNegativeX, b.dBitsNegativeX, batch.dSize);
+        if (type == PulseType::Stochastic)
+          expectPlane(a.dBitsNegativeX, b.dBitsNegativeX, batch.dSize);
         EXPECT_EQ(ours.stats(host).slots, theirs.stats(gpu).slots);
       }
     }
@@ -218,8 +230,8 @@ TEST(CudaUpdate, Property02SplitBatches) {
     const DeviceBatch on(gpu, batch);
     for (int64_t start = 0; start < 64; start += part) {
       const int64_t count = std::min<int64_t>(part, 64 - start);
-      updater.update(gpu, array, on.x.view().block(start, 0, count, 65), on.d.view().block(start, 0, count, 33), 0.1f,
-                     static_cast<uint64_t>(start));
+      updater.update(gpu, array, on.x.view().block(start, 0, count, 65),
+                     on.d.view().block(start, 0, count, 33), 0.1f, static_cast<uint64_t>(start));
     }
     State state;
     array.saveTo(gpu, state, "");

@@ -7,19 +7,20 @@
 
 namespace RPU {
 
-/// Where and how an operation runs. Passed by argument to everything that computes; there is no current device and no
-/// global thread count.
+/// Where and how an operation runs. Passed by argument to everything that computes; there is no
+/// current device and no global thread count.
 struct Context {
   Backend backend = Backend::Cpu;
-  CpuExec cpu;               // threads, instruction set, kind of matrix products
-  int device = 0;            // CUDA ordinal
-  /// cudaStream_t in which everything is enqueued; null is the default stream. It must outlive what was made with it.
+  CpuExec cpu;     // threads, instruction set, kind of matrix products
+  int device = 0;  // CUDA ordinal
+  /// cudaStream_t in which everything is enqueued; null is the default stream. It must outlive what
+  /// was made with it.
   void *stream = nullptr;
-  /// Matrix products on a GPU: cuBLAS in single precision (without tf32), or our own in the CPU's order of operations
-  /// and to its bits, which are slower.
+  /// Matrix products on a GPU: cuBLAS in single precision (without tf32), or our own in the CPU's
+  /// order of operations and to its bits, which are slower.
   Products cudaProducts = Products::Blas;
-  /// On a GPU, a word in device memory that is set once a non-finite input was seen. While it is set, updates change
-  /// nothing. Null: inputs are known to be finite.
+  /// On a GPU, a word in device memory that is set once a non-finite input was seen. While it is
+  /// set, updates change nothing. Null: inputs are known to be finite.
   uint32_t *fault = nullptr;
 
   bool onCpu() const { return backend == Backend::Cpu; }

@@ -8,7 +8,8 @@ namespace RPU {
 namespace {
 [[noreturn]] void absent() {
   throw DeviceError(
-      "device='cuda' was asked for, but this build of Pulsora has no CUDA backend; use device='cpu', or rebuild where "
+      "device='cuda' was asked for, but this build of Pulsora has no CUDA backend; use "
+      "device='cpu', or rebuild where "
       "nvcc is installed");
 }
 }  // namespace
@@ -25,13 +26,21 @@ void cudaCopy(const Context &, void *, const void *, size_t, CopyKind) { absent(
 void cudaFillZero(const Context &, void *, size_t) { absent(); }
 void cudaOrder(const Context &, const Context &) { absent(); }
 void cudaFinish(const Context &) noexcept {}
-void cudaGemm(const Context &, float, MatrixView<const float>, MatrixView<const float>, float, MatrixView<float>) {
+void cudaGemm(const Context &, float, MatrixView<const float>, MatrixView<const float>, float,
+              MatrixView<float>) {
   absent();
 }
-void cudaAccumulate(const Context &, MatrixView<const float>, MatrixView<const float>, MatrixView<float>) { absent(); }
+void cudaAccumulate(const Context &, MatrixView<const float>, MatrixView<const float>,
+                    MatrixView<float>) {
+  absent();
+}
 void cudaRowAbsMax(const Context &, MatrixView<const float>, float *) { absent(); }
-void cudaCheckFinite(const Context &, MatrixView<const float>, MatrixView<const float>) { absent(); }
-int64_t cudaCountOutside(const Context &, const float *, const float *, const float *, int64_t) { absent(); }
+void cudaCheckFinite(const Context &, MatrixView<const float>, MatrixView<const float>) {
+  absent();
+}
+int64_t cudaCountOutside(const Context &, const float *, const float *, const float *, int64_t) {
+  absent();
+}
 }  // namespace detail
 
 }  // namespace RPU

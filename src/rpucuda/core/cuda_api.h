@@ -5,8 +5,9 @@
 #include "core/context.h"
 #include "core/view.h"
 
-// The CUDA side of storage and products, seen from host code that may be built without CUDA. With CUDA these are defined
-// in cuda/; without it, in core/cuda_absent.cpp, where each throws DeviceError.
+// The CUDA side of storage and products, seen from host code that may be built without CUDA. With
+// CUDA these are defined in cuda/; without it, in core/cuda_absent.cpp, where each throws
+// DeviceError.
 
 namespace RPU {
 
@@ -37,18 +38,22 @@ void *cudaAllocate(const Context &context, size_t bytes);
 void cudaRelease(int device, void *stream, void *data) noexcept;
 void cudaCopy(const Context &context, void *to, const void *from, size_t bytes, CopyKind kind);
 void cudaFillZero(const Context &context, void *data, size_t bytes);
-/// What is enqueued in `then`'s stream from now on waits for what is now in `first`'s. The host waits for neither.
+/// What is enqueued in `then`'s stream from now on waits for what is now in `first`'s. The host
+/// waits for neither.
 void cudaOrder(const Context &first, const Context &then);
 /// Waits for the context's stream.
 void cudaFinish(const Context &context) noexcept;
-void cudaGemm(const Context &context, float alpha, MatrixView<const float> a, MatrixView<const float> b, float beta,
-              MatrixView<float> c);
-void cudaAccumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b, MatrixView<float> c);
+void cudaGemm(const Context &context, float alpha, MatrixView<const float> a,
+              MatrixView<const float> b, float beta, MatrixView<float> c);
+void cudaAccumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b,
+                    MatrixView<float> c);
 void cudaRowAbsMax(const Context &context, MatrixView<const float> a, float *out);
 /// Sets the context's fault word if an element of a or b is not finite.
-void cudaCheckFinite(const Context &context, MatrixView<const float> a, MatrixView<const float> b = {});
+void cudaCheckFinite(const Context &context, MatrixView<const float> a,
+                     MatrixView<const float> b = {});
 /// Number of i with w[i] >= high[i] or w[i] <= low[i]; waits for the result.
-int64_t cudaCountOutside(const Context &context, const float *w, const float *high, const float *low, int64_t size);
+int64_t cudaCountOutside(const Context &context, const float *w, const float *high,
+                         const float *low, int64_t size);
 }  // namespace detail
 
 }  // namespace RPU

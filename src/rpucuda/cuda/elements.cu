@@ -6,8 +6,10 @@
 #include "pulse_words_elements.h"
 #include "pulsed_device_elements.h"
 
-#define RPU_ON_GPU(Functor) template void cudaForEach<Functor>(const Context &, int64_t, const Functor &)
-#define RPU_SUM_ON_GPU(Term) template void cudaSumRows<Term>(const Context &, int64_t, int64_t, const Term &, double *)
+#define RPU_ON_GPU(Functor) \
+  template void cudaForEach<Functor>(const Context &, int64_t, const Functor &)
+#define RPU_SUM_ON_GPU(Term) \
+  template void cudaSumRows<Term>(const Context &, int64_t, int64_t, const Term &, double *)
 
 namespace RPU {
 

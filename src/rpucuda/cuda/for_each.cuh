@@ -11,7 +11,9 @@ constexpr int kForEachThreads = 256;
 template <class Functor>
 __global__ void __launch_bounds__(kForEachThreads) forEachKernel(int64_t size, Functor functor) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kForEachThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kForEachThreads + threadIdx.x; i < size; i += stride) functor(i);
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kForEachThreads + threadIdx.x; i < size;
+       i += stride)
+    functor(i);
 }
 
 /// A warp per row, a lane per part.
@@ -25,7 +27,8 @@ __global__ void __launch_bounds__(kForEachThreads)
   for (int64_t i = first; i < rows; i += static_cast<int64_t>(gridDim.x) * kWarps) {
     double part = 0.0;
     for (int64_t j = lane; j < terms; j += kSumLanes) part += term(i, j);
-    for (int half = kSumLanes / 2; half > 0; half /= 2) part += __shfl_down_sync(0xffffffffU, part, half);
+    for (int half = kSumLanes / 2; half > 0; half /= 2)
+      part += __shfl_down_sync(0xffffffffU, part, half);
     if (lane == 0) out[i] = part;
   }
 }
@@ -33,11 +36,12 @@ __global__ void __launch_bounds__(kForEachThreads)
 }  // namespace gpu
 
 template <class Term>
-void cudaSumRows(const Context &context, int64_t rows, int64_t terms, const Term &term, double *out) {
+void cudaSumRows(const Context &context, int64_t rows, int64_t terms, const Term &term,
+                 double *out) {
   if (rows == 0) return;
   const CudaScope scope(context.device);
-  gpu::sumRowsKernel<<<gridFor(rows * kSumLanes, gpu::kForEachThreads), gpu::kForEachThreads, 0, streamOf(context)>>>(
-      rows, terms, term, out);
+  gpu::sumRowsKernel<<<gridFor(rows * kSumLanes, gpu::kForEachThreads), gpu::kForEachThreads, 0,
+                       streamOf(context)>>>(rows, terms, term, out);
   RPU_CUDA(cudaGetLastError());
 }
 
@@ -45,7 +49,8 @@ template <class Functor>
 void cudaForEach(const Context &context, int64_t size, const Functor &functor) {
   if (size == 0) return;
   const CudaScope scope(context.device);
-  gpu::forEachKernel<<<gridFor(size, gpu::kForEachThreads), gpu::kForEachThreads, 0, streamOf(context)>>>(size, functor);
+  gpu::forEachKernel<<<gridFor(size, gpu::kForEachThreads), gpu::kForEachThreads, 0,
+                       streamOf(context)>>>(size, functor);
   RPU_CUDA(cudaGetLastError());
 }
 

@@ -1,6 +1,5 @@
-#include <cublas_v2.h>
-
 #include <algorithm>
+#include <cublas_v2.h>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,12 +15,13 @@ using ConstMatrix = MatrixView<const float>;
 
 void checkCublas(cublasStatus_t status, const char *call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  if (status == CUBLAS_STATUS_ALLOC_FAILED) throw OutOfMemoryError(message("the GPU has no memory left for cuBLAS (", call, ")"));
+  if (status == CUBLAS_STATUS_ALLOC_FAILED)
+    throw OutOfMemoryError(message("the GPU has no memory left for cuBLAS (", call, ")"));
   throw DeviceError(message("cuBLAS failed: ", cublasGetStatusString(status), " in ", call));
 }
 
-/// A cuBLAS handle of one stream. Handles and their workspaces must not be shared between streams that run at once, nor
-/// used by two threads at a time.
+/// A cuBLAS handle of one stream. Handles and their workspaces must not be shared between streams
+/// that run at once, nor used by two threads at a time.
 class Cublas {
  public:
   explicit Cublas(const Context &context) {
@@ -29,13 +29,16 @@ class Cublas {
     checkCublas(cublasSetStream(handle_, streamOf(context)), "cublasSetStream");
     RPU_CUDA(cudaMalloc(&workspace_, kWorkspaceBytes));
     checkCublas(cublasSetWorkspace(handle_, workspace_, kWorkspaceBytes), "cublasSetWorkspace");
-    checkCublas(cublasSetMathMode(handle_, CUBLAS_PEDANTIC_MATH), "cublasSetMathMode");  // no tf32, whatever the environment
+    checkCublas(cublasSetMathMode(handle_, CUBLAS_PEDANTIC_MATH),
+                "cublasSetMathMode");  // no tf32, whatever the environment
   }
 
-  /// Of the context's device and stream; made at the first product and kept, because making one takes milliseconds.
+  /// Of the context's device and stream; made at the first product and kept, because making one
+  /// takes milliseconds.
   static Cublas &of(const Context &context) {
     static std::mutex mutex;
-    static auto &handles = *new std::map<std::pair<int, void *>, std::unique_ptr<Cublas>>;  // outlives the driver
+    static auto &handles =
+        *new std::map<std::pair<int, void *>, std::unique_ptr<Cublas>>;  // outlives the driver
     const std::lock_guard<std::mutex> guard(mutex);
     std::unique_ptr<Cublas> &handle = handles[{context.device, context.stream}];
     if (!handle) handle = std::make_unique<Cublas>(context);
@@ -57,7 +60,8 @@ class Cublas {
   std::mutex mutex_;
 };
 
-/// A row-major view as column-major cuBLAS sees it: the transposed matrix, perhaps transposed once more.
+/// A row-major view as column-major cuBLAS sees it: the transposed matrix, perhaps transposed once
+/// more.
 struct Operand {
   cublasOperation_t operation;
   int64_t lead;
@@ -77,9 +81,11 @@ Operand operandOf(ConstMatrix m) {
 
 namespace detail {
 
-void cudaGemm(const Context &context, float alpha, ConstMatrix a, ConstMatrix b, float beta, MatrixView<float> c) {
-  RPU_CHECK(InputError, a.cols == b.rows && c.rows == a.rows && c.cols == b.cols, "gemm: [", a.rows, ", ", a.cols,
-            "] times [", b.rows, ", ", b.cols, "] does not fit into [", c.rows, ", ", c.cols, "]");
+void cudaGemm(const Context &context, float alpha, ConstMatrix a, ConstMatrix b, float beta,
+              MatrixView<float> c) {
+  RPU_CHECK(InputError, a.cols == b.rows && c.rows == a.rows && c.cols == b.cols, "gemm: [", a.rows,
+            ", ", a.cols, "] times [", b.rows, ", ", b.cols, "] does not fit into [", c.rows, ", ",
+            c.cols, "]");
   if (c.size() == 0) return;
   if (operandOf(c).operation == CUBLAS_OP_T) {  // C = A B as C^T = B^T A^T
     std::swap(a, b);
@@ -90,22 +96,25 @@ void cudaGemm(const Context &context, float alpha, ConstMatrix a, ConstMatrix b,
   const Operand ofA = operandOf(a);
   const Operand ofB = operandOf(b);
   const Operand ofC = operandOf(c);
-  if (context.cudaProducts == Products::Reproducible || a.cols == 0 || !ofA.fits || !ofB.fits || !ofC.fits) {
+  if (context.cudaProducts == Products::Reproducible || a.cols == 0 || !ofA.fits || !ofB.fits ||
+      !ofC.fits) {
     cudaSequentialGemm(context, alpha, a, b, beta, c, false, nullptr);
     return;
   }
   const CudaScope scope(context.device);
   Cublas::of(context).run([&](cublasHandle_t handle) {
-    checkCublas(cublasSgemm(handle, ofB.operation, ofA.operation, static_cast<int>(c.cols), static_cast<int>(c.rows),
-                            static_cast<int>(a.cols), &alpha, b.data, static_cast<int>(ofB.lead), a.data,
-                            static_cast<int>(ofA.lead), &beta, c.data, static_cast<int>(ofC.lead)),
+    checkCublas(cublasSgemm(handle, ofB.operation, ofA.operation, static_cast<int>(c.cols),
+                            static_cast<int>(c.rows), static_cast<int>(a.cols), &alpha, b.data,
+                            static_cast<int>(ofB.lead), a.data, static_cast<int>(ofA.lead), &beta,
+                            c.data, static_cast<int>(ofC.lead)),
                 "cublasSgemm");
   });
 }
 
 void cudaAccumulate(const Context &context, ConstMatrix a, ConstMatrix b, MatrixView<float> c) {
-  RPU_CHECK(InputError, a.cols == b.rows && c.rows == a.rows && c.cols == b.cols, "gemm: [", a.rows, ", ", a.cols,
-            "] times [", b.rows, ", ", b.cols, "] does not fit into [", c.rows, ", ", c.cols, "]");
+  RPU_CHECK(InputError, a.cols == b.rows && c.rows == a.rows && c.cols == b.cols, "gemm: [", a.rows,
+            ", ", a.cols, "] times [", b.rows, ", ", b.cols, "] does not fit into [", c.rows, ", ",
+            c.cols, "]");
   cudaSequentialGemm(context, 1.0f, a, b, 1.0f, c, true, context.fault);
 }
 

@@ -22,7 +22,8 @@ __global__ void __launch_bounds__(kConvertThreads) convertKernel(InputStage s, b
 }
 
 __global__ void __launch_bounds__(kConvertThreads) measureKernel(InputStage s) {
-  for (int64_t i = blockIdx.x; i < s.in.rows; i += gridDim.x) measureTogether<kConvertThreads>(s, i);
+  for (int64_t i = blockIdx.x; i < s.in.rows; i += gridDim.x)
+    measureTogether<kConvertThreads>(s, i);
 }
 
 constexpr int kFinishThreads = 128;
@@ -35,11 +36,13 @@ __global__ void __launch_bounds__(kFinishThreads) finishKernel(OutputStage s) {
   for (int64_t k = blockIdx.y; k < s.list.count; k += gridDim.y) finish.finish(k, line);
 }
 
-// --- rows that left the range of the ADC --------------------------------------------------------------------------------
+// --- rows that left the range of the ADC
+// --------------------------------------------------------------------------------
 
 constexpr int kRepeatThreads = 256;
 constexpr int kRepeatBlocksPerSm = 2;
-constexpr int kTile = 32;  // rows and outputs of a block's piece of the product, and products per slice
+constexpr int kTile =
+    32;  // rows and outputs of a block's piece of the product, and products per slice
 constexpr int kPerThread = kTile * kTile / kRepeatThreads;
 
 using Slice = float[kTile][kTile + 1];
@@ -55,7 +58,8 @@ __device__ void loadSlice(MatrixView<const float> m, int64_t row0, int64_t k0, S
 }
 
 /// sums = inputs weights^T, piece by piece over all blocks.
-__device__ void multiplyTogether(MatrixView<const float> inputs, MatrixView<const float> weights, float *sums) {
+__device__ void multiplyTogether(MatrixView<const float> inputs, MatrixView<const float> weights,
+                                 float *sums) {
   __shared__ Slice inputSlice;
   __shared__ Slice weightSlice;
   const int64_t across = (weights.rows + kTile - 1) / kTile;
@@ -75,7 +79,8 @@ __device__ void multiplyTogether(MatrixView<const float> inputs, MatrixView<cons
       for (int k = 0; k < kTile; ++k) {
         const float w = weightSlice[k][column];
 #pragma unroll
-        for (int i = 0; i < kPerThread; ++i) acc[i] = RPU::fma(inputSlice[k][firstRow + i], w, acc[i]);
+        for (int i = 0; i < kPerThread; ++i)
+          acc[i] = RPU::fma(inputSlice[k][firstRow + i], w, acc[i]);
       }
     }
     for (int i = 0; i < kPerThread; ++i) {
@@ -108,8 +113,9 @@ __device__ void listClipped(const PlainRead &r) {
   if (threadIdx.x == 0) *r.count = count;
 }
 
-/// Bound management in one launch: the grid goes on, round by round, as long as a row leaves the range of the ADC, so
-/// that the host need not know. Usually none does, and every block returns at once.
+/// Bound management in one launch: the grid goes on, round by round, as long as a row leaves the
+/// range of the ADC, so that the host need not know. Usually none does, and every block returns at
+/// once.
 __global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm) repeatKernel(PlainRead r) {
   const auto grid = cooperative_groups::this_grid();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRepeatThreads + threadIdx.x;
@@ -129,7 +135,8 @@ __global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm) repeatKern
     if (input.sums || input.squares) {
       for (int64_t i = first; i < count; i += stride) sumConverted(input, i);
     }
-    multiplyTogether(rowMajor<const float>(input.converted, count, input.in.cols), r.weights, r.sums);
+    multiplyTogether(rowMajor<const float>(input.converted, count, input.in.cols), r.weights,
+                     r.sums);
     grid.sync();
     const FinishOutput finish{output};
     for (int64_t i = first; i < count * output.out.cols; i += stride) finish(i);
@@ -147,15 +154,18 @@ void cudaMeasureInputs(const Context &context, const InputStage &stage) {
 
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst) {
   const CudaScope scope(context.device);
-  convertKernel<<<gridFor(stage.list.count, 1), kConvertThreads, 0, streamOf(context)>>>(stage, measureFirst);
+  convertKernel<<<gridFor(stage.list.count, 1), kConvertThreads, 0, streamOf(context)>>>(
+      stage, measureFirst);
   RPU_CUDA(cudaGetLastError());
-  if (stage.sums || stage.squares) forEach(context, stage.passes * stage.list.count, SumConverted{stage});
+  if (stage.sums || stage.squares)
+    forEach(context, stage.passes * stage.list.count, SumConverted{stage});
 }
 
 void cudaFinishOutputs(const Context &context, const OutputStage &stage) {
   const CudaScope scope(context.device);
   const int64_t count = stage.list.count;
-  const dim3 grid(gridFor(stage.out.cols, kFinishThreads), static_cast<unsigned>(count < 65535 ? count : 65535));
+  const dim3 grid(gridFor(stage.out.cols, kFinishThreads),
+                  static_cast<unsigned>(count < 65535 ? count : 65535));
   finishKernel<<<grid, kFinishThreads, 0, streamOf(context)>>>(stage);
   RPU_CUDA(cudaGetLastError());
 }
@@ -163,12 +173,14 @@ void cudaFinishOutputs(const Context &context, const OutputStage &stage) {
 void cudaRepeatReads(const Context &context, const PlainRead &read) {
   const CudaScope scope(context.device);
   int multiprocessors = 0;
-  RPU_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, context.device));
+  RPU_CUDA(
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, context.device));
   PlainRead argument = read;
   void *arguments[] = {&argument};
-  RPU_CUDA(cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(&repeatKernel),
-                                       dim3(static_cast<unsigned>(multiprocessors * kRepeatBlocksPerSm)),
-                                       dim3(kRepeatThreads), arguments, 0, streamOf(context)));
+  RPU_CUDA(
+      cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(&repeatKernel),
+                                  dim3(static_cast<unsigned>(multiprocessors * kRepeatBlocksPerSm)),
+                                  dim3(kRepeatThreads), arguments, 0, streamOf(context)));
 }
 
 }  // namespace RPU

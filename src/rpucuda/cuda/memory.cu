@@ -7,8 +7,9 @@
 namespace RPU {
 namespace {
 
-// One pool per device, made when it is first used and kept: its memory is shared with no other library, and what is given
-// back to it can be had again without asking the driver. Up to kKeptBytes stay in it.
+// One pool per device, made when it is first used and kept: its memory is shared with no other
+// library, and what is given back to it can be had again without asking the driver. Up to
+// kKeptBytes stay in it.
 constexpr uint64_t kKeptBytes = uint64_t{1} << 30;
 
 cudaMemPool_t poolOf(int device) {
@@ -56,9 +57,11 @@ void checkCuda(cudaError_t status, const char *call) {
   if (status == cudaSuccess) return;
   cudaGetLastError();
   if (status == cudaErrorMemoryAllocation) {
-    throw OutOfMemoryError(message("the GPU has no memory left (", call, "); use a smaller array or batch"));
+    throw OutOfMemoryError(
+        message("the GPU has no memory left (", call, "); use a smaller array or batch"));
   }
-  throw DeviceError(message("CUDA failed: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ") in ", call));
+  throw DeviceError(message("CUDA failed: ", cudaGetErrorString(status), " (",
+                            cudaGetErrorName(status), ") in ", call));
 }
 
 int cudaDeviceCount() {
@@ -72,10 +75,12 @@ void requireCudaDevice(int device) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) cudaGetLastError();
-  RPU_CHECK(DeviceError, status == cudaSuccess && count > 0, "device='cuda' was asked for, but no GPU can be used: ",
-            status == cudaSuccess ? "there is none" : cudaGetErrorString(status), "; use device='cpu'");
-  RPU_CHECK(DeviceError, device >= 0 && device < count, "device='cuda:", device, "' was asked for, but this machine has ",
-            count, " GPUs, counted from 0");
+  RPU_CHECK(DeviceError, status == cudaSuccess && count > 0,
+            "device='cuda' was asked for, but no GPU can be used: ",
+            status == cudaSuccess ? "there is none" : cudaGetErrorString(status),
+            "; use device='cpu'");
+  RPU_CHECK(DeviceError, device >= 0 && device < count, "device='cuda:", device,
+            "' was asked for, but this machine has ", count, " GPUs, counted from 0");
   int pools = 0;
   RPU_CUDA(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device));
   RPU_CHECK(DeviceError, pools, "device='cuda:", device,
@@ -101,7 +106,8 @@ void *cudaAllocate(const Context &context, size_t bytes) {
   cudaMemPool_t pool = poolOf(context.device);
   void *data = nullptr;
   cudaError_t status = cudaMallocFromPoolAsync(&data, bytes, pool, streamOf(context));
-  if (status == cudaErrorMemoryAllocation) {  // what was given back may only lie in too small pieces
+  if (status ==
+      cudaErrorMemoryAllocation) {  // what was given back may only lie in too small pieces
     cudaGetLastError();
     RPU_CUDA(cudaDeviceSynchronize());
     RPU_CUDA(cudaMemPoolTrimTo(pool, 0));
@@ -112,8 +118,9 @@ void *cudaAllocate(const Context &context, size_t bytes) {
     size_t free = 0;
     size_t total = 0;
     cudaMemGetInfo(&free, &total);
-    throw OutOfMemoryError(message("cannot allocate ", bytes, " bytes on cuda:", context.device, ", which has ", free,
-                                   " of ", total, " bytes free; use a smaller array or batch"));
+    throw OutOfMemoryError(message("cannot allocate ", bytes, " bytes on cuda:", context.device,
+                                   ", which has ", free, " of ", total,
+                                   " bytes free; use a smaller array or batch"));
   }
   RPU_CUDA(status);
   return data;
@@ -121,7 +128,8 @@ void *cudaAllocate(const Context &context, size_t bytes) {
 
 void cudaRelease(int device, void *stream, void *data) noexcept {
   int current = 0;
-  if (cudaGetDevice(&current) != cudaSuccess) return;  // the driver is going down, and the memory with it
+  if (cudaGetDevice(&current) != cudaSuccess)
+    return;  // the driver is going down, and the memory with it
   if (current != device) cudaSetDevice(device);
   if (cudaFreeAsync(data, static_cast<cudaStream_t>(stream)) != cudaSuccess) cudaGetLastError();
   if (current != device) cudaSetDevice(current);

@@ -3,7 +3,8 @@
 #include "cuda/pulsed_update.cuh"
 #include "devices/cell_events.h"
 
-// What happens to cells besides pulses, and the table of a model's kernels. A thread treats one cell.
+// What happens to cells besides pulses, and the table of a model's kernels. A thread treats one
+// cell.
 
 namespace RPU {
 
@@ -17,9 +18,11 @@ constexpr int kCellThreads = 256;
 
 /// Work is work(array, cell index).
 template <class Device, class Work>
-__global__ void __launch_bounds__(kCellThreads) cellsKernel(Array<Device> array, Work work, int64_t begin, int64_t end) {
+__global__ void __launch_bounds__(kCellThreads)
+    cellsKernel(Array<Device> array, Work work, int64_t begin, int64_t end) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kCellThreads;
-  for (int64_t i = begin + static_cast<int64_t>(blockIdx.x) * kCellThreads + threadIdx.x; i < end; i += stride) {
+  for (int64_t i = begin + static_cast<int64_t>(blockIdx.x) * kCellThreads + threadIdx.x; i < end;
+       i += stride) {
     work(array, i);
   }
 }
@@ -76,23 +79,28 @@ struct ClipCell {
 template <class Device>
 struct Kernels {
   template <class Work>
-  static void overCells(const CellArray &array, const Work &work, int64_t begin, int64_t end, void *stream) {
+  static void overCells(const CellArray &array, const Work &work, int64_t begin, int64_t end,
+                        void *stream) {
     if (begin >= end) return;
-    cellsKernel<<<gridFor(end - begin, kCellThreads), kCellThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        Array<Device>::of(array), work, begin, end);
+    cellsKernel<<<gridFor(end - begin, kCellThreads), kCellThreads, 0,
+                  static_cast<cudaStream_t>(stream)>>>(Array<Device>::of(array), work, begin, end);
     RPU_CUDA(cudaGetLastError());
   }
 
-  static void construct(const CellArray &array, uint16_t *cells, int64_t begin, int64_t end, void *stream) {
+  static void construct(const CellArray &array, uint16_t *cells, int64_t begin, int64_t end,
+                        void *stream) {
     overCells(array, ConstructCell<Device>{cells}, begin, end, stream);
   }
-  static void describe(const CellArray &array, float *out, int64_t begin, int64_t end, void *stream) {
+  static void describe(const CellArray &array, float *out, int64_t begin, int64_t end,
+                       void *stream) {
     overCells(array, DescribeCell<Device>{out}, begin, end, stream);
   }
-  static void relax(const CellArray &array, const Relaxation &event, int64_t begin, int64_t end, void *stream) {
+  static void relax(const CellArray &array, const Relaxation &event, int64_t begin, int64_t end,
+                    void *stream) {
     overCells(array, RelaxCell<Device>{event}, begin, end, stream);
   }
-  static void reset(const CellArray &array, const ResetEvent &event, int64_t begin, int64_t end, void *stream) {
+  static void reset(const CellArray &array, const ResetEvent &event, int64_t begin, int64_t end,
+                    void *stream) {
     overCells(array, ResetCell<Device>{event}, begin, end, stream);
   }
   static void clip(const CellArray &array, int64_t begin, int64_t end, void *stream) {
@@ -105,8 +113,8 @@ struct Kernels {
 template <class Device>
 const PulsedKernels &cudaKernels() {
   using K = gpu::Kernels<Device>;
-  static constexpr PulsedKernels kTable = {&K::construct, &gpu::update<Device>, &K::describe,
-                                           &K::relax,     &K::reset,            &K::clip};
+  static constexpr PulsedKernels kTable = {
+      &K::construct, &gpu::update<Device>, &K::describe, &K::relax, &K::reset, &K::clip};
   return kTable;
 }
 

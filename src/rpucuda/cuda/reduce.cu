@@ -13,14 +13,16 @@ struct Largest {
   __device__ float operator()(float a, float b) const { return RPU::max(a, b); }
 };
 
-/// One block per row: rows differ by much in number and length, and a maximum may be taken in any order.
+/// One block per row: rows differ by much in number and length, and a maximum may be taken in any
+/// order.
 __global__ void __launch_bounds__(kThreads) rowAbsMaxKernel(MatrixView<const float> a, float *out) {
   using Reduce = cub::BlockReduce<float, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
   for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
     const VectorView<const float> row = a.row(i);
     float largest = 0.0f;
-    for (int64_t j = threadIdx.x; j < row.size; j += kThreads) largest = RPU::max(largest, RPU::abs(row[j]));
+    for (int64_t j = threadIdx.x; j < row.size; j += kThreads)
+      largest = RPU::max(largest, RPU::abs(row[j]));
     largest = Reduce(storage).Reduce(largest, Largest{});
     if (threadIdx.x == 0) out[i] = largest;
     __syncthreads();
@@ -29,23 +31,27 @@ __global__ void __launch_bounds__(kThreads) rowAbsMaxKernel(MatrixView<const flo
 
 /// blockIdx.y chooses the matrix.
 __global__ void __launch_bounds__(kThreads)
-    checkFiniteKernel(MatrixView<const float> first, MatrixView<const float> second, uint32_t *fault) {
+    checkFiniteKernel(MatrixView<const float> first, MatrixView<const float> second,
+                      uint32_t *fault) {
   const MatrixView<const float> a = blockIdx.y == 0 ? first : second;
   bool bad = false;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < a.size(); i += stride) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < a.size();
+       i += stride) {
     bad |= !isFinite(a(i / a.cols, i % a.cols));
   }
   if (bad) *fault = 1;  // whoever writes, writes the same
 }
 
 __global__ void __launch_bounds__(kThreads)
-    countOutsideKernel(const float *w, const float *high, const float *low, int64_t size, unsigned long long *out) {
+    countOutsideKernel(const float *w, const float *high, const float *low, int64_t size,
+                       unsigned long long *out) {
   using Reduce = cub::BlockReduce<unsigned long long, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
   unsigned long long count = 0;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < size; i += stride) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < size;
+       i += stride) {
     count += w[i] >= high[i] || w[i] <= low[i] ? 1U : 0U;
   }
   count = Reduce(storage).Sum(count);
@@ -72,10 +78,12 @@ void cudaCheckFinite(const Context &context, MatrixView<const float> a, MatrixVi
   RPU_CUDA(cudaGetLastError());
 }
 
-int64_t cudaCountOutside(const Context &context, const float *w, const float *high, const float *low, int64_t size) {
+int64_t cudaCountOutside(const Context &context, const float *w, const float *high,
+                         const float *low, int64_t size) {
   const CudaScope scope(context.device);
   Buffer<unsigned long long> count = Buffer<unsigned long long>::zeros(context, 1);
-  countOutsideKernel<<<gridFor(size, 8 * kThreads), kThreads, 0, streamOf(context)>>>(w, high, low, size, count.data());
+  countOutsideKernel<<<gridFor(size, 8 * kThreads), kThreads, 0, streamOf(context)>>>(
+      w, high, low, size, count.data());
   RPU_CUDA(cudaGetLastError());
   unsigned long long host = 0;
   copyToHost(context, &host, count.data(), sizeof host);

@@ -1,13 +1,13 @@
-#include "cuda/sequential_gemm.cuh"
-
 #include "core/math.h"
 #include "cuda/check.cuh"
+#include "cuda/sequential_gemm.cuh"
 
 namespace RPU {
 namespace {
 
-// A block makes kTile x kTile elements of C from slices of kDepth products in shared memory; a thread makes kPerThread x
-// kPerThread of them, kSide apart, so that neighbouring threads read and write neighbouring columns.
+// A block makes kTile x kTile elements of C from slices of kDepth products in shared memory; a
+// thread makes kPerThread x kPerThread of them, kSide apart, so that neighbouring threads read and
+// write neighbouring columns.
 constexpr int kTile = 64;
 constexpr int kDepth = 16;
 constexpr int kSide = 16;
@@ -26,9 +26,10 @@ struct Product {
 
 using Slice = float[kDepth][kTile + 1];
 
-/// Rows [row0, row0 + kTile) and columns [k0, k0 + depth) of m, transposed; what lies outside is 0. Threads that follow
-/// one another take elements that lie next to one another.
-__device__ void loadSlice(MatrixView<const float> m, int64_t row0, int64_t k0, int depth, Slice &slice) {
+/// Rows [row0, row0 + kTile) and columns [k0, k0 + depth) of m, transposed; what lies outside is 0.
+/// Threads that follow one another take elements that lie next to one another.
+__device__ void loadSlice(MatrixView<const float> m, int64_t row0, int64_t k0, int depth,
+                          Slice &slice) {
   const bool alongRow = m.colStride == 1;
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kThreads) {
     const int row = alongRow ? i / kDepth : i % kTile;
@@ -97,19 +98,22 @@ __global__ void __launch_bounds__(kThreads) sequentialGemmKernel(Product p) {
 
 }  // namespace
 
-void cudaSequentialGemm(const Context &context, float alpha, MatrixView<const float> a, MatrixView<const float> b,
-                        float beta, MatrixView<float> c, bool accumulate, const uint32_t *skip) {
+void cudaSequentialGemm(const Context &context, float alpha, MatrixView<const float> a,
+                        MatrixView<const float> b, float beta, MatrixView<float> c, bool accumulate,
+                        const uint32_t *skip) {
   if (c.size() == 0) return;
-  // Columns of C run along the threads; let them be the ones that are adjacent in memory. (fma(a, b, acc) is symmetric.)
+  // Columns of C run along the threads; let them be the ones that are adjacent in memory. (fma(a,
+  // b, acc) is symmetric.)
   Product p{alpha, a, b, beta, c, accumulate, skip};
-  if (!c.isRowMajor() && c.isColMajor()) p = {alpha, b.transposed(), a.transposed(), beta, c.transposed(), accumulate, skip};
+  if (!c.isRowMajor() && c.isColMajor())
+    p = {alpha, b.transposed(), a.transposed(), beta, c.transposed(), accumulate, skip};
   const int64_t down = (p.c.rows + kTile - 1) / kTile;
   const int64_t across = (p.c.cols + kTile - 1) / kTile;
-  RPU_CHECK(InputError, down < 65536 && across <= INT32_MAX, "a product of ", p.c.rows, " rows is more than the GPU takes; ",
-            "use smaller batches");
+  RPU_CHECK(InputError, down < 65536 && across <= INT32_MAX, "a product of ", p.c.rows,
+            " rows is more than the GPU takes; ", "use smaller batches");
   const CudaScope scope(context.device);
-  sequentialGemmKernel<<<dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), kThreads, 0,
-                         streamOf(context)>>>(p);
+  sequentialGemmKernel<<<dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), kThreads,
+                         0, streamOf(context)>>>(p);
   RPU_CUDA(cudaGetLastError());
 }
 

@@ -1,8 +1,9 @@
 #include "cuda/check.cuh"
 #include "cuda/measure.cuh"
 
-// Reads of small arrays, such as the factors of an adapter, in one launch: a block takes a row of the mini-batch from its
-// measurement to the last repetition. Each block reads all weights, which then come from the second-level cache.
+// Reads of small arrays, such as the factors of an adapter, in one launch: a block takes a row of
+// the mini-batch from its measurement to the last repetition. Each block reads all weights, which
+// then come from the second-level cache.
 
 namespace RPU {
 namespace {
@@ -21,12 +22,13 @@ struct Piece {
 
 /// Lanes along the inputs, a few outputs per warp: sum(i) over a piece of the inputs, in lane 0.
 template <class Store>
-__device__ void sumAlongInputs(MatrixView<const float> w, const float *in, int64_t first, Piece inputs,
-                               const Store &store) {
+__device__ void sumAlongInputs(MatrixView<const float> w, const float *in, int64_t first,
+                               Piece inputs, const Store &store) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float sum[kOutputsPerWarp] = {};
   const float *row[kOutputsPerWarp];
-  for (int q = 0; q < kOutputsPerWarp; ++q) row[q] = w.data + (first + q < w.rows ? first + q : first) * w.rowStride;
+  for (int q = 0; q < kOutputsPerWarp; ++q)
+    row[q] = w.data + (first + q < w.rows ? first + q : first) * w.rowStride;
 #pragma unroll 4
   for (int64_t j = inputs.begin + lane; j < inputs.end; j += 32) {
     const float u = in[j];
@@ -42,13 +44,15 @@ __device__ void sumAlongInputs(MatrixView<const float> w, const float *in, int64
 
 /// A lane per output.
 template <class Store>
-__device__ void sumPerLane(MatrixView<const float> w, const float *in, int64_t first, Piece inputs, const Store &store) {
+__device__ void sumPerLane(MatrixView<const float> w, const float *in, int64_t first, Piece inputs,
+                           const Store &store) {
   const int64_t i = first + static_cast<int>(threadIdx.x) % 32;
   if (i >= w.rows) return;
   const float *row = w.data + i * w.rowStride;
   float sum = 0.0f;
 #pragma unroll 16
-  for (int64_t j = inputs.begin; j < inputs.end; ++j) sum = RPU::fma(row[j * w.colStride], in[j], sum);
+  for (int64_t j = inputs.begin; j < inputs.end; ++j)
+    sum = RPU::fma(row[j * w.colStride], in[j], sum);
   store(i, sum);
 }
 
@@ -96,9 +100,11 @@ __global__ void __launch_bounds__(kThreads, 1) readRowsKernel(PlainRead r) {
     for (int round = 0;; ++round) {
       for (int64_t j = threadIdx.x; j < r.input.in.cols; j += kThreads) convert.convert(row, j);
       __syncthreads();
-      multiplyRow(r.weights, r.input.converted + row * r.input.in.cols, r.sums + row * r.weights.rows);
+      multiplyRow(r.weights, r.input.converted + row * r.input.in.cols,
+                  r.sums + row * r.weights.rows);
       __syncthreads();
-      for (int64_t line = threadIdx.x; line < r.output.out.cols; line += kThreads) finish.finish(row, line);
+      for (int64_t line = threadIdx.x; line < r.output.out.cols; line += kThreads)
+        finish.finish(row, line);
       __syncthreads();
       if (round == r.repeats || r.input.state.clipped[row] == 0) break;
       __syncthreads();

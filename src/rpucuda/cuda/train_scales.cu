@@ -4,7 +4,8 @@
 #include "cuda/check.cuh"
 #include "pulse_words_kernel.h"
 
-// Maxima, scales and lengths of the trains of a mini-batch, and the layout that the longest needs, in one launch.
+// Maxima, scales and lengths of the trains of a mini-batch, and the layout that the longest needs,
+// in one launch.
 
 namespace RPU {
 namespace {
@@ -34,8 +35,10 @@ struct Larger {
   __device__ int operator()(int a, int b) const { return RPU::max(a, b); }
 };
 
-/// The layout for the lengths of all samples; with the fault word set, all lengths become 0. For one block.
-__device__ void chooseLayout(int64_t samples, const TrainMaxima &maxima, const TrainScaler &scaler, PulseLayout *layout) {
+/// The layout for the lengths of all samples; with the fault word set, all lengths become 0. For
+/// one block.
+__device__ void chooseLayout(int64_t samples, const TrainMaxima &maxima, const TrainScaler &scaler,
+                             PulseLayout *layout) {
   __shared__ typename IntReduce::TempStorage storage;
   const bool isFaulty = maxima.fault && __ldcg(maxima.fault) != 0;
   int longest = 0;
@@ -55,9 +58,9 @@ __device__ void chooseLayout(int64_t samples, const TrainMaxima &maxima, const T
 }
 
 /// A block per sample. The block that finishes last sees all lengths and chooses the layout.
-__global__ void __launch_bounds__(kThreads) scaleTrainsKernel(MatrixView<const float> x, MatrixView<const float> d,
-                                                              TrainMaxima maxima, TrainScaler scaler,
-                                                              PulseLayout *layout) {
+__global__ void __launch_bounds__(kThreads)
+    scaleTrainsKernel(MatrixView<const float> x, MatrixView<const float> d, TrainMaxima maxima,
+                      TrainScaler scaler, PulseLayout *layout) {
   __shared__ typename FoundReduce::TempStorage storage;
   __shared__ bool isLast;
   const int64_t s = blockIdx.x;
@@ -86,7 +89,8 @@ __global__ void __launch_bounds__(kThreads) scaleTrainsKernel(MatrixView<const f
 void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      const TrainMaxima &maxima, const TrainScaler &scaler, PulseLayout *layout) {
   const CudaScope scope(context.device);
-  scaleTrainsKernel<<<static_cast<unsigned>(x.rows), kThreads, 0, streamOf(context)>>>(x, d, maxima, scaler, layout);
+  scaleTrainsKernel<<<static_cast<unsigned>(x.rows), kThreads, 0, streamOf(context)>>>(
+      x, d, maxima, scaler, layout);
   RPU_CUDA(cudaGetLastError());
 }
 

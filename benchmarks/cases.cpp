@@ -15,7 +15,8 @@ namespace {
 constexpr float kLearningRate = 0.01f;
 constexpr float kDenseGradient = 1.0f;    // about 2.5 pulses per weight and sample
 constexpr float kSparseGradient = 0.01f;  // about 0.025
-constexpr float kWeights = 0.2f;          // initial ones lie within +-0.2: some cells in a hundred are at a bound
+constexpr float kWeights =
+    0.2f;  // initial ones lie within +-0.2: some cells in a hundred are at a bound
 constexpr uint64_t kSeed = 11;
 
 // Vector instructions per lane that each step needs as written here (AVX-512).
@@ -35,30 +36,47 @@ Context contextOf(Isa isa, int threads) {
 std::vector<float> uniformValues(int64_t count, float size, uint32_t stream) {
   std::vector<float> values(static_cast<size_t>(count));
   for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = size * (2.0f * uniform(draw(makeKey(kSeed, stream, 0), Purpose::UserDraw, i, 0).v[0]) - 1.0f);
+    values[i] =
+        size *
+        (2.0f * uniform(draw(makeKey(kSeed, stream, 0), Purpose::UserDraw, i, 0).v[0]) - 1.0f);
   }
   return values;
 }
 
-DeviceParams deviceOf(const std::string &model) { return DeviceParams::read(Value::Map{{"model", Value(model)}}, "device"); }
+DeviceParams deviceOf(const std::string &model) {
+  return DeviceParams::read(Value::Map{{"model", Value(model)}}, "device");
+}
 
-void requireSame(const std::vector<float> &got, const std::vector<float> &expected, const std::string &what) {
+void requireSame(const std::vector<float> &got, const std::vector<float> &expected,
+                 const std::string &what) {
   if (std::memcmp(got.data(), expected.data(), expected.size() * sizeof(float)) != 0) {
-    throw std::runtime_error(what + ": the result is not the bits of the plainest code, one sample at a time");
+    throw std::runtime_error(
+        what + ": the result is not the bits of the plainest code, one sample at a time");
   }
 }
 
 /// A tile and some mini-batches for it, which step() takes in turn.
 struct Rig {
-  Rig(const TileConfig &config, int64_t n, int64_t m, float gradient, const Context &context, int64_t batches = 1)
-      : size(n), batch(m), rows(m * batches), tile(n, n, config, kSeed, 0, context), x(uniformValues(rows * n, 1.0f, 1)),
-        d(uniformValues(rows * n, gradient, 2)), y(offset(m)), dx(offset(m)) {
+  Rig(const TileConfig &config, int64_t n, int64_t m, float gradient, const Context &context,
+      int64_t batches = 1)
+      : size(n),
+        batch(m),
+        rows(m * batches),
+        tile(n, n, config, kSeed, 0, context),
+        x(uniformValues(rows * n, 1.0f, 1)),
+        d(uniformValues(rows * n, gradient, 2)),
+        y(offset(m)),
+        dx(offset(m)) {
     const std::vector<float> w = uniformValues(n * n, kWeights, 3);
     tile.setWeights(rowMajor(w.data(), n, n));
   }
 
-  MatrixView<const float> xRows(int64_t first, int64_t count) const { return rowMajor(&x[offset(first)], count, size); }
-  MatrixView<const float> dRows(int64_t first, int64_t count) const { return rowMajor(&d[offset(first)], count, size); }
+  MatrixView<const float> xRows(int64_t first, int64_t count) const {
+    return rowMajor(&x[offset(first)], count, size);
+  }
+  MatrixView<const float> dRows(int64_t first, int64_t count) const {
+    return rowMajor(&d[offset(first)], count, size);
+  }
 
   void forward(int64_t first, int64_t count) {
     tile.forward(xRows(first, count), rowMajor(&y[offset(first % batch)], count, size));
@@ -67,7 +85,9 @@ struct Rig {
     tile.backward(dRows(first, count), rowMajor(&dx[offset(first % batch)], count, size));
   }
   /// The sign of the learning rate changes from run to run, so that weights stay where they are.
-  void update(int64_t first, int64_t count) { tile.update(xRows(first, count), dRows(first, count), lr); }
+  void update(int64_t first, int64_t count) {
+    tile.update(xRows(first, count), dRows(first, count), lr);
+  }
   void step() {
     forward(turn, batch);
     backward(turn, batch);
@@ -104,15 +124,16 @@ const Pass kTenMiniBatches = [](Rig &rig, int64_t first, int64_t count) {
 };
 
 /// Passes over whole batches must give what they give sample by sample in the plainest way.
-void verifyPasses(const TileConfig &config, int64_t n, int64_t m, float gradient, const Context &context,
-                  const std::vector<Pass> &passes) {
+void verifyPasses(const TileConfig &config, int64_t n, int64_t m, float gradient,
+                  const Context &context, const std::vector<Pass> &passes) {
   Rig plain(config, n, m, gradient, contextOf(Isa::V2, 1));
   Rig tested(config, n, m, gradient, context);
   for (const Pass &pass : passes) {
     for (int64_t s = 0; s < m; ++s) pass(plain, s, 1);
     pass(tested, 0, m);
   }
-  requireSame(tested.results(), plain.results(), config.kind == TileConfig::Kind::LRTT ? "lrtt" : "tile");
+  requireSame(tested.results(), plain.results(),
+              config.kind == TileConfig::Kind::LRTT ? "lrtt" : "tile");
 }
 
 /// The forward pass must also be the product of fp64, up to the noise of the periphery.
@@ -125,7 +146,8 @@ void verifyProduct(const TileConfig &config, int64_t n, int64_t m, const Context
     for (int64_t i = 0; i < n; ++i) {
       double sum = 0.0;
       for (int64_t j = 0; j < n; ++j) {
-        sum += double{w[static_cast<size_t>(i * n + j)]} * double{rig.x[static_cast<size_t>(s * n + j)]};
+        sum += double{w[static_cast<size_t>(i * n + j)]} *
+               double{rig.x[static_cast<size_t>(s * n + j)]};
       }
       squares += std::pow(sum - double{rig.y[static_cast<size_t>(s * n + i)]}, 2);
     }
@@ -133,7 +155,8 @@ void verifyProduct(const TileConfig &config, int64_t n, int64_t m, const Context
   // Default periphery: output noise 0.06, 7-bit inputs and 9-bit outputs of a range of 12.
   const double deviation = std::sqrt(squares / static_cast<double>(m * n));
   if (!(deviation > 0.03 && deviation < 0.12)) {
-    throw std::runtime_error("forward: deviates from the fp64 product by " + std::to_string(deviation));
+    throw std::runtime_error("forward: deviates from the fp64 product by " +
+                             std::to_string(deviation));
   }
 }
 
@@ -155,17 +178,22 @@ TileConfig lrttTile(int rank) {
 }
 
 double cells(int64_t n) { return static_cast<double>(n * n); }
-Work productWork(int64_t n, int64_t m) { return {4.0 * cells(n), cells(n) * static_cast<double>(m)}; }
-/// Weight in and out, four half floats per cell; per sample a count and one normal, or, sparsely, a block per coincidence.
+Work productWork(int64_t n, int64_t m) {
+  return {4.0 * cells(n), cells(n) * static_cast<double>(m)};
+}
+/// Weight in and out, four half floats per cell; per sample a count and one normal, or, sparsely, a
+/// block per coincidence.
 Work updateWork(const std::string &device, int64_t n, int64_t m, bool dense) {
   const double samples = static_cast<double>(m);
-  const double perSample = dense ? kNormalOperations + 6.0 + ruleOperations(device)
-                                 : 0.025 * (kBlockOperations + kPairOperations + ruleOperations(device) / 2);
+  const double perSample =
+      dense ? kNormalOperations + 6.0 + ruleOperations(device)
+            : 0.025 * (kBlockOperations + kPairOperations + ruleOperations(device) / 2);
   return {16.0 * cells(n), cells(n) * samples * perSample};
 }
 /// Four samples share a block of random words; `slots` is the sum of the samples' train lengths.
 Work wordsWork(int64_t n, int64_t m, double slots) {
-  return {4.0 * 2.0 * static_cast<double>(n * m), 2.0 * static_cast<double>(n) * slots * (kBlockOperations / 4 + 3.0)};
+  return {4.0 * 2.0 * static_cast<double>(n * m),
+          2.0 * static_cast<double>(n) * slots * (kBlockOperations / 4 + 3.0)};
 }
 /// The trains of a dense batch have some ten slots per sample.
 double denseSlots(int64_t m) { return 9.0 * static_cast<double>(m); }
@@ -179,15 +207,17 @@ struct Shape {
 Case updateCase(const std::string &device, bool dense, const Shape &s) {
   struct Bench {
     Bench(const std::string &model, float gradient, const Shape &shape)
-        : context(contextOf(shape.isa, shape.threads)), array(context, deviceOf(model), shape.n, shape.n, makeKey(kSeed, 0, 0)) {
+        : context(contextOf(shape.isa, shape.threads)),
+          array(context, deviceOf(model), shape.n, shape.n, makeKey(kSeed, 0, 0)) {
       const std::vector<float> x = uniformValues(shape.m * shape.n, 1.0f, 1);
       const std::vector<float> d = uniformValues(shape.m * shape.n, gradient, 2);
       const std::vector<float> w = uniformValues(shape.n * shape.n, kWeights, 3);
       array.setWeights(context, rowMajor(w.data(), shape.n, shape.n), 0);
       for (int k = 0; k < 2; ++k) {  // there and back
-        makers[k].makeWords(context, rowMajor(x.data(), shape.m, shape.n), rowMajor(d.data(), shape.m, shape.n),
-                            k ? -kLearningRate : kLearningRate, array.granularity(), {}, makeKey(kSeed, 0, 36),
-                            static_cast<uint64_t>(k) * static_cast<uint64_t>(shape.m));
+        makers[k].makeWords(
+            context, rowMajor(x.data(), shape.m, shape.n), rowMajor(d.data(), shape.m, shape.n),
+            k ? -kLearningRate : kLearningRate, array.granularity(), {}, makeKey(kSeed, 0, 36),
+            static_cast<uint64_t>(k) * static_cast<uint64_t>(shape.m));
       }
     }
     Context context;
@@ -198,11 +228,13 @@ Case updateCase(const std::string &device, bool dense, const Shape &s) {
   const float gradient = dense ? kDenseGradient : kSparseGradient;
   const auto bench = std::make_shared<Bench>(device, gradient, s);
   Case c{dense ? "update dense" : "update sparse", device, s.n, s.m, s.isa, s.threads, 1.0,
-         updateWork(device, s.n, s.m, dense), {}, {}};
+         updateWork(device, s.n, s.m, dense),      {},     {}};
   c.verify = [=] {
     verifyPasses(singleTile(device), s.n, s.m, gradient, bench->context, {kUpdate});
   };
-  c.run = [bench] { bench->array.applyPulses(bench->context, bench->makers[bench->turn++ & 1].words()); };
+  c.run = [bench] {
+    bench->array.applyPulses(bench->context, bench->makers[bench->turn++ & 1].words());
+  };
   return c;
 }
 
@@ -218,8 +250,9 @@ Case wordsCase(bool dense, const Shape &s) {
   bench->d = uniformValues(s.m * s.n, gradient, 2);
   const Context context = contextOf(s.isa, s.threads);
   const auto make = [=](const Context &where, Bench &b) {
-    b.maker.makeWords(where, rowMajor<const float>(b.x.data(), s.m, s.n), rowMajor<const float>(b.d.data(), s.m, s.n),
-                      kLearningRate, 0.001f, {}, makeKey(kSeed, 0, 36), b.sample);
+    b.maker.makeWords(where, rowMajor<const float>(b.x.data(), s.m, s.n),
+                      rowMajor<const float>(b.d.data(), s.m, s.n), kLearningRate, 0.001f, {},
+                      makeKey(kSeed, 0, 36), b.sample);
     b.sample += static_cast<uint64_t>(s.m);
   };
   Case c{dense ? "words dense" : "words sparse", "-", s.n, s.m, s.isa, s.threads, 1.0, {}, {}, {}};
@@ -249,9 +282,15 @@ Case tileCase(Step step, const std::string &device, bool dense, const Shape &s) 
   const TileConfig config = singleTile(device);
   const Context context = contextOf(s.isa, s.threads);
   const auto rig = std::make_shared<Rig>(config, s.n, s.m, gradient, context);
-  const char *name = step == Step::Forward ? "forward" : (step == Step::Backward ? "backward" : (dense ? "full step dense" : "full step sparse"));
+  const char *name =
+      step == Step::Forward
+          ? "forward"
+          : (step == Step::Backward ? "backward"
+                                    : (dense ? "full step dense" : "full step sparse"));
   Work work = productWork(s.n, s.m);
-  if (step == Step::Full) work = work * 2.0 + updateWork(device, s.n, s.m, dense) + wordsWork(s.n, s.m, dense ? denseSlots(s.m) : 1.0);
+  if (step == Step::Full)
+    work = work * 2.0 + updateWork(device, s.n, s.m, dense) +
+           wordsWork(s.n, s.m, dense ? denseSlots(s.m) : 1.0);
   Case c{name, device, s.n, s.m, s.isa, s.threads, 1.0, work, {}, {}};
   c.verify = [=] {
     const std::vector<Pass> passes[] = {{kForward}, {kBackward}, {kForward, kBackward, kUpdate}};
@@ -266,8 +305,9 @@ Case tileCase(Step step, const std::string &device, bool dense, const Shape &s) 
   return c;
 }
 
-/// Ten mini-batches and the transfer that follows them, stated per mini-batch. The drive is sparse: under a dense one A grows
-/// until every transfer takes all of transfer_max_trains, which says nothing of a training.
+/// Ten mini-batches and the transfer that follows them, stated per mini-batch. The drive is sparse:
+/// under a dense one A grows until every transfer takes all of transfer_max_trains, which says
+/// nothing of a training.
 Case lrttCase(int rank, const Shape &s) {
   constexpr float gradient = kSparseGradient;
   const TileConfig config = lrttTile(rank);
@@ -275,12 +315,24 @@ Case lrttCase(int rank, const Shape &s) {
   // Inputs that repeat would make A grow, and transfers with it, as no training does.
   const auto rig = std::make_shared<Rig>(config, s.n, s.m, gradient, context, 20);
   const double share = static_cast<double>(rank) / static_cast<double>(s.n);
-  // Reads of W, A and B both ways, projections, updates of A and B; the transfer pulses all of W once per component.
-  const Work work = productWork(s.n, s.m) * (2.0 + 6.0 * share) + updateWork("ConstantStep", s.n, s.m, true) * (2.0 * share) +
+  // Reads of W, A and B both ways, projections, updates of A and B; the transfer pulses all of W
+  // once per component.
+  const Work work = productWork(s.n, s.m) * (2.0 + 6.0 * share) +
+                    updateWork("ConstantStep", s.n, s.m, true) * (2.0 * share) +
                     updateWork("SoftBounds", s.n, rank, true) * 0.1;
-  Case c{"LRTT step sparse, K = " + std::to_string(rank), "SoftBounds + ConstantStep", s.n, s.m, s.isa, s.threads, 10.0, work, {}, {}};
+  Case c{"LRTT step sparse, K = " + std::to_string(rank),
+         "SoftBounds + ConstantStep",
+         s.n,
+         s.m,
+         s.isa,
+         s.threads,
+         10.0,
+         work,
+         {},
+         {}};
   c.verify = [=] {
-    verifyPasses(config, s.n, s.m, gradient, context, {kForward, kBackward, kUpdate, kTenMiniBatches});
+    verifyPasses(config, s.n, s.m, gradient, context,
+                 {kForward, kBackward, kUpdate, kTenMiniBatches});
   };
   c.run = [=] {
     for (int k = 0; k < 10; ++k) rig->step();
@@ -299,7 +351,8 @@ void addCases(std::vector<std::function<Case()>> &cases, const Shape &s, bool ti
   cases.push_back([=] { return tileCase(Step::Forward, "SoftBounds", true, s); });
   cases.push_back([=] { return tileCase(Step::Backward, "SoftBounds", true, s); });
   for (const char *device : {"ConstantStep", "SoftBounds"}) {
-    for (const bool dense : {true, false}) cases.push_back([=] { return tileCase(Step::Full, device, dense, s); });
+    for (const bool dense : {true, false})
+      cases.push_back([=] { return tileCase(Step::Full, device, dense, s); });
   }
   if (s.n != 512 || s.m != 64) return;
   for (const int rank : {8, 16}) cases.push_back([=] { return lrttCase(rank, s); });
@@ -308,14 +361,15 @@ void addCases(std::vector<std::function<Case()>> &cases, const Shape &s, bool ti
 }  // namespace
 
 std::string Case::name() const {
-  return operation + " | " + device + " | " + std::to_string(size) + " | batch " + std::to_string(batch) + " | " +
-         isaName(isa) + " | " + std::to_string(threads);
+  return operation + " | " + device + " | " + std::to_string(size) + " | batch " +
+         std::to_string(batch) + " | " + isaName(isa) + " | " + std::to_string(threads);
 }
 
 std::vector<std::function<Case()>> allCases(bool quick) {
   std::vector<std::function<Case()>> cases;
   for (const int threads : {1, 2}) {
-    for (const Isa isa : supportedIsas()) addCases(cases, {512, 64, isa, threads}, isa == bestIsa());
+    for (const Isa isa : supportedIsas())
+      addCases(cases, {512, 64, isa, threads}, isa == bestIsa());
   }
   if (quick) return cases;
   for (const int threads : {1, 2}) {
@@ -335,16 +389,19 @@ std::vector<Memory> memoryOfDevices() {
     for (const bool all : {false, true}) {
       Value::Map map{{"model", Value(model.name)}};
       if (all) {
-        for (const char *field : {"lifetime_dtod", "diffusion_dtod", "reset_dtod"}) map[field] = Value(0.1);
+        for (const char *field : {"lifetime_dtod", "diffusion_dtod", "reset_dtod"})
+          map[field] = Value(0.1);
         map["lifetime"] = Value(1000.0);
         map["diffusion"] = Value(1e-4);
         map["reset"] = Value(0.01);
       }
-      const PulsedDevice array({}, DeviceParams::read(Value(map), "device"), n, n, makeKey(kSeed, 0, 0));
+      const PulsedDevice array({}, DeviceParams::read(Value(map), "device"), n, n,
+                               makeKey(kSeed, 0, 0));
       const bool constant = model.name == "ConstantStep";
-      rows.push_back({model.name + (all ? ", with spread decay, diffusion and reset" : ""),
-                      static_cast<double>(array.memoryBytes()) / cells(n),
-                      constant && !all ? 16.0 : (constant || model.name == "SoftBounds" ? 24.0 : 0.0)});
+      rows.push_back(
+          {model.name + (all ? ", with spread decay, diffusion and reset" : ""),
+           static_cast<double>(array.memoryBytes()) / cells(n),
+           constant && !all ? 16.0 : (constant || model.name == "SoftBounds" ? 24.0 : 0.0)});
     }
   }
   const auto bytes = [](const TileConfig &config) {

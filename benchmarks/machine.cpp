@@ -18,7 +18,8 @@ namespace {
 constexpr int kChains = 12;
 constexpr int64_t kSteps = 100000;
 
-// Each runs kSteps * kChains dependent vector operations; what they return keeps them from being dropped.
+// Each runs kSteps * kChains dependent vector operations; what they return keeps them from being
+// dropped.
 #ifdef __x86_64__
 float chainsV2(float start) {
   const __m128 factor = _mm_set1_ps(0.999f);
@@ -90,7 +91,8 @@ Peaks measurePeaks(Isa isa, int threads) {
   std::vector<float> kept(static_cast<size_t>(threads));
   const Timing arithmetic = measure(0.05, [&] {
     parallelRange(context, threads, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) kept[static_cast<size_t>(t)] = chains.run(1.0f + static_cast<float>(t));
+      for (int64_t t = begin; t < end; ++t)
+        kept[static_cast<size_t>(t)] = chains.run(1.0f + static_cast<float>(t));
     });
   });
   constexpr int64_t kCount = int64_t{1} << 24;  // 64 MiB each
@@ -102,8 +104,9 @@ Peaks measurePeaks(Isa isa, int threads) {
     });
   });
   // The best of the runs: a peak is what the machine can do, not what others left of it.
-  return {static_cast<double>(kSteps * kChains * chains.lanes * threads) / (arithmetic.fastest * 1e-6),
-          static_cast<double>(2 * sizeof(float) * kCount) / (copy.fastest * 1e-6)};
+  return {
+      static_cast<double>(kSteps * kChains * chains.lanes * threads) / (arithmetic.fastest * 1e-6),
+      static_cast<double>(2 * sizeof(float) * kCount) / (copy.fastest * 1e-6)};
 }
 
 std::string processorName() {

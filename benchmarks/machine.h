@@ -17,7 +17,8 @@ Peaks measurePeaks(Isa isa, int threads);
 /// The processor's name, as the operating system gives it.
 std::string processorName();
 
-/// Number of runnable processes over the last minute: timings are to be trusted where it is below the number of cores.
+/// Number of runnable processes over the last minute: timings are to be trusted where it is below
+/// the number of cores.
 double loadAverage();
 
 }  // namespace RPU::bench

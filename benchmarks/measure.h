@@ -34,7 +34,8 @@ Timing measure(double seconds, const Body &body) {
   const auto quantile = [&](double q) {
     return times[static_cast<size_t>(std::lround(q * static_cast<double>(times.size() - 1)))];
   };
-  return {quantile(0.5), quantile(0.25), quantile(0.75), times.front(), static_cast<int>(times.size())};
+  return {quantile(0.5), quantile(0.25), quantile(0.75), times.front(),
+          static_cast<int>(times.size())};
 }
 
 }  // namespace RPU::bench

@@ -23,14 +23,16 @@ void drawSides(const Context &context, const TrainSide *sides, int count) {
   constexpr int64_t kTrainsPerThread = 8192;  // fewer are drawn before a second thread has woken up
   const int64_t grain = (1 + kTrainsPerThread / sides[0].values.rows / 64) * 64;
   for (int i = 0; i < count; ++i) {
-    parallelRange(context, sides[i].values.cols, grain, [&](int64_t begin, int64_t end) { drawer(sides[i], begin, end); });
+    parallelRange(context, sides[i].values.cols, grain,
+                  [&](int64_t begin, int64_t end) { drawer(sides[i], begin, end); });
   }
 }
 
 }  // namespace
 
-void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d, float lr,
-                             float granularity, const UpdateParameters &parameters, RandomKey key,
+void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
+                             MatrixView<const float> d, float lr, float granularity,
+                             const UpdateParameters &parameters, RandomKey key,
                              uint64_t firstSample) {
   RPU_CHECK(InputError, x.rows == d.rows, "x has ", x.rows, " samples and d has ", d.rows,
             "; an update needs one d for each x");
@@ -53,8 +55,9 @@ void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x, 
   }
 }
 
-void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d, float lr,
-                               float granularity, const UpdateParameters &parameters) {
+void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x,
+                               MatrixView<const float> d, float lr, float granularity,
+                               const UpdateParameters &parameters) {
   const int64_t m = x.rows;
   maxima_.reserve(context, 2 * m);
   scales_.reserve(context, m);
@@ -62,7 +65,8 @@ void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x
   layout_.reserve(context, 1);
   float *xMax = maxima_.data();
   float *dMax = xMax + m;
-  const TrainScaler scaler{parameters, lr, granularity, xMax, dMax, scales_.data(), trainLength_.data()};
+  const TrainScaler scaler{parameters,         lr, granularity, xMax, dMax, scales_.data(),
+                           trainLength_.data()};
   if (context.onCpu()) {
     rowAbsMax(context, x, xMax);
     rowAbsMax(context, d, dMax);
@@ -71,24 +75,29 @@ void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x
   } else {
 #ifdef PULSORA_CUDA
     if (finished_.empty()) finished_ = Buffer<uint32_t>::zeros(context, 1);
-    cudaScaleTrains(context, x, d, {xMax, dMax, finished_.data(), context.fault}, scaler, layout_.data());
+    cudaScaleTrains(context, x, d, {xMax, dMax, finished_.data(), context.fault}, scaler,
+                    layout_.data());
 #endif
   }
   words_.layout = layout_.data();
   words_.trainLength = trainLength_.data();
 }
 
-void BitLineMaker::fillWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d, bool ascend,
+void BitLineMaker::fillWords(const Context &context, MatrixView<const float> x,
+                             MatrixView<const float> d, bool ascend,
                              const UpdateParameters &parameters, RandomKey key) {
   const bool twoPass = parameters.pulse_type == PulseType::Stochastic;
-  // On the CPU the layout is known here; elsewhere room is made for the longest that the parameters allow.
-  const PulseLayout layout = context.onCpu() ? *layout_.data() : PulseLayout::of(longestTrain(parameters));
+  // On the CPU the layout is known here; elsewhere room is made for the longest that the parameters
+  // allow.
+  const PulseLayout layout =
+      context.onCpu() ? *layout_.data() : PulseLayout::of(longestTrain(parameters));
   const int64_t words = layout.words(x.rows);
   const int64_t xPlane = words * x.cols + kPulsePadding;
   const int64_t dPlane = words * d.cols + kPulsePadding;
   const int64_t total = 2 * xPlane + (twoPass ? 3 : 2) * dPlane;
   bits_.reserve(context, total);
-  if (context.onCpu()) detail::fillZero(context, bits_.data(), static_cast<size_t>(total) * sizeof(uint32_t));
+  if (context.onCpu())
+    detail::fillZero(context, bits_.data(), static_cast<size_t>(total) * sizeof(uint32_t));
   uint32_t *xBits = bits_.data();
   uint32_t *xSigns = xBits + xPlane;
   uint32_t *dBits = xSigns + xPlane;
@@ -98,9 +107,10 @@ void BitLineMaker::fillWords(const Context &context, MatrixView<const float> x, 
   const uint64_t first = words_.firstSample;
   const TrainScale *scales = scales_.data();
   const PulseLayout *place = layout_.data();
-  TrainSide sides[3] = {
-      {x, scales, true, false, step, rounding, key, Purpose::XPulse, Purpose::XRound, first, place, 0, xBits, xSigns},
-      {d, scales, false, ascend, step, rounding, key, Purpose::DPulse, Purpose::DRound, first, place, 0, dBits, dSigns}};
+  TrainSide sides[3] = {{x, scales, true, false, step, rounding, key, Purpose::XPulse,
+                         Purpose::XRound, first, place, 0, xBits, xSigns},
+                        {d, scales, false, ascend, step, rounding, key, Purpose::DPulse,
+                         Purpose::DRound, first, place, 0, dBits, dSigns}};
   words_.kind = PulseKind::Words;
   words_.xBits = xBits;
   words_.xSigns = xSigns;
@@ -117,22 +127,26 @@ void BitLineMaker::fillWords(const Context &context, MatrixView<const float> x, 
   drawSides(context, sides, twoPass ? 3 : 2);
 }
 
-void BitLineMaker::fillLevels(const Context &context, MatrixView<const float> x, MatrixView<const float> d, bool ascend,
+void BitLineMaker::fillLevels(const Context &context, MatrixView<const float> x,
+                              MatrixView<const float> d, bool ascend,
                               const UpdateParameters &parameters) {
   const int64_t m = x.rows;
   const bool counts = parameters.pulse_type == PulseType::MeanCount;
   const int64_t xLevels = m * x.cols;
   levels_.reserve(context, xLevels + m * d.cols);
-  forEach(context, xLevels, LevelMaker{x, scales_.data(), maxima_.data(), true, false, counts,
-                                       resolutionStep(parameters.x_res_implicit), levels_.data()});
-  forEach(context, m * d.cols, LevelMaker{d, scales_.data(), maxima_.data() + m, false, ascend, counts,
-                                          resolutionStep(parameters.d_res_implicit), levels_.data() + xLevels});
+  forEach(context, xLevels,
+          LevelMaker{x, scales_.data(), maxima_.data(), true, false, counts,
+                     resolutionStep(parameters.x_res_implicit), levels_.data()});
+  forEach(context, m * d.cols,
+          LevelMaker{d, scales_.data(), maxima_.data() + m, false, ascend, counts,
+                     resolutionStep(parameters.d_res_implicit), levels_.data() + xLevels});
   words_.kind = counts ? PulseKind::MeanCount : PulseKind::Implicit;
   words_.xLevels = levels_.data();
   words_.dLevels = levels_.data() + xLevels;
 }
 
-void BitLineMaker::keepRawInputs(const Context &context, MatrixView<const float> x, MatrixView<const float> d) {
+void BitLineMaker::keepRawInputs(const Context &context, MatrixView<const float> x,
+                                 MatrixView<const float> d) {
   rawX_.reserve(context, x.size());
   rawD_.reserve(context, d.size());
   rawRows_ = x.rows;

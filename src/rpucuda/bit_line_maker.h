@@ -13,24 +13,29 @@ namespace RPU {
 /// What one update call sent, summed over its samples.
 struct PulseStats {
   uint64_t samples = 0;
-  uint64_t clippedSamples = 0;  ///< samples of which a line asked for more than a pulse per slot (trainsClip)
-  uint64_t slots = 0;           ///< train lengths, summed
-  int longest = 0;              ///< longest train
+  uint64_t clippedSamples =
+      0;  ///< samples of which a line asked for more than a pulse per slot (trainsClip)
+  uint64_t slots = 0;  ///< train lengths, summed
+  int longest = 0;     ///< longest train
 };
 
-/// Turns mini-batches of x [m, xSize] and d [m, dSize] into pulses. Owns the words; one maker serves any number of arrays.
+/// Turns mini-batches of x [m, xSize] and d [m, dSize] into pulses. Owns the words; one maker
+/// serves any number of arrays.
 class BitLineMaker {
  public:
-  /// Makes the pulses of x and d for an update by -lr * d x^T on cells that move by `granularity` per pulse. A negative
-  /// `lr` ascends. Every draw is keyed by (line, firstSample + row, slot), so batches may be split anywhere.
-  /// Neither x nor d is kept, unless raw inputs are exposed. Throws nothing once the arguments have the right shapes.
-  void makeWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d, float lr,
-                 float granularity, const UpdateParameters &parameters, RandomKey key, uint64_t firstSample);
+  /// Makes the pulses of x and d for an update by -lr * d x^T on cells that move by `granularity`
+  /// per pulse. A negative `lr` ascends. Every draw is keyed by (line, firstSample + row, slot), so
+  /// batches may be split anywhere. Neither x nor d is kept, unless raw inputs are exposed. Throws
+  /// nothing once the arguments have the right shapes.
+  void makeWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+                 float lr, float granularity, const UpdateParameters &parameters, RandomKey key,
+                 uint64_t firstSample);
 
   /// The pulses made last; valid until the next makeWords().
   const PulseWords &words() const { return words_; }
 
-  /// With `expose`, makeWords() also keeps gapless copies of x and d as it read them (see getXData, getDData).
+  /// With `expose`, makeWords() also keeps gapless copies of x and d as it read them (see getXData,
+  /// getDData).
   void setExposeRawInputs(bool expose) { exposeRawInputs_ = expose; }
   MatrixView<const float> getXData() const;
   MatrixView<const float> getDData() const;
@@ -39,12 +44,12 @@ class BitLineMaker {
   PulseStats stats(const Context &context) const;
 
  private:
-  void scaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d, float lr,
-                   float granularity, const UpdateParameters &parameters);
-  void fillWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d, bool ascend,
-                 const UpdateParameters &parameters, RandomKey key);
-  void fillLevels(const Context &context, MatrixView<const float> x, MatrixView<const float> d, bool ascend,
-                  const UpdateParameters &parameters);
+  void scaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+                   float lr, float granularity, const UpdateParameters &parameters);
+  void fillWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+                 bool ascend, const UpdateParameters &parameters, RandomKey key);
+  void fillLevels(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+                  bool ascend, const UpdateParameters &parameters);
   void keepRawInputs(const Context &context, MatrixView<const float> x, MatrixView<const float> d);
 
   bool exposeRawInputs_ = false;

@@ -13,7 +13,8 @@ namespace cpu {
 /// Cells that an update treats together; they are the lanes of every vector loop.
 constexpr int kBlock = 64;
 
-/// kBlock neighbouring cells during an update: weights, responses, and the pulse words of their lines.
+/// kBlock neighbouring cells during an update: weights, responses, and the pulse words of their
+/// lines.
 template <Isa isa, class Device>
 class Block {
  public:
@@ -22,15 +23,22 @@ class Block {
   using Response = typename Device::Response;
 
   RPU_HD Block(const CellArray &array, const Params &params, int64_t first, int count)
-      : a_(array), p_(params), first_(first), count_(count), row_(first / array.cols), col_(first % array.cols),
+      : a_(array),
+        p_(params),
+        first_(first),
+        count_(count),
+        row_(first / array.cols),
+        col_(first % array.cols),
         oneRow_(col_ + count <= array.cols) {}
 
   int count() const { return count_; }
   uint64_t cell(int lane) const { return static_cast<uint64_t>(first_ + lane); }
 
-  // --- weights and responses -------------------------------------------------------------------------------------
+  // --- weights and responses
+  // -------------------------------------------------------------------------------------
 
-  /// Reads weights and derives responses; with kAtMostOne, without what samples of several pulses need.
+  /// Reads weights and derives responses; with kAtMostOne, without what samples of several pulses
+  /// need.
   template <bool kAtMostOne>
   RPU_HD void load() {
     float members[kCellMembers][kBlock];
@@ -60,15 +68,18 @@ class Block {
     for (int j = 0; j < count_; ++j) a_.weights[first_ + j] = w_[j];
   }
 
-  // --- lines -----------------------------------------------------------------------------------------------------
+  // --- lines
+  // -----------------------------------------------------------------------------------------------------
 
-  /// Reads one word of every lane's lines. False if none of the d lines has a pulse in it; the words are then unchanged.
+  /// Reads one word of every lane's lines. False if none of the d lines has a pulse in it; the
+  /// words are then unchanged.
   RPU_HD bool loadWord(const PulseWords &p, int64_t word) {
     const uint32_t *xBits = p.xBits + word * p.xSize;
     const uint32_t *xSigns = p.xSigns + word * p.xSize;
     const uint32_t *dBits = p.dBits + word * p.dSize;
     const uint32_t *dSigns = p.dSigns + word * p.dSize;
-    const uint32_t *dOther = p.kind == PulseKind::TwoPass ? p.dBitsNegativeX + word * p.dSize : dBits;
+    const uint32_t *dOther =
+        p.kind == PulseKind::TwoPass ? p.dBitsNegativeX + word * p.dSize : dBits;
     if (oneRow_) {
       const uint32_t d = dBits[row_];
       const uint32_t other = dOther[row_];
@@ -106,16 +117,19 @@ class Block {
   const uint32_t (&both() const)[kBlock] { return both_; }
   const uint32_t (&differ() const)[kBlock] { return differ_; }
 
-  /// Signed coincidences of every lane in a sample of the deterministic pulse types; negative is down.
+  /// Signed coincidences of every lane in a sample of the deterministic pulse types; negative is
+  /// down.
   RPU_HD void countLevels(const PulseWords &p, int64_t s, float (&n)[kBlock]) const {
     const float *x = p.xLevels + s * p.xSize;
     const float *d = p.dLevels + s * p.dSize;
     const float length = static_cast<float>(p.trainLength[s]);
-    const float scale = p.kind == PulseKind::MeanCount ? (length > 0.0f ? 1.0f / length : 0.0f) : length;
+    const float scale =
+        p.kind == PulseKind::MeanCount ? (length > 0.0f ? 1.0f / length : 0.0f) : length;
     int64_t row = row_;
     int64_t col = col_;
     for (int j = 0; j < kBlock; ++j) {
-      n[j] = j < count_ ? -RPU::rint(x[col] * d[row] * scale) : 0.0f;  // equal signs step the cell down
+      n[j] = j < count_ ? -RPU::rint(x[col] * d[row] * scale)
+                        : 0.0f;  // equal signs step the cell down
       if (j + 1 < count_ && ++col == a_.cols) {
         col = 0;
         ++row;
@@ -123,23 +137,26 @@ class Block {
     }
   }
 
-  // --- pulses ----------------------------------------------------------------------------------------------------
+  // --- pulses
+  // ----------------------------------------------------------------------------------------------------
 
-  /// Signed coincidences of every lane in one sample of the present word: those of the slots from `shift` on, under `mask`
-  /// once shifted. Negative is down. Adds their number to `pulses`.
+  /// Signed coincidences of every lane in one sample of the present word: those of the slots from
+  /// `shift` on, under `mask` once shifted. Negative is down. Adds their number to `pulses`.
   template <bool kAtMostOne>
-  RPU_HD void count(int shift, uint32_t mask, float (&n)[kBlock], uint32_t (&pulses)[kBlock]) const {
+  RPU_HD void count(int shift, uint32_t mask, float (&n)[kBlock],
+                    uint32_t (&pulses)[kBlock]) const {
     for (int j = 0; j < kBlock; ++j) {
       const uint32_t bits = (both_[j] >> shift) & mask;
       const uint32_t count = kAtMostOne ? bits : popcount(bits);
       pulses[j] += count;
       const uint32_t down = ~(differ_[j] >> shift) << 31;
-      n[j] = bitCast<float>(bitCast<uint32_t>(static_cast<float>(static_cast<int32_t>(count))) | down);
+      n[j] =
+          bitCast<float>(bitCast<uint32_t>(static_cast<float>(static_cast<int32_t>(count))) | down);
     }
   }
 
-  /// The rule of pulse_rule.h for one sample of every lane, with signed counts n. z are the normals of the sample; those of
-  /// lanes with a count of 0 may be any finite number.
+  /// The rule of pulse_rule.h for one sample of every lane, with signed counts n. z are the normals
+  /// of the sample; those of lanes with a count of 0 may be any finite number.
   template <bool kAtMostOne>
   RPU_HD void apply(const float (&n)[kBlock], const float (&z)[kBlock], uint64_t sample) {
     float next[kBlock];
@@ -174,8 +191,8 @@ class Block {
   static constexpr int kResponseMembers = sizeof(Response) / sizeof(float);
 
   /// sequentialPulses() for the lanes marked in `redo`, which are packed into full vectors.
-  RPU_HD void pulseByPulse(const uint32_t (&redo)[kBlock], const float (&n)[kBlock], const float (&z)[kBlock],
-                           uint64_t sample, float (&next)[kBlock]) const {
+  RPU_HD void pulseByPulse(const uint32_t (&redo)[kBlock], const float (&n)[kBlock],
+                           const float (&z)[kBlock], uint64_t sample, float (&next)[kBlock]) const {
     constexpr int kLanes = kPhiloxBatch;
     for (uint64_t left = lanesWith(redo, 1u); left;) {
       int lane[kLanes];
@@ -206,10 +223,11 @@ class Block {
     }
   }
 
-  /// laterPulseNormal() of the pulses from k, a multiple of 8, to k + 7, as far as they come before `pulses`. Leaves xi[0]
-  /// alone if k is 0, because pulse 0 takes the sample's own normal.
-  RPU_HD void laterNormals(const uint32_t (&cells)[kPhiloxBatch], uint64_t sample, int k, int pulses,
-                           float (&xi)[8][kPhiloxBatch]) const {
+  /// The normals, as sequentialPulses() draws them, of the pulses from k, a multiple of 8, to k +
+  /// 7, as far as they come before `pulses`. Leaves xi[0] alone if k is 0, because pulse 0 takes
+  /// the sample's own normal.
+  RPU_HD void laterNormals(const uint32_t (&cells)[kPhiloxBatch], uint64_t sample, int k,
+                           int pulses, float (&xi)[8][kPhiloxBatch]) const {
     uint32_t samples[kPhiloxBatch];
     for (int i = 0; i < kPhiloxBatch; ++i) samples[i] = static_cast<uint32_t>(sample);
     PhiloxBatch batch;

@@ -10,27 +10,26 @@ template <Isa isa>
 class BlockNormals {
  public:
   /// Normals of sample `sample` for the cells from `firstCell` on.
-  RPU_HD const float (&of(RandomKey key, uint32_t firstCell, uint64_t sample))[kBlock] {
-    if (!made_ || group_ != sample >> 3) {
-      group_ = sample >> 3;
-      made_ = true;
-      for (int j = 0; j < kBlock; j += kPhiloxBatch) {
-        PhiloxBatch batch;
-        drawBatch(key, Purpose::CycleNoise, firstCell + static_cast<uint32_t>(j), group_, 0, batch);
-        for (int m = 0; m < 4; ++m) {
-          for (int k = 0; k < kPhiloxBatch; ++k) {
-            const NormalPair pair = normalPair16(batch.words[m][k]);
-            z_[2 * m][j + k] = pair.z0;
-            z_[2 * m + 1][j + k] = pair.z1;
-          }
-        }
-      }
-    }
-    return z_[sample & 7];
-  }
+ RPU_HD const float (&of(RandomKey key, uint32_t firstCell, uint64_t sample)) [kBlock] {
+   if (!made_ || group_ != sample >> 3) {
+     group_ = sample >> 3;
+     made_ = true;
+     for (int j = 0; j < kBlock; j += kPhiloxBatch) {
+       PhiloxBatch batch;
+       drawBatch(key, Purpose::CycleNoise, firstCell + static_cast<uint32_t>(j), group_, 0, batch);
+       for (int m = 0; m < 4; ++m) {
+         for (int k = 0; k < kPhiloxBatch; ++k) {
+           const NormalPair pair = normalPair16(batch.words[m][k]);
+           z_[2 * m][j + k] = pair.z0;
+           z_[2 * m + 1][j + k] = pair.z1;
+         }
+       }
+     }
+   }
+   return z_[sample & 7];
+ }
 
- private:
-  bool made_ = false;
+ private : bool made_ = false;
   uint64_t group_ = 0;
   float z_[8][kBlock];
 };
@@ -48,7 +47,8 @@ RPU_HD uint64_t updateDense(Block<isa, Device> &b, RandomKey key, const PulseWor
   int64_t word = -1;
   for (int64_t s = 0; s < words.samples; ++s) {
     const int shift = static_cast<int>(s % layout.samplesPerWord) * layout.slots;
-    const int64_t first = layout.samplesPerWord > 1 ? s / layout.samplesPerWord : s * layout.wordsPerSample;
+    const int64_t first =
+        layout.samplesPerWord > 1 ? s / layout.samplesPerWord : s * layout.wordsPerSample;
     if (first != word) hit = b.loadWord(words, first);
     word = first;
     bool fires = hit && (b.anyD() >> shift & mask);
@@ -83,7 +83,8 @@ RPU_HD uint64_t updateLevels(Block<isa, Device> &b, RandomKey key, const PulseWo
     float n[kBlock];
     b.countLevels(words, s, n);
     uint32_t pulses = 0;
-    for (int j = 0; j < kBlock; ++j) pulses += static_cast<uint32_t>(static_cast<int32_t>(RPU::abs(n[j])));
+    for (int j = 0; j < kBlock; ++j)
+      pulses += static_cast<uint32_t>(static_cast<int32_t>(RPU::abs(n[j])));
     if (!pulses) continue;
     total += pulses;
     const uint64_t sample = words.firstSample + static_cast<uint64_t>(s);

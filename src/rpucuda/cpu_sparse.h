@@ -5,19 +5,22 @@
 namespace RPU {
 namespace cpu {
 
-/// The coincidences of a block over many samples. They are listed first, so that normals are made for them alone and in full
-/// vectors, and then applied sample by sample: within a sample each lane has one.
+/// The coincidences of a block over many samples. They are listed first, so that normals are made
+/// for them alone and in full vectors, and then applied sample by sample: within a sample each lane
+/// has one.
 template <Isa isa, class Device>
 class EventList {
  public:
   using Cells = Block<isa, Device>;
 
-  /// Lists the coincidences of one sample: those of the block's present word under `mask`, whose first slot is `shift`.
+  /// Lists the coincidences of one sample: those of the block's present word under `mask`, whose
+  /// first slot is `shift`.
   template <bool kAtMostOne>
   RPU_HD void add(Cells &b, RandomKey key, uint32_t mask, int shift, uint64_t sample) {
     uint64_t lanes = lanesWith(b.both(), mask);
     if (!lanes) return;
-    if (samples_ == kMaxSamples || (samples_ > 0 && sample >> 32 != sample_[0] >> 32)) apply<kAtMostOne>(b, key);
+    if (samples_ == kMaxSamples || (samples_ > 0 && sample >> 32 != sample_[0] >> 32))
+      apply<kAtMostOne>(b, key);
     b.template count<kAtMostOne>(shift, mask >> shift, n_[samples_], pulses_);
     sample_[samples_++] = sample;
     int size = size_;
@@ -97,8 +100,8 @@ class EventList {
   float normals_[kMaxEvents];
 };
 
-/// Event by event over a block; for short trains, where most samples leave most cells alone. Returns the number of
-/// coincidences.
+/// Event by event over a block; for short trains, where most samples leave most cells alone.
+/// Returns the number of coincidences.
 template <bool kAtMostOne, Isa isa, class Device>
 RPU_HD uint64_t updateSparse(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {
   const PulseLayout layout = *words.layout;

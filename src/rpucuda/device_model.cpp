@@ -36,8 +36,12 @@ DeviceModel makeModel() {
     return std::make_shared<const Params>(readParams<Params>(value, path));
   };
   m.writeParams = [](const void *data) { return writeParams(*static_cast<const Params *>(data)); };
-  m.common = [](const void *data) -> const PulsedParams & { return *static_cast<const Params *>(data); };
-  m.granularity = [](const void *data) { return Device::granularity(*static_cast<const Params *>(data)); };
+  m.common = [](const void *data) -> const PulsedParams & {
+    return *static_cast<const Params *>(data);
+  };
+  m.granularity = [](const void *data) {
+    return Device::granularity(*static_cast<const Params *>(data));
+  };
   m.cpu = &kernelsFor<Device>;
 #ifdef PULSORA_CUDA
   m.cuda = [] { return &cudaKernels<Device>(); };
@@ -65,7 +69,8 @@ const DeviceModel &deviceModel(const std::string &name, const std::string &path)
     if (model.name == name) return model;
     names.push_back(model.name);
   }
-  throw ConfigError(message(joinPath(path, "model"), " is '", name, "', which is not a device model", suggest(name, names)));
+  throw ConfigError(message(joinPath(path, "model"), " is '", name,
+                            "', which is not a device model", suggest(name, names)));
 }
 
 DeviceParams::DeviceParams() : DeviceParams(deviceModels().front(), Value(Value::Map{})) {}
@@ -75,7 +80,8 @@ DeviceParams::DeviceParams(const DeviceModel &model, const Value &params)
 
 DeviceParams DeviceParams::read(const Value &value, const std::string &path) {
   const Value::Map *map = value.map();
-  RPU_CHECK(ConfigError, map, path, " is ", value.describe(), "; write a device such as ConstantStep(dw_min=0.001)");
+  RPU_CHECK(ConfigError, map, path, " is ", value.describe(),
+            "; write a device such as ConstantStep(dw_min=0.001)");
   Value::Map rest = *map;
   const auto named = rest.find("model");
   RPU_CHECK(ConfigError, named != rest.end() && named->second.text(), path,

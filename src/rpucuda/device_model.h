@@ -12,8 +12,8 @@
 
 namespace RPU {
 
-/// One registered device model without its type: what the rest of the library, the bindings, the documentation and the
-/// contract tests know about it. The list comes from cmake/devices.cmake.
+/// One registered device model without its type: what the rest of the library, the bindings, the
+/// documentation and the contract tests know about it. The list comes from cmake/devices.cmake.
 struct DeviceModel {
   std::string name;
   std::string doc;
@@ -23,9 +23,10 @@ struct DeviceModel {
   std::shared_ptr<const void> (*readParams)(const Value &, const std::string &path);
   Value (*writeParams)(const void *);
   const PulsedParams &(*common)(const void *);
-  float (*granularity)(const void *);  // weight change of one pulse that sets the scale of pulse trains
+  float (*granularity)(
+      const void *);  // weight change of one pulse that sets the scale of pulse trains
   const PulsedKernels &(*cpu)(Isa);
-  const PulsedKernels *(*cuda)();      // null without a CUDA backend
+  const PulsedKernels *(*cuda)();  // null without a CUDA backend
 };
 
 /// All registered models, in the order of cmake/devices.cmake.
@@ -34,8 +35,8 @@ const std::vector<DeviceModel> &deviceModels();
 /// The model of that name; ConfigError with the known names otherwise.
 const DeviceModel &deviceModel(const std::string &name, const std::string &path);
 
-/// A device model with its parameters: the value of every configuration entry that names a device. Immutable, cheap to
-/// copy. As a Value it is a table of the parameters plus `"model": name`.
+/// A device model with its parameters: the value of every configuration entry that names a device.
+/// Immutable, cheap to copy. As a Value it is a table of the parameters plus `"model": name`.
 class DeviceParams {
  public:
   static constexpr const char *kFieldType = "device";
@@ -44,7 +45,8 @@ class DeviceParams {
   DeviceParams();
   /// A model's own parameter struct: DeviceParams device = SoftBounds::Params{};
   template <class Params, class = std::enable_if_t<std::is_base_of_v<PulsedParams, Params>>>
-  DeviceParams(const Params &params) : DeviceParams(deviceModel(Params::kName, Params::kName), RPU::writeParams(params)) {}
+  DeviceParams(const Params &params)
+      : DeviceParams(deviceModel(Params::kName, Params::kName), RPU::writeParams(params)) {}
 
   static DeviceParams read(const Value &value, const std::string &path);
   Value write() const;

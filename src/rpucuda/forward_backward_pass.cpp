@@ -345,7 +345,8 @@ PlainRead AnalogRead::plainRead(MatrixView<const float> weights, const InputStag
 }
 
 // On a GPU, a read of a small array in one launch; true if that is done.
-bool AnalogRead::readSmall([[maybe_unused]] const Context &context, [[maybe_unused]] const PlainRead &read,
+bool AnalogRead::readSmall([[maybe_unused]] const Context &context,
+                           [[maybe_unused]] const PlainRead &read,
                            [[maybe_unused]] const Product *product) {
 #ifdef PULSORA_CUDA
   // Every row reads all weights: beyond this a matrix product, which shares them, is faster.
@@ -363,8 +364,10 @@ bool AnalogRead::readSmall([[maybe_unused]] const Context &context, [[maybe_unus
 #endif
 }
 
-// On a GPU, all further rounds without the host, where a read is a plain product; true if that is done.
-bool AnalogRead::repeatOnGpu([[maybe_unused]] const Context &context, [[maybe_unused]] const PlainRead &read,
+// On a GPU, all further rounds without the host, where a read is a plain product; true if that is
+// done.
+bool AnalogRead::repeatOnGpu([[maybe_unused]] const Context &context,
+                             [[maybe_unused]] const PlainRead &read,
                              [[maybe_unused]] const Product *product) {
 #ifdef PULSORA_CUDA
   if (context.onCpu() || !isPlain(product)) return false;

@@ -23,14 +23,16 @@ template <Isa isa>
 void finishOutputs(const OutputStage &stage, int64_t begin, int64_t end);
 
 #ifdef PULSORA_CUDA
-/// The same on a GPU (cuda/io_kernels.cu). Measuring a row also sets the fault word if a value is not finite.
+/// The same on a GPU (cuda/io_kernels.cu). Measuring a row also sets the fault word if a value is
+/// not finite.
 void cudaMeasureInputs(const Context &context, const InputStage &stage);
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst);
 void cudaFinishOutputs(const Context &context, const OutputStage &stage);
 
 /// Reads the rows that left the range of the ADC again, until they fit or `repeats` is reached.
 void cudaRepeatReads(const Context &context, const PlainRead &read);
-/// Everything from measuring to the last repetition in one launch, which is the faster way if the array is small.
+/// Everything from measuring to the last repetition in one launch, which is the faster way if the
+/// array is small.
 void cudaReadRows(const Context &context, const PlainRead &read);
 #endif
 

@@ -21,7 +21,8 @@ void gemm(const CpuExec &exec, float alpha, MatrixView<const float> a, MatrixVie
   }
 }
 
-void accumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b, MatrixView<float> c) {
+void accumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b,
+                MatrixView<float> c) {
   if (context.onCpu()) {
     reproducibleAccumulate(a, b, c, context.cpu.threads, context.cpu.isa);
   } else {

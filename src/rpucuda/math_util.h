@@ -22,8 +22,8 @@ void gemm(const CpuExec &exec, float alpha, MatrixView<const float> a, MatrixVie
           float beta, MatrixView<float> c);
 
 /// The same on the context's backend: everything above the seam multiplies with this.
-inline void gemm(const Context &context, float alpha, MatrixView<const float> a, MatrixView<const float> b, float beta,
-                 MatrixView<float> c) {
+inline void gemm(const Context &context, float alpha, MatrixView<const float> a,
+                 MatrixView<const float> b, float beta, MatrixView<float> c) {
   if (context.onCpu()) {
     gemm(context.cpu, alpha, a, b, beta, c);
   } else {
@@ -31,8 +31,10 @@ inline void gemm(const Context &context, float alpha, MatrixView<const float> a,
   }
 }
 
-/// C += A B, product by product in the order of k whatever the choice of products, so that a batch may be cut anywhere.
-void accumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b, MatrixView<float> c);
+/// C += A B, product by product in the order of k whatever the choice of products, so that a batch
+/// may be cut anywhere.
+void accumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b,
+                MatrixView<float> c);
 
 /// y = alpha * A x + beta * y; the same bits as `gemm` on one column. A is [m, K], x is [K], y is
 /// [m].

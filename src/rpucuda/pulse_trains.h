@@ -9,10 +9,11 @@
 
 namespace RPU {
 
-/// The scaling of one sample's pulse trains: a slot of x line j fires with probability min(1, xScale |x_j|), a slot of d
-/// line i with min(1, dScale |d_i|); xScale * dScale = lr / (granularity * length).
+/// The scaling of one sample's pulse trains: a slot of x line j fires with probability min(1,
+/// xScale |x_j|), a slot of d line i with min(1, dScale |d_i|); xScale * dScale = lr / (granularity
+/// * length).
 struct TrainScale {
-  int length;      ///< slots of this sample; 0 if nothing is to be sent
+  int length;  ///< slots of this sample; 0 if nothing is to be sent
   float xScale;
   float dScale;
   float strength;  ///< lr max|x| max|d| / granularity: the slots that the largest element needs
@@ -21,8 +22,10 @@ struct TrainScale {
 /// Longest train that lr / granularity may ask for when the length is not fixed.
 constexpr float kLongestTrain = 65536.0f;
 
-/// The rule. `lr` is a magnitude; xMax and dMax are the largest |x| and |d| of the sample. Maxima below 1e-30 count as 0.
-RPU_HD TrainScale trainScale(const UpdateParameters &p, float lr, float granularity, float xMax, float dMax) {
+/// The rule. `lr` is a magnitude; xMax and dMax are the largest |x| and |d| of the sample. Maxima
+/// below 1e-30 count as 0.
+RPU_HD TrainScale trainScale(const UpdateParameters &p, float lr, float granularity, float xMax,
+                             float dMax) {
   constexpr float kSmallest = 1e-30f;
   constexpr float kLargest = 3e38f;  // scales stay finite, so that a zero never fires
   const float limit = static_cast<float>(p.desired_bl);
@@ -53,8 +56,8 @@ RPU_HD TrainScale trainScale(const UpdateParameters &p, float lr, float granular
   return scale;
 }
 
-/// Whether the largest elements of a sample ask for more than a pulse per slot; its expected update then falls short of
-/// lr x d.
+/// Whether the largest elements of a sample ask for more than a pulse per slot; its expected update
+/// then falls short of lr x d.
 RPU_HD bool trainsClip(const TrainScale &t, float xMax, float dMax) {
   constexpr float kOne = 1.00001f;  // probabilities of 1 may have been rounded up
   return t.xScale * xMax > kOne || t.dScale * dMax > kOne;
@@ -63,8 +66,10 @@ RPU_HD bool trainsClip(const TrainScale &t, float xMax, float dMax) {
 /// A resolution as a step: values above 1 are a number of steps.
 RPU_HD float resolutionStep(float res) { return res > 1.0f ? 1.0f / res : res; }
 
-/// Probability that a slot of a line fires. `rounding` in [0, 1) decides a stochastic rounding to the resolution.
-RPU_HD float pulseProbability(float value, float scale, float step, bool stochastic, float rounding) {
+/// Probability that a slot of a line fires. `rounding` in [0, 1) decides a stochastic rounding to
+/// the resolution.
+RPU_HD float pulseProbability(float value, float scale, float step, bool stochastic,
+                              float rounding) {
   float p = RPU::min(scale * RPU::abs(value), 1.0f);
   if (step > 0.0f) {
     const float dither = stochastic ? rounding - 0.5f : 0.0f;
@@ -79,18 +84,24 @@ RPU_HD uint32_t pulseThreshold(float probability) {
   const float scaled = RPU::min(probability * 0x1p31f, 2147483520.0f);
   return probability >= 1.0f ? 0x80000000u : static_cast<uint32_t>(static_cast<int32_t>(scaled));
 }
-RPU_HD uint32_t slotFires(uint32_t word, uint32_t threshold) { return (word >> 1) < threshold ? 1u : 0u; }
+RPU_HD uint32_t slotFires(uint32_t word, uint32_t threshold) {
+  return (word >> 1) < threshold ? 1u : 0u;
+}
 
-/// Random words of a line's slot for four consecutive samples; the word of a sample is v[sample % 4].
-RPU_HD Philox4 slotWords(RandomKey key, Purpose purpose, uint64_t line, uint64_t sample, uint32_t slot) {
+/// Random words of a line's slot for four consecutive samples; the word of a sample is v[sample %
+/// 4].
+RPU_HD Philox4 slotWords(RandomKey key, Purpose purpose, uint64_t line, uint64_t sample,
+                         uint32_t slot) {
   return draw(key, purpose, line, sample >> 2, slot);
 }
 
-/// Signed level of a line for the deterministic pulse types: mean counts round(length p), or the probability of the value
-/// after quantisation relative to the sample's maximum.
-RPU_HD float pulseLevel(float value, const TrainScale &t, float scale, float largest, bool counts, float step) {
+/// Signed level of a line for the deterministic pulse types: mean counts round(length p), or the
+/// probability of the value after quantisation relative to the sample's maximum.
+RPU_HD float pulseLevel(float value, const TrainScale &t, float scale, float largest, bool counts,
+                        float step) {
   float magnitude = RPU::abs(value);
-  if (!counts && step > 0.0f && largest > 0.0f) magnitude = RPU::rint(magnitude / largest / step) * step * largest;
+  if (!counts && step > 0.0f && largest > 0.0f)
+    magnitude = RPU::rint(magnitude / largest / step) * step * largest;
   const float p = t.length > 0 ? RPU::min(scale * magnitude, 1.0f) : 0.0f;
   const float level = counts ? RPU::rint(p * static_cast<float>(t.length)) : p;
   return value < 0.0f ? -level : level;

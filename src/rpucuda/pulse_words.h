@@ -11,14 +11,14 @@ constexpr int kPulsePadding = 64;
 
 /// How a mini-batch of x and d becomes pulses.
 enum class PulseKind : int {
-  Words,     ///< stochastic trains; coincidences are counted bit by bit
-  TwoPass,   ///< as Words, with other trains on the d lines for negative x
-  MeanCount, ///< n = round(n_x n_d / BL) from the mean counts of each line
-  Implicit,  ///< n = round(BL x_q d_q) from quantised values
+  Words,      ///< stochastic trains; coincidences are counted bit by bit
+  TwoPass,    ///< as Words, with other trains on the d lines for negative x
+  MeanCount,  ///< n = round(n_x n_d / BL) from the mean counts of each line
+  Implicit,   ///< n = round(BL x_q d_q) from quantised values
 };
 
-/// How slots lie in words. It follows from the largest train length of a mini-batch, so on a GPU it is known on the
-/// device alone.
+/// How slots lie in words. It follows from the largest train length of a mini-batch, so on a GPU it
+/// is known on the device alone.
 struct PulseLayout {
   int slots = 1;  // per sample: the largest train length of the mini-batch
   int samplesPerWord = 32;
@@ -30,19 +30,22 @@ struct PulseLayout {
     return {slots, slots <= 16 ? 32 / slots : 1, (slots + 31) / 32};
   }
   RPU_HD int64_t words(int64_t samples) const {
-    return samplesPerWord > 1 ? (samples + samplesPerWord - 1) / samplesPerWord : samples * wordsPerSample;
+    return samplesPerWord > 1 ? (samples + samplesPerWord - 1) / samplesPerWord
+                              : samples * wordsPerSample;
   }
 };
 
 /// A mini-batch's pulses as the update kernels read them; a view of what a BitLineMaker holds.
 ///
-/// Bit planes are [word][line], padded by kPulsePadding words at the end. A word holds `samplesPerWord` samples of `slots` bits each, the first sample in the low
-/// bits; if a sample needs more than 32 slots it takes `wordsPerSample` words (and samplesPerWord is 1). The order of
-/// bits is the order of pulses. A sign bit is set where the line's value is negative; a coincidence of equal signs
-/// steps the cell down, of different signs up (gradient descent for a positive learning rate).
+/// Bit planes are [word][line], padded by kPulsePadding words at the end. A word holds
+/// `samplesPerWord` samples of `slots` bits each, the first sample in the low bits; if a sample
+/// needs more than 32 slots it takes `wordsPerSample` words (and samplesPerWord is 1). The order of
+/// bits is the order of pulses. A sign bit is set where the line's value is negative; a coincidence
+/// of equal signs steps the cell down, of different signs up (gradient descent for a positive
+/// learning rate).
 ///
-/// Levels are [sample][line]: signed mean counts (MeanCount) or signed quantised values in [-1, 1] (Implicit), with
-/// `trainLength` slots per sample.
+/// Levels are [sample][line]: signed mean counts (MeanCount) or signed quantised values in [-1, 1]
+/// (Implicit), with `trainLength` slots per sample.
 struct PulseWords {
   PulseKind kind = PulseKind::Words;
   const PulseLayout *layout = nullptr;  // in the memory of the backend, like everything below

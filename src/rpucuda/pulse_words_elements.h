@@ -59,7 +59,8 @@ struct LevelMaker {
   RPU_HD void operator()(int64_t i) const {
     const int64_t s = i / values.cols;
     const TrainScale t = scales[s];
-    const float level = pulseLevel(values(s, i % values.cols), t, isX ? t.xScale : t.dScale, largest[s], counts, step);
+    const float level = pulseLevel(values(s, i % values.cols), t, isX ? t.xScale : t.dScale,
+                                   largest[s], counts, step);
     levels[i] = negate ? -level : level;
   }
 };

@@ -1,7 +1,8 @@
 #include "core/philox_batch.h"
 #include "pulse_words_kernel.h"
 
-// Lanes are neighbouring lines. Four consecutive samples share a block of random words, so samples are taken by fours.
+// Lanes are neighbouring lines. Four consecutive samples share a block of random words, so samples
+// are taken by fours.
 
 namespace RPU {
 namespace {
@@ -15,8 +16,8 @@ struct Quad {
   int longest;
 };
 
-void loadThresholds(const TrainSide &side, const Quad &quad, int64_t line, int count, uint32_t (&threshold)[4][kLanes],
-                    uint32_t (&negative)[4][kLanes]) {
+void loadThresholds(const TrainSide &side, const Quad &quad, int64_t line, int count,
+                    uint32_t (&threshold)[4][kLanes], uint32_t (&negative)[4][kLanes]) {
   for (int q = quad.begin; q < quad.end; ++q) {
     const int64_t s = quad.first + q;
     const TrainScale t = side.scales[s];
@@ -25,7 +26,8 @@ void loadThresholds(const TrainSide &side, const Quad &quad, int64_t line, int c
     const float *row = &side.values(s, line);
     const int64_t stride = side.values.colStride;
     float value[kLanes];
-    for (int j = 0; j < kLanes; ++j) value[j] = j < count ? row[(j < count ? j : 0) * stride] : 0.0f;
+    for (int j = 0; j < kLanes; ++j)
+      value[j] = j < count ? row[(j < count ? j : 0) * stride] : 0.0f;
     float rounding[kLanes] = {};
     if (side.stochasticRounding) {
       const uint64_t sample = side.firstSample + static_cast<uint64_t>(s);
@@ -35,7 +37,8 @@ void loadThresholds(const TrainSide &side, const Quad &quad, int64_t line, int c
       }
     }
     for (int j = 0; j < kLanes; ++j) {
-      const float p = pulseProbability(value[j], scale, side.step, side.stochasticRounding, rounding[j]);
+      const float p =
+          pulseProbability(value[j], scale, side.step, side.stochasticRounding, rounding[j]);
       threshold[q][j] = pulseThreshold(p);
       negative[q][j] = ((bitCast<uint32_t>(value[j]) >> 31) != 0) != side.negate ? sent : 0u;
     }
@@ -43,8 +46,8 @@ void loadThresholds(const TrainSide &side, const Quad &quad, int64_t line, int c
 }
 
 /// slotWords() of 16 neighbouring lines.
-RPU_HD void slotWordsBatch(RandomKey key, Purpose purpose, uint32_t line, uint64_t sample, uint32_t slot,
-                           PhiloxBatch &batch) {
+RPU_HD void slotWordsBatch(RandomKey key, Purpose purpose, uint32_t line, uint64_t sample,
+                           uint32_t slot, PhiloxBatch &batch) {
   drawBatch(key, purpose, line, sample >> 2, slot, batch);
 }
 
@@ -66,20 +69,25 @@ void drawLines(const TrainSide &side, const Quad &quad, int64_t line, int count)
     for (int slot = 0; slot < slots; ++slot) {
       const uint32_t index = side.firstSlot + static_cast<uint32_t>(part * 32 + slot);
       for (int j = 0; j < kLanes; j += kPhiloxBatch) {
-        slotWordsBatch(side.key, side.pulses, static_cast<uint32_t>(line + j), sample0, index, batch);
+        slotWordsBatch(side.key, side.pulses, static_cast<uint32_t>(line + j), sample0, index,
+                       batch);
         for (int q = 0; q < 4; ++q) {
           for (int k = 0; k < kPhiloxBatch; ++k) random[q][j + k] = batch.words[q][k];
         }
       }
       for (int q = quad.begin; q < quad.end; ++q) {
         if (part * 32 + slot >= side.scales[quad.first + q].length) continue;
-        for (int j = 0; j < kLanes; ++j) word[q][j] |= slotFires(random[q][j], threshold[q][j]) << slot;
+        for (int j = 0; j < kLanes; ++j)
+          word[q][j] |= slotFires(random[q][j], threshold[q][j]) << slot;
       }
     }
     for (int q = quad.begin; q < quad.end; ++q) {
       const int64_t s = quad.first + q;
       const int shift = static_cast<int>(s % layout.samplesPerWord) * layout.slots;
-      const int64_t at = (layout.samplesPerWord > 1 ? s / layout.samplesPerWord : s * layout.wordsPerSample + part) * lines + line;
+      const int64_t at = (layout.samplesPerWord > 1 ? s / layout.samplesPerWord
+                                                    : s * layout.wordsPerSample + part) *
+                             lines +
+                         line;
       const uint32_t mask = slotMask(layout.slots) << shift;
       for (int j = 0; j < count; ++j) side.bits[at + j] |= word[q][j] << shift;
       if (side.signs) {
@@ -96,7 +104,8 @@ void drawTrains<Isa::PULSORA_ISA>(const TrainSide &side, int64_t begin, int64_t 
   const int64_t samples = side.values.rows;
   const int phase = static_cast<int>(side.firstSample & 3);
   for (int64_t first = -phase; first < samples; first += 4) {
-    Quad quad{first, first < 0 ? phase : 0, samples - first < 4 ? static_cast<int>(samples - first) : 4, 0};
+    Quad quad{first, first < 0 ? phase : 0,
+              samples - first < 4 ? static_cast<int>(samples - first) : 4, 0};
     for (int q = quad.begin; q < quad.end; ++q) {
       const int length = side.scales[first + q].length;
       quad.longest = length > quad.longest ? length : quad.longest;

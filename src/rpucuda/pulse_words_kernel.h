@@ -23,21 +23,23 @@ struct TrainSide {
   Purpose rounding;
   uint64_t firstSample;
   const PulseLayout *layout;
-  uint32_t firstSlot;              // draws of slot t are those of slot firstSlot + t
-  uint32_t *bits;                  // [word][line]; the CPU's drawTrains() expects zeros
-  uint32_t *signs;                 // the same; may be null
+  uint32_t firstSlot;  // draws of slot t are those of slot firstSlot + t
+  uint32_t *bits;      // [word][line]; the CPU's drawTrains() expects zeros
+  uint32_t *signs;     // the same; may be null
 };
 
 #ifdef PULSORA_CUDA
-/// Where cudaScaleTrains() leaves the largest |x| and |d| of each sample. `finished` is 0 before and after.
+/// Where cudaScaleTrains() leaves the largest |x| and |d| of each sample. `finished` is 0 before
+/// and after.
 struct TrainMaxima {
   float *x;
   float *d;
   uint32_t *finished;
   uint32_t *fault;  // see Context; may be null
 };
-/// What the CPU does by rowAbsMax(), TrainScaler and LayoutChooser, in one launch (cuda/train_scales.cu). A value that is
-/// not finite sets the fault word; while that is set no sample sends a pulse.
+/// What the CPU does by rowAbsMax(), TrainScaler and LayoutChooser, in one launch
+/// (cuda/train_scales.cu). A value that is not finite sets the fault word; while that is set no
+/// sample sends a pulse.
 void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      const TrainMaxima &maxima, const TrainScaler &scaler, PulseLayout *layout);
 /// Draws the trains of both sides in one launch (cuda/pulse_words.cu).

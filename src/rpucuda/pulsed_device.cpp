@@ -20,14 +20,16 @@ const PulsedKernels &kernelsOf(const DeviceModel &model, const Context &context)
 // Work per cell of everything but a pulsed update.
 constexpr int64_t kCellSteps = 8;
 
-// Calls kernel(begin, end, stream) over all cells: on threads of the CPU, or once on the GPU's stream. `steps` is the
-// work per cell, roughly in steps of a device: a thread is worth waking for some 10^5 of them.
+// Calls kernel(begin, end, stream) over all cells: on threads of the CPU, or once on the GPU's
+// stream. `steps` is the work per cell, roughly in steps of a device: a thread is worth waking for
+// some 10^5 of them.
 template <class Kernel>
 void overCells(const Context &context, int64_t size, int64_t steps, const Kernel &kernel) {
   constexpr int64_t kStepsPerThread = 1 << 17;
   if (context.onCpu()) {
     const int64_t grain = std::max<int64_t>(1024, kStepsPerThread / std::max<int64_t>(1, steps));
-    parallelRange(context, size, grain, [&](int64_t begin, int64_t end) { kernel(begin, end, nullptr); });
+    parallelRange(context, size, grain,
+                  [&](int64_t begin, int64_t end) { kernel(begin, end, nullptr); });
   } else {
     const CudaScope scope(context.device);
     kernel(0, size, context.stream);
@@ -35,7 +37,8 @@ void overCells(const Context &context, int64_t size, int64_t steps, const Kernel
 }
 
 // A plane of spreads, or none if the cells agree.
-Buffer<uint16_t> spreadPlane(const Context &context, bool used, const SpreadSampler &sampler, int64_t size) {
+Buffer<uint16_t> spreadPlane(const Context &context, bool used, const SpreadSampler &sampler,
+                             int64_t size) {
   if (!used || sampler.dtod == 0.0f) return {};
   Buffer<uint16_t> plane(context, size);
   SpreadSampler filled = sampler;
@@ -46,7 +49,8 @@ Buffer<uint16_t> spreadPlane(const Context &context, bool used, const SpreadSamp
 
 }  // namespace
 
-PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, int64_t rows, int64_t cols, RandomKey key)
+PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, int64_t rows,
+                           int64_t cols, RandomKey key)
     : params_(params), rows_(rows), cols_(cols), key_(key) {
   RPU_CHECK(ConfigError, rows >= 1 && cols >= 1, "an array of size [", rows, ", ", cols,
             "] was asked for; both sizes must be >= 1");
@@ -57,7 +61,8 @@ PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, i
       p.construction_seed ? makeKey(static_cast<uint64_t>(p.construction_seed), 0, 0) : key_;
   weights_ = Buffer<float>::zeros(context, size());
   if (p.write_noise_std > 0.0f) visible_ = Buffer<float>::zeros(context, size());
-  cells_ = Buffer<uint16_t>(context, size() * static_cast<int64_t>(params_.model().cellMembers.size()));
+  cells_ =
+      Buffer<uint16_t>(context, size() * static_cast<int64_t>(params_.model().cellMembers.size()));
   pulseCount_ = Buffer<uint64_t>::zeros(context, 1);
   CellArray sampled = array();
   sampled.key = sampling;
@@ -65,11 +70,14 @@ PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, i
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
     kernels.construct(sampled, cells_.data(), begin, end, stream);
   });
-  decayRates_ = spreadPlane(context, p.lifetime > 0.0f,
-                            {sampling, Purpose::Decay, p.lifetime_dtod, true, false, nullptr}, size());
-  diffusions_ = spreadPlane(context, p.diffusion > 0.0f,
-                            {sampling, Purpose::Diffusion, p.diffusion_dtod, false, false, nullptr}, size());
-  resets_ = spreadPlane(context, true, {sampling, Purpose::Reset, p.reset_dtod, false, true, nullptr}, size());
+  decayRates_ =
+      spreadPlane(context, p.lifetime > 0.0f,
+                  {sampling, Purpose::Decay, p.lifetime_dtod, true, false, nullptr}, size());
+  diffusions_ =
+      spreadPlane(context, p.diffusion > 0.0f,
+                  {sampling, Purpose::Diffusion, p.diffusion_dtod, false, false, nullptr}, size());
+  resets_ = spreadPlane(context, true,
+                        {sampling, Purpose::Reset, p.reset_dtod, false, true, nullptr}, size());
   run(context, kernels.clip);
   if (p.apply_write_noise_on_set) afterWrite(context, kSetEvents);
 }
@@ -78,16 +86,19 @@ CellArray PulsedDevice::array() const {
   CellArray a;
   a.rows = rows_;
   a.cols = cols_;
-  a.weights = const_cast<float *>(weights_.data());  // kernels decide; a const device hands it to reading ones alone
+  a.weights = const_cast<float *>(
+      weights_.data());  // kernels decide; a const device hands it to reading ones alone
   a.cells = cells_.data();
   a.params = params_.data();
   a.key = key_;
   return a;
 }
 
-void PulsedDevice::run(const Context &context, void (*kernel)(const CellArray &, int64_t, int64_t, void *)) const {
+void PulsedDevice::run(const Context &context,
+                       void (*kernel)(const CellArray &, int64_t, int64_t, void *)) const {
   const CellArray a = array();
-  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) { kernel(a, begin, end, stream); });
+  overCells(context, size(), kCellSteps,
+            [&](int64_t begin, int64_t end, void *stream) { kernel(a, begin, end, stream); });
 }
 
 void PulsedDevice::afterWrite(const Context &context, uint64_t event) {
@@ -101,9 +112,10 @@ MatrixView<const float> PulsedDevice::weights() const {
   return rowMajor<const float>(visible_.empty() ? weights_.data() : visible_.data(), rows_, cols_);
 }
 
-void PulsedDevice::setWeights(const Context &context, MatrixView<const float> weights, uint64_t event) {
-  RPU_CHECK(InputError, weights.rows == rows_ && weights.cols == cols_, "weights have shape [", weights.rows, ", ",
-            weights.cols, "]; this array is [", rows_, ", ", cols_, "]");
+void PulsedDevice::setWeights(const Context &context, MatrixView<const float> weights,
+                              uint64_t event) {
+  RPU_CHECK(InputError, weights.rows == rows_ && weights.cols == cols_, "weights have shape [",
+            weights.rows, ", ", weights.cols, "]; this array is [", rows_, ", ", cols_, "]");
   forEach(context, size(), WeightWriter{weights, weights_.data()});
   run(context, kernelsOf(params_.model(), context).clip);
   if (params_.common().apply_write_noise_on_set) {
@@ -123,8 +135,9 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) 
   afterWrite(context, words.firstSample + static_cast<uint64_t>(words.samples));
 }
 
-void PulsedDevice::applyOuterProduct(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
-                                     float lr, bool bounded, uint64_t event) {
+void PulsedDevice::applyOuterProduct(const Context &context, MatrixView<const float> x,
+                                     MatrixView<const float> d, float lr, bool bounded,
+                                     uint64_t event) {
   if (x.rows == 0) return;
   scaled_.reserve(context, d.size());
   forEach(context, d.size(), ScaledCopier{d, -lr, scaled_.data()});
@@ -134,7 +147,8 @@ void PulsedDevice::applyOuterProduct(const Context &context, MatrixView<const fl
   afterWrite(context, event);
 }
 
-void PulsedDevice::addWeights(const Context &context, MatrixView<const float> delta, uint64_t event) {
+void PulsedDevice::addWeights(const Context &context, MatrixView<const float> delta,
+                              uint64_t event) {
   forEach(context, size(), WeightAdder{delta, weights_.data()});
   run(context, kernelsOf(params_.model(), context).clip);
   afterWrite(context, kSetEvents + event);
@@ -144,7 +158,8 @@ void PulsedDevice::relax(const Context &context, uint64_t event, float decayScal
   const PulsedParams &p = params_.common();
   if (p.lifetime == 0.0f && p.diffusion == 0.0f) return;
   const CellArray a = array();
-  const Relaxation relaxation{decayRates_.data(), diffusions_.data(), resets_.data(), decayScale, event};
+  const Relaxation relaxation{decayRates_.data(), diffusions_.data(), resets_.data(), decayScale,
+                              event};
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
     kernels.relax(a, relaxation, begin, end, stream);
@@ -152,17 +167,19 @@ void PulsedDevice::relax(const Context &context, uint64_t event, float decayScal
   afterWrite(context, kRelaxEvents + event);
 }
 
-void PulsedDevice::resetColumns(const Context &context, int64_t firstCol, int64_t count, float probability,
-                                uint64_t event) {
-  RPU_CHECK(InputError, firstCol >= 0 && firstCol < cols_ && count >= 0 && count <= cols_, "columns [", firstCol, ", ",
-            firstCol + count, ") were to be reset; the array has ", cols_, " columns, counted from 0");
-  RPU_CHECK(InputError, probability >= 0.0f && probability <= 1.0f, "reset probability is ", probability,
-            "; it must be >= 0 and <= 1");
+void PulsedDevice::resetColumns(const Context &context, int64_t firstCol, int64_t count,
+                                float probability, uint64_t event) {
+  RPU_CHECK(InputError, firstCol >= 0 && firstCol < cols_ && count >= 0 && count <= cols_,
+            "columns [", firstCol, ", ", firstCol + count, ") were to be reset; the array has ",
+            cols_, " columns, counted from 0");
+  RPU_CHECK(InputError, probability >= 0.0f && probability <= 1.0f, "reset probability is ",
+            probability, "; it must be >= 0 and <= 1");
   const CellArray a = array();
   const ResetEvent reset{resets_.data(), firstCol, count, probability, event};
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
-  overCells(context, size(), kCellSteps,
-            [&](int64_t begin, int64_t end, void *stream) { kernels.reset(a, reset, begin, end, stream); });
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+    kernels.reset(a, reset, begin, end, stream);
+  });
   afterWrite(context, kResetEvents + event);
 }
 
@@ -194,8 +211,8 @@ uint64_t PulsedDevice::pulseCount(const Context &context) const {
 }
 
 size_t PulsedDevice::memoryBytes() const {
-  return weights_.bytes() + visible_.bytes() + cells_.bytes() + decayRates_.bytes() + diffusions_.bytes() +
-         resets_.bytes();
+  return weights_.bytes() + visible_.bytes() + cells_.bytes() + decayRates_.bytes() +
+         diffusions_.bytes() + resets_.bytes();
 }
 
 void PulsedDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {
@@ -203,9 +220,12 @@ void PulsedDevice::saveTo(const Context &context, State &state, const std::strin
   const auto members = static_cast<int64_t>(params_.model().cellMembers.size());
   state.put(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
   state.put(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
-  if (!visible_.empty()) state.put(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
-  if (!decayRates_.empty()) state.put(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
-  if (!diffusions_.empty()) state.put(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
+  if (!visible_.empty())
+    state.put(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
+  if (!decayRates_.empty())
+    state.put(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
+  if (!diffusions_.empty())
+    state.put(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
   if (!resets_.empty()) state.put(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
   state.values[prefix + "pulses"] = Value(pulseCount(context));
 }
@@ -216,9 +236,12 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
   const uint64_t pulses = state.counter(prefix + "pulses");
   state.take(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
   state.take(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
-  if (!visible_.empty()) state.take(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
-  if (!decayRates_.empty()) state.take(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
-  if (!diffusions_.empty()) state.take(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
+  if (!visible_.empty())
+    state.take(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
+  if (!decayRates_.empty())
+    state.take(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
+  if (!diffusions_.empty())
+    state.take(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
   if (!resets_.empty()) state.take(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
   detail::copyFromHost(context, pulseCount_.data(), &pulses, sizeof pulses);
 }

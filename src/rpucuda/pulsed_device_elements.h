@@ -9,7 +9,8 @@
 
 namespace RPU {
 
-/// Spreads of an event's parameter over the cells, relative to its mean: 1 + dtod xi, or for reset values xi itself.
+/// Spreads of an event's parameter over the cells, relative to its mean: 1 + dtod xi, or for reset
+/// values xi itself.
 struct SpreadSampler {
   RandomKey key;
   Purpose purpose;
@@ -19,7 +20,8 @@ struct SpreadSampler {
   uint16_t *plane;
 
   RPU_HD void operator()(int64_t i) const {
-    const Philox4 block = draw(key, Purpose::Construct, static_cast<uint64_t>(i), 0, kFirstIndex + static_cast<uint32_t>(purpose));
+    const Philox4 block = draw(key, Purpose::Construct, static_cast<uint64_t>(i), 0,
+                               kFirstIndex + static_cast<uint32_t>(purpose));
     const float xi = normalPair(block.v[0], block.v[1]).z0;
     const float relative = RPU::abs(RPU::fma(dtod, xi, 1.0f));
     plane[i] = floatToHalf(standard ? xi : (reciprocal ? 1.0f / relative : relative));
@@ -53,7 +55,9 @@ struct WriteNoise {
   float *visible;
 
   RPU_HD void operator()(int64_t i) const {
-    visible[i] = RPU::fma(scale, normalOfSample(key, Purpose::WriteNoise, static_cast<uint64_t>(i), event), stored[i]);
+    visible[i] =
+        RPU::fma(scale, normalOfSample(key, Purpose::WriteNoise, static_cast<uint64_t>(i), event),
+                 stored[i]);
   }
 };
 
@@ -62,7 +66,9 @@ struct ElementCopier {
   MatrixView<const float> from;
   MatrixView<float> to;
 
-  RPU_HD void operator()(int64_t i) const { to(i / from.cols, i % from.cols) = from(i / from.cols, i % from.cols); }
+  RPU_HD void operator()(int64_t i) const {
+    to(i / from.cols, i % from.cols) = from(i / from.cols, i % from.cols);
+  }
 };
 
 /// d scaled by -lr, so that an outer product is a plain accumulation.

@@ -4,12 +4,13 @@
 #include "cpu_sparse.h"
 #include "devices/cell_events.h"
 
-// The CPU kernels of a device model, compiled once per instruction set from this one text. Lanes are kBlock neighbouring
-// cells; every loop over lanes is free of branches and calls, so that the compiler turns it into vector code. The steps
-// themselves are those of devices/pulse_rule.h.
+// The CPU kernels of a device model, compiled once per instruction set from this one text. Lanes
+// are kBlock neighbouring cells; every loop over lanes is free of branches and calls, so that the
+// compiler turns it into vector code. The steps themselves are those of devices/pulse_rule.h.
 //
-// A translation unit that includes this header is compiled with -march flags of its own: it must not instantiate anything
-// that other units could share (std:: containers, non-inlined functions), hence the raw pointers and the ISA parameter.
+// A translation unit that includes this header is compiled with -march flags of its own: it must
+// not instantiate anything that other units could share (std:: containers, non-inlined functions),
+// hence the raw pointers and the ISA parameter.
 
 namespace RPU {
 
@@ -27,9 +28,12 @@ struct Kernels {
   static constexpr int kCellMembers = sizeof(Cell) / sizeof(float);
   static constexpr int kResponseMembers = sizeof(Response) / sizeof(float);
 
-  static const Params &paramsOf(const CellArray &a) { return *static_cast<const Params *>(a.params); }
+  static const Params &paramsOf(const CellArray &a) {
+    return *static_cast<const Params *>(a.params);
+  }
 
-  // --- cells -----------------------------------------------------------------------------------------------------
+  // --- cells
+  // -----------------------------------------------------------------------------------------------------
 
   static void construct(const CellArray &a, uint16_t *cells, int64_t begin, int64_t end, void *) {
     const Params &p = paramsOf(a);
@@ -56,15 +60,18 @@ struct Kernels {
     return Device::response(cell, p);
   }
 
-  // --- updates -----------------------------------------------------------------------------------------------------
+  // --- updates
+  // -----------------------------------------------------------------------------------------------------
 
   /// Calls step(block) for the cells [begin, end), a block at a time, and adds up what it returns.
   template <class Step>
-  static RPU_HD uint64_t overBlocks(const CellArray &a, int64_t begin, int64_t end, const Step &step) {
+  static RPU_HD uint64_t overBlocks(const CellArray &a, int64_t begin, int64_t end,
+                                    const Step &step) {
     const Params p = paramsOf(a);
     uint64_t pulses = 0;
     for (int64_t first = begin; first < end;) {
-      // Wide arrays are cut at the ends of rows, so that a block has one d line and neighbouring x lines.
+      // Wide arrays are cut at the ends of rows, so that a block has one d line and neighbouring x
+      // lines.
       const int64_t rowEnd = a.cols >= kBlock ? (first / a.cols + 1) * a.cols : end;
       int64_t last = first + kBlock;
       last = last < rowEnd ? last : rowEnd;
@@ -76,8 +83,8 @@ struct Kernels {
     return pulses;
   }
 
-  static void update(const CellArray &a, const PulseWords &words, uint64_t *coincidences, int64_t begin, int64_t end,
-                     void *) {
+  static void update(const CellArray &a, const PulseWords &words, uint64_t *coincidences,
+                     int64_t begin, int64_t end, void *) {
     using Cells = Block<isa, Device>;
     constexpr int kSparseSlots = 4;  // up to here most samples leave most cells alone
     const int slots = words.layout->slots;
@@ -85,35 +92,42 @@ struct Kernels {
     if (words.kind > PulseKind::TwoPass) {
       pulses = overBlocks(a, begin, end, [&](Cells &b) { return updateLevels(b, a.key, words); });
     } else if (slots == 1) {
-      pulses = overBlocks(a, begin, end, [&](Cells &b) { return updateSparse<true>(b, a.key, words); });
+      pulses =
+          overBlocks(a, begin, end, [&](Cells &b) { return updateSparse<true>(b, a.key, words); });
     } else if (slots <= kSparseSlots) {
-      pulses = overBlocks(a, begin, end, [&](Cells &b) { return updateSparse<false>(b, a.key, words); });
+      pulses =
+          overBlocks(a, begin, end, [&](Cells &b) { return updateSparse<false>(b, a.key, words); });
     } else {
       pulses = overBlocks(a, begin, end, [&](Cells &b) { return updateDense(b, a.key, words); });
     }
     __atomic_fetch_add(coincidences, pulses, __ATOMIC_RELAXED);
   }
 
-  // --- everything else, cell by cell ---------------------------------------------------------------------------------
+  // --- everything else, cell by cell
+  // ---------------------------------------------------------------------------------
 
   static void clip(const CellArray &a, int64_t begin, int64_t end, void *) {
     const Params p = paramsOf(a);
-    for (int64_t i = begin; i < end; ++i) a.weights[i] = clipWeight(a.weights[i], responseOf(a, p, i));
+    for (int64_t i = begin; i < end; ++i)
+      a.weights[i] = clipWeight(a.weights[i], responseOf(a, p, i));
   }
 
   static void describe(const CellArray &a, float *out, int64_t begin, int64_t end, void *) {
     const Params p = paramsOf(a);
-    for (int64_t i = begin; i < end; ++i) describeCell<Device>(a.weights[i], responseOf(a, p, i), p, out + i, a.size());
+    for (int64_t i = begin; i < end; ++i)
+      describeCell<Device>(a.weights[i], responseOf(a, p, i), p, out + i, a.size());
   }
 
-  static void relax(const CellArray &a, const Relaxation &event, int64_t begin, int64_t end, void *) {
+  static void relax(const CellArray &a, const Relaxation &event, int64_t begin, int64_t end,
+                    void *) {
     const Params p = paramsOf(a);
     for (int64_t i = begin; i < end; ++i) {
       a.weights[i] = relaxedWeight(a.weights[i], responseOf(a, p, i), p, event, a.key, i);
     }
   }
 
-  static void reset(const CellArray &a, const ResetEvent &event, int64_t begin, int64_t end, void *) {
+  static void reset(const CellArray &a, const ResetEvent &event, int64_t begin, int64_t end,
+                    void *) {
     const Params p = paramsOf(a);
     for (int64_t i = begin; i < end; ++i) {
       a.weights[i] = resetWeight(a.weights[i], responseOf(a, p, i), p, event, a.key, i, a.cols);
@@ -126,7 +140,8 @@ struct Kernels {
 template <class Device, Isa isa>
 const PulsedKernels &cpuKernels() {
   using K = cpu::Kernels<isa, Device>;
-  static constexpr PulsedKernels kTable = {&K::construct, &K::update, &K::describe, &K::relax, &K::reset, &K::clip};
+  static constexpr PulsedKernels kTable = {&K::construct, &K::update, &K::describe,
+                                           &K::relax,     &K::reset,  &K::clip};
   return kTable;
 }
 

@@ -7,10 +7,12 @@
 
 namespace RPU {
 
-void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
-                                 MatrixView<const float> d, float lr, uint64_t firstSample) {
-  RPU_CHECK(InputError, x.cols == device.cols() && d.cols == device.rows(), "x has ", x.cols, " columns and d has ",
-            d.cols, "; this array is [", device.rows(), ", ", device.cols(), "]");
+void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
+                                 MatrixView<const float> x, MatrixView<const float> d, float lr,
+                                 uint64_t firstSample) {
+  RPU_CHECK(InputError, x.cols == device.cols() && d.cols == device.rows(), "x has ", x.cols,
+            " columns and d has ", d.cols, "; this array is [", device.rows(), ", ", device.cols(),
+            "]");
   const PulseType type = parameters_.pulse_type;
   if (type == PulseType::None || type == PulseType::NoneWithDevice) {
     device.applyOuterProduct(context, x, d, lr, type == PulseType::NoneWithDevice,
@@ -21,8 +23,9 @@ void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device, M
   device.applyPulses(context, bitLineMaker_.words());
 }
 
-Value::Map explainPulses(const Context &context, const UpdateParameters &parameters, float granularity,
-                         MatrixView<const float> x, MatrixView<const float> d, float lr) {
+Value::Map explainPulses(const Context &context, const UpdateParameters &parameters,
+                         float granularity, MatrixView<const float> x, MatrixView<const float> d,
+                         float lr) {
   const auto m = static_cast<size_t>(x.rows);
   Buffer<float> maxima(context, 2 * x.rows);
   rowAbsMax(context, x, maxima.data());
@@ -47,14 +50,16 @@ Value::Map explainPulses(const Context &context, const UpdateParameters &paramet
   const double samples = std::max<double>(1.0, static_cast<double>(m));
   Value::List warnings;
   if (clipped > 0) {
-    warnings.emplace_back(message(clipped, " of ", m, " samples need more pulses than their trains hold (largest element: ",
-                                  strength / samples, " pulses on average, desired_bl ", parameters.desired_bl,
-                                  "), so their largest updates are clipped; raise desired_bl or dw_min, or lower lr"));
+    warnings.emplace_back(message(
+        clipped, " of ", m, " samples need more pulses than their trains hold (largest element: ",
+        strength / samples, " pulses on average, desired_bl ", parameters.desired_bl,
+        "), so their largest updates are clipped; raise desired_bl or dw_min, or lower lr"));
   }
   if (strength / samples < 0.1 && strength > 0.0) {
-    warnings.emplace_back(message("the largest element of a sample asks for ", strength / samples,
-                                  " pulses on average: dw_min ", granularity,
-                                  " is coarse for this update, which then is mostly noise; lower dw_min or raise lr"));
+    warnings.emplace_back(message(
+        "the largest element of a sample asks for ", strength / samples,
+        " pulses on average: dw_min ", granularity,
+        " is coarse for this update, which then is mostly noise; lower dw_min or raise lr"));
   }
   return {{"samples", Value(static_cast<int64_t>(m))},
           {"mean_bl", Value(length / samples)},

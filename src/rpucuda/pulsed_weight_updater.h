@@ -5,16 +5,18 @@
 
 namespace RPU {
 
-/// W <- W - lr d x^T on an array of any shape, by the pulse type of the parameters: makes the pulse trains of a
-/// mini-batch and applies their coincidences.
+/// W <- W - lr d x^T on an array of any shape, by the pulse type of the parameters: makes the pulse
+/// trains of a mini-batch and applies their coincidences.
 class PulsedWeightUpdater {
  public:
   /// `key` keys the pulse trains.
-  PulsedWeightUpdater(const UpdateParameters &parameters, RandomKey key) : parameters_(parameters), key_(key) {}
+  PulsedWeightUpdater(const UpdateParameters &parameters, RandomKey key)
+      : parameters_(parameters), key_(key) {}
 
-  /// x [m, cols], d [m, rows]. Samples are numbered from `firstSample`; cutting a batch leaves the same bits.
-  void update(const Context &context, PulsedDevice &device, MatrixView<const float> x, MatrixView<const float> d, float lr,
-              uint64_t firstSample);
+  /// x [m, cols], d [m, rows]. Samples are numbered from `firstSample`; cutting a batch leaves the
+  /// same bits.
+  void update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
+              MatrixView<const float> d, float lr, uint64_t firstSample);
 
   const UpdateParameters &parameters() const { return parameters_; }
   BitLineMaker &bitLineMaker() { return bitLineMaker_; }
@@ -25,9 +27,11 @@ class PulsedWeightUpdater {
   BitLineMaker bitLineMaker_;
 };
 
-/// What an update by (x, d, lr) would send: train lengths, probabilities, and warnings where trains would clip or where
-/// dw_min is too coarse or too fine to carry the update. Host-side, for `explain`.
-Value::Map explainPulses(const Context &context, const UpdateParameters &parameters, float granularity,
-                         MatrixView<const float> x, MatrixView<const float> d, float lr);
+/// What an update by (x, d, lr) would send: train lengths, probabilities, and warnings where trains
+/// would clip or where dw_min is too coarse or too fine to carry the update. Host-side, for
+/// `explain`.
+Value::Map explainPulses(const Context &context, const UpdateParameters &parameters,
+                         float granularity, MatrixView<const float> x, MatrixView<const float> d,
+                         float lr);
 
 }  // namespace RPU

@@ -10,18 +10,21 @@ namespace RPU {
 /// One pulsed array that is the weight: full-rank analog SGD.
 class SingleDevice final : public AnalogDevice {
  public:
-  SingleDevice(const Context &context, const TileConfig &config, int64_t dSize, int64_t xSize, uint64_t seed,
-               uint32_t tileId);
+  SingleDevice(const Context &context, const TileConfig &config, int64_t dSize, int64_t xSize,
+               uint64_t seed, uint32_t tileId);
 
   int64_t dSize() const override { return array_.rows(); }
   int64_t xSize() const override { return array_.cols(); }
-  void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y, const Counters &c) override;
-  void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx, const Counters &c) override;
-  void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d, float lr,
-              const Counters &c) override;
+  void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
+               const Counters &c) override;
+  void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,
+                const Counters &c) override;
+  void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+              float lr, const Counters &c) override;
   void postUpdate(const Context &context, float lr, const Counters &c) override;
   void getWeights(const Context &context, MatrixView<float> out) const override;
-  void setWeights(const Context &context, MatrixView<const float> weights, const Counters &c) override;
+  void setWeights(const Context &context, MatrixView<const float> weights,
+                  const Counters &c) override;
   Value::Map explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      float lr) const override;
   Value::Map statistics(const Context &context) const override;
@@ -40,18 +43,21 @@ class SingleDevice final : public AnalogDevice {
 /// Floating-point weights with the same periphery: what an analog tile is compared with.
 class IdealDevice final : public AnalogDevice {
  public:
-  IdealDevice(const Context &context, const TileConfig &config, int64_t dSize, int64_t xSize, uint64_t seed,
-              uint32_t tileId);
+  IdealDevice(const Context &context, const TileConfig &config, int64_t dSize, int64_t xSize,
+              uint64_t seed, uint32_t tileId);
 
   int64_t dSize() const override { return dSize_; }
   int64_t xSize() const override { return xSize_; }
-  void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y, const Counters &c) override;
-  void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx, const Counters &c) override;
-  void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d, float lr,
-              const Counters &c) override;
+  void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
+               const Counters &c) override;
+  void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,
+                const Counters &c) override;
+  void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+              float lr, const Counters &c) override;
   void postUpdate(const Context &, float, const Counters &) override {}
   void getWeights(const Context &context, MatrixView<float> out) const override;
-  void setWeights(const Context &context, MatrixView<const float> weights, const Counters &c) override;
+  void setWeights(const Context &context, MatrixView<const float> weights,
+                  const Counters &c) override;
   Value::Map explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      float lr) const override;
   Value::Map statistics(const Context &context) const override;
@@ -60,7 +66,9 @@ class IdealDevice final : public AnalogDevice {
 
  private:
   MatrixView<float> weights() { return rowMajor(weights_.data(), dSize_, xSize_); }
-  MatrixView<const float> weights() const { return rowMajor<const float>(weights_.data(), dSize_, xSize_); }
+  MatrixView<const float> weights() const {
+    return rowMajor<const float>(weights_.data(), dSize_, xSize_);
+  }
 
   int64_t dSize_;
   int64_t xSize_;

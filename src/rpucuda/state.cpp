@@ -13,7 +13,8 @@ std::string describeShape(const std::vector<int64_t> &shape) {
 }
 
 const char *typeName(Tensor::Type type) {
-  static constexpr const char *kNames[] = {"float32", "float16", "uint8", "int32", "int64", "uint64"};
+  static constexpr const char *kNames[] = {"float32", "float16", "uint8",
+                                           "int32",   "int64",   "uint64"};
   return kNames[static_cast<int>(type)];
 }
 
@@ -23,13 +24,15 @@ int64_t Tensor::size() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-const Tensor &State::get(const std::string &name, Tensor::Type type, const std::vector<int64_t> &shape) const {
+const Tensor &State::get(const std::string &name, Tensor::Type type,
+                         const std::vector<int64_t> &shape) const {
   const auto found = tensors.find(name);
   RPU_CHECK(StateError, found != tensors.end(), "the state has no tensor '", name,
             "'; it belongs to another configuration or is incomplete");
   const Tensor &tensor = found->second;
-  RPU_CHECK(StateError, tensor.type == type && tensor.shape == shape, "tensor '", name, "' of the state is ",
-            typeName(tensor.type), describeShape(tensor.shape), " where ", typeName(type), describeShape(shape),
+  RPU_CHECK(StateError, tensor.type == type && tensor.shape == shape, "tensor '", name,
+            "' of the state is ", typeName(tensor.type), describeShape(tensor.shape), " where ",
+            typeName(type), describeShape(shape),
             " is expected; the state belongs to another configuration");
   return tensor;
 }

@@ -21,29 +21,30 @@ struct Tensor {
   int64_t size() const;
 };
 
-/// Everything an object needs to go on as if it had never stopped: named tensors and a table of settings and counters. The
-/// Python package stores it as a safetensors file.
+/// Everything an object needs to go on as if it had never stopped: named tensors and a table of
+/// settings and counters. The Python package stores it as a safetensors file.
 struct State {
   std::map<std::string, Tensor> tensors;
   Value::Map values;
 
   /// Copies a buffer of `Element` into a tensor of the given type and shape.
   template <class Element>
-  void put(const Context &context, const std::string &name, Tensor::Type type, std::vector<int64_t> shape,
-           const Buffer<Element> &buffer);
+  void put(const Context &context, const std::string &name, Tensor::Type type,
+           std::vector<int64_t> shape, const Buffer<Element> &buffer);
   /// The tensor of that name; StateError unless it has this type and shape.
-  const Tensor &get(const std::string &name, Tensor::Type type, const std::vector<int64_t> &shape) const;
+  const Tensor &get(const std::string &name, Tensor::Type type,
+                    const std::vector<int64_t> &shape) const;
   /// Copies a tensor into a buffer of the same size.
   template <class Element>
-  void take(const Context &context, const std::string &name, Tensor::Type type, const std::vector<int64_t> &shape,
-            Buffer<Element> &buffer) const;
+  void take(const Context &context, const std::string &name, Tensor::Type type,
+            const std::vector<int64_t> &shape, Buffer<Element> &buffer) const;
   /// The integer under `name`; StateError if it is absent or negative.
   uint64_t counter(const std::string &name) const;
 };
 
 template <class Element>
-void State::put(const Context &context, const std::string &name, Tensor::Type type, std::vector<int64_t> shape,
-                const Buffer<Element> &buffer) {
+void State::put(const Context &context, const std::string &name, Tensor::Type type,
+                std::vector<int64_t> shape, const Buffer<Element> &buffer) {
   Tensor tensor;
   tensor.type = type;
   tensor.shape = std::move(shape);
@@ -53,11 +54,12 @@ void State::put(const Context &context, const std::string &name, Tensor::Type ty
 }
 
 template <class Element>
-void State::take(const Context &context, const std::string &name, Tensor::Type type, const std::vector<int64_t> &shape,
-                 Buffer<Element> &buffer) const {
+void State::take(const Context &context, const std::string &name, Tensor::Type type,
+                 const std::vector<int64_t> &shape, Buffer<Element> &buffer) const {
   const Tensor &tensor = get(name, type, shape);
-  RPU_CHECK(StateError, tensor.bytes.size() == buffer.bytes(), "tensor '", name, "' has ", tensor.bytes.size(),
-            " bytes where ", buffer.bytes(), " are expected; the state belongs to another configuration");
+  RPU_CHECK(StateError, tensor.bytes.size() == buffer.bytes(), "tensor '", name, "' has ",
+            tensor.bytes.size(), " bytes where ", buffer.bytes(),
+            " are expected; the state belongs to another configuration");
   detail::copyFromHost(context, buffer.data(), tensor.bytes.data(), buffer.bytes());
 }
 

@@ -15,18 +15,21 @@ namespace {
 constexpr int64_t kStateVersion = 1;
 
 void checkContext(const Context &context) {
-  RPU_CHECK(ConfigError, context.cpu.threads >= 1, "threads is ", context.cpu.threads, "; it must be >= 1");
+  RPU_CHECK(ConfigError, context.cpu.threads >= 1, "threads is ", context.cpu.threads,
+            "; it must be >= 1");
   if (!context.onCpu()) requireCudaDevice(context.device);
 }
 
-std::unique_ptr<AnalogDevice> makeDevice(const Context &context, const TileConfig &config, int64_t dSize, int64_t xSize,
-                                         uint64_t seed, uint32_t tileId) {
+std::unique_ptr<AnalogDevice> makeDevice(const Context &context, const TileConfig &config,
+                                         int64_t dSize, int64_t xSize, uint64_t seed,
+                                         uint32_t tileId) {
   switch (config.kind) {
     case TileConfig::Kind::Ideal:
       return std::make_unique<IdealDevice>(context, config, dSize, xSize, seed, tileId);
     case TileConfig::Kind::LRTT:
-      return std::make_unique<LRTTTransferDevice>(context, config.lrtt, config.update, config.forward, config.backward,
-                                                  dSize, xSize, seed, tileId);
+      return std::make_unique<LRTTTransferDevice>(context, config.lrtt, config.update,
+                                                  config.forward, config.backward, dSize, xSize,
+                                                  seed, tileId);
     case TileConfig::Kind::Single:
       break;
   }
@@ -42,12 +45,14 @@ void requireFinite(const Context &context, MatrixView<const float> a, const char
   for (int64_t i = 0; i < a.rows; ++i) {
     const VectorView<const float> row = a.row(i);
     uint32_t bad = 0;
-    for (int64_t j = 0; j < row.size; ++j) bad |= (bitCast<uint32_t>(row[j]) & 0x7F800000U) == 0x7F800000U ? 1U : 0U;
+    for (int64_t j = 0; j < row.size; ++j)
+      bad |= (bitCast<uint32_t>(row[j]) & 0x7F800000U) == 0x7F800000U ? 1U : 0U;
     if (!bad) continue;
     int64_t j = 0;
     while (std::isfinite(row[j])) ++j;
-    throw InputError(message(name, "[", i, ", ", j, "] is ", row[j],
-                             "; every value must be finite (is the training diverging? lower the learning rate)"));
+    throw InputError(message(
+        name, "[", i, ", ", j, "] is ", row[j],
+        "; every value must be finite (is the training diverging? lower the learning rate)"));
   }
 }
 
@@ -62,15 +67,20 @@ void requireFinite(const Context &context, MatrixView<const float> x, MatrixView
 }
 
 // On a GPU a read with a periphery looks at every input anyway, and so do pulse trains.
-bool checksItself(const Context &context, const IOParameters &read) { return !context.onCpu() && !read.is_perfect; }
+bool checksItself(const Context &context, const IOParameters &read) {
+  return !context.onCpu() && !read.is_perfect;
+}
 bool checksItself(const Context &context, const TileConfig &config) {
-  return !context.onCpu() && config.kind == TileConfig::Kind::Single && config.update.pulse_type != PulseType::None &&
+  return !context.onCpu() && config.kind == TileConfig::Kind::Single &&
+         config.update.pulse_type != PulseType::None &&
          config.update.pulse_type != PulseType::NoneWithDevice;
 }
 
-void requireShape(MatrixView<const float> a, int64_t rows, int64_t cols, const char *name, const char *what) {
-  RPU_CHECK(InputError, a.cols == cols && (rows < 0 || a.rows == rows), name, " has shape [", a.rows, ", ", a.cols,
-            "]; ", what, " takes [", rows < 0 ? std::string("batch") : std::to_string(rows), ", ", cols, "]");
+void requireShape(MatrixView<const float> a, int64_t rows, int64_t cols, const char *name,
+                  const char *what) {
+  RPU_CHECK(InputError, a.cols == cols && (rows < 0 || a.rows == rows), name, " has shape [",
+            a.rows, ", ", a.cols, "]; ", what, " takes [",
+            rows < 0 ? std::string("batch") : std::to_string(rows), ", ", cols, "]");
 }
 
 void requireLearningRate(float lr) {
@@ -88,18 +98,20 @@ struct Tile::Impl {
   Buffer<uint32_t> fault;  // on a GPU; see Context
   std::unique_ptr<AnalogDevice> device;
 
-  Impl(const TileConfig &config_, const Context &context_, int64_t dSize, int64_t xSize, uint64_t seed_,
-       uint32_t tileId_)
+  Impl(const TileConfig &config_, const Context &context_, int64_t dSize, int64_t xSize,
+       uint64_t seed_, uint32_t tileId_)
       : config(config_), context(context_), seed(seed_), tileId(tileId_) {
     if (!context.onCpu()) fault = Buffer<uint32_t>::zeros(context, 1);
     context.fault = fault.data();
     device = makeDevice(context, config, dSize, xSize, seed, tileId);
   }
   ~Impl() {
-    if (!context.onCpu()) detail::cudaFinish(context);  // storage may have been made in an earlier stream
+    if (!context.onCpu())
+      detail::cudaFinish(context);  // storage may have been made in an earlier stream
   }
 
-  /// On a GPU: waits, and throws if an input since the last report was not finite. Updates have changed nothing since.
+  /// On a GPU: waits, and throws if an input since the last report was not finite. Updates have
+  /// changed nothing since.
   void reportFault() {
     if (context.onCpu()) return;
     uint32_t bad = 0;
@@ -107,7 +119,8 @@ struct Tile::Impl {
     if (bad == 0) return;
     clearFault();
     throw InputError(
-        "an input of an earlier call on this tile was not finite; updates since then have changed nothing (is the "
+        "an input of an earlier call on this tile was not finite; updates since then have changed "
+        "nothing (is the "
         "training diverging? lower the learning rate)");
   }
   /// For what is written at once: InputError unless every value is finite.
@@ -137,7 +150,8 @@ Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, uint64_t seed
            const Context &context) {
   RPU_CHECK(ConfigError, dSize >= 1, "d_size is ", dSize, "; it must be >= 1");
   RPU_CHECK(ConfigError, xSize >= 1, "x_size is ", xSize, "; it must be >= 1");
-  RPU_CHECK(ConfigError, dSize <= INT32_MAX && xSize <= INT32_MAX && dSize <= (int64_t{1} << 32) / xSize,
+  RPU_CHECK(ConfigError,
+            dSize <= INT32_MAX && xSize <= INT32_MAX && dSize <= (int64_t{1} << 32) / xSize,
             "a tile of size [", dSize, ", ", xSize,
             "] was asked for; a tile holds at most 2^32 cells: split the layer over several tiles");
   checkContext(context);
@@ -161,8 +175,10 @@ const AnalogDevice &Tile::device() const { return *impl_->device; }
 
 void Tile::setContext(const Context &context) {
   checkContext(context);
-  RPU_CHECK(ConfigError, context.backend == impl_->context.backend && context.device == impl_->context.device,
-            "a tile stays on its device; save its state and load it into a tile made on the other device");
+  RPU_CHECK(ConfigError,
+            context.backend == impl_->context.backend && context.device == impl_->context.device,
+            "a tile stays on its device; save its state and load it into a tile made on the other "
+            "device");
   if (!context.onCpu()) detail::cudaOrder(impl_->context, context);
   impl_->context = context;
   impl_->context.fault = impl_->fault.data();
@@ -216,7 +232,8 @@ const PulsedDevice &Tile::array(ArrayId which) const {
   if (impl_->config.kind == TileConfig::Kind::Single && which == ArrayId::Visible) {
     return static_cast<const SingleDevice &>(*impl_->device).array();
   }
-  RPU_CHECK(ConfigError, impl_->config.kind != TileConfig::Kind::Ideal, "kind is 'ideal', so the tile has no pulsed array");
+  RPU_CHECK(ConfigError, impl_->config.kind != TileConfig::Kind::Ideal,
+            "kind is 'ideal', so the tile has no pulsed array");
   const LRTTTransferDevice &lrtt = impl_->lrtt();
   if (which == ArrayId::FastA) return lrtt.adapter().a();
   return which == ArrayId::FastB ? lrtt.adapter().b() : lrtt.visible();
@@ -245,8 +262,8 @@ void Tile::setArray(ArrayId which, MatrixView<const float> weights) {
   ++impl_->counters.events;
 }
 
-void Tile::forwardGated(MatrixView<const float> x, MatrixView<const float> gate, MatrixView<float> y,
-                        MatrixView<float> read) {
+void Tile::forwardGated(MatrixView<const float> x, MatrixView<const float> gate,
+                        MatrixView<float> y, MatrixView<float> read) {
   LRTTTransferDevice &lrtt = impl_->lrtt();
   requireShape(x, -1, xSize(), "x", "forward");
   requireShape(gate, x.rows, lrtt.settings().rank, "gate", "forward");
@@ -258,8 +275,9 @@ void Tile::forwardGated(MatrixView<const float> x, MatrixView<const float> gate,
   impl_->counters.forwardSamples += static_cast<uint64_t>(x.rows);
 }
 
-void Tile::backwardGated(MatrixView<const float> d, MatrixView<const float> gate, MatrixView<const float> read,
-                         MatrixView<float> dx, MatrixView<float> gateGradient) {
+void Tile::backwardGated(MatrixView<const float> d, MatrixView<const float> gate,
+                         MatrixView<const float> read, MatrixView<float> dx,
+                         MatrixView<float> gateGradient) {
   LRTTTransferDevice &lrtt = impl_->lrtt();
   requireShape(d, -1, dSize(), "d", "backward");
   requireShape(gate, d.rows, lrtt.settings().rank, "gate", "backward");
@@ -273,7 +291,8 @@ void Tile::backwardGated(MatrixView<const float> d, MatrixView<const float> gate
   impl_->counters.backwardSamples += static_cast<uint64_t>(d.rows);
 }
 
-void Tile::updateGated(MatrixView<const float> x, MatrixView<const float> d, MatrixView<const float> gate, float lr) {
+void Tile::updateGated(MatrixView<const float> x, MatrixView<const float> d,
+                       MatrixView<const float> gate, float lr) {
   LRTTTransferDevice &lrtt = impl_->lrtt();
   requireShape(x, -1, xSize(), "x", "update");
   requireShape(d, x.rows, dSize(), "d", "update");
@@ -315,7 +334,8 @@ State Tile::state() const {
   state.values["config"] = writeParams(t.config);
   state.values["d_size"] = Value(dSize());
   state.values["x_size"] = Value(xSize());
-  state.values["seed"] = Value(std::to_string(t.seed));  // 64 bits do not fit every reader's integers
+  state.values["seed"] =
+      Value(std::to_string(t.seed));  // 64 bits do not fit every reader's integers
   state.values["tile_id"] = Value(static_cast<int64_t>(t.tileId));
   state.values["forward_samples"] = Value(t.counters.forwardSamples);
   state.values["backward_samples"] = Value(t.counters.backwardSamples);
@@ -329,26 +349,31 @@ void Tile::loadState(const State &state) {
   Impl &t = *impl_;
   t.clearFault();
   const State mine = this->state();
-  RPU_CHECK(StateError, state.counter("version") == static_cast<uint64_t>(kStateVersion), "the state has version ",
-            state.counter("version"), "; this build reads version ", kStateVersion);
+  RPU_CHECK(StateError, state.counter("version") == static_cast<uint64_t>(kStateVersion),
+            "the state has version ", state.counter("version"), "; this build reads version ",
+            kStateVersion);
   for (const char *name : {"config", "d_size", "x_size", "tile_id", "seed"}) {
     const auto found = state.values.find(name);
-    RPU_CHECK(StateError, found != state.values.end() && found->second == mine.values.at(name), "the state has another '",
-              name, "' than this tile; load it into a tile of the same sizes, configuration and seed");
+    RPU_CHECK(StateError, found != state.values.end() && found->second == mine.values.at(name),
+              "the state has another '", name,
+              "' than this tile; load it into a tile of the same sizes, configuration and seed");
   }
-  for (const auto &entry : mine.tensors) state.get(entry.first, entry.second.type, entry.second.shape);
+  for (const auto &entry : mine.tensors)
+    state.get(entry.first, entry.second.type, entry.second.shape);
   for (const auto &entry : state.tensors) {
     RPU_CHECK(StateError, mine.tensors.count(entry.first), "the state has a tensor '", entry.first,
               "' that this tile does not know; it belongs to another configuration");
-    RPU_CHECK(StateError, entry.second.bytes.size() == mine.tensors.at(entry.first).bytes.size(), "tensor '",
-              entry.first, "' of the state is truncated");
+    RPU_CHECK(StateError, entry.second.bytes.size() == mine.tensors.at(entry.first).bytes.size(),
+              "tensor '", entry.first, "' of the state is truncated");
   }
   for (const auto &entry : mine.values) {
     const auto found = state.values.find(entry.first);
-    RPU_CHECK(StateError, found != state.values.end(), "the state lacks '", entry.first, "'; it is incomplete");
+    RPU_CHECK(StateError, found != state.values.end(), "the state lacks '", entry.first,
+              "'; it is incomplete");
     if (entry.second.integer()) state.counter(entry.first);
-    RPU_CHECK(StateError, !entry.second.real() || found->second.real() || found->second.integer(), "the state's '",
-              entry.first, "' is ", found->second.describe(), "; it must be a number: the state is damaged");
+    RPU_CHECK(StateError, !entry.second.real() || found->second.real() || found->second.integer(),
+              "the state's '", entry.first, "' is ", found->second.describe(),
+              "; it must be a number: the state is damaged");
   }
   Counters counters;
   counters.forwardSamples = state.counter("forward_samples");

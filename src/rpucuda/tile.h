@@ -9,8 +9,8 @@
 
 namespace RPU {
 
-/// A crossbar tile [dSize, xSize] with its periphery: the only class a caller needs. Inputs are checked here, before
-/// anything changes. A Tile is not copied; save and load its state instead.
+/// A crossbar tile [dSize, xSize] with its periphery: the only class a caller needs. Inputs are
+/// checked here, before anything changes. A Tile is not copied; save and load its state instead.
 class Tile final {
  public:
   /// Validates `config`, then samples the cells. `tileId` distinguishes tiles that share a seed.
@@ -31,7 +31,8 @@ class Tile final {
   void forward(MatrixView<const float> x, MatrixView<float> y);
   /// dx [m, xSize] = W^T d for d [m, dSize].
   void backward(MatrixView<const float> d, MatrixView<float> dx);
-  /// W <- W - lr d^T x by pulses. InputError for wrong shapes or values that are not finite; ConfigError for a bad lr.
+  /// W <- W - lr d^T x by pulses. InputError for wrong shapes or values that are not finite;
+  /// ConfigError for a bad lr.
   void update(MatrixView<const float> x, MatrixView<const float> d, float lr);
   /// End of a mini-batch; call once after its update()s.
   void postUpdate(float lr);
@@ -39,18 +40,22 @@ class Tile final {
   void getWeights(MatrixView<float> out) const;
   void setWeights(MatrixView<const float> weights);
 
-  /// One of the pulsed arrays: Visible of a single array; Visible, and FastA [dSize, K] and FastB [K, xSize] if there is an
-  /// adapter. ConfigError for an array that this tile lacks.
+  /// One of the pulsed arrays: Visible of a single array; Visible, and FastA [dSize, K] and FastB
+  /// [K, xSize] if there is an adapter. ConfigError for an array that this tile lacks.
   const PulsedDevice &array(ArrayId which) const;
   void getArray(ArrayId which, MatrixView<float> out) const;
   /// Writes one array digitally, each cell within its bounds; the others stay.
   void setArray(ArrayId which, MatrixView<const float> weights);
 
-  // Routed adapters and transfers out of turn; see LRTTTransferDevice. ConfigError for tiles of another kind.
-  void forwardGated(MatrixView<const float> x, MatrixView<const float> gate, MatrixView<float> y, MatrixView<float> read);
-  void backwardGated(MatrixView<const float> d, MatrixView<const float> gate, MatrixView<const float> read,
-                     MatrixView<float> dx, MatrixView<float> gateGradient);
-  void updateGated(MatrixView<const float> x, MatrixView<const float> d, MatrixView<const float> gate, float lr);
+  // Routed adapters and transfers out of turn; see LRTTTransferDevice. ConfigError for tiles of
+  // another kind.
+  void forwardGated(MatrixView<const float> x, MatrixView<const float> gate, MatrixView<float> y,
+                    MatrixView<float> read);
+  void backwardGated(MatrixView<const float> d, MatrixView<const float> gate,
+                     MatrixView<const float> read, MatrixView<float> dx,
+                     MatrixView<float> gateGradient);
+  void updateGated(MatrixView<const float> x, MatrixView<const float> d,
+                   MatrixView<const float> gate, float lr);
   void transfer();
   void setReinitVectors(MatrixView<const float> vectors);
 
@@ -63,8 +68,8 @@ class Tile final {
   AnalogDevice &device();
   const AnalogDevice &device() const;
 
-  /// Everything that is needed to go on to the bit; `loadState` refuses (StateError) what was not made by a tile of the
-  /// same sizes, configuration and seed, and then changes nothing.
+  /// Everything that is needed to go on to the bit; `loadState` refuses (StateError) what was not
+  /// made by a tile of the same sizes, configuration and seed, and then changes nothing.
   State state() const;
   void loadState(const State &state);
 

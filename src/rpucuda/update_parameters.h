@@ -6,17 +6,18 @@ namespace RPU {
 
 /// How x and d become pulses.
 enum class PulseType {
-  StochasticCompressed,   ///< one pass; each line sends one random train and its sign
-  Stochastic,             ///< positive and negative x in two passes, with fresh trains on the d lines
-  MeanCount,              ///< the mean number of coincidences of the two lines' counts, rounded
+  StochasticCompressed,  ///< one pass; each line sends one random train and its sign
+  Stochastic,  ///< positive and negative x in two passes, with fresh trains on the d lines
+  MeanCount,   ///< the mean number of coincidences of the two lines' counts, rounded
   DeterministicImplicit,  ///< round(BL x_q d_q) pulses from quantised values
   None,                   ///< floating-point outer product; the device is bypassed, bounds included
   NoneWithDevice,         ///< floating-point outer product, then the device's bounds
 };
 template <>
 struct EnumNames<PulseType> {
-  static constexpr const char *kNames[] = {"stochastic_compressed", "stochastic", "mean_count", "deterministic_implicit",
-                                           "none",                  "none_with_device"};
+  static constexpr const char *kNames[] = {
+      "stochastic_compressed",  "stochastic", "mean_count",
+      "deterministic_implicit", "none",       "none_with_device"};
 };
 
 /// Parameters of the pulsed update.
@@ -37,22 +38,29 @@ struct UpdateParameters {
   template <class Visitor>
   static void fields(Visitor &f) {
     using P = UpdateParameters;
-    f(&P::pulse_type, "pulse_type", anyNumber(), "", "How activations and gradients become pulses.");
-    f(&P::desired_bl, "desired_bl", between(1, 65536), "slots", "Length of the pulse trains, or its upper limit.");
+    f(&P::pulse_type, "pulse_type", anyNumber(), "",
+      "How activations and gradients become pulses.");
+    f(&P::desired_bl, "desired_bl", between(1, 65536), "slots",
+      "Length of the pulse trains, or its upper limit.");
     f(&P::fixed_bl, "fixed_bl", anyNumber(), "",
-      "Keep the train length at desired_bl; otherwise it follows the learning rate, ceil(lr / dw_min), up to desired_bl.");
+      "Keep the train length at desired_bl; otherwise it follows the learning rate, ceil(lr / "
+      "dw_min), up to desired_bl.");
     f(&P::update_management, "update_management", anyNumber(), "",
       "Balance the pulse probabilities of x and d by the ratio of their largest values.");
     f(&P::update_bl_management, "update_bl_management", anyNumber(), "",
       "Shorten each sample's trains to what its largest update needs. Implies update_management.");
-    f(&P::um_grad_scale, "um_grad_scale", positive(), "", "Factor on the largest d that update management assumes.");
+    f(&P::um_grad_scale, "um_grad_scale", positive(), "",
+      "Factor on the largest d that update management assumes.");
     f(&P::res, "res", nonNegative(), "probability",
       "Resolution of the pulse probabilities; 0 is exact, a value above 1 is a number of steps.");
-    f(&P::sto_round, "sto_round", anyNumber(), "", "Round probabilities to their resolution stochastically.");
+    f(&P::sto_round, "sto_round", anyNumber(), "",
+      "Round probabilities to their resolution stochastically.");
     f(&P::x_res_implicit, "x_res_implicit", nonNegative(), "relative",
-      "Resolution of x for deterministic pulses; 0 is exact, a value above 1 is a number of steps.");
+      "Resolution of x for deterministic pulses; 0 is exact, a value above 1 is a number of "
+      "steps.");
     f(&P::d_res_implicit, "d_res_implicit", nonNegative(), "relative",
-      "Resolution of d for deterministic pulses; 0 is exact, a value above 1 is a number of steps.");
+      "Resolution of d for deterministic pulses; 0 is exact, a value above 1 is a number of "
+      "steps.");
   }
 };
 

@@ -13,9 +13,10 @@
 // wherever that is promised.
 
 /// At the start of each test that needs a GPU.
-#define RPU_REQUIRE_GPU()                                                                      \
-  if (::RPU::cudaDeviceCount() == 0) GTEST_SKIP() << "this build or this machine has no CUDA " \
-                                                     "device"
+#define RPU_REQUIRE_GPU()                                   \
+  if (::RPU::cudaDeviceCount() == 0)                        \
+  GTEST_SKIP() << "this build or this machine has no CUDA " \
+                  "device"
 
 namespace RPU::testing {
 

@@ -7,13 +7,14 @@
 #include "core/check.h"
 #include "core/context.h"
 
-// The verbs of a backend. Everything above this seam (IO, schedules, LRTT) is written once in terms of them; storage is in
-// buffer.h and matrix products in math_util.h.
+// The verbs of a backend. Everything above this seam (IO, schedules, LRTT) is written once in terms
+// of them; storage is in buffer.h and matrix products in math_util.h.
 
 namespace RPU {
 
-/// Calls body(begin, end) on disjoint ranges that cover [0, size), on the context's CPU threads. Ranges are multiples of
-/// `grain` but for the last. Callers' results must not depend on how the ranges fall.
+/// Calls body(begin, end) on disjoint ranges that cover [0, size), on the context's CPU threads.
+/// Ranges are multiples of `grain` but for the last. Callers' results must not depend on how the
+/// ranges fall.
 template <class Body>
 void parallelRange(const Context &context, int64_t size, int64_t grain, const Body &body) {
   const int64_t chunks = (size + grain - 1) / grain;
@@ -33,15 +34,17 @@ void parallelRange(const Context &context, int64_t size, int64_t grain, const Bo
 }
 
 #ifdef PULSORA_CUDA
-/// Runs the functor on the GPU; defined in cuda/for_each.cuh and instantiated, functor by functor, in cuda/elements.cu.
+/// Runs the functor on the GPU; defined in cuda/for_each.cuh and instantiated, functor by functor,
+/// in cuda/elements.cu.
 template <class Functor>
 void cudaForEach(const Context &context, int64_t size, const Functor &functor);
 template <class Term>
-void cudaSumRows(const Context &context, int64_t rows, int64_t terms, const Term &term, double *out);
+void cudaSumRows(const Context &context, int64_t rows, int64_t terms, const Term &term,
+                 double *out);
 #endif
 
-/// Calls functor(i) for every i in [0, size), in any order. The functor is a plain struct of pointers and numbers
-/// with an RPU_HD call operator.
+/// Calls functor(i) for every i in [0, size), in any order. The functor is a plain struct of
+/// pointers and numbers with an RPU_HD call operator.
 template <class Functor>
 void forEach(const Context &context, int64_t size, const Functor &functor) {
   static_assert(std::is_trivially_copyable_v<Functor>, "a functor is handed to the GPU by value");
@@ -59,12 +62,12 @@ void forEach(const Context &context, int64_t size, const Functor &functor) {
 #endif
 }
 
-/// A row is summed in this many parts, term j in part j % kSumLanes in order, and the parts pairwise, halves apart: the
-/// order is part of the result's bits.
+/// A row is summed in this many parts, term j in part j % kSumLanes in order, and the parts
+/// pairwise, halves apart: the order is part of the result's bits.
 constexpr int kSumLanes = 32;
 
-/// out[i] = sum of term(i, j) over j < terms, for every i < rows. `term` is a plain struct with an RPU_HD call operator
-/// that gives a double.
+/// out[i] = sum of term(i, j) over j < terms, for every i < rows. `term` is a plain struct with an
+/// RPU_HD call operator that gives a double.
 template <class Term>
 void sumRows(const Context &context, int64_t rows, int64_t terms, const Term &term, double *out) {
   static_assert(std::is_trivially_copyable_v<Term>, "a functor is handed to the GPU by value");

@@ -12,12 +12,14 @@ constexpr std::align_val_t kAlignment{64};
 }
 
 void *allocateBytes(const Context &context, int64_t count, size_t elementBytes) {
-  RPU_CHECK(OutOfMemoryError, static_cast<uint64_t>(count) <= PTRDIFF_MAX / elementBytes, "cannot allocate ", count,
-            " elements of ", elementBytes, " bytes; use a smaller array or batch");
+  RPU_CHECK(OutOfMemoryError, static_cast<uint64_t>(count) <= PTRDIFF_MAX / elementBytes,
+            "cannot allocate ", count, " elements of ", elementBytes,
+            " bytes; use a smaller array or batch");
   const size_t bytes = static_cast<size_t>(count) * elementBytes;
   if (!context.onCpu()) return cudaAllocate(context, bytes);
   void *data = ::operator new(bytes, kAlignment, std::nothrow);
-  RPU_CHECK(OutOfMemoryError, data, "cannot allocate ", bytes, " bytes of host memory; use a smaller array or batch");
+  RPU_CHECK(OutOfMemoryError, data, "cannot allocate ", bytes,
+            " bytes of host memory; use a smaller array or batch");
   return data;
 }
 

@@ -20,8 +20,8 @@ void copyFromHost(const Context &context, void *to, const void *hostFrom, size_t
 void copyToHost(const Context &context, void *hostTo, const void *from, size_t bytes);
 }  // namespace detail
 
-/// An array owned on one backend: move-only, never copied or reallocated behind the caller's back. On a GPU its storage
-/// is given back in the order of the stream that it was made in.
+/// An array owned on one backend: move-only, never copied or reallocated behind the caller's back.
+/// On a GPU its storage is given back in the order of the stream that it was made in.
 template <class T>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<T>, "a Buffer holds plain data");

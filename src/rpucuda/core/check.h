@@ -6,10 +6,12 @@
 
 namespace RPU {
 
-// Every error a caller can provoke is one of these; the bindings map each onto a Python exception of the same name.
-// A message says what is wrong (with the configuration path and the value), why, and what to do.
+// Every error a caller can provoke is one of these; the bindings map each onto a Python exception
+// of the same name. A message says what is wrong (with the configuration path and the value), why,
+// and what to do.
 
-/// A parameter, or a combination of parameters, is out of its range. Python: ConfigError(ValueError).
+/// A parameter, or a combination of parameters, is out of its range. Python:
+/// ConfigError(ValueError).
 class ConfigError : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
@@ -21,19 +23,22 @@ class InputError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-/// A saved state does not fit the object that loads it, or is damaged. Python: StateError(ValueError).
+/// A saved state does not fit the object that loads it, or is damaged. Python:
+/// StateError(ValueError).
 class StateError : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-/// The device or its driver refused: no GPU, launch failure, library failure. Python: DeviceError(RuntimeError).
+/// The device or its driver refused: no GPU, launch failure, library failure. Python:
+/// DeviceError(RuntimeError).
 class DeviceError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Memory could not be had; the object that asked is as it was. Python: OutOfMemoryError(MemoryError).
+/// Memory could not be had; the object that asked is as it was. Python:
+/// OutOfMemoryError(MemoryError).
 class OutOfMemoryError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -51,9 +56,9 @@ std::string message(const Parts &...parts) {
 }  // namespace RPU
 
 /// Throws `Error` with the given message parts unless `condition` holds. Always on.
-#define RPU_CHECK(Error, condition, ...)                    \
-  do {                                                      \
-    if (!(condition)) {                                     \
-      throw ::RPU::Error(::RPU::message(__VA_ARGS__));      \
-    }                                                       \
+#define RPU_CHECK(Error, condition, ...)               \
+  do {                                                 \
+    if (!(condition)) {                                \
+      throw ::RPU::Error(::RPU::message(__VA_ARGS__)); \
+    }                                                  \
   } while (false)

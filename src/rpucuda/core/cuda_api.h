@@ -28,7 +28,7 @@ class CudaScope {
   CudaScope &operator=(const CudaScope &) = delete;
 
  private:
-  int previous_ = -1;
+  [[maybe_unused]] int previous_ = -1;  // builds without CUDA have no use for it
 };
 
 namespace detail {

@@ -94,7 +94,8 @@ const std::string &readText(const Value &value, const std::string &path) {
 
 void checkRange(double number, const Range &range, const std::string &path) {
   RPU_CHECK(ConfigError, std::isfinite(number), path, " is ", number, "; it must be finite");
-  RPU_CHECK(ConfigError, range.contains(number), path, " is ", number, "; it must be ", range.describe());
+  RPU_CHECK(ConfigError, range.contains(number), path, " is ", number, "; it must be ",
+            range.describe());
 }
 
 float toFloat(double number, const std::string &path) {

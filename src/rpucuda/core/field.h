@@ -17,12 +17,14 @@
 //     float dw_min = 0.001f;
 //     template <class Visitor>
 //     static void fields(Visitor &f) {
-//       f(&Params::dw_min, "dw_min", positive(), "weight", "Mean weight change of one pulse at w = 0.");
+//       f(&Params::dw_min, "dw_min", positive(), "weight", "Mean weight change of one pulse at w =
+//       0.");
 //     }
 //   };
 //
-// and from that list come the Python dataclass, its documentation, the messages of the range checks, and the form in
-// which the parameters are saved. Defaults are those of a default-constructed struct.
+// and from that list come the Python dataclass, its documentation, the messages of the range
+// checks, and the form in which the parameters are saved. Defaults are those of a
+// default-constructed struct.
 
 namespace RPU {
 
@@ -44,12 +46,15 @@ inline Range anyNumber() { return {}; }
 inline Range positive() { return {0.0, std::numeric_limits<double>::infinity(), true, false}; }
 inline Range nonNegative() { return {0.0, std::numeric_limits<double>::infinity(), false, false}; }
 inline Range nonPositive() { return {-std::numeric_limits<double>::infinity(), 0.0, false, false}; }
-inline Range atLeast(double low) { return {low, std::numeric_limits<double>::infinity(), false, false}; }
+inline Range atLeast(double low) {
+  return {low, std::numeric_limits<double>::infinity(), false, false};
+}
 inline Range between(double low, double high) { return {low, high, false, false}; }
 inline Range probability() { return between(0.0, 1.0); }
 
-/// The names of an enum's values, in order, as users write them. Specialise for each enum that is a parameter:
-/// `template <> struct EnumNames<PulseType> { static constexpr const char *kNames[] = {"none", ...}; };`
+/// The names of an enum's values, in order, as users write them. Specialise for each enum that is a
+/// parameter: `template <> struct EnumNames<PulseType> { static constexpr const char *kNames[] =
+/// {"none", ...}; };`
 template <class Enum>
 struct EnumNames;
 
@@ -59,7 +64,8 @@ struct AutoFloat {
   float value = 0.0f;
 };
 
-/// A list of at most kCapacity numbers that stays a plain struct, so that it can be handed to a CUDA kernel by value.
+/// A list of at most kCapacity numbers that stays a plain struct, so that it can be handed to a
+/// CUDA kernel by value.
 struct FloatList {
   static constexpr int kCapacity = 64;
   int count = 0;
@@ -78,13 +84,15 @@ struct FieldInfo {
   Value defaultValue;
 };
 
-/// The double with the fewest decimals that rounds to this float: 0.001f is written 0.001, not 0.00100000005.
+/// The double with the fewest decimals that rounds to this float: 0.001f is written 0.001, not
+/// 0.00100000005.
 double shortestDouble(float value);
 
 /// Joins a configuration path: join("visible", "dw_min") is "visible.dw_min".
 std::string joinPath(const std::string &path, const std::string &name);
 
-/// The list "'a', 'b', 'c'" and, if one of the names resembles `wanted`, a "did you mean" hint in front.
+/// The list "'a', 'b', 'c'" and, if one of the names resembles `wanted`, a "did you mean" hint in
+/// front.
 std::string suggest(const std::string &wanted, const std::vector<std::string> &names);
 
 namespace detail {
@@ -113,7 +121,8 @@ std::vector<std::string> enumNames() {
 
 /// Reads one member from a value; overloads exist for every type a parameter can have.
 template <class T>
-void readField(T &out, const Value &value, const Range &range, const std::string &path, const char *keyword);
+void readField(T &out, const Value &value, const Range &range, const std::string &path,
+               const char *keyword);
 template <class T>
 Value writeField(const T &in, const char *keyword);
 

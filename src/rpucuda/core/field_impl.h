@@ -9,14 +9,22 @@ namespace detail {
 
 template <class T>
 std::string typeName() {
-  if constexpr (std::is_same_v<T, bool>) return "bool";
-  else if constexpr (std::is_enum_v<T>) return "enum";
-  else if constexpr (std::is_integral_v<T>) return "int";
-  else if constexpr (std::is_floating_point_v<T>) return "float";
-  else if constexpr (std::is_same_v<T, FloatList>) return "floats";
-  else if constexpr (std::is_same_v<T, AutoFloat>) return "auto";
-  else if constexpr (IsStruct<T>::value) return "struct";
-  else return T::kFieldType;
+  if constexpr (std::is_same_v<T, bool>)
+    return "bool";
+  else if constexpr (std::is_enum_v<T>)
+    return "enum";
+  else if constexpr (std::is_integral_v<T>)
+    return "int";
+  else if constexpr (std::is_floating_point_v<T>)
+    return "float";
+  else if constexpr (std::is_same_v<T, FloatList>)
+    return "floats";
+  else if constexpr (std::is_same_v<T, AutoFloat>)
+    return "auto";
+  else if constexpr (IsStruct<T>::value)
+    return "struct";
+  else
+    return T::kFieldType;
 }
 
 }  // namespace detail
@@ -36,7 +44,8 @@ void readField(T &out, const Value &value, const Range &range, const std::string
         return;
       }
     }
-    throw ConfigError(message(path, " is '", text, "', which is not a choice", suggest(text, names)));
+    throw ConfigError(
+        message(path, " is '", text, "', which is not a choice", suggest(text, names)));
   } else if constexpr (std::is_integral_v<T>) {
     const int64_t number = readInteger(value, path);
     checkRange(static_cast<double>(number), range, path);
@@ -51,7 +60,8 @@ void readField(T &out, const Value &value, const Range &range, const std::string
     out = toFloat(number, path);
   } else if constexpr (std::is_same_v<T, AutoFloat>) {
     if (const std::string *text = value.text()) {
-      RPU_CHECK(ConfigError, *text == keyword, path, " is '", *text, "'; write a number or '", keyword, "'");
+      RPU_CHECK(ConfigError, *text == keyword, path, " is '", *text, "'; write a number or '",
+                keyword, "'");
       out = {true, 0.0f};
     } else {
       const double number = readNumber(value, path);
@@ -111,8 +121,8 @@ struct FieldReader {
   std::vector<std::string> known;
 
   template <class Owner, class T>
-  void operator()(T Owner::*member, const char *name, const Range &range, const char *, const char *,
-                  const char *keyword = "") {
+  void operator()(T Owner::*member, const char *name, const Range &range, const char *,
+                  const char *, const char *keyword = "") {
     known.emplace_back(name);
     const auto found = map.find(name);
     if (found != map.end()) {
@@ -139,8 +149,8 @@ struct FieldDescriber {
   std::vector<FieldInfo> rows;
 
   template <class Owner, class T>
-  void operator()(T Owner::*member, const char *name, const Range &range, const char *unit, const char *doc,
-                  const char *keyword = "") {
+  void operator()(T Owner::*member, const char *name, const Range &range, const char *unit,
+                  const char *doc, const char *keyword = "") {
     FieldInfo row;
     row.name = name;
     row.type = typeName<T>();
@@ -160,15 +170,16 @@ struct FieldDescriber {
 template <class Params>
 Params readParams(const Value &value, const std::string &path) {
   const Value::Map *map = value.map();
-  RPU_CHECK(ConfigError, map, path, " is ", value.describe(), "; write a table of named parameters");
+  RPU_CHECK(ConfigError, map, path, " is ", value.describe(),
+            "; write a table of named parameters");
   Params params{};
   detail::FieldReader<Params> reader{params, *map, path, {}};
   Params::fields(reader);
   for (const auto &entry : *map) {
     bool found = false;
     for (const auto &name : reader.known) found = found || name == entry.first;
-    RPU_CHECK(ConfigError, found, joinPath(path, entry.first), " is not a parameter of ", Params::kName,
-              suggest(entry.first, reader.known));
+    RPU_CHECK(ConfigError, found, joinPath(path, entry.first), " is not a parameter of ",
+              Params::kName, suggest(entry.first, reader.known));
   }
   checkParams(params, path);
   return params;
@@ -189,16 +200,18 @@ struct RangeChecker {
   const std::string &path;
 
   template <class Owner, class T>
-  void operator()(T Owner::*member, const char *name, const Range &range, const char *, const char *,
-                  const char * = "") {
+  void operator()(T Owner::*member, const char *name, const Range &range, const char *,
+                  const char *, const char * = "") {
     const T &value = params.*member;
     if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
       checkRange(static_cast<double>(value), range, joinPath(path, name));
     } else if constexpr (std::is_same_v<T, AutoFloat>) {
-      if (!value.automatic) checkRange(static_cast<double>(value.value), range, joinPath(path, name));
+      if (!value.automatic)
+        checkRange(static_cast<double>(value.value), range, joinPath(path, name));
     } else if constexpr (std::is_same_v<T, FloatList>) {
       for (int i = 0; i < value.count; ++i) {
-        checkRange(static_cast<double>(value.values[i]), range, message(joinPath(path, name), "[", i, "]"));
+        checkRange(static_cast<double>(value.values[i]), range,
+                   message(joinPath(path, name), "[", i, "]"));
       }
     } else if constexpr (IsStruct<T>::value) {
       checkParams(value, joinPath(path, name));
@@ -209,7 +222,8 @@ struct RangeChecker {
 template <class T, class = void>
 struct HasCheck : std::false_type {};
 template <class T>
-struct HasCheck<T, std::void_t<decltype(std::declval<const T &>().check(std::string()))>> : std::true_type {};
+struct HasCheck<T, std::void_t<decltype(std::declval<const T &>().check(std::string()))>>
+    : std::true_type {};
 
 }  // namespace detail
 

@@ -111,7 +111,8 @@ void multiplyBlock(const Product &product, Range rows, Range cols) {
   Workspace work;
   const int64_t accRow = ceilDiv(cols.size, kernel.lanes) * kernel.lanes;
   const MatrixView<float> c = product.c.block(rows.begin, cols.begin, rows.size, cols.size);
-  if (product.accumulate) kernel.copy(work.acc, accRow, c.data, c.rowStride, c.colStride, c.rows, c.cols);
+  if (product.accumulate)
+    kernel.copy(work.acc, accRow, c.data, c.rowStride, c.colStride, c.rows, c.cols);
   int64_t k = 0;
   do {  // once even when depth is 0, which makes the accumulators 0
     const int64_t size = std::min(kBlockDepth, depth - k);
@@ -154,8 +155,8 @@ void multiply(const Product &product, int threads) {
   }
 }
 
-void run(float alpha, ConstMatrix a, ConstMatrix b, float beta, MatrixView<float> c, bool accumulate, int threads,
-         Isa isa) {
+void run(float alpha, ConstMatrix a, ConstMatrix b, float beta, MatrixView<float> c,
+         bool accumulate, int threads, Isa isa) {
   checkShapes(a, b, c);
   RPU_CHECK(ConfigError, threads >= 1, "threads is ", threads, "; it must be >= 1");
   RPU_CHECK(ConfigError, isaSupported(isa), "isa is ", isaName(isa),
@@ -170,7 +171,8 @@ void run(float alpha, ConstMatrix a, ConstMatrix b, float beta, MatrixView<float
   // Below some ten microseconds of work, waking threads costs more than they save.
   constexpr int64_t kProductsPerThread = 1 << 17;
   const int64_t useful = c.size() * a.cols / kProductsPerThread + 1;
-  multiply({kernel, alpha, a, b, beta, c, accumulate}, static_cast<int>(std::min<int64_t>(threads, useful)));
+  multiply({kernel, alpha, a, b, beta, c, accumulate},
+           static_cast<int>(std::min<int64_t>(threads, useful)));
 }
 
 }  // namespace
@@ -180,8 +182,8 @@ void reproducibleGemm(float alpha, MatrixView<const float> a, MatrixView<const f
   run(alpha, a, b, beta, c, false, threads, isa);
 }
 
-void reproducibleAccumulate(MatrixView<const float> a, MatrixView<const float> b, MatrixView<float> c, int threads,
-                            Isa isa) {
+void reproducibleAccumulate(MatrixView<const float> a, MatrixView<const float> b,
+                            MatrixView<float> c, int threads, Isa isa) {
   run(1.0f, a, b, 0.0f, c, true, threads, isa);
 }
 

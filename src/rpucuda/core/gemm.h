@@ -17,10 +17,10 @@ namespace RPU {
 void reproducibleGemm(float alpha, MatrixView<const float> a, MatrixView<const float> b, float beta,
                       MatrixView<float> c, int threads, Isa isa);
 
-/// C += A B one product at a time: for k = 0, 1, ..., K-1: c_ij = fma(a_ik, b_kj, c_ij). Cutting K over several calls
-/// therefore leaves the same bits. Otherwise like reproducibleGemm.
-void reproducibleAccumulate(MatrixView<const float> a, MatrixView<const float> b, MatrixView<float> c, int threads,
-                            Isa isa);
+/// C += A B one product at a time: for k = 0, 1, ..., K-1: c_ij = fma(a_ik, b_kj, c_ij). Cutting K
+/// over several calls therefore leaves the same bits. Otherwise like reproducibleGemm.
+void reproducibleAccumulate(MatrixView<const float> a, MatrixView<const float> b,
+                            MatrixView<float> c, int threads, Isa isa);
 
 /// The same product by the system's CBLAS, with its rounding and its own threads. Every view must
 /// be row or column major. Throws ConfigError when the library was built without CBLAS, InputError

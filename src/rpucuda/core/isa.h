@@ -39,8 +39,8 @@ std::vector<Isa> supportedIsas();
 /// The best of `supportedIsas()`.
 Isa bestIsa();
 
-/// body(std::integral_constant<Isa, i>{}) with i = `wanted`, or the best one compiled in if that is less: how run-time
-/// choice meets code that was compiled once per instruction set.
+/// body(std::integral_constant<Isa, i>{}) with i = `wanted`, or the best one compiled in if that is
+/// less: how run-time choice meets code that was compiled once per instruction set.
 template <Isa isa = kLastIsa, class Body>
 auto withIsa(Isa wanted, const Body &body) {
   if constexpr (isa != Isa::V2) {

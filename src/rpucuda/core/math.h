@@ -123,6 +123,23 @@ RPU_HD T max(T a, T b) {
   return a < b ? b : a;
 }
 
+/// min and max for values that are compared only: which of two zeros comes back is not laid down,
+/// and a GPU has an instruction for it.
+RPU_HD float minForCompare(float a, float b) {
+#if RPU_DEVICE_CODE
+  return ::fminf(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+RPU_HD float maxForCompare(float a, float b) {
+#if RPU_DEVICE_CODE
+  return ::fmaxf(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
 /// x limited to [low, high]; NaN stays NaN. Needs low <= high.
 template <class T>
 RPU_HD T clamp(T x, T low, T high) {

@@ -6,9 +6,9 @@
 #include <immintrin.h>
 #endif
 
-// draw() for 16 elements at once. For translation units that are compiled per instruction set: a compiler makes half as
-// many instructions again from a loop over draw(), because it does not see that the products can stay in 64-bit lanes
-// from one round to the next.
+// draw() for 16 elements at once. For translation units that are compiled per instruction set: a
+// compiler makes half as many instructions again from a loop over draw(), because it does not see
+// that the products can stay in 64-bit lanes from one round to the next.
 
 namespace RPU {
 
@@ -28,7 +28,9 @@ RPU_HD WideLanes loadLanes(const uint32_t *from) { return _mm512_loadu_si512(fro
 RPU_HD void storeLanes(uint32_t *to, WideLanes x) { _mm512_storeu_si512(to, x); }
 RPU_HD WideLanes highHalves(WideLanes x) { return _mm512_srli_epi64(x, 32); }
 RPU_HD WideLanes product(WideLanes a, WideLanes b) { return _mm512_mul_epu32(a, b); }
-RPU_HD WideLanes xor3(WideLanes a, WideLanes b, WideLanes c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
+RPU_HD WideLanes xor3(WideLanes a, WideLanes b, WideLanes c) {
+  return _mm512_ternarylogic_epi64(a, b, c, 0x96);
+}
 RPU_HD WideLanes interleave(WideLanes even, WideLanes odd) {
   return _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
 }
@@ -38,10 +40,14 @@ RPU_HD WideLanes broadcast(uint32_t x) { return _mm256_set1_epi32(static_cast<in
 RPU_HD WideLanes loadLanes(const uint32_t *from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from));
 }
-RPU_HD void storeLanes(uint32_t *to, WideLanes x) { _mm256_storeu_si256(reinterpret_cast<__m256i *>(to), x); }
+RPU_HD void storeLanes(uint32_t *to, WideLanes x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i *>(to), x);
+}
 RPU_HD WideLanes highHalves(WideLanes x) { return _mm256_srli_epi64(x, 32); }
 RPU_HD WideLanes product(WideLanes a, WideLanes b) { return _mm256_mul_epu32(a, b); }
-RPU_HD WideLanes xor3(WideLanes a, WideLanes b, WideLanes c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
+RPU_HD WideLanes xor3(WideLanes a, WideLanes b, WideLanes c) {
+  return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
+}
 RPU_HD WideLanes interleave(WideLanes even, WideLanes odd) {
   return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
 }
@@ -64,8 +70,8 @@ struct WidePhilox {
   }
 };
 
-RPU_HD void philoxLanes(WideLanes elements, WideLanes samples, uint32_t word2, uint32_t word3, RandomKey key, int first,
-                        PhiloxBatch &batch) {
+RPU_HD void philoxLanes(WideLanes elements, WideLanes samples, uint32_t word2, uint32_t word3,
+                        RandomKey key, int first, PhiloxBatch &batch) {
   WidePhilox even{elements, samples, broadcast(word2), broadcast(word3)};
   WidePhilox odd{highHalves(elements), highHalves(samples), broadcast(word2), broadcast(word3)};
   even.run(key);
@@ -79,7 +85,8 @@ RPU_HD void philoxLanes(WideLanes elements, WideLanes samples, uint32_t word2, u
 
 }  // namespace detail
 
-/// batch.words[m][j] = draw(key, purpose, elements[j], sampleHigh << 32 | samples[j], index).v[m]; elements below 2^32.
+/// batch.words[m][j] = draw(key, purpose, elements[j], sampleHigh << 32 | samples[j], index).v[m];
+/// elements below 2^32.
 RPU_HD void drawBatch(RandomKey key, Purpose purpose, const uint32_t (&elements)[kPhiloxBatch],
                       const uint32_t (&samples)[kPhiloxBatch], uint32_t sampleHigh, uint32_t index,
                       PhiloxBatch &batch) {
@@ -87,28 +94,29 @@ RPU_HD void drawBatch(RandomKey key, Purpose purpose, const uint32_t (&elements)
   const Philox4 counter = makeCounter(purpose, 0, uint64_t{sampleHigh} << 32, index);
   constexpr int kLanes = sizeof(detail::WideLanes) / sizeof(uint32_t);
   for (int j = 0; j < kPhiloxBatch; j += kLanes) {
-    detail::philoxLanes(detail::loadLanes(elements + j), detail::loadLanes(samples + j), counter.v[2], counter.v[3], key, j,
-                        batch);
+    detail::philoxLanes(detail::loadLanes(elements + j), detail::loadLanes(samples + j),
+                        counter.v[2], counter.v[3], key, j, batch);
   }
 #else
   for (int j = 0; j < kPhiloxBatch; ++j) {
-    const Philox4 r = draw(key, purpose, elements[j], uint64_t{sampleHigh} << 32 | samples[j], index);
+    const Philox4 r =
+        draw(key, purpose, elements[j], uint64_t{sampleHigh} << 32 | samples[j], index);
     for (int m = 0; m < 4; ++m) batch.words[m][j] = r.v[m];
   }
 #endif
 }
 
 /// batch.words[m][j] = draw(key, purpose, element + j, sample, index).v[m]; elements below 2^32.
-RPU_HD void drawBatch(RandomKey key, Purpose purpose, uint32_t element, uint64_t sample, uint32_t index,
-                      PhiloxBatch &batch) {
+RPU_HD void drawBatch(RandomKey key, Purpose purpose, uint32_t element, uint64_t sample,
+                      uint32_t index, PhiloxBatch &batch) {
 #if defined(__AVX2__)
   const Philox4 counter = makeCounter(purpose, element, sample, index);
   uint32_t elements[kPhiloxBatch];
   for (uint32_t j = 0; j < kPhiloxBatch; ++j) elements[j] = element + j;
   constexpr int kLanes = sizeof(detail::WideLanes) / sizeof(uint32_t);
   for (int j = 0; j < kPhiloxBatch; j += kLanes) {
-    detail::philoxLanes(detail::loadLanes(elements + j), detail::broadcast(counter.v[1]), counter.v[2], counter.v[3], key, j,
-                        batch);
+    detail::philoxLanes(detail::loadLanes(elements + j), detail::broadcast(counter.v[1]),
+                        counter.v[2], counter.v[3], key, j, batch);
   }
 #else
   for (int j = 0; j < kPhiloxBatch; ++j) {

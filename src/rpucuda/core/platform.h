@@ -8,9 +8,10 @@
 #define RPU_HOST_DEVICE
 #endif
 
-// RPU_HD marks a function whose one definition serves CPU and CUDA. It is always inlined: the CPU kernels are compiled
-// once per instruction set, and an out-of-line copy of an inline function would be merged across those object files by
-// the linker, so that an old machine could end up executing AVX-512 code.
+// RPU_HD marks a function whose one definition serves CPU and CUDA. It is always inlined: the CPU
+// kernels are compiled once per instruction set, and an out-of-line copy of an inline function
+// would be merged across those object files by the linker, so that an old machine could end up
+// executing AVX-512 code.
 #define RPU_HD RPU_HOST_DEVICE inline __attribute__((always_inline))
 
 #if defined(__CUDA_ARCH__)

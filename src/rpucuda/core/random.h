@@ -29,6 +29,14 @@ struct Philox4 {
   uint32_t v[4];
 };
 
+/// Word `index` (0 to 3) of a block, by selection: an array indexed at run time would leave the
+/// registers of a GPU.
+RPU_HD uint32_t wordOf(const Philox4 &block, uint32_t index) {
+  const uint32_t low = (index & 1U) != 0 ? block.v[1] : block.v[0];
+  const uint32_t high = (index & 1U) != 0 ? block.v[3] : block.v[2];
+  return (index & 2U) != 0 ? high : low;
+}
+
 /// Key of one array's random numbers.
 struct RandomKey {
   uint32_t k0;
@@ -209,9 +217,7 @@ RPU_HD Normal8 normal8(Philox4 block) {
 RPU_HD float normalOfSample(RandomKey key, Purpose purpose, uint64_t element, uint64_t sample,
                             uint32_t index = 0) {
   const Philox4 block = draw(key, purpose, element, sample >> 3, index);
-  const uint32_t low = (sample & 2U) != 0 ? block.v[1] : block.v[0];
-  const uint32_t high = (sample & 2U) != 0 ? block.v[3] : block.v[2];
-  const NormalPair pair = normalPair16((sample & 4U) != 0 ? high : low);
+  const NormalPair pair = normalPair16(wordOf(block, static_cast<uint32_t>(sample >> 1)));
   return (sample & 1U) != 0 ? pair.z1 : pair.z0;
 }
 

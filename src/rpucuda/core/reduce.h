@@ -5,7 +5,8 @@
 
 namespace RPU {
 
-/// out[i] = max_j |a(i, j)|, 0 for an empty row. `out` holds a.rows floats on the context's backend.
+/// out[i] = max_j |a(i, j)|, 0 for an empty row. `out` holds a.rows floats on the context's
+/// backend.
 void rowAbsMax(const Context &context, MatrixView<const float> a, float *out);
 
 }  // namespace RPU

@@ -9,7 +9,8 @@
 
 namespace RPU {
 
-/// A JSON-like value: how configurations and the scalar part of a state cross between C++, Python and files.
+/// A JSON-like value: how configurations and the scalar part of a state cross between C++, Python
+/// and files.
 class Value {
  public:
   using List = std::vector<Value>;

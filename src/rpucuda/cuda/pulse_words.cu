@@ -2,8 +2,8 @@
 #include "cuda/check.cuh"
 #include "pulse_words_kernel.h"
 
-// Pulse trains on the GPU. Words are written whole, so nothing needs to be zeroed first. A thread takes one line of a quad:
-// four samples that share a block of random words.
+// Pulse trains on the GPU. Words are written whole, so nothing needs to be zeroed first. A thread
+// takes one line of a quad: four samples that share a block of random words.
 
 namespace RPU {
 namespace {
@@ -26,19 +26,20 @@ __device__ LineSample lineSample(const TrainSide &side, int64_t line, int64_t s)
   const float value = side.values(s, line);
   float rounding = 0.0f;
   if (side.stochasticRounding) {
-    rounding = uniform(
-        draw(side.key, side.rounding, static_cast<uint64_t>(line), side.firstSample + static_cast<uint64_t>(s)).v[0]);
+    rounding = uniform(draw(side.key, side.rounding, static_cast<uint64_t>(line),
+                            side.firstSample + static_cast<uint64_t>(s))
+                           .v[0]);
   }
-  const float p =
-      pulseProbability(value, side.isX ? t.xScale : t.dScale, side.step, side.stochasticRounding, rounding);
+  const float p = pulseProbability(value, side.isX ? t.xScale : t.dScale, side.step,
+                                   side.stochasticRounding, rounding);
   const bool negative = ((bitCast<uint32_t>(value) >> 31) != 0) != side.negate;
   return {pulseThreshold(p), negative && t.length > 0 ? 0xffffffffu : 0u, t.length};
 }
 
-// Slots [from, from + 32) of the samples of one quad; `quad` is the mini-batch index of the quad's sample 0, which may
-// lie before the mini-batch, and samples [begin, end) of it are wanted.
-__device__ void drawQuad(const TrainSide &side, int64_t line, int64_t quad, int begin, int end, int from,
-                         uint32_t (&bits)[4], uint32_t (&signs)[4]) {
+// Slots [from, from + 32) of the samples of one quad; `quad` is the mini-batch index of the quad's
+// sample 0, which may lie before the mini-batch, and samples [begin, end) of it are wanted.
+__device__ void drawQuad(const TrainSide &side, int64_t line, int64_t quad, int begin, int end,
+                         int from, uint32_t (&bits)[4], uint32_t (&signs)[4]) {
   LineSample of[4];
   int longest = 0;
 #pragma unroll
@@ -66,7 +67,8 @@ __device__ void drawQuad(const TrainSide &side, int64_t line, int64_t quad, int 
 }
 
 /// A word of several samples, for kLines lines; the threads of a line share its quads.
-__device__ void drawSharedWord(const TrainSide &side, const PulseLayout &layout, int64_t line, int64_t word) {
+__device__ void drawSharedWord(const TrainSide &side, const PulseLayout &layout, int64_t line,
+                               int64_t word) {
   __shared__ uint32_t allBits[kLines];
   __shared__ uint32_t allSigns[kLines];
   const int64_t samples = side.values.rows;
@@ -103,7 +105,8 @@ __device__ void drawSharedWord(const TrainSide &side, const PulseLayout &layout,
   }
 }
 
-__device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, int64_t line, int64_t unit) {
+__device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, int64_t line,
+                             int64_t unit) {
   const int64_t samples = side.values.rows;
   const int64_t quad = unit * 4 - static_cast<int64_t>(side.firstSample & 3);
   if (quad >= samples) return;
@@ -123,7 +126,8 @@ __device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, i
   }
 }
 
-// blockIdx.z is the side, blockIdx.y the word or, where samples have words of their own, kQuads quads of samples.
+// blockIdx.z is the side, blockIdx.y the word or, where samples have words of their own, kQuads
+// quads of samples.
 __global__ void __launch_bounds__(kLines *kQuads) drawTrainsKernel(Sides sides) {
   const TrainSide &side = sides.side[blockIdx.z];
   const int64_t line = static_cast<int64_t>(blockIdx.x) * kLines + threadIdx.x;
@@ -156,9 +160,11 @@ void cudaDrawTrains(const Context &context, const TrainSide *sides, int count) {
   constexpr int64_t kMostWords = 16;
   const int64_t words = sides[0].values.rows / 2 + 1;
   const dim3 grid(static_cast<unsigned>((lines + kLines - 1) / kLines),
-                  static_cast<unsigned>(words < kMostWords ? words : kMostWords), static_cast<unsigned>(count));
+                  static_cast<unsigned>(words < kMostWords ? words : kMostWords),
+                  static_cast<unsigned>(count));
   const CudaScope scope(context.device);
-  drawTrainsKernel<<<grid, dim3(kLines, kQuads), 0, static_cast<cudaStream_t>(context.stream)>>>(all);
+  drawTrainsKernel<<<grid, dim3(kLines, kQuads), 0, static_cast<cudaStream_t>(context.stream)>>>(
+      all);
   RPU_CUDA(cudaGetLastError());
 }
 

@@ -4,8 +4,9 @@
 
 #include "devices/pulsed_model.h"
 
-// The rule by which a cell takes the n coincidences of one sample. It is the definition that every kernel, on every
-// backend, must reproduce to the bit; kernels rearrange the loops around it, never the steps in it.
+// The rule by which a cell takes the n coincidences of one sample. It is the definition that every
+// kernel, on every backend, must reproduce to the bit; kernels rearrange the loops around it, never
+// the steps in it.
 
 namespace RPU {
 
@@ -20,27 +21,26 @@ struct HasClosedForm<Device, std::void_t<decltype(&Device::pulses)>> : std::true
 template <class Device>
 constexpr bool kHasClosedForm = detail::HasClosedForm<Device>::value;
 
-/// The normal of pulse k >= 1 of a sample that is taken pulse by pulse; pulse 0 takes the sample's own normal.
-RPU_HD float laterPulseNormal(RandomKey key, uint64_t cell, uint64_t sample, int k) {
-  const uint32_t pulse = static_cast<uint32_t>(k);
-  const Philox4 block = draw(key, Purpose::CyclePulse, cell, sample, pulse >> 3);
-  const NormalPair pair = normalPair16(block.v[(pulse & 7) >> 1]);
-  return (pulse & 1) ? pair.z1 : pair.z0;
-}
-
 /// One pulse and the bounds.
 template <class Device>
-RPU_HD float onePulse(float w, bool up, const typename Device::Response &r, const typename Device::Params &p, float xi) {
+RPU_HD float onePulse(float w, bool up, const typename Device::Response &r,
+                      const typename Device::Params &p, float xi) {
   return clipWeight(Device::pulse(w, up, r, p, xi), r);
 }
 
-/// n >= 1 pulses one after another, with the bounds after each. `z` is normalOfSample(key, CycleNoise, cell, sample).
+/// n >= 1 pulses one after another, with the bounds after each. Pulse 0 takes the sample's own
+/// normal `z`, that is normalOfSample(key, CycleNoise, cell, sample); pulse k >= 1 takes the normal
+/// k % 8 of normal8(draw(key, CyclePulse, cell, sample, k / 8)).
 template <class Device>
 RPU_HD float sequentialPulses(float w, int n, bool up, const typename Device::Response &r,
-                              const typename Device::Params &p, float z, RandomKey key, uint64_t cell, uint64_t sample) {
+                              const typename Device::Params &p, float z, RandomKey key,
+                              uint64_t cell, uint64_t sample) {
   w = onePulse<Device>(w, up, r, p, z);
-  for (int k = 1; k < n; ++k) {
-    w = onePulse<Device>(w, up, r, p, laterPulseNormal(key, cell, sample, k));
+  Philox4 block{};
+  for (uint32_t k = 1; k < static_cast<uint32_t>(n); ++k) {
+    if (k == 1 || (k & 7U) == 0) block = draw(key, Purpose::CyclePulse, cell, sample, k >> 3);
+    const NormalPair pair = normalPair16(wordOf(block, (k & 7U) >> 1));
+    w = onePulse<Device>(w, up, r, p, (k & 1U) != 0 ? pair.z1 : pair.z0);
   }
   return w;
 }
@@ -54,10 +54,12 @@ RPU_HD float closedPulses(float w, float n, bool up, const typename Device::Resp
   return clipWeight(RPU::fma(m.sd, z, m.mean), r);
 }
 
-/// The rule: one coincidence is one pulse; several are taken in closed form where that holds, else one by one.
+/// The rule: one coincidence is one pulse; several are taken in closed form where that holds, else
+/// one by one.
 template <class Device>
-RPU_HD float applyPulses(float w, int n, bool up, const typename Device::Response &r, const typename Device::Params &p,
-                         float z, RandomKey key, uint64_t cell, uint64_t sample) {
+RPU_HD float applyPulses(float w, int n, bool up, const typename Device::Response &r,
+                         const typename Device::Params &p, float z, RandomKey key, uint64_t cell,
+                         uint64_t sample) {
   if (n == 0) return w;
   if (n == 1) return onePulse<Device>(w, up, r, p, z);
   if constexpr (kHasClosedForm<Device>) {

@@ -4,14 +4,16 @@
 #include "core/math.h"
 #include "core/random.h"
 
-// What every pulsed device model shares: parameters, the sampled cell, and the meaning of the words below.
+// What every pulsed device model shares: parameters, the sampled cell, and the meaning of the words
+// below.
 //
 //   Params    per array, read from the configuration
-//   Cell      per cross-point, sampled once: dimensionless numbers of order 1, stored as 16-bit floats
-//   Response  what a pulse needs of one cell, in single precision; derived from (Cell, Params) whenever a kernel starts
+//   Cell      per cross-point, sampled once: dimensionless numbers of order 1, stored as 16-bit
+//   floats Response  what a pulse needs of one cell, in single precision; derived from (Cell,
+//   Params) whenever a kernel starts
 //
-// A model is a struct of static functions over these (soft_bounds.h is a short one). Formulas follow
-// Gokmen & Vlasov, Front. Neurosci. 10:333 (2016) and the published semantics of AIHWKit.
+// A model is a struct of static functions over these (soft_bounds.h is a short one). Formulas
+// follow Gokmen & Vlasov, Front. Neurosci. 10:333 (2016) and the published semantics of AIHWKit.
 
 namespace RPU {
 
@@ -25,7 +27,8 @@ struct EnumNames<PulseNoise> {
   static constexpr const char *kNames[] = {"closed_form", "sequential"};
 };
 
-/// Mean of the up and the down value of an asymmetric pair around 1 (1 where that would be 0, so that it can be a scale).
+/// Mean of the up and the down value of an asymmetric pair around 1 (1 where that would be 0, so
+/// that it can be a scale).
 RPU_HD float nominalUp(float upDown) {
   const float mean = 1.0f + RPU::min(upDown, 0.0f);
   return mean != 0.0f ? mean : 1.0f;
@@ -68,24 +71,33 @@ struct PulsedParams {
   static void fields(Visitor &f) {
     using P = PulsedParams;
     f(&P::dw_min, "dw_min", positive(), "weight", "Mean weight change of one pulse at weight 0.");
-    f(&P::dw_min_dtod, "dw_min_dtod", nonNegative(), "relative", "Device-to-device spread of dw_min.");
+    f(&P::dw_min_dtod, "dw_min_dtod", nonNegative(), "relative",
+      "Device-to-device spread of dw_min.");
     f(&P::dw_min_dtod_log_normal, "dw_min_dtod_log_normal", anyNumber(), "",
       "Draw the spread of dw_min from a log-normal instead of a normal distribution.");
-    f(&P::dw_min_std, "dw_min_std", nonNegative(), "relative", "Cycle-to-cycle noise of each pulse.");
+    f(&P::dw_min_std, "dw_min_std", nonNegative(), "relative",
+      "Cycle-to-cycle noise of each pulse.");
     f(&P::w_max, "w_max", nonNegative(), "weight", "Mean upper weight bound.");
     f(&P::w_min, "w_min", nonPositive(), "weight", "Mean lower weight bound.");
-    f(&P::w_max_dtod, "w_max_dtod", nonNegative(), "relative", "Device-to-device spread of the upper bound.");
-    f(&P::w_min_dtod, "w_min_dtod", nonNegative(), "relative", "Device-to-device spread of the lower bound.");
+    f(&P::w_max_dtod, "w_max_dtod", nonNegative(), "relative",
+      "Device-to-device spread of the upper bound.");
+    f(&P::w_min_dtod, "w_min_dtod", nonNegative(), "relative",
+      "Device-to-device spread of the lower bound.");
     f(&P::up_down, "up_down", anyNumber(), "relative",
       "Mean asymmetry: a positive value weakens the down step, a negative one the up step.");
-    f(&P::up_down_dtod, "up_down_dtod", nonNegative(), "relative", "Device-to-device spread of the asymmetry.");
+    f(&P::up_down_dtod, "up_down_dtod", nonNegative(), "relative",
+      "Device-to-device spread of the asymmetry.");
     f(&P::enforce_consistency, "enforce_consistency", anyNumber(), "",
-      "Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min per cell.");
+      "Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min "
+      "per cell.");
     f(&P::adjust_bounds_with_up_down, "adjust_bounds_with_up_down", anyNumber(), "",
-      "Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up easily reaches "
+      "Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up "
+      "easily reaches "
       "further down.");
-    f(&P::adjust_bounds_with_up_down_dev, "adjust_bounds_with_up_down_dev", nonNegative(), "relative",
-      "Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is reached.");
+    f(&P::adjust_bounds_with_up_down_dev, "adjust_bounds_with_up_down_dev", nonNegative(),
+      "relative",
+      "Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is "
+      "reached.");
     f(&P::corrupt_devices_prob, "corrupt_devices_prob", probability(), "",
       "Probability that a cell is stuck at one value.");
     f(&P::corrupt_devices_range, "corrupt_devices_range", nonNegative(), "weight",
@@ -93,13 +105,18 @@ struct PulsedParams {
     f(&P::perfect_bias, "perfect_bias", anyNumber(), "",
       "The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells.");
     f(&P::lifetime, "lifetime", nonNegative(), "mini-batches",
-      "Decay constant: after each mini-batch the weight relaxes by 1/lifetime towards the reset value; 0 is off.");
-    f(&P::lifetime_dtod, "lifetime_dtod", nonNegative(), "relative", "Device-to-device spread of the lifetime.");
+      "Decay constant: after each mini-batch the weight relaxes by 1/lifetime towards the reset "
+      "value; 0 is off.");
+    f(&P::lifetime_dtod, "lifetime_dtod", nonNegative(), "relative",
+      "Device-to-device spread of the lifetime.");
     f(&P::diffusion, "diffusion", nonNegative(), "weight",
       "Standard deviation of the random walk a weight makes per mini-batch; 0 is off.");
-    f(&P::diffusion_dtod, "diffusion_dtod", nonNegative(), "relative", "Device-to-device spread of the diffusion.");
-    f(&P::reset, "reset", anyNumber(), "weight", "Mean value a cell is reset to and decays towards.");
-    f(&P::reset_dtod, "reset_dtod", nonNegative(), "weight", "Device-to-device spread (additive) of the reset value.");
+    f(&P::diffusion_dtod, "diffusion_dtod", nonNegative(), "relative",
+      "Device-to-device spread of the diffusion.");
+    f(&P::reset, "reset", anyNumber(), "weight",
+      "Mean value a cell is reset to and decays towards.");
+    f(&P::reset_dtod, "reset_dtod", nonNegative(), "weight",
+      "Device-to-device spread (additive) of the reset value.");
     f(&P::reset_std, "reset_std", nonNegative(), "weight", "Cycle-to-cycle spread of one reset.");
     f(&P::write_noise_std, "write_noise_std", nonNegative(), "dw_min",
       "Spread of the visible weight around the stored one, redrawn after each write; 0 is off.");
@@ -115,7 +132,8 @@ struct PulsedParams {
     RPU_CHECK(ConfigError, w_max > w_min, joinPath(path, "w_max"), " and ", joinPath(path, "w_min"),
               " are both 0, which leaves the weight no range; make at least one of them non-zero");
     RPU_CHECK(ConfigError, !adjust_bounds_with_up_down || adjust_bounds_with_up_down_dev > 0.0f,
-              joinPath(path, "adjust_bounds_with_up_down_dev"), " is ", adjust_bounds_with_up_down_dev,
+              joinPath(path, "adjust_bounds_with_up_down_dev"), " is ",
+              adjust_bounds_with_up_down_dev,
               " with adjust_bounds_with_up_down; it must be > 0, for example 0.05");
   }
 
@@ -138,7 +156,8 @@ class CellDraws {
     const NormalPair pair = normalPair(block.v[0], block.v[1]);
     return (index & 1) ? pair.z1 : pair.z0;
   }
-  /// The next standard normal as the deviation of a value with spread `dtod`: 0 where all cells agree.
+  /// The next standard normal as the deviation of a value with spread `dtod`: 0 where all cells
+  /// agree.
   RPU_HD float deviation(float dtod) {
     const float xi = normal();
     return dtod > 0.0f ? xi : 0.0f;
@@ -171,7 +190,8 @@ struct PulsedCell {
   }
 };
 
-/// The quantities every model's pulse needs. Steps are magnitudes; bounds are those of the visible weight.
+/// The quantities every model's pulse needs. Steps are magnitudes; bounds are those of the visible
+/// weight.
 struct PulsedResponse {
   float step_up;
   float step_down;
@@ -187,15 +207,16 @@ struct PulsedResponse {
   }
   /// The signed step of a pulse before a model's dependence on the weight.
   RPU_HD float step(bool up) const { return up ? step_up : -step_down; }
-  /// Clears what only Device::pulses() reads, so that kernels without samples of several pulses never compute it; a
-  /// model's Response may hide it.
+  /// Clears what only Device::pulses() reads, so that kernels without samples of several pulses
+  /// never compute it; a model's Response may hide it.
   RPU_HD void dropClosedForm() {}
-  /// What a model adds to the value its cell is reset to and decays towards; a model's Response may hide it.
+  /// What a model adds to the value its cell is reset to and decays towards; a model's Response may
+  /// hide it.
   RPU_HD float resetShift(const PulsedParams &) const { return 0.0f; }
 };
 
-/// Mean and (signed) standard deviation of the weight after n pulses, and the square of the skewness that a normal with
-/// these neglects.
+/// Mean and (signed) standard deviation of the weight after n pulses, and the square of the
+/// skewness that a normal with these neglects.
 struct Moments {
   float mean;
   float sd;
@@ -205,15 +226,17 @@ struct Moments {
 /// The largest skewness that a closed form may neglect.
 constexpr float kNeglectedSkewness = 0.05f;
 
-/// The up and the down value of a quantity with common gain: a positive `upDown` weakens the down side, a negative one
-/// the up side.
-RPU_HD void sampleAsymmetry(float gain, float upDown, float dtod, CellDraws &draws, float &up, float &down) {
+/// The up and the down value of a quantity with common gain: a positive `upDown` weakens the down
+/// side, a negative one the up side.
+RPU_HD void sampleAsymmetry(float gain, float upDown, float dtod, CellDraws &draws, float &up,
+                            float &down) {
   const float asymmetry = dtod * draws.normal();
   up = gain + (RPU::min(upDown, 0.0f) + asymmetry);
   down = gain - (RPU::max(upDown, 0.0f) + asymmetry);
 }
 
-/// Samples the quantities every model has. `bias` marks a cell of the last column (see perfect_bias).
+/// Samples the quantities every model has. `bias` marks a cell of the last column (see
+/// perfect_bias).
 RPU_HD PulsedCell sampleCell(const PulsedParams &p, CellDraws &draws, bool bias) {
   float wMax = p.w_max * RPU::fma(p.w_max_dtod, draws.normal(), 1.0f);
   float wMin = p.w_min * RPU::fma(p.w_min_dtod, draws.normal(), 1.0f);
@@ -252,7 +275,8 @@ RPU_HD PulsedCell sampleCell(const PulsedParams &p, CellDraws &draws, bool bias)
     wMax = 100.0f * p.w_max;
     wMin = 100.0f * p.w_min;
   }
-  return {up / nominalUp(p.up_down), down / nominalDown(p.up_down), wMax / p.boundMaxScale(), wMin / p.boundMinScale()};
+  return {up / nominalUp(p.up_down), down / nominalDown(p.up_down), wMax / p.boundMaxScale(),
+          wMin / p.boundMinScale()};
 }
 
 RPU_HD PulsedResponse pulsedResponse(const PulsedCell &cell, const PulsedParams &p) {
@@ -261,7 +285,8 @@ RPU_HD PulsedResponse pulsedResponse(const PulsedCell &cell, const PulsedParams 
   r.step_down = p.stepDownScale() * cell.gain_down;
   r.w_max = p.boundMaxScale() * cell.bound_max;
   r.w_min = p.boundMinScale() * cell.bound_min;
-  // Both bounds of a stuck cell were rounded to 16 bits on different scales; they are meant to be one value.
+  // Both bounds of a stuck cell were rounded to 16 bits on different scales; they are meant to be
+  // one value.
   const bool stuck = cell.gain_up == 0.0f && cell.gain_down == 0.0f;
   r.w_min = stuck ? r.w_max : r.w_min;
   return r;
@@ -272,13 +297,16 @@ RPU_HD float clipWeight(float w, const PulsedResponse &r) {
   return RPU::min(RPU::max(w, r.w_min), r.w_max);
 }
 
-/// Whether the closed form may stand for n pulses one after another: no bound within five standard deviations of the
-/// path, and a shape that a normal renders. pulse_noise = "sequential" admits no shape.
-RPU_HD bool closedFormHolds(float w, const Moments &m, const PulsedResponse &r, const PulsedParams &p) {
-  const float limit = p.pulse_noise == PulseNoise::ClosedForm ? kNeglectedSkewness * kNeglectedSkewness : -1.0f;
+/// Whether the closed form may stand for n pulses one after another: no bound within five standard
+/// deviations of the path, and a shape that a normal renders. pulse_noise = "sequential" admits no
+/// shape.
+RPU_HD bool closedFormHolds(float w, const Moments &m, const PulsedResponse &r,
+                            const PulsedParams &p) {
+  const float limit =
+      p.pulse_noise == PulseNoise::ClosedForm ? kNeglectedSkewness * kNeglectedSkewness : -1.0f;
   const float margin = 5.0f * RPU::abs(m.sd);
-  return (m.skewnessSquared < limit) & (RPU::min(w, m.mean) - margin >= r.w_min) &
-         (RPU::max(w, m.mean) + margin <= r.w_max);
+  return (m.skewnessSquared < limit) & (RPU::minForCompare(w, m.mean) - margin >= r.w_min) &
+         (RPU::maxForCompare(w, m.mean) + margin <= r.w_max);
 }
 
 }  // namespace RPU

@@ -8,7 +8,8 @@ namespace RPU {
 struct SoftBounds {
   static constexpr const char *kName = "SoftBounds";
   static constexpr const char *kDoc =
-      "The step shrinks linearly with the weight and vanishes at the bound: w += s (1 - w/w_max)(1 + sigma xi) upwards.";
+      "The step shrinks linearly with the weight and vanishes at the bound: w += s (1 - w/w_max)(1 "
+      "+ sigma xi) upwards.";
 
   struct Params : PulsedParams {
     static constexpr const char *kName = "SoftBounds";
@@ -24,7 +25,9 @@ struct SoftBounds {
   using Cell = PulsedCell;
   using Response = LinearResponse;
 
-  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) { return sampleCell(p, draws, bias); }
+  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+    return sampleCell(p, draws, bias);
+  }
 
   RPU_HD static Response response(const Cell &cell, const Params &p) {
     Response r;

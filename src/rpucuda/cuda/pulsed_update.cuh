@@ -8,9 +8,12 @@
 // The pulsed update on the GPU. A thread holds one cell in registers and walks through the
 // mini-batch; the steps are those of devices/pulse_rule.h. Three paths, chosen by what the pulses
 // are, which the kernel learns on the device:
-//   sparse  trains of one slot: a warp lists its coincidences and makes normals for them alone
-//   dense   trains of up to 31 slots: words are staged in shared memory, sample by sample, with
-//   their signs plain   everything else
+//
+//   sparse: trains of one slot; a warp lists its coincidences and makes normals for them alone.
+//
+//   dense: trains of up to 31 slots; words are staged in shared memory, with their signs.
+//
+//   plain: everything else.
 
 namespace RPU {
 namespace gpu {

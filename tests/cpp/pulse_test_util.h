@@ -166,4 +166,24 @@ inline Context onCpu(int threads, Isa isa = bestIsa()) {
   return context;
 }
 
+constexpr RandomKey kDeviceKey = {0x5EEDU, 0xA11CEU};
+constexpr RandomKey kTrainKey = {0xB17U, 0x11ABCU};
+
+inline UpdateParameters typed(PulseType type, int desiredBl = 31) {
+  UpdateParameters p;
+  p.pulse_type = type;
+  p.desired_bl = desiredBl;
+  return p;
+}
+
+constexpr PulseType kPulseTypes[] = {
+    PulseType::StochasticCompressed,  PulseType::Stochastic, PulseType::MeanCount,
+    PulseType::DeterministicImplicit, PulseType::None,       PulseType::NoneWithDevice};
+
+constexpr int64_t kRepetitions = 200000;  // N of the tests of moments; their thresholds are 5 sigma
+inline const std::vector<float> kX = {0.9f, -0.5f, 0.25f, 0.1f};
+inline const std::vector<float> kD = {0.8f, -0.4f, 0.3f};
+constexpr float kLr = 0.01f;
+constexpr float kDw = 0x1p-10f;  // a power of two, so that sums of pulses are exact in float
+
 }  // namespace RPU::testing

@@ -251,7 +251,7 @@ constexpr ArrayId kArrays[] = {ArrayId::Visible,       ArrayId::FastA,         A
 TEST(Property39, EveryArrayOfEveryTileHasItsOwnKey) {
   std::set<std::pair<uint32_t, uint32_t>> keys;
   size_t made = 0;
-  for (const uint64_t seed : {0, 1, 2, 1000}) {
+  for (const uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{1000}}) {
     for (uint32_t tile = 0; tile < 64; ++tile) {
       for (const ArrayId array : kArrays) {
         const RandomKey key = makeKey(seed, tile, array);

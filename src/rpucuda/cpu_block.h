@@ -175,7 +175,7 @@ class Block {
           const float closed = closedPulses<Device>(w, count, up, r, p_, z[j], holds);
           result = count > 1.0f ? closed : result;
         }
-        redo[j] = static_cast<uint32_t>((count > 1.0f) & !holds);
+        redo[j] = (count > 1.0f ? 1U : 0U) & (holds ? 0U : 1U);
         anyRedo |= redo[j];
       }
       next[j] = result;

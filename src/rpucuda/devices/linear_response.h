@@ -114,13 +114,14 @@ RPU_HD Moments linearPulses(float w, float v, float n, bool up, const LinearResp
   const float growthOfNoise = RPU::fma(whole * k, growth, 1.0f);  // rho^n if multiplicative
   const float slope = whole * (3.0f * k * sigma);
   const float noise = variance * tail;  // 0 without cycle noise
-  const float root = noise > 0.0f ? RPU::sqrtOfNormal(RPU::max(noise, 0x1p-100f)) : 0.0f;
+  // Products with 0 or 1, which are exact, because GCC 13 does not vectorise these as choices.
+  const float root = RPU::sqrtOfNormal(RPU::max(noise, 0x1p-100f)) * (noise > 0.0f ? 1.0f : 0.0f);
   Moments m;
   m.mean = RPU::fma(step, growth, w);
   m.sd = noiseBase(k, v, s, multiplicative) * growthOfNoise * root;
   const float skewnessSquared = slope * slope * n;
   // The series above hold for abs(n log rho) <= 1/4; coarser devices take their pulses one by one.
-  m.skewnessSquared = RPU::abs(exponent) <= 0.25f ? skewnessSquared : 1.0f;
+  m.skewnessSquared = skewnessSquared + (RPU::abs(exponent) <= 0.25f ? 0.0f : 1.0f);
   return m;
 }
 

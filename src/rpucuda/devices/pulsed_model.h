@@ -305,8 +305,12 @@ RPU_HD bool closedFormHolds(float w, const Moments &m, const PulsedResponse &r,
   const float limit =
       p.pulse_noise == PulseNoise::ClosedForm ? kNeglectedSkewness * kNeglectedSkewness : -1.0f;
   const float margin = 5.0f * RPU::abs(m.sd);
-  return (m.skewnessSquared < limit) & (RPU::minForCompare(w, m.mean) - margin >= r.w_min) &
-         (RPU::maxForCompare(w, m.mean) + margin <= r.w_max);
+  const float lowest = RPU::minForCompare(w, m.mean) - margin;
+  const float highest = RPU::maxForCompare(w, m.mean) + margin;
+  // As integers: GCC 13 does not vectorise a loop over this product of truth values.
+  const uint32_t holds = (m.skewnessSquared < limit ? 1U : 0U) & (lowest >= r.w_min ? 1U : 0U) &
+                         (highest <= r.w_max ? 1U : 0U);
+  return holds != 0;
 }
 
 }  // namespace RPU

@@ -19,12 +19,6 @@ constexpr float kWeights =
     0.2f;  // initial ones lie within +-0.2: some cells in a hundred are at a bound
 constexpr uint64_t kSeed = 11;
 
-// Vector instructions per lane that each step needs as written here (AVX-512).
-constexpr double kBlockOperations = 15.5 * 8;  // ten rounds of Philox: four words
-constexpr double kPairOperations = 25.0;       // Box and Muller: two normals from one word
-constexpr double kNormalOperations = kBlockOperations / 8 + kPairOperations / 2;
-double ruleOperations(const std::string &device) { return device == "SoftBounds" ? 48.0 : 20.0; }
-
 Context contextOf(Isa isa, int threads) {
   Context context;
   context.cpu.isa = isa;
@@ -177,27 +171,6 @@ TileConfig lrttTile(int rank) {
   return config;
 }
 
-double cells(int64_t n) { return static_cast<double>(n * n); }
-Work productWork(int64_t n, int64_t m) {
-  return {4.0 * cells(n), cells(n) * static_cast<double>(m)};
-}
-/// Weight in and out, four half floats per cell; per sample a count and one normal, or, sparsely, a
-/// block per coincidence.
-Work updateWork(const std::string &device, int64_t n, int64_t m, bool dense) {
-  const double samples = static_cast<double>(m);
-  const double perSample =
-      dense ? kNormalOperations + 6.0 + ruleOperations(device)
-            : 0.025 * (kBlockOperations + kPairOperations + ruleOperations(device) / 2);
-  return {16.0 * cells(n), cells(n) * samples * perSample};
-}
-/// Four samples share a block of random words; `slots` is the sum of the samples' train lengths.
-Work wordsWork(int64_t n, int64_t m, double slots) {
-  return {4.0 * 2.0 * static_cast<double>(n * m),
-          2.0 * static_cast<double>(n) * slots * (kBlockOperations / 4 + 3.0)};
-}
-/// The trains of a dense batch have some ten slots per sample.
-double denseSlots(int64_t m) { return 9.0 * static_cast<double>(m); }
-
 struct Shape {
   int64_t n, m;
   Isa isa;
@@ -266,8 +239,11 @@ Case wordsCase(bool dense, const Shape &s) {
     const PulseWords &a = tested.maker.words();
     const PulseWords &b = plain.maker.words();
     const auto words = static_cast<size_t>(b.layout->words(s.m) * s.n) * sizeof(uint32_t);
-    if (std::memcmp(a.xBits, b.xBits, words) || std::memcmp(a.dBits, b.dBits, words) ||
-        std::memcmp(a.xSigns, b.xSigns, words) || std::memcmp(a.dSigns, b.dSigns, words)) {
+    const auto differ = [&](const uint32_t *one, const uint32_t *other) {
+      return std::memcmp(one, other, words) != 0;
+    };
+    if (differ(a.xBits, b.xBits) || differ(a.dBits, b.dBits) || differ(a.xSigns, b.xSigns) ||
+        differ(a.dSigns, b.dSigns)) {
       throw std::runtime_error("words: not those of the plainest code");
     }
   };
@@ -289,8 +265,8 @@ Case tileCase(Step step, const std::string &device, bool dense, const Shape &s) 
                                     : (dense ? "full step dense" : "full step sparse"));
   Work work = productWork(s.n, s.m);
   if (step == Step::Full)
-    work = work * 2.0 + updateWork(device, s.n, s.m, dense) +
-           wordsWork(s.n, s.m, dense ? denseSlots(s.m) : 1.0);
+    work =
+        work * 2.0 + updateWork(device, s.n, s.m, dense) + wordsWork(s.n, s.m, slotsOf(s.m, dense));
   Case c{name, device, s.n, s.m, s.isa, s.threads, 1.0, work, {}, {}};
   c.verify = [=] {
     const std::vector<Pass> passes[] = {{kForward}, {kBackward}, {kForward, kBackward, kUpdate}};
@@ -400,7 +376,7 @@ std::vector<Memory> memoryOfDevices() {
       const bool constant = model.name == "ConstantStep";
       rows.push_back(
           {model.name + (all ? ", with spread decay, diffusion and reset" : ""),
-           static_cast<double>(array.memoryBytes()) / cells(n),
+           static_cast<double>(array.memoryBytes()) / static_cast<double>(n * n),
            constant && !all ? 16.0 : (constant || model.name == "SoftBounds" ? 24.0 : 0.0)});
     }
   }

@@ -6,21 +6,9 @@
 #include <vector>
 
 #include "core/isa.h"
+#include "work.h"
 
 namespace RPU::bench {
-
-/// What a case needs at least, whatever the code: bytes to and from memory, and vector lane
-/// operations (a fused multiply-add of one float, or an integer instruction on one 32-bit lane, is
-/// one).
-struct Work {
-  double bytes = 0.0;
-  double laneOperations = 0.0;
-
-  Work operator+(const Work &other) const {
-    return {bytes + other.bytes, laneOperations + other.laneOperations};
-  }
-  Work operator*(double factor) const { return {bytes * factor, laneOperations * factor}; }
-};
 
 /// One measurement. `run` does the work once. `verify` is called before and throws if the result
 /// differs from the reference: the plainest instruction set on one thread, one sample per call,

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "core/random.h"
 #include "cuda/check.cuh"
 #include "state.h"
+#include "step_graph.h"
 #include "tile.h"
 
 namespace RPU {
@@ -71,11 +73,22 @@ struct Matrix {
   MatrixView<float> view;
 };
 
+/// A StepGraph where there is one.
+struct Graph {
+  explicit Graph(const Context &context) {
+    if (!context.onCpu()) graph = std::make_unique<StepGraph>(context);
+  }
+  void begin() { graph->begin(); }
+  void end() { graph->end(); }
+  std::unique_ptr<StepGraph> graph;
+};
+
 /// A tile on one backend with a mini-batch for it.
 struct Rig {
   Rig(const Context &context_, const TileConfig &config, int64_t size, float gradient)
       : context(context_),
         tile(size, size, config, 3, 0, context),
+        graph(context),
         x(context, kBatch, size, uniformValues(kBatch * size, 1.0f, 1)),
         d(context, kBatch, size, uniformValues(kBatch * size, gradient, 2)),
         y(context, kBatch, size, uniformValues(kBatch * size, 0.0f, 3)) {
@@ -97,9 +110,15 @@ struct Rig {
     update();
     tile.postUpdate(kLearningRate);
   }
+  void stepAsGraph() {
+    graph.begin();
+    step();
+    graph.end();
+  }
 
   Context context;
   Tile tile;
+  Graph graph;
   Matrix x, d, y;
   float rate = kLearningRate;
   bool alternates = true;
@@ -144,10 +163,12 @@ Time measure(const Context &context, const std::function<void()> &prepare,
   return {gpuTimes[kRepetitions / 2], hostTimes[kRepetitions / 2]};
 }
 
-TileConfig singleConfig(const std::string &model) {
+TileConfig singleConfig(const std::string &model, const std::string &noiseMerge = "none") {
   TileConfig config;
   config.device = DeviceParams::read(
-      Value(Value::Map{{"model", Value(model)}, {"dw_min", Value(0.001)}}), "device");
+      Value(Value::Map{
+          {"model", Value(model)}, {"dw_min", Value(0.001)}, {"noise_merge", Value(noiseMerge)}}),
+      "device");
   return config;
 }
 
@@ -181,19 +202,9 @@ class Benchmark {
 
   void updates() {
     for (const char *model : {"ConstantStep", "SoftBounds", "ExpStep"}) {
-      for (const int64_t size : {512, 4096}) {
-        for (const bool sparse : {true, false}) {
-          const float gradient = sparse ? 0.01f : 1.0f;
-          const TileConfig config = singleConfig(model);
-          const std::string name =
-              message("update ", model, ' ', size, sparse ? " sparse" : " dense");
-          if (!isWanted(name) ||
-              !isRight(name, sameUpdate(config, size <= 512 ? size : 1031, gradient)))
-            continue;
-          time(name, config, size, gradient, &Rig::update, size <= 512 ? 20 : 4);
-        }
-      }
+      updatesOf(message(model), singleConfig(model), "");
     }
+    updatesOf("ConstantStep", singleConfig("ConstantStep", "batch"), ", noise_merge=batch");
   }
 
   void reads() {
@@ -202,6 +213,7 @@ class Benchmark {
       time(message("forward ", size), config, size, 1.0f, &Rig::forward, 20);
       time(message("backward ", size), config, size, 1.0f, &Rig::backward, 20);
       time(message("forward LRTT K=16 ", size), lrttConfig(16, 0), size, 1.0f, &Rig::forward, 20);
+      time(message("backward LRTT K=16 ", size), lrttConfig(16, 0), size, 1.0f, &Rig::backward, 20);
       TileConfig narrow = config;
       narrow.forward.out_bound = 0.5f;
       time(message("forward beyond the ADC ", size), narrow, size, 1.0f, &Rig::forward, 10);
@@ -221,6 +233,7 @@ class Benchmark {
       TileConfig once = lrttConfig(8, 10);
       once.lrtt.transfer_mode = TransferMode::Single;
       time(name + " transfer every 10", once, size, 0.01f, &Rig::step, 10);
+      time(name + " transfer every 10, as a graph", once, size, 0.01f, &Rig::stepAsGraph, 10);
     }
   }
 
@@ -253,6 +266,20 @@ class Benchmark {
   }
 
  private:
+  void updatesOf(const std::string &model, const TileConfig &config, const std::string &setting) {
+    for (const int64_t size : {512, 4096}) {
+      for (const bool sparse : {true, false}) {
+        const float gradient = sparse ? 0.01f : 1.0f;
+        const std::string name =
+            message("update ", model, ' ', size, sparse ? " sparse" : " dense", setting);
+        if (!isWanted(name) ||
+            !isRight(name, sameUpdate(config, size <= 512 ? size : 1031, gradient)))
+          continue;
+        time(name, config, size, gradient, &Rig::update, size <= 512 ? 20 : 4);
+      }
+    }
+  }
+
   bool isWanted(const std::string &name) const { return name.find(wanted_) != std::string::npos; }
 
   bool isRight(const std::string &name, bool right) {
@@ -266,7 +293,8 @@ class Benchmark {
     if (!isWanted(name)) return;
     Rig rig(gpu(), config, size, gradient);
     const State fresh = rig.tile.state();
-    const bool restarts = config.kind == TileConfig::Kind::LRTT && call == &Rig::step;
+    const bool restarts =
+        config.kind == TileConfig::Kind::LRTT && (call == &Rig::step || call == &Rig::stepAsGraph);
     if (restarts) {
       rig.alternates = false;
       rig.rate = kAdapterLearningRate;
@@ -303,6 +331,7 @@ class Benchmark {
         {"update ConstantStep 4096 sparse", 300},
         {"update ConstantStep 4096 dense", 1900},
         {"update ExpStep 4096 dense", 9000},
+        {"update ConstantStep 4096 dense, noise_merge=batch", 400},
         {"update SoftBounds 512 sparse", 18},
         {"update SoftBounds 512 dense", 60},
         {"forward 512", 14},

@@ -37,6 +37,7 @@ from pulsora.config import (
     UpdateParameters,
 )
 from pulsora.state import State
+from pulsora.step_graph import StepGraph
 from pulsora.tile import Explanation, Tile
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ __all__ = [
     "SingleConfig",
     "State",
     "StateError",
+    "StepGraph",
     "Tile",
     "TileConfig",
     "UpdateParameters",

@@ -1,4 +1,4 @@
-"""The command line: `pulsora train | plot-device | explain | info | demo`."""
+"""The command line: `pulsora train | plot-device | explain | bench | info | demo`."""
 
 # Commands import what they need when they run: `pulsora info` works without torch.
 # ruff: noqa: PLC0415
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -95,7 +96,7 @@ def train(
     experiment = _experiment(
         config,
         data=data,
-        hidden=None if hidden is None else _sizes(hidden),
+        hidden=None if hidden is None else _sizes(hidden, "hidden"),
         epochs=epochs,
         batch=batch,
         lr=lr,
@@ -171,6 +172,85 @@ def explain(
     d = rng.standard_normal((experiment.batch, outputs)).astype(np.float32) * 0.1 / experiment.batch
     console.print(f"tile [{outputs}, {inputs}], lr {experiment.lr}", highlight=False)
     console.print(str(tile.explain(x, d, experiment.lr)), highlight=False, markup=False)
+
+
+@app.command()
+@one_line_errors
+def bench(
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:<number>.")] = "cpu",
+    models: Annotated[
+        str, typer.Option(help="Device models or presets, see 'pulsora info'.")
+    ] = "ConstantStep,SoftBounds",
+    sizes: Annotated[str, typer.Option(help="Rows and columns of the arrays, e.g. 512,4096.")] = (
+        "512"
+    ),
+    batch: Annotated[int, typer.Option(help="Samples of a mini-batch.")] = 64,
+    operations: Annotated[
+        str | None, typer.Option(help="Some of forward,backward,update sparse,update dense,step.")
+    ] = None,
+    lrtt: Annotated[bool, typer.Option(help="Measure tiles with an adapter as well.")] = True,
+    rank: Annotated[int, typer.Option(help="Rank of the adapter.")] = 8,
+    transfer_every: Annotated[
+        int, typer.Option(help="Mini-batches per transfer, in steps with an adapter.")
+    ] = 10,
+    seconds: Annotated[float, typer.Option(help="Time for each case.")] = 0.3,
+    threads: Threads = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a roofline into this PNG.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write everything to this file.")
+    ] = None,
+) -> None:
+    """Measure how fast tiles are, beside what this machine could do.
+
+    Every case is checked before it is timed. A case with a wrong result is left out, and the exit
+    status is 1 then.
+    """
+    from pulsora import benchmark_report
+    from pulsora.bench import OPERATIONS, WrongResultError, cases, run
+    from pulsora.machine import Place, measure_ceilings
+
+    if lrtt and rank < 1:
+        raise ValueError(f"rank = {rank}: choose a number from 1 up, or --no-lrtt")
+    chosen = cases(
+        models=_names(models),
+        sizes=_sizes(sizes, "sizes"),
+        batch=batch,
+        ranks=(0, rank) if lrtt else (0,),
+        operations=OPERATIONS if operations is None else _names(operations),
+        transfer_every=transfer_every,
+    )
+    place = Place(device, threads)
+    ceilings = measure_ceilings(place)
+    results, wrong = [], []
+    with progress_bar() as progress:
+        task = progress.add_task("bench", total=len(chosen), status="")
+        for case in chosen:
+            progress.update(task, status=f"{case.tile}, {case.size}, {case.operation}")
+            try:
+                results.append(run(case, place, seconds))
+            except WrongResultError as error:
+                wrong.append(str(error))
+            progress.advance(task)
+    ceilings |= measure_ceilings(place)
+    console.print(benchmark_report.headline(place, ceilings, batch), highlight=False)
+    table = benchmark_report.table(results, place, ceilings)
+    # Numbers are never cut off, on however narrow a terminal.
+    width = Measurement.get(console, console.options.update(width=1000), table).maximum
+    Console(width=max(width, console.width)).print(table)
+    if remark := benchmark_report.remark(place):
+        console.print(remark, style="yellow", highlight=False)
+    if plot is not None and results:
+        from pulsora.plot import plot_roofline
+
+        plot_roofline(results, ceilings, place.name).savefig(plot, dpi=150)
+        console.print(f"written: {plot}", highlight=False)
+    if json_file is not None:
+        json_file.write_text(benchmark_report.to_json(results, place, ceilings))
+        console.print(f"written: {json_file}", highlight=False)
+    for message in wrong:
+        errors.print(f"wrong: {message}", style="bold red", markup=False, highlight=False)
+    if wrong:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -256,11 +336,15 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _sizes(text: str) -> tuple[int, ...]:
+def _sizes(text: str, name: str) -> tuple[int, ...]:
     try:
         return tuple(int(size) for size in text.split(","))
     except ValueError as error:
-        raise ValueError(f"hidden = '{text}': give whole numbers, such as 256,128") from error
+        raise ValueError(f"{name} = '{text}': give whole numbers, such as 256,128") from error
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _analog(experiment: Experiment) -> TileConfig:

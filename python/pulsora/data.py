@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     Images = NDArray[np.float32]
     Labels = NDArray[np.int64]
 
-__all__ = ["DataError", "Dataset", "batches", "digits", "idx_folder", "load", "read_idx"]
+__all__ = [
+    "DataError",
+    "Dataset",
+    "batches",
+    "digits",
+    "idx_folder",
+    "load",
+    "read_idx",
+    "shuffled",
+]
 
 _IDX_TYPES: dict[int, np.dtype[Any]] = {
     0x08: np.dtype(">u1"),
@@ -164,10 +173,15 @@ def batches(
     count = len(data.train_x)
     if not 1 <= batch <= count:
         raise DataError(f"batch = {batch}: choose between 1 and the {count} training images")
-    order = np.random.default_rng([seed, epoch]).permutation(count)
+    order = shuffled(count, seed, epoch)
     for start in range(0, count - batch + 1 if drop_last else count, batch):
         chosen = order[start : start + batch]
         yield data.train_x[chosen], data.train_y[chosen]
+
+
+def shuffled(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """The numbers from 0 to count - 1 in the order in which a pass takes the images."""
+    return np.random.default_rng([seed, epoch]).permutation(count)
 
 
 def read_idx(path: str | Path) -> NDArray[Any]:

@@ -20,6 +20,10 @@ _PulseNoise: TypeAlias = Literal[
     "closed_form",
     "sequential",
 ]
+_NoiseMerge: TypeAlias = Literal[
+    "none",
+    "batch",
+]
 
 MODELS: tuple[str, ...]
 """Names of the device models, in the order of the core."""
@@ -53,6 +57,7 @@ class Device(Parameters):
     write_noise_std: float
     apply_write_noise_on_set: bool
     pulse_noise: _PulseNoise
+    noise_merge: _NoiseMerge
     construction_seed: int
     @property
     def model(self) -> str: ...
@@ -115,6 +120,8 @@ class ConstantStep(Device):
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
+    noise_merge: _NoiseMerge
+    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
     """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
     def __init__(
@@ -146,6 +153,7 @@ class ConstantStep(Device):
         write_noise_std: float = 0.0,
         apply_write_noise_on_set: bool = True,
         pulse_noise: _PulseNoise = "closed_form",
+        noise_merge: _NoiseMerge = "none",
         construction_seed: int = 0,
     ) -> None: ...
 
@@ -204,6 +212,8 @@ class LinearStep(Device):
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
+    noise_merge: _NoiseMerge
+    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
     """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
     gamma_up: float
@@ -255,6 +265,7 @@ class LinearStep(Device):
         write_noise_std: float = 0.0,
         apply_write_noise_on_set: bool = True,
         pulse_noise: _PulseNoise = "closed_form",
+        noise_merge: _NoiseMerge = "none",
         construction_seed: int = 0,
         gamma_up: float = 0.0,
         gamma_down: float = 0.0,
@@ -323,6 +334,8 @@ class SoftBounds(Device):
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
+    noise_merge: _NoiseMerge
+    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
     """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
     mult_noise: bool
@@ -356,6 +369,7 @@ class SoftBounds(Device):
         write_noise_std: float = 0.0,
         apply_write_noise_on_set: bool = True,
         pulse_noise: _PulseNoise = "closed_form",
+        noise_merge: _NoiseMerge = "none",
         construction_seed: int = 0,
         mult_noise: bool = True,
     ) -> None: ...
@@ -415,6 +429,8 @@ class SoftBoundsReference(Device):
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
+    noise_merge: _NoiseMerge
+    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
     """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
     slope_up_dtod: float
@@ -458,6 +474,7 @@ class SoftBoundsReference(Device):
         write_noise_std: float = 0.0,
         apply_write_noise_on_set: bool = True,
         pulse_noise: _PulseNoise = "closed_form",
+        noise_merge: _NoiseMerge = "none",
         construction_seed: int = 0,
         slope_up_dtod: float = 0.0,
         slope_down_dtod: float = 0.0,
@@ -522,6 +539,8 @@ class ExpStep(Device):
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
+    noise_merge: _NoiseMerge
+    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
     """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
     a_up: float
@@ -569,6 +588,7 @@ class ExpStep(Device):
         write_noise_std: float = 0.0,
         apply_write_noise_on_set: bool = True,
         pulse_noise: _PulseNoise = "closed_form",
+        noise_merge: _NoiseMerge = "none",
         construction_seed: int = 0,
         a_up: float = 0.00081,
         a_down: float = 0.36833,
@@ -635,6 +655,8 @@ class PowStep(Device):
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
+    noise_merge: _NoiseMerge
+    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
     """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
     pow_gamma: float
@@ -674,6 +696,7 @@ class PowStep(Device):
         write_noise_std: float = 0.0,
         apply_write_noise_on_set: bool = True,
         pulse_noise: _PulseNoise = "closed_form",
+        noise_merge: _NoiseMerge = "none",
         construction_seed: int = 0,
         pow_gamma: float = 1.0,
         pow_gamma_dtod: float = 0.1,
@@ -736,6 +759,8 @@ class PiecewiseStep(Device):
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
+    noise_merge: _NoiseMerge
+    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
     """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
     piecewise_up: tuple[float, ...]
@@ -771,6 +796,7 @@ class PiecewiseStep(Device):
         write_noise_std: float = 0.0,
         apply_write_noise_on_set: bool = True,
         pulse_noise: _PulseNoise = "closed_form",
+        noise_merge: _NoiseMerge = "none",
         construction_seed: int = 0,
         piecewise_up: Sequence[float] = ...,
         piecewise_down: Sequence[float] = ...,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from pulsora.config import SingleConfig, UpdateParameters
 from pulsora.tile import Tile
@@ -21,17 +22,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from pulsora.bench import Result
     from pulsora.devices import Device
+    from pulsora.machine import Ceilings
 
 __all__ = [
     "Response",
     "device_response",
     "draw_response",
+    "plot_comparison",
     "plot_device",
+    "plot_roofline",
     "plot_training",
     "plot_transfer",
 ]
 
+_MARKERS = ("o", "^", "D", "v", "P", "X")
 _COLORS = ("#1b6ca8", "#d1495b", "#2e933c", "#7a5195", "#e08e0b")
 
 
@@ -127,11 +133,7 @@ def plot_training(
     panels = 2 + (device is not None)
     figure = Figure(figsize=(4.2 * panels, 3.6), layout="constrained")
     loss, test, *rest = figure.subplots(1, panels)
-    for number, (name, history) in enumerate(histories.items()):
-        style = {"color": _COLORS[number % len(_COLORS)], "marker": ".", "label": name}
-        epochs = [row["epoch"] for row in history]
-        loss.plot(epochs, [row["loss"] for row in history], **style)
-        test.plot(epochs, [100.0 * row["accuracy"] for row in history], **style)
+    _draw_curves(loss, test, histories)
     loss.set(title="training loss", xlabel="epoch", ylabel="cross entropy")
     loss.set_ylim(bottom=0.0)
     test.set(title="test accuracy", xlabel="epoch", ylabel="%")
@@ -139,6 +141,49 @@ def plot_training(
     if device is not None:
         title = f"response of {device_name or type(device).__name__}"
         draw_response(rest[0], device_response(device), title)
+    return figure
+
+
+def _draw_curves(
+    loss: Axes, test: Axes, histories: Mapping[str, Sequence[Mapping[str, float]]], **style: Any
+) -> None:
+    """Draws loss and accuracy by epoch, each run in a colour of its own unless `style` says."""
+    for number, (name, history) in enumerate(histories.items()):
+        own = {"color": _COLORS[number % len(_COLORS)], "marker": ".", "label": name} | style
+        epochs = [row["epoch"] for row in history]
+        loss.plot(epochs, [row["loss"] for row in history], **own)
+        test.plot(epochs, [100.0 * row["accuracy"] for row in history], **own)
+
+
+def plot_comparison(
+    groups: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]],
+) -> Figure:
+    """Loss and accuracy by epoch of the same runs under several circumstances, side by side.
+
+    Panels of a row share their axis, and behind the curves of every later group lie those of the
+    first, in grey.
+
+    Args:
+        groups: Per circumstance, such as the machine, histories as `plot_training` takes them.
+
+    Raises:
+        ValueError: without a group.
+    """
+    if not groups:
+        raise ValueError("there is nothing to compare: groups is empty")
+    figure = Figure(figsize=(4.4 * len(groups), 6.4), layout="constrained")
+    panels = figure.subplots(2, len(groups), sharex=True, sharey="row", squeeze=False)
+    first = next(iter(groups.values()))
+    for (name, histories), (loss, test) in zip(groups.items(), panels.T, strict=True):
+        if histories is not first:
+            _draw_curves(loss, test, first, color="0.75", marker="", linewidth=4.0, label=None)
+        _draw_curves(loss, test, histories)
+        loss.set_title(name)
+        test.set_xlabel("epoch")
+        test.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[0, 0].set_ylabel("training loss")
+    panels[0, 0].legend(frameon=False)
+    panels[1, 0].set_ylabel("test accuracy %")
     return figure
 
 
@@ -160,4 +205,49 @@ def plot_transfer(transfers: Sequence[Mapping[str, float]]) -> Figure:
     axes.axhline(1.0, color="0.6", linestyle=":", linewidth=0.8)
     axes.set(title="fidelity of transfers", xlabel="transfer", ylabel="share of transfer_lr A B")
     axes.legend(frameon=False)
+    return figure
+
+
+def plot_roofline(results: Sequence[Result], ceilings: Ceilings, title: str = "") -> Figure:
+    """Operations per second reached against operations per byte, under the machine's ceilings.
+
+    Args:
+        results: What `pulsora.bench.run` gave. Colours tell operations, shapes tell tiles, and
+            sizes grow with the array.
+        ceilings: What they are drawn under.
+        title: Stands above.
+
+    Raises:
+        ValueError: without results.
+    """
+    if not results:
+        raise ValueError("there are no results to draw")
+    figure = Figure(figsize=(8.4, 4.8), layout="constrained")
+    axes = figure.subplots()
+    operations = list(dict.fromkeys(result.case.operation for result in results))
+    tiles = list(dict.fromkeys(result.case.tile for result in results))
+    sizes = sorted({result.case.size for result in results})
+    intensities = [result.work.operations / result.work.bytes for result in results]
+    for result, intensity in zip(results, intensities, strict=True):
+        axes.plot(
+            intensity,
+            result.work.operations / result.time.median,
+            color=_COLORS[operations.index(result.case.operation) % len(_COLORS)],
+            marker=_MARKERS[tiles.index(result.case.tile) % len(_MARKERS)],
+            markersize=7.0 + 3.0 * sizes.index(result.case.size),
+            markeredgecolor="white",
+            linestyle="",
+        )
+    ridge = ceilings.operations / ceilings.bytes
+    x = np.geomspace(0.4 * min(ridge, *intensities), 2.5 * max(ridge, *intensities), 200)
+    roof = np.minimum(ceilings.bytes * x, ceilings.operations)
+    label = f"{ceilings.bytes:.3g} bytes/s, {ceilings.operations:.3g} operations/s"
+    axes.plot(x, roof, color="0.4", linewidth=1.2, label=label)
+    for number, name in enumerate(operations):
+        axes.plot([], [], "s", color=_COLORS[number % len(_COLORS)], label=name)
+    for number, name in enumerate(tiles):
+        axes.plot([], [], _MARKERS[number % len(_MARKERS)], color="0.5", label=name)
+    axes.set(xscale="log", yscale="log", title=title)
+    axes.set(xlabel="least operations per byte", ylabel="operations per second")
+    axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

@@ -18,13 +18,24 @@ import safetensors
 import safetensors.numpy
 
 from pulsora._core import StateError
+from pulsora.config import TileConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-__all__ = ["State", "StateError", "dumps", "from_tensors", "load", "loads", "save", "to_tensors"]
+__all__ = [
+    "State",
+    "StateError",
+    "dumps",
+    "from_tensors",
+    "load",
+    "loads",
+    "save",
+    "tile_arguments",
+    "to_tensors",
+]
 
 FORMAT = "pulsora.tile"
 """Name of the table of values in the metadata of a file; nothing else stands there."""
@@ -155,3 +166,32 @@ def _array(name: str, entry: Mapping[str, Any]) -> NDArray[Any]:
     array: NDArray[Any] = np.frombuffer(entry["data"], dtype=dtype)
     shape: list[int] = entry["shape"]
     return array.reshape(shape)
+
+
+def tile_arguments(saved: State) -> dict[str, Any]:
+    """The arguments of the Tile that a state belongs to, but for where it was.
+
+    Raises:
+        StateError: If they are missing, or the state holds too few weights for them.
+    """
+    values = saved.values
+    try:
+        arguments: dict[str, Any] = {
+            "d_size": int(values["d_size"]),
+            "x_size": int(values["x_size"]),
+            "config": TileConfig.from_dict(values["config"]),
+            "seed": int(values["seed"]),
+            "tile_id": int(values["tile_id"]),
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"the state does not say what tile it belongs to ({type(error).__name__}: {error})"
+        ) from None
+    # Every cell has a weight in the file, so damaged sizes are found before memory is taken for them.
+    weights = sum(tensor.size for name, tensor in saved.tensors.items() if name.endswith("weights"))
+    if arguments["d_size"] * arguments["x_size"] > weights:
+        raise StateError(
+            f"the state holds {weights} weights, which is too few for a tile of size "
+            f"[{arguments['d_size']}, {arguments['x_size']}]; it is damaged"
+        )
+    return arguments

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from pulsora import _core
 from pulsora import state as states
+from pulsora.adapter import AdapterAccess
 from pulsora.config import SingleConfig, TileConfig
+from pulsora.explanation import Explanation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Matrix = NDArray[np.float32]
-
-Array: TypeAlias = Any
-"""A NumPy array, or anything with `__dlpack__`."""
+    from pulsora.adapter import Array, Matrix
 
 __all__ = ["Explanation", "Tile"]
 
 
-class Tile:
+class Tile(AdapterAccess):
     """A simulated crossbar array W [d_size, x_size] with its periphery.
 
     Arrays go in as NumPy arrays or anything with `__dlpack__` (torch tensors): float32 is used in place if its rows have
@@ -205,43 +198,6 @@ class Tile:
     def visible(self, weights: Array) -> None:
         self._core.set_array("visible", weights)
 
-    @property
-    def fast_a(self) -> Matrix:
-        """Weights of the adapter's output factor A [d_size, K] ([x_size, K] with swap_xd); a copy.
-
-        Setting it writes digitally, within the bounds of the cells.
-
-        Raises:
-            AttributeError: If the tile has no adapter.
-        """
-        return self._array("fast_a")
-
-    @fast_a.setter
-    def fast_a(self, weights: Array) -> None:
-        self._core.set_array("fast_a", weights)
-
-    @property
-    def fast_b(self) -> Matrix:
-        """Weights of the adapter's input factor B [K, x_size] ([K, d_size] with swap_xd); a copy.
-
-        Setting it writes digitally, within the bounds of the cells.
-
-        Raises:
-            AttributeError: If the tile has no adapter.
-        """
-        return self._array("fast_b")
-
-    @fast_b.setter
-    def fast_b(self, weights: Array) -> None:
-        self._core.set_array("fast_b", weights)
-
-    def _array(self, name: str) -> Matrix:
-        try:
-            weights: Matrix = self._core.get_array(name)
-        except _core.ConfigError as error:
-            raise AttributeError(f"this tile has no {name}: {error}") from None
-        return weights
-
     def describe_cells(self, array: str = "visible") -> dict[str, Matrix]:
         """What the cells of an array are like.
 
@@ -256,92 +212,6 @@ class Tile:
             ConfigError: If the tile has no such array.
         """
         return self._core.describe_cells(array)
-
-    def forward_gated(self, x: Array, gate: Array) -> tuple[Array, Array]:
-        """A routed read y = W x + alpha A (gate * (B x)) of a tile with an adapter.
-
-        Args:
-            x: Inputs [m, x_size] or [x_size].
-            gate: Weight of each component for each sample, [m, K] or [K].
-
-        Returns:
-            y, and B x [m, K] as it was read, which backward_gated() needs.
-
-        Raises:
-            ConfigError: If there is no adapter, or it is not injected with inject_io="per_array".
-            InputError: For wrong shapes, or values that are not finite.
-        """
-        return self._core.forward_gated(x, gate)
-
-    def backward_gated(self, d: Array, gate: Array, read: Array) -> tuple[Array, Array]:
-        """The gradients of forward_gated(): dx = W^T d + alpha B^T (gate * (A^T d)), and that of the gate.
-
-        Args:
-            d: Gradients at the outputs [m, d_size] or [d_size].
-            gate: As in forward_gated().
-            read: What forward_gated() gave besides y.
-
-        Returns:
-            dx, and the gradient of the gate, alpha (B x) * (A^T d) [m, K].
-
-        Raises:
-            ConfigError: If there is no adapter, or it is not injected with inject_io="per_array".
-            InputError: For wrong shapes, or values that are not finite.
-        """
-        return self._core.backward_gated(d, gate, read)
-
-    def update_gated(
-        self,
-        x: Array,
-        d: Array,
-        gate: Array,
-        lr: float,
-        *,
-        end_of_batch: bool = True,
-    ) -> None:
-        """update() for samples that went through forward_gated().
-
-        Raises:
-            ConfigError: If there is no adapter, or for a bad lr; nothing has changed then.
-            InputError: For wrong shapes, or values that are not finite; nothing has changed then.
-        """
-        self._core.update_gated(x, d, gate, lr)
-        if end_of_batch:
-            self._core.post_update(lr)
-
-    def transfer(self) -> None:
-        """Transfers the adapter into W and starts it anew, now; the schedule goes on as it was.
-
-        Raises:
-            ConfigError: If the tile is of another kind than LRTTConfig.
-        """
-        self._core.transfer()
-
-    def set_reinit_vectors(self, vectors: Array) -> None:
-        """Hands in the directions [K, x_size] that B starts from with reinit="svd"; it takes them at once.
-
-        Raises:
-            ConfigError: Without an adapter or with another reinit.
-            InputError: For a wrong shape, or values that are not finite.
-        """
-        self._core.set_reinit_vectors(vectors)
-
-    @property
-    def transfer_stats(self) -> dict[str, dict[str, Any]]:
-        """Fidelity of the transfers so far: "total" and "last".
-
-        Each has transfers, gain (<dW, T>/<T, T> with T = transfer_lr A B; 1 is lossless), undelivered (share of T that did
-        not fit the trains), trains, pulses, clipped_components, saturated_cells, norm_a, norm_b.
-
-        Raises:
-            AttributeError: If the tile has no adapter.
-        """
-        statistics = self.statistics()
-        if "transfer" not in statistics:
-            raise AttributeError(
-                "this tile has no transfer_stats: it has no adapter; use LRTTConfig with rank >= 1"
-            )
-        return {"total": statistics["transfer"], "last": statistics["last_transfer"]}
 
     @property
     def counters(self) -> dict[str, int]:
@@ -428,7 +298,7 @@ class Tile:
         """
         _core.require_place(device, _threads(threads))
         try:
-            made = cls(**_constructor_arguments(saved), device=device, threads=threads)
+            made = cls(**states.tile_arguments(saved), device=device, threads=threads)
         except _core.ConfigError as error:
             raise states.StateError(
                 f"the state belongs to no tile that can be made: {error}"
@@ -443,60 +313,5 @@ class Tile:
         )
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """What an update would do; print it.
-
-    Attributes:
-        values: Settings in force, by name.
-        warnings: What will not work as one might expect, and what to change.
-    """
-
-    values: Mapping[str, Any]
-    warnings: tuple[str, ...]
-
-    def __getitem__(self, name: str) -> object:
-        return self.values[name]
-
-    def __str__(self) -> str:
-        lines = [*_table(self.values, 0), *(f"warning: {text}" for text in self.warnings)]
-        return "\n".join(lines)
-
-
 def _threads(threads: int | None) -> int:
     return len(os.sched_getaffinity(0)) if threads is None else threads
-
-
-def _table(values: Mapping[str, Any], depth: int) -> Iterator[str]:
-    width = max(map(len, values), default=0)
-    for name, value in values.items():
-        label = "  " * depth + name.ljust(width)
-        if isinstance(value, dict):
-            yield label.rstrip()
-            yield from _table(value, depth + 1)
-        else:
-            yield f"{label}  {value:.6g}" if isinstance(value, float) else f"{label}  {value}"
-
-
-def _constructor_arguments(saved: states.State) -> dict[str, Any]:
-    values = saved.values
-    try:
-        arguments: dict[str, Any] = {
-            "d_size": int(values["d_size"]),
-            "x_size": int(values["x_size"]),
-            "config": TileConfig.from_dict(values["config"]),
-            "seed": int(values["seed"]),
-            "tile_id": int(values["tile_id"]),
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise states.StateError(
-            f"the state does not say what tile it belongs to ({type(error).__name__}: {error})"
-        ) from None
-    # Every cell has a weight in the file, so damaged sizes are found before memory is taken for them.
-    weights = sum(tensor.size for name, tensor in saved.tensors.items() if name.endswith("weights"))
-    if arguments["d_size"] * arguments["x_size"] > weights:
-        raise states.StateError(
-            f"the state holds {weights} weights, which is too few for a tile of size "
-            f"[{arguments['d_size']}, {arguments['x_size']}]; it is damaged"
-        )
-    return arguments

@@ -2,6 +2,7 @@
 
 #include <new>
 #include <stdexcept>
+#include <utility>
 
 #include "core/check.h"
 
@@ -40,7 +41,7 @@ void bindErrors(py::module_ &module) {
       py::set_error(type, what);
     };
     try {
-      std::rethrow_exception(thrown);
+      std::rethrow_exception(std::move(thrown));
     } catch (const std::bad_alloc &) {
       raise("the machine has not enough memory for this; use a smaller array or batch");
     } catch (const std::length_error &) {

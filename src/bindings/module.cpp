@@ -7,6 +7,7 @@
 #include "core/isa.h"
 #include "errors.h"
 #include "schema.h"
+#include "step_graph_binding.h"
 #include "tensor.h"
 #include "tile_binding.h"
 
@@ -18,6 +19,7 @@ PYBIND11_MODULE(_core, module) {
   RPU::bindings::bindSchema(module);
   RPU::bindings::bindDeviceArray(module);
   RPU::bindings::bindTile(module);
+  RPU::bindings::bindStepGraph(module);
   module.def(
       "instruction_sets",
       [] {

@@ -1,6 +1,7 @@
 #include "tensor.h"
 
 #include <algorithm>
+#include <cstring>
 #include <pybind11/stl.h>
 
 #include "core/check.h"
@@ -107,9 +108,38 @@ RawArray fromDlpack(py::handle object, const char *name, const Context &context)
   return raw;
 }
 
-RawArray readArray(py::handle object, const char *name, const Context &context) {
+// A plain float32 tensor of torch in GPU memory, asked for its address. DLPack would do, but takes
+// the host as long as a small read. Whatever is out of the ordinary is left to it, and to its
+// messages.
+std::optional<RawArray> fromTorch(py::handle tensor) {
+  if (std::strcmp(Py_TYPE(tensor.ptr())->tp_name, "Tensor") != 0) return {};  // a subclass
+  const auto is = [&](const char *what) { return tensor.attr(what).cast<bool>(); };
+  const auto ask = [&](const char *what) { return tensor.attr(what)(); };
+  if (!is("is_cuda") || is("requires_grad") || ask("is_neg").cast<bool>() ||
+      !ask("is_floating_point").cast<bool>() || ask("element_size").cast<size_t>() != 4) {
+    return {};
+  }
   RawArray raw;
-  if (py::isinstance<py::array>(object)) {
+  raw.owner = py::reinterpret_borrow<py::object>(tensor);
+  try {
+    raw.data = reinterpret_cast<void *>(ask("data_ptr").cast<uintptr_t>());
+  } catch (py::error_already_set &) {  // a sparse one, for example
+    return {};
+  }
+  raw.shape = tensor.attr("shape").cast<std::vector<int64_t>>();
+  raw.strides = ask("stride").cast<std::vector<int64_t>>();
+  raw.backend = Backend::Cuda;
+  raw.device = ask("get_device").cast<int>();
+  raw.isFloat32 = true;
+  return raw;
+}
+
+RawArray readArray(py::handle object, const char *name, const Context &context, bool ofTorch) {
+  RawArray raw;
+  std::optional<RawArray> tensor = ofTorch ? fromTorch(object) : std::nullopt;
+  if (tensor) {
+    raw = std::move(*tensor);
+  } else if (py::isinstance<py::array>(object)) {
     raw = fromNumpy(py::reinterpret_borrow<py::array>(object));
   } else if (py::hasattr(object, "__dlpack__") && py::hasattr(object, "__dlpack_device__")) {
     raw = fromDlpack(object, name, context);
@@ -168,8 +198,13 @@ std::string describeShape(const std::vector<int64_t> &shape) {
   return "[" + text + "]";
 }
 
-InputMatrix::InputMatrix(py::handle object, const char *name, const Context &context) {
-  RawArray raw = readArray(object, name, context);
+bool isOfTorch(py::handle object) {
+  return py::type::of(object).attr("__module__").cast<std::string>().rfind("torch", 0) == 0;
+}
+
+InputMatrix::InputMatrix(py::handle object, const char *name, const Context &context, bool ofTorch)
+    : ofTorch_(ofTorch) {
+  RawArray raw = readArray(object, name, context, ofTorch);
   requireSameDevice(raw, name, context);
   onHost_ = raw.backend == Backend::Cpu;
   isVector_ = raw.shape.size() == 1;
@@ -222,7 +257,7 @@ void OutputMatrix::allocate(int64_t rows, int64_t cols, bool squeezed, bool onHo
 
 void OutputMatrix::useGiven(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like,
                             const Context &context) {
-  RawArray raw = readArray(out, "out", context);
+  RawArray raw = readArray(out, "out", context, like.ofTorch() && isOfTorch(out));
   requireSameDevice(raw, "out", context);
   const std::vector<int64_t> batch = {rows, cols};
   const std::vector<int64_t> wanted(batch.begin() + (like.isVector() ? 1 : 0), batch.end());
@@ -282,7 +317,8 @@ py::capsule DeviceArray::toDlpack(void *stream) const {
     const std::unique_ptr<Export> owned(static_cast<Export *>(self->owner));
     try {
       detail::cudaOrder(owned->consumer, owned->producer);
-    } catch (const std::runtime_error &) {  // the driver is going down, and the memory with it
+    } catch (const std::runtime_error &) {  // NOLINT(bugprone-empty-catch)
+      // The driver is going down, and the memory with it.
     }
   };
   py::capsule capsule(&exported->managed, dlpack::kCapsuleName, [](PyObject *raw) {
@@ -292,7 +328,7 @@ py::capsule DeviceArray::toDlpack(void *stream) const {
         static_cast<dlpack::ManagedTensor *>(PyCapsule_GetPointer(raw, dlpack::kCapsuleName));
     managed->deleter(managed);
   });
-  exported.release();
+  static_cast<void>(exported.release());  // the capsule owns it now
   return capsule;
 }
 
@@ -306,7 +342,7 @@ void bindDeviceArray(py::module_ &module) {
       .def("__dlpack_device__", &DeviceArray::device)
       .def(
           "__dlpack__",
-          [](const DeviceArray &self, py::object stream, const py::kwargs &) {
+          [](const DeviceArray &self, const py::object &stream, const py::kwargs &) {
             // DLPack: None and 1 are the legacy default stream, -1 asks for no ordering.
             const intptr_t number = stream.is_none() ? 1 : stream.cast<intptr_t>();
             return self.toDlpack(number == 1    ? nullptr

@@ -22,11 +22,14 @@ namespace py = pybind11;
 /// vector counts as a batch of one.
 class InputMatrix {
  public:
-  InputMatrix(py::handle object, const char *name, const Context &context);
+  /// `ofTorch`: the object is a tensor of torch, and the context's stream is torch's current one,
+  /// so that nothing has to be ordered between them.
+  InputMatrix(py::handle object, const char *name, const Context &context, bool ofTorch = false);
 
   MatrixView<const float> view() const { return view_; }
   bool isVector() const { return isVector_; }
   bool onHost() const { return onHost_; }
+  bool ofTorch() const { return ofTorch_; }
 
  private:
   py::object owner_;
@@ -34,7 +37,11 @@ class InputMatrix {
   MatrixView<const float> view_;
   bool isVector_ = false;
   bool onHost_ = true;
+  bool ofTorch_ = false;
 };
+
+/// Whether an object is a tensor of torch.
+bool isOfTorch(py::handle object);
 
 /// Where a result [rows, cols] goes: the caller's `out`, or a new array of the kind that `like`
 /// was; squeezed if it was a vector. Fill view(), then take result().

@@ -73,10 +73,7 @@ class SharedTile {
 
 /// torch orders its work by a current stream; a tile that is handed tensors of torch works in that
 /// stream, so that neither has to wait for the other.
-void joinTorchStream(SharedTile &self, py::handle array) {
-  if (self.context().onCpu()) return;
-  const auto module = py::type::of(array).attr("__module__").cast<std::string>();
-  if (module.rfind("torch", 0) != 0) return;
+void joinTorchStream(SharedTile &self) {
   const py::object current =
       py::module_::import("torch").attr("cuda").attr("current_stream")(self.context().device);
   void *stream = reinterpret_cast<void *>(current.attr("cuda_stream").cast<intptr_t>());
@@ -89,8 +86,9 @@ void joinTorchStream(SharedTile &self, py::handle array) {
 /// An input of a read or an update: it must lie where the tile is, because a copy from the host
 /// would wait for the GPU.
 InputMatrix inputOf(SharedTile &self, py::handle array, const char *name) {
-  joinTorchStream(self, array);
-  InputMatrix matrix(array, name, self.context());
+  const bool ofTorch = !self.context().onCpu() && isOfTorch(array);
+  if (ofTorch) joinTorchStream(self);
+  InputMatrix matrix(array, name, self.context(), ofTorch);
   RPU_CHECK(DeviceError, self.context().onCpu() || !matrix.onHost(), name,
             " is in host memory, but the tile is on cuda:", self.context().device,
             "; move it there, for example with torch.as_tensor(", name,

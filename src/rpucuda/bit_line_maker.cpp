@@ -34,58 +34,98 @@ void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
                              MatrixView<const float> d, float lr, float granularity,
                              const UpdateParameters &parameters, RandomKey key,
                              uint64_t firstSample) {
+  makeWords(context, x, d, lr, granularity, parameters, key,
+            SampleRange{firstSample, x.rows, nullptr});
+}
+
+void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
+                             MatrixView<const float> d, float lr, float granularity,
+                             const UpdateParameters &parameters, RandomKey key,
+                             const SampleRange &samples) {
   RPU_CHECK(InputError, x.rows == d.rows, "x has ", x.rows, " samples and d has ", d.rows,
             "; an update needs one d for each x");
-  if (exposeRawInputs_) keepRawInputs(context, x, d);
-  words_ = PulseWords{};
-  words_.samples = x.rows;
-  words_.xSize = x.cols;
-  words_.dSize = d.cols;
-  words_.firstSample = firstSample;
-  if (x.rows == 0) return;
-  scaleTrains(context, x, d, RPU::abs(lr), granularity, parameters);
+  begin(x, d, samples);
+  if (x.rows == 0) {
+    if (exposeRawInputs_) keepRawInputs(context, x, d);
+    return;
+  }
+  scaleTrains(context, x, d, scaler(context, lr, granularity, parameters));
   const bool ascend = lr < 0.0f;
   switch (parameters.pulse_type) {
     case PulseType::MeanCount:
     case PulseType::DeterministicImplicit:
+      if (exposeRawInputs_) keepRawInputs(context, x, d);
       fillLevels(context, x, d, ascend, parameters);
       break;
-    default:
-      fillWords(context, x, d, ascend, parameters, key);
+    default: {
+      TrainSide sides[3];
+      const int count = trainSides(context, x, d, lr, parameters, key, sides);
+      drawSides(context, sides, count);
+    }
   }
 }
 
-void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x,
-                               MatrixView<const float> d, float lr, float granularity,
-                               const UpdateParameters &parameters) {
-  const int64_t m = x.rows;
+void BitLineMaker::begin(MatrixView<const float> x, MatrixView<const float> d,
+                         const SampleRange &samples) {
+  words_ = PulseWords{};
+  words_.samples = x.rows;
+  words_.xSize = x.cols;
+  words_.dSize = d.cols;
+  words_.firstSample = samples.first;
+  words_.endSample = samples.first + static_cast<uint64_t>(samples.room);
+  words_.present = samples.present;
+}
+
+// Makes room for what is found out about each sample, and says how to scale its trains.
+TrainScaler BitLineMaker::scaler(const Context &context, float lr, float granularity,
+                                 const UpdateParameters &parameters) {
+  const int64_t m = words_.samples;
   maxima_.reserve(context, 2 * m);
   scales_.reserve(context, m);
   trainLength_.reserve(context, m);
   layout_.reserve(context, 1);
-  float *xMax = maxima_.data();
-  float *dMax = xMax + m;
-  const TrainScaler scaler{parameters,         lr, granularity, xMax, dMax, scales_.data(),
-                           trainLength_.data()};
+  words_.layout = layout_.data();
+  words_.trainLength = trainLength_.data();
+  return {parameters,         RPU::abs(lr),   granularity, maxima_.data(), maxima_.data() + m,
+          scales_.data(),     trainLength_.data()};
+}
+
+void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x,
+                               MatrixView<const float> d, const TrainScaler &scaler) {
+  const int64_t m = x.rows;
   if (context.onCpu()) {
-    rowAbsMax(context, x, xMax);
-    rowAbsMax(context, d, dMax);
+    rowAbsMax(context, x, maxima_.data());
+    rowAbsMax(context, d, maxima_.data() + m);
     forEach(context, m, scaler);
     forEach(context, 1, LayoutChooser{trainLength_.data(), m, layout_.data()});
   } else {
 #ifdef PULSORA_CUDA
-    if (finished_.empty()) finished_ = Buffer<uint32_t>::zeros(context, 1);
-    cudaScaleTrains(context, x, d, {xMax, dMax, finished_.data(), context.fault}, scaler,
-                    layout_.data());
+    cudaScaleTrains(context, x, d, jobOf(context, scaler));
 #endif
   }
-  words_.layout = layout_.data();
-  words_.trainLength = trainLength_.data();
 }
 
-void BitLineMaker::fillWords(const Context &context, MatrixView<const float> x,
-                             MatrixView<const float> d, bool ascend,
-                             const UpdateParameters &parameters, RandomKey key) {
+TrainJob BitLineMaker::jobOf(const Context &context, const TrainScaler &scaler) {
+  if (finished_.empty()) finished_ = Buffer<uint32_t>::zeros(context, 1);
+  float *maxima = maxima_.data();
+  return {{maxima, maxima + words_.samples, finished_.data(), context.fault, words_.present},
+          scaler,
+          layout_.data()};
+}
+
+TrainJob BitLineMaker::startWords(const Context &context, MatrixView<const float> x,
+                                  MatrixView<const float> d, float lr, float granularity,
+                                  const UpdateParameters &parameters,
+                                  const SampleRange &samples) {
+  begin(x, d, samples);
+  return jobOf(context, scaler(context, lr, granularity, parameters));
+}
+
+int BitLineMaker::trainSides(const Context &context, MatrixView<const float> x,
+                             MatrixView<const float> d, float lr,
+                             const UpdateParameters &parameters, RandomKey key, TrainSide *sides) {
+  if (exposeRawInputs_) keepRawInputs(context, x, d);
+  const bool ascend = lr < 0.0f;
   const bool twoPass = parameters.pulse_type == PulseType::Stochastic;
   // On the CPU the layout is known here; elsewhere room is made for the longest that the parameters
   // allow.
@@ -107,10 +147,10 @@ void BitLineMaker::fillWords(const Context &context, MatrixView<const float> x,
   const uint64_t first = words_.firstSample;
   const TrainScale *scales = scales_.data();
   const PulseLayout *place = layout_.data();
-  TrainSide sides[3] = {{x, scales, true, false, step, rounding, key, Purpose::XPulse,
-                         Purpose::XRound, first, place, 0, xBits, xSigns},
-                        {d, scales, false, ascend, step, rounding, key, Purpose::DPulse,
-                         Purpose::DRound, first, place, 0, dBits, dSigns}};
+  sides[0] = {x,   scales,          true,            false, step,  rounding, key,
+              Purpose::XPulse, Purpose::XRound, first, place, 0,        xBits, xSigns, words_.present};
+  sides[1] = {d,   scales,          false,           ascend, step, rounding, key,
+              Purpose::DPulse, Purpose::DRound, first, place, 0,        dBits, dSigns, words_.present};
   words_.kind = PulseKind::Words;
   words_.xBits = xBits;
   words_.xSigns = xSigns;
@@ -124,7 +164,7 @@ void BitLineMaker::fillWords(const Context &context, MatrixView<const float> x,
     words_.kind = PulseKind::TwoPass;
     words_.dBitsNegativeX = sides[2].bits;
   }
-  drawSides(context, sides, twoPass ? 3 : 2);
+  return twoPass ? 3 : 2;
 }
 
 void BitLineMaker::fillLevels(const Context &context, MatrixView<const float> x,

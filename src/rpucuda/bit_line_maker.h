@@ -6,6 +6,7 @@
 #include "core/view.h"
 #include "pulse_trains.h"
 #include "pulse_words.h"
+#include "pulse_words_kernel.h"
 #include "update_parameters.h"
 
 namespace RPU {
@@ -30,6 +31,19 @@ class BitLineMaker {
   void makeWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, float granularity, const UpdateParameters &parameters, RandomKey key,
                  uint64_t firstSample);
+  /// The same for a mini-batch of which the GPU alone knows how many samples are there.
+  void makeWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+                 float lr, float granularity, const UpdateParameters &parameters, RandomKey key,
+                 const SampleRange &samples);
+
+  /// The same in two steps on a GPU, for kernels that work for several makers at once: somebody
+  /// runs the job that startWords() gives, then draws the sides that trainSides() writes, two or
+  /// three (their number comes back). For stochastic pulse types.
+  TrainJob startWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+                      float lr, float granularity, const UpdateParameters &parameters,
+                      const SampleRange &samples);
+  int trainSides(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+                 float lr, const UpdateParameters &parameters, RandomKey key, TrainSide *sides);
 
   /// The pulses made last; valid until the next makeWords().
   const PulseWords &words() const { return words_; }
@@ -44,10 +58,12 @@ class BitLineMaker {
   PulseStats stats(const Context &context) const;
 
  private:
+  void begin(MatrixView<const float> x, MatrixView<const float> d, const SampleRange &samples);
+  TrainScaler scaler(const Context &context, float lr, float granularity,
+                     const UpdateParameters &parameters);
   void scaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
-                   float lr, float granularity, const UpdateParameters &parameters);
-  void fillWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
-                 bool ascend, const UpdateParameters &parameters, RandomKey key);
+                   const TrainScaler &scaler);
+  TrainJob jobOf(const Context &context, const TrainScaler &scaler);
   void fillLevels(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                   bool ascend, const UpdateParameters &parameters);
   void keepRawInputs(const Context &context, MatrixView<const float> x, MatrixView<const float> d);

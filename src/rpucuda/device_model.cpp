@@ -1,6 +1,7 @@
 #include "device_model.h"
 
 #include "device_list.h"
+#include "devices/batch_noise.h"
 
 namespace RPU {
 
@@ -13,6 +14,24 @@ const PulsedKernels &cudaKernels();
 #endif
 
 namespace {
+
+/// The model's parameters, checked also for what depends on the model itself.
+template <class Device>
+typename Device::Params readDevice(const Value &value, const std::string &path) {
+  const auto params = readParams<typename Device::Params>(value, path);
+  if (params.noise_merge == NoiseMerge::Batch) {
+    RPU_CHECK(ConfigError, kMergesNoise<Device>, joinPath(path, "noise_merge"), " is 'batch', but ",
+              Device::kName,
+              " has a step that depends on the weight, so that its pulses cannot be "
+              "drawn at once; use noise_merge='none', or a device with constant steps such as "
+              "ConstantStep");
+    RPU_CHECK(
+        ConfigError, params.pulse_noise == PulseNoise::ClosedForm, joinPath(path, "noise_merge"),
+        " is 'batch' and ", joinPath(path, "pulse_noise"),
+        " is 'sequential', which asks for a draw per pulse; leave one of them at its default");
+  }
+  return params;
+}
 
 template <class Device>
 const PulsedKernels &kernelsFor(Isa wanted) {
@@ -33,7 +52,7 @@ DeviceModel makeModel() {
   cell.members([&](const char *name, float &) { m.cellMembers.emplace_back(name); });
   m.paramsBytes = sizeof(Params);
   m.readParams = [](const Value &value, const std::string &path) -> std::shared_ptr<const void> {
-    return std::make_shared<const Params>(readParams<Params>(value, path));
+    return std::make_shared<const Params>(readDevice<Device>(value, path));
   };
   m.writeParams = [](const void *data) { return writeParams(*static_cast<const Params *>(data)); };
   m.common = [](const void *data) -> const PulsedParams & {

@@ -43,6 +43,19 @@ class AnalogRead {
   void run(const Context &context, MatrixView<const float> weights, const Product &product,
            MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
 
+  /// On a GPU: out = in * W^T as run() has it, plus what an adapter adds. The first array of the
+  /// adapter is read by `first`; `added` is the read of its second, which gives nothing itself.
+  /// Only for reads that are joinable().
+  void runWithAdapter(const Context &context, MatrixView<const float> weights,
+                      MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
+                      const PlainRead &first, const AddedRead &added);
+  /// Whether a kernel may join this read with others: on a GPU, if it is a plain product by the
+  /// default products.
+  bool joinable(const Context &context) const;
+  /// The read as such a kernel takes it; `out` without data is not written.
+  PlainRead join(const Context &context, MatrixView<const float> weights,
+                 MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
+
   const IOParameters &parameters() const { return parameters_; }
 
   /// The running mean of average_abs_max, the only thing a read remembers.
@@ -59,6 +72,7 @@ class AnalogRead {
     Buffer<float> scale, worstScale;        // per row
     Buffer<int32_t> round, clipped, list;   // per row
     Buffer<float> magnitudes, deviation;    // of the weights
+    Buffer<uint32_t> marks;                 // on a GPU, of groups of rows
   };
 
   void readBatch(const Context &context, MatrixView<const float> weights, const Product *product,
@@ -76,8 +90,11 @@ class AnalogRead {
   bool isPlain(const Product *product) const;
   PlainRead plainRead(MatrixView<const float> weights, const InputStage &input,
                       const OutputStage &output, int repeats);
+  bool isSmall(const PlainRead &read) const;
   bool readSmall(const Context &context, const PlainRead &read, const Product *product);
+  bool finishPlain(const Context &context, const PlainRead &read, const Product *product);
   bool repeatOnGpu(const Context &context, const PlainRead &read, const Product *product);
+  int repeats(const InputStage &input) const;
   RowList rowsToRepeat(const Context &context, const RowState &state, int64_t rows, bool compact);
   MatrixView<const float> magnitudes() const;
 

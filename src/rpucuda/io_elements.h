@@ -80,6 +80,24 @@ struct PlainRead {
   int repeats;  // at most
 };
 
+/// What an adapter adds to a read: `factor` times the read of its second array, whose few inputs
+/// have been converted already.
+struct AddedRead {
+  PlainRead read;
+  float factor;
+
+  RPU_HD bool isThere() const { return read.weights.data != nullptr; }
+  /// The ideal sum of a line.
+  RPU_HD float sum(int64_t row, int64_t line) const {
+    const int64_t n = read.weights.cols;
+    const float *in = read.input.converted + row * n;
+    const VectorView<const float> w = read.weights.row(line);
+    float total = 0.0f;
+    for (int64_t k = 0; k < n; ++k) total = fma(w[k], in[k], total);
+    return total;
+  }
+};
+
 /// Prepares row i: its scale, and nothing clipped yet.
 RPU_HD void prepareRow(const InputStage &s, int64_t i, VectorView<const float> row, float absMax) {
   s.state.scale[i] = noiseScale(s.rule, row, absMax);
@@ -127,21 +145,26 @@ struct ConvertInput {
     const int64_t n = s.in.cols;
     const int64_t i = k * n + j;
     const int64_t row = s.list[k];
+    const float v = converted(row, j, s.state.scale[row], s.state.round[row]);
+    if (s.passes == 1) {
+      s.converted[i] = v;
+    } else {
+      for (int p = 0; p < 2; ++p) s.converted[p * s.list.count * n + i] = signPart(v, p);
+    }
+  }
+
+  /// Input j of a row of which the scale and the number of reads are known.
+  RPU_HD float converted(int64_t row, int64_t j, float scale, int32_t round) const {
     const uint64_t line = static_cast<uint64_t>(j);
     const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row);
-    const uint32_t index = drawIndex(s.state.round[row], 0);
+    const uint32_t index = drawIndex(round, 0);
     const InputConverter &c = s.converter;
     const float z =
         c.noise > 0.0f ? normalOfSample(s.draws.key, s.draws.noise, line, sample, index) : 0.0f;
     const float u = c.dac.stochastic
                         ? uniform(draw(s.draws.key, s.draws.round, line, sample, index).v[0])
                         : 0.0f;
-    const float v = convertedInput(c, s.in(row, j), s.state.scale[row], z, u);
-    if (s.passes == 1) {
-      s.converted[i] = v;
-    } else {
-      for (int p = 0; p < 2; ++p) s.converted[p * s.list.count * n + i] = signPart(v, p);
-    }
+    return convertedInput(c, s.in(row, j), scale, z, u);
   }
 };
 
@@ -178,6 +201,21 @@ struct FinishOutput {
     }
   }
 
+  /// What is read on a line of a plain product (see PlainRead), before its scale.
+  RPU_HD Reading readPlain(int64_t line, float sum, const OutputDraws &draws) const {
+    const LineSpread spread{s.lineNoise[line], s.lineOffset[line], s.lineBend[line]};
+    LineSums in[2];
+    in[0].sum = sum;
+    const OutputDraws both[2] = {draws, {}};
+    return s.hasEffects
+               ? readLine<Passes::One, true>(s.effects, s.converter, spread, in, both)
+               : readLine<Passes::One, false>(s.effects, s.converter, spread, in, both);
+  }
+  /// The draws for it.
+  RPU_HD OutputDraws plainDraws(int64_t row, int64_t line, int32_t round) const {
+    return s.hasEffects ? drawsOf<true>(row, line, 0, round) : drawsOf<false>(row, line, 0, round);
+  }
+
  private:
   template <Passes kPasses, bool kEffects>
   RPU_HD void finishAs(int64_t k, int64_t line) const {
@@ -187,7 +225,7 @@ struct FinishOutput {
     OutputDraws draws[2];
     for (int p = 0; p < kPassCount; ++p) {
       in[p] = sumsOf<kEffects>(p * s.list.count + k, line);
-      draws[p] = drawsOf<kEffects>(row, line, p);
+      draws[p] = drawsOf<kEffects>(row, line, p, s.state.round[row]);
     }
     const LineSpread spread{s.lineNoise[line], s.lineOffset[line], s.lineBend[line]};
     const Reading r = readLine<kPasses, kEffects>(s.effects, s.converter, spread, in, draws);
@@ -210,11 +248,11 @@ struct FinishOutput {
   }
 
   template <bool kEffects>
-  RPU_HD OutputDraws drawsOf(int64_t row, int64_t line, int pass) const {
+  RPU_HD OutputDraws drawsOf(int64_t row, int64_t line, int pass, int32_t round) const {
     const StageDraws &d = s.draws;
     const uint64_t element = static_cast<uint64_t>(line);
     const uint64_t sample = d.firstSample + static_cast<uint64_t>(row);
-    const uint32_t index = drawIndex(s.state.round[row], pass);
+    const uint32_t index = drawIndex(round, pass);
     OutputDraws draws;
     if (kEffects && s.effects.weightNoise > 0.0f) {
       draws.weight = normalOfSample(d.key, d.weight, element, sample, index);
@@ -227,14 +265,18 @@ struct FinishOutput {
   }
 };
 
+/// The scale with which row i is read again after it left the range of the ADC.
+RPU_HD float nextScale(const RowState &state, int64_t i, float scale) {
+  return state.worstScale ? max(scale, state.worstScale[i]) : 2.0f * scale;
+}
+
 /// Prepares the next read of row i, if it is to be read again.
 struct NextRead {
   RowState state;
 
   RPU_HD void operator()(int64_t i) const {
     if (state.clipped[i] == 0) return;
-    const float scale = state.scale[i];
-    state.scale[i] = state.worstScale ? max(scale, state.worstScale[i]) : 2.0f * scale;
+    state.scale[i] = nextScale(state, i, state.scale[i]);
     ++state.round[i];
     state.clipped[i] = 0;
   }

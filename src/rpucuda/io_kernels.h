@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/buffer.h"
 #include "core/context.h"
 #include "core/isa.h"
 #include "io_elements.h"
@@ -29,11 +30,16 @@ void cudaMeasureInputs(const Context &context, const InputStage &stage);
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst);
 void cudaFinishOutputs(const Context &context, const OutputStage &stage);
 
-/// Reads the rows that left the range of the ADC again, until they fit or `repeats` is reached.
-void cudaRepeatReads(const Context &context, const PlainRead &read);
+/// The outputs of a plain read from its sums after its first product, and what an adapter adds.
+void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added);
+/// Reads the rows that left the range of an ADC again, until they fit or `repeats` is reached.
+void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedRead &added);
 /// Everything from measuring to the last repetition in one launch, which is the faster way if the
-/// array is small.
+/// array is small: with few outputs, or with many and what an adapter adds. `marks` is scratch
+/// memory that belongs to the read.
 void cudaReadRows(const Context &context, const PlainRead &read);
+void cudaReadGroups(const Context &context, const PlainRead &read, const AddedRead &added,
+                    Buffer<uint32_t> &marks);
 #endif
 
 }  // namespace RPU

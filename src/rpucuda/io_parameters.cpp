@@ -38,13 +38,13 @@ int IOParameters::doublings() const {
   double limit = double(max_bm_factor);
   if (inp_res > 0.0f) limit = std::fmin(limit, double(max_bm_res) / inputStep());
   int count = 0;
-  for (double factor = 1.0; factor < limit; factor *= 2.0) ++count;
+  while (std::ldexp(1.0, count) < limit) ++count;
   return count;
 }
 
 void IOParameters::check(const std::string &path) const {
   if (is_perfect) return;
-  const auto needs = [&](bool fine, const char *name, auto value, const auto &...why) {
+  const auto needs = [&](bool fine, const char *name, const auto &value, const auto &...why) {
     RPU_CHECK(ConfigError, fine, joinPath(path, name), " is ", value, ", ", why...);
   };
   const auto nameOf = [](auto value) {

@@ -1,5 +1,6 @@
 #include "lrtt_adapter.h"
 
+#include "adapter_kernels.h"
 #include "array_ids.h"
 #include "core/backend.h"
 #include "lrtt_elements.h"
@@ -41,13 +42,13 @@ LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const IO
       updaterB_(s.fastUpdate, makeKey(seed, tileId, ArrayId::FastBUpdate)),
       reinitKey_(makeKey(seed, tileId, ArrayId::Reinit)),
       snapshotA_(Buffer<float>::zeros(context, a_.size())),
-      snapshotB_(Buffer<float>::zeros(context, b_.size())) {
+      snapshotB_(Buffer<float>::zeros(context, b_.size())),
+      zero_(Buffer<float>::zeros(context, 1)) {
   if (s.params.reinit == Reinit::Svd) {
     reinitVectors_ = Buffer<float>::zeros(context, b_.size());
     return;  // B waits for its vectors
   }
-  Buffer<float> values(context, b_.size());
-  const MatrixView<float> target = rowMajor(values.data(), b_.rows(), b_.cols());
+  const MatrixView<float> target = scratch(context, newB_, b_.rows(), b_.cols());
   drawB(context, target);
   write(context, b_, target);
   reinits_ = 1;
@@ -80,6 +81,25 @@ void LRTTAdapter::addProduct(const Context &context, Pass pass, MatrixView<const
   const Stage two = second(own(pass));
   two.read.run(context, two.weights, inner, product, firstSample);
   forEach(context, out.size(), ScaledAdder{product.data, settings_.alpha, out});
+}
+
+bool LRTTAdapter::joins(const Context &context, Pass pass) {
+  return settings_.rank <= kFewLines && first(own(pass)).read.joinable(context) &&
+         second(own(pass)).read.joinable(context);
+}
+
+void LRTTAdapter::readWith(const Context &context, Pass pass, AnalogRead &read,
+                           MatrixView<const float> weights, MatrixView<const float> in,
+                           MatrixView<float> out, uint64_t firstSample) {
+  const MatrixView<float> inner = scratch(context, inner_, in.rows, settings_.rank);
+  const Stage one = first(own(pass));
+  const Stage two = second(own(pass));
+  const PlainRead firstRead = one.read.join(context, one.weights, in, inner, firstSample);
+  const AddedRead added{two.read.join(context, two.weights, inner,
+                                      rowMajor<float>(nullptr, out.rows, out.cols), firstSample),
+                        settings_.alpha};
+  read.runWithAdapter(context, weights, in, out, firstSample, firstRead, added);
+  if (settings_.params.projection == Projection::Reuse) keep(context, kept(own(pass)), inner);
 }
 
 void LRTTAdapter::addExactProduct(const Context &context, Pass pass, MatrixView<const float> in,
@@ -157,6 +177,10 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
   const MatrixView<const float> in = swap ? d : x;
   const MatrixView<const float> out = swap ? x : d;
   requireReady(in.rows);
+  if (!gate.data && in.rows > 0 && checksUpdate(context)) {
+    updateAtOnce(context, in, out, settings_.fastLr(lr), firstSample);
+    return;
+  }
   project(context, in, out, firstSample);
   const MatrixView<float> g = rowMajor(g_.data(), in.rows, settings_.rank);
   const MatrixView<float> e = rowMajor(e_.data(), in.rows, settings_.rank);
@@ -167,6 +191,45 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
   const float eta = settings_.fastLr(lr);
   updaterA_.update(context, a_, g, out, eta, firstSample);
   updaterB_.update(context, b_, in, e, eta, firstSample);
+}
+
+bool LRTTAdapter::checksUpdate(const Context &context) const {
+  return settings_.params.projection == Projection::Analog && settings_.rank <= kFewLines &&
+         updaterA_.sendsTrains() && projectionA_.joinable(context) &&
+         projectionB_.joinable(context);
+}
+
+// On a GPU: projections, snapshots and the scales of both arrays' trains in one launch, then all
+// trains in another.
+void LRTTAdapter::updateAtOnce([[maybe_unused]] const Context &context,
+                               [[maybe_unused]] MatrixView<const float> in,
+                               [[maybe_unused]] MatrixView<const float> out,
+                               [[maybe_unused]] float eta,
+                               [[maybe_unused]] uint64_t firstSample) {
+#ifdef PULSORA_CUDA
+  const MatrixView<float> g = scratch(context, g_, in.rows, settings_.rank);
+  const MatrixView<float> e = scratch(context, e_, in.rows, settings_.rank);
+  const auto a = rowMajor<const float>(snapshotA_.data(), a_.rows(), a_.cols());
+  const auto b = rowMajor<const float>(snapshotB_.data(), b_.rows(), b_.cols());
+  AdapterProjection p{};
+  if (!snapshotTaken_) {
+    p.copies[0] = {a_.weights(), snapshotA_.data()};
+    p.copies[1] = {b_.weights(), snapshotB_.data()};
+  }
+  p.g = projectionB_.join(context, snapshotTaken_ ? b : b_.weights(), in, g, firstSample);
+  p.e = projectionA_.join(context, (snapshotTaken_ ? a : a_.weights()).transposed(), out, e,
+                          firstSample);
+  p.a = updaterA_.start(context, a_, g, out, eta, firstSample);
+  p.b = updaterB_.start(context, b_, in, e, eta, firstSample);
+  cudaProject(context, p);
+  snapshotTaken_ = true;
+  TrainSide sides[kMostSides];
+  const int count = updaterA_.trainSides(context, g, out, eta, sides);
+  cudaDrawTrains(context, sides,
+                 count + updaterB_.trainSides(context, in, e, eta, sides + count));
+  updaterA_.apply(context, a_);
+  updaterB_.apply(context, b_);
+#endif
 }
 
 void LRTTAdapter::endMiniBatch(const Context &context, uint64_t event) {
@@ -210,14 +273,12 @@ void LRTTAdapter::reinit(const Context &context) {
   const Reinit kind = settings_.params.reinit;
   arraysReplaced();
   if (kind == Reinit::None) return;
-  const Buffer<float> zeros = Buffer<float>::zeros(context, a_.size());
-  write(context, a_, rowMajor<const float>(zeros.data(), a_.rows(), a_.cols()));
+  write(context, a_, zeros());
   if (kind != Reinit::KeepB) {
-    Buffer<float> values(context, b_.size());
-    const MatrixView<float> target = rowMajor(values.data(), b_.rows(), b_.cols());
+    const MatrixView<float> target = scratch(context, newB_, b_.rows(), b_.cols());
     if (kind == Reinit::Decay) {
       forEach(context, b_.size(),
-              ScaledCopier{b_.weights(), settings_.params.reinit_decay, values.data()});
+              ScaledCopier{b_.weights(), settings_.params.reinit_decay, target.data});
     } else {
       drawB(context, target);
     }
@@ -226,10 +287,12 @@ void LRTTAdapter::reinit(const Context &context) {
   ++reinits_;
 }
 
-void LRTTAdapter::clear(const Context &context) {
-  const Buffer<float> zeros = Buffer<float>::zeros(context, a_.size());
-  setA(context, rowMajor<const float>(zeros.data(), a_.rows(), a_.cols()));
+// A matrix of A's shape.
+MatrixView<const float> LRTTAdapter::zeros() const {
+  return {zero_.data(), a_.rows(), a_.cols(), 0, 0};
 }
+
+void LRTTAdapter::clear(const Context &context) { setA(context, zeros()); }
 
 void LRTTAdapter::setA(const Context &context, MatrixView<const float> weights) {
   a_.setWeights(context, weights, kWriteEvents + writes_);
@@ -253,8 +316,7 @@ void LRTTAdapter::setReinitVectors(const Context &context, MatrixView<const floa
             "]; lrtt.rank and the tile ask for [", b_.rows(), ", ", b_.cols(), "]");
   copyMatrix(context, vectors, rowMajor(reinitVectors_.data(), b_.rows(), b_.cols()));
   reinitVectorsSet_ = true;
-  Buffer<float> values(context, b_.size());
-  const MatrixView<float> target = rowMajor(values.data(), b_.rows(), b_.cols());
+  const MatrixView<float> target = scratch(context, newB_, b_.rows(), b_.cols());
   drawB(context, target);
   write(context, b_, target);
   arraysReplaced();

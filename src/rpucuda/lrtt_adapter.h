@@ -39,12 +39,21 @@ class LRTTAdapter {
   void addExactProduct(const Context &context, Pass pass, MatrixView<const float> in,
                        MatrixView<float> out);
 
+  /// On a GPU: out = in weights^T through `read`, plus what addProduct() adds, in fewer launches.
+  /// Only if joins().
+  void readWith(const Context &context, Pass pass, AnalogRead &read,
+                MatrixView<const float> weights, MatrixView<const float> in,
+                MatrixView<float> out, uint64_t firstSample);
+  bool joins(const Context &context, Pass pass);
+
   /// Pulses A by (g, d) and B by (x, e), with g = B x and e = A^T d read from the arrays as they
   /// stood at the first update of this mini-batch or after the last re-init; both are multiplied by
   /// `gate` unless that is empty. `lr` is the tile's. ConfigError if projection = 'reuse' lacks
   /// what to reuse.
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               MatrixView<const float> gate, float lr, uint64_t firstSample);
+  /// Whether the kernels of an update without gates look at x and d before anything changes.
+  bool checksUpdate(const Context &context) const;
   /// Decay and diffusion of mini-batch number `event`; the next update reads the arrays afresh.
   void endMiniBatch(const Context &context, uint64_t event);
 
@@ -92,8 +101,11 @@ class LRTTAdapter {
   void takeSnapshot(const Context &context);
   void project(const Context &context, MatrixView<const float> in, MatrixView<const float> out,
                uint64_t firstSample);
+  void updateAtOnce(const Context &context, MatrixView<const float> in,
+                    MatrixView<const float> out, float eta, uint64_t firstSample);
   void takeKept(const Context &context, KeptRead &kept, MatrixView<float> to);
   void arraysReplaced();
+  MatrixView<const float> zeros() const;
   void drawB(const Context &context, MatrixView<float> out);
   void write(const Context &context, PulsedDevice &array, MatrixView<const float> target);
 
@@ -111,6 +123,8 @@ class LRTTAdapter {
   Buffer<float> snapshotA_,
       snapshotB_;  // the arrays that this mini-batch's updates are projected with
   bool snapshotTaken_ = false;
+  Buffer<float> zero_;           // one
+  Buffer<float> newB_;           // scratch
   Buffer<float> reinitVectors_;  // reinit = 'svd' alone
   bool reinitVectorsSet_ = false;
   uint64_t reinits_ = 0;

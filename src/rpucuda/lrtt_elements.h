@@ -80,48 +80,13 @@ struct DifferenceWriter {
   }
 };
 
-/// min(|m(i, j)|, limits[i]), for sums over rows.
-struct LimitedTerm {
-  MatrixView<const float> m;
-  const float *limits;
+/// a(i, j) b(i, j), for sums over rows.
+struct ProductTerm {
+  MatrixView<const float> a;
+  MatrixView<const float> b;
 
   RPU_HD double operator()(int64_t i, int64_t j) const {
-    return static_cast<double>(RPU::min(RPU::abs(m(i, j)), limits[i]));
-  }
-};
-
-/// m(i, j)^2, for sums over rows.
-struct SquareTerm {
-  MatrixView<const float> m;
-
-  RPU_HD double operator()(int64_t i, int64_t j) const {
-    const double value = static_cast<double>(m(i, j));
-    return value * value;
-  }
-};
-
-/// The drives of a transfer's trains, [train][line]: column components[train] of a factor, scaled.
-struct TrainDrives {
-  MatrixView<const float> factor;  // [lines, K]
-  const int32_t *components;
-  const float *scales;  // per component
-  float *out;
-
-  RPU_HD void operator()(int64_t i) const {
-    const int64_t k = components[i / factor.rows];
-    out[i] = scales[k] * factor(i % factor.rows, k);
-  }
-};
-
-/// (after - before)(i, j) target(i, j), for sums over rows.
-struct DeliveredTerm {
-  MatrixView<const float> before;
-  MatrixView<const float> after;
-  MatrixView<const float> target;
-
-  RPU_HD double operator()(int64_t i, int64_t j) const {
-    return (static_cast<double>(after(i, j)) - static_cast<double>(before(i, j))) *
-           static_cast<double>(target(i, j));
+    return static_cast<double>(a(i, j)) * static_cast<double>(b(i, j));
   }
 };
 

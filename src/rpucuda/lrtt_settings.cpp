@@ -40,8 +40,9 @@ void checkCombinations(const LRTTParams &p) {
   }
   RPU_CHECK(ConfigError, p.transfer_every >= 0, "lrtt.transfer_every is ", p.transfer_every,
             "; it must be >= 1, or 0 for no transfers");
-  RPU_CHECK(ConfigError, p.transfer_max_trains >= 1, "lrtt.transfer_max_trains is ",
-            p.transfer_max_trains, "; it must be >= 1");
+  RPU_CHECK(ConfigError, p.transfer_max_trains >= 1 && p.transfer_max_trains <= 65536,
+            "lrtt.transfer_max_trains is ", p.transfer_max_trains,
+            "; it must be between 1 and 65536");
   RPU_CHECK(ConfigError, p.reinit_gain > 0.0f && std::isfinite(p.reinit_gain),
             "lrtt.reinit_gain is ", p.reinit_gain, "; it must be > 0 and finite");
   RPU_CHECK(ConfigError, std::isfinite(p.reinit_decay), "lrtt.reinit_decay is ", p.reinit_decay,

@@ -6,46 +6,12 @@
 #include "forward_backward_pass.h"
 #include "lrtt_adapter.h"
 #include "lrtt_settings.h"
+#include "lrtt_transfer_elements.h"
 #include "pulsed_weight_updater.h"
 
 namespace RPU {
 
-/// What transfers delivered, compared with T = transfer_lr A B as the arrays were when each was
-/// due. Sums run over transfers.
-struct TransferStats {
-  uint64_t transfers = 0;
-  uint64_t trains = 0;             ///< pulse trains sent
-  uint64_t pulses = 0;             ///< coincidences in the visible array
-  uint64_t clippedComponents = 0;  ///< components of which trains could not carry all
-  double delivered = 0.0;          ///< <W' - W, T>
-  double intended = 0.0;           ///< <T, T>
-  double driven =
-      0.0;  ///< expected sum over components and cells of |change|, as the trains carry it
-  double wanted = 0.0;         ///< the same sum of |T_k|
-  int64_t saturatedCells = 0;  ///< visible cells at a bound after the latest
-  double normA = 0.0;          ///< Frobenius norm of A before the latest
-  double normB = 0.0;
-
-  /// <W' - W, T> / <T, T>: 1 if everything arrived; 0 if nothing was to be sent.
-  double gain() const { return intended > 0.0 ? delivered / intended : 0.0; }
-  /// Share of what was wanted that clipped trains could not carry.
-  double undelivered() const { return wanted > 0.0 ? 1.0 - driven / wanted : 0.0; }
-  void add(const TransferStats &latest);
-  Value::Map describe() const;
-};
-
-/// How one component of a transfer is sent: `trains` trains, in each of which x line j is driven by
-/// xScale * xFactor(j, k) and d line i by dScale * dFactor(i, k), at learning rate `lr` (a
-/// magnitude).
-struct ComponentPlan {
-  int trains = 0;
-  float xScale = 1.0f;
-  float dScale = 1.0f;
-  float strength = 0.0f;  ///< pulses that the component's largest element needs
-  bool clipped = false;
-  double driven = 0.0;
-  double wanted = 0.0;
-};
+/// A plan in host memory, for explain() and tests.
 struct TransferPlan {
   std::vector<ComponentPlan> components;
   float lr = 0.0f;
@@ -53,25 +19,44 @@ struct TransferPlan {
   int64_t trains() const;
 };
 
-/// The largest |element| of every component of both factors. The only place where a transfer looks
-/// at data on the host.
-struct ComponentMaxima {
-  std::vector<float> d;
-  std::vector<float> x;
+/// What a plan lies in, on the context's backend.
+struct PlanMemory {
+  Buffer<ComponentPlan> components;
+  Buffer<int64_t> starts;
+  Buffer<int64_t> present;
+  Buffer<uint32_t> finished;  // on a GPU, one (see cudaPlanTransfer)
 };
-ComponentMaxima componentMaxima(const Context &context, MatrixView<const float> dFactor,
-                                MatrixView<const float> xFactor);
 
-/// Chooses trains and drives for dFactor [dSize, K] and xFactor [xSize, K]; `granularity` is the
-/// visible array's.
+/// Plans a transfer of `sent`, which are `exact` or what was read of them, into `memory`;
+/// `granularity` is the visible array's.
+TransferPlanner planInto(const Context &context, const LRTTSettings &settings, float granularity,
+                         const TransferFactors &sent, const TransferFactors &exact,
+                         PlanMemory &memory);
+
+/// The plan for dFactor [dSize, K] and xFactor [xSize, K]; waits for a GPU.
 TransferPlan planTransfer(const Context &context, const LRTTSettings &settings, float granularity,
                           MatrixView<const float> dFactor, MatrixView<const float> xFactor);
 
+#ifdef PULSORA_CUDA
+// cuda/lrtt_transfer.cu
+
+/// planComponent() for every component, then placeTrains(). `finished` is 0 before and after.
+void cudaPlanTransfer(const Context &context, const TransferPlanner &planner, uint32_t *finished);
+/// Sums of every row of W: aligned[i] = sum_j w_ij t_ij and, unless null, squares[i] = sum_j t_ij^2
+/// with T = lr d x^T, in the order of sumRows() and to its bits.
+void cudaAlignRows(const Context &context, MatrixView<const float> weights,
+                   const TransferFactors &factors, float lr, double *aligned, double *squares);
+void cudaCountTransfer(const Context &context, const TransferTally &tally);
+#endif
+
 /// Adds transfer_lr A B to the visible array.
 ///
-/// The components are sent in the order 0 ... K - 1, each as its trains one after another. Trains
-/// are numbered through the life of the tile, and their number keys all draws. Passes only decide
-/// how many are sent at a time: the same bits.
+/// The components are sent in the order 0 ... K - 1, each as its trains one after another. Train
+/// number n of transfer number t is sample t K transfer_max_trains + n of the visible array, which
+/// keys all draws. Passes only decide how many are sent at a time: the same bits.
+///
+/// On a GPU all of it happens there: how many trains there are, and what arrived, the host learns
+/// when it asks.
 class LRTTTransfer {
  public:
   LRTTTransfer(const Context &context, const LRTTSettings &settings, const IOParameters &forward,
@@ -80,32 +65,33 @@ class LRTTTransfer {
   /// One transfer; the adapter is left as it was.
   void run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter);
 
-  const TransferStats &latest() const { return latest_; }
-  const TransferStats &total() const { return total_; }
+  uint64_t count() const { return transfers_; }
+  /// Of the latest transfer, and of all; both wait for a GPU.
+  TransferStats latest(const Context &context) const;
+  TransferStats total(const Context &context) const;
 
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
  private:
-  struct Factors {
-    MatrixView<const float> d;  // [dSize, K]
-    MatrixView<const float> x;  // [xSize, K]
-  };
-
-  Factors readFactors(const Context &context, const LRTTAdapter &adapter);
-  void send(const Context &context, PulsedDevice &visible, const Factors &factors);
-  void sendTrains(const Context &context, PulsedDevice &visible, const Factors &factors,
-                  const TransferPlan &plan);
-  void writeDigitally(const Context &context, PulsedDevice &visible, const Factors &factors);
-  void measureGain(const Context &context, const Buffer<float> &before, const PulsedDevice &visible,
-                   const Factors &exact);
+  TransferFactors readFactors(const Context &context, const LRTTAdapter &adapter);
+  void send(const Context &context, PulsedDevice &visible, const TransferPlanner &plan);
+  void sendTrains(const Context &context, PulsedDevice &visible, const TransferPlanner &plan);
+  void writeDigitally(const Context &context, PulsedDevice &visible,
+                      const TransferFactors &factors);
+  void align(const Context &context, const PulsedDevice &visible, const TransferFactors &exact,
+             double *aligned, double *squares);
+  uint64_t firstSample() const;
 
   LRTTSettings settings_;
   AnalogRead readA_, readB_;
   PulsedWeightUpdater updater_;
-  uint64_t trainsSent_ = 0;
-  TransferStats latest_, total_;
+  uint64_t transfers_ = 0;
+  Buffer<TransferStats> stats_;  // of the latest and of all
+  PlanMemory plan_;
+  Buffer<double> rowSums_;  // see TransferTally
   Buffer<float> readValuesA_, readValuesB_;
+  Buffer<float> xDrives_, dDrives_;
 };
 
 }  // namespace RPU

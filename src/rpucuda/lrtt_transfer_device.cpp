@@ -56,11 +56,15 @@ void LRTTTransferDevice::read(const Context &context, Pass pass, MatrixView<cons
     readShared(context, pass, in, out, firstSample);
     return;
   }
-  if (pass == Pass::Forward) {
-    visibleIo_.forward().run(context, visible_.weights(), in, out, firstSample);
-  } else {
-    visibleIo_.backward().run(context, visible_.weights().transposed(), in, out, firstSample);
+  const bool forwards = pass == Pass::Forward;
+  AnalogRead &io = forwards ? visibleIo_.forward() : visibleIo_.backward();
+  const MatrixView<const float> weights =
+      forwards ? visible_.weights() : visible_.weights().transposed();
+  if (injected() && io.joinable(context) && adapter_->joins(context, pass)) {
+    adapter_->readWith(context, pass, io, weights, in, out, firstSample);
+    return;
   }
+  io.run(context, weights, in, out, firstSample);
   if (injected()) adapter_->addProduct(context, pass, in, {}, {}, out, firstSample);
 }
 
@@ -111,6 +115,15 @@ void LRTTTransferDevice::updateGated(const Context &context, MatrixView<const fl
     start += count;
     if (inSamples) countTowardsTransfer(context, count);
   }
+}
+
+bool LRTTTransferDevice::checksUpdate(const Context &context, int64_t samples) const {
+  if (context.onCpu()) return false;
+  if (!adapter_) return visibleUpdater_.sendsTrains();
+  // A batch that is cut at a transfer is looked at piece by piece.
+  const bool inSamples = settings_.params.transfer_every > 0 && !settings_.params.units_in_mbatch;
+  const bool isWhole = !inSamples || samples <= settings_.params.transfer_every - sinceTransfer_;
+  return isWhole && adapter_->checksUpdate(context);
 }
 
 void LRTTTransferDevice::postUpdate(const Context &context, float, const Counters &c) {
@@ -187,16 +200,20 @@ void LRTTTransferDevice::setWeights(const Context &context, MatrixView<const flo
 Value::Map LRTTTransferDevice::statistics(const Context &context) const {
   uint64_t pulses = visible_.pulseCount(context);
   uint64_t bytes = visible_.memoryBytes();
-  Value::Map map{{"saturated_cells", Value(visible_.saturatedCells(context))}};
+  const Value saturated(visible_.saturatedCells(context));
+  Value::Map map{{"saturated_cells", saturated}};
   if (adapter_) {
     const uint64_t pulsesA = adapter_->a().pulseCount(context);
     const uint64_t pulsesB = adapter_->b().pulseCount(context);
     map["pulses_visible"] = Value(pulses);
     map["pulses_a"] = Value(pulsesA);
     map["pulses_b"] = Value(pulsesB);
-    map["transfers"] = Value(transfers_->total().transfers);
-    map["transfer"] = Value(transfers_->total().describe());
-    map["last_transfer"] = Value(transfers_->latest().describe());
+    map["transfers"] = Value(transfers_->count());
+    Value::Map transfer = transfers_->total(context).describe();
+    Value::Map latest = transfers_->latest(context).describe();
+    transfer["saturated_cells"] = latest["saturated_cells"] = saturated;
+    map["transfer"] = Value(std::move(transfer));
+    map["last_transfer"] = Value(std::move(latest));
     pulses += pulsesA + pulsesB;
     bytes += adapter_->memoryBytes();
   }

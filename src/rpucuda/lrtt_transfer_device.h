@@ -54,6 +54,8 @@ class LRTTTransferDevice final : public AnalogDevice {
   void backwardGated(const Context &context, MatrixView<const float> d,
                      MatrixView<const float> gate, MatrixView<const float> read,
                      MatrixView<float> dx, MatrixView<float> gateGradient, const Counters &c);
+  /// Whether update() for so many samples looks at x and d itself before anything changes.
+  bool checksUpdate(const Context &context, int64_t samples) const;
   /// update() for samples whose forward was gated.
   void updateGated(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                    MatrixView<const float> gate, float lr, const Counters &c);

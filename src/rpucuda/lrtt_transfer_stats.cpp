@@ -15,7 +15,6 @@ void visitStats(Stats &s, const Visitor &visit) {
   visit("intended", s.intended);
   visit("driven", s.driven);
   visit("wanted", s.wanted);
-  visit("saturated_cells", s.saturatedCells);
   visit("norm_a", s.normA);
   visit("norm_b", s.normB);
 }
@@ -32,9 +31,6 @@ struct Reader {
     out = *value;
   }
   void operator()(const char *name, uint64_t &out) const { out = state.counter(prefix + name); }
-  void operator()(const char *name, int64_t &out) const {
-    out = static_cast<int64_t>(state.counter(prefix + name));
-  }
 };
 
 void put(State &state, const std::string &prefix, const TransferStats &stats) {
@@ -44,20 +40,6 @@ void put(State &state, const std::string &prefix, const TransferStats &stats) {
 
 }  // namespace
 
-void TransferStats::add(const TransferStats &o) {
-  transfers += o.transfers;
-  trains += o.trains;
-  pulses += o.pulses;
-  clippedComponents += o.clippedComponents;
-  delivered += o.delivered;
-  intended += o.intended;
-  driven += o.driven;
-  wanted += o.wanted;
-  saturatedCells = o.saturatedCells;
-  normA = o.normA;
-  normB = o.normB;
-}
-
 Value::Map TransferStats::describe() const {
   return {{"transfers", Value(transfers)},
           {"gain", Value(gain())},
@@ -65,28 +47,37 @@ Value::Map TransferStats::describe() const {
           {"trains", Value(trains)},
           {"pulses", Value(pulses)},
           {"clipped_components", Value(clippedComponents)},
-          {"saturated_cells", Value(saturatedCells)},
           {"norm_a", Value(normA)},
           {"norm_b", Value(normB)}};
+}
+
+TransferStats LRTTTransfer::latest(const Context &context) const {
+  TransferStats stats;
+  detail::copyToHost(context, &stats, stats_.data(), sizeof stats);
+  return stats;
+}
+
+TransferStats LRTTTransfer::total(const Context &context) const {
+  TransferStats stats;
+  detail::copyToHost(context, &stats, stats_.data() + 1, sizeof stats);
+  return stats;
 }
 
 void LRTTTransfer::saveTo(const Context &context, State &state, const std::string &prefix) const {
   readA_.saveTo(context, state, prefix + "read_a/");
   readB_.saveTo(context, state, prefix + "read_b/");
-  put(state, prefix + "total/", total_);
-  put(state, prefix + "last/", latest_);
-  state.values[prefix + "trains_sent"] = Value(trainsSent_);
+  put(state, prefix + "total/", total(context));
+  put(state, prefix + "last/", latest(context));
 }
 
 void LRTTTransfer::loadFrom(const Context &context, const State &state, const std::string &prefix) {
-  TransferStats total, latest;
-  visitStats(total, Reader{state, prefix + "total/"});
-  visitStats(latest, Reader{state, prefix + "last/"});
+  TransferStats stats[2];
+  visitStats(stats[0], Reader{state, prefix + "last/"});
+  visitStats(stats[1], Reader{state, prefix + "total/"});
   readA_.loadFrom(context, state, prefix + "read_a/");
   readB_.loadFrom(context, state, prefix + "read_b/");
-  trainsSent_ = state.counter(prefix + "trains_sent");
-  total_ = total;
-  latest_ = latest;
+  detail::copyFromHost(context, stats_.data(), stats, sizeof stats);
+  transfers_ = stats[1].transfers;
 }
 
 }  // namespace RPU

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/math.h"
 #include "core/platform.h"
 
 namespace RPU {
@@ -35,6 +36,15 @@ struct PulseLayout {
   }
 };
 
+/// The numbers of a mini-batch's samples in the life of an array: [first, first + room). If
+/// `present` is not null, it lies on the GPU and says how many of them are there; the others send
+/// nothing.
+struct SampleRange {
+  uint64_t first;
+  int64_t room;
+  const int64_t *present;
+};
+
 /// A mini-batch's pulses as the update kernels read them; a view of what a BitLineMaker holds.
 ///
 /// Bit planes are [word][line], padded by kPulsePadding words at the end. A word holds
@@ -52,7 +62,9 @@ struct PulseWords {
   int64_t samples = 0;
   int64_t xSize = 0;
   int64_t dSize = 0;
-  uint64_t firstSample = 0;  // global index of sample 0
+  uint64_t firstSample = 0;          // global index of sample 0
+  uint64_t endSample = 0;            // the first that is not this mini-batch's
+  const int64_t *present = nullptr;  // see SampleRange
   const uint32_t *xBits = nullptr;
   const uint32_t *xSigns = nullptr;
   const uint32_t *dBits = nullptr;
@@ -61,7 +73,17 @@ struct PulseWords {
   const float *xLevels = nullptr;
   const float *dLevels = nullptr;
   const int32_t *trainLength = nullptr;  // [sample]
+
+  RPU_HD int64_t sampleCount() const { return present ? *present : samples; }
 };
+
+/// The deterministic pulse types: coincidences of two lines in one sample, from their levels and the
+/// scale of the sample; negative where the signs differ.
+RPU_HD float levelScale(PulseKind kind, int32_t trainLength) {
+  const float length = static_cast<float>(trainLength);
+  return kind == PulseKind::MeanCount ? (length > 0.0f ? 1.0f / length : 0.0f) : length;
+}
+RPU_HD float levelCount(float x, float d, float scale) { return RPU::rint(x * d * scale); }
 
 /// Slots of one sample, as a mask for the low bits of a word.
 RPU_HD uint32_t slotMask(int slots) { return slots >= 32 ? 0xffffffffu : (1u << slots) - 1u; }

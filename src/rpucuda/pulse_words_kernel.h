@@ -26,23 +26,36 @@ struct TrainSide {
   uint32_t firstSlot;  // draws of slot t are those of slot firstSlot + t
   uint32_t *bits;      // [word][line]; the CPU's drawTrains() expects zeros
   uint32_t *signs;     // the same; may be null
+  const int64_t *present;  // see SampleRange; may be null
+
+  RPU_HD int64_t samples() const { return present ? *present : values.rows; }
 };
 
-#ifdef PULSORA_CUDA
-/// Where cudaScaleTrains() leaves the largest |x| and |d| of each sample. `finished` is 0 before
-/// and after.
+/// Sides of one mini-batch that are drawn at a time: those of two arrays.
+constexpr int kMostSides = 6;
+
+/// Where the largest |x| and |d| of each sample go. `finished` is 0 before and after.
 struct TrainMaxima {
   float *x;
   float *d;
   uint32_t *finished;
-  uint32_t *fault;  // see Context; may be null
+  uint32_t *fault;         // see Context; may be null
+  const int64_t *present;  // see SampleRange; may be null
 };
+/// The scaling of a mini-batch's trains.
+struct TrainJob {
+  TrainMaxima maxima;
+  TrainScaler scaler;
+  PulseLayout *layout;
+};
+#ifdef PULSORA_CUDA
 /// What the CPU does by rowAbsMax(), TrainScaler and LayoutChooser, in one launch
 /// (cuda/train_scales.cu). A value that is not finite sets the fault word; while that is set no
 /// sample sends a pulse.
 void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
-                     const TrainMaxima &maxima, const TrainScaler &scaler, PulseLayout *layout);
-/// Draws the trains of both sides in one launch (cuda/pulse_words.cu).
+                     const TrainJob &job);
+/// Draws the trains of up to kMostSides sides of one mini-batch in one launch
+/// (cuda/pulse_words.cu).
 void cudaDrawTrains(const Context &context, const TrainSide *sides, int count);
 #endif
 

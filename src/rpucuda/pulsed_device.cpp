@@ -64,6 +64,8 @@ PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, i
   cells_ =
       Buffer<uint16_t>(context, size() * static_cast<int64_t>(params_.model().cellMembers.size()));
   pulseCount_ = Buffer<uint64_t>::zeros(context, 1);
+  if (!context.onCpu() && p.noise_merge == NoiseMerge::Batch)
+    late_ = Buffer<uint32_t>(context, size() + 1);
   CellArray sampled = array();
   sampled.key = sampling;
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
@@ -78,7 +80,7 @@ PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, i
                   {sampling, Purpose::Diffusion, p.diffusion_dtod, false, false, nullptr}, size());
   resets_ = spreadPlane(context, true,
                         {sampling, Purpose::Reset, p.reset_dtod, false, true, nullptr}, size());
-  run(context, kernels.clip);
+  write(context, {});
   if (p.apply_write_noise_on_set) afterWrite(context, kSetEvents);
 }
 
@@ -91,14 +93,17 @@ CellArray PulsedDevice::array() const {
   a.cells = cells_.data();
   a.params = params_.data();
   a.key = key_;
+  a.late = const_cast<uint32_t *>(late_.data());
   return a;
 }
 
-void PulsedDevice::run(const Context &context,
-                       void (*kernel)(const CellArray &, int64_t, int64_t, void *)) const {
+// Writes `from`, or what is there if that is empty, within the bounds.
+void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
   const CellArray a = array();
-  overCells(context, size(), kCellSteps,
-            [&](int64_t begin, int64_t end, void *stream) { kernel(a, begin, end, stream); });
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+    kernels.write(a, from, begin, end, stream);
+  });
 }
 
 void PulsedDevice::afterWrite(const Context &context, uint64_t event) {
@@ -116,8 +121,7 @@ void PulsedDevice::setWeights(const Context &context, MatrixView<const float> we
                               uint64_t event) {
   RPU_CHECK(InputError, weights.rows == rows_ && weights.cols == cols_, "weights have shape [",
             weights.rows, ", ", weights.cols, "]; this array is [", rows_, ", ", cols_, "]");
-  forEach(context, size(), WeightWriter{weights, weights_.data()});
-  run(context, kernelsOf(params_.model(), context).clip);
+  write(context, weights);
   if (params_.common().apply_write_noise_on_set) {
     afterWrite(context, kSetEvents + event);
   } else if (!visible_.empty()) {
@@ -126,13 +130,15 @@ void PulsedDevice::setWeights(const Context &context, MatrixView<const float> we
 }
 
 void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) {
-  if (words.samples == 0) return;
+  if (words.endSample == words.firstSample) return;
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
-  overCells(context, size(), 2 + words.samples, [&](int64_t begin, int64_t end, void *stream) {
-    kernels.update(a, words, pulseCount_.data(), begin, end, stream);
-  });
-  afterWrite(context, words.firstSample + static_cast<uint64_t>(words.samples));
+  if (words.samples > 0) {
+    overCells(context, size(), 2 + words.samples, [&](int64_t begin, int64_t end, void *stream) {
+      kernels.update(a, words, pulseCount_.data(), begin, end, stream);
+    });
+  }
+  afterWrite(context, words.endSample);
 }
 
 void PulsedDevice::applyOuterProduct(const Context &context, MatrixView<const float> x,
@@ -143,14 +149,14 @@ void PulsedDevice::applyOuterProduct(const Context &context, MatrixView<const fl
   forEach(context, d.size(), ScaledCopier{d, -lr, scaled_.data()});
   const MatrixView<const float> scaled = rowMajor<const float>(scaled_.data(), d.rows, d.cols);
   accumulate(context, scaled.transposed(), x, rowMajor(weights_.data(), rows_, cols_));
-  if (bounded) run(context, kernelsOf(params_.model(), context).clip);
+  if (bounded) write(context, {});
   afterWrite(context, event);
 }
 
 void PulsedDevice::addWeights(const Context &context, MatrixView<const float> delta,
                               uint64_t event) {
   forEach(context, size(), WeightAdder{delta, weights_.data()});
-  run(context, kernelsOf(params_.model(), context).clip);
+  write(context, {});
   afterWrite(context, kSetEvents + event);
 }
 
@@ -212,7 +218,7 @@ uint64_t PulsedDevice::pulseCount(const Context &context) const {
 
 size_t PulsedDevice::memoryBytes() const {
   return weights_.bytes() + visible_.bytes() + cells_.bytes() + decayRates_.bytes() +
-         diffusions_.bytes() + resets_.bytes();
+         diffusions_.bytes() + resets_.bytes() + late_.bytes();
 }
 
 void PulsedDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {

@@ -56,6 +56,8 @@ class PulsedDevice {
   int64_t saturatedCells(const Context &context) const;
   /// Coincidences since construction (the pulse ledger).
   uint64_t pulseCount(const Context &context) const;
+  /// The same where the array is, without waiting.
+  const uint64_t *pulseCounter() const { return pulseCount_.data(); }
 
   /// Bytes of device state per array (weights, cells, optional planes).
   size_t memoryBytes() const;
@@ -66,8 +68,7 @@ class PulsedDevice {
 
  private:
   CellArray array() const;
-  void run(const Context &context,
-           void (*kernel)(const CellArray &, int64_t, int64_t, void *)) const;
+  void write(const Context &context, MatrixView<const float> from);
   void afterWrite(const Context &context, uint64_t event);
 
   DeviceParams params_;
@@ -80,6 +81,7 @@ class PulsedDevice {
   Buffer<uint16_t> decayRates_, diffusions_, resets_;  // empty where the cells do not differ
   Buffer<uint64_t> pulseCount_;                        // one
   Buffer<float> scaled_;                               // scratch of applyOuterProduct
+  Buffer<uint32_t> late_;  // scratch of noise_merge = "batch" on a GPU: cells near a bound
 
   // Write noise after samples, mini-batches, resets and settings draws from separate ranges of
   // events.

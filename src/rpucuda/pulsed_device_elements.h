@@ -30,14 +30,6 @@ struct SpreadSampler {
   static constexpr uint32_t kFirstIndex = 1u << 16;  // behind the draws of CellDraws
 };
 
-/// Stored weights take the values of a matrix.
-struct WeightWriter {
-  MatrixView<const float> from;
-  float *weights;
-
-  RPU_HD void operator()(int64_t i) const { weights[i] = from(i / from.cols, i % from.cols); }
-};
-
 /// Stored weights take up a matrix of differences.
 struct WeightAdder {
   MatrixView<const float> delta;

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/random.h"
+#include "core/view.h"
 #include "pulse_words.h"
 
 namespace RPU {
@@ -16,6 +17,7 @@ struct CellArray {
       nullptr;  // planes of rows * cols half floats, one per member of the model's Cell
   const void *params = nullptr;  // the model's Params, in host memory
   RandomKey key{};               // of this array
+  uint32_t *late = nullptr;      // room for size() + 1 numbers if a GPU merges noise, else null
 
   int64_t size() const { return rows * cols; }
 };
@@ -57,8 +59,10 @@ struct PulsedKernels {
                 void *stream);
   void (*reset)(const CellArray &array, const ResetEvent &event, int64_t begin, int64_t end,
                 void *stream);
-  /// Confines the weights to their bounds.
-  void (*clip)(const CellArray &array, int64_t begin, int64_t end, void *stream);
+  /// Writes `from`, or the weights themselves if that is empty, confined to each cell's bounds; no
+  /// weight is -0 then (see clipWeight).
+  void (*write)(const CellArray &array, MatrixView<const float> from, int64_t begin, int64_t end,
+                void *stream);
 };
 
 }  // namespace RPU

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cpu_batch.h"
 #include "cpu_dense.h"
 #include "cpu_sparse.h"
 #include "devices/cell_events.h"
@@ -85,31 +86,52 @@ struct Kernels {
 
   static void update(const CellArray &a, const PulseWords &words, uint64_t *coincidences,
                      int64_t begin, int64_t end, void *) {
+    uint64_t pulses = 0;
+    if constexpr (kMergesNoise<Device>) {
+      pulses = paramsOf(a).noise_merge == NoiseMerge::Batch ? updateAtOnce(a, words, begin, end)
+                                                            : updateBySample(a, words, begin, end);
+    } else {
+      pulses = updateBySample(a, words, begin, end);
+    }
+    __atomic_fetch_add(coincidences, pulses, __ATOMIC_RELAXED);
+  }
+
+  static uint64_t updateBySample(const CellArray &a, const PulseWords &words, int64_t begin,
+                                 int64_t end) {
     using Cells = Block<isa, Device>;
     constexpr int kSparseSlots = 4;  // up to here most samples leave most cells alone
     const int slots = words.layout->slots;
-    uint64_t pulses = 0;
-    if (words.kind > PulseKind::TwoPass) {
-      pulses = overBlocks(a, begin, end, [&](Cells &b) { return updateLevels(b, a.key, words); });
-    } else if (slots == 1) {
-      pulses =
-          overBlocks(a, begin, end, [&](Cells &b) { return updateSparse<true>(b, a.key, words); });
-    } else if (slots <= kSparseSlots) {
-      pulses =
-          overBlocks(a, begin, end, [&](Cells &b) { return updateSparse<false>(b, a.key, words); });
-    } else {
-      pulses = overBlocks(a, begin, end, [&](Cells &b) { return updateDense(b, a.key, words); });
-    }
-    __atomic_fetch_add(coincidences, pulses, __ATOMIC_RELAXED);
+    if (words.kind > PulseKind::TwoPass)
+      return overBlocks(a, begin, end, [&](Cells &b) { return updateLevels(b, a.key, words); });
+    if (slots == 1)
+      return overBlocks(a, begin, end,
+                        [&](Cells &b) { return updateSparse<true>(b, a.key, words); });
+    if (slots <= kSparseSlots)
+      return overBlocks(a, begin, end,
+                        [&](Cells &b) { return updateSparse<false>(b, a.key, words); });
+    return overBlocks(a, begin, end, [&](Cells &b) { return updateDense(b, a.key, words); });
+  }
+
+  static uint64_t updateAtOnce(const CellArray &a, const PulseWords &words, int64_t begin,
+                               int64_t end) {
+    const Params p = paramsOf(a);
+    ScatteredCells<isa, Device> aside(a, p);
+    const uint64_t pulses = overBlocks(
+        a, begin, end, [&](Block<isa, Device> &b) { return updateMerged(b, a.key, words, aside); });
+    aside.run(words);
+    return pulses;
   }
 
   // --- everything else, cell by cell
   // ---------------------------------------------------------------------------------
 
-  static void clip(const CellArray &a, int64_t begin, int64_t end, void *) {
+  static void write(const CellArray &a, MatrixView<const float> from, int64_t begin, int64_t end,
+                    void *) {
     const Params p = paramsOf(a);
-    for (int64_t i = begin; i < end; ++i)
-      a.weights[i] = clipWeight(a.weights[i], responseOf(a, p, i));
+    for (int64_t i = begin; i < end; ++i) {
+      const float value = from.data ? from(i / a.cols, i % a.cols) + 0.0f : a.weights[i];
+      a.weights[i] = clipWeight(value, responseOf(a, p, i));
+    }
   }
 
   static void describe(const CellArray &a, float *out, int64_t begin, int64_t end, void *) {
@@ -141,7 +163,7 @@ template <class Device, Isa isa>
 const PulsedKernels &cpuKernels() {
   using K = cpu::Kernels<isa, Device>;
   static constexpr PulsedKernels kTable = {&K::construct, &K::update, &K::describe,
-                                           &K::relax,     &K::reset,  &K::clip};
+                                           &K::relax,     &K::reset,  &K::write};
   return kTable;
 }
 

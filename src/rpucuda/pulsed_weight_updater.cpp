@@ -10,16 +10,38 @@ namespace RPU {
 void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
                                  MatrixView<const float> x, MatrixView<const float> d, float lr,
                                  uint64_t firstSample) {
+  update(context, device, x, d, lr, SampleRange{firstSample, x.rows, nullptr});
+}
+
+void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
+                                 MatrixView<const float> x, MatrixView<const float> d, float lr,
+                                 const SampleRange &samples) {
   RPU_CHECK(InputError, x.cols == device.cols() && d.cols == device.rows(), "x has ", x.cols,
             " columns and d has ", d.cols, "; this array is [", device.rows(), ", ", device.cols(),
             "]");
   const PulseType type = parameters_.pulse_type;
   if (type == PulseType::None || type == PulseType::NoneWithDevice) {
     device.applyOuterProduct(context, x, d, lr, type == PulseType::NoneWithDevice,
-                             firstSample + static_cast<uint64_t>(x.rows));
+                             samples.first + static_cast<uint64_t>(samples.room));
     return;
   }
-  bitLineMaker_.makeWords(context, x, d, lr, device.granularity(), parameters_, key_, firstSample);
+  bitLineMaker_.makeWords(context, x, d, lr, device.granularity(), parameters_, key_, samples);
+  device.applyPulses(context, bitLineMaker_.words());
+}
+
+TrainJob PulsedWeightUpdater::start(const Context &context, const PulsedDevice &device,
+                                    MatrixView<const float> x, MatrixView<const float> d, float lr,
+                                    uint64_t firstSample) {
+  return bitLineMaker_.startWords(context, x, d, lr, device.granularity(), parameters_,
+                                  SampleRange{firstSample, x.rows, nullptr});
+}
+
+int PulsedWeightUpdater::trainSides(const Context &context, MatrixView<const float> x,
+                                    MatrixView<const float> d, float lr, TrainSide *sides) {
+  return bitLineMaker_.trainSides(context, x, d, lr, parameters_, key_, sides);
+}
+
+void PulsedWeightUpdater::apply(const Context &context, PulsedDevice &device) const {
   device.applyPulses(context, bitLineMaker_.words());
 }
 

@@ -17,6 +17,22 @@ class PulsedWeightUpdater {
   /// same bits.
   void update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
               MatrixView<const float> d, float lr, uint64_t firstSample);
+  /// The same for a mini-batch of which the GPU alone knows how many samples are there.
+  void update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
+              MatrixView<const float> d, float lr, const SampleRange &samples);
+
+  /// The same in steps on a GPU, for kernels that work for several arrays at once: see
+  /// BitLineMaker::startWords() and trainSides(); then apply().
+  TrainJob start(const Context &context, const PulsedDevice &device, MatrixView<const float> x,
+                 MatrixView<const float> d, float lr, uint64_t firstSample);
+  int trainSides(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+                 float lr, TrainSide *sides);
+  void apply(const Context &context, PulsedDevice &device) const;
+  /// Whether the pulse type is one of random trains.
+  bool sendsTrains() const {
+    return parameters_.pulse_type == PulseType::StochasticCompressed ||
+           parameters_.pulse_type == PulseType::Stochastic;
+  }
 
   const UpdateParameters &parameters() const { return parameters_; }
   BitLineMaker &bitLineMaker() { return bitLineMaker_; }

@@ -204,7 +204,10 @@ void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr
   requireShape(x, -1, xSize(), "x", "update");
   requireShape(d, x.rows, dSize(), "d", "update");
   requireLearningRate(lr);
-  if (!checksItself(impl_->context, impl_->config)) requireFinite(impl_->context, x, d);
+  const bool isChecked = impl_->config.kind == TileConfig::Kind::LRTT
+                             ? impl_->lrtt().checksUpdate(impl_->context, x.rows)
+                             : checksItself(impl_->context, impl_->config);
+  if (!isChecked) requireFinite(impl_->context, x, d);
   impl_->device->update(impl_->context, x, d, lr, impl_->counters);
   impl_->counters.updateSamples += static_cast<uint64_t>(x.rows);
 }

@@ -12,111 +12,6 @@ namespace {
 
 constexpr RandomKey kKey = {0xC0FFEEU, 0xBEEFU};
 
-UpdateParameters parametersFor(int desiredBl, bool um, bool ublm, bool fixedBl = true) {
-  UpdateParameters p;
-  p.desired_bl = desiredBl;
-  p.update_management = um;
-  p.update_bl_management = ublm;
-  p.fixed_bl = fixedBl;
-  return p;
-}
-
-// The scaling rule in double precision, step by step as the field states it (Gokmen & Vlasov 2016;
-// AIHWKit's update management).
-struct ReferenceScale {
-  double length, xScale, dScale;
-};
-ReferenceScale referenceScale(const UpdateParameters &p, double lr, double g, double xMax,
-                              double dMax) {
-  if (lr == 0.0 || xMax == 0.0 || dMax == 0.0) return {0.0, 0.0, 0.0};
-  double length = p.desired_bl;
-  if (!p.fixed_bl && !p.update_bl_management && lr > g * length)
-    length = std::min(std::ceil(lr / g), 65536.0);
-  double dScaled = static_cast<double>(p.um_grad_scale) * dMax;
-  const double k = lr * xMax * dScaled / g;
-  if (p.update_bl_management) length = std::min(std::ceil(k), static_cast<double>(p.desired_bl));
-  const double base = std::sqrt(lr / (g * length));
-  ReferenceScale scale{length, base, base};
-  if (p.update_management || p.update_bl_management) {
-    if (k > length) dScaled *= length / k;
-    scale.xScale *= std::sqrt(dScaled / xMax);
-    scale.dScale *= std::sqrt(xMax / dScaled);
-  }
-  return scale;
-}
-
-TEST(TrainScale, FollowsTheRuleOverAGridOfSettings) {
-  int compared = 0;
-  for (const int bl : {1, 5, 31, 32, 64, 100}) {
-    for (int flags = 0; flags < 8; ++flags) {
-      for (const float gradScale : {0.5f, 1.0f, 2.0f}) {
-        UpdateParameters p =
-            parametersFor(bl, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0);
-        p.um_grad_scale = gradScale;
-        for (const float lr : {1e-4f, 0.01f, 0.3f, 3.0f}) {
-          for (const float g :
-               {0.0011f, 0.019f}) {  // so that no quotient is a whole number but for rounding
-            for (const float xMax : {0.0f, 1e-3f, 0.7f, 5.0f}) {
-              for (const float dMax : {0.0f, 2e-3f, 0.9f, 40.0f}) {
-                const TrainScale t = trainScale(p, lr, g, xMax, dMax);
-                const ReferenceScale r = referenceScale(p, lr, g, xMax, dMax);
-                EXPECT_NEAR(t.xScale, r.xScale, 2e-6 * r.xScale);
-                EXPECT_NEAR(t.dScale, r.dScale, 2e-6 * r.dScale);
-                EXPECT_EQ(t.length, static_cast<int>(r.length))
-                    << bl << ' ' << flags << ' ' << lr << ' ' << xMax << ' ' << dMax;
-                ++compared;
-              }
-            }
-          }
-        }
-      }
-    }
-  }
-  EXPECT_EQ(compared, 6 * 8 * 3 * 4 * 2 * 16);
-}
-
-TEST(TrainScale, BalancesTheLargestElementsAndSaturatesTheLargeD) {
-  const UpdateParameters p = parametersFor(31, true, true);
-  const TrainScale fits = trainScale(p, 0.01f, 0.001f, 0.9f, 0.8f);  // k = 7.2
-  EXPECT_EQ(fits.length, 8);
-  EXPECT_NEAR(fits.xScale * 0.9f, std::sqrt(7.2 / 8), 1e-6);
-  EXPECT_NEAR(fits.dScale * 0.8f, std::sqrt(7.2 / 8), 1e-6);
-  EXPECT_FALSE(trainsClip(fits, 0.9f, 0.8f));
-  const TrainScale clips = trainScale(p, 0.1f, 0.001f, 0.9f, 0.8f);  // k = 72
-  EXPECT_EQ(clips.length, 31);
-  EXPECT_NEAR(clips.xScale * 0.9f, 1.0, 1e-6);
-  EXPECT_NEAR(clips.dScale * 0.8f, 72.0 / 31, 1e-5);
-  EXPECT_TRUE(trainsClip(clips, 0.9f, 0.8f));
-}
-
-TEST(TrainScale, StaysFiniteForEveryFiniteInput) {
-  const std::vector<float> sizes = {0.0f, 1e-45f, 1e-38f, 2e-30f, 1e-10f,
-                                    1.0f, 1e10f,  1e30f,  3.4e38f};
-  for (int flags = 0; flags < 8; ++flags) {
-    const UpdateParameters p =
-        parametersFor(31, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0);
-    for (const float lr : sizes) {
-      for (const float xMax : sizes) {
-        for (const float dMax : sizes) {
-          const TrainScale t = trainScale(p, lr, 0.001f, xMax, dMax);
-          EXPECT_TRUE(std::isfinite(t.xScale) && std::isfinite(t.dScale));
-          EXPECT_TRUE(t.length >= 0 && t.length <= 65536);
-          EXPECT_EQ(pulseThreshold(pulseProbability(0.0f, t.xScale, 0.0f, false, 0.0f)), 0u);
-          if (t.length == 0) continue;
-          if ((flags & 3) == 0) continue;
-          EXPECT_LE(t.xScale * xMax, 1.00001f) << lr << ' ' << xMax << ' ' << dMax;
-          // An update beyond the longest train goes at full length: both largest elements fire in
-          // each slot.
-          if (double(lr) * double(xMax) * double(dMax) > 1e3) {
-            EXPECT_GT(t.xScale * xMax, 0.99999f) << lr << ' ' << xMax << ' ' << dMax;
-            EXPECT_GT(t.dScale * dMax, 0.99999f) << lr << ' ' << xMax << ' ' << dMax;
-          }
-        }
-      }
-    }
-  }
-}
-
 // One slot's decision, written once more: the upper 31 bits of the word against floor(p 2^31).
 bool firesPlainly(RandomKey key, Purpose purpose, int64_t line, uint64_t sample, uint32_t slot,
                   float p) {
@@ -381,36 +276,6 @@ TEST(BitLineMaker, HugeAndSmallValuesKeepTheirShareOfTheTrain) {
   }
 }
 
-// N = 2e5 samples of one slot, 5 sigma: rounding to the resolution keeps the mean probability.
-TEST(BitLineMaker, StochasticRoundingKeepsTheMean) {
-  constexpr int64_t kN = 200000;
-  UpdateParameters p = parametersFor(1, false, false);
-  p.res = 0.25f;
-  p.sto_round = true;
-  const std::vector<float> x = {0.1f, 0.3f, 0.5f, 0.8f};
-  const Batch b = repeatedBatch(kN, x, {1.0f});
-  BitLineMaker maker;
-  maker.makeWords(Context{}, b.xView(), b.dView(), 0.001f, 0.001f, p, kKey, 0);
-  for (size_t j = 0; j < x.size(); ++j) {
-    int64_t fired = 0;
-    for (int64_t s = 0; s < kN; ++s)
-      fired += planeBit(maker.words(), maker.words().xBits, 4, s, static_cast<int64_t>(j), 0);
-    const double mean = static_cast<double>(x[j]);
-    EXPECT_NEAR(static_cast<double>(fired) / kN, mean, 5.0 * std::sqrt(mean * (1.0 - mean) / kN));
-  }
-  // Rounded once per line and sample: the slots of one train share their probability, which is a
-  // multiple of 1/4.
-  p.desired_bl = 64;
-  maker.makeWords(Context{}, b.xRows(0, 2000), b.dRows(0, 2000), 0.064f, 0.001f, p, kKey, 0);
-  for (int64_t s = 0; s < 2000; ++s) {
-    int count = 0;
-    for (int slot = 0; slot < 64; ++slot)
-      count += planeBit(maker.words(), maker.words().xBits, 4, s, 0, slot);
-    EXPECT_TRUE(count == 0 || std::abs(count - 16) < 5 * 4)
-        << count;  // 0, or binomial(64, 1/4) within 5 sigma
-  }
-}
-
 TEST(BitLineMaker, AResolutionAboveOneIsANumberOfSteps) {
   const Batch b = randomBatch(20, 6, 5, 31);
   for (const bool stochastic : {false, true}) {
@@ -434,34 +299,6 @@ TEST(BitLineMaker, AResolutionAboveOneIsANumberOfSteps) {
   for (int64_t i = 0; i < 20 * 6; ++i)
     largest = std::max(largest, std::fabs(maker.words().xLevels[i]));
   EXPECT_GT(largest, 0.5f);
-}
-
-TEST(BitLineMaker, RoundsProbabilitiesToTheResolution) {
-  UpdateParameters p = parametersFor(32, false, false);
-  p.res = 0.5f;
-  const Batch b = repeatedBatch(200, {0.2f, 0.6f, 0.8f}, {1.0f});  // rounded to 0, 1/2, 1
-  BitLineMaker maker;
-  maker.makeWords(Context{}, b.xView(), b.dView(), 0.032f, 0.001f, p, kKey, 0);
-  int middle = 0;
-  for (int64_t s = 0; s < 200; ++s) {
-    EXPECT_EQ(signedCount(maker.words(), s, 0, 0), 0);
-    EXPECT_EQ(signedCount(maker.words(), s, 0, 2), -32);
-    middle -= signedCount(maker.words(), s, 0, 1);
-  }
-  EXPECT_NEAR(middle, 3200, 5 * 40);  // N = 6400 slots
-}
-
-TEST(BitLineMaker, ImplicitLevelsAreQuantisedRelativeToTheLargest) {
-  UpdateParameters p = parametersFor(31, true, true);
-  p.pulse_type = PulseType::DeterministicImplicit;
-  p.x_res_implicit = 0.25f;
-  const Batch b = repeatedBatch(1, {0.8f, -0.39f, 0.09f}, {0.5f});
-  BitLineMaker maker;
-  maker.makeWords(Context{}, b.xView(), b.dView(), 0.01f, 0.001f, p, kKey, 0);
-  const float *x = maker.words().xLevels;
-  EXPECT_NEAR(x[1] / x[0], -0.5, 1e-6);
-  EXPECT_EQ(x[2], 0.0f);
-  EXPECT_NEAR(x[0] * maker.words().dLevels[0] * 4.0f, 4.0, 1e-5);  // k = 4 in 4 slots
 }
 
 TEST(BitLineMaker, ReportsWhatItSent) {

@@ -16,9 +16,8 @@ TEST(Buffer, MovesItsStorageAndLeavesNothingBehind) {
   Buffer<int> b(std::move(a));
   EXPECT_EQ(b.data(), storage);
   EXPECT_EQ(b.size(), 5);
-  EXPECT_EQ(
-      a.data(),
-      nullptr);  // NOLINT(bugprone-use-after-move): what a move leaves is part of the contract
+  // What a move leaves is part of the contract.
+  EXPECT_EQ(a.data(), nullptr);  // NOLINT(bugprone-use-after-move, clang-analyzer-cplusplus.Move)
   EXPECT_TRUE(a.empty());
   Buffer<int> c(Context{}, 2);
   c = std::move(b);

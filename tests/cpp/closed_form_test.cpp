@@ -95,7 +95,7 @@ void typedMoments(const DeviceParams &params, float w, int n, bool up,
     if (params.model().name != Device::kName) return;
     const auto &p = *static_cast<const typename Device::Params *>(params.data());
     const auto r = Device::response(typename Device::Cell{}, p);
-    const Moments m = Device::pulses(w, static_cast<float>(n), up, r, p);
+    const Moments m = Device::pulses(w, pulseCount(static_cast<float>(n), p), up, r, p);
     out.push_back({m, closedFormHolds(w, m, r, p)});
   }
 }
@@ -134,7 +134,9 @@ TEST(ClosedForms, Property44_MomentsAreThoseOfTheSequentialRule) {
           const auto [m, holds] = momentsOf(AllDevices{}, params, w, n, up);
           EXPECT_TRUE(holds) << form.model << ' ' << n;
           EXPECT_NEAR(m.mean, expected.mean, 1e-6 * kStep * n + 3e-8) << form.model << ' ' << n;
-          EXPECT_NEAR(std::abs(m.sd), expected.sd, 2e-6 * expected.sd) << form.model << ' ' << n;
+          // The variance of multiplicative noise is the leading term in k sigma.
+          EXPECT_NEAR(std::abs(m.sd), expected.sd, (n == 1 ? 2e-6 : 7e-5) * expected.sd)
+              << form.model << ' ' << n;
           EXPECT_LE(std::abs(expected.skewness),
                     std::sqrt(static_cast<double>(m.skewnessSquared)) + 1e-6);
           EXPECT_LT(std::abs(expected.skewness), kNeglectedSkewness);
@@ -143,6 +145,88 @@ TEST(ClosedForms, Property44_MomentsAreThoseOfTheSequentialRule) {
     }
   }
 }
+
+template <class Device>
+void onePulseIsItsClosedForm() {
+  if constexpr (kHasClosedForm<Device>) {
+    typename Device::Params p;
+    for (uint64_t cell = 0; cell < 20000; ++cell) {
+      p.w_max = cell % 10 == 0 ? 0.001f : 0.6f;  // some slopes below -1
+      CellDraws draws(kKey, cell);
+      const auto r = Device::response(Device::construct(p, draws, false), p);
+      const float z = normalOfSample(kKey, Purpose::CycleNoise, cell, 3);
+      const float w = clipWeight(0.3f * normalOfSample(kKey, Purpose::UserDraw, cell, 0), r);
+      const bool up = cell % 2 == 0;
+      const Moments m = Device::pulses(w, pulseCount(1.0f, p), up, r, p);
+      ASSERT_EQ(bitCast<uint32_t>(RPU::fma(m.sd, z, m.mean)),
+                bitCast<uint32_t>(Device::pulse(w, up, r, p, z)))
+          << Device::kName << " cell " << cell;
+      if (kNoPulseIsExact<Device>) {
+        const Moments none = Device::pulses(w, {0.0f, 0.0f}, up, r, p);
+        ASSERT_EQ(bitCast<uint32_t>(RPU::fma(none.sd, z, none.mean)), bitCast<uint32_t>(w));
+      }
+    }
+  }
+}
+
+template <class... Devices>
+void onePulseIsItsClosedForm(TypeList<Devices...>) {
+  (onePulseIsItsClosedForm<Devices>(), ...);
+}
+
+TEST(ClosedForms, Property44_OnePulseHasTheBitsOfItsClosedForm) {
+  onePulseIsItsClosedForm(AllDevices{});
+}
+
+/// Where SafeRange says that four samples are safe, the rule takes closed forms in each, and no
+/// bound changes a weight, for the largest normals there are.
+template <class Device>
+void safeRangesAreSafe() {
+  if constexpr (kHasClosedForm<Device>) {
+    typename Device::Params p;
+    uint64_t safeCases = 0;
+    for (uint64_t cell = 0; cell < 50000; ++cell) {
+      CellDraws draws(kKey, cell);
+      const auto r = Device::response(Device::construct(p, draws, false), p);
+      const Philox4 random = draw(kKey, Purpose::UserDraw, cell, 1);
+      const int most = 1 + static_cast<int>(random.v[0] % 12);
+      if (!closedFormsUpTo<Device>(most, r, p)) continue;
+      // Near a bound, where it matters.
+      const float distance = 0.1f * uniform(random.v[1]);
+      float w = clipWeight(cell % 2 ? r.w_max - distance : r.w_min + distance, r);
+      int n[4];
+      int total = 0;
+      for (int s = 0; s < 4; ++s) {
+        n[s] = static_cast<int>(random.v[2] >> 8 * s) % (most + 1);
+        n[s] = n[s] < 0 ? 0 : n[s];
+        total += n[s];
+      }
+      const SafeRange safe = SafeRange::of(Device::reach(r, p), r, p);
+      if (!safe.holds(w, static_cast<float>(total))) continue;
+      ++safeCases;
+      for (int s = 0; s < 4; ++s) {
+        if (n[s] == 0) continue;
+        const bool up = cell % 2 != 0;
+        const float z = up == (r.step(up) > 0.0f) ? 4.855f : -4.855f;
+        bool holds = false;
+        const Moments m = Device::pulses(w, pulseCount(static_cast<float>(n[s]), p), up, r, p);
+        const float closed = closedPulses<Device>(w, pulseCount(static_cast<float>(n[s]), p), up, r,
+                                                  p, z, holds);
+        ASSERT_TRUE(holds || n[s] == 1) << Device::kName << " cell " << cell;
+        ASSERT_EQ(closed, RPU::fma(m.sd, z, m.mean)) << Device::kName << " cell " << cell;
+        w = closed;
+      }
+    }
+    EXPECT_GT(safeCases, 10000U) << Device::kName;
+  }
+}
+
+template <class... Devices>
+void safeRangesAreSafe(TypeList<Devices...>) {
+  (safeRangesAreSafe<Devices>(), ...);
+}
+
+TEST(ClosedForms, Property44_SafeRangesAreSafe) { safeRangesAreSafe(AllDevices{}); }
 
 /// The two-sample Kolmogorov-Smirnov statistic.
 double kolmogorovSmirnov(std::vector<float> a, std::vector<float> b) {

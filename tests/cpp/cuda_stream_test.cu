@@ -3,6 +3,7 @@
 
 #include "cuda/check.cuh"
 #include "cuda_test_util.h"
+#include "step_graph.h"
 
 // What happens on a stream without the host, and what happens to memory.
 
@@ -29,7 +30,7 @@ TileConfig configOf(TileConfig::Kind kind) {
   config.device = makeParams("SoftBounds");
   config.lrtt.fast = makeParams("SoftBounds");
   config.lrtt.rank = 4;
-  config.lrtt.transfer_every = 0;
+  config.lrtt.transfer_every = 16;  // in each step of 16 samples
   return config;
 }
 
@@ -91,6 +92,54 @@ TEST(CudaStream, AStepNeitherWaitsNorCopiesToTheHost) {
     RPU_CUDA(cudaGraphExecDestroy(exec));
     RPU_CUDA(cudaGraphDestroy(graph));
   }
+}
+
+// Steps with and without a transfer, and mini-batches of two sizes, from the first step on.
+TEST(CudaStream, AStepGraphGivesThePlainCallsBits) {
+  RPU_REQUIRE_GPU();
+  for (const int64_t every : {20, 48}) {
+    const Stream stream;
+    const Context context = stream.context();
+    TileConfig config = configOf(TileConfig::Kind::LRTT);
+    config.lrtt.transfer_every = every;
+    Tile plain(45, 70, config, 1, 0, context);
+    Tile recorded(45, 70, config, 1, 0, context);
+    StepGraph graph(context);
+    for (int n = 0; n < 30; ++n) {
+      const int64_t samples = n % 4 == 3 ? 9 : 16;
+      const DeviceBatch on(context, randomBatch(samples, 70, 45, static_cast<uint64_t>(n)));
+      DeviceMatrix y(context, samples, 45), dx(context, samples, 70);
+      Step{plain, on, y, dx}();
+      const std::vector<float> expected = y.host(context);
+      DeviceMatrix again(context, samples, 45);
+      graph.begin();
+      Step{recorded, on, again, dx}();
+      graph.end();
+      ASSERT_TRUE(sameBits(expected, again.host(context))) << "step " << n;
+    }
+    EXPECT_TRUE(sameState(plain.state(), recorded.state()));
+    EXPECT_GE(graph.shapes(), 2);
+  }
+}
+
+TEST(CudaStream, AStepGraphRefusesToWait) {
+  RPU_REQUIRE_GPU();
+  const Stream stream;
+  const Context context = stream.context();
+  Tile tile(45, 70, configOf(TileConfig::Kind::LRTT), 1, 0, context);
+  const State before = tile.state();
+  StepGraph graph(context);
+  EXPECT_THROW(graph.end(), StateError);
+  graph.begin();
+  EXPECT_THROW(graph.begin(), StateError);
+  EXPECT_THROW(tile.state(), DeviceError);
+  EXPECT_THROW(graph.end(), DeviceError);
+  graph.begin();
+  graph.abandon();
+  EXPECT_TRUE(sameState(before, tile.state()));
+  Context standard = context;
+  standard.stream = nullptr;
+  EXPECT_THROW(StepGraph{standard}, ConfigError);
 }
 
 TEST(CudaStream, ATileMayChangeItsStream) {

@@ -147,6 +147,29 @@ TEST(CudaTile, Property03EverySettingOfTheAdapter) {
       {"mini-batches",
        [](TileConfig &c) { c.lrtt.units_in_mbatch = true, c.lrtt.transfer_every = 2; }},
       {"chunks", [](TileConfig &c) { c.lrtt.rank_chunk = 2, c.lrtt.rank_offset = 1; }},
+      {"many trains",
+       [](TileConfig &c) {
+         c.lrtt.visible = makeParams("SoftBounds", {{"dw_min", Value(1e-5)}});
+         c.lrtt.rank_chunk = 2, c.lrtt.rank_offset = 1;
+       }},
+      {"clipped trains",
+       [](TileConfig &c) {
+         c.lrtt.visible = makeParams("SoftBounds", {{"dw_min", Value(1e-5)}});
+         c.lrtt.transfer_max_trains = 2, c.lrtt.swap_xd = true;
+       }},
+      {"managed trains",
+       [](TileConfig &c) {
+         c.lrtt.transfer_use_update_management = c.lrtt.transfer_use_bl_management = true;
+       }},
+      {"negative transfer", [](TileConfig &c) { c.lrtt.transfer_lr = {false, -0.5f}; }},
+      {"two-pass pulses", [](TileConfig &c) { c.update.pulse_type = PulseType::Stochastic; }},
+      {"mean counts", [](TileConfig &c) { c.update.pulse_type = PulseType::MeanCount; }},
+      {"no pulses", [](TileConfig &c) { c.update.pulse_type = PulseType::NoneWithDevice; }},
+      {"write noise",
+       [](TileConfig &c) {
+         c.lrtt.visible = makeParams("ConstantStep", {{"write_noise_std", Value(1.0)}});
+         c.lrtt.rank_chunk = 1;
+       }},
       {"orthogonal", [](TileConfig &c) { c.lrtt.reinit = Reinit::Orthogonal; }},
       {"keep B", [](TileConfig &c) { c.lrtt.reinit = Reinit::KeepB; }},
       {"decay", [](TileConfig &c) { c.lrtt.reinit = Reinit::Decay; }},
@@ -219,6 +242,122 @@ TEST(CudaTile, RepeatedReadsAgreeToRounding) {
         const float expected = results[0][r][i];
         ASSERT_NEAR(expected, results[1][r][i], 1e-4f + 1e-4f * std::fabs(expected))
             << "result " << r << ", element " << i;
+      }
+    }
+  }
+}
+
+/// An adapter whose second array is not zero. Without steps a row at the edge of the range of an
+/// ADC gives the same on either side of it.
+TileConfig smoothLrtt(bool narrow, int rank) {
+  return lrtt([&](TileConfig &c) {
+    c.lrtt.rank = rank;
+    c.lrtt.lora_alpha = {false, 1.0f};
+    c.lrtt.visible = makeParams("SoftBounds");
+    for (IOParameters *io : {&c.forward, &c.backward}) {
+      io->inp_res = io->out_res = 0.0f;
+      io->out_noise = narrow ? 0.0f : 0.1f;
+      io->out_bound = narrow ? 0.5f : 20.0f;
+      io->bm_backward = true;
+    }
+  });
+}
+
+TEST(CudaTile, InjectedReadsAgreeToRounding) {
+  RPU_REQUIRE_GPU();
+  struct Shape {
+    int64_t rows, cols, samples;
+    int rank;
+  };
+  // The last is beyond what is read in one launch.
+  for (const Shape &shape : {Shape{33, 70, 9, 4}, Shape{300, 257, 64, 16}, Shape{70, 1500, 33, 8},
+                             Shape{1100, 1100, 61, 8}}) {
+    for (const bool narrow : {false, true}) {
+      SCOPED_TRACE(message(shape.rows, " x ", shape.cols, narrow ? ", narrow" : ""));
+      const Batch batch = randomBatch(shape.samples, shape.cols, shape.rows, 4);
+      const Batch weights = randomBatch(shape.rows, shape.cols, 1, 5);
+      const Batch factors = randomBatch(shape.rank, shape.cols, shape.rows, 6);
+      std::vector<std::vector<float>> results[2];
+      for (const Context &context : {cpuContext(), gpuContext()}) {
+        Tile tile(shape.rows, shape.cols, smoothLrtt(narrow, shape.rank), 5, 2, context);
+        const DeviceMatrix w(context, weights.xView());
+        const DeviceMatrix b(context, factors.xView());
+        const DeviceMatrix a(context, rowMajor(factors.d.data(), shape.rows, int64_t{shape.rank}));
+        tile.setWeights(w.view());
+        tile.setArray(ArrayId::FastA, a.view());
+        tile.setArray(ArrayId::FastB, b.view());
+        const DeviceBatch on(context, batch);
+        DeviceMatrix y(context, shape.samples, shape.rows);
+        DeviceMatrix dx(context, shape.samples, shape.cols);
+        for (int n = 0; n < 2; ++n) {  // twice: nothing is left behind in scratch memory
+          tile.forward(on.x.view(), y.view());
+          tile.backward(on.d.view(), dx.view());
+        }
+        results[context.onCpu() ? 0 : 1] = {y.host(context), dx.host(context)};
+      }
+      for (size_t r = 0; r < 2; ++r) {
+        for (size_t i = 0; i < results[0][r].size(); ++i) {
+          const float expected = results[0][r][i];
+          ASSERT_NEAR(expected, results[1][r][i], 2e-4f + 2e-4f * std::fabs(expected))
+              << "result " << r << ", element " << i;
+        }
+      }
+    }
+  }
+}
+
+/// Multiples of 1 / steps in [-1, 1].
+void coarsen(std::vector<float> &values, float steps) {
+  for (float &value : values) value = std::rint(value * steps) / steps;
+}
+
+// With inputs and factors of few bits a product has the same bits in any order of summation, and
+// so have the updates that follow from it: also those that join projections and trains.
+TEST(CudaTile, Property03UpdatesByDefaultProducts) {
+  RPU_REQUIRE_GPU();
+  for (const bool sparse : {false, true}) {
+    for (const bool swap : {false, true}) {
+      for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic}) {
+        SCOPED_TRACE(message(sparse ? "sparse " : "dense ", swap ? "swapped" : ""));
+        const TileConfig config = lrtt([&](TileConfig &c) {
+          c.lrtt.transfer_every = 0;
+          c.lrtt.swap_xd = swap;
+          c.update.pulse_type = type;
+          for (IOParameters *io : {&c.forward, &c.backward}) {
+            io->inp_res = io->out_res = io->inp_bound = io->out_bound = 0.0f;
+            io->noise_management = NoiseManagement::None;
+            io->bound_management = BoundManagement::None;
+            io->out_noise = 0.02f;
+          }
+        });
+        Batch batch = trainingBatch(64, kCols, kRows, false, 3);
+        coarsen(batch.x, 8.0f);
+        coarsen(batch.d, 8.0f);
+        if (sparse) {
+          for (float &d : batch.d) d *= 1.0f / 128.0f;
+        }
+        Batch factors = randomBatch(4, swap ? kRows : kCols, swap ? kCols : kRows, 6);
+        coarsen(factors.x, 16.0f);
+        coarsen(factors.d, 16.0f);
+        State states[2];
+        for (const Context &context : {cpuContext(), gpuContext()}) {
+          Tile tile(kRows, kCols, config, 5, 2, context);
+          const DeviceMatrix b(context, rowMajor(factors.x.data(), 4, swap ? kRows : kCols));
+          const DeviceMatrix a(context, rowMajor(factors.d.data(), swap ? kCols : kRows, 4));
+          tile.setArray(ArrayId::FastA, a.view());
+          tile.setArray(ArrayId::FastB, b.view());
+          const DeviceBatch on(context, batch);
+          // In two pieces, of which the second is projected with the snapshot.
+          for (const int64_t start : {0, 24}) {
+            const int64_t count = start == 0 ? 24 : 40;
+            tile.update(on.x.view().block(start, 0, count, kCols),
+                        on.d.view().block(start, 0, count, kRows), 0.05f);
+          }
+          tile.postUpdate(0.05f);
+          states[context.onCpu() ? 0 : 1] = tile.state();
+        }
+        EXPECT_TRUE(sameState(states[0], states[1]));
+        if (HasFailure()) return;
       }
     }
   }

@@ -23,8 +23,8 @@ TileConfig noisyConfig() {
 
 // One step per call, so that a run can be cut anywhere, also between two updates of a mini-batch.
 std::vector<Mat> step(Tile &tile, int n) {
-  const Mat in = randomMat(7, 10, 1.0f, uint64_t(100 + n)),
-            grad = randomMat(7, 12, 1.0f, uint64_t(200 + n));
+  const Mat in = randomMat(7, 10, 1.0f, 100 + uint64_t(n)),
+            grad = randomMat(7, 12, 1.0f, 200 + uint64_t(n));
   Mat y(7, 12), dx(7, 10), w(12, 10);
   tile.forward(in.view(), y.view());
   tile.backward(grad.view(), dx.view());

@@ -147,7 +147,8 @@ class LrttRig {
     device->postUpdate(context, 0.1f, counters);
     ++counters.miniBatches;
   }
-  uint64_t transfers() const { return device->transfers().total().transfers; }
+  uint64_t transfers() const { return device->transfers().count(); }
+  TransferStats latest() const { return device->transfers().latest(context); }
 };
 
 /// A B in double precision.

@@ -15,6 +15,16 @@
 
 namespace RPU::testing {
 
+/// Parameters with these settings; others are the defaults.
+inline UpdateParameters parametersFor(int desiredBl, bool um, bool ublm, bool fixedBl = true) {
+  UpdateParameters p;
+  p.desired_bl = desiredBl;
+  p.update_management = um;
+  p.update_bl_management = ublm;
+  p.fixed_bl = fixedBl;
+  return p;
+}
+
 /// A mini-batch of x [m, xSize] and d [m, dSize].
 struct Batch {
   int64_t samples, xSize, dSize;

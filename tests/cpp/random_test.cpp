@@ -292,6 +292,7 @@ TEST(Random, StreamsAreIndependent) {
   const auto stream = [](RandomKey key, Purpose purpose, uint64_t element, uint64_t sample,
                          uint32_t index) {
     std::vector<float> z;
+    z.reserve(kCount);
     for (uint64_t i = 0; i < kCount; ++i) {
       z.push_back(RPU::normalOfSample(key, purpose, element + 2 * i, sample, index));
     }

@@ -35,6 +35,17 @@ class TestWords {
     return w;
   }
 
+  /// Turns all pulses of the samples [begin, end) the other way.
+  void turn(int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) {
+      for (int slot = 0; slot < layout_.slots; ++slot) {
+        const auto [word, bit] = place(s, slot);
+        for (int64_t i = 0; i < rows_; ++i)
+          dSigns_[static_cast<size_t>(word * rows_ + i)] ^= 1u << bit;
+      }
+    }
+  }
+
   /// Random trains: slot bits and signs are functions of (seed, line, global sample), so that any
   /// part of a batch is the part of the whole. `dense` is the share of slots that fire, in eighths.
   static TestWords random(int64_t rows, int64_t cols, int64_t samples, int slots, uint64_t seed,

@@ -56,6 +56,7 @@ class Purpose(enum.IntEnum):
     PROGRAM = 28
     CHOPPER_SWITCH = 29
     TRANSFER_SELECT = 30
+    CYCLE_NOISE_BATCH = 31
 
 
 class Key(NamedTuple):

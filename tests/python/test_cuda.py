@@ -74,6 +74,25 @@ def test_out_is_filled_in_place() -> None:
     assert torch.equal(out, torch.from_dlpack(other.forward(x)))
 
 
+def test_tensors_out_of_the_ordinary_are_used_or_refused() -> None:
+    one, other = _tile(CONFIGS["single"]()), _tile(CONFIGS["single"]())
+    x, _ = _tensors(8)
+    wide = torch.cat([x, x], dim=1)
+    expected = torch.from_dlpack(one.forward(x))
+    assert torch.equal(torch.from_dlpack(other.forward(wide[:, X_SIZE:])), expected)
+    for bad, message in (
+        (x.clone().requires_grad_(), "require gradient"),
+        (x.double(), "must be float32"),
+        (wide[:, ::2], "gapless rows"),
+        (x.to_sparse(), "torch.strided"),
+        (x.int(), "float32"),
+        (x[:, :-1], "x_size"),
+        (x[None], "has shape"),
+    ):
+        with pytest.raises(pl.InputError, match=message):
+            other.forward(bad)
+
+
 def test_results_are_ordered_with_streams_of_torch() -> None:
     tile = pl.Tile(512, 512, CONFIGS["ideal"](), device="cuda")
     tile.weights = np.eye(512, dtype=np.float32) / 2
@@ -144,3 +163,46 @@ def test_an_analog_layer_learns_on_the_gpu() -> None:
         optimiser.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.5 * losses[0]
+
+
+def _layer_step(layer: nn.AnalogLinear, optimiser: torch.optim.Optimizer, x: torch.Tensor) -> None:
+    optimiser.zero_grad()
+    layer(x).square().mean().backward()
+    optimiser.step()
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_a_step_of_a_layer_does_not_wait() -> None:
+    """Of torch's own waits, that is; those of a tile would not get into a graph (C++ tests)."""
+    layer = nn.AnalogLinear(12, 8, device="cuda", max_input_size=5, max_output_size=4).to("cuda")
+    optimiser = optim.AnalogSGD(layer.parameters(), lr=0.05)
+    x = torch.randn(16, 12, device="cuda")
+    _layer_step(layer, optimiser, x)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        _layer_step(layer, optimiser, x)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert sum(table["pulses"] for table in layer.statistics()) > 0
+
+
+def test_a_layer_reports_values_that_are_not_finite_when_it_is_waited_for() -> None:
+    layer = nn.AnalogLinear(12, 8, device="cuda").to("cuda")
+    optimiser = optim.AnalogSGD(layer.parameters(), lr=0.05)
+    before = layer.weight
+    _layer_step(layer, optimiser, torch.full((4, 12), float("inf"), device="cuda"))
+    with pytest.raises(pl.InputError, match="not finite"):
+        _ = layer.weight
+    assert torch.equal(layer.weight, before)
+
+
+def test_layers_of_several_tiles_read_as_one_product() -> None:
+    perfect = pl.IOParameters(is_perfect=True)
+    config = pl.IdealConfig(forward=perfect, backward=perfect)
+    layer = nn.AnalogLinear(12, 8, bias=False, config=config, device="cuda", max_input_size=5)
+    x = torch.randn(16, 12, device="cuda", requires_grad=True)
+    y = layer(x)
+    y.sum().backward()
+    weight = layer.weight.cuda()
+    torch.testing.assert_close(y, x @ weight.T)
+    torch.testing.assert_close(x.grad, weight.sum(0).expand_as(x))

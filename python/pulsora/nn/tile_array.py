@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -13,7 +14,7 @@ from pulsora.state import StateError, from_tensors, to_tensors
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
     from typing_extensions import Self
@@ -114,18 +115,26 @@ class TileArray:
     def forward(self, x: Tensor) -> Tensor:
         """y [m, out] = W x for x [m, in], read through the tiles' periphery."""
         moved = x.to(self.device)
-        y = moved.new_zeros(len(x), self.shape[0])
-        for row, col, tile in self._parts():
-            y[:, row] += _read(tile.forward, moved[:, col])
-        return y.to(x.device)
+        parts = [
+            _total(
+                _read(tile.forward, moved[:, col], tile.d_size)
+                for col, tile in zip(self.cols, tiles, strict=True)
+            )
+            for tiles in self.grid
+        ]
+        return _side_by_side(parts).to(x.device)
 
     def backward(self, d: Tensor) -> Tensor:
         """dx [m, in] = W^T d for d [m, out], read through the tiles' periphery."""
         moved = d.to(self.device)
-        dx = moved.new_zeros(len(d), self.shape[1])
-        for row, col, tile in self._parts():
-            dx[:, col] += _read(tile.backward, moved[:, row])
-        return dx.to(d.device)
+        parts = [
+            _total(
+                _read(tile.backward, moved[:, row], tile.x_size)
+                for row, tile in zip(self.rows, tiles, strict=True)
+            )
+            for tiles in zip(*self.grid, strict=True)
+        ]
+        return _side_by_side(parts).to(d.device)
 
     def remember(self, x: Tensor, d: Tensor) -> None:
         """Keeps x [m, in] and d [m, out] of one backward pass for the next `step`."""
@@ -138,21 +147,19 @@ class TileArray:
     def step(self, lr: float) -> None:
         """One mini-batch: W <- W - lr d^T x by pulses for everything remembered, then forgets it.
 
-        Nothing happens, and no mini-batch passes, where nothing has been remembered.
+        Nothing happens, and no mini-batch passes, where nothing has been remembered. On a GPU
+        nothing waits: a tile that is given values that are not finite changes no more, and says so
+        by an InputError where it is waited for next (weights, state, statistics).
 
         Raises:
-            ValueError: if x or d hold values that are not finite; no tile has changed then, and
-                what was remembered is forgotten.
+            ValueError: if x or d hold values that are not finite, on the CPU; no tile has changed
+                then, and what was remembered is forgotten.
         """
         stored, self._stored = self._stored, []
         if not stored:
             return
-        for name, index in (("activations", 0), ("gradients", 1)):
-            if not all(bool(pair[index].isfinite().all()) for pair in stored):
-                raise ValueError(
-                    f"the {name} of an analog layer are not finite (nan or inf); no pulse was "
-                    "sent. Lower the learning rate or look at the loss"
-                )
+        if self.device == "cpu":
+            _require_finite(stored)
         for x, d in stored:
             for row, col, tile in self._parts():
                 tile.update(x[:, col].contiguous(), d[:, row].contiguous(), lr, end_of_batch=False)
@@ -277,5 +284,26 @@ class AnalogParameter(torch.nn.Parameter):
         return f"AnalogParameter(shape={list(self.shape)}, tiles={len(self.array)})"
 
 
-def _read(read: Callable[[Tensor], Any], lines: Tensor) -> Tensor:
-    return torch.utils.dlpack.from_dlpack(read(lines.detach().contiguous()))
+def _read(read: Callable[[Tensor, Tensor], object], lines: Tensor, outputs: int) -> Tensor:
+    """What a tile reads, in memory of torch's own: adopting a tile's costs more than the read."""
+    out = lines.new_empty(len(lines), outputs)
+    read(lines.detach().contiguous(), out)
+    return out
+
+
+def _total(reads: Iterable[Tensor]) -> Tensor:
+    """The sum of what the tiles of one row, or column, have read; one read is not copied."""
+    return functools.reduce(torch.add, reads)
+
+
+def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
+
+
+def _require_finite(stored: Sequence[tuple[Tensor, Tensor]]) -> None:
+    for name, index in (("activations", 0), ("gradients", 1)):
+        if not all(bool(pair[index].isfinite().all()) for pair in stored):
+            raise ValueError(
+                f"the {name} of an analog layer are not finite (nan or inf); no pulse was "
+                "sent. Lower the learning rate or look at the loss"
+            )

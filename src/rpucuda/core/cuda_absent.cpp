@@ -17,7 +17,7 @@ namespace {
 int cudaDeviceCount() { return 0; }
 void requireCudaDevice(int) { absent(); }
 CudaScope::CudaScope(int) { absent(); }
-CudaScope::~CudaScope() = default;
+CudaScope::~CudaScope() {}  // not trivial, because it is not where there is CUDA
 
 namespace detail {
 void *cudaAllocate(const Context &, size_t) { absent(); }

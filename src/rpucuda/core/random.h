@@ -77,27 +77,52 @@ enum class Purpose : uint32_t {
   Program = 28,              ///< error of programming a weight for inference
   ChopperSwitch = 29,        ///< random switching of choppers
   TransferSelect = 30,       ///< random choice of the column or row to transfer
+  CycleNoiseBatch = 31,      ///< cycle-to-cycle noise, one normal per cell and update
 };
 
 constexpr uint64_t kMaxElement = (uint64_t{1} << 48) - 1;
 constexpr uint64_t kMaxSample = (uint64_t{1} << 48) - 1;
 constexpr uint32_t kMaxIndex = (uint32_t{1} << 24) - 1;
 
-/// The Philox4x32-10 bijection.
-RPU_HD Philox4 philox4x32_10(Philox4 counter, RandomKey key) {
+/// The keys of Philox's ten rounds, for loops in which making them would count.
+struct RoundKeys {
+  RandomKey round[10];
+};
+
+/// The key of one round.
+RPU_HD RandomKey roundKey(RandomKey key, uint32_t round) {
+  return {key.k0 + round * 0x9E3779B9U, key.k1 + round * 0xBB67AE85U};
+}
+RPU_HD RandomKey roundKey(const RoundKeys &keys, uint32_t round) { return keys.round[round]; }
+
+RPU_HD RoundKeys roundKeys(RandomKey key) {
+  RoundKeys keys{};
+  for (uint32_t round = 0; round < 10; ++round) keys.round[round] = roundKey(key, round);
+  return keys;
+}
+
+/// The Philox4x32-10 bijection. Key is a RandomKey or its RoundKeys.
+template <class Key = RandomKey>
+RPU_HD Philox4 philox4x32_10(Philox4 counter, const Key &key) {
   uint32_t c0 = counter.v[0];
   uint32_t c1 = counter.v[1];
   uint32_t c2 = counter.v[2];
   uint32_t c3 = counter.v[3];
   for (uint32_t round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{0xD2511F53U} * c0;
+    const uint64_t product2 = uint64_t{0xCD9E8D57U} * c2;
+#if RPU_DEVICE_CODE
+    const auto low0 = static_cast<uint32_t>(product0);
+    const auto low2 = static_cast<uint32_t>(product2);
+#else
     // Low and high half apart: from one 64-bit product gcc makes a tenth more vector instructions.
-    const uint32_t high0 = static_cast<uint32_t>((uint64_t{0xD2511F53U} * c0) >> 32);
-    const uint32_t high2 = static_cast<uint32_t>((uint64_t{0xCD9E8D57U} * c2) >> 32);
     const uint32_t low0 = 0xD2511F53U * c0;
     const uint32_t low2 = 0xCD9E8D57U * c2;
-    c0 = high2 ^ c1 ^ (key.k0 + round * 0x9E3779B9U);
+#endif
+    const RandomKey keys = roundKey(key, round);
+    c0 = static_cast<uint32_t>(product2 >> 32) ^ c1 ^ keys.k0;
     c1 = low2;
-    c2 = high0 ^ c3 ^ (key.k1 + round * 0xBB67AE85U);
+    c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ keys.k1;
     c3 = low0;
   }
   return {{c0, c1, c2, c3}};
@@ -113,8 +138,9 @@ RPU_HD Philox4 makeCounter(Purpose purpose, uint64_t element, uint64_t sample, u
 }
 
 /// Four random words for (element, sample, index) of one array and purpose. Ranges: see the
-/// contract.
-RPU_HD Philox4 draw(RandomKey key, Purpose purpose, uint64_t element, uint64_t sample,
+/// contract. Key is a RandomKey or its RoundKeys.
+template <class Key = RandomKey>
+RPU_HD Philox4 draw(const Key &key, Purpose purpose, uint64_t element, uint64_t sample,
                     uint32_t index = 0) {
   return philox4x32_10(makeCounter(purpose, element, sample, index), key);
 }
@@ -177,7 +203,12 @@ RPU_HD NormalPair normalPair16(uint32_t word) {
   // an integer, the bits of u are 2^23 (exponent + m - 1), linear between octaves; the polynomial
   // of the mantissa m in [1, 2) adds the rest of -2 ln u. The field is small and the low 7 bits of
   // u are zero, so that the conversion to float loses nothing.
-  const float u = bitCast<float>((word & 0xFFFFU) | 0x0C800000U) - 0x1.fffffep-103F;
+#if RPU_DEVICE_CODE
+  const uint32_t field = __byte_perm(word, 0x0C80U, 0x5410U);  // the same in one instruction
+#else
+  const uint32_t field = (word & 0xFFFFU) | 0x0C800000U;
+#endif
+  const float u = bitCast<float>(field) - 0x1.fffffep-103F;
   const uint32_t bits = bitCast<uint32_t>(u);
   const float m = bitCast<float>(bits | 0x3F800000U);  // a field below 32 vanishes in 127
   const float rest = polynomial(m, 0x1.b653b4p+4F, -0x1.5e95ep+2F, 0x1.29b956p+2F, -0x1.09a814p+1F,
@@ -214,7 +245,8 @@ RPU_HD Normal8 normal8(Philox4 block) {
 
 /// The normal of one sample of one element: normal8(draw(key, purpose, element, sample /
 /// 8)).z[sample % 8]. sample < 2^51.
-RPU_HD float normalOfSample(RandomKey key, Purpose purpose, uint64_t element, uint64_t sample,
+template <class Key = RandomKey>
+RPU_HD float normalOfSample(const Key &key, Purpose purpose, uint64_t element, uint64_t sample,
                             uint32_t index = 0) {
   const Philox4 block = draw(key, purpose, element, sample >> 3, index);
   const NormalPair pair = normalPair16(wordOf(block, static_cast<uint32_t>(sample >> 1)));

@@ -3,6 +3,7 @@
 #include "cuda/for_each.cuh"
 #include "io_elements.h"
 #include "lrtt_elements.h"
+#include "lrtt_transfer_elements.h"
 #include "pulse_words_elements.h"
 #include "pulsed_device_elements.h"
 
@@ -15,7 +16,6 @@ namespace RPU {
 
 // pulsed_device_elements.h
 RPU_ON_GPU(SpreadSampler);
-RPU_ON_GPU(WeightWriter);
 RPU_ON_GPU(WeightAdder);
 RPU_ON_GPU(WriteNoise);
 RPU_ON_GPU(ElementCopier);
@@ -46,9 +46,9 @@ RPU_ON_GPU(GateGradient);
 RPU_ON_GPU(NormalPairWriter);
 RPU_ON_GPU(UnitMatrix);
 RPU_ON_GPU(DifferenceWriter);
-RPU_SUM_ON_GPU(LimitedTerm);
-RPU_SUM_ON_GPU(SquareTerm);
-RPU_SUM_ON_GPU(DeliveredTerm);
+RPU_SUM_ON_GPU(ProductTerm);
+
+// lrtt_transfer_elements.h
 RPU_ON_GPU(TrainDrives);
 
 }  // namespace RPU

@@ -2,7 +2,7 @@
 
 #include "core/backend.h"
 #include "cuda/check.cuh"
-#include "cuda/measure.cuh"
+#include "cuda/row_read.cuh"
 
 // The stages of a read on the GPU, made of the element functors of io_elements.h.
 
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kConvertThreads) measureKernel(InputStage s) {
     measureTogether<kConvertThreads>(s, i);
 }
 
-constexpr int kFinishThreads = 128;
+constexpr int kFinishThreads = 64;
 
 /// blockIdx.y is the entry of the list.
 __global__ void __launch_bounds__(kFinishThreads) finishKernel(OutputStage s) {
@@ -34,6 +34,106 @@ __global__ void __launch_bounds__(kFinishThreads) finishKernel(OutputStage s) {
   if (line >= s.out.cols) return;
   const FinishOutput finish{s};
   for (int64_t k = blockIdx.y; k < s.list.count; k += gridDim.y) finish.finish(k, line);
+}
+
+constexpr int kOctet = 8;  // samples that share a draw of normals
+
+/// The first read of one line for consecutive samples, two at a time.
+template <bool kEffects>
+struct LineReader {
+  const OutputStage &s;
+  int64_t line;
+  LineSpread spread;
+  Philox4 random{};
+
+  /// `first` is a multiple of eight: the sample with which normals begin.
+  __device__ LineReader(const OutputStage &stage, int64_t line_, uint64_t first)
+      : s(stage),
+        line(line_),
+        spread{stage.lineNoise[line_], stage.lineOffset[line_], stage.lineBend[line_]} {
+    if (s.noisy)
+      random = draw(s.draws.key, s.draws.noise, static_cast<uint64_t>(line), first >> 3, 0);
+  }
+  __device__ NormalPair nextNormals() {
+    const NormalPair pair = normalPair16(random.v[0]);
+    random.v[0] = random.v[1];
+    random.v[1] = random.v[2];
+    random.v[2] = random.v[3];
+    return pair;
+  }
+  __device__ float read(int64_t row, float sum, float normal) const {
+    LineSums in[2];
+    in[0].sum = sum;
+    OutputDraws draws[2];
+    if (s.noisy) draws[0].noise = normal;
+    if (s.converter.adc.stochastic) {
+      const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row);
+      draws[0].round = uniform(
+          draw(s.draws.key, s.draws.round, static_cast<uint64_t>(line), sample, drawIndex(0, 0))
+              .v[0]);
+    }
+    const Reading r = readLine<Passes::One, kEffects>(s.effects, s.converter, spread, in, draws);
+    if (r.clipped != 0) s.state.clipped[row] = 1;
+    return r.value * (s.state.scale[row] * s.outScale);
+  }
+};
+
+/// A thread takes a line of eight consecutive samples. blockIdx.y is the octet.
+template <bool kEffects, bool kAdded>
+__global__ void __launch_bounds__(kFinishThreads)
+    finishPlainKernel(const __grid_constant__ PlainRead r,
+                      const __grid_constant__ AddedRead added) {
+  extern __shared__ float shared[];
+  const OutputStage &s = r.output;
+  const int64_t few = kAdded ? added.read.weights.cols : 0;
+  float *inner = shared;                     // [K][kOctet], the inputs of what is added
+  float *weights = shared + few * kOctet;    // [K][kFinishThreads]
+  const uint64_t first = (s.draws.firstSample & ~uint64_t{7}) + kOctet * uint64_t{blockIdx.y};
+  const int64_t row0 = static_cast<int64_t>(first - s.draws.firstSample);  // may lie before 0
+  const int64_t line0 = static_cast<int64_t>(blockIdx.x) * kFinishThreads;
+  const int64_t rows = s.out.rows;
+  if constexpr (kAdded) {
+    for (int64_t i = threadIdx.x; i < few * kOctet; i += kFinishThreads) {
+      const int64_t row = row0 + i % kOctet;
+      inner[i] = row >= 0 && row < rows ? added.read.input.converted[row * few + i / kOctet] : 0.0f;
+    }
+    const MatrixView<const float> w = added.read.weights;
+    const bool alongRow = w.colStride == 1;
+    for (int64_t i = threadIdx.x; i < few * kFinishThreads; i += kFinishThreads) {
+      const int64_t k = alongRow ? i % few : i / kFinishThreads;
+      const int64_t l = alongRow ? i / few : i % kFinishThreads;
+      if (line0 + l < w.rows) weights[k * kFinishThreads + l] = w(line0 + l, k);
+    }
+    __syncthreads();
+  }
+  const int64_t line = line0 + threadIdx.x;
+  if (line >= s.out.cols) return;
+  LineReader<kEffects> own(s, line, first);
+  LineReader<kEffects> other(kAdded ? added.read.output : s, line, first);
+#pragma unroll 1
+  for (int q = 0; q < kOctet; q += 2) {
+    const NormalPair z = own.nextNormals();
+    const NormalPair otherZ = kAdded ? other.nextNormals() : z;
+    float sum[2] = {};
+    if constexpr (kAdded) {
+#pragma unroll 4
+      for (int64_t k = 0; k < few; ++k) {
+        const float weight = weights[k * kFinishThreads + threadIdx.x];
+        sum[0] = RPU::fma(weight, inner[k * kOctet + q], sum[0]);
+        sum[1] = RPU::fma(weight, inner[k * kOctet + q + 1], sum[1]);
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t row = row0 + q + half;
+      if (row < 0 || row >= rows) continue;
+      float out = own.read(row, r.sums[row * s.out.cols + line], half ? z.z1 : z.z0);
+      if constexpr (kAdded) {
+        out = RPU::fma(added.factor, other.read(row, sum[half], half ? otherZ.z1 : otherZ.z0), out);
+      }
+      s.out(row, line) = out;
+    }
+  }
 }
 
 // --- rows that left the range of the ADC
@@ -91,23 +191,29 @@ __device__ void multiplyTogether(MatrixView<const float> inputs, MatrixView<cons
   }
 }
 
-/// The same on every block, as long as nobody writes `clipped`.
-__device__ bool anyClipped(const RowState &state, int64_t rows) {
+/// The same on every block, as long as nobody writes the rows' states.
+__device__ bool anyWanted(const PlainRead &r, const AddedRead &added) {
   int any = 0;
-  for (int64_t i = threadIdx.x; i < rows; i += kRepeatThreads) any |= state.clipped[i];
+  for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads)
+    any |= isWanted(r, i) || isWanted(added, i) ? 1 : 0;
   return __syncthreads_or(any) != 0;
 }
 
 /// Lists the rows to be read again and prepares them. For one block.
-__device__ void listClipped(const PlainRead &r) {
+__device__ void listWanted(const PlainRead &r, const AddedRead &added) {
   __shared__ int32_t count;
   if (threadIdx.x == 0) count = 0;
   __syncthreads();
-  const NextRead prepare{r.input.state};
   for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads) {
-    if (r.input.state.clipped[i] == 0) continue;
+    const bool own = isWanted(r, i);
+    const bool others = isWanted(added, i);
+    if (!own && !others) continue;
     r.list[atomicAdd(&count, 1)] = static_cast<int32_t>(i);
-    prepare(i);
+    if (own) NextRead{r.input.state}(i);
+    if (!others) continue;
+    NextRead{added.read.input.state}(i);
+    for (int64_t k = 0; k < added.read.input.in.cols; ++k)
+      ConvertInput{added.read.input}.convert(i, k);
   }
   __syncthreads();
   if (threadIdx.x == 0) *r.count = count;
@@ -116,18 +222,17 @@ __device__ void listClipped(const PlainRead &r) {
 /// Bound management in one launch: the grid goes on, round by round, as long as a row leaves the
 /// range of the ADC, so that the host need not know. Usually none does, and every block returns at
 /// once.
-__global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm) repeatKernel(PlainRead r) {
+__global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm)
+    repeatKernel(const __grid_constant__ PlainRead r, const __grid_constant__ AddedRead added) {
   const auto grid = cooperative_groups::this_grid();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRepeatThreads + threadIdx.x;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRepeatThreads;
-  for (int round = 0; round < r.repeats; ++round) {
-    if (!anyClipped(r.input.state, r.input.in.rows)) return;
+  while (anyWanted(r, added)) {
     grid.sync();
-    if (blockIdx.x == 0) listClipped(r);
+    if (blockIdx.x == 0) listWanted(r, added);
     grid.sync();
     InputStage input = r.input;
-    OutputStage output = r.output;
-    input.list = output.list = {r.list, *r.count};
+    input.list = {r.list, *r.count};
     const int64_t count = input.list.count;
     const ConvertInput convert{input};
     for (int64_t i = first; i < count * input.in.cols; i += stride) convert(i);
@@ -138,8 +243,18 @@ __global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm) repeatKern
     multiplyTogether(rowMajor<const float>(input.converted, count, input.in.cols), r.weights,
                      r.sums);
     grid.sync();
+    OutputStage output = r.output;
+    output.list = input.list;
     const FinishOutput finish{output};
-    for (int64_t i = first; i < count * output.out.cols; i += stride) finish(i);
+    const int64_t lines = output.out.cols;
+    for (int64_t i = first; i < count * lines; i += stride) {
+      if (input.sums || input.squares) {
+        finish(i);
+      } else {
+        const int64_t row = r.list[i / lines];
+        output.out(row, i % lines) = finishLine(r.output, added, row, i % lines, r.sums[i]);
+      }
+    }
     grid.sync();
   }
 }
@@ -170,13 +285,30 @@ void cudaFinishOutputs(const Context &context, const OutputStage &stage) {
   RPU_CUDA(cudaGetLastError());
 }
 
-void cudaRepeatReads(const Context &context, const PlainRead &read) {
+void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added) {
+  const CudaScope scope(context.device);
+  const int64_t octets = (read.input.in.rows + 2 * kOctet - 2) / kOctet;
+  RPU_CHECK(InputError, octets < 65536, "a mini-batch of ", read.input.in.rows,
+            " samples is more than the GPU takes; use smaller batches");
+  const auto few = added.isThere() ? static_cast<size_t>(added.read.weights.cols) : 0;
+  const size_t sharedBytes = few * (kOctet + kFinishThreads) * sizeof(float);
+  const dim3 grid(gridFor(read.output.out.cols, kFinishThreads), static_cast<unsigned>(octets));
+  const bool hasEffects = read.output.hasEffects || (few > 0 && added.read.output.hasEffects);
+  const auto kernel =
+      hasEffects ? (few > 0 ? &finishPlainKernel<true, true> : &finishPlainKernel<true, false>)
+                 : (few > 0 ? &finishPlainKernel<false, true> : &finishPlainKernel<false, false>);
+  kernel<<<grid, kFinishThreads, sharedBytes, streamOf(context)>>>(read, added);
+  RPU_CUDA(cudaGetLastError());
+}
+
+void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedRead &added) {
   const CudaScope scope(context.device);
   int multiprocessors = 0;
   RPU_CUDA(
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, context.device));
   PlainRead argument = read;
-  void *arguments[] = {&argument};
+  AddedRead addedArgument = added;
+  void *arguments[] = {&argument, &addedArgument};
   RPU_CUDA(
       cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(&repeatKernel),
                                   dim3(static_cast<unsigned>(multiprocessors * kRepeatBlocksPerSm)),

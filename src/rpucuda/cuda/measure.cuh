@@ -10,9 +10,10 @@ struct LargerFloat {
   __device__ float operator()(float a, float b) const { return RPU::max(a, b); }
 };
 
-/// A block of kThreads measures a row together; thread 0 writes what follows from the maximum.
+/// A block of kThreads measures a row together; thread 0 writes what follows from the maximum, and
+/// alone gets it.
 template <int kThreads>
-__device__ inline void measureTogether(const InputStage &s, int64_t row) {
+__device__ inline float measureTogether(const InputStage &s, int64_t row) {
   using Reduce = cub::BlockReduce<float, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
   const VectorView<const float> values = s.in.row(row);
@@ -26,6 +27,7 @@ __device__ inline void measureTogether(const InputStage &s, int64_t row) {
   largest = Reduce(storage).Reduce(largest, LargerFloat{});
   if (threadIdx.x == 0) prepareRow(s, row, values, largest);
   __syncthreads();
+  return largest;
 }
 
 }  // namespace RPU

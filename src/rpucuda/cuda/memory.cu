@@ -1,8 +1,10 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "cuda/check.cuh"
+#include "cuda/memory.cuh"
 
 namespace RPU {
 namespace {
@@ -51,7 +53,66 @@ struct Event {
   cudaEvent_t event = nullptr;
 };
 
+/// Whether the stream's work is being recorded. The default stream's cannot be.
+bool isCaptured(void *stream) {
+  if (!stream) return false;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return status != cudaStreamCaptureStatusNone;
+}
+
+/// What was released in streams that are being captured.
+struct CapturedReleases {
+  std::mutex mutex;
+  std::map<void *, std::vector<void *>> ofStream;
+
+  static CapturedReleases &get() {
+    static auto &all = *new CapturedReleases;  // outlives the driver
+    return all;
+  }
+};
+
+/// Lets calls through that a capture by this thread would refuse, while it lives.
+struct CaptureAside {
+  CaptureAside() { cudaThreadExchangeStreamCaptureMode(&mode); }
+  ~CaptureAside() { cudaThreadExchangeStreamCaptureMode(&mode); }
+  CaptureAside(const CaptureAside &) = delete;
+  CaptureAside &operator=(const CaptureAside &) = delete;
+
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+};
+
+/// Storage that is there before the graph which is being captured runs.
+cudaError_t allocateAside(void **data, size_t bytes, cudaMemPool_t pool) {
+  const CaptureAside aside;
+  cudaStream_t stream = nullptr;
+  cudaError_t status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (status != cudaSuccess) return status;
+  status = cudaMallocFromPoolAsync(data, bytes, pool, stream);
+  if (status == cudaSuccess) status = cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+  return status;
+}
+
 }  // namespace
+
+void releaseCaptured(void *stream) noexcept {
+  CapturedReleases &releases = CapturedReleases::get();
+  std::vector<void *> released;
+  {
+    const std::lock_guard<std::mutex> guard(releases.mutex);
+    const auto found = releases.ofStream.find(stream);
+    if (found == releases.ofStream.end()) return;
+    released.swap(found->second);
+    releases.ofStream.erase(found);
+  }
+  for (void *data : released) {
+    if (cudaFreeAsync(data, static_cast<cudaStream_t>(stream)) != cudaSuccess) cudaGetLastError();
+  }
+}
 
 void checkCuda(cudaError_t status, const char *call) {
   if (status == cudaSuccess) return;
@@ -105,9 +166,12 @@ void *cudaAllocate(const Context &context, size_t bytes) {
   const CudaScope scope(context.device);
   cudaMemPool_t pool = poolOf(context.device);
   void *data = nullptr;
-  cudaError_t status = cudaMallocFromPoolAsync(&data, bytes, pool, streamOf(context));
-  if (status ==
-      cudaErrorMemoryAllocation) {  // what was given back may only lie in too small pieces
+  const bool captured = isCaptured(context.stream);
+  cudaError_t status = captured
+                           ? allocateAside(&data, bytes, pool)
+                           : cudaMallocFromPoolAsync(&data, bytes, pool, streamOf(context));
+  if (status == cudaErrorMemoryAllocation &&
+      !captured) {  // what was given back may only lie in too small pieces
     cudaGetLastError();
     RPU_CUDA(cudaDeviceSynchronize());
     RPU_CUDA(cudaMemPoolTrimTo(pool, 0));
@@ -131,7 +195,13 @@ void cudaRelease(int device, void *stream, void *data) noexcept {
   if (cudaGetDevice(&current) != cudaSuccess)
     return;  // the driver is going down, and the memory with it
   if (current != device) cudaSetDevice(device);
-  if (cudaFreeAsync(data, static_cast<cudaStream_t>(stream)) != cudaSuccess) cudaGetLastError();
+  if (isCaptured(stream)) {
+    CapturedReleases &releases = CapturedReleases::get();
+    const std::lock_guard<std::mutex> guard(releases.mutex);
+    releases.ofStream[stream].push_back(data);
+  } else if (cudaFreeAsync(data, static_cast<cudaStream_t>(stream)) != cudaSuccess) {
+    cudaGetLastError();
+  }
   if (current != device) cudaSetDevice(current);
 }
 

@@ -12,7 +12,7 @@ constexpr int kLines = 32;
 constexpr int kQuads = 9;  // a word holds at most 32 samples, which lie in at most nine quads
 
 struct Sides {
-  TrainSide side[3];
+  TrainSide side[kMostSides];
 };
 
 struct LineSample {
@@ -71,7 +71,7 @@ __device__ void drawSharedWord(const TrainSide &side, const PulseLayout &layout,
                                int64_t word) {
   __shared__ uint32_t allBits[kLines];
   __shared__ uint32_t allSigns[kLines];
-  const int64_t samples = side.values.rows;
+  const int64_t samples = side.samples();
   const int64_t first = word * layout.samplesPerWord;
   if (first >= samples) return;  // for the whole block
   if (threadIdx.y == 0) allBits[threadIdx.x] = allSigns[threadIdx.x] = 0;
@@ -107,7 +107,7 @@ __device__ void drawSharedWord(const TrainSide &side, const PulseLayout &layout,
 
 __device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, int64_t line,
                              int64_t unit) {
-  const int64_t samples = side.values.rows;
+  const int64_t samples = side.samples();
   const int64_t quad = unit * 4 - static_cast<int64_t>(side.firstSample & 3);
   if (quad >= samples) return;
   const int begin = quad < 0 ? static_cast<int>(-quad) : 0;
@@ -133,13 +133,13 @@ __global__ void __launch_bounds__(kLines *kQuads) drawTrainsKernel(Sides sides) 
   const int64_t line = static_cast<int64_t>(blockIdx.x) * kLines + threadIdx.x;
   const PulseLayout layout = *side.layout;
   if (layout.samplesPerWord > 1) {
-    const int64_t words = layout.words(side.values.rows);
+    const int64_t words = layout.words(side.samples());
     for (int64_t word = blockIdx.y; word < words; word += gridDim.y) {
       drawSharedWord(side, layout, line, word);
       __syncthreads();
     }
   } else if (line < side.values.cols) {
-    const int64_t quads = side.values.rows / 4 + 2;
+    const int64_t quads = side.samples() / 4 + 2;
     for (int64_t quad = static_cast<int64_t>(blockIdx.y) * kQuads + threadIdx.y; quad < quads;
          quad += static_cast<int64_t>(gridDim.y) * kQuads) {
       drawOwnWords(side, layout, line, quad);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cuda/batch_update.cuh"
 #include "cuda/pulsed_update.cuh"
 #include "devices/cell_events.h"
 
@@ -70,9 +71,12 @@ struct ResetCell {
 };
 
 template <class Device>
-struct ClipCell {
+struct WriteCell {
+  MatrixView<const float> from;
+
   __device__ void operator()(const Array<Device> &a, int64_t i) const {
-    a.weights[i] = clipWeight(a.weights[i], a.response(i));
+    const float value = from.data ? from(i / a.cols, i % a.cols) + 0.0f : a.weights[i];
+    a.weights[i] = clipWeight(value, a.response(i));
   }
 };
 
@@ -91,6 +95,14 @@ struct Kernels {
                         void *stream) {
     overCells(array, ConstructCell<Device>{cells}, begin, end, stream);
   }
+  static void update(const CellArray &array, const PulseWords &words, uint64_t *coincidences,
+                     int64_t begin, int64_t end, void *stream) {
+    if constexpr (kMergesNoise<Device>) {
+      gpu::mergeOrUpdate<Device>(array, words, coincidences, begin, end, stream);
+    } else {
+      gpu::update<Device>(array, words, coincidences, begin, end, stream);
+    }
+  }
   static void describe(const CellArray &array, float *out, int64_t begin, int64_t end,
                        void *stream) {
     overCells(array, DescribeCell<Device>{out}, begin, end, stream);
@@ -103,8 +115,9 @@ struct Kernels {
                     void *stream) {
     overCells(array, ResetCell<Device>{event}, begin, end, stream);
   }
-  static void clip(const CellArray &array, int64_t begin, int64_t end, void *stream) {
-    overCells(array, ClipCell<Device>{}, begin, end, stream);
+  static void write(const CellArray &array, MatrixView<const float> from, int64_t begin,
+                    int64_t end, void *stream) {
+    overCells(array, WriteCell<Device>{from}, begin, end, stream);
   }
 };
 
@@ -114,7 +127,7 @@ template <class Device>
 const PulsedKernels &cudaKernels() {
   using K = gpu::Kernels<Device>;
   static constexpr PulsedKernels kTable = {
-      &K::construct, &gpu::update<Device>, &K::describe, &K::relax, &K::reset, &K::clip};
+      &K::construct, &K::update, &K::describe, &K::relax, &K::reset, &K::write};
   return kTable;
 }
 

@@ -1,124 +1,278 @@
 #include "cuda/check.cuh"
-#include "cuda/measure.cuh"
+#include "cuda/row_read.cuh"
 
-// Reads of small arrays, such as the factors of an adapter, in one launch: a block takes a row of
-// the mini-batch from its measurement to the last repetition. Each block reads all weights, which
-// then come from the second-level cache.
+// Plain reads of arrays whose weights the second-level cache holds, in one launch.
 
 namespace RPU {
 namespace {
 
-constexpr int kThreads = 1024;
-constexpr int kWarps = kThreads / 32;
-constexpr int kOutputsPerWarp = 4;
+// --- few outputs
+// --------------------------------------------------------------------------------
 
-/// Piece `index` of [0, size) cut into `pieces`.
-struct Piece {
-  int64_t begin;
-  int64_t end;
-  __device__ Piece(int64_t size, int pieces, int index)
-      : begin(size * index / pieces), end(size * (index + 1) / pieces) {}
+constexpr int kRowThreads = 512;
+
+/// A block per row of the mini-batch.
+__global__ void __launch_bounds__(kRowThreads, 1) readRowsKernel(PlainRead r) {
+  __shared__ float results[kFewLines];
+  readRow<kRowThreads>(r, blockIdx.x, results);
+}
+
+// --- many outputs
+// --------------------------------------------------------------------------------
+
+// A block takes kGroupRows rows of the mini-batch and kOutputs outputs, an output of a row per
+// thread in the end.
+constexpr int kGroupRows = 8;
+constexpr int kGroupThreads = 256;
+constexpr int kGroupWarps = kGroupThreads / 32;
+constexpr int kOutputs = 32;
+constexpr int kChunk = 512;             // inputs at a time
+constexpr int kMarks = 1 + kGroupRows;  // of a group: blocks that are done, and clipped rows
+static_assert(kGroupRows == 8 && kGroupWarps == kGroupRows, "a warp per row, rows in two quads");
+
+using Inputs = float[kChunk][kGroupRows];
+using Sums = float[kGroupRows][kOutputs];
+
+struct Rows {
+  int64_t first;
+  int count;
 };
 
-/// Lanes along the inputs, a few outputs per warp: sum(i) over a piece of the inputs, in lane 0.
-template <class Store>
-__device__ void sumAlongInputs(MatrixView<const float> w, const float *in, int64_t first,
-                               Piece inputs, const Store &store) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  float sum[kOutputsPerWarp] = {};
-  const float *row[kOutputsPerWarp];
-  for (int q = 0; q < kOutputsPerWarp; ++q)
-    row[q] = w.data + (first + q < w.rows ? first + q : first) * w.rowStride;
+__device__ inline void loadInputs(const float (&from)[kGroupRows], float (&u)[kGroupRows]) {
+  const float4 low = *reinterpret_cast<const float4 *>(&from[0]);
+  const float4 high = *reinterpret_cast<const float4 *>(&from[4]);
+  u[0] = low.x, u[1] = low.y, u[2] = low.z, u[3] = low.w;
+  u[4] = high.x, u[5] = high.y, u[6] = high.z, u[7] = high.w;
+}
+
+/// Lanes along the inputs, four outputs per warp.
+struct AlongInputs {
+  static constexpr int kLines = kOutputs / kGroupWarps;
+  float sum[kLines * kGroupRows] = {};
+
+  __device__ void add(MatrixView<const float> w, int64_t line0, int64_t k0, int depth,
+                      const Inputs &inputs) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int64_t mine = line0 + static_cast<int>(threadIdx.x) / 32 * kLines;
+    const float *line[kLines];
+#pragma unroll
+    for (int q = 0; q < kLines; ++q)
+      line[q] = w.data + RPU::min(mine + q, w.rows - 1) * w.rowStride + k0 * w.colStride;
 #pragma unroll 4
-  for (int64_t j = inputs.begin + lane; j < inputs.end; j += 32) {
-    const float u = in[j];
+    for (int i = lane; i < depth; i += 32) {
+      float u[kGroupRows];
+      loadInputs(inputs[i], u);
 #pragma unroll
-    for (int q = 0; q < kOutputsPerWarp; ++q) sum[q] = RPU::fma(row[q][j * w.colStride], u, sum[q]);
-  }
+      for (int q = 0; q < kLines; ++q) {
+        const float weight = line[q][i * w.colStride];
 #pragma unroll
-  for (int q = 0; q < kOutputsPerWarp; ++q) {
-    for (int half = 16; half > 0; half /= 2) sum[q] += __shfl_down_sync(0xFFFFFFFFU, sum[q], half);
-    if (lane == 0 && first + q < w.rows) store(first + q, sum[q]);
+        for (int r = 0; r < kGroupRows; ++r)
+          sum[q * kGroupRows + r] = RPU::fma(weight, u[r], sum[q * kGroupRows + r]);
+      }
+    }
   }
+
+  /// Each step halves the sums that a lane holds; lane l is left with number l.
+  __device__ void store(Sums &sums) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2) {
+      const bool upper = (lane & half) != 0;
+#pragma unroll
+      for (int i = 0; i < half; ++i) {
+        const float sent = upper ? sum[i] : sum[i + half];
+        const float kept = upper ? sum[i + half] : sum[i];
+        sum[i] = kept + __shfl_xor_sync(0xFFFFFFFFU, sent, half);
+      }
+    }
+    sums[lane % kGroupRows][static_cast<int>(threadIdx.x) / 32 * kLines + lane / kGroupRows] =
+        sum[0];
+  }
+};
+
+/// A lane per output, for weights whose outputs are adjacent; warps share the inputs.
+struct LanePerOutput {
+  float sum[kGroupRows] = {};
+
+  __device__ void add(MatrixView<const float> w, int64_t line0, int64_t k0, int depth,
+                      const Inputs &inputs) {
+    const int64_t mine = RPU::min(line0 + static_cast<int>(threadIdx.x) % 32, w.rows - 1);
+    const float *line = w.data + mine * w.rowStride + k0 * w.colStride;
+#pragma unroll 8
+    for (int i = static_cast<int>(threadIdx.x) / 32; i < depth; i += kGroupWarps) {
+      float u[kGroupRows];
+      loadInputs(inputs[i], u);
+      const float weight = line[i * w.colStride];
+#pragma unroll
+      for (int r = 0; r < kGroupRows; ++r) sum[r] = RPU::fma(weight, u[r], sum[r]);
+    }
+  }
+
+  __device__ void store(Sums &sums) {
+    __shared__ float partial[kGroupWarps][kGroupRows][kOutputs];
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+    for (int r = 0; r < kGroupRows; ++r) partial[warp][r][lane] = sum[r];
+    __syncthreads();
+    float total = 0.0f;
+    for (int p = 0; p < kGroupWarps; ++p) total += partial[p][warp][lane];
+    sums[warp][lane] = total;
+  }
+};
+
+/// A warp measures a row, which every block of a group does; the first of them writes it down.
+__device__ float measureByWarp(const InputStage &s, int64_t row, bool writes) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const VectorView<const float> values = s.in.row(row);
+  float largest = 0.0f;
+  bool bad = false;
+#pragma unroll 8
+  for (int64_t j = lane; j < values.size; j += 32) {
+    const float value = values[j];
+    largest = reduce::AbsLargest::add(largest, value);
+    bad |= !isFinite(value);
+  }
+  for (int half = 16; half > 0; half /= 2)
+    largest = RPU::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, half));
+  if (bad && s.fault) *s.fault = 1;
+  float scale = 0.0f;
+  if (lane == 0) {
+    scale = noiseScale(s.rule, values, largest);
+    if (writes) prepareRow(s, row, values, largest);
+  }
+  return __shfl_sync(0xFFFFFFFFU, scale, 0);
 }
 
-/// A lane per output.
-template <class Store>
-__device__ void sumPerLane(MatrixView<const float> w, const float *in, int64_t first, Piece inputs,
-                           const Store &store) {
-  const int64_t i = first + static_cast<int>(threadIdx.x) % 32;
-  if (i >= w.rows) return;
-  const float *row = w.data + i * w.rowStride;
-  float sum = 0.0f;
-#pragma unroll 16
-  for (int64_t j = inputs.begin; j < inputs.end; ++j)
-    sum = RPU::fma(row[j * w.colStride], in[j], sum);
-  store(i, sum);
-}
-
-/// sums = w in. Warps share the outputs and, if those are few, the inputs as well.
-__device__ void multiplyRow(MatrixView<const float> w, const float *in, float *sums) {
-  __shared__ float partial[kThreads];
+/// sums = inputs weights^T for one group and the outputs from `line0` on. Each warp converts its
+/// row, unless all inputs are there already.
+template <class Product>
+__device__ void multiplyBy(const PlainRead &r, const Rows &rows, int64_t line0, float scale,
+                              int32_t round, bool isConverted, Inputs &inputs, Sums &sums) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const bool perLane = (w.rowStride == 1 && w.rows >= 32) || w.cols <= 64;
-  const int width = perLane ? 32 : kOutputsPerWarp;
-  const int64_t groups = (w.rows + width - 1) / width;
-  const int pieces = groups >= kWarps ? 1 : kWarps / static_cast<int>(groups);
-  const auto sum = [&](int64_t group, int piece, const auto &store) {
-    const Piece inputs(w.cols, pieces, piece);
-    if (perLane) {
-      sumPerLane(w, in, group * width, inputs, store);
-    } else {
-      sumAlongInputs(w, in, group * width, inputs, store);
+  Product product;
+  for (int64_t k0 = 0; k0 < r.weights.cols; k0 += kChunk) {
+    const int depth = static_cast<int>(RPU::min(r.weights.cols - k0, int64_t{kChunk}));
+    __syncthreads();
+    if (!isConverted) {
+      if (warp < rows.count) {
+        convertInputs(r.input, rows.first + warp, k0 + lane, k0 + depth, 32, scale, round,
+                      [&](int64_t j, float value) { inputs[j - k0][warp] = value; });
+      } else {
+        for (int i = lane; i < depth; i += 32) inputs[i][warp] = 0.0f;
+      }
+      __syncthreads();
     }
-  };
-  if (pieces == 1) {
-    for (int64_t group = warp; group < groups; group += kWarps) {
-      sum(group, 0, [&](int64_t i, float value) { sums[i] = value; });
-    }
-    return;
+    product.add(r.weights, line0, k0, depth, inputs);
   }
-  const int piece = warp / static_cast<int>(groups);
-  const int64_t span = groups * width;  // at most kThreads / pieces outputs
-  if (piece < pieces) {
-    sum(warp % groups, piece, [&](int64_t i, float value) { partial[piece * span + i] = value; });
+  product.store(sums);
+  __syncthreads();
+}
+
+__device__ void multiplyGroup(const PlainRead &r, const Rows &rows, int64_t line0, float scale,
+                              int32_t round, bool isConverted, Inputs &inputs, Sums &sums) {
+  if (r.weights.rowStride == 1 && r.weights.colStride != 1) {
+    multiplyBy<LanePerOutput>(r, rows, line0, scale, round, isConverted, inputs, sums);
+  } else {
+    multiplyBy<AlongInputs>(r, rows, line0, scale, round, isConverted, inputs, sums);
+  }
+}
+
+/// Reads rows of a group again as long as they leave the range of an ADC; by one block, a warp per
+/// row.
+__device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &added, const Rows &rows,
+                            Inputs &inputs, Sums &sums) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t row = rows.first + warp;
+  const bool isRow = warp < rows.count;
+  for (;;) {
+    const bool own = isRow && isWanted(r, row);
+    const bool others = isRow && isWanted(added, row);
+    if (__syncthreads_or(own || others) == 0) return;
+    if (lane == 0 && own) NextRead{r.input.state}(row);
+    if (lane == 0 && others) NextRead{added.read.input.state}(row);
+    __syncthreads();
+    for (int64_t k = lane; others && k < added.read.input.in.cols; k += 32)
+      ConvertInput{added.read.input}.convert(row, k);
+    __syncthreads();
+    const float scale = isRow ? r.input.state.scale[row] : 0.0f;
+    const int32_t round = isRow ? r.input.state.round[row] : 0;
+    for (int64_t line0 = 0; line0 < r.weights.rows; line0 += kOutputs) {
+      const bool isConverted = line0 > 0 && r.weights.cols <= kChunk;
+      multiplyGroup(r, rows, line0, scale, round, isConverted, inputs, sums);
+      const int64_t line = line0 + lane;
+      if ((own || others) && line < r.weights.rows)
+        r.output.out(row, line) = finishLine(r.output, added, row, line, sums[warp][lane]);
+    }
+    __syncthreads();
+  }
+}
+
+/// blockIdx.x is the group of rows. The block of a group that finishes last looks after the rows
+/// that left the range of the ADC; usually there are none.
+__global__ void __launch_bounds__(kGroupThreads)
+    readGroupsKernel(const __grid_constant__ PlainRead r, const __grid_constant__ AddedRead added,
+                     uint32_t *allMarks) {
+  __shared__ alignas(16) Inputs inputs;
+  __shared__ Sums sums;
+  __shared__ bool isLast;
+  uint32_t *marks = allMarks + static_cast<int64_t>(blockIdx.x) * kMarks;
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * kGroupRows;
+  const Rows rows{row0,
+                  static_cast<int>(RPU::min(r.input.in.rows - row0, int64_t{kGroupRows}))};
+  const int64_t line0 = static_cast<int64_t>(blockIdx.y) * kOutputs;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t row = rows.first + warp;
+  const bool isRow = warp < rows.count;
+  const float scale = isRow ? measureByWarp(r.input, row, blockIdx.y == 0) : 0.0f;
+  multiplyGroup(r, rows, line0, scale, 0, false, inputs, sums);
+  const int64_t line = line0 + lane;
+  if (isRow && line < r.weights.rows) {
+    const Reading read = readingOf(r.output, row, line, sums[warp][lane], 0);
+    float out = read.value * (scale * r.output.outScale);
+    if (read.clipped != 0 && r.repeats > 0) marks[1 + warp] = 1;
+    if (added.isThere()) {
+      out = RPU::fma(added.factor,
+                     finishLine(added.read.output, row, line, added.sum(row, line)), out);
+    }
+    r.output.out(row, line) = out;
+  }
+  if (r.repeats == 0 && (!added.isThere() || added.read.repeats == 0)) return;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) isLast = atomicAdd(&marks[0], 1u) + 1 == gridDim.y;
+  __syncthreads();
+  if (!isLast) return;
+  __threadfence();
+  if (threadIdx.x < rows.count) {
+    r.input.state.clipped[rows.first + threadIdx.x] =
+        static_cast<int32_t>(__ldcg(&marks[1 + threadIdx.x]));
   }
   __syncthreads();
-  for (int64_t i = threadIdx.x; i < w.rows; i += kThreads) {
-    float total = 0.0f;
-    for (int p = 0; p < pieces; ++p) total += partial[p * span + i];
-    sums[i] = total;
-  }
-}
-
-__global__ void __launch_bounds__(kThreads, 1) readRowsKernel(PlainRead r) {
-  const ConvertInput convert{r.input};
-  const FinishOutput finish{r.output};
-  const NextRead prepare{r.input.state};
-  for (int64_t row = blockIdx.x; row < r.input.in.rows; row += gridDim.x) {
-    measureTogether<kThreads>(r.input, row);
-    for (int round = 0;; ++round) {
-      for (int64_t j = threadIdx.x; j < r.input.in.cols; j += kThreads) convert.convert(row, j);
-      __syncthreads();
-      multiplyRow(r.weights, r.input.converted + row * r.input.in.cols,
-                  r.sums + row * r.weights.rows);
-      __syncthreads();
-      for (int64_t line = threadIdx.x; line < r.output.out.cols; line += kThreads)
-        finish.finish(row, line);
-      __syncthreads();
-      if (round == r.repeats || r.input.state.clipped[row] == 0) break;
-      __syncthreads();
-      if (threadIdx.x == 0) prepare(row);
-      __syncthreads();
-    }
-  }
+  if (threadIdx.x < kMarks) marks[threadIdx.x] = 0;
+  repeatGroup(r, added, rows, inputs, sums);
 }
 
 }  // namespace
 
 void cudaReadRows(const Context &context, const PlainRead &read) {
   const CudaScope scope(context.device);
-  readRowsKernel<<<gridFor(read.input.in.rows, 1), kThreads, 0, streamOf(context)>>>(read);
+  readRowsKernel<<<gridFor(read.input.in.rows, 1, INT32_MAX), kRowThreads, 0, streamOf(context)>>>(
+      read);
+  RPU_CUDA(cudaGetLastError());
+}
+
+void cudaReadGroups(const Context &context, const PlainRead &read, const AddedRead &added,
+                    Buffer<uint32_t> &marks) {
+  const int64_t groups = (read.input.in.rows + kGroupRows - 1) / kGroupRows;
+  if (marks.size() < groups * kMarks) marks = Buffer<uint32_t>::zeros(context, groups * kMarks);
+  const CudaScope scope(context.device);
+  const dim3 grid(static_cast<unsigned>(groups),
+                  static_cast<unsigned>((read.weights.rows + kOutputs - 1) / kOutputs));
+  readGroupsKernel<<<grid, kGroupThreads, 0, streamOf(context)>>>(read, added, marks.data());
   RPU_CUDA(cudaGetLastError());
 }
 

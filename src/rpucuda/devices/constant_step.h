@@ -25,13 +25,25 @@ struct ConstantStep {
   }
 
   RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
-    return RPU::fma(r.step(up), RPU::fma(p.dw_min_std, xi, 1.0f), w);
+    const float s = r.step(up);
+    return RPU::fma(s * p.dw_min_std, xi, w + s);
   }
 
-  /// Exact: the sum of n independent normals.
-  RPU_HD static Moments pulses(float w, float n, bool up, const Response &r, const Params &p) {
+  /// Exact: the sum of n independent normals; none leaves the weight as it is, to the bit.
+  RPU_HD static Moments pulses(float w, PulseCount n, bool up, const Response &r, const Params &) {
     const float s = r.step(up);
-    return {RPU::fma(n, s, w), s * p.dw_min_std * RPU::sqrtOfNormal(n), 0.0f};
+    return {RPU::fma(n.n, s, w), s * n.noise, 0.0f};
+  }
+  static constexpr bool kNoPulseIsExact = true;
+  RPU_HD static float reach(const Response &r, const Params &) { return r.largestStep(); }
+
+  /// Exact for pulses up and down in any order.
+  RPU_HD static Moments mixedPulses(float w, float up, float down, const Response &r,
+                                    const Params &p) {
+    const float mean = RPU::fma(-r.step_down, down, RPU::fma(r.step_up, up, w));
+    const float variance = RPU::fma(r.step_up * r.step_up, up, r.step_down * r.step_down * down);
+    const float root = RPU::sqrtOfNormal(RPU::maxForCompare(variance, 0x1p-100f));
+    return {mean, variance > 0.0f ? p.dw_min_std * root : 0.0f, 0.0f};
   }
 
   static float granularity(const Params &p) { return p.dw_min; }

@@ -6,26 +6,21 @@
 // pulse is
 //   multiplicative noise:  w' = w + (k w + s)(1 + sigma xi)
 //   additive noise:        w' = w +  k w + s (1 + sigma xi)
-// with a signed step s and slope k per direction. Both recursions are solved in closed form;
-// everything is written through phi(a) = (e^a - 1)/a and psi(a) = log(1 + a)/a, which stay accurate
-// as k goes to 0 (ConstantStep).
+// with a signed step s and slope k per direction. Both recursions are solved in closed form. It is
+// written through n - 1, phi(a) = (e^a - 1)/a and psi(a) = log(1 + a)/a, so that n = 1 gives the
+// bits of one pulse and that it stays accurate as k goes to 0 (ConstantStep).
 
 namespace RPU {
 
-/// (e^a - 1)/a for abs(a) <= 1/2, to 3e-7.
+/// (e^a - 1)/a for abs(a) <= 1/4, to 9e-8; 1 at a = 0. Minimax.
 RPU_HD float expm1Ratio(float a) {
-  float y = RPU::fma(a, 1.0f / 5040.0f, 1.0f / 720.0f);
-  y = RPU::fma(y, a, 1.0f / 120.0f);
-  y = RPU::fma(y, a, 1.0f / 24.0f);
-  y = RPU::fma(y, a, 1.0f / 6.0f);
-  y = RPU::fma(y, a, 0.5f);
-  return RPU::fma(y, a, 1.0f);
+  return polynomial(a, 1.0f, 0x1.ffff92p-2f, 0x1.55559p-3f, 0x1.5636dap-5f, 0x1.1126ecp-7f);
 }
 
-/// log(1 + a)/a, also at a = 0.
+/// log(1 + a)/a for -1/4 <= a <= 0.3, to 4e-8; 1 at a = 0. Minimax.
 RPU_HD float log1pRatio(float a) {
-  const float series = RPU::fma(a, RPU::fma(a, 1.0f / 3.0f, -0.5f), 1.0f);
-  return RPU::abs(a) < 1e-2f ? series : RPU::log1p(a) / a;
+  return polynomial(a, 1.0f, -0x1.00000cp-1f, 0x1.55573cp-2f, -0x1.ffe534p-3f, 0x1.9855e8p-3f,
+                    -0x1.586002p-3f, 0x1.43d72p-3f, -0x1.e83e1ep-4f);
 }
 
 /// PulsedResponse with a slope per direction and what the closed form needs of it.
@@ -34,9 +29,8 @@ struct LinearResponse : PulsedResponse {
   float slope_down;  // k of a down pulse, signed as it adds to the weight
   float rate_up;     // log(1 + k)/k
   float rate_down;
-  float spread_up;  // multiplicative: log(1 + (k sigma/(1+k))^2)/k^2; additive: sigma^2 / phi(2 log
-                    // rho)
-  float spread_down;
+  float halving_up;  // 1/(2 + k), which additive noise needs
+  float halving_down;
 
   template <class Visitor>
   RPU_HD void members(Visitor &&f) {
@@ -45,20 +39,12 @@ struct LinearResponse : PulsedResponse {
     f(slope_down);
     f(rate_up);
     f(rate_down);
-    f(spread_up);
-    f(spread_down);
+    f(halving_up);
+    f(halving_down);
   }
-  RPU_HD void dropClosedForm() { rate_up = rate_down = spread_up = spread_down = 0.0f; }
+  RPU_HD void dropClosedForm() { rate_up = rate_down = halving_up = halving_down = 0.0f; }
+  RPU_HD float slope(bool up) const { return up ? slope_up : slope_down; }
 };
-
-/// Spread per pulse in the closed form. With rho = 1 + k: sigma^2/rho^2 psi((k sigma/rho)^2) if the
-/// noise is multiplicative; sigma^2/phi(2 log rho) if additive.
-RPU_HD float linearSpread(float k, float rate, float sigma, bool multiplicative) {
-  const float ratio = sigma / (1.0f + k);
-  const float kr = k * ratio;
-  return multiplicative ? ratio * ratio * log1pRatio(kr * kr)
-                        : sigma * sigma / expm1Ratio(2.0f * k * rate);
-}
 
 /// Slopes of soft bounds: each step vanishes at its bound, or at 1/up (1/down) times the bound.
 RPU_HD void softSlopes(LinearResponse &r, float up = 1.0f, float down = 1.0f) {
@@ -69,60 +55,84 @@ RPU_HD void softSlopes(LinearResponse &r, float up = 1.0f, float down = 1.0f) {
   r.slope_down = r.w_min != 0.0f ? down * r.step_down / r.w_min : 0.0f;
 }
 
-/// Completes a response whose steps, bounds and slopes are known.
-RPU_HD void finishLinearResponse(LinearResponse &r, float sigma, bool multiplicative) {
-  r.rate_up = log1pRatio(r.slope_up);
-  r.rate_down = log1pRatio(r.slope_down);
-  r.spread_up = linearSpread(r.slope_up, r.rate_up, sigma, multiplicative);
-  r.spread_down = linearSpread(r.slope_down, r.rate_down, sigma, multiplicative);
+/// yes() or no() by a condition that all cells share: a branch on a GPU. On the CPU a sum with
+/// factors of 1 and 0, which are exact, because compilers do not vectorise such a choice.
+template <class Yes, class No>
+RPU_HD float chooseForAll(bool condition, const Yes &yes, const No &no) {
+#if RPU_DEVICE_CODE
+  if (condition) return yes();
+  return no();
+#else
+  const float whole = condition ? 1.0f : 0.0f;
+  return whole * yes() + (1.0f - whole) * no();
+#endif
 }
 
-/// What cycle noise scales with: the whole step k v + s, or s alone. Written without a choice
-/// between two values: compilers do not vectorise one whose condition is the same for all cells.
-RPU_HD float noiseBase(float k, float v, float s, bool multiplicative) {
-  const float whole = multiplicative ? 1.0f : 0.0f;
-  return RPU::fma(whole * k, v, s);
+/// Completes a response whose steps, bounds and slopes are known.
+RPU_HD void finishLinearResponse(LinearResponse &r, bool multiplicative) {
+  // Beyond these the closed forms of several pulses are refused, since abs(log rho) > 1/4; any
+  // finite value will do.
+  const float up = RPU::clamp(r.slope_up, -0.25f, 0.3f);
+  const float down = RPU::clamp(r.slope_down, -0.25f, 0.3f);
+  r.rate_up = log1pRatio(up);
+  r.rate_down = log1pRatio(down);
+  const auto unused = [] { return 0.0f; };
+  r.halving_up = chooseForAll(multiplicative, unused, [&] { return 1.0f / (2.0f + up); });
+  r.halving_down = chooseForAll(multiplicative, unused, [&] { return 1.0f / (2.0f + down); });
 }
 
 /// One pulse at weight w. The step is that at v, which is w, or w seen from a reference.
 RPU_HD float linearPulse(float w, float v, bool up, const LinearResponse &r, float sigma,
                          bool multiplicative, float xi) {
   const float s = r.step(up);
-  const float k = up ? r.slope_up : r.slope_down;
-  const float step = RPU::fma(k, v, s);
-  return w + RPU::fma(noiseBase(k, v, s, multiplicative), sigma * xi, step);
+  const float step = RPU::fma(r.slope(up), v, s);
+  const float base = chooseForAll(multiplicative, [&] { return step; }, [&] { return s; });
+  return RPU::fma(base * sigma, xi, w + step);
 }
 
-/// n pulses at once. mean = w + (k v + s)(rho^n - 1)/k;
-/// sd = (k v + s) rho^n sqrt(((rho^2 + k^2 sigma^2)/rho^2)^n - 1)/k, or s sigma sqrt((1 -
-/// rho^2n)/(1 - rho^2)). Exact for additive noise; the multiplicative form neglects a skewness of
-/// about 3 abs(k) sigma (sqrt(n) - 1/sqrt(n)), of which 3 abs(k) sigma sqrt(n) is the bound used
-/// here (no division in the inner loop).
-RPU_HD Moments linearPulses(float w, float v, float n, bool up, const LinearResponse &r,
+/// n pulses at once, with rho = 1 + k: mean = w + (k v + s)(rho^n - 1)/k;
+/// sd = (k v + s) rho^(n-1) sigma sqrt(n), or s sigma sqrt((1 - rho^2n)/(1 - rho^2)). Exact for
+/// additive noise. With multiplicative noise the variance is (k v + s)^2 ((rho^2 + k^2 sigma^2)^n -
+/// rho^2n)/k^2, of which this is the leading term in k sigma, 7e-5 short at the largest skewness
+/// admitted; that is about 3 abs(k) sigma (sqrt(n) - 1/sqrt(n)), of which 3 abs(k) sigma sqrt(n) is
+/// the bound used here (no division in the inner loop).
+RPU_HD Moments linearPulses(float w, float v, PulseCount n, bool up, const LinearResponse &r,
                             float sigma, bool multiplicative) {
   const float s = r.step(up);
-  const float k = up ? r.slope_up : r.slope_down;
+  const float k = r.slope(up);
   const float step = RPU::fma(k, v, s);
-  const float nk = n * k;
-  const float exponent = nk * (up ? r.rate_up : r.rate_down);  // n log(rho)
-  const float growth =
-      (n * (up ? r.rate_up : r.rate_down)) * expm1Ratio(exponent);  // (rho^n - 1)/k
-  const float variance = n * (up ? r.spread_up : r.spread_down);
-  // As in noiseBase(): `whole` is 1 or 0, and products with it are exact.
-  const float whole = multiplicative ? 1.0f : 0.0f;
-  const float tail = expm1Ratio(whole * (variance * (k * k)) + (1.0f - whole) * (2.0f * exponent));
-  const float growthOfNoise = RPU::fma(whole * k, growth, 1.0f);  // rho^n if multiplicative
-  const float slope = whole * (3.0f * k * sigma);
-  const float noise = variance * tail;  // 0 without cycle noise
-  // Products with 0 or 1, which are exact, because GCC 13 does not vectorise these as choices.
-  const float root = RPU::sqrtOfNormal(RPU::max(noise, 0x1p-100f)) * (noise > 0.0f ? 1.0f : 0.0f);
+  const float scaled = (n.n - 1.0f) * (up ? r.rate_up : r.rate_down);
+  const float exponent = scaled * k;                      // (n - 1) log(rho)
+  const float growth = scaled * expm1Ratio(exponent);     // (rho^(n-1) - 1)/k
+  const float power = RPU::fma(k, growth, 1.0f);          // rho^(n-1)
   Moments m;
-  m.mean = RPU::fma(step, growth, w);
-  m.sd = noiseBase(k, v, s, multiplicative) * growthOfNoise * root;
-  const float skewnessSquared = slope * slope * n;
-  // The series above hold for abs(n log rho) <= 1/4; coarser devices take their pulses one by one.
-  m.skewnessSquared = skewnessSquared + (RPU::abs(exponent) <= 0.25f ? 0.0f : 1.0f);
+  m.mean = RPU::fma(step, growth + power, w);
+  m.sd = chooseForAll(
+      multiplicative, [&] { return step * (power * n.noise); },
+      [&] {
+        const float halving = up ? r.halving_up : r.halving_down;
+        const float squares = RPU::fma(growth * (power + 1.0f), halving, power * power);
+        return s * (sigma * RPU::sqrtOfNormal(squares));  // squares: sum of rho^2j over j < n
+      });
+  const float slope =
+      chooseForAll(multiplicative, [&] { return 3.0f * k * sigma; }, [] { return 0.0f; });
+  // The series above hold for abs((n - 1) log rho) <= 1/4; coarser devices take their pulses one by
+  // one.
+  m.skewnessSquared = slope * slope * n.n + (RPU::abs(exponent) <= 0.25f ? 0.0f : 1.0f);
   return m;
+}
+
+/// The largest change per pulse, in the mean and in units of sigma, of a weight within its bounds:
+/// steps are largest at a bound, and n pulses of a growing step change the weight by less than
+/// e^(1/4) n of them.
+RPU_HD float linearReach(const LinearResponse &r, float reference) {
+  const float high = r.w_max + reference;
+  const float low = r.w_min + reference;
+  const float up = RPU::max(RPU::abs(RPU::fma(r.slope_up, high, r.step_up)),
+                            RPU::abs(RPU::fma(r.slope_up, low, r.step_up)));
+  const float down = RPU::max(RPU::abs(RPU::fma(r.slope_down, high, -r.step_down)),
+                              RPU::abs(RPU::fma(r.slope_down, low, -r.step_down)));
+  return 1.3f * RPU::max(RPU::max(up, down), r.largestStep());
 }
 
 }  // namespace RPU

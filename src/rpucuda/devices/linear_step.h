@@ -99,16 +99,17 @@ struct LinearStep {
     const float gammaDown = p.allow_increasing ? down : RPU::abs(down);
     r.slope_up = atUp != 0.0f ? -gammaUp * r.step_up / atUp : 0.0f;
     r.slope_down = atDown != 0.0f ? gammaDown * r.step_down / atDown : 0.0f;
-    finishLinearResponse(r, p.dw_min_std, p.mult_noise);
+    finishLinearResponse(r, p.mult_noise);
     return r;
   }
 
   RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
     return linearPulse(w, w, up, r, p.dw_min_std, p.mult_noise, xi);
   }
-  RPU_HD static Moments pulses(float w, float n, bool up, const Response &r, const Params &p) {
+  RPU_HD static Moments pulses(float w, PulseCount n, bool up, const Response &r, const Params &p) {
     return linearPulses(w, w, n, up, r, p.dw_min_std, p.mult_noise);
   }
+  RPU_HD static float reach(const Response &r, const Params &) { return linearReach(r, 0.0f); }
 
   static float granularity(const Params &p) { return p.dw_min; }
 };

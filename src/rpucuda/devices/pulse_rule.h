@@ -12,6 +12,10 @@ namespace RPU {
 
 namespace detail {
 template <class Device, class = void>
+struct NoPulseIsExact : std::false_type {};
+template <class Device>
+struct NoPulseIsExact<Device, std::void_t<decltype(Device::kNoPulseIsExact)>> : std::true_type {};
+template <class Device, class = void>
 struct HasClosedForm : std::false_type {};
 template <class Device>
 struct HasClosedForm<Device, std::void_t<decltype(&Device::pulses)>> : std::true_type {};
@@ -20,6 +24,11 @@ struct HasClosedForm<Device, std::void_t<decltype(&Device::pulses)>> : std::true
 /// Whether a model states the closed form of several pulses.
 template <class Device>
 constexpr bool kHasClosedForm = detail::HasClosedForm<Device>::value;
+
+/// Whether the closed form of no pulse (no noise) gives the weight itself, so that kernels need not
+/// tell it apart.
+template <class Device>
+constexpr bool kNoPulseIsExact = detail::NoPulseIsExact<Device>::value;
 
 /// One pulse and the bounds.
 template <class Device>
@@ -31,23 +40,27 @@ RPU_HD float onePulse(float w, bool up, const typename Device::Response &r,
 /// n >= 1 pulses one after another, with the bounds after each. Pulse 0 takes the sample's own
 /// normal `z`, that is normalOfSample(key, CycleNoise, cell, sample); pulse k >= 1 takes the normal
 /// k % 8 of normal8(draw(key, CyclePulse, cell, sample, k / 8)).
-template <class Device>
+template <class Device, class Key>
 RPU_HD float sequentialPulses(float w, int n, bool up, const typename Device::Response &r,
-                              const typename Device::Params &p, float z, RandomKey key,
+                              const typename Device::Params &p, float z, const Key &key,
                               uint64_t cell, uint64_t sample) {
   w = onePulse<Device>(w, up, r, p, z);
+  if (n == 1) return w;
+  const auto pulses = static_cast<uint32_t>(n);
   Philox4 block{};
-  for (uint32_t k = 1; k < static_cast<uint32_t>(n); ++k) {
-    if (k == 1 || (k & 7U) == 0) block = draw(key, Purpose::CyclePulse, cell, sample, k >> 3);
+  for (uint32_t k = 0; k < pulses; k += 2) {  // pulses k and k + 1
+    if ((k & 7U) == 0) block = draw(key, Purpose::CyclePulse, cell, sample, k >> 3);
     const NormalPair pair = normalPair16(wordOf(block, (k & 7U) >> 1));
-    w = onePulse<Device>(w, up, r, p, (k & 1U) != 0 ? pair.z1 : pair.z0);
+    if (k > 0) w = onePulse<Device>(w, up, r, p, pair.z0);
+    if (k + 1 < pulses) w = onePulse<Device>(w, up, r, p, pair.z1);
   }
   return w;
 }
 
-/// n >= 1 pulses in closed form; the result is to be used only where `holds` comes back true.
+/// n >= 1 pulses in closed form; `holds` says whether the result may stand for them, as it always
+/// may for one.
 template <class Device>
-RPU_HD float closedPulses(float w, float n, bool up, const typename Device::Response &r,
+RPU_HD float closedPulses(float w, PulseCount n, bool up, const typename Device::Response &r,
                           const typename Device::Params &p, float z, bool &holds) {
   const Moments m = Device::pulses(w, n, up, r, p);
   holds = closedFormHolds(w, m, r, p);
@@ -55,19 +68,59 @@ RPU_HD float closedPulses(float w, float n, bool up, const typename Device::Resp
 }
 
 /// The rule: one coincidence is one pulse; several are taken in closed form where that holds, else
-/// one by one.
-template <class Device>
-RPU_HD float applyPulses(float w, int n, bool up, const typename Device::Response &r,
-                         const typename Device::Params &p, float z, RandomKey key, uint64_t cell,
+/// one by one. (The closed form of one pulse is that pulse, to the bit.)
+template <class Device, class Key>
+RPU_HD float applyPulses(float w, PulseCount n, bool up, const typename Device::Response &r,
+                         const typename Device::Params &p, float z, const Key &key, uint64_t cell,
                          uint64_t sample) {
-  if (n == 0) return w;
-  if (n == 1) return onePulse<Device>(w, up, r, p, z);
+  if (n.n == 0.0f) return w;
   if constexpr (kHasClosedForm<Device>) {
     bool holds = false;
-    const float closed = closedPulses<Device>(w, static_cast<float>(n), up, r, p, z, holds);
-    if (holds) return closed;
+    const float closed = closedPulses<Device>(w, n, up, r, p, z, holds);
+    if (holds || n.n == 1.0f) return closed;
   }
-  return sequentialPulses<Device>(w, n, up, r, p, z, key, cell, sample);
+  return sequentialPulses<Device>(w, static_cast<int>(n.n), up, r, p, z, key, cell, sample);
 }
+
+template <class Device, class Key>
+RPU_HD float applyPulses(float w, int n, bool up, const typename Device::Response &r,
+                         const typename Device::Params &p, float z, const Key &key, uint64_t cell,
+                         uint64_t sample) {
+  if (n == 0) return w;
+  return applyPulses<Device>(w, pulseCount(static_cast<float>(n), p), up, r, p, z, key, cell,
+                             sample);
+}
+
+/// Whether samples of up to `most` pulses may take closed forms, as far as their shape goes.
+template <class Device>
+RPU_HD bool closedFormsUpTo(int most, const typename Device::Response &r,
+                            const typename Device::Params &p) {
+  const PulseCount n = pulseCount(static_cast<float>(most < 1 ? 1 : most), p);
+  const float limit = skewnessLimit(p);
+  return Device::pulses(0.0f, n, true, r, p).skewnessSquared < limit &&
+         Device::pulses(0.0f, n, false, r, p).skewnessSquared < limit;
+}
+
+/// Weights from which four samples of closed forms leave every bound five standard deviations away,
+/// whatever their normals: sufficient for closedFormHolds() in each of them.
+struct SafeRange {
+  float perPulse;
+  float low;
+  float high;
+
+  /// `reach` is that of the model: N pulses in four samples change the weight by less than reach
+  /// (N + 5 sigma sqrt(4 N)), which lies below a line in N that touches at N = 10.
+  RPU_HD static SafeRange of(float reach, const PulsedResponse &r, const PulsedParams &p) {
+    constexpr float kRounding = 2e-6f;  // of the weights on the way
+    const float slack = kRounding * RPU::max(RPU::abs(r.w_max), RPU::abs(r.w_min));
+    const float margin = RPU::fma(reach, 16.0f * p.dw_min_std, slack);
+    return {reach * RPU::fma(1.6f, p.dw_min_std, 1.0f), r.w_min + margin, r.w_max - margin};
+  }
+  RPU_HD bool holds(float w, float pulses) const {
+    const bool below = RPU::fma(perPulse, pulses, w) <= high;
+    const bool above = RPU::fma(-perPulse, pulses, w) >= low;
+    return below & above;
+  }
+};
 
 }  // namespace RPU

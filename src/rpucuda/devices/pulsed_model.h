@@ -27,6 +27,16 @@ struct EnumNames<PulseNoise> {
   static constexpr const char *kNames[] = {"closed_form", "sequential"};
 };
 
+/// How the noise of the samples of one update is drawn.
+enum class NoiseMerge {
+  None,   ///< sample by sample, so that cutting a mini-batch leaves the same bits
+  Batch,  ///< one normal per cell and update (devices/batch_noise.h)
+};
+template <>
+struct EnumNames<NoiseMerge> {
+  static constexpr const char *kNames[] = {"none", "batch"};
+};
+
 /// Mean of the up and the down value of an asymmetric pair around 1 (1 where that would be 0, so
 /// that it can be a scale).
 RPU_HD float nominalUp(float upDown) {
@@ -65,6 +75,7 @@ struct PulsedParams {
   float write_noise_std = 0.0f;
   bool apply_write_noise_on_set = true;
   PulseNoise pulse_noise = PulseNoise::ClosedForm;
+  NoiseMerge noise_merge = NoiseMerge::None;
   int64_t construction_seed = 0;
 
   template <class Visitor>
@@ -124,6 +135,9 @@ struct PulsedParams {
       "Whether setting weights also draws write noise.");
     f(&P::pulse_noise, "pulse_noise", anyNumber(), "",
       "Draw the pulses of one sample at once where a closed form exists, or one by one.");
+    f(&P::noise_merge, "noise_merge", anyNumber(), "",
+      "Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep "
+      "only; faster, but cutting a mini-batch changes the draws).");
     f(&P::construction_seed, "construction_seed", atLeast(0), "",
       "Seed of this array's device-to-device spreads; 0 takes the tile's seed.");
   }
@@ -207,6 +221,8 @@ struct PulsedResponse {
   }
   /// The signed step of a pulse before a model's dependence on the weight.
   RPU_HD float step(bool up) const { return up ? step_up : -step_down; }
+  /// The larger step's magnitude.
+  RPU_HD float largestStep() const { return RPU::max(RPU::abs(step_up), RPU::abs(step_down)); }
   /// Clears what only Device::pulses() reads, so that kernels without samples of several pulses
   /// never compute it; a model's Response may hide it.
   RPU_HD void dropClosedForm() {}
@@ -215,8 +231,20 @@ struct PulsedResponse {
   RPU_HD float resetShift(const PulsedParams &) const { return 0.0f; }
 };
 
+/// A number of pulses in one direction, and the relative cycle noise of their sum: dw_min_std
+/// sqrt(n).
+struct PulseCount {
+  float n;
+  float noise;
+};
+
+/// n >= 1 pulses. (For n = 0 the noise is 0 on the CPU alone.)
+RPU_HD PulseCount pulseCount(float n, const PulsedParams &p) {
+  return {n, p.dw_min_std * RPU::sqrtOfNormal(n)};
+}
+
 /// Mean and (signed) standard deviation of the weight after n pulses, and the square of the
-/// skewness that a normal with these neglects.
+/// skewness that a normal with these neglects; it grows with n.
 struct Moments {
   float mean;
   float sd;
@@ -283,8 +311,9 @@ RPU_HD PulsedResponse pulsedResponse(const PulsedCell &cell, const PulsedParams 
   PulsedResponse r;
   r.step_up = p.stepUpScale() * cell.gain_up;
   r.step_down = p.stepDownScale() * cell.gain_down;
-  r.w_max = p.boundMaxScale() * cell.bound_max;
-  r.w_min = p.boundMinScale() * cell.bound_min;
+  // No bound is -0: minima and maxima of zeros differ between processors.
+  r.w_max = p.boundMaxScale() * cell.bound_max + 0.0f;
+  r.w_min = p.boundMinScale() * cell.bound_min + 0.0f;
   // Both bounds of a stuck cell were rounded to 16 bits on different scales; they are meant to be
   // one value.
   const bool stuck = cell.gain_up == 0.0f && cell.gain_down == 0.0f;
@@ -292,18 +321,22 @@ RPU_HD PulsedResponse pulsedResponse(const PulsedCell &cell, const PulsedParams 
   return r;
 }
 
-/// Confines a weight to its cell's bounds.
+/// Confines a weight to its cell's bounds. Neither is -0, nor does -0 come out.
 RPU_HD float clipWeight(float w, const PulsedResponse &r) {
-  return RPU::min(RPU::max(w, r.w_min), r.w_max);
+  return RPU::minForCompare(RPU::maxForCompare(w, r.w_min), r.w_max);
+}
+
+/// The square of the skewness that closed forms may neglect; pulse_noise = "sequential" admits no
+/// shape.
+RPU_HD float skewnessLimit(const PulsedParams &p) {
+  return p.pulse_noise == PulseNoise::ClosedForm ? kNeglectedSkewness * kNeglectedSkewness : -1.0f;
 }
 
 /// Whether the closed form may stand for n pulses one after another: no bound within five standard
-/// deviations of the path, and a shape that a normal renders. pulse_noise = "sequential" admits no
-/// shape.
+/// deviations of the path, and a shape that a normal renders.
 RPU_HD bool closedFormHolds(float w, const Moments &m, const PulsedResponse &r,
                             const PulsedParams &p) {
-  const float limit =
-      p.pulse_noise == PulseNoise::ClosedForm ? kNeglectedSkewness * kNeglectedSkewness : -1.0f;
+  const float limit = skewnessLimit(p);
   const float margin = 5.0f * RPU::abs(m.sd);
   const float lowest = RPU::minForCompare(w, m.mean) - margin;
   const float highest = RPU::maxForCompare(w, m.mean) + margin;

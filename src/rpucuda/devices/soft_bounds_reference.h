@@ -86,19 +86,20 @@ struct SoftBoundsReference {
     Response r;
     static_cast<PulsedResponse &>(r) = pulsedResponse(cell, p);
     softSlopes(r, cell.slope_up, cell.slope_down);
-    finishLinearResponse(r, p.dw_min_std, p.mult_noise);
+    finishLinearResponse(r, p.mult_noise);
     r.reference = RPU::fma(p.reference_std, cell.reference, p.reference_mean) + r.resetShift(p);
-    r.w_max = r.w_max - r.reference;
-    r.w_min = r.w_min - r.reference;
+    r.w_max = (r.w_max - r.reference) + 0.0f;
+    r.w_min = (r.w_min - r.reference) + 0.0f;
     return r;
   }
 
   RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
     return linearPulse(w, w + r.reference, up, r, p.dw_min_std, p.mult_noise, xi);
   }
-  RPU_HD static Moments pulses(float w, float n, bool up, const Response &r, const Params &p) {
+  RPU_HD static Moments pulses(float w, PulseCount n, bool up, const Response &r, const Params &p) {
     return linearPulses(w, w + r.reference, n, up, r, p.dw_min_std, p.mult_noise);
   }
+  RPU_HD static float reach(const Response &r, const Params &) { return linearReach(r, r.reference); }
 
   static float granularity(const Params &p) { return p.dw_min; }
 };

@@ -1,0 +1,82 @@
+"""How `pulsora bench` shows its results."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from pulsora._core import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pulsora.bench import Result
+    from pulsora.machine import Ceilings, Place
+
+__all__ = ["headline", "remark", "table", "to_json"]
+
+
+def headline(place: Place, ceilings: Ceilings, batch: int) -> str:
+    """The machine, its ceilings, and the size of the mini-batches."""
+    return (
+        f"{place.name}: copies {ceilings.bytes * 1e-9:.1f} GB/s, "
+        f"{ceilings.operations * 1e-9:.1f} G fused multiply-adds/s; batch {batch}"
+    )
+
+
+def remark(place: Place) -> str | None:
+    """What makes timings of a CPU upper limits: other processes on it, over the last minute."""
+    load = os.getloadavg()[0]
+    if not place.on_cpu or load < 1.0:
+        return None
+    text = f"load average {load:.1f}: other processes share the cores, so times are upper limits"
+    if place.threads > 1 and os.environ.get("OMP_WAIT_POLICY", "").lower() != "passive":
+        text += "; with OMP_WAIT_POLICY=passive in the environment, threads wait without spinning"
+    return text
+
+
+def table(results: Sequence[Result], place: Place, ceilings: Ceilings) -> Table:
+    """One row per case: what it took, what it must move and compute, and the share reached."""
+    heads = ["tile", "operation", "size", "median us", "spread"]
+    heads += [] if place.on_cpu else ["host us"]
+    heads += ["MB", "Mop", "bound us", "by", "reached"]
+    shown = Table(
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        caption="spread: between quartiles; MB, Mop: at least; by: what sets the bound",
+    )
+    for head in heads:
+        shown.add_column(
+            head, justify="left" if head in {"tile", "operation", "by"} else "right", no_wrap=True
+        )
+    for result in results:
+        case, time = result.case, result.time
+        bound, limit = ceilings.bound(result.work)
+        row = [case.tile, case.operation, str(case.size), _us(time.median)]
+        row += [f"{(time.upper - time.lower) / time.median:.0%}"]
+        row += [] if place.on_cpu else [_us(time.host)]
+        row += [f"{result.work.bytes * 1e-6:.3g}", f"{result.work.operations * 1e-6:.4g}"]
+        row += [_us(bound), limit, f"{result.reached(ceilings):.0%}"]
+        shown.add_row(*row)
+    return shown
+
+
+def to_json(results: Sequence[Result], place: Place, ceilings: Ceilings) -> str:
+    """Everything that was measured; times in seconds."""
+    values = {
+        "version": __version__,
+        "device": place.device,
+        "machine": place.name,
+        "ceilings": vars(ceilings),
+        "results": [result.to_dict(ceilings) for result in results],
+    }
+    return json.dumps(values, indent=1) + "\n"
+
+
+def _us(seconds: float) -> str:
+    microseconds = seconds * 1e6
+    return f"{microseconds:.1f}" if microseconds < 1000.0 else f"{microseconds:.0f}"

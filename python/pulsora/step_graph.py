@@ -1,0 +1,91 @@
+"""Mini-batches of tiles on a GPU as CUDA graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pulsora import _core
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pulsora.tile import Tile
+
+__all__ = ["StepGraph"]
+
+
+class StepGraph:
+    """Runs what tiles enqueue for one mini-batch as one CUDA graph, which takes less of the host's time.
+
+        graph = pulsora.StepGraph(tile)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for x, d in batches:
+                with graph:
+                    tile.forward(x, out=y)
+                    tile.backward(d, out=dx)
+                    tile.update(x, d, lr)
+
+    Every mini-batch is recorded anew and updates an executable graph of the same shape, because sample numbers and the
+    schedule of transfers change. Results are those of the same calls without the graph, to the bit. Inside the block,
+    only tiles compute: what torch enqueues there is recorded as well, but memory that torch allocates there is not
+    safe. Reading weights, state, statistics or explanations waits for the GPU and fails inside the block.
+
+    Args:
+        tiles: The tiles that are called inside, all on one GPU.
+        stream: The stream to work in, a `cudaStream_t` as an integer; torch's current stream by default. It must not be
+            the default stream.
+
+    Raises:
+        ValueError: Without tiles, or for tiles on several devices.
+        ConfigError: On entering, if the stream is the default stream.
+        DeviceError: If the tiles are not on a GPU.
+    """
+
+    def __init__(self, *tiles: Tile, stream: int | None = None) -> None:
+        devices = {tile.device for tile in tiles}
+        if len(devices) != 1:
+            raise ValueError(
+                f"a StepGraph needs tiles on one device; got {len(tiles)} tiles on {sorted(devices)}"
+            )
+        device = devices.pop()
+        if device == "cpu":
+            raise _core.DeviceError("a StepGraph needs tiles on a GPU; these are on the CPU")
+        self._tiles = tiles
+        self._device = int(device.removeprefix("cuda:"))
+        self._stream = stream
+        self._graphs: dict[int, _core.StepGraph] = {}
+        self._current: _core.StepGraph | None = None
+
+    @property
+    def shapes(self) -> int:
+        """Executable graphs that are kept: one for each shape of a mini-batch that has occurred, such as with a transfer."""
+        return sum(graph.shapes for graph in self._graphs.values())
+
+    def __enter__(self) -> None:
+        stream = _torch_stream(self._device) if self._stream is None else self._stream
+        if stream not in self._graphs:
+            self._graphs[stream] = _core.StepGraph(self._device, stream)
+        for tile in self._tiles:
+            tile._core.stream = stream
+        graph = self._graphs[stream]
+        graph.begin()
+        self._current = graph
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        graph, self._current = self._current, None
+        assert graph is not None
+        if kind is None:
+            graph.end()
+        else:
+            graph.abandon()
+
+
+def _torch_stream(device: int) -> int:
+    import torch
+
+    return int(torch.cuda.current_stream(device).cuda_stream)

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "io_elements.h"
+#include "pulse_words_kernel.h"
+
+// Reads and updates of an adapter on a GPU in few launches (cuda/adapter_reads.cu).
+
+namespace RPU {
+
+/// Arrays with at most this many lines on their short side are read a row of the mini-batch per
+/// block, all threads along the long side.
+constexpr int64_t kFewLines = 64;
+
+#ifdef PULSORA_CUDA
+/// Reads the first array of an adapter, and converts what was read for the second. With `wide`, the
+/// inputs of the read that the adapter is added to are measured and converted in the same launch.
+void cudaReadFirst(const Context &context, const PlainRead &first, const PlainRead &second,
+                   const InputStage *wide);
+
+/// A matrix and where it is copied to, gapless.
+struct MatrixCopy {
+  MatrixView<const float> from;
+  float *to;
+};
+
+/// What an adapter's update needs before its trains are drawn: g = B in and e = A^T out, and the
+/// scales of the trains of A, from (g, out), and of B, from (in, e).
+struct AdapterProjection {
+  PlainRead g;
+  PlainRead e;
+  TrainJob a;
+  TrainJob b;
+  MatrixCopy copies[2];  // snapshots that are to be taken on the way; null: none
+};
+void cudaProject(const Context &context, const AdapterProjection &projection);
+
+#endif
+
+}  // namespace RPU

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <type_traits>
+
+#include "devices/pulsed_model.h"
+
+// noise_merge = "batch": a cell takes all pulses of one update at once, with one normal. Where no
+// bound is near, the weight after U pulses up and D pulses down of a device whose step does not
+// depend on the weight is exactly normal, whatever their order:
+//
+//   w + s_up U - s_down D + sigma sqrt(s_up^2 U + s_down^2 D) z
+//
+// A cell whose weight could come near a bound on the way takes the samples of the update one by one
+// instead, by the rule of pulse_rule.h. Which cells those are is a function of weights, counts and
+// bounds alone, so that every kernel, on every backend, reproduces the same bits.
+
+namespace RPU {
+
+namespace detail {
+template <class Device, class = void>
+struct MergesNoise : std::false_type {};
+template <class Device>
+struct MergesNoise<Device, std::void_t<decltype(&Device::mixedPulses)>> : std::true_type {};
+}  // namespace detail
+
+/// Whether a model states Device::mixedPulses(), the sum of pulses up and down whatever their
+/// order; such a model takes noise_merge = "batch". It states pulses() and reach() too.
+template <class Device>
+constexpr bool kMergesNoise = detail::MergesNoise<Device>::value;
+
+/// The block of random words for the updates of eight neighbouring cells, from that of index 8
+/// cellGroup on; normal8() of it has the normal of cell 8 cellGroup + k at z[k]. `firstSample` is
+/// the global index of the first sample of the update.
+template <class Key = RandomKey>
+RPU_HD Philox4 drawOfUpdate(const Key &key, uint64_t cellGroup, uint64_t firstSample) {
+  return draw(key, Purpose::CycleNoiseBatch, cellGroup, firstSample);
+}
+
+/// The normal of one cell in the update that begins with `firstSample`.
+template <class Key = RandomKey>
+RPU_HD float normalOfUpdate(const Key &key, uint64_t cell, uint64_t firstSample) {
+  const Philox4 block = drawOfUpdate(key, cell >> 3, firstSample);
+  const NormalPair pair = normalPair16(wordOf(block, static_cast<uint32_t>(cell & 7U) >> 1));
+  return (cell & 1U) != 0 ? pair.z1 : pair.z0;
+}
+
+/// The weight after `up` pulses up and `down` pulses down in any order, with normal z. To be used
+/// only where `holds` comes back true: then no bound lies within five standard deviations of the
+/// weight on any path.
+template <class Device>
+RPU_HD float mergedPulses(float w, float up, float down, const typename Device::Response &r,
+                          const typename Device::Params &p, float z, bool &holds) {
+  const Moments m = Device::mixedPulses(w, up, down, r, p);
+  // The mean is linear in both counts: its extremes on all paths are at corners.
+  const float afterUp = Device::mixedPulses(w, up, 0.0f, r, p).mean;
+  const float afterDown = Device::mixedPulses(w, 0.0f, down, r, p).mean;
+  const float margin = 5.0f * m.sd;
+  const float highest =
+      RPU::maxForCompare(RPU::maxForCompare(w, m.mean), RPU::maxForCompare(afterUp, afterDown)) +
+      margin;
+  const float lowest =
+      RPU::minForCompare(RPU::minForCompare(w, m.mean), RPU::minForCompare(afterUp, afterDown)) -
+      margin;
+  // As integers, for the sake of vector code; see closedFormHolds().
+  const uint32_t within = (lowest >= r.w_min ? 1U : 0U) & (highest <= r.w_max ? 1U : 0U);
+  const uint32_t none = up + down == 0.0f ? 1U : 0U;
+  holds = (within | none) != 0;
+  return none != 0 ? w : clipWeight(RPU::fma(m.sd, z, m.mean), r);
+}
+
+}  // namespace RPU

@@ -123,6 +123,7 @@ class TestWords {
     p.xSize = cols_;
     p.dSize = rows_;
     p.firstSample = firstSample_;
+    p.endSample = firstSample_ + static_cast<uint64_t>(samples_);
     p.xBits = xBits_.data();
     p.xSigns = xSigns_.data();
     p.dBits = dBits_.data();

@@ -54,7 +54,7 @@ class StepGraph:
         self._device = int(device.removeprefix("cuda:"))
         self._stream = stream
         self._graphs: dict[int, _core.StepGraph] = {}
-        self._current: _core.StepGraph | None = None
+        self._current: _core.StepGraph  # of the block that is open
 
     @property
     def shapes(self) -> int:
@@ -66,7 +66,7 @@ class StepGraph:
         if stream not in self._graphs:
             self._graphs[stream] = _core.StepGraph(self._device, stream)
         for tile in self._tiles:
-            tile._core.stream = stream
+            tile._core.stream = stream  # noqa: SLF001 - Tile is of this package
         graph = self._graphs[stream]
         graph.begin()
         self._current = graph
@@ -77,15 +77,13 @@ class StepGraph:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        graph, self._current = self._current, None
-        assert graph is not None
         if kind is None:
-            graph.end()
+            self._current.end()
         else:
-            graph.abandon()
+            self._current.abandon()
 
 
 def _torch_stream(device: int) -> int:
-    import torch
+    import torch  # noqa: PLC0415 - only if the caller gives no stream
 
     return int(torch.cuda.current_stream(device).cuda_stream)

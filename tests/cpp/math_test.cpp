@@ -63,11 +63,13 @@ TEST(Math, Accuracy) {
   const auto log = [](double x) { return std::log(x); };
   const auto log1p = [](double x) { return std::log1p(x); };
   const auto exp = [](double x) { return std::exp(x); };
+  const auto exp2 = [](double x) { return std::exp2(x); };
   const auto expm1 = [](double x) { return std::expm1(x); };
   const auto tanh = [](double x) { return std::tanh(x); };
   EXPECT_LE(maxUlp(0.0F, kMax, [](float x) { return RPU::log(x); }, log), 0.54);
   EXPECT_LE(maxUlp(-1.0F, kMax, [](float x) { return RPU::log1p(x); }, log1p), 0.66);
   EXPECT_LE(maxUlp(-104.0F, 89.0F, [](float x) { return RPU::exp(x); }, exp), 1.01);
+  EXPECT_LE(maxUlp(-120.0F, 120.0F, [](float x) { return RPU::exp2Clamped(x); }, exp2), 2.03);
   EXPECT_LE(maxUlp(-104.0F, 89.0F, [](float x) { return RPU::expm1(x); }, expm1), 1.42);
   EXPECT_LE(maxUlp(-30.0F, 30.0F, [](float x) { return RPU::tanh(x); }, tanh), 2.52);
 }
@@ -132,6 +134,9 @@ TEST(Math, SpecialValues) {
   EXPECT_EQ(RPU::exp(88.8F), kInf);
   EXPECT_EQ(RPU::exp(kInf), kInf);
   EXPECT_TRUE(std::isnan(RPU::exp(RPU::kNaN)));
+  EXPECT_EQ(RPU::exp2Clamped(0.0F), 1.0F);
+  EXPECT_EQ(RPU::exp2Clamped(kInf), 0x1p120F);
+  EXPECT_EQ(RPU::exp2Clamped(-kInf), 0x1p-120F);
   EXPECT_EQ(RPU::expm1(-kInf), -1.0F);
   EXPECT_EQ(RPU::expm1(kInf), kInf);
   EXPECT_EQ(RPU::expm1(1e-20F), 1e-20F);
@@ -212,6 +217,7 @@ TEST(Math, GoldenBits) {
   EXPECT_EQ(goldenHash([](float x) { return RPU::log(x); }), 0x35BF83B0644C6B05U);
   EXPECT_EQ(goldenHash([](float x) { return RPU::log1p(x); }), 0x027E14E27164E9E0U);
   EXPECT_EQ(goldenHash([](float x) { return RPU::exp(x); }), 0x9784DB3B8C6F89CEU);
+  EXPECT_EQ(goldenHash([](float x) { return RPU::exp2Clamped(x); }), 0xFEA9798D577993B0U);
   EXPECT_EQ(goldenHash([](float x) { return RPU::expm1(x); }), 0xE2D02825DEC66466U);
   EXPECT_EQ(goldenHash([](float x) { return RPU::tanh(x); }), 0x97935B7E3F78E2A4U);
   EXPECT_EQ(goldenHash([](float x) { return RPU::pow(x, 1.7F); }), 0xD299BAC578A242CBU);

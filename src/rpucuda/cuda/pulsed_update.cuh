@@ -33,9 +33,7 @@ __global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
       words && layout.slots <= 31 && (!part.flat || kUpdateThreads / a.cols + 2 <= kStagedRows);
   unsigned pulses = 0;
   if (words && layout.slots == 1) {
-    for (int r = 0; r < part.rowsPerWarp; r += kRowsAtOnce) {
-      pulses += updateSparse(a, p, samples, part, r, shared.events[threadIdx.x >> 5]);
-    }
+    pulses = updateSparse(a, p, samples, part, shared.events[threadIdx.x >> 5]);
   } else if (staged) {
     pulses = updateDense(a, p, layout, samples, part, shared.stage);
   } else {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cuda/pulsed_array.cuh"
+#include "pulse_words_counts.h"
 
 // Trains of up to 31 slots, most of whose samples have pulses in most cells. A block stages the
 // words of its lines for 64 samples in shared memory. A thread takes its cell through eight samples
@@ -8,8 +9,8 @@
 //
 //   as long as no bound can be reached in the next four, by closed forms alone, without a question;
 //
-//   from the first four in which one could, the cell is set aside, and finished by the whole rule in
-//   warps of such cells. Where it stands it would hold up its warp.
+//   from the first four in which one could, the cell is set aside, and finished by the whole rule
+//   in warps of such cells. Where it stands it would hold up its warp.
 //
 // Models without closed forms take the whole rule where they stand.
 
@@ -24,12 +25,6 @@ struct SetAside {
   float w;
   uint16_t cell;    // row within the block << 8 | column within the block
   uint16_t sample;  // within the stage
-};
-
-/// Where the slots of one sample lie in the words of a line.
-struct SamplePlace {
-  int word;  // negative outside the mini-batch
-  int shift;
 };
 
 /// Slots of one sample a word, 0 outside the mini-batch; signs of eight samples a word.
@@ -67,16 +62,16 @@ __device__ __forceinline__ uint32_t stage8(const uint32_t *words, const uint32_t
                                            int64_t lines, const PulseLayout &layout, int64_t first,
                                            int64_t samples, const Put &put) {
   const uint32_t mask = slotMask(layout.slots);
+  SlotPlace at = SlotPlace::of(layout, first < 0 ? 0 : first);
   uint32_t negative = 0;
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    const auto s = static_cast<int>(first + k);
     uint32_t slots = 0;
-    if (s >= 0 && s < samples) {
-      const int word = s / layout.samplesPerWord;  // trains beyond 16 slots have a word each
-      const int shift = (s - word * layout.samplesPerWord) * layout.slots;
-      slots = words[word * lines] >> shift & mask;
-      negative |= (signs[word * lines] >> shift & 1u) << k;
+    if (first + k >= 0 && first + k < samples) {
+      const int64_t word = at.word * lines;
+      slots = words[word] >> at.shift & mask;
+      negative |= (signs[word] >> at.shift & 1u) << k;
+      at.advance(layout);
     }
     put(k, slots);
   }
@@ -92,8 +87,8 @@ __device__ __forceinline__ float finishCell(const Array<Device> &a, const Stage 
   const typename Device::Response response = a.response(index);
 #pragma unroll 1
   for (int s = first; s < 8 * blocks;) {
-    const Philox4 random = draw(a.rounds, Purpose::CycleNoise, cell,
-                                (firstSample + static_cast<uint64_t>(s)) >> 3);
+    const Philox4 random =
+        draw(a.rounds, Purpose::CycleNoise, cell, (firstSample + static_cast<uint64_t>(s)) >> 3);
     const uint32_t differ = stage.xSigns[s >> 3][x] ^ stage.dSigns[s >> 3][d];
 #pragma unroll 1
     for (int end = (s | 7) + 1; s < end; s += 2) {
@@ -134,8 +129,7 @@ __device__ __forceinline__ int closedForms(const Array<Device> &a,
     int n[8];
 #pragma unroll
     for (int s = 0; s < 8; ++s) n[s] = __popc(xs.v[s] & ds.v[s]);
-    const Philox4 random =
-        draw(a.rounds, Purpose::CycleNoise, static_cast<uint64_t>(index), group);
+    const Philox4 random = draw(a.rounds, Purpose::CycleNoise, static_cast<uint64_t>(index), group);
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
       if (pair % 2 == 0) {
@@ -184,9 +178,8 @@ __device__ unsigned updateDense(const Array<Device> &a, const PulseWords &p,
                                 const PulseLayout &layout, int64_t samples, Partition part,
                                 Stage &stage) {
   const int64_t firstCol = part.flat ? 0 : static_cast<int64_t>(blockIdx.x) * 32;
-  const int64_t firstRow = part.flat
-                               ? static_cast<int64_t>(blockIdx.x) * kUpdateThreads / a.cols
-                               : static_cast<int64_t>(blockIdx.y) * part.rowsPerWarp * kWarps;
+  const int64_t firstRow = part.flat ? static_cast<int64_t>(blockIdx.x) * kUpdateThreads / a.cols
+                                     : static_cast<int64_t>(blockIdx.y) * part.rowsPerWarp * kWarps;
   const int rows = part.flat ? kStagedRows : part.rowsPerWarp * kWarps;
   const int me = static_cast<int>(threadIdx.x);
   const int lane = me & 31;
@@ -234,8 +227,7 @@ __device__ unsigned updateDense(const Array<Device> &a, const PulseWords &p,
                                                           static_cast<uint16_t>(stopped)};
         }
       } else {
-        a.weights[c.index] =
-            finishCell(a, stage, c.index, x, d, w, 0, blocks, firstSample, pulses);
+        a.weights[c.index] = finishCell(a, stage, c.index, x, d, w, 0, blocks, firstSample, pulses);
       }
     }
     if constexpr (kHasClosedForm<Device>) {
@@ -245,8 +237,8 @@ __device__ unsigned updateDense(const Array<Device> &a, const PulseWords &p,
         const int x = aside.cell & 255;
         const int d = aside.cell >> 8;
         const int64_t index = (firstRow + d) * a.cols + firstCol + x;
-        a.weights[index] = finishCell(a, stage, index, x, d, aside.w, aside.sample, blocks,
-                                      firstSample, pulses);
+        a.weights[index] =
+            finishCell(a, stage, index, x, d, aside.w, aside.sample, blocks, firstSample, pulses);
       }
     }
   }

@@ -40,8 +40,8 @@ __device__ inline LineWords lineWords(const uint32_t *bits, const uint32_t *sign
   return {{bits[at], two ? bits[at + lines] : 0u}, {signs[at], two ? signs[at + lines] : 0u}};
 }
 
-__device__ inline Hits hitsOf(const LineWords &x, const LineWords &d) {
-  return {{x.bits[0] & d.bits[0], x.bits[1] & d.bits[1]},
+__device__ inline Hits hitsOf(const LineWords &x, const LineWords &d, uint32_t mask) {
+  return {{x.bits[0] & d.bits[0] & mask, x.bits[1] & d.bits[1] & mask},
           {x.signs[0] ^ d.signs[0], x.signs[1] ^ d.signs[1]}};
 }
 
@@ -63,96 +63,117 @@ __device__ inline int listHits(const Hits &hits, int code, int end, WarpEvents &
 
 /// One cell by itself, where a warp has more coincidences than its list holds.
 template <class Device>
-__device__ __noinline__ float applyHits(const Array<Device> &a, const typename Device::Response &response,
-                           const Hits &hits, uint64_t cell, uint64_t firstSample, float w) {
+__device__ __noinline__ void applyHits(const Array<Device> &a, const Hits &hits, int64_t index,
+                                       uint64_t firstSample) {
+  const typename Device::Response response = a.response(index);
+  float w = a.weights[index];
 #pragma unroll 1
   for (int s = 0; s < 64; ++s) {
     if (!(hits.both[s >> 5] >> (s & 31) & 1u)) continue;
-    const float z = normalOfSample(a.rounds, Purpose::CycleNoise, cell,
+    const float z = normalOfSample(a.rounds, Purpose::CycleNoise, static_cast<uint64_t>(index),
                                    firstSample + static_cast<uint64_t>(s));
     w = onePulse<Device>(w, hits.differ[s >> 5] >> (s & 31) & 1u, response, a.params, z);
   }
-  return w;
+  a.weights[index] = w;
 }
 
-/// Rows `firstRow` to `firstRow` + kRowsAtOnce - 1 of this warp.
+/// 64 samples for up to four rows of a warp, from `row` on. Threads and rows beyond the array read
+/// a neighbour and write nothing, so that all loads can be under way at once.
 template <class Device>
-__device__ __forceinline__ unsigned updateSparse(const Array<Device> &a, const PulseWords &p,
-                                                 int64_t samples, Partition part, int firstRow,
-                                                 WarpEvents &events) {
-  using Stored = typename Array<Device>::Stored;
+__device__ __forceinline__ unsigned updateRows(const Array<Device> &a, const PulseWords &p,
+                                               int64_t word, int64_t words, int row, int endRow,
+                                               int col, WarpEvents &events) {
   const int lane = static_cast<int>(threadIdx.x & 31);
-  const ThreadCell first = threadCell(a, part, firstRow);
-  const int64_t rowStride = kWarps * a.cols;  // between rows of a warp
-  const int rows = part.rowsPerWarp - firstRow;
-  const int64_t words = (samples + 31) / 32;
-  const auto live = [&](int r) {
-    return r == 0 ? first.live : first.live && r < rows && first.row + r * kWarps < a.rows;
-  };
-  unsigned pulses = 0;
-  for (int64_t word = 0; word < words; word += 2) {
-    const uint64_t firstSample = p.firstSample + static_cast<uint64_t>(32 * word);
-    Hits hits[kRowsAtOnce] = {};
-    Stored stored[kRowsAtOnce];
-    float w[kRowsAtOnce];
-    if (first.live) {
-      const LineWords x = lineWords(p.xBits, p.xSigns, p.xSize, first.col, word, words);
+  const int lastRow = static_cast<int>(a.rows) - 1;
+  const int readCol = ::min(col, static_cast<int>(a.cols) - 1);
+  const uint64_t firstSample = p.firstSample + static_cast<uint64_t>(32 * word);
+  const LineWords x = lineWords(p.xBits, p.xSigns, p.xSize, readCol, word, words);
+  LineWords d[kRowsAtOnce];
 #pragma unroll
-      for (int r = 0; r < kRowsAtOnce; ++r) {
-        if (!live(r)) continue;
-        hits[r] = hitsOf(
-            x, lineWords(p.dBits, p.dSigns, p.dSize, first.row + r * kWarps, word, words));
-        stored[r] = a.stored(first.index + r * rowStride);
-        w[r] = a.weights[first.index + r * rowStride];
-      }
-    }
-    int mine = 0;
+  for (int r = 0; r < kRowsAtOnce; ++r) {
+    d[r] = lineWords(p.dBits, p.dSigns, p.dSize, ::min(row + r * kWarps, lastRow), word, words);
+  }
+  Hits hits[kRowsAtOnce];
+  uint32_t counts = 0;  // a byte for each row
+  int mine = 0;
 #pragma unroll
-    for (int r = 0; r < kRowsAtOnce; ++r) mine += hits[r].count();
-    pulses += static_cast<unsigned>(mine);
-    int end = mine;
+  for (int r = 0; r < kRowsAtOnce; ++r) {
+    hits[r] = hitsOf(x, d[r], row + r * kWarps < endRow ? 0xffffffffu : 0u);
+    counts |= static_cast<uint32_t>(hits[r].count()) << 8 * r;
+    mine += hits[r].count();
+  }
+  int end = mine;
 #pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int below = __shfl_up_sync(0xffffffffu, end, step);
-      end += lane >= step ? below : 0;
-    }
-    const int total = __shfl_sync(0xffffffffu, end, 31);
-    if (total > kEventsPerWarp) {
-#pragma unroll
-      for (int r = 0; r < kRowsAtOnce; ++r) {
-        if (!live(r)) continue;
-        const int64_t i = first.index + r * rowStride;
-        a.weights[i] = applyHits(a, a.response(stored[r]), hits[r], static_cast<uint64_t>(i),
-                                 firstSample, w[r]);
-      }
-      continue;
-    }
-    int at = end;
-#pragma unroll
-    for (int r = kRowsAtOnce - 1; r >= 0; --r)
-      at = listHits(hits[r], r << 12 | lane << 7, at, events);
-    __syncwarp();
-    const auto warpCell = static_cast<uint64_t>(first.index - lane);
-#pragma unroll 1
-    for (int e = lane; e < total; e += 32) {
-      const uint32_t code = events.code[e];
-      const uint64_t cell = warpCell + (code >> 7 & 31u) +
-                            static_cast<uint64_t>(code >> 12) * static_cast<uint64_t>(rowStride);
-      events.z[e] = normalOfSample(a.rounds, Purpose::CycleNoise, cell, firstSample + (code & 63u));
-    }
-    __syncwarp();
+  for (int step = 1; step < 32; step *= 2) {
+    const int below = __shfl_up_sync(0xffffffffu, end, step);
+    end += lane >= step ? below : 0;
+  }
+  const int total = __shfl_sync(0xffffffffu, end, 31);
+  if (total > kEventsPerWarp) {
 #pragma unroll
     for (int r = 0; r < kRowsAtOnce; ++r) {
-      const int count = hits[r].count();
-      if (count == 0) continue;
-      const typename Device::Response response = a.response(stored[r]);
-#pragma unroll 1
-      for (const int last = at + count; at < last; ++at) {
-        w[r] = onePulse<Device>(w[r], events.code[at] >> 6 & 1, response, a.params, events.z[at]);
-      }
-      a.weights[first.index + r * rowStride] = w[r];
+      if (row + r * kWarps < endRow)
+        applyHits(a, hits[r], (row + r * kWarps) * a.cols + col, firstSample);
     }
-    __syncwarp();
+    return static_cast<unsigned>(mine);
+  }
+  int at = end;
+#pragma unroll
+  for (int r = kRowsAtOnce - 1; r >= 0; --r)
+    at = listHits(hits[r], r << 12 | lane << 7, at, events);
+  typename Array<Device>::Stored stored[kRowsAtOnce];
+  float w[kRowsAtOnce];
+#pragma unroll
+  for (int r = 0; r < kRowsAtOnce; ++r) {  // they arrive while normals are made
+    const int64_t i = ::min(row + r * kWarps, lastRow) * a.cols + readCol;
+    stored[r] = a.stored(i);
+    w[r] = a.weights[i];
+  }
+  __syncwarp();
+  const int64_t rowStride = kWarps * a.cols;  // between rows of a warp
+  // The cell of lane 0; lanes hold neighbours, also where a warp's cells lie in several rows.
+  const auto warpCell = static_cast<uint64_t>(row * a.cols + col) - static_cast<uint64_t>(lane);
+#pragma unroll 1
+  for (int e = lane; e < total; e += 32) {
+    const uint32_t code = events.code[e];
+    const uint64_t cell = warpCell + (code >> 7 & 31u) +
+                          static_cast<uint64_t>(code >> 12) * static_cast<uint64_t>(rowStride);
+    events.z[e] = normalOfSample(a.rounds, Purpose::CycleNoise, cell, firstSample + (code & 63u));
+  }
+  __syncwarp();
+#pragma unroll
+  for (int r = 0; r < kRowsAtOnce; ++r) {
+    const int count = static_cast<int>(counts >> 8 * r & 255u);
+    if (count == 0) continue;
+    const typename Device::Response response = a.response(stored[r]);
+#pragma unroll 1
+    for (const int last = at + count; at < last; ++at) {
+      w[r] = onePulse<Device>(w[r], events.code[at] >> 6 & 1, response, a.params, events.z[at]);
+    }
+    a.weights[(row + r * kWarps) * a.cols + col] = w[r];
+  }
+  __syncwarp();
+  return static_cast<unsigned>(mine);
+}
+
+/// All rows of this warp.
+template <class Device>
+__device__ __forceinline__ unsigned updateSparse(const Array<Device> &a, const PulseWords &p,
+                                                 int64_t samples, Partition part,
+                                                 WarpEvents &events) {
+  const ThreadCell first = threadCell(a, part, 0);
+  const int afterLast = first.row + part.rowsPerWarp * kWarps;
+  const int endOfWarp = part.flat ? first.row + 1 : ::min(afterLast, static_cast<int>(a.rows));
+  const int endRow = first.col < a.cols && first.row < a.rows ? endOfWarp : 0;
+  const int64_t words = (samples + 31) / 32;
+  unsigned pulses = 0;
+#pragma unroll 1
+  for (int row = first.row; row < afterLast; row += kRowsAtOnce * kWarps) {
+#pragma unroll 1
+    for (int64_t word = 0; word < words; word += 2) {
+      pulses += updateRows(a, p, word, words, row, endRow, first.col, events);
+    }
+    if (part.flat) break;
   }
   return pulses;
 }

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "devices/range_response.h"
+#include "devices/pulsed_model.h"
 
 namespace RPU {
 
@@ -59,32 +59,54 @@ struct ExpStep {
     }
   };
   using Cell = PulsedCell;
-  using Response = RangeResponse;
+  struct Response : PulsedResponse {
+    float rate_up;  // of the exponent to base 2, per unit of weight
+    float rate_down;
+
+    template <class Visitor>
+    RPU_HD void members(Visitor &&f) {
+      PulsedResponse::members(f);
+      f(rate_up);
+      f(rate_down);
+    }
+  };
 
   RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
     return sampleCell(p, draws, bias);
   }
   RPU_HD static Response response(const Cell &cell, const Params &p) {
-    return rangeResponse(cell, p);
+    Response r;
+    static_cast<PulsedResponse &>(r) = pulsedResponse(cell, p);
+    const float range = r.w_max - r.w_min;  // 0 for a stuck cell
+    const float scale = range > 0.0f ? 2.0f * p.a / range : 0.0f;
+    r.rate_up = kLog2E * p.gamma_up * scale;
+    r.rate_down = -kLog2E * p.gamma_down * scale;
+    return r;
   }
 
-  /// The step relative to that without the exponential, at the scaled weight z.
-  RPU_HD static float shape(float z, bool up, const Params &p) {
-    const float weight = up ? p.a_up : p.a_down;
-    const float rate = up ? p.gamma_up : -p.gamma_down;
-    return RPU::max(RPU::fma(-weight, RPU::exp(rate * z), 1.0f), 0.0f);
+  static constexpr float kLog2E = 0x1.715476p0f;
+
+  /// The exponent to base 2 at weight 0.
+  RPU_HD static float offset(bool up, const Params &p) {
+    return (up ? kLog2E * p.gamma_up : -kLog2E * p.gamma_down) * p.b;
+  }
+  /// The step relative to that without the exponential, at an exponent to base 2.
+  RPU_HD static float shape(float exponent, bool up, const Params &p) {
+    return RPU::max(RPU::fma(up ? -p.a_up : -p.a_down, RPU::exp2Clamped(exponent), 1.0f), 0.0f);
   }
 
   RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
-    const float step = r.step(up) * shape(RPU::fma(2.0f * p.a * r.inverse_range, w, p.b), up, p);
+    const float exponent = RPU::fma(up ? r.rate_up : r.rate_down, w, offset(up, p));
+    const float step = r.step(up) * shape(exponent, up, p);
     const float spread =
         RPU::fma(p.dw_min_std_slope, RPU::abs(w), RPU::abs(step) + p.dw_min_std_add);
-    return w + RPU::fma(p.dw_min_std * spread, xi, step);
+    return RPU::fma(p.dw_min_std * spread, xi, w + step);
   }
 
   /// The mean of both steps at weight 0.
   static float granularity(const Params &p) {
-    return 0.5f * p.dw_min * (shape(p.b, true, p) + shape(p.b, false, p));
+    return 0.5f * p.dw_min *
+           (shape(offset(true, p), true, p) + shape(offset(false, p), false, p));
   }
 };
 

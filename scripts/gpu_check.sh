@@ -46,7 +46,7 @@ run python timeout 120 env PYTHONPATH=$build/python "$python" -m pytest -q \
 if [ $quick = 1 ]; then exit $failed; fi
 
 run benchmark $build/rpucuda_cuda_benchmarks "$results/benchmark.json"
-cat "$results/benchmark.log"
+PYTHONPATH=$build/python "$python" benchmarks/cuda_table.py "$results/benchmark.json" | tee "$results/table.md" || failed=1
 
 # Everything but what is large, or about memory that runs out; races, which take longest to find, in a selection.
 all='-CudaMemory.*:CudaUpdate.Property03EveryModel*:CudaUpdate.Property03LargeArrays'

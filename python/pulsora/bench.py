@@ -179,6 +179,10 @@ _COUNT = 6.0  # coincidences of a cell in a sample
 # deviation, weight. Where a model has not been counted, that of the simplest is below its own.
 _RULE = {"SoftBounds": 20.0}
 _SIMPLEST_RULE = 6.0
+# A pulse of models without closed forms, which take one normal per pulse.
+_PULSE = {"ExpStep": 26.0}
+_PULSES = 2.5  # of a cell and sample, dense
+_SEVERAL = 0.56  # share of samples with more than one
 _CELL_BYTES = 16.0  # weight in and out, four half floats of the cell
 _DENSE_SLOTS = 9.0  # of a sample's train
 
@@ -196,7 +200,13 @@ def _pulses(model: str, rows: float, columns: float, batch: float, *, dense: boo
     random words per slot of a train, whose bits are compared and packed (three operations).
     """
     rule = _RULE.get(model, _SIMPLEST_RULE)
-    per_sample = _NORMAL + _COUNT + rule if dense else _COINCIDENCES * (_BLOCK + _PAIR + rule / 2.0)
+    if not dense:
+        per_sample = _COINCIDENCES * (_BLOCK + _PAIR + rule / 2.0)
+    elif model in _PULSE:
+        pulses = _SEVERAL * _BLOCK + _PULSES * (_PAIR / 2 + _PULSE[model])
+        per_sample = _BLOCK / 8 + _COUNT + pulses
+    else:
+        per_sample = _NORMAL + _COUNT + rule
     lines, slots = rows + columns, batch * (_DENSE_SLOTS if dense else 1.0)
     cells = Work(_CELL_BYTES * rows * columns, rows * columns * batch * per_sample)
     return cells + Work(4.0 * lines * batch, lines * slots * (_BLOCK / 4.0 + 3.0))

@@ -74,6 +74,7 @@ def bound_of(name: str, batch: int) -> tuple[float, str] | None:
 
 
 def row(result: dict[str, float | str], batch: int) -> str:
+    """A line of the table."""
     name, value, unit = str(result["name"]), float(result["value"]), str(result["unit"])
     bound = bound_of(name, batch)
     peer = PEERS.get(name)
@@ -92,6 +93,7 @@ def row(result: dict[str, float | str], batch: int) -> str:
 
 
 def main() -> None:
+    """Prints the table of the file that is named."""
     document = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     print("| case | measured | bound | reached | aim | elsewhere | ahead of it | host, us |")
     print("|---|---|---|---|---|---|---|---|")

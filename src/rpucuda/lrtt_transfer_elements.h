@@ -212,9 +212,9 @@ struct TrainDrives {
 
   RPU_HD void operator()(int64_t i) const {
     const int64_t lines = factors.x.rows + factors.d.rows;
+    if (i >= (starts[factors.x.cols] - first) * lines) return;  // most, so before the divisions
     const int64_t train = i / lines;
     const int64_t line = i % lines;
-    if (first + train >= starts[factors.x.cols]) return;
     const int64_t k = componentOf(first + train);
     const int64_t dLine = line - factors.x.rows;
     if (dLine < 0) {

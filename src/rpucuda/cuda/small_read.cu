@@ -27,7 +27,13 @@ constexpr int kGroupThreads = 256;
 constexpr int kGroupWarps = kGroupThreads / 32;
 constexpr int kOutputs = 32;
 constexpr int kChunk = 512;             // inputs at a time
-constexpr int kMarks = 1 + kGroupRows;  // of a group: blocks that are done, and clipped rows
+
+// Marks of a group, all 0 between launches: blocks that are done, rows whose inputs of an added
+// read are there, and clipped rows.
+constexpr int kDone = 0;
+constexpr int kReady = 1;
+constexpr int kClipped = 2;
+constexpr int kMarks = kClipped + kGroupRows;
 static_assert(kGroupRows == 8 && kGroupWarps == kGroupRows, "a warp per row, rows in two quads");
 
 using Inputs = float[kChunk][kGroupRows];
@@ -210,50 +216,99 @@ __device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &ad
   }
 }
 
-/// blockIdx.x is the group of rows. The block of a group that finishes last looks after the rows
-/// that left the range of the ADC; usually there are none.
-__global__ void __launch_bounds__(kGroupThreads)
-    readGroupsKernel(const __grid_constant__ PlainRead r, const __grid_constant__ AddedRead added,
-                     uint32_t *allMarks) {
+/// Reads a row of an adapter's first array, and tells the row's group that the second's inputs are
+/// there.
+__device__ void feedRow(const PlainRead &first, const InputStage &second, int64_t row,
+                        uint32_t *marks) {
+  __shared__ float results[kFewLines];
+  readRow<kGroupThreads>(first, row, results);
+  convertShortRow(second, row, results);
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  __threadfence();
+  atomicAdd(&marks[kReady], 1u);
+}
+
+/// Waits until as many rows have been fed.
+__device__ void awaitRows(const uint32_t *marks, int rows) {
+  if (threadIdx.x == 0) {
+    const volatile uint32_t *ready = &marks[kReady];
+    while (*ready < static_cast<uint32_t>(rows)) __nanosleep(20);
+    __threadfence();
+  }
+  __syncthreads();
+}
+
+/// The block of a group that finishes last looks after the rows that left the range of the ADC;
+/// usually there are none.
+template <bool kFeeds>
+__device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t group,
+                          int64_t lineBlock, unsigned lineBlocks, uint32_t *marks) {
   __shared__ alignas(16) Inputs inputs;
   __shared__ Sums sums;
   __shared__ bool isLast;
-  uint32_t *marks = allMarks + static_cast<int64_t>(blockIdx.x) * kMarks;
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * kGroupRows;
+  const int64_t row0 = group * kGroupRows;
   const Rows rows{row0,
                   static_cast<int>(RPU::min(r.input.in.rows - row0, int64_t{kGroupRows}))};
-  const int64_t line0 = static_cast<int64_t>(blockIdx.y) * kOutputs;
+  const int64_t line0 = lineBlock * kOutputs;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = rows.first + warp;
   const bool isRow = warp < rows.count;
-  const float scale = isRow ? measureByWarp(r.input, row, blockIdx.y == 0) : 0.0f;
+  const float scale = isRow ? measureByWarp(r.input, row, lineBlock == 0) : 0.0f;
   multiplyGroup(r, rows, line0, scale, 0, false, inputs, sums);
   const int64_t line = line0 + lane;
-  if (isRow && line < r.weights.rows) {
+  const bool isMine = isRow && line < r.weights.rows;
+  float out = 0.0f;
+  if (isMine) {
     const Reading read = readingOf(r.output, row, line, sums[warp][lane], 0);
-    float out = read.value * (scale * r.output.outScale);
-    if (read.clipped != 0 && r.repeats > 0) marks[1 + warp] = 1;
-    if (added.isThere()) {
+    out = read.value * (scale * r.output.outScale);
+    if (read.clipped != 0 && r.repeats > 0) marks[kClipped + warp] = 1;
+  }
+  if constexpr (kFeeds) {
+    awaitRows(marks, rows.count);
+    if (isMine) {
       out = RPU::fma(added.factor,
                      finishLine(added.read.output, row, line, added.sum(row, line)), out);
     }
-    r.output.out(row, line) = out;
   }
-  if (r.repeats == 0 && (!added.isThere() || added.read.repeats == 0)) return;
+  if (isMine) r.output.out(row, line) = out;
+  if (!kFeeds && r.repeats == 0) return;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) isLast = atomicAdd(&marks[0], 1u) + 1 == gridDim.y;
+  if (threadIdx.x == 0) isLast = atomicAdd(&marks[kDone], 1u) + 1 == lineBlocks;
   __syncthreads();
   if (!isLast) return;
   __threadfence();
   if (threadIdx.x < rows.count) {
     r.input.state.clipped[rows.first + threadIdx.x] =
-        static_cast<int32_t>(__ldcg(&marks[1 + threadIdx.x]));
+        static_cast<int32_t>(__ldcg(&marks[kClipped + threadIdx.x]));
   }
   __syncthreads();
   if (threadIdx.x < kMarks) marks[threadIdx.x] = 0;
   repeatGroup(r, added, rows, inputs, sums);
+}
+
+/// With kFeeds, the first blocks read a row of the adapter each, while the others multiply and then
+/// wait for them. Blocks start in the order of their numbers, so nobody waits for a block that
+/// finds no room.
+template <bool kFeeds>
+__global__ void __launch_bounds__(kGroupThreads)
+    readGroupsKernel(const __grid_constant__ PlainRead r, const __grid_constant__ PlainRead first,
+                     const __grid_constant__ AddedRead added, unsigned lineBlocks,
+                     uint32_t *allMarks) {
+  const int64_t rows = r.input.in.rows;
+  int64_t block = blockIdx.x;
+  if constexpr (kFeeds) {
+    if (block < rows) {
+      feedRow(first, added.read.input, block, allMarks + block / kGroupRows * kMarks);
+      return;
+    }
+    block -= rows;
+  }
+  const int64_t groups = (rows + kGroupRows - 1) / kGroupRows;
+  const int64_t group = block % groups;
+  readGroup<kFeeds>(r, added, group, block / groups, lineBlocks, allMarks + group * kMarks);
 }
 
 }  // namespace
@@ -265,14 +320,18 @@ void cudaReadRows(const Context &context, const PlainRead &read) {
   RPU_CUDA(cudaGetLastError());
 }
 
-void cudaReadGroups(const Context &context, const PlainRead &read, const AddedRead &added,
-                    Buffer<uint32_t> &marks) {
-  const int64_t groups = (read.input.in.rows + kGroupRows - 1) / kGroupRows;
+void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
+                    const AddedRead &added, Buffer<uint32_t> &marks) {
+  const int64_t rows = read.input.in.rows;
+  const int64_t groups = (rows + kGroupRows - 1) / kGroupRows;
   if (marks.size() < groups * kMarks) marks = Buffer<uint32_t>::zeros(context, groups * kMarks);
   const CudaScope scope(context.device);
-  const dim3 grid(static_cast<unsigned>(groups),
-                  static_cast<unsigned>((read.weights.rows + kOutputs - 1) / kOutputs));
-  readGroupsKernel<<<grid, kGroupThreads, 0, streamOf(context)>>>(read, added, marks.data());
+  const auto lineBlocks = static_cast<unsigned>((read.weights.rows + kOutputs - 1) / kOutputs);
+  const int64_t feeders = added.isThere() ? rows : 0;
+  const auto blocks = static_cast<unsigned>(feeders + groups * lineBlocks);
+  const auto kernel = added.isThere() ? &readGroupsKernel<true> : &readGroupsKernel<false>;
+  kernel<<<blocks, kGroupThreads, 0, streamOf(context)>>>(read, first, added, lineBlocks,
+                                                          marks.data());
   RPU_CUDA(cudaGetLastError());
 }
 

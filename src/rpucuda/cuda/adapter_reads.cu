@@ -7,12 +7,14 @@
 namespace RPU {
 namespace {
 
-constexpr int kFirstThreads = 256;  // which find room beside the blocks of a product
+// Small blocks with few registers find room beside those of a product.
+constexpr int kFirstThreads = 256;
+constexpr int kFirstBlocks = 3;  // a processor
 constexpr int kThreads = 512;
 constexpr int kCopiedPerBlock = 8 * kThreads;
 
 /// A block per row.
-__global__ void __launch_bounds__(kFirstThreads)
+__global__ void __launch_bounds__(kFirstThreads, kFirstBlocks)
     readFirstKernel(const __grid_constant__ PlainRead first,
                     const __grid_constant__ PlainRead second) {
   __shared__ float results[kFewLines];
@@ -39,9 +41,8 @@ __device__ void projectRow(const AdapterProjection &p, bool isG, int64_t row) {
     (isG ? p.b.maxima.x : p.a.maxima.d)[row] = in;
     (isG ? p.a.maxima.x : p.b.maxima.d)[row] = out;
   }
-  if (!finishesLast(p.a.maxima.finished, static_cast<unsigned>(2 * rows))) return;
-#pragma unroll 1
-  for (int job = 0; job < 2; ++job) scaleAll<kThreads>(rows, job == 0 ? p.a : p.b);
+  if (finishesLast(p.a.maxima.finished, static_cast<unsigned>(2 * rows)))
+    scaleBoth<kThreads>(rows, p.a, p.b);
 }
 
 /// A row of g per block, then a row of e per block; all share the copies.

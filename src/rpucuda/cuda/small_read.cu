@@ -273,7 +273,11 @@ __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t gr
     }
   }
   if (isMine) r.output.out(row, line) = out;
-  if (!kFeeds && r.repeats == 0) return;
+  if (r.repeats == 0 && (!kFeeds || added.read.repeats == 0)) {
+    if (kFeeds && threadIdx.x == 0 && atomicAdd(&marks[kDone], 1u) + 1 == lineBlocks)
+      marks[kDone] = marks[kReady] = 0;
+    return;
+  }
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) isLast = atomicAdd(&marks[kDone], 1u) + 1 == lineBlocks;
@@ -293,7 +297,7 @@ __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t gr
 /// wait for them. Blocks start in the order of their numbers, so nobody waits for a block that
 /// finds no room.
 template <bool kFeeds>
-__global__ void __launch_bounds__(kGroupThreads)
+__global__ void __launch_bounds__(kGroupThreads, 2)
     readGroupsKernel(const __grid_constant__ PlainRead r, const __grid_constant__ PlainRead first,
                      const __grid_constant__ AddedRead added, unsigned lineBlocks,
                      uint32_t *allMarks) {

@@ -208,8 +208,7 @@ bool LRTTAdapter::checksUpdate(const Context &context) const {
 void LRTTAdapter::updateAtOnce([[maybe_unused]] const Context &context,
                                [[maybe_unused]] MatrixView<const float> in,
                                [[maybe_unused]] MatrixView<const float> out,
-                               [[maybe_unused]] float eta,
-                               [[maybe_unused]] uint64_t firstSample) {
+                               [[maybe_unused]] float eta, [[maybe_unused]] uint64_t firstSample) {
 #ifdef PULSORA_CUDA
   const MatrixView<float> g = scratch(context, g_, in.rows, settings_.rank);
   const MatrixView<float> e = scratch(context, e_, in.rows, settings_.rank);
@@ -229,8 +228,7 @@ void LRTTAdapter::updateAtOnce([[maybe_unused]] const Context &context,
   snapshotTaken_ = true;
   TrainSide sides[kMostSides];
   const int count = updaterA_.trainSides(context, g, out, eta, sides);
-  cudaDrawTrains(context, sides,
-                 count + updaterB_.trainSides(context, in, e, eta, sides + count));
+  cudaDrawTrains(context, sides, count + updaterB_.trainSides(context, in, e, eta, sides + count));
   if (a_.size() + b_.size() < kForkedCells) {
     updaterA_.apply(context, a_);
     updaterB_.apply(context, b_);

@@ -43,8 +43,8 @@ class LRTTAdapter {
   /// On a GPU: out = in weights^T through `read`, plus what addProduct() adds, in fewer launches.
   /// Only if joins().
   void readWith(const Context &context, Pass pass, AnalogRead &read,
-                MatrixView<const float> weights, MatrixView<const float> in,
-                MatrixView<float> out, uint64_t firstSample);
+                MatrixView<const float> weights, MatrixView<const float> in, MatrixView<float> out,
+                uint64_t firstSample);
   bool joins(const Context &context, Pass pass);
 
   /// Pulses A by (g, d) and B by (x, e), with g = B x and e = A^T d read from the arrays as they
@@ -102,8 +102,8 @@ class LRTTAdapter {
   void takeSnapshot(const Context &context);
   void project(const Context &context, MatrixView<const float> in, MatrixView<const float> out,
                uint64_t firstSample);
-  void updateAtOnce(const Context &context, MatrixView<const float> in,
-                    MatrixView<const float> out, float eta, uint64_t firstSample);
+  void updateAtOnce(const Context &context, MatrixView<const float> in, MatrixView<const float> out,
+                    float eta, uint64_t firstSample);
   void takeKept(const Context &context, KeptRead &kept, MatrixView<float> to);
   void arraysReplaced();
   MatrixView<const float> zeros() const;

@@ -39,14 +39,11 @@ PlainRead AnalogRead::join(const Context &context, MatrixView<const float> weigh
   return plainRead(weights, input, outputStage(out, firstSample), repeats(input));
 }
 
-void AnalogRead::runWithAdapter([[maybe_unused]] const Context &context,
-                                [[maybe_unused]] SideStream &side,
-                                [[maybe_unused]] MatrixView<const float> weights,
-                                [[maybe_unused]] MatrixView<const float> in,
-                                [[maybe_unused]] MatrixView<float> out,
-                                [[maybe_unused]] uint64_t firstSample,
-                                [[maybe_unused]] const PlainRead &first,
-                                [[maybe_unused]] const AddedRead &added) {
+void AnalogRead::runWithAdapter(
+    [[maybe_unused]] const Context &context, [[maybe_unused]] SideStream &side,
+    [[maybe_unused]] MatrixView<const float> weights, [[maybe_unused]] MatrixView<const float> in,
+    [[maybe_unused]] MatrixView<float> out, [[maybe_unused]] uint64_t firstSample,
+    [[maybe_unused]] const PlainRead &first, [[maybe_unused]] const AddedRead &added) {
 #ifdef PULSORA_CUDA
   if (in.rows == 0) return;
   const PlainRead plain = join(context, weights, in, out, firstSample);

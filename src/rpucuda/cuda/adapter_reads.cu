@@ -1,5 +1,4 @@
 #include "adapter_kernels.h"
-
 #include "cuda/check.cuh"
 #include "cuda/row_read.cuh"
 #include "cuda/train_scales.cuh"
@@ -67,8 +66,8 @@ void cudaProject(const Context &context, const AdapterProjection &p) {
   const CudaScope scope(context.device);
   const auto rows = static_cast<unsigned>(p.g.input.in.rows);
   const unsigned copiers = gridFor(p.copies[0].size + p.copies[1].size, kCopiedPerBlock, 64);
-  // Blocks that only copy would be a second wave.
-  projectKernel<<<copiers > 2 * rows ? copiers : 2 * rows, kThreads, 0, streamOf(context)>>>(p);
+  const unsigned blocks = RPU::max(2 * rows, copiers);  // not their sum: that is a second wave
+  projectKernel<<<blocks, kThreads, 0, streamOf(context)>>>(p);
   RPU_CUDA(cudaGetLastError());
 }
 

@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(kFinishThreads)
   extern __shared__ float shared[];
   const OutputStage &s = r.output;
   const int64_t few = kAdded ? added.read.weights.cols : 0;
-  float *inner = shared;                     // [K][kOctet], the inputs of what is added
-  float *weights = shared + few * kOctet;    // [K][kFinishThreads]
+  float *inner = shared;                   // [K][kOctet], the inputs of what is added
+  float *weights = shared + few * kOctet;  // [K][kFinishThreads]
   const uint64_t first = (s.draws.firstSample & ~uint64_t{7}) + kOctet * uint64_t{blockIdx.y};
   const int64_t row0 = static_cast<int64_t>(first - s.draws.firstSample);  // may lie before 0
   const int64_t line0 = static_cast<int64_t>(blockIdx.x) * kFinishThreads;

@@ -157,9 +157,8 @@ void *cudaAllocate(const Context &context, size_t bytes) {
   cudaMemPool_t pool = poolOf(context.device);
   void *data = nullptr;
   const bool captured = isCaptured(context.stream);
-  cudaError_t status = captured
-                           ? allocateAside(&data, bytes, pool)
-                           : cudaMallocFromPoolAsync(&data, bytes, pool, streamOf(context));
+  cudaError_t status = captured ? allocateAside(&data, bytes, pool)
+                                : cudaMallocFromPoolAsync(&data, bytes, pool, streamOf(context));
   if (status == cudaErrorMemoryAllocation &&
       !captured) {  // what was given back may only lie in too small pieces
     cudaGetLastError();

@@ -97,8 +97,8 @@ __device__ inline float finishLine(const OutputStage &s, const AddedRead &added,
                                    int64_t line, float sum) {
   const float own = finishLine(s, row, line, sum);
   if (!added.isThere()) return own;
-  return RPU::fma(added.factor,
-                  finishLine(added.read.output, row, line, added.sum(row, line)), own);
+  return RPU::fma(added.factor, finishLine(added.read.output, row, line, added.sum(row, line)),
+                  own);
 }
 
 /// Whether a row is to be read again, and may be.
@@ -144,7 +144,8 @@ __device__ inline float readRow(const PlainRead &r, int64_t row, float (&results
 
 /// The largest of `count` |values|, in the lanes of the first warp; a value that is not finite sets
 /// the fault word.
-__device__ inline float largestOf(const float (&values)[kFewLines], int64_t count, uint32_t *fault) {
+__device__ inline float largestOf(const float (&values)[kFewLines], int64_t count,
+                                  uint32_t *fault) {
   float largest = 0.0f;
   if (threadIdx.x >= 32) return largest;
   for (int64_t k = threadIdx.x; k < count; k += 32) {
@@ -158,7 +159,7 @@ __device__ inline float largestOf(const float (&values)[kFewLines], int64_t coun
 
 /// Measures and converts a short row, which is also in shared memory; by the first warp.
 __device__ inline void convertShortRow(const InputStage &s, int64_t row,
-                                const float (&values)[kFewLines]) {
+                                       const float (&values)[kFewLines]) {
   if (threadIdx.x >= 32) return;
   const float largest = largestOf(values, s.in.cols, s.fault);
   float scale = 0.0f;

@@ -26,7 +26,7 @@ constexpr int kGroupRows = 8;
 constexpr int kGroupThreads = 256;
 constexpr int kGroupWarps = kGroupThreads / 32;
 constexpr int kOutputs = 32;
-constexpr int kChunk = 512;             // inputs at a time
+constexpr int kChunk = 512;  // inputs at a time
 
 // Marks of a group, all 0 between launches: blocks that are done, rows whose inputs of an added
 // read are there, and clipped rows.
@@ -53,6 +53,7 @@ __device__ inline void loadInputs(const float (&from)[kGroupRows], float (&u)[kG
 
 /// Lanes along the inputs, four outputs per warp.
 struct AlongInputs {
+  static constexpr int kFeedingBlocks = 2;  // a processor, as far as registers go
   static constexpr int kLines = kOutputs / kGroupWarps;
   float sum[kLines * kGroupRows] = {};
 
@@ -98,6 +99,7 @@ struct AlongInputs {
 
 /// A lane per output, for weights whose outputs are adjacent; warps share the inputs.
 struct LanePerOutput {
+  static constexpr int kFeedingBlocks = 3;
   float sum[kGroupRows] = {};
 
   __device__ void add(MatrixView<const float> w, int64_t line0, int64_t k0, int depth,
@@ -153,7 +155,7 @@ __device__ float measureByWarp(const InputStage &s, int64_t row, bool writes) {
 /// sums = inputs weights^T for one group and the outputs from `line0` on. Each warp converts its
 /// row, unless all inputs are there already.
 template <class Product>
-__device__ void multiplyBy(const PlainRead &r, const Rows &rows, int64_t line0, float scale,
+__device__ void multiplyGroup(const PlainRead &r, const Rows &rows, int64_t line0, float scale,
                               int32_t round, bool isConverted, Inputs &inputs, Sums &sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -176,19 +178,11 @@ __device__ void multiplyBy(const PlainRead &r, const Rows &rows, int64_t line0, 
   __syncthreads();
 }
 
-__device__ void multiplyGroup(const PlainRead &r, const Rows &rows, int64_t line0, float scale,
-                              int32_t round, bool isConverted, Inputs &inputs, Sums &sums) {
-  if (r.weights.rowStride == 1 && r.weights.colStride != 1) {
-    multiplyBy<LanePerOutput>(r, rows, line0, scale, round, isConverted, inputs, sums);
-  } else {
-    multiplyBy<AlongInputs>(r, rows, line0, scale, round, isConverted, inputs, sums);
-  }
-}
-
 /// Reads rows of a group again as long as they leave the range of an ADC; by one block, a warp per
 /// row.
-__device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &added, const Rows &rows,
-                            Inputs &inputs, Sums &sums) {
+template <class Product>
+__device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &added,
+                                         const Rows &rows, Inputs &inputs, Sums &sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t row = rows.first + warp;
@@ -207,7 +201,7 @@ __device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &ad
     const int32_t round = isRow ? r.input.state.round[row] : 0;
     for (int64_t line0 = 0; line0 < r.weights.rows; line0 += kOutputs) {
       const bool isConverted = line0 > 0 && r.weights.cols <= kChunk;
-      multiplyGroup(r, rows, line0, scale, round, isConverted, inputs, sums);
+      multiplyGroup<Product>(r, rows, line0, scale, round, isConverted, inputs, sums);
       const int64_t line = line0 + lane;
       if ((own || others) && line < r.weights.rows)
         r.output.out(row, line) = finishLine(r.output, added, row, line, sums[warp][lane]);
@@ -241,22 +235,21 @@ __device__ void awaitRows(const uint32_t *marks, int rows) {
 
 /// The block of a group that finishes last looks after the rows that left the range of the ADC;
 /// usually there are none.
-template <bool kFeeds>
+template <class Product, bool kFeeds>
 __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t group,
                           int64_t lineBlock, unsigned lineBlocks, uint32_t *marks) {
   __shared__ alignas(16) Inputs inputs;
   __shared__ Sums sums;
   __shared__ bool isLast;
   const int64_t row0 = group * kGroupRows;
-  const Rows rows{row0,
-                  static_cast<int>(RPU::min(r.input.in.rows - row0, int64_t{kGroupRows}))};
+  const Rows rows{row0, static_cast<int>(RPU::min(r.input.in.rows - row0, int64_t{kGroupRows}))};
   const int64_t line0 = lineBlock * kOutputs;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = rows.first + warp;
   const bool isRow = warp < rows.count;
   const float scale = isRow ? measureByWarp(r.input, row, lineBlock == 0) : 0.0f;
-  multiplyGroup(r, rows, line0, scale, 0, false, inputs, sums);
+  multiplyGroup<Product>(r, rows, line0, scale, 0, false, inputs, sums);
   const int64_t line = line0 + lane;
   const bool isMine = isRow && line < r.weights.rows;
   float out = 0.0f;
@@ -268,8 +261,8 @@ __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t gr
   if constexpr (kFeeds) {
     awaitRows(marks, rows.count);
     if (isMine) {
-      out = RPU::fma(added.factor,
-                     finishLine(added.read.output, row, line, added.sum(row, line)), out);
+      out = RPU::fma(added.factor, finishLine(added.read.output, row, line, added.sum(row, line)),
+                     out);
     }
   }
   if (isMine) r.output.out(row, line) = out;
@@ -290,14 +283,14 @@ __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t gr
   }
   __syncthreads();
   if (threadIdx.x < kMarks) marks[threadIdx.x] = 0;
-  repeatGroup(r, added, rows, inputs, sums);
+  repeatGroup<Product>(r, added, rows, inputs, sums);
 }
 
 /// With kFeeds, the first blocks read a row of the adapter each, while the others multiply and then
 /// wait for them. Blocks start in the order of their numbers, so nobody waits for a block that
 /// finds no room.
-template <bool kFeeds>
-__global__ void __launch_bounds__(kGroupThreads, 2)
+template <class Product, bool kFeeds>
+__global__ void __launch_bounds__(kGroupThreads, kFeeds ? Product::kFeedingBlocks : 2)
     readGroupsKernel(const __grid_constant__ PlainRead r, const __grid_constant__ PlainRead first,
                      const __grid_constant__ AddedRead added, unsigned lineBlocks,
                      uint32_t *allMarks) {
@@ -312,7 +305,8 @@ __global__ void __launch_bounds__(kGroupThreads, 2)
   }
   const int64_t groups = (rows + kGroupRows - 1) / kGroupRows;
   const int64_t group = block % groups;
-  readGroup<kFeeds>(r, added, group, block / groups, lineBlocks, allMarks + group * kMarks);
+  readGroup<Product, kFeeds>(r, added, group, block / groups, lineBlocks,
+                             allMarks + group * kMarks);
 }
 
 }  // namespace
@@ -333,7 +327,11 @@ void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRe
   const auto lineBlocks = static_cast<unsigned>((read.weights.rows + kOutputs - 1) / kOutputs);
   const int64_t feeders = added.isThere() ? rows : 0;
   const auto blocks = static_cast<unsigned>(feeders + groups * lineBlocks);
-  const auto kernel = added.isThere() ? &readGroupsKernel<true> : &readGroupsKernel<false>;
+  const bool adjacent = read.weights.rowStride == 1 && read.weights.colStride != 1;
+  const auto kernel = adjacent ? (feeders > 0 ? &readGroupsKernel<LanePerOutput, true>
+                                              : &readGroupsKernel<LanePerOutput, false>)
+                               : (feeders > 0 ? &readGroupsKernel<AlongInputs, true>
+                                              : &readGroupsKernel<AlongInputs, false>);
   kernel<<<blocks, kGroupThreads, 0, streamOf(context)>>>(read, first, added, lineBlocks,
                                                           marks.data());
   RPU_CUDA(cudaGetLastError());

@@ -12,15 +12,14 @@ namespace RPU {
 constexpr int64_t kFewLines = 64;
 
 #ifdef PULSORA_CUDA
-/// Reads the first array of an adapter, and converts what was read for the second. With `wide`, the
-/// inputs of the read that the adapter is added to are measured and converted in the same launch.
-void cudaReadFirst(const Context &context, const PlainRead &first, const PlainRead &second,
-                   const InputStage *wide);
+/// Reads the first array of an adapter, and converts what was read for the second.
+void cudaReadFirst(const Context &context, const PlainRead &first, const PlainRead &second);
 
-/// A matrix and where it is copied to, gapless.
+/// A gapless matrix and where it is copied to.
 struct MatrixCopy {
-  MatrixView<const float> from;
+  const float *from;
   float *to;
+  int64_t size;
 };
 
 /// What an adapter's update needs before its trains are drawn: g = B in and e = A^T out, and the

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "adapter_kernels.h"
 #include "core/backend.h"
 #include "io_kernels.h"
 #include "math_util.h"
@@ -329,113 +328,6 @@ void AnalogRead::multiplyReformed(const Context &context, InputForm form,
   forEach(context, rows * inSize_, ReformInput{scratch_.converted.data(), reformed, inSize_, form});
   const MatrixView<const float> in = rowMajor(reformed, rows, inSize_);
   gemm(context, 1.0f, in, weights.transposed(), 0.0f, rowMajor(sums, rows, outSize_));
-}
-
-bool AnalogRead::isPlain(const Product *product) const {
-  return !product && passCount() == 1 && parameters_.ir_drop == 0.0f && !hasPcmNoise() &&
-         asymmetry_.empty();
-}
-
-PlainRead AnalogRead::plainRead(MatrixView<const float> weights, const InputStage &input,
-                                const OutputStage &output, int repeats) {
-  int32_t *list = scratch_.list.data();
-  return {input, output, weights, scratch_.sums.data(), list, list + input.in.rows, repeats};
-}
-
-int AnalogRead::repeats(const InputStage &input) const {
-  if (!managesBounds()) return 0;
-  return input.state.worstScale ? 1 : parameters_.doublings();
-}
-
-bool AnalogRead::joinable(const Context &context) const {
-  const IOParameters &p = parameters_;
-  const bool sums = p.w_noise > 0.0f || p.v_offset_std > 0.0f || p.r_series > 0.0f;
-  return !context.onCpu() && context.cudaProducts == Products::Blas && !p.is_perfect &&
-         isPlain(nullptr) && !sums && p.noise_management != NoiseManagement::AverageAbsMax;
-}
-
-PlainRead AnalogRead::join(const Context &context, MatrixView<const float> weights,
-                           MatrixView<const float> in, MatrixView<float> out,
-                           uint64_t firstSample) {
-  checkShapes(weights, in, out);
-  reserve(context, in.rows);
-  InputStage input = inputStage(in, firstSample);
-  input.fault = context.fault;
-  return plainRead(weights, input, outputStage(out, firstSample), repeats(input));
-}
-
-void AnalogRead::runWithAdapter([[maybe_unused]] const Context &context,
-                                [[maybe_unused]] MatrixView<const float> weights,
-                                [[maybe_unused]] MatrixView<const float> in,
-                                [[maybe_unused]] MatrixView<float> out,
-                                [[maybe_unused]] uint64_t firstSample,
-                                [[maybe_unused]] const PlainRead &first,
-                                [[maybe_unused]] const AddedRead &added) {
-#ifdef PULSORA_CUDA
-  if (in.rows == 0) return;
-  const PlainRead plain = join(context, weights, in, out, firstSample);
-  if (isSmall(plain)) {
-    cudaReadFirst(context, first, added.read, nullptr);
-    cudaReadGroups(context, plain, added, scratch_.marks);
-    return;
-  }
-  cudaReadFirst(context, first, added.read, &plain.input);
-  multiply(context, weights, nullptr, plain.input.list);
-  cudaFinishPlain(context, plain, added);
-  if (plain.repeats > 0 || added.read.repeats > 0) cudaRepeatReads(context, plain, added);
-#endif
-}
-
-// Whether one launch is faster than a matrix product with stages before and after.
-bool AnalogRead::isSmall(const PlainRead &read) const {
-  constexpr int64_t kMostProducts = int64_t{1} << 26;
-  constexpr int64_t kMostRows = int64_t{1} << 18;  // of a mini-batch
-  return read.weights.size() * read.input.in.rows <= kMostProducts &&
-         read.input.in.rows <= kMostRows && read.weights.rows <= (int64_t{1} << 20);
-}
-
-// On a GPU, a read of a small array in one launch; true if that is done.
-bool AnalogRead::readSmall([[maybe_unused]] const Context &context,
-                           [[maybe_unused]] const PlainRead &read,
-                           [[maybe_unused]] const Product *product) {
-#ifdef PULSORA_CUDA
-  if (product || !joinable(context) || !isSmall(read)) return false;
-  if (read.weights.rows <= kFewLines) {
-    cudaReadRows(context, read);
-  } else {
-    cudaReadGroups(context, read, {}, scratch_.marks);
-  }
-  return true;
-#else
-  return false;
-#endif
-}
-
-// On a GPU, the outputs of the first read of a plain product; true if that is done.
-bool AnalogRead::finishPlain([[maybe_unused]] const Context &context,
-                             [[maybe_unused]] const PlainRead &read,
-                             [[maybe_unused]] const Product *product) {
-#ifdef PULSORA_CUDA
-  if (context.onCpu() || !isPlain(product) || read.input.sums || read.input.squares) return false;
-  cudaFinishPlain(context, read, {});
-  return true;
-#else
-  return false;
-#endif
-}
-
-// On a GPU, all further rounds without the host, where a read is a plain product; true if that is
-// done.
-bool AnalogRead::repeatOnGpu([[maybe_unused]] const Context &context,
-                             [[maybe_unused]] const PlainRead &read,
-                             [[maybe_unused]] const Product *product) {
-#ifdef PULSORA_CUDA
-  if (context.onCpu() || !isPlain(product)) return false;
-  cudaRepeatReads(context, read, {});
-  return true;
-#else
-  return false;
-#endif
 }
 
 RowList AnalogRead::rowsToRepeat(const Context &context, const RowState &state, int64_t rows,

@@ -35,11 +35,11 @@ void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedR
 /// Reads the rows that left the range of an ADC again, until they fit or `repeats` is reached.
 void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedRead &added);
 /// Everything from measuring to the last repetition in one launch, which is the faster way if the
-/// array is small: with few outputs, or with many and what an adapter adds. `marks` is scratch
-/// memory that belongs to the read.
+/// array is small: with few outputs, or with many and what an adapter adds, whose first array is
+/// read by `first` in the same launch. `marks` is scratch memory that belongs to the read.
 void cudaReadRows(const Context &context, const PlainRead &read);
-void cudaReadGroups(const Context &context, const PlainRead &read, const AddedRead &added,
-                    Buffer<uint32_t> &marks);
+void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
+                    const AddedRead &added, Buffer<uint32_t> &marks);
 #endif
 
 }  // namespace RPU

@@ -11,6 +11,10 @@
 namespace RPU {
 namespace {
 
+// From how many cells on the updates of A and B take longer side by side than a stream takes to
+// wait for another.
+[[maybe_unused]] constexpr int64_t kForkedCells = int64_t{1} << 15;
+
 // A scratch matrix, gapless.
 MatrixView<float> scratch(const Context &context, Buffer<float> &buffer, int64_t rows,
                           int64_t cols) {
@@ -98,7 +102,7 @@ void LRTTAdapter::readWith(const Context &context, Pass pass, AnalogRead &read,
   const AddedRead added{two.read.join(context, two.weights, inner,
                                       rowMajor<float>(nullptr, out.rows, out.cols), firstSample),
                         settings_.alpha};
-  read.runWithAdapter(context, weights, in, out, firstSample, firstRead, added);
+  read.runWithAdapter(context, side_, weights, in, out, firstSample, firstRead, added);
   if (settings_.params.projection == Projection::Reuse) keep(context, kept(own(pass)), inner);
 }
 
@@ -204,8 +208,7 @@ bool LRTTAdapter::checksUpdate(const Context &context) const {
 void LRTTAdapter::updateAtOnce([[maybe_unused]] const Context &context,
                                [[maybe_unused]] MatrixView<const float> in,
                                [[maybe_unused]] MatrixView<const float> out,
-                               [[maybe_unused]] float eta,
-                               [[maybe_unused]] uint64_t firstSample) {
+                               [[maybe_unused]] float eta, [[maybe_unused]] uint64_t firstSample) {
 #ifdef PULSORA_CUDA
   const MatrixView<float> g = scratch(context, g_, in.rows, settings_.rank);
   const MatrixView<float> e = scratch(context, e_, in.rows, settings_.rank);
@@ -213,8 +216,8 @@ void LRTTAdapter::updateAtOnce([[maybe_unused]] const Context &context,
   const auto b = rowMajor<const float>(snapshotB_.data(), b_.rows(), b_.cols());
   AdapterProjection p{};
   if (!snapshotTaken_) {
-    p.copies[0] = {a_.weights(), snapshotA_.data()};
-    p.copies[1] = {b_.weights(), snapshotB_.data()};
+    p.copies[0] = {a_.weights().data, snapshotA_.data(), a_.size()};
+    p.copies[1] = {b_.weights().data, snapshotB_.data(), b_.size()};
   }
   p.g = projectionB_.join(context, snapshotTaken_ ? b : b_.weights(), in, g, firstSample);
   p.e = projectionA_.join(context, (snapshotTaken_ ? a : a_.weights()).transposed(), out, e,
@@ -225,10 +228,16 @@ void LRTTAdapter::updateAtOnce([[maybe_unused]] const Context &context,
   snapshotTaken_ = true;
   TrainSide sides[kMostSides];
   const int count = updaterA_.trainSides(context, g, out, eta, sides);
-  cudaDrawTrains(context, sides,
-                 count + updaterB_.trainSides(context, in, e, eta, sides + count));
-  updaterA_.apply(context, a_);
-  updaterB_.apply(context, b_);
+  cudaDrawTrains(context, sides, count + updaterB_.trainSides(context, in, e, eta, sides + count));
+  if (a_.size() + b_.size() < kForkedCells) {
+    updaterA_.apply(context, a_);
+    updaterB_.apply(context, b_);
+  } else {
+    const Context beside = side_.fork(context);
+    updaterA_.apply(context, a_);
+    updaterB_.apply(beside, b_);
+    side_.join(context);
+  }
 #endif
 }
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/cuda_api.h"
 #include "forward_backward_pass.h"
 #include "lrtt_settings.h"
 #include "pulsed_device.h"
@@ -42,8 +43,8 @@ class LRTTAdapter {
   /// On a GPU: out = in weights^T through `read`, plus what addProduct() adds, in fewer launches.
   /// Only if joins().
   void readWith(const Context &context, Pass pass, AnalogRead &read,
-                MatrixView<const float> weights, MatrixView<const float> in,
-                MatrixView<float> out, uint64_t firstSample);
+                MatrixView<const float> weights, MatrixView<const float> in, MatrixView<float> out,
+                uint64_t firstSample);
   bool joins(const Context &context, Pass pass);
 
   /// Pulses A by (g, d) and B by (x, e), with g = B x and e = A^T d read from the arrays as they
@@ -101,8 +102,8 @@ class LRTTAdapter {
   void takeSnapshot(const Context &context);
   void project(const Context &context, MatrixView<const float> in, MatrixView<const float> out,
                uint64_t firstSample);
-  void updateAtOnce(const Context &context, MatrixView<const float> in,
-                    MatrixView<const float> out, float eta, uint64_t firstSample);
+  void updateAtOnce(const Context &context, MatrixView<const float> in, MatrixView<const float> out,
+                    float eta, uint64_t firstSample);
   void takeKept(const Context &context, KeptRead &kept, MatrixView<float> to);
   void arraysReplaced();
   MatrixView<const float> zeros() const;
@@ -118,6 +119,7 @@ class LRTTAdapter {
   AnalogRead projectionB_;  // g = B in
   PulsedWeightUpdater updaterA_;
   PulsedWeightUpdater updaterB_;
+  SideStream side_;
   RandomKey reinitKey_;
 
   Buffer<float> snapshotA_,

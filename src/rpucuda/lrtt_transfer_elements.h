@@ -181,7 +181,7 @@ struct TransferPlanner {
   RPU_CALLS_GROUP
   template <class Group>
   RPU_HD double clippedDrive(const Group &group, int64_t k, const TrainScale &t,
-                                     const ComponentPlan &plan) const {
+                             const ComponentPlan &plan) const {
     const float dLimit = 1.0f / (t.dScale * plan.dScale);
     const float xLimit = 1.0f / (t.xScale * plan.xScale);
     const int64_t lines = RPU::max(sent.d.rows, sent.x.rows);
@@ -192,11 +192,10 @@ struct TransferPlanner {
           if (i < sent.x.rows)
             part.x += static_cast<double>(RPU::min(RPU::abs(sent.x(i, k)), xLimit));
         });
-    const double perElement =
-        static_cast<double>(plan.trains) * static_cast<double>(t.length) *
-        static_cast<double>(rule.granularity) *
-        (static_cast<double>(t.dScale) * static_cast<double>(plan.dScale)) *
-        (static_cast<double>(t.xScale) * static_cast<double>(plan.xScale));
+    const double perElement = static_cast<double>(plan.trains) * static_cast<double>(t.length) *
+                              static_cast<double>(rule.granularity) *
+                              (static_cast<double>(t.dScale) * static_cast<double>(plan.dScale)) *
+                              (static_cast<double>(t.xScale) * static_cast<double>(plan.xScale));
     return perElement * sums.d * sums.x;
   }
 };
@@ -212,9 +211,9 @@ struct TrainDrives {
 
   RPU_HD void operator()(int64_t i) const {
     const int64_t lines = factors.x.rows + factors.d.rows;
+    if (i >= (starts[factors.x.cols] - first) * lines) return;  // most, so before the divisions
     const int64_t train = i / lines;
     const int64_t line = i % lines;
-    if (first + train >= starts[factors.x.cols]) return;
     const int64_t k = componentOf(first + train);
     const int64_t dLine = line - factors.x.rows;
     if (dLine < 0) {

@@ -122,6 +122,35 @@ TEST(CudaStream, AStepGraphGivesThePlainCallsBits) {
   }
 }
 
+// A tile large enough for work in a second stream.
+TEST(CudaStream, AStepGraphTakesASideStreamAlong) {
+  RPU_REQUIRE_GPU();
+  constexpr int64_t kSize = 1100, kSamples = 64;
+  const Stream stream;
+  const Context context = stream.context();
+  TileConfig config = configOf(TileConfig::Kind::LRTT);
+  config.lrtt.rank = 16;
+  config.lrtt.transfer_every = 2;
+  config.lrtt.units_in_mbatch = true;
+  Tile plain(kSize, kSize, config, 1, 0, context);
+  Tile recorded(kSize, kSize, config, 1, 0, context);
+  StepGraph graph(context);
+  for (int n = 0; n < 9; ++n) {
+    const DeviceBatch on(context, randomBatch(kSamples, kSize, kSize, static_cast<uint64_t>(n)));
+    DeviceMatrix y(context, kSamples, kSize), dx(context, kSamples, kSize);
+    DeviceMatrix again(context, kSamples, kSize), dxAgain(context, kSamples, kSize);
+    Step{plain, on, y, dx}();
+    graph.begin();
+    Step{recorded, on, again, dxAgain}();
+    graph.end();
+    ASSERT_TRUE(sameBits(y.host(context), again.host(context))) << "step " << n;
+    ASSERT_TRUE(sameBits(dx.host(context), dxAgain.host(context))) << "step " << n;
+  }
+  EXPECT_TRUE(sameState(plain.state(), recorded.state()));
+  // With and without a transfer, and the first of each, which makes scratch memory.
+  EXPECT_LE(graph.shapes(), 4);
+}
+
 TEST(CudaStream, AStepGraphRefusesToWait) {
   RPU_REQUIRE_GPU();
   const Stream stream;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cuda/check.cuh"
+#include "cuda/memory.cuh"
 #include "cuda/sequential_gemm.cuh"
 
 namespace RPU {
@@ -41,7 +42,10 @@ class Cublas {
         *new std::map<std::pair<int, void *>, std::unique_ptr<Cublas>>;  // outlives the driver
     const std::lock_guard<std::mutex> guard(mutex);
     std::unique_ptr<Cublas> &handle = handles[{context.device, context.stream}];
-    if (!handle) handle = std::make_unique<Cublas>(context);
+    if (!handle) {
+      const CaptureAside aside;
+      handle = std::make_unique<Cublas>(context);
+    }
     return *handle;
   }
 

@@ -11,13 +11,26 @@ namespace {
 
 constexpr int kConvertThreads = 512;
 
-/// A block per row, so that it is measured and converted in one launch.
-__global__ void __launch_bounds__(kConvertThreads) convertKernel(InputStage s, bool measureFirst) {
-  const ConvertInput convert{s};
+/// Entry k of the list, converted by a block.
+__device__ void convertRow(const InputStage &s, int64_t k) {
   const int64_t n = s.in.cols;
+  if (s.passes == 1) {
+    const int64_t row = s.list[k];
+    float *converted = s.converted + k * n;
+    convertInputs(s, row, threadIdx.x, n, kConvertThreads, s.state.scale[row], s.state.round[row],
+                  [&](int64_t j, float value) { converted[j] = value; });
+  } else {
+    const ConvertInput convert{s};
+    for (int64_t j = threadIdx.x; j < n; j += kConvertThreads) convert.convert(k, j);
+  }
+}
+
+/// A block per row, so that it is measured and converted in one launch.
+__global__ void __launch_bounds__(kConvertThreads)
+    convertKernel(const __grid_constant__ InputStage s, bool measureFirst) {
   for (int64_t k = blockIdx.x; k < s.list.count; k += gridDim.x) {
     if (measureFirst) measureTogether<kConvertThreads>(s, s.list[k]);
-    for (int64_t j = threadIdx.x; j < n; j += kConvertThreads) convert.convert(k, j);
+    convertRow(s, k);
   }
 }
 
@@ -37,6 +50,25 @@ __global__ void __launch_bounds__(kFinishThreads) finishKernel(OutputStage s) {
 }
 
 constexpr int kOctet = 8;  // samples that share a draw of normals
+
+/// The sums of a line for eight samples, loaded at once and taken in order.
+struct OctetSums {
+  float sum[kOctet];
+
+  __device__ OctetSums(const PlainRead &r, int64_t row0, int64_t line) {
+#pragma unroll
+    for (int q = 0; q < kOctet; ++q) {
+      const int64_t row = row0 + q;
+      sum[q] = row >= 0 && row < r.output.out.rows ? r.sums[row * r.output.out.cols + line] : 0.0f;
+    }
+  }
+  __device__ float next() {
+    const float first = sum[0];
+#pragma unroll
+    for (int q = 1; q < kOctet; ++q) sum[q - 1] = sum[q];
+    return first;
+  }
+};
 
 /// The first read of one line for consecutive samples, two at a time.
 template <bool kEffects>
@@ -86,8 +118,8 @@ __global__ void __launch_bounds__(kFinishThreads)
   extern __shared__ float shared[];
   const OutputStage &s = r.output;
   const int64_t few = kAdded ? added.read.weights.cols : 0;
-  float *inner = shared;                     // [K][kOctet], the inputs of what is added
-  float *weights = shared + few * kOctet;    // [K][kFinishThreads]
+  float *inner = shared;                   // [K][kOctet], the inputs of what is added
+  float *weights = shared + few * kOctet;  // [K][kFinishThreads]
   const uint64_t first = (s.draws.firstSample & ~uint64_t{7}) + kOctet * uint64_t{blockIdx.y};
   const int64_t row0 = static_cast<int64_t>(first - s.draws.firstSample);  // may lie before 0
   const int64_t line0 = static_cast<int64_t>(blockIdx.x) * kFinishThreads;
@@ -108,6 +140,7 @@ __global__ void __launch_bounds__(kFinishThreads)
   }
   const int64_t line = line0 + threadIdx.x;
   if (line >= s.out.cols) return;
+  OctetSums sums(r, row0, line);
   LineReader<kEffects> own(s, line, first);
   LineReader<kEffects> other(kAdded ? added.read.output : s, line, first);
 #pragma unroll 1
@@ -126,8 +159,9 @@ __global__ void __launch_bounds__(kFinishThreads)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int64_t row = row0 + q + half;
+      const float ownSum = sums.next();
       if (row < 0 || row >= rows) continue;
-      float out = own.read(row, r.sums[row * s.out.cols + line], half ? z.z1 : z.z0);
+      float out = own.read(row, ownSum, half ? z.z1 : z.z0);
       if constexpr (kAdded) {
         out = RPU::fma(added.factor, other.read(row, sum[half], half ? otherZ.z1 : otherZ.z0), out);
       }

@@ -75,16 +75,6 @@ struct CapturedReleases {
   }
 };
 
-/// Lets calls through that a capture by this thread would refuse, while it lives.
-struct CaptureAside {
-  CaptureAside() { cudaThreadExchangeStreamCaptureMode(&mode); }
-  ~CaptureAside() { cudaThreadExchangeStreamCaptureMode(&mode); }
-  CaptureAside(const CaptureAside &) = delete;
-  CaptureAside &operator=(const CaptureAside &) = delete;
-
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-};
-
 /// Storage that is there before the graph which is being captured runs.
 cudaError_t allocateAside(void **data, size_t bytes, cudaMemPool_t pool) {
   const CaptureAside aside;
@@ -167,9 +157,8 @@ void *cudaAllocate(const Context &context, size_t bytes) {
   cudaMemPool_t pool = poolOf(context.device);
   void *data = nullptr;
   const bool captured = isCaptured(context.stream);
-  cudaError_t status = captured
-                           ? allocateAside(&data, bytes, pool)
-                           : cudaMallocFromPoolAsync(&data, bytes, pool, streamOf(context));
+  cudaError_t status = captured ? allocateAside(&data, bytes, pool)
+                                : cudaMallocFromPoolAsync(&data, bytes, pool, streamOf(context));
   if (status == cudaErrorMemoryAllocation &&
       !captured) {  // what was given back may only lie in too small pieces
     cudaGetLastError();

@@ -131,6 +131,7 @@ __device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, i
 __global__ void __launch_bounds__(kLines *kQuads) drawTrainsKernel(Sides sides) {
   const TrainSide &side = sides.side[blockIdx.z];
   const int64_t line = static_cast<int64_t>(blockIdx.x) * kLines + threadIdx.x;
+  if (line - threadIdx.x >= side.values.cols) return;  // sides differ in their lines
   const PulseLayout layout = *side.layout;
   if (layout.samplesPerWord > 1) {
     const int64_t words = layout.words(side.samples());
@@ -156,11 +157,15 @@ void cudaDrawTrains(const Context &context, const TrainSide *sides, int count) {
     all.side[i] = sides[i];
     lines = sides[i].values.cols > lines ? sides[i].values.cols : lines;
   }
-  // How many words there are is known on the GPU alone; blocks stride over them.
+  // How many words there are is known on the GPU alone, and often it is one or two; blocks stride
+  // over them, and many lines are blocks enough.
+  constexpr int64_t kBlocks = 2048;
   constexpr int64_t kMostWords = 16;
+  const int64_t across = (lines + kLines - 1) / kLines;
   const int64_t words = sides[0].values.rows / 2 + 1;
-  const dim3 grid(static_cast<unsigned>((lines + kLines - 1) / kLines),
-                  static_cast<unsigned>(words < kMostWords ? words : kMostWords),
+  const int64_t wanted = RPU::max(kBlocks / (across * count), int64_t{2});
+  const dim3 grid(static_cast<unsigned>(across),
+                  static_cast<unsigned>(RPU::min(RPU::min(words, wanted), kMostWords)),
                   static_cast<unsigned>(count));
   const CudaScope scope(context.device);
   drawTrainsKernel<<<grid, dim3(kLines, kQuads), 0, static_cast<cudaStream_t>(context.stream)>>>(

@@ -97,8 +97,8 @@ __device__ inline float finishLine(const OutputStage &s, const AddedRead &added,
                                    int64_t line, float sum) {
   const float own = finishLine(s, row, line, sum);
   if (!added.isThere()) return own;
-  return RPU::fma(added.factor,
-                  finishLine(added.read.output, row, line, added.sum(row, line)), own);
+  return RPU::fma(added.factor, finishLine(added.read.output, row, line, added.sum(row, line)),
+                  own);
 }
 
 /// Whether a row is to be read again, and may be.
@@ -140,6 +140,37 @@ __device__ inline float readRow(const PlainRead &r, int64_t row, float (&results
     if (__syncthreads_or(clipped) == 0 || round == r.repeats) return largest;
     if (threadIdx.x == 0) sharedScale = nextScale(r.input.state, row, scale);
   }
+}
+
+/// The largest of `count` |values|, in the lanes of the first warp; a value that is not finite sets
+/// the fault word.
+__device__ inline float largestOf(const float (&values)[kFewLines], int64_t count,
+                                  uint32_t *fault) {
+  float largest = 0.0f;
+  if (threadIdx.x >= 32) return largest;
+  for (int64_t k = threadIdx.x; k < count; k += 32) {
+    largest = RPU::max(largest, RPU::abs(values[k]));
+    if (!isFinite(values[k]) && fault) *fault = 1;
+  }
+  for (int half = 16; half > 0; half /= 2)
+    largest = RPU::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, half));
+  return largest;
+}
+
+/// Measures and converts a short row, which is also in shared memory; by the first warp.
+__device__ inline void convertShortRow(const InputStage &s, int64_t row,
+                                       const float (&values)[kFewLines]) {
+  if (threadIdx.x >= 32) return;
+  const float largest = largestOf(values, s.in.cols, s.fault);
+  float scale = 0.0f;
+  if (threadIdx.x == 0) {
+    prepareRow(s, row, s.in.row(row), largest);
+    scale = noiseScale(s.rule, s.in.row(row), largest);
+  }
+  scale = __shfl_sync(0xFFFFFFFFU, scale, 0);
+  float *converted = s.converted + row * s.in.cols;
+  convertInputs(s, row, threadIdx.x, s.in.cols, 32, scale, 0,
+                [&](int64_t k, float value) { converted[k] = value; });
 }
 
 }  // namespace RPU

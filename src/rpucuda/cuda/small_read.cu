@@ -26,8 +26,14 @@ constexpr int kGroupRows = 8;
 constexpr int kGroupThreads = 256;
 constexpr int kGroupWarps = kGroupThreads / 32;
 constexpr int kOutputs = 32;
-constexpr int kChunk = 512;             // inputs at a time
-constexpr int kMarks = 1 + kGroupRows;  // of a group: blocks that are done, and clipped rows
+constexpr int kChunk = 512;  // inputs at a time
+
+// Marks of a group, all 0 between launches: blocks that are done, rows whose inputs of an added
+// read are there, and clipped rows.
+constexpr int kDone = 0;
+constexpr int kReady = 1;
+constexpr int kClipped = 2;
+constexpr int kMarks = kClipped + kGroupRows;
 static_assert(kGroupRows == 8 && kGroupWarps == kGroupRows, "a warp per row, rows in two quads");
 
 using Inputs = float[kChunk][kGroupRows];
@@ -47,6 +53,7 @@ __device__ inline void loadInputs(const float (&from)[kGroupRows], float (&u)[kG
 
 /// Lanes along the inputs, four outputs per warp.
 struct AlongInputs {
+  static constexpr int kFeedingBlocks = 2;  // a processor, as far as registers go
   static constexpr int kLines = kOutputs / kGroupWarps;
   float sum[kLines * kGroupRows] = {};
 
@@ -92,6 +99,7 @@ struct AlongInputs {
 
 /// A lane per output, for weights whose outputs are adjacent; warps share the inputs.
 struct LanePerOutput {
+  static constexpr int kFeedingBlocks = 3;
   float sum[kGroupRows] = {};
 
   __device__ void add(MatrixView<const float> w, int64_t line0, int64_t k0, int depth,
@@ -147,7 +155,7 @@ __device__ float measureByWarp(const InputStage &s, int64_t row, bool writes) {
 /// sums = inputs weights^T for one group and the outputs from `line0` on. Each warp converts its
 /// row, unless all inputs are there already.
 template <class Product>
-__device__ void multiplyBy(const PlainRead &r, const Rows &rows, int64_t line0, float scale,
+__device__ void multiplyGroup(const PlainRead &r, const Rows &rows, int64_t line0, float scale,
                               int32_t round, bool isConverted, Inputs &inputs, Sums &sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -170,19 +178,11 @@ __device__ void multiplyBy(const PlainRead &r, const Rows &rows, int64_t line0, 
   __syncthreads();
 }
 
-__device__ void multiplyGroup(const PlainRead &r, const Rows &rows, int64_t line0, float scale,
-                              int32_t round, bool isConverted, Inputs &inputs, Sums &sums) {
-  if (r.weights.rowStride == 1 && r.weights.colStride != 1) {
-    multiplyBy<LanePerOutput>(r, rows, line0, scale, round, isConverted, inputs, sums);
-  } else {
-    multiplyBy<AlongInputs>(r, rows, line0, scale, round, isConverted, inputs, sums);
-  }
-}
-
 /// Reads rows of a group again as long as they leave the range of an ADC; by one block, a warp per
 /// row.
-__device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &added, const Rows &rows,
-                            Inputs &inputs, Sums &sums) {
+template <class Product>
+__device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &added,
+                                         const Rows &rows, Inputs &inputs, Sums &sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t row = rows.first + warp;
@@ -201,7 +201,7 @@ __device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &ad
     const int32_t round = isRow ? r.input.state.round[row] : 0;
     for (int64_t line0 = 0; line0 < r.weights.rows; line0 += kOutputs) {
       const bool isConverted = line0 > 0 && r.weights.cols <= kChunk;
-      multiplyGroup(r, rows, line0, scale, round, isConverted, inputs, sums);
+      multiplyGroup<Product>(r, rows, line0, scale, round, isConverted, inputs, sums);
       const int64_t line = line0 + lane;
       if ((own || others) && line < r.weights.rows)
         r.output.out(row, line) = finishLine(r.output, added, row, line, sums[warp][lane]);
@@ -210,50 +210,103 @@ __device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &ad
   }
 }
 
-/// blockIdx.x is the group of rows. The block of a group that finishes last looks after the rows
-/// that left the range of the ADC; usually there are none.
-__global__ void __launch_bounds__(kGroupThreads)
-    readGroupsKernel(const __grid_constant__ PlainRead r, const __grid_constant__ AddedRead added,
-                     uint32_t *allMarks) {
+/// Reads a row of an adapter's first array, and tells the row's group that the second's inputs are
+/// there.
+__device__ void feedRow(const PlainRead &first, const InputStage &second, int64_t row,
+                        uint32_t *marks) {
+  __shared__ float results[kFewLines];
+  readRow<kGroupThreads>(first, row, results);
+  convertShortRow(second, row, results);
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  __threadfence();
+  atomicAdd(&marks[kReady], 1u);
+}
+
+/// Waits until as many rows have been fed.
+__device__ void awaitRows(const uint32_t *marks, int rows) {
+  if (threadIdx.x == 0) {
+    const volatile uint32_t *ready = &marks[kReady];
+    while (*ready < static_cast<uint32_t>(rows)) __nanosleep(20);
+    __threadfence();
+  }
+  __syncthreads();
+}
+
+/// The block of a group that finishes last looks after the rows that left the range of the ADC;
+/// usually there are none.
+template <class Product, bool kFeeds>
+__device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t group,
+                          int64_t lineBlock, unsigned lineBlocks, uint32_t *marks) {
   __shared__ alignas(16) Inputs inputs;
   __shared__ Sums sums;
   __shared__ bool isLast;
-  uint32_t *marks = allMarks + static_cast<int64_t>(blockIdx.x) * kMarks;
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * kGroupRows;
-  const Rows rows{row0,
-                  static_cast<int>(RPU::min(r.input.in.rows - row0, int64_t{kGroupRows}))};
-  const int64_t line0 = static_cast<int64_t>(blockIdx.y) * kOutputs;
+  const int64_t row0 = group * kGroupRows;
+  const Rows rows{row0, static_cast<int>(RPU::min(r.input.in.rows - row0, int64_t{kGroupRows}))};
+  const int64_t line0 = lineBlock * kOutputs;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = rows.first + warp;
   const bool isRow = warp < rows.count;
-  const float scale = isRow ? measureByWarp(r.input, row, blockIdx.y == 0) : 0.0f;
-  multiplyGroup(r, rows, line0, scale, 0, false, inputs, sums);
+  const float scale = isRow ? measureByWarp(r.input, row, lineBlock == 0) : 0.0f;
+  multiplyGroup<Product>(r, rows, line0, scale, 0, false, inputs, sums);
   const int64_t line = line0 + lane;
-  if (isRow && line < r.weights.rows) {
+  const bool isMine = isRow && line < r.weights.rows;
+  float out = 0.0f;
+  if (isMine) {
     const Reading read = readingOf(r.output, row, line, sums[warp][lane], 0);
-    float out = read.value * (scale * r.output.outScale);
-    if (read.clipped != 0 && r.repeats > 0) marks[1 + warp] = 1;
-    if (added.isThere()) {
-      out = RPU::fma(added.factor,
-                     finishLine(added.read.output, row, line, added.sum(row, line)), out);
-    }
-    r.output.out(row, line) = out;
+    out = read.value * (scale * r.output.outScale);
+    if (read.clipped != 0 && r.repeats > 0) marks[kClipped + warp] = 1;
   }
-  if (r.repeats == 0 && (!added.isThere() || added.read.repeats == 0)) return;
+  if constexpr (kFeeds) {
+    awaitRows(marks, rows.count);
+    if (isMine) {
+      out = RPU::fma(added.factor, finishLine(added.read.output, row, line, added.sum(row, line)),
+                     out);
+    }
+  }
+  if (isMine) r.output.out(row, line) = out;
+  if (r.repeats == 0 && (!kFeeds || added.read.repeats == 0)) {
+    if (kFeeds && threadIdx.x == 0 && atomicAdd(&marks[kDone], 1u) + 1 == lineBlocks)
+      marks[kDone] = marks[kReady] = 0;
+    return;
+  }
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) isLast = atomicAdd(&marks[0], 1u) + 1 == gridDim.y;
+  if (threadIdx.x == 0) isLast = atomicAdd(&marks[kDone], 1u) + 1 == lineBlocks;
   __syncthreads();
   if (!isLast) return;
   __threadfence();
   if (threadIdx.x < rows.count) {
     r.input.state.clipped[rows.first + threadIdx.x] =
-        static_cast<int32_t>(__ldcg(&marks[1 + threadIdx.x]));
+        static_cast<int32_t>(__ldcg(&marks[kClipped + threadIdx.x]));
   }
   __syncthreads();
   if (threadIdx.x < kMarks) marks[threadIdx.x] = 0;
-  repeatGroup(r, added, rows, inputs, sums);
+  repeatGroup<Product>(r, added, rows, inputs, sums);
+}
+
+/// With kFeeds, the first blocks read a row of the adapter each, while the others multiply and then
+/// wait for them. Blocks start in the order of their numbers, so nobody waits for a block that
+/// finds no room.
+template <class Product, bool kFeeds>
+__global__ void __launch_bounds__(kGroupThreads, kFeeds ? Product::kFeedingBlocks : 2)
+    readGroupsKernel(const __grid_constant__ PlainRead r, const __grid_constant__ PlainRead first,
+                     const __grid_constant__ AddedRead added, unsigned lineBlocks,
+                     uint32_t *allMarks) {
+  const int64_t rows = r.input.in.rows;
+  int64_t block = blockIdx.x;
+  if constexpr (kFeeds) {
+    if (block < rows) {
+      feedRow(first, added.read.input, block, allMarks + block / kGroupRows * kMarks);
+      return;
+    }
+    block -= rows;
+  }
+  const int64_t groups = (rows + kGroupRows - 1) / kGroupRows;
+  const int64_t group = block % groups;
+  readGroup<Product, kFeeds>(r, added, group, block / groups, lineBlocks,
+                             allMarks + group * kMarks);
 }
 
 }  // namespace
@@ -265,14 +318,22 @@ void cudaReadRows(const Context &context, const PlainRead &read) {
   RPU_CUDA(cudaGetLastError());
 }
 
-void cudaReadGroups(const Context &context, const PlainRead &read, const AddedRead &added,
-                    Buffer<uint32_t> &marks) {
-  const int64_t groups = (read.input.in.rows + kGroupRows - 1) / kGroupRows;
+void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
+                    const AddedRead &added, Buffer<uint32_t> &marks) {
+  const int64_t rows = read.input.in.rows;
+  const int64_t groups = (rows + kGroupRows - 1) / kGroupRows;
   if (marks.size() < groups * kMarks) marks = Buffer<uint32_t>::zeros(context, groups * kMarks);
   const CudaScope scope(context.device);
-  const dim3 grid(static_cast<unsigned>(groups),
-                  static_cast<unsigned>((read.weights.rows + kOutputs - 1) / kOutputs));
-  readGroupsKernel<<<grid, kGroupThreads, 0, streamOf(context)>>>(read, added, marks.data());
+  const auto lineBlocks = static_cast<unsigned>((read.weights.rows + kOutputs - 1) / kOutputs);
+  const int64_t feeders = added.isThere() ? rows : 0;
+  const auto blocks = static_cast<unsigned>(feeders + groups * lineBlocks);
+  const bool adjacent = read.weights.rowStride == 1 && read.weights.colStride != 1;
+  const auto kernel = adjacent ? (feeders > 0 ? &readGroupsKernel<LanePerOutput, true>
+                                              : &readGroupsKernel<LanePerOutput, false>)
+                               : (feeders > 0 ? &readGroupsKernel<AlongInputs, true>
+                                              : &readGroupsKernel<AlongInputs, false>);
+  kernel<<<blocks, kGroupThreads, 0, streamOf(context)>>>(read, first, added, lineBlocks,
+                                                          marks.data());
   RPU_CUDA(cudaGetLastError());
 }
 

@@ -66,7 +66,7 @@ class StepGraph:
         if stream not in self._graphs:
             self._graphs[stream] = _core.StepGraph(self._device, stream)
         for tile in self._tiles:
-            tile._core.stream = stream
+            tile._core.stream = stream  # noqa: SLF001 - what a tile enqueues goes through it
         graph = self._graphs[stream]
         graph.begin()
         self._current = graph
@@ -78,7 +78,7 @@ class StepGraph:
         trace: TracebackType | None,
     ) -> None:
         graph, self._current = self._current, None
-        assert graph is not None
+        assert graph is not None  # noqa: S101 - set on entering
         if kind is None:
             graph.end()
         else:
@@ -86,6 +86,6 @@ class StepGraph:
 
 
 def _torch_stream(device: int) -> int:
-    import torch
+    import torch  # noqa: PLC0415 - an optional dependency
 
     return int(torch.cuda.current_stream(device).cuda_stream)

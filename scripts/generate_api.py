@@ -170,9 +170,8 @@ def function_stub(name: str, doc: str) -> Iterator[str]:
         raise ValueError(f"the documentation of {name} opens with no signature: {doc!r}")
     arguments = [a for a in match["arguments"].split(", ") if a]
     arguments = [re.sub(r"^(self|arg0)\b.*", "self", a).replace("'", '"') for a in arguments]
-    arguments = [re.sub(r": dict$", ": dict[str, Any]", a) for a in arguments]
-    # How pybind11 >= 3 writes int.
     arguments = [a.replace("typing.SupportsInt | typing.SupportsIndex", "int") for a in arguments]
+    arguments = [re.sub(r": dict$", ": dict[str, Any]", a) for a in arguments]
     arguments = [f"{a}: object" if a.startswith("**") else a for a in arguments]
     result = RETURNS.get(match["result"], match["result"].removeprefix("typing_extensions."))
     text = "\n".join(doc.splitlines()[1:]).strip()

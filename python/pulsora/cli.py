@@ -174,6 +174,11 @@ def explain(
     console.print(str(tile.explain(x, d, experiment.lr)), highlight=False, markup=False)
 
 
+def _require_folder(option: str, path: Path | None) -> None:
+    if path is not None and not path.parent.is_dir():
+        raise ValueError(f"{option} = '{path}': there is no folder '{path.parent}'; make it first")
+
+
 @app.command()
 @one_line_errors
 def bench(
@@ -211,6 +216,10 @@ def bench(
 
     if lrtt and rank < 1:
         raise ValueError(f"rank = {rank}: choose a number from 1 up, or --no-lrtt")
+    if not seconds >= 0.0:
+        raise ValueError(f"seconds = {seconds}: choose a number from 0 up")
+    _require_folder("plot", plot)  # now, and not after minutes of measuring
+    _require_folder("json", json_file)
     chosen = cases(
         models=_names(models),
         sizes=_sizes(sizes, "sizes"),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
@@ -98,6 +99,64 @@ inline Batch trainingBatch(int64_t samples, int64_t xSize, int64_t dSize, bool s
     for (float &d : batch.d) d *= 0.01f;
   }
   return batch;
+}
+
+using Change = std::function<void(TileConfig &)>;
+
+/// A tile of one array, by default of SoftBounds; `change` may change anything.
+inline TileConfig singleConfig(const Change &change = {}) {
+  TileConfig config;
+  config.device = makeParams("SoftBounds");
+  if (change) change(config);
+  return config;
+}
+
+/// A tile with an adapter of rank 4.
+inline TileConfig lrttConfig(const Change &change = {}) {
+  TileConfig config;
+  config.kind = TileConfig::Kind::LRTT;
+  config.lrtt.rank = 4;
+  config.lrtt.transfer_every = 20;
+  config.lrtt.fast = makeParams("SoftBounds", {{"dw_min", Value(0.002)}});
+  config.lrtt.visible = makeParams("ConstantStep");
+  if (change) change(config);
+  return config;
+}
+
+/// Results of a few training steps, and where they lead.
+struct Course {
+  std::vector<std::vector<float>> results;
+  State state;
+};
+
+// The size of the tiles that train() makes.
+constexpr int64_t kCourseRows = 45;
+constexpr int64_t kCourseCols = 70;
+
+/// Trains a tile for some steps, from a state if one is given.
+inline Course train(const Context &context, const TileConfig &config, int steps,
+                    const State *from = nullptr) {
+  Tile tile(kCourseRows, kCourseCols, config, 5, 2, context);
+  if (from) tile.loadState(*from);
+  Course run;
+  for (int n = 0; n < steps; ++n) {
+    const Batch batch = trainingBatch(n % 2 ? 9 : 16, kCourseCols, kCourseRows, n % 3 == 0,
+                                      static_cast<uint64_t>(n));
+    const DeviceBatch on(context, batch);
+    DeviceMatrix y(context, batch.samples, kCourseRows);
+    DeviceMatrix dx(context, batch.samples, kCourseCols);
+    tile.forward(on.x.view(), y.view());
+    tile.backward(on.d.view(), dx.view());
+    tile.update(on.x.view(), on.d.view(), 0.05f);
+    tile.postUpdate(0.05f);
+    run.results.push_back(y.host(context));
+    run.results.push_back(dx.host(context));
+  }
+  DeviceMatrix w(context, kCourseRows, kCourseCols);
+  tile.getWeights(w.view());
+  run.results.push_back(w.host(context));
+  run.state = tile.state();
+  return run;
 }
 
 }  // namespace RPU::testing

@@ -211,6 +211,9 @@ def test_cases_may_be_chosen() -> None:
         (["--device", "gpu"], "device is 'gpu'"),
         (["--device", "cuda:99"], "cuda"),
         (["--threads", "0"], "threads is 0"),
+        (["--seconds", "-1"], "seconds = -1"),
+        (["--plot", "absent/roofline.png"], "there is no folder 'absent'"),
+        (["--json", "absent/bench.json"], "there is no folder 'absent'"),
     ],
 )
 def test_errors_are_one_line(arguments: list[str], message: str) -> None:

@@ -1,48 +1,31 @@
 #pragma once
 
-#include <cuda_pipeline.h>
-
 #include "cuda/batch_aside.cuh"
+#include "cuda/batch_counts.cuh"
 #include "cuda/pulsed_update.cuh"
 
-// Updates with noise_merge = "batch": the steps are those of devices/batch_noise.h. What is left to
-// do per sample is to count coincidences, and that is a matrix product: over all slots of the
-// mini-batch, of the bits of x with those of d (pulses up and down together) and of the signed bits
-// (down minus up).
+// Updates with noise_merge = "batch": the steps are those of devices/batch_noise.h.
 //
-//   tiled: large arrays; the tensor cores multiply bytes that are made of the bits in registers.
+//   tiled: large arrays; the tensor cores count pulses (cuda/batch_counts.cuh).
 //
 //   flat: everything else; a thread counts for one cell.
+//
+// Either lists the cells that must go sample by sample, which a second kernel does.
 
 namespace RPU {
 namespace gpu {
 
-constexpr int kMergeThreads = 128;
-constexpr int kMergeWarps = kMergeThreads / 32;
-constexpr int kWarpRows = 32;
-constexpr int kTileRows = kMergeWarps * kWarpRows;
-constexpr int kTileCols = 32;
-constexpr int kMergeBlocks = 4;  // of a processor: the compiler keeps to 128 registers for them
-constexpr int kAtOnce = 4;       // cells whose state a thread reads before it goes on
-constexpr int kStagedWords = 8;  // words of each line that are copied at a time
+constexpr int kMergeBlocks = 5;  // of a processor: the compiler keeps to 96 registers for them
 
-/// What is stored of one cell.
+/// The weight of one cell after all its pulses at once; the same weight and not `holds` if it must
+/// go sample by sample.
 template <class Device>
-struct CellState {
-  float w;
-  typename Array<Device>::Stored stored;
-};
-
-/// One cell at once. False if it must go sample by sample; its weight is then as it was.
-template <class Device>
-__device__ __forceinline__ bool mergeCell(const Array<Device> &a, int64_t index,
-                                          const CellState<Device> &cell, int up, int down,
-                                          float z) {
-  bool holds = false;
-  const float w = mergedPulses<Device>(cell.w, static_cast<float>(up), static_cast<float>(down),
-                                       a.response(cell.stored), a.params, z, holds);
-  if (holds) a.weights[index] = w;
-  return holds;
+__device__ __forceinline__ float mergeCell(const Array<Device> &a, float w,
+                                           const typename Array<Device>::Stored &stored,
+                                           const CellCounts &n, float z, bool &holds) {
+  const float merged = mergedPulses<Device>(w, static_cast<float>(n.up), static_cast<float>(n.down),
+                                            a.response(stored), a.params, z, holds);
+  return holds ? merged : w;
 }
 
 /// Adds the threads' pulses to the ledger.
@@ -54,11 +37,6 @@ __device__ inline void addPulses(unsigned long long pulses, uint64_t *coincidenc
 
 // --- flat
 // -----------------------------------------------------------------------------------------------------------
-
-struct CellCounts {
-  int up;
-  int down;
-};
 
 __device__ inline CellCounts countCell(const Samples &s, int64_t row, int64_t col) {
   const PulseWords &p = s.words;
@@ -100,8 +78,9 @@ __global__ void __launch_bounds__(kMergeThreads)
     const int64_t row = index / a.cols;
     c = countCell(samples, row, index - row * a.cols);
     const float z = normalOfUpdate(a.rounds, static_cast<uint64_t>(index), p.firstSample);
-    const CellState<Device> cell{a.weights[index], a.stored(index)};
-    if (!mergeCell(a, index, cell, c.up, c.down, z)) list.add(static_cast<int>(threadIdx.x));
+    bool holds = false;
+    a.weights[index] = mergeCell(a, a.weights[index], a.stored(index), c, z, holds);
+    if (!holds) list.add(static_cast<int>(threadIdx.x));
   }
   addPulses(static_cast<unsigned long long>(c.up) + static_cast<unsigned long long>(c.down),
             coincidences);
@@ -110,167 +89,6 @@ __global__ void __launch_bounds__(kMergeThreads)
 
 // --- tiled
 // ----------------------------------------------------------------------------------------------------------
-
-/// One word of one line.
-struct SignedWord {
-  uint32_t bits;
-  uint32_t signs;
-};
-
-struct CountTile {
-  union {
-    struct {  // two of each: one is filled while the other is used
-      SignedWord d[2][kStagedWords][kTileRows];
-      SignedWord x[2][kStagedWords][kTileCols];
-    };
-    struct {  // a part of each warp's cells: eight rows
-      CellCounts counts[kMergeWarps][8][kTileCols];
-      float z[kMergeWarps][8][kTileCols];
-    };
-  };
-  uint16_t aside[kTileRows * kTileCols];  // row of the tile * kTileCols + column
-  int asideCount;
-};
-
-/// Four bytes of 0 or 1: every eighth bit of a word, from that at `shift` on.
-__device__ inline uint32_t spread(uint32_t bits, int shift) {
-  return (bits >> shift) & 0x01010101u;
-}
-
-/// How bytes of 0 and 1 become bytes of 0 and +-1: of a word that belongs to one sample, and so has
-/// one sign, by a factor of 1 or 255; of a word of several samples by adding 254 to those that are
-/// negative.
-template <bool kOneSample>
-struct Signs {
-  uint32_t value;
-
-  __device__ explicit Signs(const SignedWord &word)
-      : value(kOneSample ? (word.signs & 1u) * 254u + 1u : word.bits & word.signs) {}
-  __device__ uint32_t apply(uint32_t bytes, int shift) const {
-    return kOneSample ? bytes * value : bytes + 254u * spread(value, shift);
-  }
-};
-
-/// c += a b for a [16, 32] and b [32, 8] of signed bytes, in the fragments of mma.m16n8k32.
-__device__ inline void multiplyBytes(int (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-#if __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#else
-  __trap();  // mergeUpdate() does not launch the kernel on such a card
-#endif
-}
-
-/// The counts of a warp's 32 rows and kTileCols columns in the fragments of the products: entry c
-/// of [m][n] is row 16 m + 8 (c / 2) + lane / 4, column 8 n + 2 (lane % 4) + c % 2.
-struct WarpCounts {
-  int total[2][kTileCols / 8][4] = {};
-  int signedSum[2][kTileCols / 8][4] = {};
-
-  /// Adds one word of every line. The order of its slots in the sum is free, so a thread takes
-  /// those that need the fewest instructions: every eighth.
-  template <bool kOneSample>
-  __device__ __forceinline__ void add(const SignedWord *d, const SignedWord *x) {
-    const int group = static_cast<int>(threadIdx.x & 31) >> 2;
-    const int low = static_cast<int>(threadIdx.x & 3);
-    const int high = low + 4;
-    uint32_t a[2][4];
-    uint32_t aSigned[2][4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const SignedWord word = d[8 * i + group];
-      const int m = i >> 1;
-      const int half = i & 1;
-      a[m][half] = spread(word.bits, low);
-      a[m][half + 2] = spread(word.bits, high);
-      const Signs<kOneSample> signs(word);
-      aSigned[m][half] = signs.apply(a[m][half], low);
-      aSigned[m][half + 2] = signs.apply(a[m][half + 2], high);
-    }
-#pragma unroll
-    for (int n = 0; n < kTileCols / 8; ++n) {
-      const SignedWord word = x[8 * n + group];
-      const uint32_t b[2] = {spread(word.bits, low), spread(word.bits, high)};
-      const Signs<kOneSample> signs(word);
-      const uint32_t bSigned[2] = {signs.apply(b[0], low), signs.apply(b[1], high)};
-#pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        multiplyBytes(total[m][n], a[m], b);
-        multiplyBytes(signedSum[m][n], aSigned[m], bSigned);
-      }
-    }
-  }
-};
-
-/// Where a block's tile lies.
-struct TilePlace {
-  int64_t row;
-  int64_t col;
-};
-
-/// Begins to copy `words` words of the lines from `line` on; zeros beyond the last line.
-template <int kLines>
-__device__ __forceinline__ void copyLines(SignedWord (&to)[kStagedWords][kLines],
-                                          const uint32_t *bits, const uint32_t *signs,
-                                          int64_t lines, int64_t line, int64_t firstWord,
-                                          int words) {
-  const int own = static_cast<int>(threadIdx.x) % kLines;
-  const size_t zeros = line + own < lines ? 0 : sizeof(uint32_t);
-  const int64_t base = firstWord * lines + (zeros == 0 ? line + own : 0);
-  for (int word = static_cast<int>(threadIdx.x) / kLines; word < words;
-       word += kMergeThreads / kLines) {
-    SignedWord &staged = to[word][own];
-    __pipeline_memcpy_async(&staged.bits, bits + base + word * lines, sizeof(uint32_t), zeros);
-    __pipeline_memcpy_async(&staged.signs, signs + base + word * lines, sizeof(uint32_t), zeros);
-  }
-}
-
-template <bool kOneSample>
-__device__ __forceinline__ void countTile(const Samples &s, const TilePlace &place, CountTile &tile,
-                                          WarpCounts &counts) {
-  const PulseWords &p = s.words;
-  const int warp = static_cast<int>(threadIdx.x >> 5);
-  const int64_t words = s.layout.words(s.count);
-  const auto wordsFrom = [&](int64_t first) {
-    return static_cast<int>(words - first < kStagedWords ? words - first : kStagedWords);
-  };
-  const auto copyFrom = [&](int64_t first, int to) {
-    if (first < words) {
-      copyLines(tile.d[to], p.dBits, p.dSigns, p.dSize, place.row, first, wordsFrom(first));
-      copyLines(tile.x[to], p.xBits, p.xSigns, p.xSize, place.col, first, wordsFrom(first));
-    }
-    __pipeline_commit();
-  };
-  copyFrom(0, 0);
-  int use = 0;
-  for (int64_t first = 0; first < words; first += kStagedWords, use ^= 1) {
-    copyFrom(first + kStagedWords, use ^ 1);
-    __pipeline_wait_prior(1);
-    __syncthreads();
-#pragma unroll 1
-    for (int word = 0; word < wordsFrom(first); ++word)
-      counts.add<kOneSample>(&tile.d[use][word][warp * kWarpRows], tile.x[use][word]);
-    __syncthreads();
-  }
-}
-
-/// Writes the counts of eight rows of a warp, those of fragment row `kPart`, for all its lanes.
-template <int kPart>
-__device__ __forceinline__ void storeCounts(const WarpCounts &counts,
-                                            CellCounts (&to)[8][kTileCols]) {
-  const int lane = static_cast<int>(threadIdx.x & 31);
-#pragma unroll
-  for (int n = 0; n < kTileCols / 8; ++n) {
-#pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      const int total = counts.total[kPart / 2][n][2 * (kPart % 2) + side];
-      const int sum = counts.signedSum[kPart / 2][n][2 * (kPart % 2) + side];
-      to[lane >> 2][8 * n + 2 * (lane & 3) + side] = {(total - sum) >> 1, (total + sum) >> 1};
-    }
-  }
-}
 
 /// Normals for a warp's eight rows from `row` on. Where eight cells that share a draw lie in one
 /// row, a thread draws for eight at a time.
@@ -298,56 +116,94 @@ __device__ __forceinline__ void drawNormals(const Array<Device> &a, uint64_t fir
   }
 }
 
-/// Applies the counts of a warp, eight rows at a time, with neighbouring cells in neighbouring
-/// lanes.
+/// What is stored of four neighbouring cells of a row.
+template <class Device>
+struct FourCells {
+  float4 w;
+  ushort4 members[Array<Device>::kMembers];
+
+  /// `at` is the first; `there` says how many of them exist. Four at a time if `aligned`.
+  __device__ __forceinline__ void read(const Array<Device> &a, int64_t at, int there,
+                                       bool aligned) {
+    if (there <= 0) return;
+    if (aligned) {
+      w = *reinterpret_cast<const float4 *>(a.weights + at);
+#pragma unroll
+      for (int m = 0; m < Array<Device>::kMembers; ++m)
+        members[m] = *reinterpret_cast<const ushort4 *>(a.cells + at + m * a.size());
+      return;
+    }
+    const auto last = [&](int k) { return at + (k < there ? k : there - 1); };
+    w = {a.weights[at], a.weights[last(1)], a.weights[last(2)], a.weights[last(3)]};
+#pragma unroll
+    for (int m = 0; m < Array<Device>::kMembers; ++m) {
+      const uint16_t *member = a.cells + m * a.size();
+      members[m] = {member[at], member[last(1)], member[last(2)], member[last(3)]};
+    }
+  }
+  __device__ __forceinline__ void write(const Array<Device> &a, int64_t at, int there,
+                                        bool aligned) const {
+    if (aligned) {
+      *reinterpret_cast<float4 *>(a.weights + at) = w;
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if (k < there) a.weights[at + k] = (&w.x)[k];
+    }
+  }
+  __device__ __forceinline__ typename Array<Device>::Stored stored(int k) const {
+    typename Array<Device>::Stored s{};
+#pragma unroll
+    for (int m = 0; m < Array<Device>::kMembers; ++m)
+      s.words[m / 2] |= static_cast<uint32_t>((&members[m].x)[k]) << 16 * (m % 2);
+    return s;
+  }
+};
+
+/// Applies the counts of a warp, eight rows at a time; a lane takes four neighbours in each of two
+/// rows. What is stored of them is on its way while normals are made.
 template <class Device>
 __device__ __forceinline__ void mergeTile(const Array<Device> &a, uint64_t firstSample,
                                           const TilePlace &place, CountTile &tile,
-                                          const WarpCounts &counts, const BlockList &list) {
+                                          const BlockList &list, bool aligned) {
   const int warp = static_cast<int>(threadIdx.x >> 5);
   const int lane = static_cast<int>(threadIdx.x & 31);
+  const int laneRow = lane / 8;
+  const int laneCol = lane % 8 * 4;
 #pragma unroll 1
   for (int part = 0; part < kWarpRows / 8; ++part) {
-    __syncwarp();
-    switch (part) {  // registers have no index at run time
-      case 0:
-        storeCounts<0>(counts, tile.counts[warp]);
-        break;
-      case 1:
-        storeCounts<1>(counts, tile.counts[warp]);
-        break;
-      case 2:
-        storeCounts<2>(counts, tile.counts[warp]);
-        break;
-      default:
-        storeCounts<3>(counts, tile.counts[warp]);
-    }
-    const int partRow = warp * kWarpRows + 8 * part;
-    drawNormals(a, firstSample, place.row + partRow, place.col, tile.z[warp]);
-    __syncwarp();
-#pragma unroll 1
-    for (int first = lane; first < 8 * kTileCols; first += 32 * kAtOnce) {
-      CellState<Device> cells[kAtOnce];
+    const int firstRow = warp * kWarpRows + 8 * part + laneRow;
+    const int64_t first = (place.row + firstRow) * a.cols + place.col + laneCol;
+    const auto there = [&](int i) {
+      const int64_t left = a.cols - place.col - laneCol;
+      return place.row + firstRow + 4 * i < a.rows ? static_cast<int>(left < 4 ? left : 4) : 0;
+    };
+    FourCells<Device> cells[2];
 #pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        const int64_t row = place.row + partRow + (first + 32 * k) / kTileCols;
-        const int64_t col = place.col + (first + 32 * k) % kTileCols;
-        const int64_t index = row * a.cols + col;
-        if (row < a.rows && col < a.cols) cells[k] = {a.weights[index], a.stored(index)};
-      }
+    for (int i = 0; i < 2; ++i) cells[i].read(a, first + 4 * i * a.cols, there(i), aligned);
+    __syncwarp();
+    drawNormals(a, firstSample, place.row + firstRow - laneRow, place.col, tile.z[warp]);
+    __syncwarp();
+    uint32_t late = 0;
 #pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        const int r = (first + 32 * k) / kTileCols;
-        const int c = (first + 32 * k) % kTileCols;
-        const int64_t row = place.row + partRow + r;
-        if (row >= a.rows || place.col + c >= a.cols) continue;
-        const CellCounts n = tile.counts[warp][r][c];
-        if (!mergeCell(a, row * a.cols + place.col + c, cells[k], n.up, n.down,
-                       tile.z[warp][r][c])) {
-          list.add((partRow + r) * kTileCols + c);
-        }
+    for (int i = 0; i < 2; ++i) {
+      if (there(i) <= 0) continue;
+      const int row = 4 * i + laneRow;
+      const auto z = *reinterpret_cast<const float4 *>(&tile.z[warp][row][laneCol]);
+      float4 w = cells[i].w;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        bool holds = false;
+        (&w.x)[k] = mergeCell(a, (&w.x)[k], cells[i].stored(k),
+                              tile.counts[warp][8 * part + row][laneCol + k], (&z.x)[k], holds);
+        if (!holds && k < there(i)) late |= 1u << (4 * i + k);
       }
+      cells[i].w = w;
+      cells[i].write(a, first + 4 * i * a.cols, there(i), aligned);
     }
+    list.addAll(late,
+                [&](int bit) { return (firstRow + bit / 4 * 4) * kTileCols + laneCol + bit % 4; });
   }
 }
 
@@ -356,8 +212,8 @@ __device__ __forceinline__ void mergeTile(const Array<Device> &a, uint64_t first
 template <class Device>
 __device__ __forceinline__ void prefetchTile(const Array<Device> &a, const TilePlace &place) {
   const int64_t row = place.row + threadIdx.x;
-  static_assert(kTileRows == kMergeThreads, "a thread asks for one row");
-  if (row >= a.rows) return;
+  static_assert(kTileRows <= kMergeThreads, "a thread asks for one row");
+  if (threadIdx.x >= kTileRows || row >= a.rows) return;
   const int64_t index = row * a.cols + place.col;
   const auto ask = [](const void *address) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
@@ -370,7 +226,7 @@ __device__ __forceinline__ void prefetchTile(const Array<Device> &a, const TileP
 template <class Device>
 __global__ void __launch_bounds__(kMergeThreads, kMergeBlocks)
     mergeTilesKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
-                     uint64_t *coincidences, uint32_t *late) {
+                     uint64_t *coincidences, uint32_t *late, bool aligned) {
   __shared__ CountTile tile;
   __shared__ uint32_t base;
   const BlockList list{tile.aside, &tile.asideCount};
@@ -381,20 +237,15 @@ __global__ void __launch_bounds__(kMergeThreads, kMergeBlocks)
   prefetchTile(a, place);
   const Samples samples{p, *p.layout, p.sampleCount()};
   WarpCounts counts;
-  if (samples.layout.samplesPerWord == 1) {
-    countTile<true>(samples, place, tile, counts);
-  } else {
-    countTile<false>(samples, place, tile, counts);
-  }
+  countTile(samples, place, tile, counts);
   unsigned long long pulses = 0;
 #pragma unroll
-  for (int i = 0; i < kTileCols; ++i) {  // 32 rows of a warp are one cell of each column a lane
-    pulses +=
-        static_cast<unsigned>(counts.total[i / (kTileCols / 2)][i / 4 % (kTileCols / 8)][i % 4]);
+  for (int i = 0; i < kWarpRows * kTileCols / 32; ++i) {  // the cells of a lane
+    pulses += static_cast<unsigned>(counts.total[i / kTileCols][i / 4 % (kTileCols / 8)][i % 4]);
   }
   addPulses(pulses, coincidences);
-  __syncthreads();
-  mergeTile(a, p.firstSample, place, tile, counts, list);
+  storeCounts(counts, tile.counts[threadIdx.x >> 5]);
+  mergeTile(a, p.firstSample, place, tile, list, aligned);
   list.append(late, base, [&](int cell) {
     return (place.row + cell / kTileCols) * a.cols + place.col + cell % kTileCols;
   });
@@ -403,12 +254,22 @@ __global__ void __launch_bounds__(kMergeThreads, kMergeBlocks)
 // --- launch
 // ---------------------------------------------------------------------------------------------------------
 
-inline bool multipliesBytes() {
+inline bool multipliesBits() {
   int device = 0;
   int major = 0;
   RPU_CUDA(cudaGetDevice(&device));
   RPU_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   return major >= 8;
+}
+
+/// Whether four neighbouring cells of a row can be read at once.
+template <class Device>
+bool inFours(const Array<Device> &a) {
+  const auto multiple = [](const void *address, size_t of) {
+    return reinterpret_cast<uintptr_t>(address) % of == 0;
+  };
+  return a.cols % 4 == 0 && multiple(a.weights, sizeof(float4)) &&
+         multiple(a.cells, sizeof(ushort4));
 }
 
 /// The `update` of a model's kernels: at once if the array asks for it.
@@ -423,11 +284,11 @@ void mergeOrUpdate(const CellArray &array, const PulseWords &words, uint64_t *co
   const auto on = static_cast<cudaStream_t>(stream);
   RPU_CUDA(cudaMemsetAsync(array.late, 0, sizeof(uint32_t), on));
   if (words.kind == PulseKind::Words && array.size() >= kManyCells && array.rows >= kTileRows &&
-      array.cols >= kTileCols && multipliesBytes()) {
+      array.cols >= kTileCols && multipliesBits()) {
     const int64_t tiles =
         (array.rows + kTileRows - 1) / kTileRows * ((array.cols + kTileCols - 1) / kTileCols);
     mergeTilesKernel<Device><<<static_cast<unsigned>(tiles), kMergeThreads, 0, on>>>(
-        a, words, coincidences, array.late);
+        a, words, coincidences, array.late, inFours(a));
   } else {
     const int64_t blocks = (array.size() + kMergeThreads - 1) / kMergeThreads;
     mergeFlatKernel<Device><<<static_cast<unsigned>(blocks), kMergeThreads, 0, on>>>(

@@ -86,8 +86,8 @@ TrainScaler BitLineMaker::scaler(const Context &context, float lr, float granula
   layout_.reserve(context, 1);
   words_.layout = layout_.data();
   words_.trainLength = trainLength_.data();
-  return {parameters,         RPU::abs(lr),   granularity, maxima_.data(), maxima_.data() + m,
-          scales_.data(),     trainLength_.data()};
+  return {parameters,         RPU::abs(lr),   granularity,        maxima_.data(),
+          maxima_.data() + m, scales_.data(), trainLength_.data()};
 }
 
 void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x,
@@ -115,8 +115,7 @@ TrainJob BitLineMaker::jobOf(const Context &context, const TrainScaler &scaler) 
 
 TrainJob BitLineMaker::startWords(const Context &context, MatrixView<const float> x,
                                   MatrixView<const float> d, float lr, float granularity,
-                                  const UpdateParameters &parameters,
-                                  const SampleRange &samples) {
+                                  const UpdateParameters &parameters, const SampleRange &samples) {
   begin(x, d, samples);
   return jobOf(context, scaler(context, lr, granularity, parameters));
 }
@@ -147,10 +146,12 @@ int BitLineMaker::trainSides(const Context &context, MatrixView<const float> x,
   const uint64_t first = words_.firstSample;
   const TrainScale *scales = scales_.data();
   const PulseLayout *place = layout_.data();
-  sides[0] = {x,   scales,          true,            false, step,  rounding, key,
-              Purpose::XPulse, Purpose::XRound, first, place, 0,        xBits, xSigns, words_.present};
-  sides[1] = {d,   scales,          false,           ascend, step, rounding, key,
-              Purpose::DPulse, Purpose::DRound, first, place, 0,        dBits, dSigns, words_.present};
+  sides[0] = {
+      x,     scales, true, false, step,   rounding,      key, Purpose::XPulse, Purpose::XRound,
+      first, place,  0,    xBits, xSigns, words_.present};
+  sides[1] = {d,        scales, false,           ascend,          step,
+              rounding, key,    Purpose::DPulse, Purpose::DRound, first,
+              place,    0,      dBits,           dSigns,          words_.present};
   words_.kind = PulseKind::Words;
   words_.xBits = xBits;
   words_.xSigns = xSigns;

@@ -207,9 +207,8 @@ struct FinishOutput {
     LineSums in[2];
     in[0].sum = sum;
     const OutputDraws both[2] = {draws, {}};
-    return s.hasEffects
-               ? readLine<Passes::One, true>(s.effects, s.converter, spread, in, both)
-               : readLine<Passes::One, false>(s.effects, s.converter, spread, in, both);
+    return s.hasEffects ? readLine<Passes::One, true>(s.effects, s.converter, spread, in, both)
+                        : readLine<Passes::One, false>(s.effects, s.converter, spread, in, both);
   }
   /// The draws for it.
   RPU_HD OutputDraws plainDraws(int64_t row, int64_t line, int32_t round) const {

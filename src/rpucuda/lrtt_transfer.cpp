@@ -63,16 +63,9 @@ void LRTTTransfer::run(const Context &context, PulsedDevice &visible, const LRTT
   align(context, visible, exact, before, intended);
   send(context, visible, plan);
   align(context, visible, exact, after, nullptr);
-  const TransferTally tally{plan.components,
-                            settings_.rank,
-                            settings_.params.swap_xd,
-                            before,
-                            after,
-                            intended,
-                            visible.rows(),
-                            visible.pulseCounter(),
-                            stats_.data(),
-                            stats_.data() + 1};
+  const TransferTally tally{
+      plan.components, settings_.rank, settings_.params.swap_xd, before,        after,
+      intended,        visible.rows(), visible.pulseCounter(),   stats_.data(), stats_.data() + 1};
   if (context.onCpu()) {
     tally.count(OneThread{});
   } else {

@@ -41,16 +41,15 @@ TransferPlanner planInto(const Context &context, const LRTTSettings &s, float gr
   memory.components.reserve(context, s.rank);
   memory.starts.reserve(context, s.rank + 1);
   memory.present.reserve(context, passes.count());
-  const TransferPlanner planner{{s.transferUpdate, sends,
-                                 s.params.transfer_mode == TransferMode::Lossless,
-                                 s.params.transfer_max_trains, granularity,
-                                 std::abs(static_cast<double>(s.transferLr))},
-                                sent,
-                                exact,
-                                passes,
-                                memory.components.data(),
-                                memory.starts.data(),
-                                memory.present.data()};
+  const TransferPlanner planner{
+      {s.transferUpdate, sends, s.params.transfer_mode == TransferMode::Lossless,
+       s.params.transfer_max_trains, granularity, std::abs(static_cast<double>(s.transferLr))},
+      sent,
+      exact,
+      passes,
+      memory.components.data(),
+      memory.starts.data(),
+      memory.present.data()};
   if (context.onCpu()) {
     for (int64_t k = 0; k < s.rank; ++k) planner.planComponent(OneThread{}, k);
     planner.placeTrains();

@@ -77,8 +77,8 @@ struct PulseWords {
   RPU_HD int64_t sampleCount() const { return present ? *present : samples; }
 };
 
-/// The deterministic pulse types: coincidences of two lines in one sample, from their levels and the
-/// scale of the sample; negative where the signs differ.
+/// The deterministic pulse types: coincidences of two lines in one sample, from their levels and
+/// the scale of the sample; negative where the signs differ.
 RPU_HD float levelScale(PulseKind kind, int32_t trainLength) {
   const float length = static_cast<float>(trainLength);
   return kind == PulseKind::MeanCount ? (length > 0.0f ? 1.0f / length : 0.0f) : length;

@@ -23,9 +23,9 @@ struct TrainSide {
   Purpose rounding;
   uint64_t firstSample;
   const PulseLayout *layout;
-  uint32_t firstSlot;  // draws of slot t are those of slot firstSlot + t
-  uint32_t *bits;      // [word][line]; the CPU's drawTrains() expects zeros
-  uint32_t *signs;     // the same; may be null
+  uint32_t firstSlot;      // draws of slot t are those of slot firstSlot + t
+  uint32_t *bits;          // [word][line]; the CPU's drawTrains() expects zeros
+  uint32_t *signs;         // the same; may be null
   const int64_t *present;  // see SampleRange; may be null
 
   RPU_HD int64_t samples() const { return present ? *present : values.rows; }

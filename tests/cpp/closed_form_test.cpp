@@ -210,8 +210,8 @@ void safeRangesAreSafe() {
         const float z = up == (r.step(up) > 0.0f) ? 4.855f : -4.855f;
         bool holds = false;
         const Moments m = Device::pulses(w, pulseCount(static_cast<float>(n[s]), p), up, r, p);
-        const float closed = closedPulses<Device>(w, pulseCount(static_cast<float>(n[s]), p), up, r,
-                                                  p, z, holds);
+        const float closed =
+            closedPulses<Device>(w, pulseCount(static_cast<float>(n[s]), p), up, r, p, z, holds);
         ASSERT_TRUE(holds || n[s] == 1) << Device::kName << " cell " << cell;
         ASSERT_EQ(closed, RPU::fma(m.sd, z, m.mean)) << Device::kName << " cell " << cell;
         w = closed;

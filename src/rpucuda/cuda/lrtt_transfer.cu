@@ -1,8 +1,7 @@
-#include "lrtt_transfer.h"
-
 #include "core/backend.h"
 #include "cuda/check.cuh"
 #include "cuda/group.cuh"
+#include "lrtt_transfer.h"
 
 // A transfer's plan and its account on the GPU, by the formulas of lrtt_transfer_elements.h.
 
@@ -101,8 +100,8 @@ void align(const Context &context, MatrixView<const float> weights, const Transf
   const CudaScope scope(context.device);
   const int64_t warps = (weights.rows + kRows - 1) / kRows;
   const unsigned blocks = static_cast<unsigned>((warps * 32 + kAlignThreads - 1) / kAlignThreads);
-  alignKernel<kRows><<<blocks, kAlignThreads, 0, streamOf(context)>>>(weights, factors, lr, aligned,
-                                                                      squares);
+  alignKernel<kRows>
+      <<<blocks, kAlignThreads, 0, streamOf(context)>>>(weights, factors, lr, aligned, squares);
   RPU_CUDA(cudaGetLastError());
 }
 

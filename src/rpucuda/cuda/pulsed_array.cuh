@@ -33,8 +33,12 @@ struct Array {
   typename Device::Params params;
 
   static Array of(const CellArray &a) {
-    return {a.rows,  a.cols, a.weights,
-            a.cells, a.key,  roundKeys(a.key),
+    return {a.rows,
+            a.cols,
+            a.weights,
+            a.cells,
+            a.key,
+            roundKeys(a.key),
             *static_cast<const typename Device::Params *>(a.params)};
   }
   __device__ int64_t size() const { return rows * cols; }

@@ -126,8 +126,8 @@ struct Kernels {
 template <class Device>
 const PulsedKernels &cudaKernels() {
   using K = gpu::Kernels<Device>;
-  static constexpr PulsedKernels kTable = {
-      &K::construct, &K::update, &K::describe, &K::relax, &K::reset, &K::write};
+  static constexpr PulsedKernels kTable = {&K::construct, &K::update, &K::describe,
+                                           &K::relax,     &K::reset,  &K::write};
   return kTable;
 }
 

@@ -1,9 +1,8 @@
-#include "step_graph.h"
-
 #include <vector>
 
 #include "cuda/check.cuh"
 #include "cuda/memory.cuh"
+#include "step_graph.h"
 
 namespace RPU {
 namespace {
@@ -49,7 +48,8 @@ struct StepGraph::Impl {
 };
 
 StepGraph::StepGraph(const Context &context) {
-  RPU_CHECK(DeviceError, !context.onCpu(), "a StepGraph was asked for on the CPU; use device='cuda'");
+  RPU_CHECK(DeviceError, !context.onCpu(),
+            "a StepGraph was asked for on the CPU; use device='cuda'");
   requireCudaDevice(context.device);
   RPU_CHECK(ConfigError, context.stream != nullptr,
             "the default stream cannot be recorded; let the tile work in a stream of its own");
@@ -62,7 +62,8 @@ StepGraph::~StepGraph() {
 }
 
 void StepGraph::begin() {
-  RPU_CHECK(StateError, !impl_->isRecording, "this StepGraph is recording already; call end() first");
+  RPU_CHECK(StateError, !impl_->isRecording,
+            "this StepGraph is recording already; call end() first");
   const CudaScope scope(impl_->context.device);
   RPU_CUDA(cudaStreamBeginCapture(streamOf(impl_->context), cudaStreamCaptureModeThreadLocal));
   impl_->isRecording = true;

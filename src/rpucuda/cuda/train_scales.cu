@@ -1,6 +1,5 @@
-#include "cuda/train_scales.cuh"
-
 #include "cuda/check.cuh"
+#include "cuda/train_scales.cuh"
 
 // Maxima, scales and lengths of the trains of a mini-batch, and the layout that the longest needs,
 // in one launch.

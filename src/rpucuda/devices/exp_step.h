@@ -105,8 +105,7 @@ struct ExpStep {
 
   /// The mean of both steps at weight 0.
   static float granularity(const Params &p) {
-    return 0.5f * p.dw_min *
-           (shape(offset(true, p), true, p) + shape(offset(false, p), false, p));
+    return 0.5f * p.dw_min * (shape(offset(true, p), true, p) + shape(offset(false, p), false, p));
   }
 };
 

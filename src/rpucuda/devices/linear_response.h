@@ -102,9 +102,9 @@ RPU_HD Moments linearPulses(float w, float v, PulseCount n, bool up, const Linea
   const float k = r.slope(up);
   const float step = RPU::fma(k, v, s);
   const float scaled = (n.n - 1.0f) * (up ? r.rate_up : r.rate_down);
-  const float exponent = scaled * k;                      // (n - 1) log(rho)
-  const float growth = scaled * expm1Ratio(exponent);     // (rho^(n-1) - 1)/k
-  const float power = RPU::fma(k, growth, 1.0f);          // rho^(n-1)
+  const float exponent = scaled * k;                   // (n - 1) log(rho)
+  const float growth = scaled * expm1Ratio(exponent);  // (rho^(n-1) - 1)/k
+  const float power = RPU::fma(k, growth, 1.0f);       // rho^(n-1)
   Moments m;
   m.mean = RPU::fma(step, growth + power, w);
   m.sd = chooseForAll(

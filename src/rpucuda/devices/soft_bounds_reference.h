@@ -99,7 +99,9 @@ struct SoftBoundsReference {
   RPU_HD static Moments pulses(float w, PulseCount n, bool up, const Response &r, const Params &p) {
     return linearPulses(w, w + r.reference, n, up, r, p.dw_min_std, p.mult_noise);
   }
-  RPU_HD static float reach(const Response &r, const Params &) { return linearReach(r, r.reference); }
+  RPU_HD static float reach(const Response &r, const Params &) {
+    return linearReach(r, r.reference);
+  }
 
   static float granularity(const Params &p) { return p.dw_min; }
 };

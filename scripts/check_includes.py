@@ -51,6 +51,7 @@ LAYERS: list[tuple[str, list[str]]] = [
             "lrtt_*",
             "lrtt_transfer_elements",
             "cuda/lrtt_transfer",
+            "cuda/elements",  # of all layers
             "tile_config",
         ],
     ),

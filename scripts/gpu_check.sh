@@ -52,10 +52,14 @@ PYTHONPATH=$build/python "$python" benchmarks/cuda_table.py "$results/benchmark.
 all='-CudaMemory.*:CudaUpdate.Property03EveryModel*:CudaUpdate.Property03LargeArrays'
 some='CudaUpdate.Property03Words*:CudaUpdate.Property02*:CudaStream.*:CudaTile.States*:CudaTile.Inputs*:CudaTile.Repeated*'
 check() {
-  run "$1" timeout 120 compute-sanitizer --tool "$1" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \
+  run "$1" timeout 180 compute-sanitizer --tool "$1" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \
     --gtest_filter="$2"
 }
-check memcheck "$all"
-check initcheck "$all"
-check racecheck "$some"
+check memcheck "$all" &
+memcheck=$!
+check initcheck "$all" &
+initcheck=$!
+check racecheck "$some" || failed=1
+wait $memcheck || failed=1
+wait $initcheck || failed=1
 exit $failed

@@ -139,66 +139,45 @@ __device__ __forceinline__ int closedEights(const Array<Device> &a, const Sample
   return end;
 }
 
-/// The ninth pulse of a sample and those after it, as in sequentialPulses().
+/// sequentialPulses(), with the normals of eight pulses made at once: none waits for the weight.
 template <class Device>
-__device__ __noinline__ float laterPulses(const Array<Device> &a,
-                                          typename Device::Response response, float w, int n,
-                                          uint64_t cell, uint64_t sample) {
+__device__ __noinline__ float pulseByPulse(const Array<Device> &a,
+                                           typename Device::Response response, float w, int n,
+                                           float z, uint64_t cell, uint64_t sample) {
+  const int pulses = ::abs(n);
 #pragma unroll 1
-  for (int first = 8; first < ::abs(n); first += 8) {
-    const Normal8 xi = normal8(
+  for (int first = 0; first < pulses; first += 8) {
+    Normal8 xi = normal8(
         draw(a.rounds, Purpose::CyclePulse, cell, sample, static_cast<uint32_t>(first) >> 3));
+    xi.z[0] = first == 0 ? z : xi.z[0];
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
+      if (k == 4 && first + k >= pulses) break;
       const float moved = onePulse<Device>(w, n > 0, response, a.params, xi.z[k]);
-      w = first + k < ::abs(n) ? moved : w;
+      w = first + k < pulses ? moved : w;
     }
   }
   return w;
 }
 
-/// Normals of the second to eighth pulse of eight samples for each thread.
-using PulseNormals = float[8][7][kLateThreads];
-
-/// The same by the whole rule, from an eighth on to the end. Normals are made for all samples of an
-/// eighth together, because they wait for nothing: pulses then follow one another at the latency of
-/// a pulse.
+/// The same by the whole rule, from an eighth on to the end.
 template <class Device>
 __device__ __forceinline__ void ruledEights(const Array<Device> &a, const Samples &s, int64_t first,
-                                            int begin, int end, LateCell<Device> &c,
-                                            PulseNormals &normals) {
+                                            int begin, int end, LateCell<Device> &c) {
   const auto cell = static_cast<uint64_t>(c.index);
-  const int me = static_cast<int>(threadIdx.x);
 #pragma unroll 1
   for (int eight = begin; eight < end; ++eight) {
     int n[8];
     countEight(s, first + 8 * eight, c.row, c.col, n);
     const uint64_t sample = s.words.firstSample + static_cast<uint64_t>(first + 8 * eight);
-#pragma unroll 4
-    for (int k = 0; k < 8; ++k) {
-      if (::abs(n[k]) <= 1) continue;
-      const Normal8 xi =
-          normal8(draw(a.rounds, Purpose::CyclePulse, cell, sample + static_cast<uint64_t>(k)));
-#pragma unroll
-      for (int pulse = 1; pulse < 8; ++pulse) normals[k][pulse - 1][me] = xi.z[pulse];
-    }
     const Normal8 z = normal8(draw(a.rounds, Purpose::CycleNoise, cell, sample >> 3));
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       bool holds = false;
       const float moved = closedSample(a, c, c.w, n[k], z.z[k], holds);
-      if (holds) {
-        c.w = moved;
-        continue;
-      }
-      c.w = onePulse<Device>(c.w, n[k] > 0, c.response, a.params, z.z[k]);
-#pragma unroll 1
-      for (int pulse = 1; pulse < ::min(::abs(n[k]), 8); ++pulse) {
-        c.w = onePulse<Device>(c.w, n[k] > 0, c.response, a.params, normals[k][pulse - 1][me]);
-      }
-      if (::abs(n[k]) > 8) {
-        c.w = laterPulses(a, c.response, c.w, n[k], cell, sample + static_cast<uint64_t>(k));
-      }
+      c.w = holds ? moved
+                  : pulseByPulse(a, c.response, c.w, n[k], z.z[k], cell,
+                                 sample + static_cast<uint64_t>(k));
     }
   }
 }
@@ -216,7 +195,6 @@ __global__ void __launch_bounds__(kLateThreads)
                     const uint32_t *late) {
   __shared__ WaitingCell waiting[kWaitingCells];
   __shared__ int waitingCount;
-  __shared__ PulseNormals normals;
   const Samples s{p, *p.layout, p.sampleCount()};
   const int64_t cells = *late;
   const int me = static_cast<int>(threadIdx.x);
@@ -242,7 +220,7 @@ __global__ void __launch_bounds__(kLateThreads)
       if (count <= kWaitingCells - kLateThreads && begin + stride < cells) continue;
       for (int i = me; i < count; i += kLateThreads) {
         LateCell<Device> c(a, waiting[i].index);
-        ruledEights(a, s, first, waiting[i].eighth, eights, c, normals);
+        ruledEights(a, s, first, waiting[i].eighth, eights, c);
         a.weights[c.index] = c.w;
       }
       if (me == 0) waitingCount = 0;

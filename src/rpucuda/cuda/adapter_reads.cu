@@ -58,9 +58,6 @@ __global__ void __launch_bounds__(kThreads, 1)
 void cudaReadFirst(const Context &context, const PlainRead &first, const PlainRead &second) {
   const CudaScope scope(context.device);
   const auto rows = static_cast<unsigned>(first.input.in.rows);
-  // As products divide a processor's memory; a block of theirs would wait until it is divided anew.
-  RPU_CUDA(cudaFuncSetAttribute(readFirstKernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                cudaSharedmemCarveoutMaxShared));
   readFirstKernel<<<rows, kFirstThreads, 0, streamOf(context)>>>(first, second);
   RPU_CUDA(cudaGetLastError());
 }

@@ -102,7 +102,7 @@ void LRTTAdapter::readWith(const Context &context, Pass pass, AnalogRead &read,
   const AddedRead added{two.read.join(context, two.weights, inner,
                                       rowMajor<float>(nullptr, out.rows, out.cols), firstSample),
                         settings_.alpha};
-  read.runWithAdapter(context, side_, weights, in, out, firstSample, firstRead, added);
+  read.runWithAdapter(context, weights, in, out, firstSample, firstRead, added);
   if (settings_.params.projection == Projection::Reuse) keep(context, kept(own(pass)), inner);
 }
 

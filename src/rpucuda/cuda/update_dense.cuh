@@ -183,9 +183,10 @@ template <class Device>
 __device__ unsigned updateDense(const Array<Device> &a, const PulseWords &p,
                                 const PulseLayout &layout, int64_t samples, Partition part,
                                 Stage &stage) {
-  const int64_t firstCol = part.flat ? 0 : static_cast<int64_t>(blockIdx.x) * 32;
-  const int64_t firstRow = part.flat ? static_cast<int64_t>(blockIdx.x) * kUpdateThreads / a.cols
-                                     : static_cast<int64_t>(blockIdx.y) * part.rowsPerWarp * kWarps;
+  const int64_t firstCol = part.flat ? 0 : static_cast<int64_t>(part.blockX) * 32;
+  const int64_t firstRow = part.flat
+                               ? static_cast<int64_t>(part.blockX) * kUpdateThreads / a.cols
+                               : static_cast<int64_t>(part.blockY) * part.rowsPerWarp * kWarps;
   const int rows = part.flat ? kStagedRows : part.rowsPerWarp * kWarps;
   const int me = static_cast<int>(threadIdx.x);
   const int lane = me & 31;

@@ -52,7 +52,7 @@ PYTHONPATH=$build/python "$python" benchmarks/cuda_table.py "$results/benchmark.
 # find, in a selection.
 all='-CudaMemory.*:CudaUpdate.Property03EveryModel*:CudaUpdate.Property03LargeArrays:CudaStream.AStepGraphRefuses*'
 some='CudaUpdate.Property03Words*:CudaUpdate.Property02*:CudaStream.*:CudaTile.States*:CudaTile.Inputs*:CudaTile.Repeated*'
-some+='-CudaStream.AStepGraphRefuses*:CudaStream.*SideStream*'
+some+='-CudaStream.AStepGraphRefuses*:CudaStream.*LargeTile*'
 check() {
   run "$1" timeout 180 compute-sanitizer --tool "$1" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \
     --gtest_filter="$2"

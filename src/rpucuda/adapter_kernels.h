@@ -12,8 +12,10 @@ namespace RPU {
 constexpr int64_t kFewLines = 64;
 
 #ifdef PULSORA_CUDA
-/// Reads the first array of an adapter, and converts what was read for the second.
-void cudaReadFirst(const Context &context, const PlainRead &first, const PlainRead &second);
+/// Reads the first array of an adapter, and converts what was read for the second; beside it,
+/// measures and converts the inputs of a large array.
+void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
+                       const PlainRead &second);
 
 /// A gapless matrix and where it is copied to.
 struct MatrixCopy {

@@ -177,10 +177,11 @@ void BitLineMaker::fillLevels(const Context &context, MatrixView<const float> x,
   levels_.reserve(context, xLevels + m * d.cols);
   forEach(context, xLevels,
           LevelMaker{x, scales_.data(), maxima_.data(), true, false, counts,
-                     resolutionStep(parameters.x_res_implicit), levels_.data()});
+                     resolutionStep(parameters.x_res_implicit), words_.present, levels_.data()});
   forEach(context, m * d.cols,
           LevelMaker{d, scales_.data(), maxima_.data() + m, false, ascend, counts,
-                     resolutionStep(parameters.d_res_implicit), levels_.data() + xLevels});
+                     resolutionStep(parameters.d_res_implicit), words_.present,
+                     levels_.data() + xLevels});
   words_.kind = counts ? PulseKind::MeanCount : PulseKind::Implicit;
   words_.xLevels = levels_.data();
   words_.dLevels = levels_.data() + xLevels;

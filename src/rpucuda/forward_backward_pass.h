@@ -4,7 +4,6 @@
 
 #include "core/buffer.h"
 #include "core/context.h"
-#include "core/cuda_api.h"
 #include "core/random.h"
 #include "core/view.h"
 #include "io_elements.h"
@@ -46,8 +45,8 @@ class AnalogRead {
 
   /// On a GPU: out = in * W^T as run() has it, plus what an adapter adds. The first array of the
   /// adapter is read by `first`; `added` is the read of its second, which gives nothing itself.
-  /// A large product runs beside `first`, in `side`. Only for reads that are joinable().
-  void runWithAdapter(const Context &context, SideStream &side, MatrixView<const float> weights,
+  /// Only for reads that are joinable().
+  void runWithAdapter(const Context &context, MatrixView<const float> weights,
                       MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
                       const PlainRead &first, const AddedRead &added);
   /// Whether a kernel may join this read with others: on a GPU, if it is a plain product by the

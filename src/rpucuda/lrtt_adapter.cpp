@@ -11,10 +11,6 @@
 namespace RPU {
 namespace {
 
-// From how many cells on the updates of A and B take longer side by side than a stream takes to
-// wait for another.
-[[maybe_unused]] constexpr int64_t kForkedCells = int64_t{1} << 15;
-
 // A scratch matrix, gapless.
 MatrixView<float> scratch(const Context &context, Buffer<float> &buffer, int64_t rows,
                           int64_t cols) {
@@ -102,7 +98,7 @@ void LRTTAdapter::readWith(const Context &context, Pass pass, AnalogRead &read,
   const AddedRead added{two.read.join(context, two.weights, inner,
                                       rowMajor<float>(nullptr, out.rows, out.cols), firstSample),
                         settings_.alpha};
-  read.runWithAdapter(context, side_, weights, in, out, firstSample, firstRead, added);
+  read.runWithAdapter(context, weights, in, out, firstSample, firstRead, added);
   if (settings_.params.projection == Projection::Reuse) keep(context, kept(own(pass)), inner);
 }
 
@@ -203,8 +199,8 @@ bool LRTTAdapter::checksUpdate(const Context &context) const {
          projectionB_.joinable(context);
 }
 
-// On a GPU: projections, snapshots and the scales of both arrays' trains in one launch, then all
-// trains in another.
+// On a GPU: projections, snapshots and the scales of both arrays' trains in one launch, all trains
+// in another, and the pulses of both arrays in a third.
 void LRTTAdapter::updateAtOnce([[maybe_unused]] const Context &context,
                                [[maybe_unused]] MatrixView<const float> in,
                                [[maybe_unused]] MatrixView<const float> out,
@@ -229,15 +225,7 @@ void LRTTAdapter::updateAtOnce([[maybe_unused]] const Context &context,
   TrainSide sides[kMostSides];
   const int count = updaterA_.trainSides(context, g, out, eta, sides);
   cudaDrawTrains(context, sides, count + updaterB_.trainSides(context, in, e, eta, sides + count));
-  if (a_.size() + b_.size() < kForkedCells) {
-    updaterA_.apply(context, a_);
-    updaterB_.apply(context, b_);
-  } else {
-    const Context beside = side_.fork(context);
-    updaterA_.apply(context, a_);
-    updaterB_.apply(beside, b_);
-    side_.join(context);
-  }
+  PulsedDevice::applyPulsesToBoth(context, a_, updaterA_.words(), b_, updaterB_.words());
 #endif
 }
 

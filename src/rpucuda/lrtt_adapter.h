@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "core/cuda_api.h"
 #include "forward_backward_pass.h"
 #include "lrtt_settings.h"
 #include "pulsed_device.h"
@@ -119,7 +118,6 @@ class LRTTAdapter {
   AnalogRead projectionB_;  // g = B in
   PulsedWeightUpdater updaterA_;
   PulsedWeightUpdater updaterB_;
-  SideStream side_;
   RandomKey reinitKey_;
 
   Buffer<float> snapshotA_,

@@ -39,11 +39,13 @@ PlainRead AnalogRead::join(const Context &context, MatrixView<const float> weigh
   return plainRead(weights, input, outputStage(out, firstSample), repeats(input));
 }
 
-void AnalogRead::runWithAdapter(
-    [[maybe_unused]] const Context &context, [[maybe_unused]] SideStream &side,
-    [[maybe_unused]] MatrixView<const float> weights, [[maybe_unused]] MatrixView<const float> in,
-    [[maybe_unused]] MatrixView<float> out, [[maybe_unused]] uint64_t firstSample,
-    [[maybe_unused]] const PlainRead &first, [[maybe_unused]] const AddedRead &added) {
+void AnalogRead::runWithAdapter([[maybe_unused]] const Context &context,
+                                [[maybe_unused]] MatrixView<const float> weights,
+                                [[maybe_unused]] MatrixView<const float> in,
+                                [[maybe_unused]] MatrixView<float> out,
+                                [[maybe_unused]] uint64_t firstSample,
+                                [[maybe_unused]] const PlainRead &first,
+                                [[maybe_unused]] const AddedRead &added) {
 #ifdef PULSORA_CUDA
   if (in.rows == 0) return;
   const PlainRead plain = join(context, weights, in, out, firstSample);
@@ -51,12 +53,8 @@ void AnalogRead::runWithAdapter(
     cudaReadGroups(context, plain, first, added, scratch_.marks);
     return;
   }
-  cudaConvertInputs(context, plain.input, true);
-  // From here on, so that the blocks of the large product find room first.
-  const Context beside = side.fork(context);
+  cudaConvertBeside(context, plain.input, first, added.read);
   multiply(context, weights, nullptr, plain.input.list);
-  cudaReadFirst(beside, first, added.read);
-  side.join(context);
   cudaFinishPlain(context, plain, added);
   if (plain.repeats > 0 || added.read.repeats > 0) cudaRepeatReads(context, plain, added);
 #endif

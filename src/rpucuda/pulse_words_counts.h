@@ -16,13 +16,6 @@ struct SlotPlace {
     const auto perWord = static_cast<uint32_t>(layout.samplesPerWord);
     return {s / perWord, static_cast<int>(s % perWord) * layout.slots};
   }
-  /// Goes on to the next sample, where none needs more than a word.
-  RPU_HD void advance(const PulseLayout &layout) {
-    shift += layout.slots;
-    if (shift < layout.samplesPerWord * layout.slots) return;
-    shift = 0;
-    ++word;
-  }
 };
 
 /// Slots of word `word` in which both lines of cell (row, col) fire.

@@ -54,10 +54,12 @@ struct LevelMaker {
   bool negate;
   bool counts;
   float step;
+  const int64_t *present;  // see SampleRange; may be null
   float *levels;
 
   RPU_HD void operator()(int64_t i) const {
     const int64_t s = i / values.cols;
+    if (present && s >= *present) return;  // nobody wrote its values
     const TrainScale t = scales[s];
     const float level = pulseLevel(values(s, i % values.cols), t, isX ? t.xScale : t.dScale,
                                    largest[s], counts, step);

@@ -141,6 +141,24 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) 
   afterWrite(context, words.endSample);
 }
 
+void PulsedDevice::applyPulsesToBoth(const Context &context, PulsedDevice &a,
+                                     const PulseWords &aWords, PulsedDevice &b,
+                                     const PulseWords &bWords) {
+  const PulsedKernels &kernels = kernelsOf(a.params_.model(), context);
+  const bool together = kernels.updateTwo && &a.params_.model() == &b.params_.model() &&
+                        aWords.samples > 0 && bWords.samples > 0;
+  if (!together) {
+    a.applyPulses(context, aWords);
+    b.applyPulses(context, bWords);
+    return;
+  }
+  const CudaScope scope(context.device);
+  kernels.updateTwo({a.array(), aWords, a.pulseCount_.data()},
+                    {b.array(), bWords, b.pulseCount_.data()}, context.stream);
+  a.afterWrite(context, aWords.endSample);
+  b.afterWrite(context, bWords.endSample);
+}
+
 void PulsedDevice::applyOuterProduct(const Context &context, MatrixView<const float> x,
                                      MatrixView<const float> d, float lr, bool bounded,
                                      uint64_t event) {

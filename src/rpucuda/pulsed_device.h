@@ -35,6 +35,9 @@ class PulsedDevice {
   /// Applies pulses to every cell; words are those of a BitLineMaker for d [m, rows] and x [m,
   /// cols].
   void applyPulses(const Context &context, const PulseWords &words);
+  /// The same for two arrays; in one launch on a GPU if their model is the same.
+  static void applyPulsesToBoth(const Context &context, PulsedDevice &a, const PulseWords &aWords,
+                                PulsedDevice &b, const PulseWords &bWords);
   /// W <- W - lr d^T x in floating point, sample by sample in order; with `bounded`, then the
   /// cells' bounds.
   void applyOuterProduct(const Context &context, MatrixView<const float> x,

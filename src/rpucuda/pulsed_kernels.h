@@ -43,6 +43,13 @@ struct ResetEvent {
   uint64_t event = 0;
 };
 
+/// An array, the pulses of a mini-batch for it, and where to add the number of coincidences.
+struct PulsedUpdate {
+  CellArray array;
+  PulseWords words;
+  uint64_t *coincidences;
+};
+
 /// Kernels of one device model on one backend. CPU kernels treat the cells [begin, end); CUDA
 /// kernels enqueue the same on `stream`. No kernel allocates, throws or synchronises.
 struct PulsedKernels {
@@ -52,6 +59,8 @@ struct PulsedKernels {
   /// Applies a mini-batch of pulses, and adds the number of coincidences to `*coincidences`.
   void (*update)(const CellArray &array, const PulseWords &words, uint64_t *coincidences,
                  int64_t begin, int64_t end, void *stream);
+  /// The same for two arrays at once. On a GPU alone; null on the CPU.
+  void (*updateTwo)(const PulsedUpdate &one, const PulsedUpdate &other, void *stream);
   /// Each cell's bounds and mean steps at weight w: out = {w_max, w_min, up step, down step}, four
   /// planes of rows * cols.
   void (*describe)(const CellArray &array, float *out, int64_t begin, int64_t end, void *stream);

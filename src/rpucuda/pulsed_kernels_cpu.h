@@ -162,7 +162,7 @@ struct Kernels {
 template <class Device, Isa isa>
 const PulsedKernels &cpuKernels() {
   using K = cpu::Kernels<isa, Device>;
-  static constexpr PulsedKernels kTable = {&K::construct, &K::update, &K::describe,
+  static constexpr PulsedKernels kTable = {&K::construct, &K::update, nullptr,  &K::describe,
                                            &K::relax,     &K::reset,  &K::write};
   return kTable;
 }

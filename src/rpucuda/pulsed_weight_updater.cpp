@@ -41,10 +41,6 @@ int PulsedWeightUpdater::trainSides(const Context &context, MatrixView<const flo
   return bitLineMaker_.trainSides(context, x, d, lr, parameters_, key_, sides);
 }
 
-void PulsedWeightUpdater::apply(const Context &context, PulsedDevice &device) const {
-  device.applyPulses(context, bitLineMaker_.words());
-}
-
 Value::Map explainPulses(const Context &context, const UpdateParameters &parameters,
                          float granularity, MatrixView<const float> x, MatrixView<const float> d,
                          float lr) {

@@ -22,12 +22,12 @@ class PulsedWeightUpdater {
               MatrixView<const float> d, float lr, const SampleRange &samples);
 
   /// The same in steps on a GPU, for kernels that work for several arrays at once: see
-  /// BitLineMaker::startWords() and trainSides(); then apply().
+  /// BitLineMaker::startWords() and trainSides(); then words() are there.
   TrainJob start(const Context &context, const PulsedDevice &device, MatrixView<const float> x,
                  MatrixView<const float> d, float lr, uint64_t firstSample);
   int trainSides(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, TrainSide *sides);
-  void apply(const Context &context, PulsedDevice &device) const;
+  const PulseWords &words() const { return bitLineMaker_.words(); }
   /// Whether the pulse type is one of random trains.
   bool sendsTrains() const {
     return parameters_.pulse_type == PulseType::StochasticCompressed ||

@@ -122,8 +122,8 @@ TEST(CudaStream, AStepGraphGivesThePlainCallsBits) {
   }
 }
 
-// A tile large enough for work in a second stream.
-TEST(CudaStream, AStepGraphTakesASideStreamAlong) {
+// A tile too large to be read in one launch.
+TEST(CudaStream, AStepGraphOfALargeTileGivesThePlainCallsBits) {
   RPU_REQUIRE_GPU();
   constexpr int64_t kSize = 1100, kSamples = 64;
   const Stream stream;

@@ -18,9 +18,6 @@ int cudaDeviceCount() { return 0; }
 void requireCudaDevice(int) { absent(); }
 CudaScope::CudaScope(int) { absent(); }
 CudaScope::~CudaScope() {}  // not trivial, because it is not where there is CUDA
-SideStream::~SideStream() {}
-Context SideStream::fork(const Context &) { absent(); }
-void SideStream::join(const Context &) { absent(); }
 
 namespace detail {
 void *cudaAllocate(const Context &, size_t) { absent(); }

@@ -31,28 +31,6 @@ class CudaScope {
   [[maybe_unused]] int previous_ = -1;  // builds without CUDA have no use for it
 };
 
-/// A second stream, for work on a GPU that may run beside what a context enqueues; made when it is
-/// first used. A stream that is being captured takes it into its graph.
-class SideStream {
- public:
-  SideStream() = default;
-  ~SideStream();
-  SideStream(const SideStream &) = delete;
-  SideStream &operator=(const SideStream &) = delete;
-
-  /// What is enqueued in the returned context from now on waits only for what is now in `context`.
-  /// Until join(), neither may write what the other reads or writes, and memory is made and given
-  /// back in `context` alone.
-  Context fork(const Context &context);
-  /// What is enqueued in `context` from now on also waits for what is now in the forked one.
-  void join(const Context &context);
-
- private:
-  [[maybe_unused]] void *stream_ = nullptr;
-  [[maybe_unused]] void *forked_ = nullptr;  // events
-  [[maybe_unused]] void *joined_ = nullptr;
-};
-
 namespace detail {
 /// Storage ordered on the context's stream: usable by what is enqueued there from now on.
 void *cudaAllocate(const Context &context, size_t bytes);

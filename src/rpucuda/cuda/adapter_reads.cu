@@ -6,19 +6,25 @@
 namespace RPU {
 namespace {
 
-// Small blocks with few registers find room beside those of a product.
-constexpr int kFirstThreads = 256;
-constexpr int kFirstBlocks = 3;  // a processor
 constexpr int kThreads = 512;
 constexpr int kCopiedPerBlock = 8 * kThreads;
 
-/// A block per row.
-__global__ void __launch_bounds__(kFirstThreads, kFirstBlocks)
-    readFirstKernel(const __grid_constant__ PlainRead first,
-                    const __grid_constant__ PlainRead second) {
+/// The first blocks read a row of the adapter's first array each, the others convert one for the
+/// large array.
+__global__ void __launch_bounds__(kThreads)
+    convertBesideKernel(const __grid_constant__ InputStage large,
+                        const __grid_constant__ PlainRead first,
+                        const __grid_constant__ PlainRead second) {
   __shared__ float results[kFewLines];
-  readRow<kFirstThreads>(first, blockIdx.x, results);
-  convertShortRow(second.input, blockIdx.x, results);
+  const int64_t rows = first.input.in.rows;
+  if (blockIdx.x < rows) {
+    readRow<kThreads>(first, blockIdx.x, results);
+    convertShortRow(second.input, blockIdx.x, results);
+  } else {
+    const int64_t k = blockIdx.x - rows;
+    measureTogether<kThreads>(large, large.list[k]);
+    convertRow<kThreads>(large, k);
+  }
 }
 
 /// This block's piece of a copy.
@@ -55,13 +61,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-void cudaReadFirst(const Context &context, const PlainRead &first, const PlainRead &second) {
+void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
+                       const PlainRead &second) {
   const CudaScope scope(context.device);
-  const auto rows = static_cast<unsigned>(first.input.in.rows);
-  // As products divide a processor's memory; a block of theirs would wait until it is divided anew.
-  RPU_CUDA(cudaFuncSetAttribute(readFirstKernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                cudaSharedmemCarveoutMaxShared));
-  readFirstKernel<<<rows, kFirstThreads, 0, streamOf(context)>>>(first, second);
+  const auto blocks = static_cast<unsigned>(first.input.in.rows + large.list.count);
+  convertBesideKernel<<<blocks, kThreads, 0, streamOf(context)>>>(large, first, second);
   RPU_CUDA(cudaGetLastError());
 }
 

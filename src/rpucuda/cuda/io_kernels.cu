@@ -11,26 +11,12 @@ namespace {
 
 constexpr int kConvertThreads = 512;
 
-/// Entry k of the list, converted by a block.
-__device__ void convertRow(const InputStage &s, int64_t k) {
-  const int64_t n = s.in.cols;
-  if (s.passes == 1) {
-    const int64_t row = s.list[k];
-    float *converted = s.converted + k * n;
-    convertInputs(s, row, threadIdx.x, n, kConvertThreads, s.state.scale[row], s.state.round[row],
-                  [&](int64_t j, float value) { converted[j] = value; });
-  } else {
-    const ConvertInput convert{s};
-    for (int64_t j = threadIdx.x; j < n; j += kConvertThreads) convert.convert(k, j);
-  }
-}
-
 /// A block per row, so that it is measured and converted in one launch.
 __global__ void __launch_bounds__(kConvertThreads)
     convertKernel(const __grid_constant__ InputStage s, bool measureFirst) {
   for (int64_t k = blockIdx.x; k < s.list.count; k += gridDim.x) {
     if (measureFirst) measureTogether<kConvertThreads>(s, s.list[k]);
-    convertRow(s, k);
+    convertRow<kConvertThreads>(s, k);
   }
 }
 

@@ -69,10 +69,12 @@ struct Array {
 
 /// How blocks and warps share an array. A warp takes 32 neighbouring columns and `rowsPerWarp`
 /// rows, so that a block shares the words of its lines; with `flat`, a block takes consecutive
-/// cells of a narrow array.
+/// cells of a narrow array. `blockX` and `blockY` are this block's place.
 struct Partition {
   int rowsPerWarp;
   bool flat;
+  int blockX;
+  int blockY;
 };
 
 /// The cell of one thread; lanes of a warp hold neighbours.
@@ -90,13 +92,13 @@ __device__ inline ThreadCell threadCell(const Array<Device> &a, Partition part, 
   const int lane = static_cast<int>(threadIdx.x & 31);
   ThreadCell c;
   if (part.flat) {
-    c.index = static_cast<int64_t>(blockIdx.x) * kUpdateThreads + threadIdx.x;
+    c.index = static_cast<int64_t>(part.blockX) * kUpdateThreads + threadIdx.x;
     c.row = static_cast<int>(c.index / a.cols);
     c.col = static_cast<int>(c.index % a.cols);
     c.live = c.index < a.size();
   } else {
-    c.row = (static_cast<int>(blockIdx.y) * part.rowsPerWarp + r) * kWarps + warp;
-    c.col = static_cast<int>(blockIdx.x) * 32 + lane;
+    c.row = (part.blockY * part.rowsPerWarp + r) * kWarps + warp;
+    c.col = part.blockX * 32 + lane;
     c.index = c.row * a.cols + c.col;
     c.live = c.row < a.rows && c.col < a.cols;
   }

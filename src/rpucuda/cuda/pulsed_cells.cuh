@@ -103,6 +103,17 @@ struct Kernels {
       gpu::update<Device>(array, words, coincidences, begin, end, stream);
     }
   }
+  static bool mergesNoise(const CellArray &array) {
+    return kMergesNoise<Device> && Array<Device>::of(array).params.noise_merge == NoiseMerge::Batch;
+  }
+  static void updateTwo(const PulsedUpdate &one, const PulsedUpdate &other, void *stream) {
+    if (mergesNoise(one.array) || mergesNoise(other.array)) {
+      for (const PulsedUpdate &each : {one, other})
+        update(each.array, each.words, each.coincidences, 0, each.array.size(), stream);
+    } else {
+      gpu::updateTwo<Device>(one, other, stream);
+    }
+  }
   static void describe(const CellArray &array, float *out, int64_t begin, int64_t end,
                        void *stream) {
     overCells(array, DescribeCell<Device>{out}, begin, end, stream);
@@ -126,7 +137,7 @@ struct Kernels {
 template <class Device>
 const PulsedKernels &cudaKernels() {
   using K = gpu::Kernels<Device>;
-  static constexpr PulsedKernels kTable = {&K::construct, &K::update, &K::describe,
+  static constexpr PulsedKernels kTable = {&K::construct, &K::update, &K::updateTwo, &K::describe,
                                            &K::relax,     &K::reset,  &K::write};
   return kTable;
 }

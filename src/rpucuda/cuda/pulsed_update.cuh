@@ -14,18 +14,22 @@ namespace gpu {
 // The compiler keeps to 64 registers for this many.
 constexpr int kBlocksPerProcessor = 8;
 
-template <class Device>
-__global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
-    updateKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
-                 Partition part, uint64_t *coincidences) {
-  __shared__ union {
+/// Shared memory of a block.
+struct UpdateMemory {
+  union {
     Stage stage;
     WarpEvents events[kWarps];
-  } shared;
-  __shared__ unsigned blockPulses;
+  };
+  unsigned pulses;
+};
+
+template <class Device>
+__device__ __forceinline__ void updateBlock(const Array<Device> &a, const PulseWords &p,
+                                            const Partition &part, uint64_t *coincidences,
+                                            UpdateMemory &shared) {
   const int64_t samples = p.sampleCount();
   if (samples == 0) return;
-  if (threadIdx.x == 0) blockPulses = 0;
+  if (threadIdx.x == 0) shared.pulses = 0;
   __syncthreads();
   const PulseLayout layout = *p.layout;
   const bool words = p.kind == PulseKind::Words;
@@ -43,31 +47,82 @@ __global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
     }
   }
   const unsigned warpPulses = __reduce_add_sync(0xffffffffu, pulses);
-  if ((threadIdx.x & 31) == 0 && warpPulses) atomicAdd(&blockPulses, warpPulses);
+  if ((threadIdx.x & 31) == 0 && warpPulses) atomicAdd(&shared.pulses, warpPulses);
   __syncthreads();
-  if (threadIdx.x == 0 && blockPulses) {
+  if (threadIdx.x == 0 && shared.pulses) {
     atomicAdd(reinterpret_cast<unsigned long long *>(coincidences),
-              static_cast<unsigned long long>(blockPulses));
+              static_cast<unsigned long long>(shared.pulses));
+  }
+}
+
+/// A partition's blocks, in a row of blocks after another.
+struct Blocks {
+  int rowsPerWarp;
+  bool flat;
+  unsigned perRow;
+  unsigned rows;
+
+  static Blocks of(const CellArray &array) {
+    constexpr int64_t kFewWarps = 1536;  // about three to a scheduler: below, latencies show
+    const bool flat = array.cols < 32;
+    const int64_t blocksOfCols = (array.cols + 31) / 32;
+    int rowsPerWarp = 1;
+    while (!flat && rowsPerWarp < kStagedRows / kWarps &&
+           blocksOfCols * array.rows >= 2 * rowsPerWarp * kFewWarps)
+      rowsPerWarp *= 2;
+    const int64_t rowsPerBlock = int64_t{kWarps} * rowsPerWarp;
+    const int64_t perRow =
+        flat ? (array.size() + kUpdateThreads - 1) / kUpdateThreads : blocksOfCols;
+    const int64_t rows = flat ? 1 : (array.rows + rowsPerBlock - 1) / rowsPerBlock;
+    return {rowsPerWarp, flat, static_cast<unsigned>(perRow), static_cast<unsigned>(rows)};
+  }
+  __host__ __device__ unsigned count() const { return perRow * rows; }
+  __device__ Partition at(unsigned block) const {
+    const unsigned row = block / perRow;
+    return {rowsPerWarp, flat, static_cast<int>(block - row * perRow), static_cast<int>(row)};
+  }
+};
+
+template <class Device>
+__global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
+    updateKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
+                 Blocks blocks, uint64_t *coincidences) {
+  __shared__ UpdateMemory shared;
+  updateBlock(a, p, blocks.at(blockIdx.x), coincidences, shared);
+}
+
+/// Two arrays in one launch, because small ones take no longer together than one alone.
+template <class Device>
+__global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
+    updateTwoKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
+                    Blocks blocks, uint64_t *coincidences, const __grid_constant__ Array<Device> b,
+                    const __grid_constant__ PulseWords q, Blocks otherBlocks,
+                    uint64_t *otherCoincidences) {
+  __shared__ UpdateMemory shared;
+  if (blockIdx.x < blocks.count()) {
+    updateBlock(a, p, blocks.at(blockIdx.x), coincidences, shared);
+  } else {
+    updateBlock(b, q, otherBlocks.at(blockIdx.x - blocks.count()), otherCoincidences, shared);
   }
 }
 
 template <class Device>
 void update(const CellArray &array, const PulseWords &words, uint64_t *coincidences, int64_t,
             int64_t, void *stream) {
-  constexpr int64_t kFewWarps = 1536;  // about three to a scheduler: below, latencies show
-  const bool flat = array.cols < 32;
-  const int64_t blocksOfCols = (array.cols + 31) / 32;
-  int rowsPerWarp = 1;
-  while (!flat && rowsPerWarp < kStagedRows / kWarps &&
-         blocksOfCols * array.rows >= 2 * rowsPerWarp * kFewWarps)
-    rowsPerWarp *= 2;
-  const int64_t rowsPerBlock = int64_t{kWarps} * rowsPerWarp;
-  const int64_t blocksX =
-      flat ? (array.size() + kUpdateThreads - 1) / kUpdateThreads : blocksOfCols;
-  const int64_t blocksY = flat ? 1 : (array.rows + rowsPerBlock - 1) / rowsPerBlock;
-  const dim3 grid(static_cast<unsigned>(blocksX), static_cast<unsigned>(blocksY));
-  updateKernel<Device><<<grid, kUpdateThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-      Array<Device>::of(array), words, Partition{rowsPerWarp, flat}, coincidences);
+  const Blocks blocks = Blocks::of(array);
+  updateKernel<Device><<<blocks.count(), kUpdateThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+      Array<Device>::of(array), words, blocks, coincidences);
+  RPU_CUDA(cudaGetLastError());
+}
+
+template <class Device>
+void updateTwo(const PulsedUpdate &one, const PulsedUpdate &other, void *stream) {
+  const Blocks blocks = Blocks::of(one.array);
+  const Blocks otherBlocks = Blocks::of(other.array);
+  updateTwoKernel<Device><<<blocks.count() + otherBlocks.count(), kUpdateThreads, 0,
+                            static_cast<cudaStream_t>(stream)>>>(
+      Array<Device>::of(one.array), one.words, blocks, one.coincidences,
+      Array<Device>::of(other.array), other.words, otherBlocks, other.coincidences);
   RPU_CUDA(cudaGetLastError());
 }
 

@@ -3,7 +3,7 @@
 #include "adapter_kernels.h"
 #include "cuda/measure.cuh"
 
-// Pieces of a plain read that a whole block carries out for one row of the mini-batch.
+// Pieces of a read that a whole block carries out for one row of the mini-batch.
 
 namespace RPU {
 
@@ -64,6 +64,21 @@ __device__ inline void convertInputs(const InputStage &s, int64_t row, int64_t b
 #pragma unroll 4
     for (int64_t j = begin; j < end; j += stride)
       store(j, convertedInput(s.converter, in[j], scale, 0.0f, 0.0f));
+  }
+}
+
+/// Entry k of the list, converted by a block.
+template <int kThreads>
+__device__ inline void convertRow(const InputStage &s, int64_t k) {
+  const int64_t n = s.in.cols;
+  if (s.passes == 1) {
+    const int64_t row = s.list[k];
+    float *converted = s.converted + k * n;
+    convertInputs(s, row, threadIdx.x, n, kThreads, s.state.scale[row], s.state.round[row],
+                  [&](int64_t j, float value) { converted[j] = value; });
+  } else {
+    const ConvertInput convert{s};
+    for (int64_t j = threadIdx.x; j < n; j += kThreads) convert.convert(k, j);
   }
 }
 

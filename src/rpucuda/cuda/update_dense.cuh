@@ -1,7 +1,6 @@
 #pragma once
 
 #include "cuda/pulsed_array.cuh"
-#include "pulse_words_counts.h"
 
 // Trains of up to 31 slots, most of whose samples have pulses in most cells. A block stages the
 // words of its lines for 64 samples in shared memory. A thread takes its cell through eight samples
@@ -56,25 +55,32 @@ __device__ inline Words8 dWords(const Stage &stage, int d, int block) {
 }
 
 /// Stages eight samples of one line; `words` and `signs` are its column in the mini-batch's planes.
-/// put(k, word) stores sample k; returns the signs.
+/// put(k, word) stores sample k; returns the signs. All words are asked for before one is used.
 template <class Put>
 __device__ __forceinline__ uint32_t stage8(const uint32_t *words, const uint32_t *signs,
                                            int64_t lines, const PulseLayout &layout, int64_t first,
                                            int64_t samples, const Put &put) {
   const uint32_t mask = slotMask(layout.slots);
-  SlotPlace at = SlotPlace::of(layout, first < 0 ? 0 : first);
+  const auto begin = static_cast<int>(first);
+  const auto end = static_cast<int>(samples);
+  const auto lastWord = static_cast<int>(layout.words(samples)) - 1;
+  int word = ::max(begin, 0) / layout.samplesPerWord;  // trains beyond 16 slots have a word each
+  int shift = (::max(begin, 0) - word * layout.samplesPerWord) * layout.slots;
+  uint32_t slots[8];
   uint32_t negative = 0;
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    uint32_t slots = 0;
-    if (first + k >= 0 && first + k < samples) {
-      const int64_t word = at.word * lines;
-      slots = words[word] >> at.shift & mask;
-      negative |= (signs[word] >> at.shift & 1u) << k;
-      at.advance(layout);
-    }
-    put(k, slots);
+    const bool there = begin + k >= 0 && begin + k < end;
+    const int64_t at = ::min(word, lastWord) * lines;
+    slots[k] = words[at] >> shift & (there ? mask : 0u);
+    negative |= (signs[at] >> shift & (there ? 1u : 0u)) << k;
+    const int after = shift + (begin + k >= 0 ? layout.slots : 0);
+    const bool inWord = after < layout.samplesPerWord * layout.slots;
+    shift = inWord ? after : 0;
+    word += inWord ? 0 : 1;
   }
+#pragma unroll
+  for (int k = 0; k < 8; ++k) put(k, slots[k]);
   return negative;
 }
 
@@ -177,9 +183,10 @@ template <class Device>
 __device__ unsigned updateDense(const Array<Device> &a, const PulseWords &p,
                                 const PulseLayout &layout, int64_t samples, Partition part,
                                 Stage &stage) {
-  const int64_t firstCol = part.flat ? 0 : static_cast<int64_t>(blockIdx.x) * 32;
-  const int64_t firstRow = part.flat ? static_cast<int64_t>(blockIdx.x) * kUpdateThreads / a.cols
-                                     : static_cast<int64_t>(blockIdx.y) * part.rowsPerWarp * kWarps;
+  const int64_t firstCol = part.flat ? 0 : static_cast<int64_t>(part.blockX) * 32;
+  const int64_t firstRow = part.flat
+                               ? static_cast<int64_t>(part.blockX) * kUpdateThreads / a.cols
+                               : static_cast<int64_t>(part.blockY) * part.rowsPerWarp * kWarps;
   const int rows = part.flat ? kStagedRows : part.rowsPerWarp * kWarps;
   const int me = static_cast<int>(threadIdx.x);
   const int lane = me & 31;

@@ -112,6 +112,23 @@ class Tile(AdapterAccess):
     def threads(self, threads: int) -> None:
         self._core.threads = threads
 
+    @property
+    def gpu_products(self) -> str:
+        """How matrix products are made on a GPU; may be set at any time. Nothing changes on the CPU.
+
+        "single": to the accuracy of single precision, the default. "tf32_forward": those of forward reads of large
+        arrays from factors rounded to 11 bits (a relative error of 3e-4), which takes two thirds of the time; "tf32":
+        those of backward reads too. "reproducible": to the CPU's bits, a few times slower.
+
+        Raises:
+            ConfigError: When set to another name.
+        """
+        return self._core.gpu_products
+
+    @gpu_products.setter
+    def gpu_products(self, products: str) -> None:
+        self._core.gpu_products = products
+
     def forward(self, x: Array, out: Array | None = None) -> Array:
         """Reads y = W x through the forward periphery.
 
@@ -244,7 +261,9 @@ class Tile(AdapterAccess):
         Raises:
             DeviceError: If the device cannot be used.
         """
-        return Tile.from_state(self.state(), device=device, threads=self.threads)
+        tile = Tile.from_state(self.state(), device=device, threads=self.threads)
+        tile.gpu_products = self.gpu_products
+        return tile
 
     def state(self) -> states.State:
         """Everything needed to go on to the bit; a copy."""

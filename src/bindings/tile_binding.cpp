@@ -8,6 +8,15 @@
 #include "tile.h"
 #include "value.h"
 
+namespace RPU {
+
+template <>
+struct EnumNames<GpuProducts> {
+  static constexpr const char *kNames[] = {"single", "tf32_forward", "tf32", "reproducible"};
+};
+
+}  // namespace RPU
+
 namespace RPU::bindings {
 namespace {
 
@@ -257,6 +266,16 @@ void setThreads(SharedTile &self, py::handle threads) {
   self.setContext(context);
 }
 
+void setGpuProducts(SharedTile &self, py::handle products) {
+  Context context = self.context();
+  context.gpuProducts = readArgument<GpuProducts>(products, "gpu_products", anyNumber());
+  self.setContext(context);
+}
+
+std::string gpuProductsName(const SharedTile &self) {
+  return EnumNames<GpuProducts>::kNames[static_cast<int>(self.context().gpuProducts)];
+}
+
 void setStream(SharedTile &self, intptr_t stream) {
   Context context = self.context();
   context.stream = reinterpret_cast<void *>(stream);
@@ -291,6 +310,7 @@ void bindTile(py::module_ &module) {
       .def_property_readonly("device", &deviceName)
       .def_property(
           "threads", [](const SharedTile &self) { return self.context().cpu.threads; }, &setThreads)
+      .def_property("gpu_products", &gpuProductsName, &setGpuProducts)
       .def_property(
           "stream",
           [](const SharedTile &self) { return reinterpret_cast<intptr_t>(self.context().stream); },

@@ -168,7 +168,7 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
                            const Product *product, MatrixView<const float> in,
                            MatrixView<float> out, uint64_t firstSample) {
   if (in.rows == 0) return;
-  reserve(context, in.rows);
+  reserve(context, weights, product, in.rows);
   prepareWeights(context, weights);
   InputStage input = inputStage(in, firstSample);
   input.fault = context.fault;
@@ -185,7 +185,7 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
   }
   for (int round = 0;; ++round) {
     convert(context, input, round == 0 && !averages);
-    multiply(context, weights, product, input.list);
+    if (!multiplyPlain(context, plain)) multiply(context, weights, product, input.list);
     if (!finishPlain(context, plain, product)) finish(context, output);
     if (round == repeats || repeatOnGpu(context, plain, product)) break;
     input.list = output.list = rowsToRepeat(context, input.state, in.rows, product == nullptr);
@@ -193,11 +193,13 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
   }
 }
 
-void AnalogRead::reserve(const Context &context, int64_t rows) {
+void AnalogRead::reserve(const Context &context, MatrixView<const float> weights,
+                         const Product *product, int64_t rows) {
   const int64_t all = passCount() * rows;
   Scratch &s = scratch_;
   s.converted.reserve(context, all * inSize_);
-  s.sums.reserve(context, all * outSize_);
+  s.parts = partsOf(context, weights, product, rows);
+  s.sums.reserve(context, std::max(all, s.parts * rows) * outSize_);
   s.scale.reserve(context, rows);
   s.worstScale.reserve(context, rows);
   s.round.reserve(context, rows);

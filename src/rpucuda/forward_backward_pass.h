@@ -73,13 +73,15 @@ class AnalogRead {
     Buffer<int32_t> round, clipped, list;   // per row
     Buffer<float> magnitudes, deviation;    // of the weights
     Buffer<uint32_t> marks;                 // on a GPU, of groups of rows
+    int64_t parts = 0;                      // of the sums, on a GPU
   };
 
   void readBatch(const Context &context, MatrixView<const float> weights, const Product *product,
                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
   void checkShapes(MatrixView<const float> weights, MatrixView<const float> in,
                    MatrixView<const float> out) const;
-  void reserve(const Context &context, int64_t rows);
+  void reserve(const Context &context, MatrixView<const float> weights, const Product *product,
+               int64_t rows);
   InputStage inputStage(MatrixView<const float> in, uint64_t firstSample);
   OutputStage outputStage(MatrixView<float> out, uint64_t firstSample);
   void prepareWeights(const Context &context, MatrixView<const float> weights);
@@ -90,7 +92,11 @@ class AnalogRead {
   bool isPlain(const Product *product) const;
   PlainRead plainRead(MatrixView<const float> weights, const InputStage &input,
                       const OutputStage &output, int repeats);
-  bool isSmall(const PlainRead &read) const;
+  bool needsInputSums() const;
+  bool isSmall(MatrixView<const float> weights, int64_t rows) const;
+  int64_t partsOf(const Context &context, MatrixView<const float> weights, const Product *product,
+                  int64_t rows) const;
+  bool multiplyPlain(const Context &context, const PlainRead &read);
   bool readSmall(const Context &context, const PlainRead &read, const Product *product);
   bool finishPlain(const Context &context, const PlainRead &read, const Product *product);
   bool repeatOnGpu(const Context &context, const PlainRead &read, const Product *product);

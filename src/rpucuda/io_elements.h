@@ -74,7 +74,8 @@ struct PlainRead {
   InputStage input;
   OutputStage output;
   MatrixView<const float> weights;  // [out, in]
-  float *sums;                      // those of `output`
+  float *sums;                      // those of `output`, or their parts one after another
+  int64_t parts;                    // of each sum
   int32_t *list;                    // room for every row
   int32_t *count;
   int repeats;  // at most

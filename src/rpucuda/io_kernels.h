@@ -30,6 +30,13 @@ void cudaMeasureInputs(const Context &context, const InputStage &stage);
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst);
 void cudaFinishOutputs(const Context &context, const OutputStage &stage);
 
+/// How many partial sums the product of a large array is best made of, whose weights are read with
+/// so many rows; 0 where cudaMultiplyParts() cannot make it. By shape alone.
+int64_t cudaProductParts(MatrixView<const float> weights, int64_t rows);
+/// The partial sums of a plain read from its converted inputs (cuda/tensor_product.cu): to the
+/// accuracy of single precision if `exact`, else of factors rounded to 11 bits (TF32).
+void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact);
+
 /// The outputs of a plain read from its sums after its first product, and what an adapter adds.
 void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added);
 /// Reads the rows that left the range of an ADC again, until they fit or `repeats` is reached.

@@ -11,10 +11,17 @@ bool AnalogRead::isPlain(const Product *product) const {
          asymmetry_.empty();
 }
 
+// Whether effects depend on the sums of a row's inputs, or of their squares.
+bool AnalogRead::needsInputSums() const {
+  const IOParameters &p = parameters_;
+  return p.w_noise > 0.0f || p.v_offset_std > 0.0f || p.r_series > 0.0f;
+}
+
 PlainRead AnalogRead::plainRead(MatrixView<const float> weights, const InputStage &input,
                                 const OutputStage &output, int repeats) {
   int32_t *list = scratch_.list.data();
-  return {input, output, weights, scratch_.sums.data(), list, list + input.in.rows, repeats};
+  return {input,  output, weights, scratch_.sums.data(), scratch_.parts, list, list + input.in.rows,
+          repeats};
 }
 
 int AnalogRead::repeats(const InputStage &input) const {
@@ -24,16 +31,16 @@ int AnalogRead::repeats(const InputStage &input) const {
 
 bool AnalogRead::joinable(const Context &context) const {
   const IOParameters &p = parameters_;
-  const bool sums = p.w_noise > 0.0f || p.v_offset_std > 0.0f || p.r_series > 0.0f;
-  return !context.onCpu() && context.cudaProducts == Products::Blas && !p.is_perfect &&
-         isPlain(nullptr) && !sums && p.noise_management != NoiseManagement::AverageAbsMax;
+  return !context.onCpu() && context.gpuProducts != GpuProducts::Reproducible && !p.is_perfect &&
+         isPlain(nullptr) && !needsInputSums() &&
+         p.noise_management != NoiseManagement::AverageAbsMax;
 }
 
 PlainRead AnalogRead::join(const Context &context, MatrixView<const float> weights,
                            MatrixView<const float> in, MatrixView<float> out,
                            uint64_t firstSample) {
   checkShapes(weights, in, out);
-  reserve(context, in.rows);
+  reserve(context, weights, nullptr, in.rows);
   InputStage input = inputStage(in, firstSample);
   input.fault = context.fault;
   return plainRead(weights, input, outputStage(out, firstSample), repeats(input));
@@ -49,23 +56,23 @@ void AnalogRead::runWithAdapter([[maybe_unused]] const Context &context,
 #ifdef PULSORA_CUDA
   if (in.rows == 0) return;
   const PlainRead plain = join(context, weights, in, out, firstSample);
-  if (isSmall(plain)) {
+  if (isSmall(weights, in.rows)) {
     cudaReadGroups(context, plain, first, added, scratch_.marks);
     return;
   }
   cudaConvertBeside(context, plain.input, first, added.read);
-  multiply(context, weights, nullptr, plain.input.list);
+  if (!multiplyPlain(context, plain)) multiply(context, weights, nullptr, plain.input.list);
   cudaFinishPlain(context, plain, added);
   if (plain.repeats > 0 || added.read.repeats > 0) cudaRepeatReads(context, plain, added);
 #endif
 }
 
 // Whether one launch is faster than a matrix product with stages before and after.
-bool AnalogRead::isSmall(const PlainRead &read) const {
+bool AnalogRead::isSmall(MatrixView<const float> weights, int64_t rows) const {
   constexpr int64_t kMostProducts = int64_t{1} << 26;
   constexpr int64_t kMostRows = int64_t{1} << 18;  // of a mini-batch
-  return read.weights.size() * read.input.in.rows <= kMostProducts &&
-         read.input.in.rows <= kMostRows && read.weights.rows <= (int64_t{1} << 20);
+  return weights.size() * rows <= kMostProducts && rows <= kMostRows &&
+         weights.rows <= (int64_t{1} << 20);
 }
 
 // On a GPU, a read of a small array in one launch; true if that is done.
@@ -73,12 +80,41 @@ bool AnalogRead::readSmall([[maybe_unused]] const Context &context,
                            [[maybe_unused]] const PlainRead &read,
                            [[maybe_unused]] const Product *product) {
 #ifdef PULSORA_CUDA
-  if (product || !joinable(context) || !isSmall(read)) return false;
+  if (product || !joinable(context) || !isSmall(read.weights, read.input.in.rows)) return false;
   if (read.weights.rows <= kFewLines) {
     cudaReadRows(context, read);
   } else {
     cudaReadGroups(context, read, {}, {}, scratch_.marks);
   }
+  return true;
+#else
+  return false;
+#endif
+}
+
+// Into how many parts a GPU divides the sums of the first product; 0 if it does not multiply
+// plainly by itself.
+int64_t AnalogRead::partsOf([[maybe_unused]] const Context &context,
+                            [[maybe_unused]] MatrixView<const float> weights,
+                            [[maybe_unused]] const Product *product,
+                            [[maybe_unused]] int64_t rows) const {
+#ifdef PULSORA_CUDA
+  const bool takesParts = !context.onCpu() && isPlain(product) && !needsInputSums() &&
+                          context.gpuProducts != GpuProducts::Reproducible;
+  return takesParts && !isSmall(weights, rows) ? cudaProductParts(weights, rows) : 0;
+#else
+  return 0;
+#endif
+}
+
+// On a GPU, the sums of the first read of a plain product in parts; true if that is done.
+bool AnalogRead::multiplyPlain([[maybe_unused]] const Context &context,
+                               [[maybe_unused]] const PlainRead &read) {
+#ifdef PULSORA_CUDA
+  if (read.parts == 0) return false;
+  const bool rounds = context.gpuProducts == GpuProducts::Tf32 ||
+                      (context.gpuProducts == GpuProducts::Tf32Forward && pass_ == Pass::Forward);
+  cudaMultiplyParts(context, read, !rounds);
   return true;
 #else
   return false;

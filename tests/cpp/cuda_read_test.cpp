@@ -153,9 +153,9 @@ TEST(CudaProducts, EveryLayoutAgreesWithTheCpu) {
           reproducibleGemm(0.7f, a, b, 0.3f, c, 1, Isa::V2);
           const DeviceMatrix da(gpu, rowMajor<const float>(values.x.data(), 1, m * k + 1));
           const DeviceMatrix db(gpu, rowMajor<const float>(values.d.data(), 1, k * n + 1));
-          for (const Products products : {Products::Blas, Products::Reproducible}) {
+          for (const GpuProducts products : {GpuProducts::Single, GpuProducts::Reproducible}) {
             Context context = gpu;
-            context.cudaProducts = products;
+            context.gpuProducts = products;
             DeviceMatrix dc(gpu, rowMajor<const float>(c0.data(), 1, m * n));
             MatrixView<const float> ga = a, gb = b;
             MatrixView<float> gc = c;
@@ -164,7 +164,7 @@ TEST(CudaProducts, EveryLayoutAgreesWithTheCpu) {
             gc.data = dc.values.data();
             gemm(context, 0.7f, ga, gb, 0.3f, gc);
             const std::vector<float> got = dc.host(gpu);
-            if (products == Products::Reproducible) {
+            if (products == GpuProducts::Reproducible) {
               ASSERT_TRUE(sameBits(expected, got))
                   << m << " " << n << " " << k << " layout " << layout;
             }

@@ -34,7 +34,7 @@ inline Context gpuContext() {
 /// With matrix products in the CPU's order of operations: everything is then equal to the bit.
 inline Context reproducibleGpu() {
   Context context = gpuContext();
-  context.cudaProducts = Products::Reproducible;
+  context.gpuProducts = GpuProducts::Reproducible;
   return context;
 }
 

@@ -64,6 +64,24 @@ def test_reads_agree_with_torch() -> None:
     torch.testing.assert_close(y, x @ weights.cuda().T)
 
 
+def test_products_are_made_as_asked_for() -> None:
+    host, gpu = (pl.Tile(1024, 1032, seed=4, device=device) for device in ("cpu", "cuda"))
+    x, d = (2 * torch.rand(80, size, device="cuda") - 1 for size in (1032, 1024))
+    reads = {}
+    for products in ("single", "tf32_forward", "tf32", "reproducible"):
+        tile = gpu.to("cuda")
+        tile.gpu_products = products
+        assert tile.to("cuda").gpu_products == products
+        reads[products] = (torch.from_dlpack(tile.forward(x)), torch.from_dlpack(tile.backward(d)))
+    exact = (host.forward(x.cpu()), host.backward(d.cpu()))
+    for direction in (0, 1):
+        assert np.array_equal(reads["reproducible"][direction].cpu().numpy(), exact[direction])
+    assert torch.equal(reads["single"][1], reads["tf32_forward"][1])
+    assert torch.equal(reads["tf32"][0], reads["tf32_forward"][0])
+    assert not torch.equal(reads["single"][0], reads["tf32"][0])
+    assert not torch.equal(reads["single"][1], reads["tf32"][1])
+
+
 def test_out_is_filled_in_place() -> None:
     one, other = _tile(CONFIGS["single"]()), _tile(CONFIGS["single"]())
     x, _ = _tensors(8)

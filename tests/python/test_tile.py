@@ -215,6 +215,16 @@ def test_calls_release_the_interpreter_lock() -> None:
     assert ticks > 5
 
 
+def test_gpu_products_are_chosen_by_name() -> None:
+    tile = pl.Tile(2, 3)
+    assert tile.gpu_products == "single"
+    tile.gpu_products = "tf32"
+    assert tile.gpu_products == "tf32"
+    with pytest.raises(pl.ConfigError, match=r"gpu_products.*'bf16'.*'single', 'tf32_forward'"):
+        tile.gpu_products = "bf16"
+    assert tile.gpu_products == "tf32"
+
+
 def test_threads_may_share_a_tile() -> None:
     shared, alone = make_tile(CONFIGS["lrtt"]()), make_tile(CONFIGS["lrtt"]())
     x, d = make_batch(5)

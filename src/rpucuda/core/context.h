@@ -16,9 +16,7 @@ struct Context {
   /// cudaStream_t in which everything is enqueued; null is the default stream. It must outlive what
   /// was made with it.
   void *stream = nullptr;
-  /// Matrix products on a GPU: cuBLAS in single precision (without tf32), or our own in the CPU's
-  /// order of operations and to its bits, which are slower.
-  Products cudaProducts = Products::Blas;
+  GpuProducts gpuProducts = GpuProducts::Single;
   /// On a GPU, a word in device memory that is set once a non-finite input was seen. While it is
   /// set, updates change nothing. Null: inputs are known to be finite.
   uint32_t *fault = nullptr;

@@ -10,6 +10,14 @@ enum class Products {
   Blas,          ///< the system's CBLAS: rounding differs between libraries, machines and shapes
 };
 
+/// How matrix products are made on a GPU.
+enum class GpuProducts {
+  Single,        ///< in single precision, or as accurate
+  Tf32Forward,   ///< forward reads of large arrays of factors rounded to 11 bits, else as Single
+  Tf32,          ///< the same for both directions
+  Reproducible,  ///< in the CPU's order of operations and to its bits, a few times slower
+};
+
 /// How CPU code runs. Nothing in here changes a result, except `Products::Blas`.
 struct CpuExec {
   int threads = 1;  ///< OpenMP threads an operation may use; >= 1

@@ -100,7 +100,7 @@ void cudaGemm(const Context &context, float alpha, ConstMatrix a, ConstMatrix b,
   const Operand ofA = operandOf(a);
   const Operand ofB = operandOf(b);
   const Operand ofC = operandOf(c);
-  if (context.cudaProducts == Products::Reproducible || a.cols == 0 || !ofA.fits || !ofB.fits ||
+  if (context.gpuProducts == GpuProducts::Reproducible || a.cols == 0 || !ofA.fits || !ofB.fits ||
       !ofC.fits) {
     cudaSequentialGemm(context, alpha, a, b, beta, c, false, nullptr);
     return;

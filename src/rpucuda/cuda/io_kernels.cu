@@ -37,15 +37,21 @@ __global__ void __launch_bounds__(kFinishThreads) finishKernel(OutputStage s) {
 
 constexpr int kOctet = 8;  // samples that share a draw of normals
 
-/// The sums of a line for eight samples, loaded at once and taken in order.
+/// The sums of a line for eight samples, loaded at once, their parts added, and taken in order.
 struct OctetSums {
-  float sum[kOctet];
+  float sum[kOctet] = {};
 
   __device__ OctetSums(const PlainRead &r, int64_t row0, int64_t line) {
+    const int64_t lines = r.output.out.cols;
+    const int64_t rows = r.output.out.rows;
+    const float *part = r.sums + line;
+#pragma unroll 4
+    for (int64_t p = RPU::max(r.parts, int64_t{1}); p > 0; --p, part += rows * lines) {
 #pragma unroll
-    for (int q = 0; q < kOctet; ++q) {
-      const int64_t row = row0 + q;
-      sum[q] = row >= 0 && row < r.output.out.rows ? r.sums[row * r.output.out.cols + line] : 0.0f;
+      for (int q = 0; q < kOctet; ++q) {
+        const int64_t row = row0 + q;
+        sum[q] += row >= 0 && row < rows ? part[row * lines] : 0.0f;
+      }
     }
   }
   __device__ float next() {

@@ -25,84 +25,54 @@ __global__ void __launch_bounds__(kGroupLanes) countKernel(TransferTally tally) 
 }
 
 constexpr int kAlignThreads = 256;
-constexpr int kColumns = 4;  // of a lane at a time, so that loads overlap
+constexpr int kAlignBlocks = 4;  // a processor: the kernel waits for memory
+constexpr int kColumns = 8;      // of a lane at a time, so that loads overlap
 
-/// A warp takes kRows rows, so that they share what is read of the factors; a lane takes the
-/// columns that are a part of the sum.
-template <int kRows>
-__global__ void __launch_bounds__(kAlignThreads)
+/// A warp per row; a lane takes the columns that are a part of the sum.
+__global__ void __launch_bounds__(kAlignThreads, kAlignBlocks)
     alignKernel(MatrixView<const float> w, TransferFactors factors, float lr, double *aligned,
                 double *squares) {
   static_assert(kSumLanes == 32, "a lane of a warp takes one part of the sum");
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t warp = (static_cast<int64_t>(blockIdx.x) * kAlignThreads + threadIdx.x) / 32;
-  const int64_t row0 = warp * kRows;
-  if (row0 >= w.rows) return;
-  const float *wRow[kRows];
-  const float *dRow[kRows];
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const int64_t row = row0 + r < w.rows ? row0 + r : row0;
-    wRow[r] = w.data + row * w.rowStride;
-    dRow[r] = factors.d.data + row * factors.d.rowStride;
-  }
-  double along[kRows] = {};
-  double square[kRows] = {};
+  const int64_t row = (static_cast<int64_t>(blockIdx.x) * kAlignThreads + threadIdx.x) / 32;
+  if (row >= w.rows) return;
+  const float *weights = w.data + row * w.rowStride;
+  const float *drives = factors.d.data + row * factors.d.rowStride;
+  const int rank = static_cast<int>(factors.d.cols);
+  double along = 0.0;
+  double square = 0.0;
   for (int64_t j0 = lane; j0 < w.cols; j0 += 32 * kColumns) {
-    float t[kRows][kColumns] = {};
-    float weight[kRows][kColumns];
+    float t[kColumns] = {};
+    float weight[kColumns];
     const float *x[kColumns];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int64_t j = j0 + 32 * c < w.cols ? j0 + 32 * c : j0;
       x[c] = factors.x.data + j * factors.x.rowStride;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) weight[r][c] = wRow[r][j * w.colStride];
+      weight[c] = weights[j * w.colStride];
     }
-#pragma unroll 4
-    for (int64_t k = 0; k < factors.d.cols; ++k) {
-      float line[kColumns];
+#pragma unroll 2
+    for (int k = 0; k < rank; ++k) {
+      const float drive = drives[k * factors.d.colStride];
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) line[c] = x[c][k * factors.x.colStride];
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        const float drive = dRow[r][k * factors.d.colStride];
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) t[r][c] = RPU::fma(drive, line[c], t[r][c]);
-      }
+      for (int c = 0; c < kColumns; ++c)
+        t[c] = RPU::fma(drive, x[c][k * factors.x.colStride], t[c]);
     }
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       if (j0 + 32 * c >= w.cols) break;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        const double target = static_cast<double>(lr * t[r][c]);
-        along[r] += static_cast<double>(weight[r][c]) * target;
-        square[r] += target * target;
-      }
+      const double target = static_cast<double>(lr * t[c]);
+      along += static_cast<double>(weight[c]) * target;
+      square += target * target;
     }
   }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    for (int half = 16; half > 0; half /= 2) {
-      along[r] += __shfl_down_sync(0xFFFFFFFFU, along[r], half);
-      square[r] += __shfl_down_sync(0xFFFFFFFFU, square[r], half);
-    }
-    if (lane != 0 || row0 + r >= w.rows) continue;
-    aligned[row0 + r] = along[r];
-    if (squares) squares[row0 + r] = square[r];
+  for (int half = 16; half > 0; half /= 2) {
+    along += __shfl_down_sync(0xFFFFFFFFU, along, half);
+    square += __shfl_down_sync(0xFFFFFFFFU, square, half);
   }
-}
-
-template <int kRows>
-void align(const Context &context, MatrixView<const float> weights, const TransferFactors &factors,
-           float lr, double *aligned, double *squares) {
-  const CudaScope scope(context.device);
-  const int64_t warps = (weights.rows + kRows - 1) / kRows;
-  const unsigned blocks = static_cast<unsigned>((warps * 32 + kAlignThreads - 1) / kAlignThreads);
-  alignKernel<kRows>
-      <<<blocks, kAlignThreads, 0, streamOf(context)>>>(weights, factors, lr, aligned, squares);
-  RPU_CUDA(cudaGetLastError());
+  if (lane != 0) return;
+  aligned[row] = along;
+  if (squares) squares[row] = square;
 }
 
 }  // namespace
@@ -116,12 +86,12 @@ void cudaPlanTransfer(const Context &context, const TransferPlanner &planner, ui
 
 void cudaAlignRows(const Context &context, MatrixView<const float> weights,
                    const TransferFactors &factors, float lr, double *aligned, double *squares) {
-  constexpr int64_t kManyRows = 2048;  // of which a fourth is warps enough
-  if (weights.rows >= kManyRows) {
-    align<4>(context, weights, factors, lr, aligned, squares);
-  } else {
-    align<1>(context, weights, factors, lr, aligned, squares);
-  }
+  const CudaScope scope(context.device);
+  const auto blocks =
+      static_cast<unsigned>((32 * weights.rows + kAlignThreads - 1) / kAlignThreads);
+  alignKernel<<<blocks, kAlignThreads, 0, streamOf(context)>>>(weights, factors, lr, aligned,
+                                                               squares);
+  RPU_CUDA(cudaGetLastError());
 }
 
 void cudaCountTransfer(const Context &context, const TransferTally &tally) {

@@ -1,5 +1,5 @@
 #include "adapter_kernels.h"
-#include "cuda/check.cuh"
+#include "cuda/launch.cuh"
 #include "cuda/row_read.cuh"
 #include "cuda/train_scales.cuh"
 
@@ -15,6 +15,7 @@ __global__ void __launch_bounds__(kThreads)
     convertBesideKernel(const __grid_constant__ InputStage large,
                         const __grid_constant__ PlainRead first,
                         const __grid_constant__ PlainRead second) {
+  awaitEarlier();
   __shared__ float results[kFewLines];
   const int64_t rows = first.input.in.rows;
   if (blockIdx.x < rows) {
@@ -53,6 +54,7 @@ __device__ void projectRow(const AdapterProjection &p, bool isG, int64_t row) {
 /// A row of g per block, then a row of e per block; all share the copies.
 __global__ void __launch_bounds__(kThreads, 1)
     projectKernel(const __grid_constant__ AdapterProjection p) {
+  awaitEarlier();
   const int64_t rows = p.g.input.in.rows;
   const bool isG = blockIdx.x < rows;
   if (blockIdx.x < 2 * rows) projectRow(p, isG, isG ? blockIdx.x : blockIdx.x - rows);
@@ -65,8 +67,7 @@ void cudaConvertBeside(const Context &context, const InputStage &large, const Pl
                        const PlainRead &second) {
   const CudaScope scope(context.device);
   const auto blocks = static_cast<unsigned>(first.input.in.rows + large.list.count);
-  convertBesideKernel<<<blocks, kThreads, 0, streamOf(context)>>>(large, first, second);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, convertBesideKernel, blocks, kThreads, 0, large, first, second);
 }
 
 void cudaProject(const Context &context, const AdapterProjection &p) {
@@ -74,8 +75,7 @@ void cudaProject(const Context &context, const AdapterProjection &p) {
   const auto rows = static_cast<unsigned>(p.g.input.in.rows);
   const unsigned copiers = gridFor(p.copies[0].size + p.copies[1].size, kCopiedPerBlock, 64);
   const unsigned blocks = RPU::max(2 * rows, copiers);  // not their sum: that is a second wave
-  projectKernel<<<blocks, kThreads, 0, streamOf(context)>>>(p);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, projectKernel, blocks, kThreads, 0, p);
 }
 
 }  // namespace RPU

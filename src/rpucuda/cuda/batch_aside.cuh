@@ -193,6 +193,7 @@ template <class Device>
 __global__ void __launch_bounds__(kLateThreads)
     lateCellsKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
                     const uint32_t *late) {
+  awaitEarlier();
   __shared__ WaitingCell waiting[kWaitingCells];
   __shared__ int waitingCount;
   const Samples s{p, *p.layout, p.sampleCount()};

@@ -64,6 +64,7 @@ template <class Device>
 __global__ void __launch_bounds__(kMergeThreads)
     mergeFlatKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
                     uint64_t *coincidences, uint32_t *late) {
+  awaitEarlier();
   __shared__ uint16_t aside[kMergeThreads];
   __shared__ int asideCount;
   __shared__ uint32_t base;
@@ -227,6 +228,7 @@ template <class Device>
 __global__ void __launch_bounds__(kMergeThreads, kMergeBlocks)
     mergeTilesKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
                      uint64_t *coincidences, uint32_t *late, bool aligned) {
+  awaitEarlier();
   __shared__ CountTile tile;
   __shared__ uint32_t base;
   const BlockList list{tile.aside, &tile.asideCount};
@@ -281,25 +283,21 @@ void mergeOrUpdate(const CellArray &array, const PulseWords &words, uint64_t *co
     return update<Device>(array, words, coincidences, begin, end, stream);
   constexpr int64_t kManyCells = int64_t{1} << 20;  // enough tiles to keep the card busy
   constexpr int64_t kLateBlocks = 528;              // four of each processor of the largest cards
-  const auto on = static_cast<cudaStream_t>(stream);
-  RPU_CUDA(cudaMemsetAsync(array.late, 0, sizeof(uint32_t), on));
+  RPU_CUDA(cudaMemsetAsync(array.late, 0, sizeof(uint32_t), static_cast<cudaStream_t>(stream)));
   if (words.kind == PulseKind::Words && array.size() >= kManyCells && array.rows >= kTileRows &&
       array.cols >= kTileCols && multipliesBits()) {
     const int64_t tiles =
         (array.rows + kTileRows - 1) / kTileRows * ((array.cols + kTileCols - 1) / kTileCols);
-    mergeTilesKernel<Device><<<static_cast<unsigned>(tiles), kMergeThreads, 0, on>>>(
-        a, words, coincidences, array.late, inFours(a));
+    launch(stream, mergeTilesKernel<Device>, static_cast<unsigned>(tiles), kMergeThreads, 0, a,
+           words, coincidences, array.late, inFours(a));
   } else {
     const int64_t blocks = (array.size() + kMergeThreads - 1) / kMergeThreads;
-    mergeFlatKernel<Device><<<static_cast<unsigned>(blocks), kMergeThreads, 0, on>>>(
-        a, words, coincidences, array.late);
+    launch(stream, mergeFlatKernel<Device>, static_cast<unsigned>(blocks), kMergeThreads, 0, a,
+           words, coincidences, array.late);
   }
-  RPU_CUDA(cudaGetLastError());
   const int64_t most = (array.size() + kLateThreads - 1) / kLateThreads;
-  lateCellsKernel<Device>
-      <<<static_cast<unsigned>(most < kLateBlocks ? most : kLateBlocks), kLateThreads, 0, on>>>(
-          a, words, array.late);
-  RPU_CUDA(cudaGetLastError());
+  const auto late = static_cast<unsigned>(most < kLateBlocks ? most : kLateBlocks);
+  launch(stream, lateCellsKernel<Device>, late, kLateThreads, 0, a, words, array.late);
 }
 
 }  // namespace gpu

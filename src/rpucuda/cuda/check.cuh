@@ -25,5 +25,5 @@ inline unsigned gridFor(int64_t size, int threads, int64_t most = int64_t{1} << 
 
 }  // namespace RPU
 
-/// Every call of the CUDA runtime goes through this. After a launch: RPU_CUDA(cudaGetLastError()).
+/// Every call of the CUDA runtime goes through this.
 #define RPU_CUDA(call) ::RPU::checkCuda((call), #call)

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/backend.h"
-#include "cuda/check.cuh"
+#include "cuda/launch.cuh"
 
 namespace RPU {
 namespace gpu {
@@ -10,6 +10,7 @@ constexpr int kForEachThreads = 256;
 
 template <class Functor>
 __global__ void __launch_bounds__(kForEachThreads) forEachKernel(int64_t size, Functor functor) {
+  awaitEarlier();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kForEachThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kForEachThreads + threadIdx.x; i < size;
        i += stride)
@@ -20,6 +21,7 @@ __global__ void __launch_bounds__(kForEachThreads) forEachKernel(int64_t size, F
 template <class Term>
 __global__ void __launch_bounds__(kForEachThreads)
     sumRowsKernel(int64_t rows, int64_t terms, Term term, double *out) {
+  awaitEarlier();
   static_assert(kSumLanes == 32, "a lane of a warp takes one part of the sum");
   constexpr int kWarps = kForEachThreads / kSumLanes;
   const int lane = static_cast<int>(threadIdx.x) % kSumLanes;
@@ -40,18 +42,16 @@ void cudaSumRows(const Context &context, int64_t rows, int64_t terms, const Term
                  double *out) {
   if (rows == 0) return;
   const CudaScope scope(context.device);
-  gpu::sumRowsKernel<<<gridFor(rows * kSumLanes, gpu::kForEachThreads), gpu::kForEachThreads, 0,
-                       streamOf(context)>>>(rows, terms, term, out);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, gpu::sumRowsKernel<Term>, gridFor(rows * kSumLanes, gpu::kForEachThreads),
+         gpu::kForEachThreads, 0, rows, terms, term, out);
 }
 
 template <class Functor>
 void cudaForEach(const Context &context, int64_t size, const Functor &functor) {
   if (size == 0) return;
   const CudaScope scope(context.device);
-  gpu::forEachKernel<<<gridFor(size, gpu::kForEachThreads), gpu::kForEachThreads, 0,
-                       streamOf(context)>>>(size, functor);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, gpu::forEachKernel<Functor>, gridFor(size, gpu::kForEachThreads),
+         gpu::kForEachThreads, 0, size, functor);
 }
 
 }  // namespace RPU

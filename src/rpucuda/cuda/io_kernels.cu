@@ -1,7 +1,7 @@
 #include <cooperative_groups.h>
 
 #include "core/backend.h"
-#include "cuda/check.cuh"
+#include "cuda/launch.cuh"
 #include "cuda/row_read.cuh"
 
 // The stages of a read on the GPU, made of the element functors of io_elements.h.
@@ -14,6 +14,7 @@ constexpr int kConvertThreads = 512;
 /// A block per row, so that it is measured and converted in one launch.
 __global__ void __launch_bounds__(kConvertThreads)
     convertKernel(const __grid_constant__ InputStage s, bool measureFirst) {
+  awaitEarlier();
   for (int64_t k = blockIdx.x; k < s.list.count; k += gridDim.x) {
     if (measureFirst) measureTogether<kConvertThreads>(s, s.list[k]);
     convertRow<kConvertThreads>(s, k);
@@ -21,6 +22,7 @@ __global__ void __launch_bounds__(kConvertThreads)
 }
 
 __global__ void __launch_bounds__(kConvertThreads) measureKernel(InputStage s) {
+  awaitEarlier();
   for (int64_t i = blockIdx.x; i < s.in.rows; i += gridDim.x)
     measureTogether<kConvertThreads>(s, i);
 }
@@ -29,67 +31,39 @@ constexpr int kFinishThreads = 64;
 
 /// blockIdx.y is the entry of the list.
 __global__ void __launch_bounds__(kFinishThreads) finishKernel(OutputStage s) {
+  awaitEarlier();
   const int64_t line = static_cast<int64_t>(blockIdx.x) * kFinishThreads + threadIdx.x;
   if (line >= s.out.cols) return;
   const FinishOutput finish{s};
   for (int64_t k = blockIdx.y; k < s.list.count; k += gridDim.y) finish.finish(k, line);
 }
 
-constexpr int kOctet = 8;  // samples that share a draw of normals
+constexpr int kOctet = 8;  // samples that share a draw of normals, each pair of them a word of it
+constexpr int kPairs = kOctet / 2;
+constexpr int kPlainThreads = kFinishThreads * kPairs;
 
-/// The sums of a line for eight samples, loaded at once, their parts added, and taken in order.
-struct OctetSums {
-  float sum[kOctet] = {};
-
-  __device__ OctetSums(const PlainRead &r, int64_t row0, int64_t line) {
-    const int64_t lines = r.output.out.cols;
-    const int64_t rows = r.output.out.rows;
-    const float *part = r.sums + line;
-#pragma unroll 4
-    for (int64_t p = RPU::max(r.parts, int64_t{1}); p > 0; --p, part += rows * lines) {
-#pragma unroll
-      for (int q = 0; q < kOctet; ++q) {
-        const int64_t row = row0 + q;
-        sum[q] += row >= 0 && row < rows ? part[row * lines] : 0.0f;
-      }
-    }
-  }
-  __device__ float next() {
-    const float first = sum[0];
-#pragma unroll
-    for (int q = 1; q < kOctet; ++q) sum[q - 1] = sum[q];
-    return first;
-  }
-};
-
-/// The first read of one line for consecutive samples, two at a time.
+/// The first read of one line for a pair of samples.
 template <bool kEffects>
 struct LineReader {
   const OutputStage &s;
   int64_t line;
   LineSpread spread;
-  Philox4 random{};
+  NormalPair normals{};
 
-  /// `first` is a multiple of eight: the sample with which normals begin.
-  __device__ LineReader(const OutputStage &stage, int64_t line_, uint64_t first)
+  /// `octet` is the number of the eight samples to which the pair belongs.
+  __device__ LineReader(const OutputStage &stage, int64_t line_, uint64_t octet, uint32_t pair)
       : s(stage),
         line(line_),
         spread{stage.lineNoise[line_], stage.lineOffset[line_], stage.lineBend[line_]} {
-    if (s.noisy)
-      random = draw(s.draws.key, s.draws.noise, static_cast<uint64_t>(line), first >> 3, 0);
+    if (!s.noisy) return;
+    const Philox4 random = draw(s.draws.key, s.draws.noise, static_cast<uint64_t>(line), octet, 0);
+    normals = normalPair16(wordOf(random, pair));
   }
-  __device__ NormalPair nextNormals() {
-    const NormalPair pair = normalPair16(random.v[0]);
-    random.v[0] = random.v[1];
-    random.v[1] = random.v[2];
-    random.v[2] = random.v[3];
-    return pair;
-  }
-  __device__ float read(int64_t row, float sum, float normal) const {
+  __device__ float read(int64_t row, float sum, bool second) const {
     LineSums in[2];
     in[0].sum = sum;
     OutputDraws draws[2];
-    if (s.noisy) draws[0].noise = normal;
+    if (s.noisy) draws[0].noise = second ? normals.z1 : normals.z0;
     if (s.converter.adc.stochastic) {
       const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row);
       draws[0].round = uniform(
@@ -102,63 +76,70 @@ struct LineReader {
   }
 };
 
-/// A thread takes a line of eight consecutive samples. blockIdx.y is the octet.
+/// The sums of a line for a pair of samples, their parts added in order.
+__device__ inline void addParts(const PlainRead &r, int64_t row0, int64_t line, float (&sum)[2]) {
+  const int64_t rows = r.output.out.rows;
+  const int64_t lines = r.output.out.cols;
+  const float *part = r.sums + row0 * lines + line;
+  const bool there[2] = {row0 >= 0, row0 + 1 < rows};
+#pragma unroll 8
+  for (int64_t p = RPU::max(r.parts, int64_t{1}); p > 0; --p, part += rows * lines) {
+    sum[0] += there[0] ? part[0] : 0.0f;
+    sum[1] += there[1] ? part[lines] : 0.0f;
+  }
+}
+
+/// A thread takes a line of a pair of samples; blockIdx.y is the octet.
 template <bool kEffects, bool kAdded>
-__global__ void __launch_bounds__(kFinishThreads)
+__global__ void __launch_bounds__(kPlainThreads)
     finishPlainKernel(const __grid_constant__ PlainRead r,
                       const __grid_constant__ AddedRead added) {
+  awaitEarlier();
   extern __shared__ float shared[];
   const OutputStage &s = r.output;
-  const int64_t few = kAdded ? added.read.weights.cols : 0;
+  const int few = kAdded ? static_cast<int>(added.read.weights.cols) : 0;
   float *inner = shared;                   // [K][kOctet], the inputs of what is added
   float *weights = shared + few * kOctet;  // [K][kFinishThreads]
-  const uint64_t first = (s.draws.firstSample & ~uint64_t{7}) + kOctet * uint64_t{blockIdx.y};
-  const int64_t row0 = static_cast<int64_t>(first - s.draws.firstSample);  // may lie before 0
-  const int64_t line0 = static_cast<int64_t>(blockIdx.x) * kFinishThreads;
+  const int me = static_cast<int>(threadIdx.x);
+  const int pair = me / kFinishThreads;
+  const uint64_t octet = (s.draws.firstSample >> 3) + blockIdx.y;
+  const auto octetRow = static_cast<int64_t>(octet * kOctet - s.draws.firstSample);  // or before 0
+  const int64_t line = static_cast<int64_t>(blockIdx.x) * kFinishThreads + me % kFinishThreads;
   const int64_t rows = s.out.rows;
   if constexpr (kAdded) {
-    for (int64_t i = threadIdx.x; i < few * kOctet; i += kFinishThreads) {
-      const int64_t row = row0 + i % kOctet;
+    for (int i = me; i < few * kOctet; i += kPlainThreads) {
+      const int64_t row = octetRow + i % kOctet;
       inner[i] = row >= 0 && row < rows ? added.read.input.converted[row * few + i / kOctet] : 0.0f;
     }
-    const MatrixView<const float> w = added.read.weights;
-    const bool alongRow = w.colStride == 1;
-    for (int64_t i = threadIdx.x; i < few * kFinishThreads; i += kFinishThreads) {
-      const int64_t k = alongRow ? i % few : i / kFinishThreads;
-      const int64_t l = alongRow ? i / few : i % kFinishThreads;
-      if (line0 + l < w.rows) weights[k * kFinishThreads + l] = w(line0 + l, k);
-    }
+    for (int k = pair; k < few; k += kPairs)
+      weights[k * kFinishThreads + me % kFinishThreads] =
+          line < s.out.cols ? added.read.weights(line, k) : 0.0f;
     __syncthreads();
   }
-  const int64_t line = line0 + threadIdx.x;
-  if (line >= s.out.cols) return;
-  OctetSums sums(r, row0, line);
-  LineReader<kEffects> own(s, line, first);
-  LineReader<kEffects> other(kAdded ? added.read.output : s, line, first);
-#pragma unroll 1
-  for (int q = 0; q < kOctet; q += 2) {
-    const NormalPair z = own.nextNormals();
-    const NormalPair otherZ = kAdded ? other.nextNormals() : z;
-    float sum[2] = {};
-    if constexpr (kAdded) {
+  const int64_t row0 = octetRow + 2 * pair;
+  if (line >= s.out.cols || row0 + 1 < 0 || row0 >= rows) return;
+  float sum[2] = {};
+  addParts(r, row0, line, sum);
+  const LineReader<kEffects> own(s, line, octet, static_cast<uint32_t>(pair));
+  const LineReader<kEffects> other(kAdded ? added.read.output : s, line, octet,
+                                   static_cast<uint32_t>(pair));
+  float addedSum[2] = {};
 #pragma unroll 4
-      for (int64_t k = 0; k < few; ++k) {
-        const float weight = weights[k * kFinishThreads + threadIdx.x];
-        sum[0] = RPU::fma(weight, inner[k * kOctet + q], sum[0]);
-        sum[1] = RPU::fma(weight, inner[k * kOctet + q + 1], sum[1]);
-      }
+  for (int k = 0; k < few; ++k) {
+    const float weight = weights[k * kFinishThreads + me % kFinishThreads];
+    addedSum[0] = RPU::fma(weight, inner[k * kOctet + 2 * pair], addedSum[0]);
+    addedSum[1] = RPU::fma(weight, inner[k * kOctet + 2 * pair + 1], addedSum[1]);
+  }
+#pragma unroll 1
+  for (int half = 0; half < 2; ++half) {
+    const int64_t row = row0 + half;
+    if (row < 0 || row >= rows) continue;
+    float out = own.read(row, half ? sum[1] : sum[0], half != 0);
+    if constexpr (kAdded) {
+      const float read = other.read(row, half ? addedSum[1] : addedSum[0], half != 0);
+      out = RPU::fma(added.factor, read, out);
     }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t row = row0 + q + half;
-      const float ownSum = sums.next();
-      if (row < 0 || row >= rows) continue;
-      float out = own.read(row, ownSum, half ? z.z1 : z.z0);
-      if constexpr (kAdded) {
-        out = RPU::fma(added.factor, other.read(row, sum[half], half ? otherZ.z1 : otherZ.z0), out);
-      }
-      s.out(row, line) = out;
-    }
+    s.out(row, line) = out;
   }
 }
 
@@ -289,15 +270,13 @@ __global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm)
 
 void cudaMeasureInputs(const Context &context, const InputStage &stage) {
   const CudaScope scope(context.device);
-  measureKernel<<<gridFor(stage.in.rows, 1), kConvertThreads, 0, streamOf(context)>>>(stage);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, measureKernel, gridFor(stage.in.rows, 1), kConvertThreads, 0, stage);
 }
 
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst) {
   const CudaScope scope(context.device);
-  convertKernel<<<gridFor(stage.list.count, 1), kConvertThreads, 0, streamOf(context)>>>(
-      stage, measureFirst);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, convertKernel, gridFor(stage.list.count, 1), kConvertThreads, 0, stage,
+         measureFirst);
   if (stage.sums || stage.squares)
     forEach(context, stage.passes * stage.list.count, SumConverted{stage});
 }
@@ -307,8 +286,7 @@ void cudaFinishOutputs(const Context &context, const OutputStage &stage) {
   const int64_t count = stage.list.count;
   const dim3 grid(gridFor(stage.out.cols, kFinishThreads),
                   static_cast<unsigned>(count < 65535 ? count : 65535));
-  finishKernel<<<grid, kFinishThreads, 0, streamOf(context)>>>(stage);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, finishKernel, grid, kFinishThreads, 0, stage);
 }
 
 void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added) {
@@ -323,8 +301,7 @@ void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedR
   const auto kernel =
       hasEffects ? (few > 0 ? &finishPlainKernel<true, true> : &finishPlainKernel<true, false>)
                  : (few > 0 ? &finishPlainKernel<false, true> : &finishPlainKernel<false, false>);
-  kernel<<<grid, kFinishThreads, sharedBytes, streamOf(context)>>>(read, added);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, kernel, grid, kPlainThreads, sharedBytes, read, added);
 }
 
 void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedRead &added) {

@@ -1,5 +1,5 @@
 #include "core/check.h"
-#include "cuda/check.cuh"
+#include "cuda/launch.cuh"
 #include "pulse_words_kernel.h"
 
 // Pulse trains on the GPU. Words are written whole, so nothing needs to be zeroed first. A thread
@@ -129,6 +129,7 @@ __device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, i
 // blockIdx.z is the side, blockIdx.y the word or, where samples have words of their own, kQuads
 // quads of samples.
 __global__ void __launch_bounds__(kLines *kQuads) drawTrainsKernel(Sides sides) {
+  awaitEarlier();
   const TrainSide &side = sides.side[blockIdx.z];
   const int64_t line = static_cast<int64_t>(blockIdx.x) * kLines + threadIdx.x;
   if (line - threadIdx.x >= side.values.cols) return;  // sides differ in their lines
@@ -168,9 +169,7 @@ void cudaDrawTrains(const Context &context, const TrainSide *sides, int count) {
                   static_cast<unsigned>(RPU::min(RPU::min(words, wanted), kMostWords)),
                   static_cast<unsigned>(count));
   const CudaScope scope(context.device);
-  drawTrainsKernel<<<grid, dim3(kLines, kQuads), 0, static_cast<cudaStream_t>(context.stream)>>>(
-      all);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, drawTrainsKernel, grid, dim3(kLines, kQuads), 0, all);
 }
 
 }  // namespace RPU

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/half.h"
-#include "cuda/check.cuh"
+#include "cuda/launch.cuh"
 #include "devices/pulse_rule.h"
 #include "pulsed_kernels.h"
 

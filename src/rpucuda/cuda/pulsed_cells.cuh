@@ -21,6 +21,7 @@ constexpr int kCellThreads = 256;
 template <class Device, class Work>
 __global__ void __launch_bounds__(kCellThreads)
     cellsKernel(Array<Device> array, Work work, int64_t begin, int64_t end) {
+  awaitEarlier();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kCellThreads;
   for (int64_t i = begin + static_cast<int64_t>(blockIdx.x) * kCellThreads + threadIdx.x; i < end;
        i += stride) {
@@ -86,9 +87,8 @@ struct Kernels {
   static void overCells(const CellArray &array, const Work &work, int64_t begin, int64_t end,
                         void *stream) {
     if (begin >= end) return;
-    cellsKernel<<<gridFor(end - begin, kCellThreads), kCellThreads, 0,
-                  static_cast<cudaStream_t>(stream)>>>(Array<Device>::of(array), work, begin, end);
-    RPU_CUDA(cudaGetLastError());
+    launch(stream, cellsKernel<Device, Work>, gridFor(end - begin, kCellThreads), kCellThreads, 0,
+           Array<Device>::of(array), work, begin, end);
   }
 
   static void construct(const CellArray &array, uint16_t *cells, int64_t begin, int64_t end,

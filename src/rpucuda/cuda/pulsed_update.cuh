@@ -87,6 +87,7 @@ template <class Device>
 __global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
     updateKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
                  Blocks blocks, uint64_t *coincidences) {
+  awaitEarlier();
   __shared__ UpdateMemory shared;
   updateBlock(a, p, blocks.at(blockIdx.x), coincidences, shared);
 }
@@ -98,6 +99,7 @@ __global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
                     Blocks blocks, uint64_t *coincidences, const __grid_constant__ Array<Device> b,
                     const __grid_constant__ PulseWords q, Blocks otherBlocks,
                     uint64_t *otherCoincidences) {
+  awaitEarlier();
   __shared__ UpdateMemory shared;
   if (blockIdx.x < blocks.count()) {
     updateBlock(a, p, blocks.at(blockIdx.x), coincidences, shared);
@@ -110,20 +112,17 @@ template <class Device>
 void update(const CellArray &array, const PulseWords &words, uint64_t *coincidences, int64_t,
             int64_t, void *stream) {
   const Blocks blocks = Blocks::of(array);
-  updateKernel<Device><<<blocks.count(), kUpdateThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-      Array<Device>::of(array), words, blocks, coincidences);
-  RPU_CUDA(cudaGetLastError());
+  launch(stream, updateKernel<Device>, blocks.count(), kUpdateThreads, 0, Array<Device>::of(array),
+         words, blocks, coincidences);
 }
 
 template <class Device>
 void updateTwo(const PulsedUpdate &one, const PulsedUpdate &other, void *stream) {
   const Blocks blocks = Blocks::of(one.array);
   const Blocks otherBlocks = Blocks::of(other.array);
-  updateTwoKernel<Device><<<blocks.count() + otherBlocks.count(), kUpdateThreads, 0,
-                            static_cast<cudaStream_t>(stream)>>>(
-      Array<Device>::of(one.array), one.words, blocks, one.coincidences,
-      Array<Device>::of(other.array), other.words, otherBlocks, other.coincidences);
-  RPU_CUDA(cudaGetLastError());
+  launch(stream, updateTwoKernel<Device>, blocks.count() + otherBlocks.count(), kUpdateThreads, 0,
+         Array<Device>::of(one.array), one.words, blocks, one.coincidences,
+         Array<Device>::of(other.array), other.words, otherBlocks, other.coincidences);
 }
 
 }  // namespace gpu

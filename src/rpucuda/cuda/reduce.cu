@@ -2,7 +2,7 @@
 
 #include "core/buffer.h"
 #include "core/math.h"
-#include "cuda/check.cuh"
+#include "cuda/launch.cuh"
 
 namespace RPU {
 namespace {
@@ -16,6 +16,7 @@ struct Largest {
 /// One block per row: rows differ by much in number and length, and a maximum may be taken in any
 /// order.
 __global__ void __launch_bounds__(kThreads) rowAbsMaxKernel(MatrixView<const float> a, float *out) {
+  awaitEarlier();
   using Reduce = cub::BlockReduce<float, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
   for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
@@ -33,6 +34,7 @@ __global__ void __launch_bounds__(kThreads) rowAbsMaxKernel(MatrixView<const flo
 __global__ void __launch_bounds__(kThreads)
     checkFiniteKernel(MatrixView<const float> first, MatrixView<const float> second,
                       uint32_t *fault) {
+  awaitEarlier();
   const MatrixView<const float> a = blockIdx.y == 0 ? first : second;
   bool bad = false;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -46,6 +48,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     countOutsideKernel(const float *w, const float *high, const float *low, int64_t size,
                        unsigned long long *out) {
+  awaitEarlier();
   using Reduce = cub::BlockReduce<unsigned long long, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
   unsigned long long count = 0;
@@ -65,8 +68,7 @@ namespace detail {
 void cudaRowAbsMax(const Context &context, MatrixView<const float> a, float *out) {
   if (a.rows == 0) return;
   const CudaScope scope(context.device);
-  rowAbsMaxKernel<<<gridFor(a.rows, 1), kThreads, 0, streamOf(context)>>>(a, out);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, rowAbsMaxKernel, gridFor(a.rows, 1), kThreads, 0, a, out);
 }
 
 void cudaCheckFinite(const Context &context, MatrixView<const float> a, MatrixView<const float> b) {
@@ -74,17 +76,15 @@ void cudaCheckFinite(const Context &context, MatrixView<const float> a, MatrixVi
   if (size == 0) return;
   const CudaScope scope(context.device);
   const dim3 grid(gridFor(size, 2 * kThreads), b.size() > 0 ? 2 : 1);
-  checkFiniteKernel<<<grid, kThreads, 0, streamOf(context)>>>(a, b, context.fault);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, checkFiniteKernel, grid, kThreads, 0, a, b, context.fault);
 }
 
 int64_t cudaCountOutside(const Context &context, const float *w, const float *high,
                          const float *low, int64_t size) {
   const CudaScope scope(context.device);
   Buffer<unsigned long long> count = Buffer<unsigned long long>::zeros(context, 1);
-  countOutsideKernel<<<gridFor(size, 8 * kThreads), kThreads, 0, streamOf(context)>>>(
-      w, high, low, size, count.data());
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, countOutsideKernel, gridFor(size, 8 * kThreads), kThreads, 0, w, high, low,
+         size, count.data());
   unsigned long long host = 0;
   copyToHost(context, &host, count.data(), sizeof host);
   return static_cast<int64_t>(host);

@@ -1,5 +1,5 @@
 #include "core/math.h"
-#include "cuda/check.cuh"
+#include "cuda/launch.cuh"
 #include "cuda/sequential_gemm.cuh"
 
 namespace RPU {
@@ -39,6 +39,7 @@ __device__ void loadSlice(MatrixView<const float> m, int64_t row0, int64_t k0, i
 }
 
 __global__ void __launch_bounds__(kThreads) sequentialGemmKernel(Product p) {
+  awaitEarlier();
   __shared__ Slice aSlice;
   __shared__ Slice bSlice;
   if (p.skip && *p.skip != 0) return;
@@ -112,9 +113,8 @@ void cudaSequentialGemm(const Context &context, float alpha, MatrixView<const fl
   RPU_CHECK(InputError, down < 65536 && across <= INT32_MAX, "a product of ", p.c.rows,
             " rows is more than the GPU takes; ", "use smaller batches");
   const CudaScope scope(context.device);
-  sequentialGemmKernel<<<dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), kThreads,
-                         0, streamOf(context)>>>(p);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, sequentialGemmKernel,
+         dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), kThreads, 0, p);
 }
 
 }  // namespace RPU

@@ -1,4 +1,4 @@
-#include "cuda/check.cuh"
+#include "cuda/launch.cuh"
 #include "cuda/row_read.cuh"
 
 // Plain reads of arrays whose weights the second-level cache holds, in one launch.
@@ -13,6 +13,7 @@ constexpr int kRowThreads = 512;
 
 /// A block per row of the mini-batch.
 __global__ void __launch_bounds__(kRowThreads, 1) readRowsKernel(PlainRead r) {
+  awaitEarlier();
   __shared__ float results[kFewLines];
   readRow<kRowThreads>(r, blockIdx.x, results);
 }
@@ -294,6 +295,7 @@ __global__ void __launch_bounds__(kGroupThreads, kFeeds ? Product::kFeedingBlock
     readGroupsKernel(const __grid_constant__ PlainRead r, const __grid_constant__ PlainRead first,
                      const __grid_constant__ AddedRead added, unsigned lineBlocks,
                      uint32_t *allMarks) {
+  awaitEarlier();
   const int64_t rows = r.input.in.rows;
   int64_t block = blockIdx.x;
   if constexpr (kFeeds) {
@@ -313,9 +315,8 @@ __global__ void __launch_bounds__(kGroupThreads, kFeeds ? Product::kFeedingBlock
 
 void cudaReadRows(const Context &context, const PlainRead &read) {
   const CudaScope scope(context.device);
-  readRowsKernel<<<gridFor(read.input.in.rows, 1, INT32_MAX), kRowThreads, 0, streamOf(context)>>>(
-      read);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, readRowsKernel, gridFor(read.input.in.rows, 1, INT32_MAX), kRowThreads, 0,
+         read);
 }
 
 void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
@@ -332,9 +333,8 @@ void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRe
                                               : &readGroupsKernel<LanePerOutput, false>)
                                : (feeders > 0 ? &readGroupsKernel<AlongInputs, true>
                                               : &readGroupsKernel<AlongInputs, false>);
-  kernel<<<blocks, kGroupThreads, 0, streamOf(context)>>>(read, first, added, lineBlocks,
-                                                          marks.data());
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, kernel, blocks, kGroupThreads, 0, read, first, added, lineBlocks,
+         marks.data());
 }
 
 }  // namespace RPU

@@ -1,4 +1,4 @@
-#include "cuda/check.cuh"
+#include "cuda/launch.cuh"
 #include "io_kernels.h"
 
 // The product of a large array with a mini-batch, on the tensor cores and with the accuracy of
@@ -208,6 +208,7 @@ __device__ void multiplyStage(const float4 *stage, float (&sums)[2][kRowTiles][4
 
 template <bool kAlongInputs, bool kExact>
 __global__ void __launch_bounds__(kThreads, 2) productKernel(const __grid_constant__ Problem p) {
+  awaitEarlier();
   extern __shared__ __align__(128) float4 stages[];
   const int row0 = static_cast<int>(blockIdx.x) % p.rowBlocks * kRows;
   const int line0 = static_cast<int>(blockIdx.x) / p.rowBlocks * kLines;
@@ -252,8 +253,7 @@ void multiply(const Context &context, const Problem &p, unsigned parts) {
   RPU_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(kSharedBytes)));
   const auto blocks = static_cast<unsigned>(p.rowBlocks * ((p.lines + kLines - 1) / kLines));
-  kernel<<<dim3(blocks, parts), kThreads, kSharedBytes, streamOf(context)>>>(p);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, kernel, dim3(blocks, parts), kThreads, kSharedBytes, p);
 }
 
 }  // namespace

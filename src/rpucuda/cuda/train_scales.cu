@@ -1,4 +1,4 @@
-#include "cuda/check.cuh"
+#include "cuda/launch.cuh"
 #include "cuda/train_scales.cuh"
 
 // Maxima, scales and lengths of the trains of a mini-batch, and the layout that the longest needs,
@@ -30,6 +30,7 @@ using FoundReduce = cub::BlockReduce<Found, kThreads>;
 /// A block per sample. The block that finishes last scales the trains of all.
 __global__ void __launch_bounds__(kThreads)
     scaleTrainsKernel(MatrixView<const float> x, MatrixView<const float> d, TrainJob job) {
+  awaitEarlier();
   __shared__ typename FoundReduce::TempStorage storage;
   const TrainMaxima &maxima = job.maxima;
   const int64_t s = blockIdx.x;
@@ -54,8 +55,7 @@ __global__ void __launch_bounds__(kThreads)
 void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      const TrainJob &job) {
   const CudaScope scope(context.device);
-  scaleTrainsKernel<<<static_cast<unsigned>(x.rows), kThreads, 0, streamOf(context)>>>(x, d, job);
-  RPU_CUDA(cudaGetLastError());
+  launch(context.stream, scaleTrainsKernel, static_cast<unsigned>(x.rows), kThreads, 0, x, d, job);
 }
 
 }  // namespace RPU

@@ -58,8 +58,8 @@ __device__ inline LineWords wordsOf(const uint32_t *bits, const uint32_t *signs,
 
 /// One cell by itself, where a warp has more coincidences than its list holds.
 template <class Device>
-__device__ __noinline__ void applyHits(const Array<Device> &a, const LineWords &x,
-                                       const LineWords &d, int64_t index, uint64_t firstSample) {
+__device__ __noinline__ void applyHits(const Array<Device> &a, LineWords x, LineWords d,
+                                       int64_t index, uint64_t firstSample) {
   const typename Device::Response response = a.response(index);
   float w = a.weights[index];
 #pragma unroll 1
@@ -189,14 +189,13 @@ __device__ __forceinline__ unsigned updateRows(const Array<Device> &a, uint64_t 
 #pragma unroll
   for (int r = 0; r < kRowsAtOnce; ++r) {
     const int count = static_cast<int>(counts >> 8 * r & 255u);
-    if (count == 0) continue;
     const typename Device::Response response = a.response(stored[r]);
 #pragma unroll 1
     for (const int last = at + count; at < last; ++at) {
       w[r] = onePulse<Device>(w[r], static_cast<int>(events.codes[at]) < 0, response, a.params,
                               events.z[at]);
     }
-    a.weights[cell[r]] = w[r];
+    if (count != 0) a.weights[cell[r]] = w[r];
   }
   __syncwarp();
   return static_cast<unsigned>(mine);

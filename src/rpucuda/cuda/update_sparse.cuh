@@ -13,7 +13,8 @@ namespace gpu {
 constexpr int kRowsPerWarp = 8;  // at most
 constexpr int kRowsAtOnce = 4;
 constexpr int kEventsPerWarp = 512;
-constexpr int kBlocksOf64 = 9;  // of eight samples: 64 need not begin with a block
+constexpr int kCellStride = 34;  // between rows: neighbours in the list lie in different banks
+constexpr int kBlocksOf64 = 9;   // of eight samples: 64 need not begin with a block
 
 /// The slots of a line in 64 samples.
 struct alignas(16) LineWords {
@@ -31,13 +32,13 @@ struct alignas(16) HitWord {
 };
 
 /// The coincidences of a warp's cells, with their normals. In a code, bit 31 tells pulses up, bits
-/// 20 to 26 are the cell, row * 32 + lane, and bits 1 to 7 count samples from the first one's block
-/// on: as entries of `cells` and `samples` have 16 bytes, a shift and two masks make the offsets.
+/// 20 to 27 are the place in `cells`, and bits 1 to 7 count samples from the first one's block on:
+/// as entries of `cells` and `samples` have 16 bytes, a shift and two masks make the offsets.
 struct WarpEvents {
   union {
     HitWord words[2 * kRowsAtOnce][32];  // a column for each lane, until it has listed them
     struct {
-      ElementRounds cells[32 * kRowsAtOnce];
+      ElementRounds cells[kCellStride * kRowsAtOnce];
       float z[kEventsPerWarp];
     };
   };
@@ -138,7 +139,7 @@ __device__ __forceinline__ unsigned updateRows(const Array<Device> &a, uint64_t 
       count += __popc(hits);
       if (hits != 0) {
         *word = {hits, x.signs[half] ^ own.signs[half],
-                 code + static_cast<uint32_t>(r << 25 | (32 * half + 31) << 1), 0u};
+                 code + static_cast<uint32_t>(kCellStride * r << 20 | (32 * half + 31) << 1), 0u};
         word += 32;
       }
     }
@@ -174,14 +175,14 @@ __device__ __forceinline__ unsigned updateRows(const Array<Device> &a, uint64_t 
   __syncwarp();
 #pragma unroll
   for (int r = 0; r < kRowsAtOnce; ++r) {
-    events.cells[32 * r + lane] =
+    events.cells[kCellStride * r + lane] =
         elementRounds(a.rounds, Purpose::CycleNoise, cell[r], firstSample >> 3);
   }
   __syncwarp();
 #pragma unroll 1
   for (int e = lane; e < total; e += 32) {
     const uint32_t code = events.codes[e];
-    const Philox4 block = joinRounds(a.rounds, events.cells[code >> 20 & 127u],
+    const Philox4 block = joinRounds(a.rounds, events.cells[code >> 20 & 255u],
                                      events.samples[code >> 4 & 15u].rounds);
     events.z[e] = normalOf(block, code >> 1);
   }

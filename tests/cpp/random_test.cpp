@@ -285,6 +285,23 @@ TEST(Random, NormalOfSampleIsOneOfTheBlock) {
   }
 }
 
+TEST(Random, JoinedRoundsAreTheDraw) {
+  const RPU::RoundKeys keys = RPU::roundKeys(kKey);
+  for (const uint64_t element : {uint64_t{0}, uint64_t{77}, RPU::kMaxElement}) {
+    for (const uint64_t sample : {uint64_t{3}, uint64_t{5} << 32 | 0xFFFFFFF0U}) {
+      for (const uint32_t index : {0U, 9U}) {
+        // The part of an element is that of all samples with the same upper bits.
+        const RPU::ElementRounds e =
+            RPU::elementRounds(keys, Purpose::CycleNoise, element, sample ^ 0x1234U, index);
+        const RPU::SampleRounds s = RPU::sampleRounds(keys, Purpose::CycleNoise, sample, index);
+        const Philox4 joined = RPU::joinRounds(keys, e, s);
+        const Philox4 drawn = RPU::draw(kKey, Purpose::CycleNoise, element, sample, index);
+        for (int word = 0; word < 4; ++word) EXPECT_EQ(joined.v[word], drawn.v[word]);
+      }
+    }
+  }
+}
+
 // N = 1e5 pairs of normals from two streams that differ in one coordinate: correlation of values
 // and of squares, 5 sigma.
 TEST(Random, StreamsAreIndependent) {

@@ -101,14 +101,14 @@ RPU_HD RoundKeys roundKeys(RandomKey key) {
   return keys;
 }
 
-/// The Philox4x32-10 bijection. Key is a RandomKey or its RoundKeys.
+/// Rounds `first` to 9 of Philox4x32-10. Key is a RandomKey or its RoundKeys.
 template <class Key = RandomKey>
-RPU_HD Philox4 philox4x32_10(Philox4 counter, const Key &key) {
+RPU_HD Philox4 philoxRounds(Philox4 counter, const Key &key, uint32_t first) {
   uint32_t c0 = counter.v[0];
   uint32_t c1 = counter.v[1];
   uint32_t c2 = counter.v[2];
   uint32_t c3 = counter.v[3];
-  for (uint32_t round = 0; round < 10; ++round) {
+  for (uint32_t round = first; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53U} * c0;
     const uint64_t product2 = uint64_t{0xCD9E8D57U} * c2;
 #if RPU_DEVICE_CODE
@@ -128,6 +128,12 @@ RPU_HD Philox4 philox4x32_10(Philox4 counter, const Key &key) {
   return {{c0, c1, c2, c3}};
 }
 
+/// The Philox4x32-10 bijection. Key is a RandomKey or its RoundKeys.
+template <class Key = RandomKey>
+RPU_HD Philox4 philox4x32_10(Philox4 counter, const Key &key) {
+  return philoxRounds(counter, key, 0);
+}
+
 /// Place of a draw in counter space; injective over the ranges stated in the contract above.
 RPU_HD Philox4 makeCounter(Purpose purpose, uint64_t element, uint64_t sample, uint32_t index) {
   assert(static_cast<uint32_t>(purpose) < 256U && element <= kMaxElement && sample <= kMaxSample &&
@@ -143,6 +149,50 @@ template <class Key = RandomKey>
 RPU_HD Philox4 draw(const Key &key, Purpose purpose, uint64_t element, uint64_t sample,
                     uint32_t index = 0) {
   return philox4x32_10(makeCounter(purpose, element, sample, index), key);
+}
+
+// A draw in two parts, for many draws of few elements and few samples: most of the first three
+// rounds depends on the element alone or on the sample alone.
+
+/// The part of an element, for all samples that agree in the bits from 32 on.
+struct ElementRounds {
+  uint32_t v[4];
+};
+
+/// The part of a sample, for all elements.
+struct SampleRounds {
+  uint32_t v[2];
+};
+
+RPU_HD ElementRounds elementRounds(const RoundKeys &keys, Purpose purpose, uint64_t element,
+                                   uint64_t sample, uint32_t index = 0) {
+  const Philox4 c = makeCounter(purpose, element, sample, index);
+  const uint64_t product0 = uint64_t{0xD2511F53U} * c.v[0];
+  const auto c2 = static_cast<uint32_t>(product0 >> 32) ^ c.v[3] ^ keys.round[0].k1;
+  const uint64_t product1 = uint64_t{0xCD9E8D57U} * c2;
+  const auto c0 = static_cast<uint32_t>(product1 >> 32) ^ 0xCD9E8D57U * c.v[2] ^ keys.round[1].k0;
+  const uint64_t product2 = uint64_t{0xD2511F53U} * c0;
+  return {{static_cast<uint32_t>(product0), static_cast<uint32_t>(product1) ^ keys.round[2].k0,
+           static_cast<uint32_t>(product2 >> 32) ^ keys.round[2].k1,
+           static_cast<uint32_t>(product2)}};
+}
+
+RPU_HD SampleRounds sampleRounds(const RoundKeys &keys, Purpose purpose, uint64_t sample,
+                                 uint32_t index = 0) {
+  const Philox4 c = makeCounter(purpose, 0, sample, index);
+  const auto c0 =
+      static_cast<uint32_t>(uint64_t{0xCD9E8D57U} * c.v[2] >> 32) ^ c.v[1] ^ keys.round[0].k0;
+  const uint64_t product = uint64_t{0xD2511F53U} * c0;
+  return {
+      {static_cast<uint32_t>(product >> 32) ^ keys.round[1].k1, static_cast<uint32_t>(product)}};
+}
+
+/// draw() of an element and a sample.
+RPU_HD Philox4 joinRounds(const RoundKeys &keys, const ElementRounds &e, const SampleRounds &s) {
+  const uint64_t product = uint64_t{0xCD9E8D57U} * (e.v[0] ^ s.v[0]);
+  return philoxRounds({{static_cast<uint32_t>(product >> 32) ^ e.v[1],
+                        static_cast<uint32_t>(product), e.v[2] ^ s.v[1], e.v[3]}},
+                      keys, 3);
 }
 
 /// Bijective mixing of 64 bits: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014;
@@ -243,14 +293,18 @@ RPU_HD Normal8 normal8(Philox4 block) {
   return {{a.z0, a.z1, b.z0, b.z1, c.z0, c.z1, d.z0, d.z1}};
 }
 
+/// The normal of one sample, by its place in the block of eight (further bits are not read).
+RPU_HD float normalOf(const Philox4 &block, uint32_t sample) {
+  const NormalPair pair = normalPair16(wordOf(block, sample >> 1));
+  return (sample & 1U) != 0 ? pair.z1 : pair.z0;
+}
+
 /// The normal of one sample of one element: normal8(draw(key, purpose, element, sample /
 /// 8)).z[sample % 8]. sample < 2^51.
 template <class Key = RandomKey>
 RPU_HD float normalOfSample(const Key &key, Purpose purpose, uint64_t element, uint64_t sample,
                             uint32_t index = 0) {
-  const Philox4 block = draw(key, purpose, element, sample >> 3, index);
-  const NormalPair pair = normalPair16(wordOf(block, static_cast<uint32_t>(sample >> 1)));
-  return (sample & 1U) != 0 ? pair.z1 : pair.z0;
+  return normalOf(draw(key, purpose, element, sample >> 3, index), static_cast<uint32_t>(sample));
 }
 
 }  // namespace RPU

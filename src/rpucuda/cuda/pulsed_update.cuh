@@ -11,6 +11,8 @@
 namespace RPU {
 namespace gpu {
 
+static_assert(kRowsPerWarp * kWarps == kStagedRows, "see Blocks::of()");
+
 // The compiler keeps to 64 registers for this many.
 constexpr int kBlocksPerProcessor = 8;
 

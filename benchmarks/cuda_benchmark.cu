@@ -85,23 +85,27 @@ struct Graph {
 
 /// A tile on one backend with a mini-batch for it.
 struct Rig {
-  Rig(const Context &context_, const TileConfig &config, int64_t size, float gradient)
+  Rig(const Context &context_, const TileConfig &config, int64_t size, float gradient,
+      int batches = 1)
       : context(context_),
         tile(size, size, config, 3, 0, context),
         graph(context),
-        x(context, kBatch, size, uniformValues(kBatch * size, 1.0f, 1)),
-        d(context, kBatch, size, uniformValues(kBatch * size, gradient, 2)),
         y(context, kBatch, size, uniformValues(kBatch * size, 0.0f, 3)) {
+    for (int i = 0; i < batches; ++i) {
+      const auto stream = static_cast<uint32_t>(10 * i);
+      x.emplace_back(context, kBatch, size, uniformValues(kBatch * size, 1.0f, stream + 1));
+      d.emplace_back(context, kBatch, size, uniformValues(kBatch * size, gradient, stream + 2));
+    }
     const Matrix w(context, size, size,
                    uniformValues(size * size, 1.0f / std::sqrt(static_cast<float>(size)), 4));
     tile.setWeights(w.view);
   }
-  void forward() { tile.forward(x.view, y.view); }
-  void backward() { tile.backward(d.view, y.view); }
+  void forward() { tile.forward(x[turn].view, y.view); }
+  void backward() { tile.backward(d[turn].view, y.view); }
   // Descends and ascends in turn, so that the weights stay where they are. (An adapter's would not:
   // it starts anew for each repetition.)
   void update() {
-    tile.update(x.view, d.view, rate);
+    tile.update(x[turn].view, d[turn].view, rate);
     if (alternates) rate = -rate;
   }
   void step() {
@@ -109,6 +113,7 @@ struct Rig {
     backward();
     update();
     tile.postUpdate(kLearningRate);
+    turn = (turn + 1) % x.size();
   }
   void stepAsGraph() {
     graph.begin();
@@ -119,7 +124,9 @@ struct Rig {
   Context context;
   Tile tile;
   Graph graph;
-  Matrix x, d, y;
+  std::vector<Matrix> x, d;  // mini-batches that steps take in turn
+  Matrix y;
+  size_t turn = 0;
   float rate = kLearningRate;
   bool alternates = true;
 };
@@ -291,10 +298,10 @@ class Benchmark {
   void time(const std::string &name, const TileConfig &config, int64_t size, float gradient,
             void (Rig::*call)(), int calls) {
     if (!isWanted(name)) return;
-    Rig rig(gpu(), config, size, gradient);
-    const State fresh = rig.tile.state();
     const bool restarts =
         config.kind == TileConfig::Kind::LRTT && (call == &Rig::step || call == &Rig::stepAsGraph);
+    Rig rig(gpu(), config, size, gradient, restarts ? calls : 1);
+    const State fresh = rig.tile.state();
     if (restarts) {
       rig.alternates = false;
       rig.rate = kAdapterLearningRate;
@@ -302,7 +309,9 @@ class Benchmark {
     const Time t = measure(
         rig.context,
         [&] {
-          if (restarts) rig.tile.loadState(fresh);
+          if (!restarts) return;
+          rig.tile.loadState(fresh);
+          rig.turn = 0;
         },
         [&] { (rig.*call)(); }, calls);
     results_.push_back({name, t.gpu, t.host, referenceOf(name), "us"});

@@ -12,8 +12,11 @@ namespace RPU {
 constexpr int64_t kFewLines = 64;
 
 #ifdef PULSORA_CUDA
-/// Reads the first array of an adapter, and converts what was read for the second; beside it,
-/// measures and converts the inputs of a large array.
+/// Reads the first array of an adapter, and converts what was read for the second. The next kernel
+/// must be cudaMultiplyParts() with `beside`, or one that waits for this.
+void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second);
+
+/// The same, and measures and converts the inputs of a large array beside it.
 void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
                        const PlainRead &second);
 

@@ -185,7 +185,7 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
   }
   for (int round = 0;; ++round) {
     convert(context, input, round == 0 && !averages);
-    if (!multiplyPlain(context, plain)) multiply(context, weights, product, input.list);
+    if (!multiplyPlain(context, plain, false)) multiply(context, weights, product, input.list);
     if (!finishPlain(context, plain, product)) finish(context, output);
     if (round == repeats || repeatOnGpu(context, plain, product)) break;
     input.list = output.list = rowsToRepeat(context, input.state, in.rows, product == nullptr);

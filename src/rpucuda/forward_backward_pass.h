@@ -96,7 +96,7 @@ class AnalogRead {
   bool isSmall(MatrixView<const float> weights, int64_t rows) const;
   int64_t partsOf(const Context &context, MatrixView<const float> weights, const Product *product,
                   int64_t rows) const;
-  bool multiplyPlain(const Context &context, const PlainRead &read);
+  bool multiplyPlain(const Context &context, const PlainRead &read, bool beside);
   bool readSmall(const Context &context, const PlainRead &read, const Product *product);
   bool finishPlain(const Context &context, const PlainRead &read, const Product *product);
   bool repeatOnGpu(const Context &context, const PlainRead &read, const Product *product);

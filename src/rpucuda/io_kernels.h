@@ -34,8 +34,9 @@ void cudaFinishOutputs(const Context &context, const OutputStage &stage);
 /// so many rows; 0 where cudaMultiplyParts() cannot make it. By shape alone.
 int64_t cudaProductParts(MatrixView<const float> weights, int64_t rows);
 /// The partial sums of a plain read from its converted inputs (cuda/tensor_product.cu): to the
-/// accuracy of single precision if `exact`, else of factors rounded to 11 bits (TF32).
-void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact);
+/// accuracy of single precision if `exact`, else of factors rounded to 11 bits (TF32). With
+/// `beside` it runs beside the kernel before it, which must leave inputs, weights and sums alone.
+void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact, bool beside);
 
 /// The outputs of a plain read from its sums after its first product, and what an adapter adds.
 void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added);

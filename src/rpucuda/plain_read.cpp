@@ -60,8 +60,17 @@ void AnalogRead::runWithAdapter([[maybe_unused]] const Context &context,
     cudaReadGroups(context, plain, first, added, scratch_.marks);
     return;
   }
-  cudaConvertBeside(context, plain.input, first, added.read);
-  if (!multiplyPlain(context, plain)) multiply(context, weights, nullptr, plain.input.list);
+  // The adapter's first read runs beside the product, if that leaves room on the GPU; else it would
+  // hold up the product more than the conversion of the inputs.
+  constexpr int64_t kLeavesRoom = int64_t{1} << 21;
+  const bool beside = weights.size() <= kLeavesRoom;
+  if (beside) {
+    cudaConvertInputs(context, plain.input, true);
+    cudaReadBeside(context, first, added.read);
+  } else {
+    cudaConvertBeside(context, plain.input, first, added.read);
+  }
+  if (!multiplyPlain(context, plain, beside)) multiply(context, weights, nullptr, plain.input.list);
   cudaFinishPlain(context, plain, added);
   if (plain.repeats > 0 || added.read.repeats > 0) cudaRepeatReads(context, plain, added);
 #endif
@@ -69,7 +78,7 @@ void AnalogRead::runWithAdapter([[maybe_unused]] const Context &context,
 
 // Whether one launch is faster than a matrix product with stages before and after.
 bool AnalogRead::isSmall(MatrixView<const float> weights, int64_t rows) const {
-  constexpr int64_t kMostProducts = int64_t{1} << 26;
+  constexpr int64_t kMostProducts = int64_t{1} << 25;
   constexpr int64_t kMostRows = int64_t{1} << 18;  // of a mini-batch
   return weights.size() * rows <= kMostProducts && rows <= kMostRows &&
          weights.rows <= (int64_t{1} << 20);
@@ -107,14 +116,16 @@ int64_t AnalogRead::partsOf([[maybe_unused]] const Context &context,
 #endif
 }
 
-// On a GPU, the sums of the first read of a plain product in parts; true if that is done.
+// On a GPU, the sums of the first read of a plain product in parts, beside the kernel before it if
+// that does nothing for them; true if that is done.
 bool AnalogRead::multiplyPlain([[maybe_unused]] const Context &context,
-                               [[maybe_unused]] const PlainRead &read) {
+                               [[maybe_unused]] const PlainRead &read,
+                               [[maybe_unused]] bool beside) {
 #ifdef PULSORA_CUDA
   if (read.parts == 0) return false;
   const bool rounds = context.gpuProducts == GpuProducts::Tf32 ||
                       (context.gpuProducts == GpuProducts::Tf32Forward && pass_ == Pass::Forward);
-  cudaMultiplyParts(context, read, !rounds);
+  cudaMultiplyParts(context, read, !rounds, beside);
   return true;
 #else
   return false;

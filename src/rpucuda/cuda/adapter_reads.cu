@@ -9,6 +9,18 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kCopiedPerBlock = 8 * kThreads;
 
+/// A block reads a row of the adapter's first array. Meanwhile the product of the large array may
+/// run, for which everything before this kernel was done.
+__global__ void __launch_bounds__(kThreads)
+    readBesideKernel(const __grid_constant__ PlainRead first,
+                     const __grid_constant__ PlainRead second) {
+  __shared__ float results[kFewLines];
+  awaitEarlier();
+  letNextBegin();
+  readRow<kThreads>(first, blockIdx.x, results);
+  convertShortRow(second.input, blockIdx.x, results);
+}
+
 /// The first blocks read a row of the adapter's first array each, the others convert one for the
 /// large array.
 __global__ void __launch_bounds__(kThreads)
@@ -62,6 +74,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 }  // namespace
+
+void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second) {
+  const CudaScope scope(context.device);
+  const auto rows = static_cast<unsigned>(first.input.in.rows);
+  launch(context.stream, readBesideKernel, rows, kThreads, 0, first, second);
+}
 
 void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
                        const PlainRead &second) {

@@ -231,6 +231,7 @@ __device__ void listWanted(const PlainRead &r, const AddedRead &added) {
 /// once.
 __global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm)
     repeatKernel(const __grid_constant__ PlainRead r, const __grid_constant__ AddedRead added) {
+  awaitEarlier();
   const auto grid = cooperative_groups::this_grid();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRepeatThreads + threadIdx.x;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRepeatThreads;
@@ -309,13 +310,9 @@ void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedR
   int multiprocessors = 0;
   RPU_CUDA(
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, context.device));
-  PlainRead argument = read;
-  AddedRead addedArgument = added;
-  void *arguments[] = {&argument, &addedArgument};
-  RPU_CUDA(
-      cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(&repeatKernel),
-                                  dim3(static_cast<unsigned>(multiprocessors * kRepeatBlocksPerSm)),
-                                  dim3(kRepeatThreads), arguments, 0, streamOf(context)));
+  launchTogether(context.stream, repeatKernel,
+                 static_cast<unsigned>(multiprocessors * kRepeatBlocksPerSm), kRepeatThreads, read,
+                 added);
 }
 
 }  // namespace RPU

@@ -66,21 +66,24 @@ __device__ void drawQuad(const TrainSide &side, int64_t line, int64_t quad, int 
   }
 }
 
-/// A word of several samples, for kLines lines; the threads of a line share its quads.
-__device__ void drawSharedWord(const TrainSide &side, const PulseLayout &layout, int64_t line,
-                               int64_t word) {
-  __shared__ uint32_t allBits[kLines];
-  __shared__ uint32_t allSigns[kLines];
-  const int64_t samples = side.samples();
-  const int64_t first = word * layout.samplesPerWord;
-  if (first >= samples) return;  // for the whole block
-  if (threadIdx.y == 0) allBits[threadIdx.x] = allSigns[threadIdx.x] = 0;
+/// Words of several samples, for kLines lines: as many words at once as the block has threads for
+/// their quads, from `firstWord` on. The threads of a line and word share its quads.
+__device__ void drawSharedWords(const TrainSide &side, const PulseLayout &layout, int64_t line,
+                                int64_t firstWord, int quadsOfWord) {
+  __shared__ uint32_t allBits[kQuads][kLines];
+  __shared__ uint32_t allSigns[kQuads][kLines];
+  allBits[threadIdx.y][threadIdx.x] = allSigns[threadIdx.y][threadIdx.x] = 0;
   __syncthreads();
-  const int64_t left = samples - first;
-  const int64_t end = first + (left < layout.samplesPerWord ? left : layout.samplesPerWord);
+  const int samples = static_cast<int>(side.samples());
+  const int which = static_cast<int>(threadIdx.y) / quadsOfWord;
+  const int64_t word = firstWord + which;
+  const int64_t first = word * layout.samplesPerWord;
+  const int64_t end = RPU::min(first + layout.samplesPerWord, int64_t{samples});
   const int phase = static_cast<int>((side.firstSample + static_cast<uint64_t>(first)) & 3);
-  const int64_t quad = first - phase + 4 * static_cast<int64_t>(threadIdx.y);
-  if (line < side.values.cols && quad < end) {
+  const int64_t quad =
+      first - phase + 4 * static_cast<int64_t>(static_cast<int>(threadIdx.y) % quadsOfWord);
+  const bool mine = line < side.values.cols && (which + 1) * quadsOfWord <= kQuads && first < end;
+  if (mine && quad < end) {
     uint32_t bits[4];
     uint32_t signs[4];
     const int begin = quad < first ? static_cast<int>(first - quad) : 0;
@@ -95,14 +98,15 @@ __device__ void drawSharedWord(const TrainSide &side, const PulseLayout &layout,
       myBits |= bits[q] << shift;
       mySigns |= (signs[q] & slotMask(layout.slots)) << shift;
     }
-    atomicOr(&allBits[threadIdx.x], myBits);
-    atomicOr(&allSigns[threadIdx.x], mySigns);
+    atomicOr(&allBits[which][threadIdx.x], myBits);
+    atomicOr(&allSigns[which][threadIdx.x], mySigns);
   }
   __syncthreads();
-  if (threadIdx.y == 0 && line < side.values.cols) {
-    side.bits[word * side.values.cols + line] = allBits[threadIdx.x];
-    if (side.signs) side.signs[word * side.values.cols + line] = allSigns[threadIdx.x];
+  if (mine && static_cast<int>(threadIdx.y) % quadsOfWord == 0) {
+    side.bits[word * side.values.cols + line] = allBits[which][threadIdx.x];
+    if (side.signs) side.signs[word * side.values.cols + line] = allSigns[which][threadIdx.x];
   }
+  __syncthreads();
 }
 
 __device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, int64_t line,
@@ -126,7 +130,7 @@ __device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, i
   }
 }
 
-// blockIdx.z is the side, blockIdx.y the word or, where samples have words of their own, kQuads
+// blockIdx.z is the side, blockIdx.y the words or, where samples have words of their own, kQuads
 // quads of samples.
 __global__ void __launch_bounds__(kLines *kQuads) drawTrainsKernel(Sides sides) {
   awaitEarlier();
@@ -135,11 +139,11 @@ __global__ void __launch_bounds__(kLines *kQuads) drawTrainsKernel(Sides sides) 
   if (line - threadIdx.x >= side.values.cols) return;  // sides differ in their lines
   const PulseLayout layout = *side.layout;
   if (layout.samplesPerWord > 1) {
+    const int quadsOfWord = (layout.samplesPerWord + 6) / 4;  // wherever they begin
+    const int atOnce = kQuads / quadsOfWord;
     const int64_t words = layout.words(side.samples());
-    for (int64_t word = blockIdx.y; word < words; word += gridDim.y) {
-      drawSharedWord(side, layout, line, word);
-      __syncthreads();
-    }
+    for (int64_t word = int64_t{blockIdx.y} * atOnce; word < words; word += gridDim.y * atOnce)
+      drawSharedWords(side, layout, line, word, quadsOfWord);
   } else if (line < side.values.cols) {
     const int64_t quads = side.samples() / 4 + 2;
     for (int64_t quad = static_cast<int64_t>(blockIdx.y) * kQuads + threadIdx.y; quad < quads;

@@ -38,6 +38,7 @@ struct Problem {
   int depth;
   int depthOfPart;
   int rowBlocks;
+  bool beside;  // whether to run beside the kernel before this
 };
 
 /// Copies 16 bytes to shared memory without waiting for them; zeros unless they are `there`.
@@ -208,7 +209,7 @@ __device__ void multiplyStage(const float4 *stage, float (&sums)[2][kRowTiles][4
 
 template <bool kAlongInputs, bool kExact>
 __global__ void __launch_bounds__(kThreads, 2) productKernel(const __grid_constant__ Problem p) {
-  awaitEarlier();
+  if (!p.beside) awaitEarlier();
   extern __shared__ __align__(128) float4 stages[];
   const int row0 = static_cast<int>(blockIdx.x) % p.rowBlocks * kRows;
   const int line0 = static_cast<int>(blockIdx.x) / p.rowBlocks * kLines;
@@ -231,6 +232,7 @@ __global__ void __launch_bounds__(kThreads, 2) productKernel(const __grid_consta
     ask(step + kStages - 1);
     multiplyStage<kAlongInputs, kExact>(stages + step % kStages * kStageQuads, sums);
   }
+  if (p.beside) awaitEarlier();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int line = line0 + static_cast<int>(threadIdx.x) / 32 * 32 + lane / 4 * 4;
   if (line >= p.lines) return;
@@ -270,7 +272,7 @@ int64_t cudaProductParts(MatrixView<const float> weights, int64_t rows) {
   return RPU::max(RPU::min(kBlocks / blocks, depth / kLeastDepth), int64_t{1});
 }
 
-void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact) {
+void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact, bool beside) {
   const MatrixView<const float> weights = read.weights;
   const bool along = weights.colStride == 1;
   const int64_t rows = read.input.in.rows;
@@ -284,7 +286,8 @@ void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact
                   static_cast<int>(weights.rows),
                   static_cast<int>(weights.cols),
                   static_cast<int>(stagesOfPart * kDepth),
-                  static_cast<int>((rows + kRows - 1) / kRows)};
+                  static_cast<int>((rows + kRows - 1) / kRows),
+                  beside};
   const CudaScope scope(context.device);
   const auto count = static_cast<unsigned>(parts);
   if (along) {

@@ -51,9 +51,8 @@ RPU_HD void softSlopes(LinearResponse &r, float up = 1.0f, float down = 1.0f) {
   // A bound at 0 leaves a step that is 0 everywhere it could be taken.
   r.step_up = r.w_max != 0.0f ? r.step_up : 0.0f;
   r.step_down = r.w_min != 0.0f ? r.step_down : 0.0f;
-  // With a step of 0 any other divisor gives 0, without a branch around the division.
-  r.slope_up = -up * r.step_up / (r.w_max != 0.0f ? r.w_max : 1.0f);
-  r.slope_down = down * r.step_down / (r.w_min != 0.0f ? r.w_min : 1.0f);
+  r.slope_up = r.w_max != 0.0f ? -up * r.step_up / r.w_max : 0.0f;
+  r.slope_down = r.w_min != 0.0f ? down * r.step_down / r.w_min : 0.0f;
 }
 
 /// yes() or no() by a condition that all cells share: a branch on a GPU. On the CPU a sum with

@@ -2,7 +2,7 @@
 
     python benchmarks/cuda_table.py benchmark.json > table.md
 
-Bounds are the least bytes and operations that pulsora/bench.py counts, over what an H200 was measured
+Bounds are the least bytes and operations that pulsora/least_work.py counts, over what an H200 was measured
 to do.
 """
 
@@ -69,7 +69,7 @@ def bound_of(name: str, batch: int) -> tuple[float, str] | None:
         case = case_of(name, batch)
         if case is None:
             return None
-        seconds, limit = H200.bound(work_of(case))
+        seconds, limit = H200.bound(work_of(case, on_gpu=True))
     return 1e6 * seconds, limit
 
 

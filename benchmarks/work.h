@@ -22,7 +22,8 @@ struct Work {
 Work productWork(int64_t n, int64_t m);
 
 /// Pulses on such an array, without making their words: weight in and out, four half floats per
-/// cell; per sample a count and one normal, or, sparsely, a block of random words per coincidence.
+/// cell; per sample a count and one normal, or, sparsely, the later rounds of a block of random
+/// words per coincidence.
 Work updateWork(const std::string &device, int64_t n, int64_t m, bool dense);
 
 /// Words of both lines. Four samples share a block of random words; `slots` is the sum of the

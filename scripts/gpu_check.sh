@@ -36,7 +36,7 @@ run() {
 }
 
 run configure cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DPULSORA_CUDA=ON \
-  -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-90}" -DPULSORA_CPU_ISAS="V2;V3" -DPULSORA_BLAS=OFF \
+  -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-80;90}" -DPULSORA_CPU_ISAS="V2;V3" -DPULSORA_BLAS=OFF \
   -DPULSORA_TEST_SOURCES="cuda_*.cpp" -DPython_EXECUTABLE="$(command -v "$python")" || exit 1
 run build cmake --build $build -j "$(nproc)" || exit 1
 
@@ -51,7 +51,7 @@ PYTHONPATH=$build/python "$python" benchmarks/cuda_table.py "$results/benchmark.
 # Everything but what is large, about memory that runs out, or about calls that CUDA refuses; races, which take longest to
 # find, in a selection.
 all='-CudaMemory.*:CudaUpdate.Property03EveryModel*:CudaUpdate.Property03LargeArrays:CudaStream.AStepGraphRefuses*'
-some='CudaUpdate.Property03Words*:CudaUpdate.Property02*:CudaStream.*:CudaTile.States*:CudaTile.Inputs*:CudaTile.Repeated*'
+some='CudaProduct.*:CudaUpdate.Property03Words*:CudaUpdate.Property02*:CudaStream.*:CudaTile.States*:CudaTile.Inputs*:CudaTile.Repeated*'
 some+='-CudaStream.AStepGraphRefuses*:CudaStream.*LargeTile*'
 check() {
   run "$1" timeout 180 compute-sanitizer --tool "$1" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsora import _core, devices, presets
+from pulsora import _core, devices, least_work, presets
 from pulsora.config import LRTTConfig, SingleConfig
 from pulsora.machine import Place, Work
 from pulsora.tile import Tile
@@ -59,7 +59,6 @@ _SEED = 11
 _WEIGHTS = 0.2  # initial ones lie within this: some cells in a hundred are at a bound
 _TYPICAL_READ = 1.5  # deviation of W x at most, by smaller weights; the default ADC reaches to 12
 _SPARSE = 0.01  # size of sparse errors
-_COINCIDENCES = 0.025  # per cell and sample under them
 
 
 class WrongResultError(RuntimeError):
@@ -171,64 +170,24 @@ def cases(
     return made
 
 
-_BLOCK = 15.5 * 8  # ten rounds of Philox: four words
-_PAIR = 25.0  # Box and Muller: two normals of a word
-_NORMAL = _BLOCK / 8 + _PAIR / 2
-_COUNT = 6.0  # coincidences of a cell in a sample
-# The closed form of one sample far from the bounds: step (slope, rate) of the direction, mean,
-# deviation, weight. Where a model has not been counted, that of the simplest is below its own.
-_RULE = {"SoftBounds": 20.0}
-_SIMPLEST_RULE = 6.0
-# A pulse of models without closed forms, which take one normal per pulse.
-_PULSE = {"ExpStep": 26.0}
-_PULSES = 2.5  # of a cell and sample, dense
-_SEVERAL = 0.56  # share of samples with more than one
-_CELL_BYTES = 16.0  # weight in and out, four half floats of the cell
-_DENSE_SLOTS = 9.0  # of a sample's train
-
-
-def _product(rows: float, columns: float, batch: float) -> Work:
-    bytes_moved = 4.0 * (rows * columns + batch * (rows + columns))
-    return Work(bytes_moved, rows * columns * batch)
-
-
-def _pulses(model: str, rows: float, columns: float, batch: float, *, dense: bool) -> Work:
-    """Words of both lines, and the pulses of all cells.
-
-    Dense: a count, a normal and the rule per cell and sample. Sparse: what the coincidences need,
-    each a block of random words, a pair of normals and half a rule. Four samples share a block of
-    random words per slot of a train, whose bits are compared and packed (three operations).
-    """
-    rule = _RULE.get(model, _SIMPLEST_RULE)
-    if not dense:
-        per_sample = _COINCIDENCES * (_BLOCK + _PAIR + rule / 2.0)
-    elif model in _PULSE:
-        pulses = _SEVERAL * _BLOCK + _PULSES * (_PAIR / 2 + _PULSE[model])
-        per_sample = _BLOCK / 8 + _COUNT + pulses
-    else:
-        per_sample = _NORMAL + _COUNT + rule
-    lines, slots = rows + columns, batch * (_DENSE_SLOTS if dense else 1.0)
-    cells = Work(_CELL_BYTES * rows * columns, rows * columns * batch * per_sample)
-    return cells + Work(4.0 * lines * batch, lines * slots * (_BLOCK / 4.0 + 3.0))
-
-
-def work_of(case: Case) -> Work:
+def work_of(case: Case, *, on_gpu: bool = False) -> Work:
     """Least bytes and operations of one call; of a transfer, its share of one train per component."""
     n, m, k = float(case.size), float(case.batch), float(case.rank)
     model = case.device().model
-    read = _product(n, n, m)
+    read = least_work.product(n, n, m, on_gpu=on_gpu)
     if case.rank:  # of A and B both times; an update projects x and d by them, and pulses both
-        read += _product(n, k, m) * 2.0
-        update = (_product(n, k, m) + _pulses(model, n, k, m, dense=case.dense)) * 2.0
+        factor = least_work.product(n, k, m, on_gpu=on_gpu)
+        read += factor * 2.0
+        update = (factor + least_work.pulses(model, n, k, m, dense=case.dense)) * 2.0
     else:
-        update = _pulses(model, n, n, m, dense=case.dense)
+        update = least_work.pulses(model, n, n, m, dense=case.dense)
     if case.reads:
         return read
     if case.operation != "step":
         return update
     transfer = Work()
     if case.transfer_every:
-        transfer = _pulses(model, n, n, k, dense=True) * (1.0 / case.transfer_every)
+        transfer = least_work.pulses(model, n, n, k, dense=True) * (1.0 / case.transfer_every)
     return read * 2.0 + update + transfer
 
 
@@ -377,7 +336,8 @@ def run(case: Case, place: Place, seconds: float = 0.3) -> Result:
         WrongResultError: if its result is wrong, see check().
     """
     check(case, place)
-    return Result(case, _measure(_Rig(case, place), place, seconds), work_of(case))
+    work = work_of(case, on_gpu=not place.on_cpu)
+    return Result(case, _measure(_Rig(case, place), place, seconds), work)
 
 
 def _measure(rig: _Rig, place: Place, seconds: float) -> Timing:

@@ -1,0 +1,53 @@
+"""Least bytes and operations of products and pulsed updates: the bounds of `pulsora bench`."""
+
+from __future__ import annotations
+
+from pulsora.machine import Work
+
+__all__ = ["product", "pulses"]
+
+_COINCIDENCES = 0.025  # of a cell and sample under sparse errors
+# What a multiply-add costs on tensor cores, as three of TF32, in those of a lane: by the data
+# sheets 0.35 on an H100, 0.38 on an A100.
+_TENSOR = 0.35
+_BLOCK = 15.5 * 8  # ten rounds of Philox: four words
+_SHARED = 0.3  # share of these that the events of a cell, or of eight samples, have in common
+_PAIR = 25.0  # Box and Muller: two normals of a word
+_NORMAL = _BLOCK / 8 + _PAIR / 2
+_COUNT = 6.0  # coincidences of a cell in a sample
+# The closed form of one sample far from the bounds: step (slope, rate) of the direction, mean,
+# deviation, weight. Where a model has not been counted, that of the simplest is below its own.
+_RULE = {"SoftBounds": 20.0}
+_SIMPLEST_RULE = 6.0
+# A pulse of models without closed forms, which take one normal per pulse.
+_PULSE = {"ExpStep": 26.0}
+_PULSES = 2.5  # of a cell and sample, dense
+_SEVERAL = 0.56  # share of samples with more than one
+_CELL_BYTES = 16.0  # weight in and out, four half floats of the cell
+_DENSE_SLOTS = 9.0  # of a sample's train
+
+
+def product(rows: float, columns: float, batch: float, *, on_gpu: bool = False) -> Work:
+    """An array of float32 by a mini-batch, to the accuracy of float32."""
+    bytes_moved = 4.0 * (rows * columns + batch * (rows + columns))
+    return Work(bytes_moved, rows * columns * batch * (_TENSOR if on_gpu else 1.0))
+
+
+def pulses(model: str, rows: float, columns: float, batch: float, *, dense: bool) -> Work:
+    """Words of both lines, and the pulses of all cells.
+
+    Dense: a count, a normal and the rule per cell and sample. Sparse: what the coincidences need,
+    each the later rounds of a block of random words, a pair of normals and half a rule. Four samples share a block of
+    random words per slot of a train, whose bits are compared and packed (three operations).
+    """
+    rule = _RULE.get(model, _SIMPLEST_RULE)
+    if not dense:
+        per_sample = _COINCIDENCES * ((1.0 - _SHARED) * _BLOCK + _PAIR + rule / 2.0)
+    elif model in _PULSE:
+        needed = _SEVERAL * _BLOCK + _PULSES * (_PAIR / 2 + _PULSE[model])
+        per_sample = _BLOCK / 8 + _COUNT + needed
+    else:
+        per_sample = _NORMAL + _COUNT + rule
+    lines, slots = rows + columns, batch * (_DENSE_SLOTS if dense else 1.0)
+    cells = Work(_CELL_BYTES * rows * columns, rows * columns * batch * per_sample)
+    return cells + Work(4.0 * lines * batch, lines * slots * (_BLOCK / 4.0 + 3.0))

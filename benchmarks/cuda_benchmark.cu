@@ -215,7 +215,7 @@ class Benchmark {
   }
 
   void reads() {
-    for (const int64_t size : {512, 4096}) {
+    for (const int64_t size : {512, 1024, 4096}) {
       const TileConfig config = singleConfig("ConstantStep");
       time(message("forward ", size), config, size, 1.0f, &Rig::forward, 20);
       time(message("backward ", size), config, size, 1.0f, &Rig::backward, 20);

@@ -66,6 +66,9 @@ def test_reads_agree_with_torch() -> None:
 
 def test_products_are_made_as_asked_for() -> None:
     host, gpu = (pl.Tile(1024, 1032, seed=4, device=device) for device in ("cpu", "cuda"))
+    host.weights = gpu.weights = (
+        np.random.default_rng(0).uniform(-0.1, 0.1, (1024, 1032)).astype(np.float32)
+    )
     x, d = (2 * torch.rand(80, size, device="cuda") - 1 for size in (1032, 1024))
     reads = {}
     for products in ("single", "tf32_forward", "tf32", "reproducible"):

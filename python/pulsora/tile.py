@@ -117,7 +117,7 @@ class Tile(AdapterAccess):
         """How matrix products are made on a GPU; may be set at any time. Nothing changes on the CPU.
 
         "single": to the accuracy of single precision, the default. "tf32_forward": those of forward reads of large
-        arrays from factors rounded to 11 bits (a relative error of 3e-4), which takes two thirds of the time; "tf32":
+        arrays from factors rounded to 11 bits (a relative error of 3e-4), which takes about two thirds of their time; "tf32":
         those of backward reads too. "reproducible": to the CPU's bits, a few times slower.
 
         Raises:

@@ -142,7 +142,7 @@ def write_report(results: Results, protocol: str, page: Path, figure: Path, numb
         "was run. Layers this small leave a GPU waiting for the host: most of an epoch there is "
         "torch's own work on it, which the row of the frozen layer shows.\n\n"
         "The GPU's curves are not the CPU's to the bit. Sampled cells and pulses are, for the same "
-        "x and d; but the products of a read are by default cuBLAS's, and those of the digital "
+        "x and d; but the products of these reads are cuBLAS's, and those of the digital "
         "layers torch's, which sum in other orders. So x and d differ in their last bits, some "
         "pulse falls otherwise, and the runs part as those of two seeds do. With reproducible "
         "products a tile would read the same bits ([the CUDA backend](cuda.md)).\n\n"

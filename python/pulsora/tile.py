@@ -27,7 +27,8 @@ class Tile(AdapterAccess):
     current stream of torch when it is handed torch tensors, and otherwise in the default stream.
 
     A result depends on the configuration, seed, tile_id and the calls made so far; never on threads, on how a batch is
-    split over calls, or on the machine. Several Python threads may share a tile; their calls run one at a time,
+    split over calls, or on the machine. (On a GPU this holds for updates; reads agree to rounding, or to the bit with
+    gpu_products = "reproducible".) Several Python threads may share a tile; their calls run one at a time,
     without the interpreter lock.
 
     Args:

@@ -214,6 +214,14 @@ def test_property_38_resume_equals_an_uninterrupted_run(
     assert torch.equal(second[0].weight, whole[0].weight)
 
 
+def test_a_state_leaves_how_products_are_made() -> None:
+    layer, other = (AnalogLinear(12, 6, max_input_size=5) for _ in range(2))
+    for tile in layer.tiles:
+        tile.gpu_products = "tf32"
+    layer.load_state_dict(other.state_dict())
+    assert [tile.gpu_products for tile in layer.tiles] == ["tf32"] * 3
+
+
 def test_state_dict_names_weights_and_cells() -> None:
     names = set(network(lrtt()).state_dict())
     assert {"0.bias", "0.tiles.0_0.visible/weights", "0.tiles.0_0.visible/cells"} <= names

@@ -220,6 +220,7 @@ class TileArray:
                 "tiles; use the sizes and the max_input_size and max_output_size it was saved with"
             )
         restored = Tile.from_state(from_tensors(arrays), device=self.device, threads=self.threads)
+        restored.gpu_products = tile.gpu_products
         if (restored.d_size, restored.x_size) != (tile.d_size, tile.x_size):
             raise StateError(
                 f"tile '{prefix}' was saved with size [{restored.d_size}, {restored.x_size}], but "

@@ -5,9 +5,9 @@
 #include <memory>
 #include <stdexcept>
 
-#include "device_model.h"
-#include "pulsed_weight_updater.h"
-#include "tile.h"
+#include "array/device_model.h"
+#include "array/pulsed_weight_updater.h"
+#include "tile/tile.h"
 
 namespace RPU::bench {
 namespace {

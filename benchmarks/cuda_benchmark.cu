@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "core/random.h"
-#include "cuda/check.cuh"
-#include "state.h"
-#include "step_graph.h"
-#include "tile.h"
+#include "cuda/core/check.cuh"
+#include "core/state.h"
+#include "tile/step_graph.h"
+#include "tile/tile.h"
 
 namespace RPU {
 namespace {

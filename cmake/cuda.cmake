@@ -7,8 +7,7 @@ function(pulsora_add_cuda_kernels target)
   if(NOT PULSORA_HAVE_CUDA)
     return()
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS
-    ${PULSORA_SOURCE_DIR}/cuda/*.cu ${PULSORA_SOURCE_DIR}/cuda/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PULSORA_SOURCE_DIR}/cuda/*.cu)
   pulsora_generate_kernels(pulsed_kernels_cuda.cu.in pulsed_kernels .cu kernels)
   target_sources(${target} PRIVATE ${sources} ${kernels})
   target_compile_options(${target} PRIVATE

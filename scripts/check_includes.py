@@ -1,113 +1,110 @@
 #!/usr/bin/env python3
-"""Checks that includes point one way: core <- devices <- operations <- analog devices <- tile <- bindings.
+"""Checks that includes point one way, from room to room of src/rpucuda as its README lists them.
 
-Each source file belongs to one layer and may include its own layer and those below. In addition, the core knows no
-Python and no torch, and only code that nvcc compiles includes .cuh headers.
+A room is a folder; `cuda/` repeats the rooms that have kernels. A file may include its own room and those before it in
+ROOMS, by a path that names the room. In addition, the library knows no Python and no torch, only code that nvcc compiles
+includes .cuh headers, and what a device model includes needs no host (a run-time compiler reads it).
 """
 
 import re
 import sys
-from fnmatch import fnmatch
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ROOT / "src" / "rpucuda"
+BINDINGS = ROOT / "src" / "bindings"
 
-# From the bottom up; the patterns are paths below src/rpucuda without their suffix. A new file goes
-# into one of them; where a path stands in full, that entry wins over a wildcard elsewhere.
-LAYERS: list[tuple[str, list[str]]] = [
-    ("core", ["core/*"]),
-    ("devices", ["devices/*"]),
-    (
-        "operations",
-        [
-            "array_ids",
-            "math_util",
-            "cpu_*",
-            "io_*",
-            "forward_backward_pass",
-            "plain_read",
-            "adapter_kernels",
-            "update_parameters",
-            "bit_line_maker",
-            "pulse_words*",
-            "pulse_trains",
-            "*_elements",
-            "pulsed_kernels*",
-            "devices/cell_events",  # what operations do to cells of every model
-            "device_list",
-            "device_model",
-            "state",
-            "step_graph",
-            "cuda/*",
-        ],
-    ),
-    (
-        "analog devices",
-        [
-            "*_device",
-            "*_factory",
-            "pulsed_weight_updater",
-            "lrtt_*",
-            "lrtt_transfer_elements",
-            "cuda/lrtt_transfer",
-            "cuda/elements",  # of all layers
-            "tile_config",
-        ],
-    ),
-    ("tile", ["tile"]),
-    ("bindings", ["../bindings/*"]),
-]
+# From the ground floor up.
+ROOMS = ["core", "devices", "pulses", "array", "periphery", "transfer", "compounds", "lrtt", "tile"]
+
+# Files outside the rooms, and generated ones: the room from where on they may be included.
+OTHERS = {
+    "device_list.h": "array",  # generated: every device header
+    "compound_list.h": "tile",  # generated: every compound's header
+    "cuda_absent.cpp": "tile",  # stands in for the CUDA side of every room
+    "cuda/functors.cu": "tile",  # functors of every room
+}
+
+# What may be used where there is no host: nothing else may be included by the headers of devices/.
+FREESTANDING = {"cstdint", "limits", "type_traits"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.MULTILINE)
 FOREIGN = re.compile(r"^(Python\.h|pybind11/|torch/|ATen/|c10/)")
 
 
-def layer_of(path: str) -> int | None:
-    """Index of the layer of a path below src/rpucuda, or None if no pattern matches."""
-    stem = str(PurePosixPath(path).with_suffix(""))
-    matches = [
-        (pattern != stem, index)
-        for index, (_, patterns) in enumerate(LAYERS)
-        for pattern in patterns
-        if fnmatch(stem, pattern)
-    ]
-    return min(matches)[1] if matches else None
+def floor_of(path: str) -> int | None:
+    """Index of the room of a path below src/rpucuda, or None if it is in no room."""
+    if path in OTHERS:
+        return ROOMS.index(OTHERS[path])
+    parts = path.split("/")
+    room = parts[1] if parts[0] == "cuda" and len(parts) > 2 else parts[0]
+    return ROOMS.index(room) if len(parts) > 1 and room in ROOMS else None
+
+
+def includes_of(file: Path) -> list[tuple[str, str]]:
+    """The includes of a file: the opening bracket, and what stands in it."""
+    return INCLUDE.findall(file.read_text(encoding="utf-8"))
 
 
 def faults_of(file: Path) -> list[str]:
     """What is wrong with the includes of one file."""
-    in_library = file.is_relative_to(LIBRARY)
-    path = file.relative_to(LIBRARY).as_posix() if in_library else f"../bindings/{file.name}"
-    own = layer_of(path)
-    if own is None:
-        return ["belongs to no layer; add it to LAYERS in scripts/check_includes.py"]
+    if file.is_relative_to(BINDINGS):
+        own, room = len(ROOMS), "bindings"
+    else:
+        path = file.relative_to(LIBRARY).as_posix()
+        found = floor_of(path)
+        if found is None:
+            return ["is in no room; the rooms are " + ", ".join(ROOMS)]
+        own, room = found, ROOMS[found]
     faults = []
-    for bracket, target in INCLUDE.findall(file.read_text(encoding="utf-8")):
-        if in_library and FOREIGN.match(target):
+    for bracket, target in includes_of(file):
+        if file.is_relative_to(LIBRARY) and FOREIGN.match(target):
             faults.append(f"includes <{target}>, which only src/bindings may")
         if bracket == "<":
             continue
         if target.endswith(".cuh") and file.suffix not in {".cu", ".cuh"}:
             faults.append(f'includes "{target}", which only .cu and .cuh files may')
-        other = layer_of(target)
-        if other is not None and other > own:
-            faults.append(f'({LAYERS[own][0]}) includes "{target}" ({LAYERS[other][0]})')
+        other = floor_of(target)
+        if other is None and own < len(ROOMS):
+            faults.append(f'includes "{target}", which names no room')
+        elif other is not None and other > own:
+            faults.append(f'({room}) includes "{target}" ({ROOMS[other]}), which is above it')
+    return faults
+
+
+def hosted_faults() -> list[str]:
+    """Which headers of devices/ include, directly or not, what needs a host."""
+    faults = []
+    for file in sorted((LIBRARY / "devices").glob("*.h")):
+        seen: set[Path] = set()
+        waiting = [file]
+        while waiting:
+            header = waiting.pop()
+            if header in seen:
+                continue
+            seen.add(header)
+            for bracket, target in includes_of(header):
+                if bracket == '"':
+                    waiting.append(LIBRARY / target)
+                elif target not in FREESTANDING:
+                    where = header.relative_to(LIBRARY)
+                    faults.append(f"{file.relative_to(ROOT)}: {where} includes <{target}>")
     return faults
 
 
 def main() -> int:
     files = [
         file
-        for folder in (LIBRARY, ROOT / "src" / "bindings")
+        for folder in (LIBRARY, BINDINGS)
         for file in sorted(folder.rglob("*"))
         if file.suffix in {".h", ".cpp", ".cuh", ".cu"}
     ]
     faults = [f"{file.relative_to(ROOT)}: {fault}" for file in files for fault in faults_of(file)]
+    faults += hosted_faults()
     for fault in faults:
         print(fault)
     if not faults:
-        print(f"includes of {len(files)} files point one way")
+        print(f"includes of {len(files)} files in {len(ROOMS)} rooms point one way")
     return 1 if faults else 0
 
 

@@ -2,7 +2,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "state.h"
+#include "core/state.h"
 
 namespace RPU::bindings {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tile_config.h"
+#include "tile/tile_config.h"
 #include "value.h"
 
 namespace RPU::bindings {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "step_graph.h"
+#include "tile/step_graph.h"
 
 namespace RPU::bindings {
 namespace {

@@ -5,7 +5,7 @@
 #include "core/cuda_api.h"
 #include "saved_state.h"
 #include "tensor.h"
-#include "tile.h"
+#include "tile/tile.h"
 #include "value.h"
 
 namespace RPU {

@@ -35,7 +35,7 @@ void parallelRange(const Context &context, int64_t size, int64_t grain, const Bo
 
 #ifdef PULSORA_CUDA
 /// Runs the functor on the GPU; defined in cuda/for_each.cuh and instantiated, functor by functor,
-/// in cuda/elements.cu.
+/// in cuda/functors.cu.
 template <class Functor>
 void cudaForEach(const Context &context, int64_t size, const Functor &functor);
 template <class Term>

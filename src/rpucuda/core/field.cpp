@@ -1,6 +1,7 @@
 #include "core/field.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
@@ -26,14 +27,14 @@ size_t editDistance(const std::string &a, const std::string &b) {
 
 }  // namespace
 
-std::string Range::describe() const {
-  const bool hasLow = std::isfinite(low);
-  const bool hasHigh = std::isfinite(high);
+std::string describe(const Range &range) {
+  const bool hasLow = std::isfinite(range.low);
+  const bool hasHigh = std::isfinite(range.high);
   if (!hasLow && !hasHigh) return "any finite number";
   std::string text;
-  if (hasLow) text += message(lowOpen ? "> " : ">= ", low);
+  if (hasLow) text += message(range.lowOpen ? "> " : ">= ", range.low);
   if (hasLow && hasHigh) text += " and ";
-  if (hasHigh) text += message(highOpen ? "< " : "<= ", high);
+  if (hasHigh) text += message(range.highOpen ? "< " : "<= ", range.high);
   return text;
 }
 
@@ -95,7 +96,7 @@ const std::string &readText(const Value &value, const std::string &path) {
 void checkRange(double number, const Range &range, const std::string &path) {
   RPU_CHECK(ConfigError, std::isfinite(number), path, " is ", number, "; it must be finite");
   RPU_CHECK(ConfigError, range.contains(number), path, " is ", number, "; it must be ",
-            range.describe());
+            describe(range));
 }
 
 float toFloat(double number, const std::string &path) {

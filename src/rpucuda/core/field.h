@@ -1,14 +1,13 @@
 #pragma once
 
-#include <array>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
+#include "core/field_types.h"
 #include "core/value.h"
 
 // One table of names. A parameter struct lists its members once:
@@ -28,50 +27,6 @@
 
 namespace RPU {
 
-/// Admissible interval of a number; an open end is excluded.
-struct Range {
-  double low = -std::numeric_limits<double>::infinity();
-  double high = std::numeric_limits<double>::infinity();
-  bool lowOpen = false;
-  bool highOpen = false;
-
-  bool contains(double v) const {
-    return (lowOpen ? v > low : v >= low) && (highOpen ? v < high : v <= high);
-  }
-  /// For example "> 0", ">= 1 and <= 64", "any finite number".
-  std::string describe() const;
-};
-
-inline Range anyNumber() { return {}; }
-inline Range positive() { return {0.0, std::numeric_limits<double>::infinity(), true, false}; }
-inline Range nonNegative() { return {0.0, std::numeric_limits<double>::infinity(), false, false}; }
-inline Range nonPositive() { return {-std::numeric_limits<double>::infinity(), 0.0, false, false}; }
-inline Range atLeast(double low) {
-  return {low, std::numeric_limits<double>::infinity(), false, false};
-}
-inline Range between(double low, double high) { return {low, high, false, false}; }
-inline Range probability() { return between(0.0, 1.0); }
-
-/// The names of an enum's values, in order, as users write them. Specialise for each enum that is a
-/// parameter: `template <> struct EnumNames<PulseType> { static constexpr const char *kNames[] =
-/// {"none", ...}; };`
-template <class Enum>
-struct EnumNames;
-
-/// A number that may instead be left to the library, written as a keyword (`lora_alpha="auto"`).
-struct AutoFloat {
-  bool automatic = false;
-  float value = 0.0f;
-};
-
-/// A list of at most kCapacity numbers that stays a plain struct, so that it can be handed to a
-/// CUDA kernel by value.
-struct FloatList {
-  static constexpr int kCapacity = 64;
-  int count = 0;
-  float values[kCapacity] = {};
-};
-
 /// One row of the table, as the bindings, the documentation and the tests see it.
 struct FieldInfo {
   std::string name;
@@ -88,12 +43,28 @@ struct FieldInfo {
 /// 0.00100000005.
 double shortestDouble(float value);
 
+/// For example "> 0", ">= 1 and <= 64", "any finite number".
+std::string describe(const Range &range);
+
 /// Joins a configuration path: join("visible", "dw_min") is "visible.dw_min".
 std::string joinPath(const std::string &path, const std::string &name);
 
 /// The list "'a', 'b', 'c'" and, if one of the names resembles `wanted`, a "did you mean" hint in
 /// front.
 std::string suggest(const std::string &wanted, const std::vector<std::string> &names);
+
+/// What a struct's own check() says what its members demand of one another with: check(const Check &c) calls
+/// c.require(condition, c.path("name"), " is ...; remedy"). A template over Check needs no host.
+struct ParamsCheck {
+  std::string prefix;  ///< configuration path of the struct
+
+  std::string path(const char *name) const { return joinPath(prefix, name); }
+  /// ConfigError with these parts as its message unless `holds`.
+  template <class... Parts>
+  void require(bool holds, const Parts &...parts) const {
+    RPU_CHECK(ConfigError, holds, parts...);
+  }
+};
 
 namespace detail {
 

@@ -156,7 +156,7 @@ struct FieldDescriber {
     row.type = typeName<T>();
     row.unit = unit;
     row.doc = doc;
-    if (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) row.range = range.describe();
+    if (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) row.range = describe(range);
     if constexpr (std::is_enum_v<T>) row.choices = enumNames<T>();
     if constexpr (std::is_same_v<T, AutoFloat>) row.choices = {keyword};
     if constexpr (IsStruct<T>::value) row.structName = T::kName;
@@ -222,7 +222,7 @@ struct RangeChecker {
 template <class T, class = void>
 struct HasCheck : std::false_type {};
 template <class T>
-struct HasCheck<T, std::void_t<decltype(std::declval<const T &>().check(std::string()))>>
+struct HasCheck<T, std::void_t<decltype(std::declval<const T &>().check(std::declval<const ParamsCheck &>()))>>
     : std::true_type {};
 
 }  // namespace detail
@@ -231,8 +231,8 @@ template <class Params>
 void checkParams(const Params &params, const std::string &path) {
   detail::RangeChecker<Params> checker{params, path};
   Params::fields(checker);
-  // A struct whose members constrain one another says so in check(path).
-  if constexpr (detail::HasCheck<Params>::value) params.check(path);
+  // A struct whose members constrain one another says so in check().
+  if constexpr (detail::HasCheck<Params>::value) params.check(ParamsCheck{path});
 }
 
 template <class Params>

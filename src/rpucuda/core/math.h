@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <limits>
 
 #include "core/platform.h"
@@ -25,7 +24,7 @@ template <class To, class From>
 RPU_HD To bitCast(From from) {
   static_assert(sizeof(To) == sizeof(From), "bitCast keeps the size");
   To to;
-  memcpy(&to, &from, sizeof(to));
+  RPU_MEMCPY(&to, &from, sizeof(to));
   return to;
 }
 

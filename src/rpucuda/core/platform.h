@@ -22,6 +22,22 @@
 
 #define RPU_RESTRICT __restrict__
 
+// The compiler's own memcpy, so that headers of cells need no library.
+#if defined(__CUDACC__)
+#define RPU_MEMCPY memcpy
+#else
+#define RPU_MEMCPY __builtin_memcpy
+#endif
+
+// A condition that a caller within this library must have seen to; checked in debug builds.
+#if defined(NDEBUG)
+#define RPU_ASSERT(condition) static_cast<void>(0)
+#elif RPU_DEVICE_CODE
+#define RPU_ASSERT(condition) ((condition) ? static_cast<void>(0) : __trap())
+#else
+#define RPU_ASSERT(condition) ((condition) ? static_cast<void>(0) : __builtin_trap())
+#endif
+
 namespace RPU {
 
 // The two places where data can live and code can run.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cassert>
 #include <cstdint>
 
 #include "core/math.h"
@@ -136,8 +135,8 @@ RPU_HD Philox4 philox4x32_10(Philox4 counter, const Key &key) {
 
 /// Place of a draw in counter space; injective over the ranges stated in the contract above.
 RPU_HD Philox4 makeCounter(Purpose purpose, uint64_t element, uint64_t sample, uint32_t index) {
-  assert(static_cast<uint32_t>(purpose) < 256U && element <= kMaxElement && sample <= kMaxSample &&
-         index <= kMaxIndex);
+  RPU_ASSERT(static_cast<uint32_t>(purpose) < 256U && element <= kMaxElement &&
+             sample <= kMaxSample && index <= kMaxIndex);
   return {{static_cast<uint32_t>(element), static_cast<uint32_t>(sample),
            static_cast<uint32_t>(purpose) << 24 | index,
            static_cast<uint32_t>(element >> 32) << 16 | static_cast<uint32_t>(sample >> 32)}};

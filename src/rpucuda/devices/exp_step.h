@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "devices/pulsed_model.h"
 
 namespace RPU {
@@ -44,17 +42,18 @@ struct ExpStep {
         "Part of the cycle noise that grows with abs(w), in units of dw_min_std.");
     }
 
-    void check(const std::string &path) const {
-      PulsedParams::check(path);
+    template <class Check>
+    void check(const Check &c) const {
+      PulsedParams::check(c);
       constexpr float kLargest = 60.0f;  // e^60 leaves room for the factors around it
       const float z = 2.0f * RPU::abs(a) + RPU::abs(b);
       const float rate = RPU::max(RPU::abs(gamma_up), RPU::abs(gamma_down));
-      RPU_CHECK(ConfigError, rate * z <= kLargest, joinPath(path, "gamma_up"), " is ", gamma_up,
-                " and ", joinPath(path, "gamma_down"), " is ", gamma_down,
+      c.require(rate * z <= kLargest, c.path("gamma_up"), " is ", gamma_up,
+                " and ", c.path("gamma_down"), " is ", gamma_down,
                 "; times 2 a + b they exceed ", kLargest,
                 ", where the step overflows; use smaller ones");
-      RPU_CHECK(ConfigError, granularity(*this) > 0.0f, joinPath(path, "a_up"), " is ", a_up,
-                " and ", joinPath(path, "a_down"), " is ", a_down,
+      c.require(granularity(*this) > 0.0f, c.path("a_up"), " is ", a_up,
+                " and ", c.path("a_down"), " is ", a_down,
                 "; neither direction then moves a weight at 0; use smaller ones");
     }
   };

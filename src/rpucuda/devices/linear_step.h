@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "devices/linear_response.h"
 
 namespace RPU {
@@ -54,14 +52,15 @@ struct LinearStep {
         "Distance beyond the bound at which a reversed gamma is measured.");
     }
 
-    void check(const std::string &path) const {
-      PulsedParams::check(path);
-      RPU_CHECK(ConfigError, allow_increasing || gamma_up >= 0.0f, joinPath(path, "gamma_up"),
+    template <class Check>
+    void check(const Check &c) const {
+      PulsedParams::check(c);
+      c.require(allow_increasing || gamma_up >= 0.0f, c.path("gamma_up"),
                 " is ", gamma_up, "; a negative one needs allow_increasing=True");
-      RPU_CHECK(ConfigError, allow_increasing || gamma_down >= 0.0f, joinPath(path, "gamma_down"),
+      c.require(allow_increasing || gamma_down >= 0.0f, c.path("gamma_down"),
                 " is ", gamma_down, "; a negative one needs allow_increasing=True");
-      RPU_CHECK(ConfigError, mult_noise || !(reverse_up || reverse_down),
-                joinPath(path, "mult_noise"), " is False with reverse_up or reverse_down, ",
+      c.require(mult_noise || !(reverse_up || reverse_down),
+                c.path("mult_noise"), " is False with reverse_up or reverse_down, ",
                 "which are defined for multiplicative noise alone; set mult_noise=True");
     }
   };

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "devices/range_response.h"
 
 namespace RPU {
@@ -28,19 +26,21 @@ struct PiecewiseStep {
         "Down steps at equally spaced weights, the first at the lower bound; 1 to 64 numbers.");
     }
 
-    void check(const std::string &path) const {
-      PulsedParams::check(path);
-      checkNodes(piecewise_up, joinPath(path, "piecewise_up"));
-      checkNodes(piecewise_down, joinPath(path, "piecewise_down"));
-      RPU_CHECK(ConfigError, granularity(*this) > 0.0f, joinPath(path, "piecewise_up"), " and ",
-                joinPath(path, "piecewise_down"),
+    template <class Check>
+    void check(const Check &c) const {
+      PulsedParams::check(c);
+      checkNodes(c, piecewise_up, "piecewise_up");
+      checkNodes(c, piecewise_down, "piecewise_down");
+      c.require(granularity(*this) > 0.0f, c.path("piecewise_up"), " and ",
+                c.path("piecewise_down"),
                 " are both 0 halfway between the bounds, so that no pulse moves a weight there; "
                 "make one of them positive");
     }
-    static void checkNodes(const FloatList &nodes, const std::string &path) {
-      RPU_CHECK(ConfigError, nodes.count >= 1, path, " is empty; give at least one number");
+    template <class Check>
+    static void checkNodes(const Check &c, const FloatList &nodes, const char *name) {
+      c.require(nodes.count >= 1, c.path(name), " is empty; give at least one number");
       for (int i = 0; i < nodes.count; ++i) {
-        RPU_CHECK(ConfigError, nodes.values[i] >= 0.0f, path, "[", i, "] is ", nodes.values[i],
+        c.require(nodes.values[i] >= 0.0f, c.path(name), "[", i, "] is ", nodes.values[i],
                   "; a step must be >= 0");
       }
     }

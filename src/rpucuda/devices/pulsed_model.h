@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/field.h"
+#include "core/field_types.h"
 #include "core/math.h"
 #include "core/random.h"
 
@@ -142,11 +142,12 @@ struct PulsedParams {
       "Seed of this array's device-to-device spreads; 0 takes the tile's seed.");
   }
 
-  void check(const std::string &path) const {
-    RPU_CHECK(ConfigError, w_max > w_min, joinPath(path, "w_max"), " and ", joinPath(path, "w_min"),
+  template <class Check>
+  void check(const Check &c) const {
+    c.require(w_max > w_min, c.path("w_max"), " and ", c.path("w_min"),
               " are both 0, which leaves the weight no range; make at least one of them non-zero");
-    RPU_CHECK(ConfigError, !adjust_bounds_with_up_down || adjust_bounds_with_up_down_dev > 0.0f,
-              joinPath(path, "adjust_bounds_with_up_down_dev"), " is ",
+    c.require(!adjust_bounds_with_up_down || adjust_bounds_with_up_down_dev > 0.0f,
+              c.path("adjust_bounds_with_up_down_dev"), " is ",
               adjust_bounds_with_up_down_dev,
               " with adjust_bounds_with_up_down; it must be > 0, for example 0.05");
   }

@@ -1,0 +1,171 @@
+#pragma once
+
+#include "array/cpu/block.h"
+#include "pulses/coincidences.h"
+
+// Updates with noise_merge = "batch": pulses are counted over the whole mini-batch, then each cell
+// takes them at once (devices/batch_noise.h). Cells near a bound are collected from many blocks and
+// take the mini-batch sample by sample in full vectors.
+
+namespace RPU {
+namespace cpu {
+
+/// Cells of any places that take a mini-batch sample by sample.
+template <Isa isa, class Device>
+class ScatteredCells : public Lanes<isa, Device> {
+  using Base = Lanes<isa, Device>;
+  using Base::a_;
+  using Base::cells_;
+  using Base::w_;
+
+ public:
+  using Base::Base;
+  using typename Base::Params;
+
+  bool full() const { return count_ == kBlock; }
+  RPU_HD void add(uint32_t cell) { cells_[count_++] = cell; }
+
+  /// Updates the cells that were added since the last call.
+  void run(const PulseWords &words) {
+    if (count_ == 0) return;
+    load();
+    float n[kBlock] = {};
+    float z[8][kBlock];
+    for (int64_t s = 0; s < words.sampleCount(); ++s) {
+      const uint64_t sample = words.firstSample + static_cast<uint64_t>(s);
+      if (s == 0 || (sample & 7U) == 0) makeNormals(sample, z);
+      for (int j = 0; j < count_; ++j) {
+        n[j] = static_cast<float>(
+            signedCoincidences(words, *words.layout, s, rows_[j], cells_[j] - rows_[j] * a_.cols));
+      }
+      Base::template apply<false>(n, z[sample & 7U], sample);
+    }
+    for (int j = 0; j < count_; ++j) a_.weights[cells_[j]] = w_[j];
+    count_ = 0;
+  }
+
+ private:
+  RPU_HD void load() {
+    float members[Base::kCellMembers][kBlock];
+    for (int j = count_; j < kBlock; ++j) cells_[j] = cells_[0];
+    for (int m = 0; m < Base::kCellMembers; ++m) {
+      const uint16_t *plane = a_.cells + m * a_.size();
+      for (int j = 0; j < kBlock; ++j) members[m][j] = halfToFloat(plane[cells_[j]]);
+    }
+    Base::template respond<false>(members);
+    for (int j = 0; j < kBlock; ++j) {
+      w_[j] = a_.weights[cells_[j]];
+      rows_[j] = cells_[j] / a_.cols;
+    }
+  }
+
+  RPU_HD void makeNormals(uint64_t sample, float (&z)[8][kBlock]) const {
+    uint32_t group[kPhiloxBatch];
+    for (uint32_t &g : group) g = static_cast<uint32_t>(sample >> 3);
+    for (int j = 0; j < kBlock; j += kPhiloxBatch) {
+      uint32_t cells[kPhiloxBatch];
+      for (int k = 0; k < kPhiloxBatch; ++k) cells[k] = cells_[j + k];
+      PhiloxBatch batch;
+      drawBatch(a_.key, Purpose::CycleNoise, cells, group, static_cast<uint32_t>(sample >> 35), 0,
+                batch);
+      for (int m = 0; m < 4; ++m) {
+        for (int k = 0; k < kPhiloxBatch; ++k) {
+          const NormalPair pair = normalPair16(batch.words[m][k]);
+          z[2 * m][j + k] = pair.z0;
+          z[2 * m + 1][j + k] = pair.z1;
+        }
+      }
+    }
+  }
+
+  int count_ = 0;
+  int64_t rows_[kBlock];
+};
+
+/// Pulses up and down of every lane in a mini-batch.
+struct LaneCounts {
+  uint32_t up[kBlock] = {};
+  uint32_t down[kBlock] = {};
+
+  template <Isa isa, class Device>
+  RPU_HD void countWords(Block<isa, Device> &b, const PulseWords &words) {
+    const int64_t count = words.layout->words(words.sampleCount());
+    for (int64_t word = 0; word < count; ++word) {
+      if (!b.loadWord(words, word)) continue;
+      for (int j = 0; j < kBlock; ++j) {
+        up[j] += popcount(b.both()[j] & b.differ()[j]);
+        down[j] += popcount(b.both()[j] & ~b.differ()[j]);
+      }
+    }
+  }
+
+  template <Isa isa, class Device>
+  RPU_HD void countLevels(Block<isa, Device> &b, const PulseWords &words) {
+    for (int64_t s = 0; s < words.sampleCount(); ++s) {
+      float n[kBlock];
+      b.countLevels(words, s, n);
+      for (int j = 0; j < kBlock; ++j) {
+        const auto signedCount = static_cast<int32_t>(n[j]);
+        up[j] += static_cast<uint32_t>(signedCount > 0 ? signedCount : 0);
+        down[j] += static_cast<uint32_t>(signedCount < 0 ? -signedCount : 0);
+      }
+    }
+  }
+
+  RPU_HD uint64_t total() const {
+    uint64_t sum = 0;
+    for (int j = 0; j < kBlock; ++j) sum += up[j] + down[j];
+    return sum;
+  }
+};
+
+/// normalOfUpdate() for the lanes of a block.
+template <Isa isa>
+RPU_HD void normalsOfUpdate(RandomKey key, uint64_t firstCell, uint64_t firstSample,
+                            float (&z)[kBlock]) {
+  static_assert(kBlock + 7 <= 8 * kPhiloxBatch, "one batch serves a block that starts anywhere");
+  PhiloxBatch batch;
+  drawBatch(key, Purpose::CycleNoiseBatch, static_cast<uint32_t>(firstCell >> 3), firstSample, 0,
+            batch);
+  float all[8 * kPhiloxBatch];
+  for (int m = 0; m < 4; ++m) {
+    for (int k = 0; k < kPhiloxBatch; ++k) {
+      const NormalPair pair = normalPair16(batch.words[m][k]);
+      all[8 * k + 2 * m] = pair.z0;
+      all[8 * k + 2 * m + 1] = pair.z1;
+    }
+  }
+  const float *first = all + (firstCell & 7U);
+  for (int j = 0; j < kBlock; ++j) z[j] = first[j];
+}
+
+/// A mini-batch of one block. Cells that must take it sample by sample are added to `aside`, and
+/// keep their weights until it runs.
+template <Isa isa, class Device>
+RPU_HD uint64_t updateMerged(Block<isa, Device> &b, RandomKey key, const PulseWords &words,
+                             ScatteredCells<isa, Device> &aside) {
+  LaneCounts counts;
+  if (words.kind > PulseKind::TwoPass) {
+    counts.countLevels(b, words);
+  } else {
+    counts.countWords(b, words);
+  }
+  const uint64_t total = counts.total();
+  if (total == 0) return 0;
+  float z[kBlock];
+  uint32_t redo[kBlock];
+  normalsOfUpdate<isa>(key, b.cell(0), words.firstSample, z);
+  b.template load<false>();
+  b.mergePulses(counts.up, counts.down, z, redo);
+  b.store();
+  for (uint64_t left = lanesWith(redo, 1U); left; left &= left - 1) {
+    const int lane = __builtin_ctzll(left);
+    if (lane >= b.count()) break;
+    aside.add(static_cast<uint32_t>(b.cell(lane)));
+    if (aside.full()) aside.run(words);
+  }
+  return total;
+}
+
+}  // namespace cpu
+}  // namespace RPU

@@ -1,0 +1,165 @@
+#pragma once
+
+#include "core/half.h"
+#include "core/isa.h"
+#include "core/lane_mask.h"
+#include "core/philox_batch.h"
+#include "devices/batch_noise.h"
+#include "devices/pulse_rule.h"
+#include "array/pulsed_kernels.h"
+
+namespace RPU {
+namespace cpu {
+
+/// Cells that an update treats together; they are the lanes of every vector loop.
+constexpr int kBlock = 64;
+
+/// kBlock cells during an update, from wherever: weights, responses, and the rule of pulse_rule.h.
+template <Isa isa, class Device>
+class Lanes {
+ public:
+  using Params = typename Device::Params;
+  using Cell = typename Device::Cell;
+  using Response = typename Device::Response;
+
+  RPU_HD Lanes(const CellArray &array, const Params &params) : a_(array), p_(params) {}
+
+  uint64_t cell(int lane) const { return cells_[lane]; }
+
+  /// The rule of pulse_rule.h for one sample of every lane, with signed counts n. z are the normals
+  /// of the sample; those of lanes with a count of 0 may be any finite number.
+  template <bool kAtMostOne>
+  RPU_HD void apply(const float (&n)[kBlock], const float (&z)[kBlock], uint64_t sample) {
+    float next[kBlock];
+    uint32_t redo[kBlock];
+    uint32_t anyRedo = 0;
+    for (int j = 0; j < kBlock; ++j) {
+      const Response r = gather(response_, j);
+      const float w = w_[j];
+      const bool up = n[j] > 0.0f;
+      const float count = RPU::abs(n[j]);
+      float result = w;
+      if constexpr (!kAtMostOne && kHasClosedForm<Device>) {
+        bool holds = false;
+        const float closed = closedPulses<Device>(w, pulseCount(count, p_), up, r, p_, z[j], holds);
+        result = count > 0.0f ? closed : w;
+        redo[j] = (count > 1.0f ? 1U : 0U) & (holds ? 0U : 1U);
+      } else {
+        const float one = onePulse<Device>(w, up, r, p_, z[j]);
+        result = count > 0.0f ? one : w;
+        redo[j] = !kAtMostOne && count > 1.0f ? 1U : 0U;
+      }
+      anyRedo |= redo[j];
+      next[j] = result;
+    }
+    if constexpr (!kAtMostOne) {
+      if (anyRedo) pulseByPulse(redo, n, z, sample, next);
+    }
+    for (int j = 0; j < kBlock; ++j) w_[j] = next[j];
+  }
+
+  /// All pulses of an update at once, with normals z (devices/batch_noise.h). Lanes for which that
+  /// does not hold are marked in `redo` and keep their weights.
+  RPU_HD void mergePulses(const uint32_t (&up)[kBlock], const uint32_t (&down)[kBlock],
+                          const float (&z)[kBlock], uint32_t (&redo)[kBlock]) {
+    for (int j = 0; j < kBlock; ++j) {
+      const Response r = gather(response_, j);
+      bool holds = false;
+      const float merged = mergedPulses<Device>(
+          w_[j], static_cast<float>(static_cast<int32_t>(up[j])),
+          static_cast<float>(static_cast<int32_t>(down[j])), r, p_, z[j], holds);
+      redo[j] = holds ? 0U : 1U;
+      w_[j] = holds ? merged : w_[j];
+    }
+  }
+
+ protected:
+  static constexpr int kCellMembers = sizeof(Cell) / sizeof(float);
+  static constexpr int kResponseMembers = sizeof(Response) / sizeof(float);
+
+  /// Derives responses from the stored members; with kAtMostOne, without what samples of several
+  /// pulses need.
+  template <bool kAtMostOne>
+  RPU_HD void respond(const float (&members)[kCellMembers][kBlock]) {
+    for (int j = 0; j < kBlock; ++j) {
+      Cell cell;
+      int m = 0;
+      cell.members([&](const char *, float &value) { value = members[m++][j]; });
+      Response r = Device::response(cell, p_);
+      if constexpr (kAtMostOne) r.dropClosedForm();
+      m = 0;
+      r.members([&](float &value) { response_[m++][j] = value; });
+    }
+  }
+
+  template <int kLanes>
+  static RPU_HD Response gather(const float (&members)[kResponseMembers][kLanes], int lane) {
+    Response r;
+    int m = 0;
+    r.members([&](float &value) { value = members[m++][lane]; });
+    return r;
+  }
+
+  const CellArray &a_;
+  const Params &p_;
+  uint32_t cells_[kBlock];
+  float w_[kBlock];
+  float response_[kResponseMembers][kBlock];
+
+ private:
+  /// sequentialPulses() for the lanes marked in `redo`, which are packed into full vectors.
+  RPU_HD void pulseByPulse(const uint32_t (&redo)[kBlock], const float (&n)[kBlock],
+                           const float (&z)[kBlock], uint64_t sample, float (&next)[kBlock]) const {
+    constexpr int kLanes = kPhiloxBatch;
+    for (uint64_t left = lanesWith(redo, 1u); left;) {
+      int lane[kLanes];
+      int lanes = 0;
+      for (; left && lanes < kLanes; left &= left - 1) lane[lanes++] = __builtin_ctzll(left);
+      float w[kLanes], signedCount[kLanes], xi[8][kLanes], response[kResponseMembers][kLanes];
+      uint32_t cells[kLanes];
+      float longest = 0.0f;
+      for (int i = 0; i < kLanes; ++i) {
+        const int j = lane[i < lanes ? i : 0];
+        w[i] = w_[j];
+        signedCount[i] = n[j];
+        xi[0][i] = z[j];
+        cells[i] = static_cast<uint32_t>(cell(j));
+        for (int m = 0; m < kResponseMembers; ++m) response[m][i] = response_[m][j];
+        longest = RPU::max(longest, RPU::abs(n[j]));
+      }
+      const int pulses = static_cast<int>(longest);
+      for (int k = 0; k < pulses; ++k) {
+        if (k % 8 == 0) laterNormals(cells, sample, k, pulses, xi);
+        for (int i = 0; i < kLanes; ++i) {
+          const Response r = gather(response, i);
+          const float moved = onePulse<Device>(w[i], signedCount[i] > 0.0f, r, p_, xi[k & 7][i]);
+          w[i] = static_cast<float>(k) < RPU::abs(signedCount[i]) ? moved : w[i];
+        }
+      }
+      for (int i = 0; i < lanes; ++i) next[lane[i]] = w[i];
+    }
+  }
+
+  /// The normals, as sequentialPulses() draws them, of the pulses from k, a multiple of 8, to k +
+  /// 7, as far as they come before `pulses`. Leaves xi[0] alone if k is 0, because pulse 0 takes
+  /// the sample's own normal.
+  RPU_HD void laterNormals(const uint32_t (&cells)[kPhiloxBatch], uint64_t sample, int k,
+                           int pulses, float (&xi)[8][kPhiloxBatch]) const {
+    uint32_t samples[kPhiloxBatch];
+    for (int i = 0; i < kPhiloxBatch; ++i) samples[i] = static_cast<uint32_t>(sample);
+    PhiloxBatch batch;
+    drawBatch(a_.key, Purpose::CyclePulse, cells, samples, static_cast<uint32_t>(sample >> 32),
+              static_cast<uint32_t>(k >> 3), batch);
+    for (int m = 0; m < 4 && k + 2 * m < pulses; ++m) {
+      const bool keep = k == 0 && m == 0;
+      for (int i = 0; i < kPhiloxBatch; ++i) {
+        const NormalPair pair = normalPair16(batch.words[m][i]);
+        if (!keep) xi[2 * m][i] = pair.z0;
+        xi[2 * m + 1][i] = pair.z1;
+      }
+    }
+  }
+};
+
+}  // namespace cpu
+}  // namespace RPU

@@ -1,0 +1,273 @@
+#include "array/pulsed_device.h"
+
+#include <algorithm>
+
+#include "core/backend.h"
+#include "core/cuda_api.h"
+#include "core/math_util.h"
+#include "array/cell_functors.h"
+
+namespace RPU {
+namespace {
+
+const PulsedKernels &kernelsOf(const DeviceModel &model, const Context &context) {
+  if (context.onCpu()) return model.cpu(context.cpu.isa);
+  const PulsedKernels *kernels = model.cuda();
+  RPU_CHECK(DeviceError, kernels, "this build of Pulsora has no CUDA backend");
+  return *kernels;
+}
+
+// Work per cell of everything but a pulsed update.
+constexpr int64_t kCellSteps = 8;
+
+// Calls kernel(begin, end, stream) over all cells: on threads of the CPU, or once on the GPU's
+// stream. `steps` is the work per cell, roughly in steps of a device: a thread is worth waking for
+// some 10^5 of them.
+template <class Kernel>
+void overCells(const Context &context, int64_t size, int64_t steps, const Kernel &kernel) {
+  constexpr int64_t kStepsPerThread = 1 << 17;
+  if (context.onCpu()) {
+    const int64_t grain = std::max<int64_t>(1024, kStepsPerThread / std::max<int64_t>(1, steps));
+    parallelRange(context, size, grain,
+                  [&](int64_t begin, int64_t end) { kernel(begin, end, nullptr); });
+  } else {
+    const CudaScope scope(context.device);
+    kernel(0, size, context.stream);
+  }
+}
+
+// A plane of spreads, or none if the cells agree.
+Buffer<uint16_t> spreadPlane(const Context &context, bool used, const SpreadSampler &sampler,
+                             int64_t size) {
+  if (!used || sampler.dtod == 0.0f) return {};
+  Buffer<uint16_t> plane(context, size);
+  SpreadSampler filled = sampler;
+  filled.plane = plane.data();
+  forEach(context, size, filled);
+  return plane;
+}
+
+}  // namespace
+
+PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, int64_t rows,
+                           int64_t cols, RandomKey key)
+    : params_(params), rows_(rows), cols_(cols), key_(key) {
+  RPU_CHECK(ConfigError, rows >= 1 && cols >= 1, "an array of size [", rows, ", ", cols,
+            "] was asked for; both sizes must be >= 1");
+  RPU_CHECK(ConfigError, rows <= (int64_t{1} << 32) / cols, "an array of size [", rows, ", ", cols,
+            "] was asked for; an array holds at most 2^32 cells: split it over several tiles");
+  const PulsedParams &p = params_.common();
+  const RandomKey sampling =
+      p.construction_seed ? makeKey(static_cast<uint64_t>(p.construction_seed), 0, 0) : key_;
+  weights_ = Buffer<float>::zeros(context, size());
+  if (p.write_noise_std > 0.0f) visible_ = Buffer<float>::zeros(context, size());
+  cells_ =
+      Buffer<uint16_t>(context, size() * static_cast<int64_t>(params_.model().cellMembers.size()));
+  pulseCount_ = Buffer<uint64_t>::zeros(context, 1);
+  if (!context.onCpu() && p.noise_merge == NoiseMerge::Batch)
+    late_ = Buffer<uint32_t>(context, size() + 1);
+  CellArray sampled = array();
+  sampled.key = sampling;
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+    kernels.construct(sampled, cells_.data(), begin, end, stream);
+  });
+  decayRates_ =
+      spreadPlane(context, p.lifetime > 0.0f,
+                  {sampling, Purpose::Decay, p.lifetime_dtod, true, false, nullptr}, size());
+  diffusions_ =
+      spreadPlane(context, p.diffusion > 0.0f,
+                  {sampling, Purpose::Diffusion, p.diffusion_dtod, false, false, nullptr}, size());
+  resets_ = spreadPlane(context, true,
+                        {sampling, Purpose::Reset, p.reset_dtod, false, true, nullptr}, size());
+  write(context, {});
+  if (p.apply_write_noise_on_set) afterWrite(context, kSetEvents);
+}
+
+CellArray PulsedDevice::array() const {
+  CellArray a;
+  a.rows = rows_;
+  a.cols = cols_;
+  a.weights = const_cast<float *>(
+      weights_.data());  // kernels decide; a const device hands it to reading ones alone
+  a.cells = cells_.data();
+  a.params = params_.data();
+  a.key = key_;
+  a.late = const_cast<uint32_t *>(late_.data());
+  return a;
+}
+
+// Writes `from`, or what is there if that is empty, within the bounds.
+void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
+  const CellArray a = array();
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+    kernels.write(a, from, begin, end, stream);
+  });
+}
+
+void PulsedDevice::afterWrite(const Context &context, uint64_t event) {
+  if (visible_.empty()) return;
+  const PulsedParams &p = params_.common();
+  forEach(context, size(),
+          WriteNoise{weights_.data(), p.write_noise_std * p.dw_min, key_, event, visible_.data()});
+}
+
+MatrixView<const float> PulsedDevice::weights() const {
+  return rowMajor<const float>(visible_.empty() ? weights_.data() : visible_.data(), rows_, cols_);
+}
+
+void PulsedDevice::setWeights(const Context &context, MatrixView<const float> weights,
+                              uint64_t event) {
+  RPU_CHECK(InputError, weights.rows == rows_ && weights.cols == cols_, "weights have shape [",
+            weights.rows, ", ", weights.cols, "]; this array is [", rows_, ", ", cols_, "]");
+  write(context, weights);
+  if (params_.common().apply_write_noise_on_set) {
+    afterWrite(context, kSetEvents + event);
+  } else if (!visible_.empty()) {
+    detail::copyBytes(context, visible_.data(), weights_.data(), weights_.bytes());
+  }
+}
+
+void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) {
+  if (words.endSample == words.firstSample) return;
+  const CellArray a = array();
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  if (words.samples > 0) {
+    overCells(context, size(), 2 + words.samples, [&](int64_t begin, int64_t end, void *stream) {
+      kernels.update(a, words, pulseCount_.data(), begin, end, stream);
+    });
+  }
+  afterWrite(context, words.endSample);
+}
+
+void PulsedDevice::applyPulsesToBoth(const Context &context, PulsedDevice &a,
+                                     const PulseWords &aWords, PulsedDevice &b,
+                                     const PulseWords &bWords) {
+  const PulsedKernels &kernels = kernelsOf(a.params_.model(), context);
+  const bool together = kernels.updateTwo && &a.params_.model() == &b.params_.model() &&
+                        aWords.samples > 0 && bWords.samples > 0;
+  if (!together) {
+    a.applyPulses(context, aWords);
+    b.applyPulses(context, bWords);
+    return;
+  }
+  const CudaScope scope(context.device);
+  kernels.updateTwo({a.array(), aWords, a.pulseCount_.data()},
+                    {b.array(), bWords, b.pulseCount_.data()}, context.stream);
+  a.afterWrite(context, aWords.endSample);
+  b.afterWrite(context, bWords.endSample);
+}
+
+void PulsedDevice::applyOuterProduct(const Context &context, MatrixView<const float> x,
+                                     MatrixView<const float> d, float lr, bool bounded,
+                                     uint64_t event) {
+  if (x.rows == 0) return;
+  scaled_.reserve(context, d.size());
+  forEach(context, d.size(), ScaledCopier{d, -lr, scaled_.data()});
+  const MatrixView<const float> scaled = rowMajor<const float>(scaled_.data(), d.rows, d.cols);
+  accumulate(context, scaled.transposed(), x, rowMajor(weights_.data(), rows_, cols_));
+  if (bounded) write(context, {});
+  afterWrite(context, event);
+}
+
+void PulsedDevice::addWeights(const Context &context, MatrixView<const float> delta,
+                              uint64_t event) {
+  forEach(context, size(), WeightAdder{delta, weights_.data()});
+  write(context, {});
+  afterWrite(context, kSetEvents + event);
+}
+
+void PulsedDevice::relax(const Context &context, uint64_t event, float decayScale) {
+  const PulsedParams &p = params_.common();
+  if (p.lifetime == 0.0f && p.diffusion == 0.0f) return;
+  const CellArray a = array();
+  const Relaxation relaxation{decayRates_.data(), diffusions_.data(), resets_.data(), decayScale,
+                              event};
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+    kernels.relax(a, relaxation, begin, end, stream);
+  });
+  afterWrite(context, kRelaxEvents + event);
+}
+
+void PulsedDevice::resetColumns(const Context &context, int64_t firstCol, int64_t count,
+                                float probability, uint64_t event) {
+  RPU_CHECK(InputError, firstCol >= 0 && firstCol < cols_ && count >= 0 && count <= cols_,
+            "columns [", firstCol, ", ", firstCol + count, ") were to be reset; the array has ",
+            cols_, " columns, counted from 0");
+  RPU_CHECK(InputError, probability >= 0.0f && probability <= 1.0f, "reset probability is ",
+            probability, "; it must be >= 0 and <= 1");
+  const CellArray a = array();
+  const ResetEvent reset{resets_.data(), firstCol, count, probability, event};
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+    kernels.reset(a, reset, begin, end, stream);
+  });
+  afterWrite(context, kResetEvents + event);
+}
+
+Buffer<float> PulsedDevice::describeCells(const Context &context) const {
+  Buffer<float> planes(context, 4 * size());
+  const CellArray a = array();
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+    kernels.describe(a, planes.data(), begin, end, stream);
+  });
+  return planes;
+}
+
+int64_t PulsedDevice::saturatedCells(const Context &context) const {
+  const Buffer<float> planes = describeCells(context);
+  const float *w = weights_.data();
+  const float *high = planes.data();
+  const float *low = high + size();
+  if (!context.onCpu()) return detail::cudaCountOutside(context, w, high, low, size());
+  int64_t count = 0;
+  for (int64_t i = 0; i < size(); ++i) count += w[i] >= high[i] || w[i] <= low[i];
+  return count;
+}
+
+uint64_t PulsedDevice::pulseCount(const Context &context) const {
+  uint64_t count = 0;
+  detail::copyToHost(context, &count, pulseCount_.data(), sizeof count);
+  return count;
+}
+
+size_t PulsedDevice::memoryBytes() const {
+  return weights_.bytes() + visible_.bytes() + cells_.bytes() + decayRates_.bytes() +
+         diffusions_.bytes() + resets_.bytes() + late_.bytes();
+}
+
+void PulsedDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {
+  const std::vector<int64_t> shape{rows_, cols_};
+  const auto members = static_cast<int64_t>(params_.model().cellMembers.size());
+  state.put(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
+  state.put(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
+  if (!visible_.empty())
+    state.put(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
+  if (!decayRates_.empty())
+    state.put(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
+  if (!diffusions_.empty())
+    state.put(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
+  if (!resets_.empty()) state.put(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
+  state.values[prefix + "pulses"] = Value(pulseCount(context));
+}
+
+void PulsedDevice::loadFrom(const Context &context, const State &state, const std::string &prefix) {
+  const std::vector<int64_t> shape{rows_, cols_};
+  const auto members = static_cast<int64_t>(params_.model().cellMembers.size());
+  const uint64_t pulses = state.counter(prefix + "pulses");
+  state.take(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
+  state.take(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
+  if (!visible_.empty())
+    state.take(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
+  if (!decayRates_.empty())
+    state.take(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
+  if (!diffusions_.empty())
+    state.take(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
+  if (!resets_.empty()) state.take(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
+  detail::copyFromHost(context, pulseCount_.data(), &pulses, sizeof pulses);
+}
+
+}  // namespace RPU

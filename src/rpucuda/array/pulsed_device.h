@@ -1,0 +1,96 @@
+#pragma once
+
+#include <string>
+
+#include "pulses/bit_line_maker.h"
+#include "core/buffer.h"
+#include "core/context.h"
+#include "core/view.h"
+#include "array/device_model.h"
+#include "core/state.h"
+
+namespace RPU {
+
+/// One array [rows, cols] of cells of one device model: weights, sampled cells, and what pulses do
+/// to them. Of any shape: a tile's weights, or one factor of an adapter.
+class PulsedDevice {
+ public:
+  /// Samples the cells. `key` must be this array's own (makeKey). Weights start at 0, confined to
+  /// the bounds.
+  PulsedDevice(const Context &context, const DeviceParams &params, int64_t rows, int64_t cols,
+               RandomKey key);
+
+  int64_t rows() const { return rows_; }
+  int64_t cols() const { return cols_; }
+  int64_t size() const { return rows_ * cols_; }
+  const DeviceParams &params() const { return params_; }
+  float granularity() const { return params_.granularity(); }
+
+  /// The weights that a read sees, [rows, cols] on the context's backend.
+  MatrixView<const float> weights() const;
+  /// Writes weights digitally; they are confined to each cell's bounds. `event` keys the write
+  /// noise.
+  void setWeights(const Context &context, MatrixView<const float> weights, uint64_t event);
+
+  /// Applies pulses to every cell; words are those of a BitLineMaker for d [m, rows] and x [m,
+  /// cols].
+  void applyPulses(const Context &context, const PulseWords &words);
+  /// The same for two arrays; in one launch on a GPU if their model is the same.
+  static void applyPulsesToBoth(const Context &context, PulsedDevice &a, const PulseWords &aWords,
+                                PulsedDevice &b, const PulseWords &bWords);
+  /// W <- W - lr d^T x in floating point, sample by sample in order; with `bounded`, then the
+  /// cells' bounds.
+  void applyOuterProduct(const Context &context, MatrixView<const float> x,
+                         MatrixView<const float> d, float lr, bool bounded, uint64_t event);
+  /// Adds `delta` digitally, then the bounds.
+  void addWeights(const Context &context, MatrixView<const float> delta, uint64_t event);
+
+  /// End of mini-batch number `event`: diffusion, decay, bounds, write noise.
+  void relax(const Context &context, uint64_t event, float decayScale = 1.0f);
+  /// Resets the columns [firstCol, firstCol + count), taken modulo the width, each cell with the
+  /// given probability.
+  void resetColumns(const Context &context, int64_t firstCol, int64_t count, float probability,
+                    uint64_t event);
+
+  /// Each cell's w_max, w_min, and mean step up and down at its present weight: four planes of
+  /// [rows, cols].
+  Buffer<float> describeCells(const Context &context) const;
+  /// Number of cells whose weight sits at a bound.
+  int64_t saturatedCells(const Context &context) const;
+  /// Coincidences since construction (the pulse ledger).
+  uint64_t pulseCount(const Context &context) const;
+  /// The same where the array is, without waiting.
+  const uint64_t *pulseCounter() const { return pulseCount_.data(); }
+
+  /// Bytes of device state per array (weights, cells, optional planes).
+  size_t memoryBytes() const;
+
+  /// Adds / reads the tensors `<prefix>weights`, `<prefix>cells/<member>`, ... of this array.
+  void saveTo(const Context &context, State &state, const std::string &prefix) const;
+  void loadFrom(const Context &context, const State &state, const std::string &prefix);
+
+ private:
+  CellArray array() const;
+  void write(const Context &context, MatrixView<const float> from);
+  void afterWrite(const Context &context, uint64_t event);
+
+  DeviceParams params_;
+  int64_t rows_;
+  int64_t cols_;
+  RandomKey key_;
+  Buffer<float> weights_;   // stored weights, which pulses act on
+  Buffer<float> visible_;   // stored weights plus write noise; empty without write noise
+  Buffer<uint16_t> cells_;  // planes of half floats
+  Buffer<uint16_t> decayRates_, diffusions_, resets_;  // empty where the cells do not differ
+  Buffer<uint64_t> pulseCount_;                        // one
+  Buffer<float> scaled_;                               // scratch of applyOuterProduct
+  Buffer<uint32_t> late_;  // scratch of noise_merge = "batch" on a GPU: cells near a bound
+
+  // Write noise after samples, mini-batches, resets and settings draws from separate ranges of
+  // events.
+  static constexpr uint64_t kRelaxEvents = uint64_t{1} << 46;
+  static constexpr uint64_t kResetEvents = uint64_t{2} << 46;
+  static constexpr uint64_t kSetEvents = uint64_t{3} << 46;
+};
+
+}  // namespace RPU

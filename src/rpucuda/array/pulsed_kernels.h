@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/random.h"
+#include "core/view.h"
+#include "pulses/pulse_words.h"
+
+namespace RPU {
+
+/// One array of cells, as the kernels see it. Element (i, j) has index i * cols + j.
+struct CellArray {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  float *weights = nullptr;  // what pulses act on: the stored weights
+  const uint16_t *cells =
+      nullptr;  // planes of rows * cols half floats, one per member of the model's Cell
+  const void *params = nullptr;  // the model's Params, in host memory
+  RandomKey key{};               // of this array
+  uint32_t *late = nullptr;      // room for size() + 1 numbers if a GPU merges noise, else null
+
+  int64_t size() const { return rows * cols; }
+};
+
+/// What happens to every cell at the end of a mini-batch, in this order: diffusion, then decay
+/// towards the reset value, then the bounds. Planes are half floats relative to the nominal value;
+/// null where the cells do not differ.
+struct Relaxation {
+  const uint16_t *decayRates = nullptr;
+  const uint16_t *diffusions = nullptr;
+  const uint16_t *resets = nullptr;
+  float decayScale = 1.0f;  // share of a mini-batch's decay that is due
+  uint64_t event = 0;       // index of the mini-batch, which keys the draws
+};
+
+/// A reset of the cells whose draw falls below `probability`, in columns [firstCol, firstCol +
+/// cols) taken modulo the array's width.
+struct ResetEvent {
+  const uint16_t *resets = nullptr;
+  int64_t firstCol = 0;
+  int64_t cols = 0;
+  float probability = 1.0f;
+  uint64_t event = 0;
+};
+
+/// An array, the pulses of a mini-batch for it, and where to add the number of coincidences.
+struct PulsedUpdate {
+  CellArray array;
+  PulseWords words;
+  uint64_t *coincidences;
+};
+
+/// Kernels of one device model on one backend. CPU kernels treat the cells [begin, end); CUDA
+/// kernels enqueue the same on `stream`. No kernel allocates, throws or synchronises.
+struct PulsedKernels {
+  /// Samples the stored planes (rows * cols per plane) from the array's key.
+  void (*construct)(const CellArray &array, uint16_t *cells, int64_t begin, int64_t end,
+                    void *stream);
+  /// Applies a mini-batch of pulses, and adds the number of coincidences to `*coincidences`.
+  void (*update)(const CellArray &array, const PulseWords &words, uint64_t *coincidences,
+                 int64_t begin, int64_t end, void *stream);
+  /// The same for two arrays at once. On a GPU alone; null on the CPU.
+  void (*updateTwo)(const PulsedUpdate &one, const PulsedUpdate &other, void *stream);
+  /// Each cell's bounds and mean steps at weight w: out = {w_max, w_min, up step, down step}, four
+  /// planes of rows * cols.
+  void (*describe)(const CellArray &array, float *out, int64_t begin, int64_t end, void *stream);
+  void (*relax)(const CellArray &array, const Relaxation &event, int64_t begin, int64_t end,
+                void *stream);
+  void (*reset)(const CellArray &array, const ResetEvent &event, int64_t begin, int64_t end,
+                void *stream);
+  /// Writes `from`, or the weights themselves if that is empty, confined to each cell's bounds; no
+  /// weight is -0 then (see clipWeight).
+  void (*write)(const CellArray &array, MatrixView<const float> from, int64_t begin, int64_t end,
+                void *stream);
+};
+
+}  // namespace RPU

@@ -1,0 +1,234 @@
+#pragma once
+
+#include "cuda/array/pulsed_array.cuh"
+#include "devices/batch_noise.h"
+#include "pulses/coincidences.h"
+
+// What happens to the cells that must not take a mini-batch at once. The kernel that counts pulses
+// lists them, because where they stand each would hold up its block; then warps of such cells take
+// them through 64 samples at a time, eight by eight, by closed forms. From the first eight in which
+// one does not hold, a cell waits for the others of its kind in the block, and goes by the whole
+// rule.
+
+namespace RPU {
+namespace gpu {
+
+constexpr int kLateThreads = 128;
+constexpr int kLateSamples = 64;
+constexpr int kWaitingCells = 512;
+
+/// Cells of a block that are to be listed, as numbers that only the block understands.
+struct BlockList {
+  uint16_t *cells;  // in shared memory
+  int *count;
+
+  __device__ void clear() const {
+    if (threadIdx.x == 0) *count = 0;
+  }
+  __device__ void add(int cell) const { cells[atomicAdd(count, 1)] = static_cast<uint16_t>(cell); }
+  /// Adds the cells cellOf(i) for all bits i of `mask` that are set.
+  template <class CellOf>
+  __device__ void addAll(uint32_t mask, const CellOf &cellOf) const {
+    if (mask == 0) return;
+    for (int at = atomicAdd(count, __popc(mask)); mask != 0; mask &= mask - 1, ++at)
+      cells[at] = static_cast<uint16_t>(cellOf(__ffs(static_cast<int>(mask)) - 1));
+  }
+  /// Appends the cells to the array's list: their number, then their indices. For all threads of
+  /// the block; `base` is shared.
+  template <class IndexOf>
+  __device__ void append(uint32_t *late, uint32_t &base, const IndexOf &indexOf) const {
+    __syncthreads();
+    if (threadIdx.x == 0 && *count > 0) base = atomicAdd(late, static_cast<uint32_t>(*count));
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < *count; i += static_cast<int>(blockDim.x))
+      late[1 + base + static_cast<uint32_t>(i)] = static_cast<uint32_t>(indexOf(cells[i]));
+  }
+};
+
+/// A mini-batch and how its words lie.
+struct Samples {
+  const PulseWords &words;
+  PulseLayout layout;
+  int64_t count;
+};
+
+/// Signed coincidences of one cell in eight samples, 0 outside the mini-batch. All words are asked
+/// for before any is looked at.
+__device__ __forceinline__ void countEight(const Samples &s, int64_t first, int64_t row,
+                                           int64_t col, int (&n)[8]) {
+  const PulseWords &p = s.words;
+  const bool oneWord = p.kind <= PulseKind::TwoPass && s.layout.wordsPerSample == 1;
+  if (!oneWord) {
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const bool there = first + k >= 0 && first + k < s.count;
+      n[k] = there ? signedCoincidences(p, s.layout, first + k, row, col) : 0;
+    }
+    return;
+  }
+  const uint32_t mask = slotMask(s.layout.slots);
+  SlotPlace at = SlotPlace::of(s.layout, first < 0 ? 0 : first);
+  const int end = s.layout.samplesPerWord * s.layout.slots;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const bool there = first + k >= 0 && first + k < s.count;
+    n[k] = 0;
+    if (there) {
+      const int both = __popc(slotsOfBoth(p, at.word, row, col) >> at.shift & mask);
+      n[k] = (slotsUp(p, at.word, row, col) >> at.shift & 1u) != 0 ? both : -both;
+      at.shift += s.layout.slots;
+      if (at.shift >= end) {
+        at.shift = 0;
+        ++at.word;
+      }
+    }
+  }
+}
+
+/// One cell during some samples.
+template <class Device>
+struct LateCell {
+  int64_t index;
+  int64_t row;
+  int64_t col;
+  typename Device::Response response;
+  float w;
+
+  __device__ LateCell(const Array<Device> &a, int64_t i)
+      : index(i),
+        row(i / a.cols),
+        col(i - row * a.cols),
+        response(a.response(i)),
+        w(a.weights[i]) {}
+};
+
+/// A sample of n pulses by the closed form, as it is for a single one. `holds` says whether that
+/// may stand for them.
+template <class Device>
+__device__ __forceinline__ float closedSample(const Array<Device> &a, const LateCell<Device> &c,
+                                              float w, int n, float z, bool &holds) {
+  const PulseCount count = pulseCount(static_cast<float>(::max(::abs(n), 1)), a.params);
+  const float moved = closedPulses<Device>(w, count, n > 0, c.response, a.params, z, holds);
+  holds = holds | (::abs(n) <= 1);
+  return n != 0 ? moved : w;
+}
+
+/// A cell through the eights [0, end) of the samples from `first` on by closed forms, as long as
+/// they hold. Returns the eighth in which one does not, with the weight before it, or `end`.
+template <class Device>
+__device__ __forceinline__ int closedEights(const Array<Device> &a, const Samples &s, int64_t first,
+                                            int end, LateCell<Device> &c) {
+#pragma unroll 1
+  for (int eight = 0; eight < end; ++eight) {
+    int n[8];
+    countEight(s, first + 8 * eight, c.row, c.col, n);
+    const uint64_t sample = s.words.firstSample + static_cast<uint64_t>(first + 8 * eight);
+    const Normal8 z =
+        normal8(draw(a.rounds, Purpose::CycleNoise, static_cast<uint64_t>(c.index), sample >> 3));
+    float w = c.w;
+    bool allHold = true;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      bool holds = false;
+      w = closedSample(a, c, w, n[k], z.z[k], holds);
+      allHold = allHold & holds;
+    }
+    if (!allHold) return eight;
+    c.w = w;
+  }
+  return end;
+}
+
+/// sequentialPulses(), with the normals of eight pulses made at once: none waits for the weight.
+template <class Device>
+__device__ __noinline__ float pulseByPulse(const Array<Device> &a,
+                                           typename Device::Response response, float w, int n,
+                                           float z, uint64_t cell, uint64_t sample) {
+  const int pulses = ::abs(n);
+#pragma unroll 1
+  for (int first = 0; first < pulses; first += 8) {
+    Normal8 xi = normal8(
+        draw(a.rounds, Purpose::CyclePulse, cell, sample, static_cast<uint32_t>(first) >> 3));
+    xi.z[0] = first == 0 ? z : xi.z[0];
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      if (k == 4 && first + k >= pulses) break;
+      const float moved = onePulse<Device>(w, n > 0, response, a.params, xi.z[k]);
+      w = first + k < pulses ? moved : w;
+    }
+  }
+  return w;
+}
+
+/// The same by the whole rule, from an eighth on to the end.
+template <class Device>
+__device__ __forceinline__ void ruledEights(const Array<Device> &a, const Samples &s, int64_t first,
+                                            int begin, int end, LateCell<Device> &c) {
+  const auto cell = static_cast<uint64_t>(c.index);
+#pragma unroll 1
+  for (int eight = begin; eight < end; ++eight) {
+    int n[8];
+    countEight(s, first + 8 * eight, c.row, c.col, n);
+    const uint64_t sample = s.words.firstSample + static_cast<uint64_t>(first + 8 * eight);
+    const Normal8 z = normal8(draw(a.rounds, Purpose::CycleNoise, cell, sample >> 3));
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      bool holds = false;
+      const float moved = closedSample(a, c, c.w, n[k], z.z[k], holds);
+      c.w = holds ? moved
+                  : pulseByPulse(a, c.response, c.w, n[k], z.z[k], cell,
+                                 sample + static_cast<uint64_t>(k));
+    }
+  }
+}
+
+/// A cell that goes on by the whole rule.
+struct WaitingCell {
+  uint32_t index;
+  int eighth;  // of the 64 samples, from which on
+};
+
+/// Takes the listed cells through the mini-batch.
+template <class Device>
+__global__ void __launch_bounds__(kLateThreads)
+    lateCellsKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
+                    const uint32_t *late) {
+  awaitEarlier();
+  __shared__ WaitingCell waiting[kWaitingCells];
+  __shared__ int waitingCount;
+  const Samples s{p, *p.layout, p.sampleCount()};
+  const int64_t cells = *late;
+  const int me = static_cast<int>(threadIdx.x);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kLateThreads;
+  if (me == 0) waitingCount = 0;
+  __syncthreads();
+  for (int64_t first = -static_cast<int64_t>(p.firstSample & 7); first < s.count;
+       first += kLateSamples) {
+    const int64_t left = s.count - first;
+    const int eights = static_cast<int>(left < kLateSamples ? (left + 7) / 8 : kLateSamples / 8);
+    for (int64_t begin = static_cast<int64_t>(blockIdx.x) * kLateThreads; begin < cells;
+         begin += stride) {
+      if (begin + me < cells) {
+        LateCell<Device> c(a, late[1 + begin + me]);
+        const int stopped = closedEights(a, s, first, eights, c);
+        a.weights[c.index] = c.w;
+        if (stopped < eights)
+          waiting[atomicAdd(&waitingCount, 1)] = {static_cast<uint32_t>(c.index), stopped};
+      }
+      __syncthreads();
+      const int count = waitingCount;
+      __syncthreads();
+      if (count <= kWaitingCells - kLateThreads && begin + stride < cells) continue;
+      for (int i = me; i < count; i += kLateThreads) {
+        LateCell<Device> c(a, waiting[i].index);
+        ruledEights(a, s, first, waiting[i].eighth, eights, c);
+        a.weights[c.index] = c.w;
+      }
+      if (me == 0) waitingCount = 0;
+      __syncthreads();
+    }
+  }
+}
+
+}  // namespace gpu
+}  // namespace RPU

@@ -1,0 +1,304 @@
+#pragma once
+
+#include "cuda/array/batch_aside.cuh"
+#include "cuda/array/batch_counts.cuh"
+#include "cuda/array/pulsed_update.cuh"
+
+// Updates with noise_merge = "batch": the steps are those of devices/batch_noise.h.
+//
+//   tiled: large arrays; the tensor cores count pulses (cuda/batch_counts.cuh).
+//
+//   flat: everything else; a thread counts for one cell.
+//
+// Either lists the cells that must go sample by sample, which a second kernel does.
+
+namespace RPU {
+namespace gpu {
+
+constexpr int kMergeBlocks = 5;  // of a processor: the compiler keeps to 96 registers for them
+
+/// The weight of one cell after all its pulses at once; the same weight and not `holds` if it must
+/// go sample by sample.
+template <class Device>
+__device__ __forceinline__ float mergeCell(const Array<Device> &a, float w,
+                                           const typename Array<Device>::Stored &stored,
+                                           const CellCounts &n, float z, bool &holds) {
+  const float merged = mergedPulses<Device>(w, static_cast<float>(n.up), static_cast<float>(n.down),
+                                            a.response(stored), a.params, z, holds);
+  return holds ? merged : w;
+}
+
+/// Adds the threads' pulses to the ledger.
+__device__ inline void addPulses(unsigned long long pulses, uint64_t *coincidences) {
+  for (int step = 16; step > 0; step /= 2) pulses += __shfl_xor_sync(0xffffffffu, pulses, step);
+  if ((threadIdx.x & 31) == 0 && pulses)
+    atomicAdd(reinterpret_cast<unsigned long long *>(coincidences), pulses);
+}
+
+// --- flat
+// -----------------------------------------------------------------------------------------------------------
+
+__device__ inline CellCounts countCell(const Samples &s, int64_t row, int64_t col) {
+  const PulseWords &p = s.words;
+  CellCounts c{};
+  if (p.kind > PulseKind::TwoPass) {
+    for (int64_t sample = 0; sample < s.count; ++sample) {
+      const int n = signedCoincidences(p, s.layout, sample, row, col);
+      c.up += ::max(n, 0);
+      c.down += ::max(-n, 0);
+    }
+    return c;
+  }
+  const int64_t words = s.layout.words(s.count);
+#pragma unroll 4
+  for (int64_t word = 0; word < words; ++word) {
+    const uint32_t both = slotsOfBoth(p, word, row, col);
+    const uint32_t up = slotsUp(p, word, row, col);
+    c.up += __popc(both & up);
+    c.down += __popc(both & ~up);
+  }
+  return c;
+}
+
+template <class Device>
+__global__ void __launch_bounds__(kMergeThreads)
+    mergeFlatKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
+                    uint64_t *coincidences, uint32_t *late) {
+  awaitEarlier();
+  __shared__ uint16_t aside[kMergeThreads];
+  __shared__ int asideCount;
+  __shared__ uint32_t base;
+  const BlockList list{aside, &asideCount};
+  list.clear();
+  __syncthreads();
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kMergeThreads;
+  const int64_t index = first + threadIdx.x;
+  const Samples samples{p, *p.layout, p.sampleCount()};
+  CellCounts c{};
+  if (index < a.size()) {
+    const int64_t row = index / a.cols;
+    c = countCell(samples, row, index - row * a.cols);
+    const float z = normalOfUpdate(a.rounds, static_cast<uint64_t>(index), p.firstSample);
+    bool holds = false;
+    a.weights[index] = mergeCell(a, a.weights[index], a.stored(index), c, z, holds);
+    if (!holds) list.add(static_cast<int>(threadIdx.x));
+  }
+  addPulses(static_cast<unsigned long long>(c.up) + static_cast<unsigned long long>(c.down),
+            coincidences);
+  list.append(late, base, [&](int cell) { return first + cell; });
+}
+
+// --- tiled
+// ----------------------------------------------------------------------------------------------------------
+
+/// Normals for a warp's eight rows from `row` on. Where eight cells that share a draw lie in one
+/// row, a thread draws for eight at a time.
+template <class Device>
+__device__ __forceinline__ void drawNormals(const Array<Device> &a, uint64_t firstSample,
+                                            int64_t row, int64_t col, float (&z)[8][kTileCols]) {
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  if (a.cols % 8 != 0) {
+#pragma unroll 1
+    for (int i = lane; i < 8 * kTileCols; i += 32) {
+      const int64_t cell = (row + i / kTileCols) * a.cols + col + i % kTileCols;
+      z[i / kTileCols][i % kTileCols] =
+          normalOfUpdate(a.rounds, static_cast<uint64_t>(cell), firstSample);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int i = lane; i < kTileCols; i += 32) {
+    const int r = i / (kTileCols / 8);
+    const int c = i % (kTileCols / 8) * 8;
+    const auto cell = static_cast<uint64_t>((row + r) * a.cols + col + c);
+    const Normal8 normals = normal8(drawOfUpdate(a.rounds, cell >> 3, firstSample));
+#pragma unroll
+    for (int k = 0; k < 8; ++k) z[r][c + k] = normals.z[k];
+  }
+}
+
+/// What is stored of four neighbouring cells of a row.
+template <class Device>
+struct FourCells {
+  float4 w;
+  ushort4 members[Array<Device>::kMembers];
+
+  /// `at` is the first; `there` says how many of them exist. Four at a time if `aligned`.
+  __device__ __forceinline__ void read(const Array<Device> &a, int64_t at, int there,
+                                       bool aligned) {
+    if (there <= 0) return;
+    if (aligned) {
+      w = *reinterpret_cast<const float4 *>(a.weights + at);
+#pragma unroll
+      for (int m = 0; m < Array<Device>::kMembers; ++m)
+        members[m] = *reinterpret_cast<const ushort4 *>(a.cells + at + m * a.size());
+      return;
+    }
+    const auto last = [&](int k) { return at + (k < there ? k : there - 1); };
+    w = {a.weights[at], a.weights[last(1)], a.weights[last(2)], a.weights[last(3)]};
+#pragma unroll
+    for (int m = 0; m < Array<Device>::kMembers; ++m) {
+      const uint16_t *member = a.cells + m * a.size();
+      members[m] = {member[at], member[last(1)], member[last(2)], member[last(3)]};
+    }
+  }
+  __device__ __forceinline__ void write(const Array<Device> &a, int64_t at, int there,
+                                        bool aligned) const {
+    if (aligned) {
+      *reinterpret_cast<float4 *>(a.weights + at) = w;
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if (k < there) a.weights[at + k] = (&w.x)[k];
+    }
+  }
+  __device__ __forceinline__ typename Array<Device>::Stored stored(int k) const {
+    typename Array<Device>::Stored s{};
+#pragma unroll
+    for (int m = 0; m < Array<Device>::kMembers; ++m)
+      s.words[m / 2] |= static_cast<uint32_t>((&members[m].x)[k]) << 16 * (m % 2);
+    return s;
+  }
+};
+
+/// Applies the counts of a warp, eight rows at a time; a lane takes four neighbours in each of two
+/// rows. What is stored of them is on its way while normals are made.
+template <class Device>
+__device__ __forceinline__ void mergeTile(const Array<Device> &a, uint64_t firstSample,
+                                          const TilePlace &place, CountTile &tile,
+                                          const BlockList &list, bool aligned) {
+  const int warp = static_cast<int>(threadIdx.x >> 5);
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  const int laneRow = lane / 8;
+  const int laneCol = lane % 8 * 4;
+#pragma unroll 1
+  for (int part = 0; part < kWarpRows / 8; ++part) {
+    const int firstRow = warp * kWarpRows + 8 * part + laneRow;
+    const int64_t first = (place.row + firstRow) * a.cols + place.col + laneCol;
+    const auto there = [&](int i) {
+      const int64_t left = a.cols - place.col - laneCol;
+      return place.row + firstRow + 4 * i < a.rows ? static_cast<int>(left < 4 ? left : 4) : 0;
+    };
+    FourCells<Device> cells[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) cells[i].read(a, first + 4 * i * a.cols, there(i), aligned);
+    __syncwarp();
+    drawNormals(a, firstSample, place.row + firstRow - laneRow, place.col, tile.z[warp]);
+    __syncwarp();
+    uint32_t late = 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (there(i) <= 0) continue;
+      const int row = 4 * i + laneRow;
+      const auto z = *reinterpret_cast<const float4 *>(&tile.z[warp][row][laneCol]);
+      float4 w = cells[i].w;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        bool holds = false;
+        (&w.x)[k] = mergeCell(a, (&w.x)[k], cells[i].stored(k),
+                              tile.counts[warp][8 * part + row][laneCol + k], (&z.x)[k], holds);
+        if (!holds && k < there(i)) late |= 1u << (4 * i + k);
+      }
+      cells[i].w = w;
+      cells[i].write(a, first + 4 * i * a.cols, there(i), aligned);
+    }
+    list.addAll(late,
+                [&](int bit) { return (firstRow + bit / 4 * 4) * kTileCols + laneCol + bit % 4; });
+  }
+}
+
+/// Asks for what is stored of the cells of a tile, so that it is in the cache when pulses are
+/// counted.
+template <class Device>
+__device__ __forceinline__ void prefetchTile(const Array<Device> &a, const TilePlace &place) {
+  const int64_t row = place.row + threadIdx.x;
+  static_assert(kTileRows <= kMergeThreads, "a thread asks for one row");
+  if (threadIdx.x >= kTileRows || row >= a.rows) return;
+  const int64_t index = row * a.cols + place.col;
+  const auto ask = [](const void *address) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+  };
+  for (int c = 0; c < kTileCols && place.col + c < a.cols; c += 32) ask(a.weights + index + c);
+#pragma unroll
+  for (int m = 0; m < Array<Device>::kMembers; ++m) ask(a.cells + m * a.size() + index);
+}
+
+template <class Device>
+__global__ void __launch_bounds__(kMergeThreads, kMergeBlocks)
+    mergeTilesKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
+                     uint64_t *coincidences, uint32_t *late, bool aligned) {
+  awaitEarlier();
+  __shared__ CountTile tile;
+  __shared__ uint32_t base;
+  const BlockList list{tile.aside, &tile.asideCount};
+  list.clear();
+  const auto across = static_cast<unsigned>((a.cols + kTileCols - 1) / kTileCols);
+  const TilePlace place = {int64_t{blockIdx.x / across} * kTileRows,
+                           int64_t{blockIdx.x % across} * kTileCols};
+  prefetchTile(a, place);
+  const Samples samples{p, *p.layout, p.sampleCount()};
+  WarpCounts counts;
+  countTile(samples, place, tile, counts);
+  unsigned long long pulses = 0;
+#pragma unroll
+  for (int i = 0; i < kWarpRows * kTileCols / 32; ++i) {  // the cells of a lane
+    pulses += static_cast<unsigned>(counts.total[i / kTileCols][i / 4 % (kTileCols / 8)][i % 4]);
+  }
+  addPulses(pulses, coincidences);
+  storeCounts(counts, tile.counts[threadIdx.x >> 5]);
+  mergeTile(a, p.firstSample, place, tile, list, aligned);
+  list.append(late, base, [&](int cell) {
+    return (place.row + cell / kTileCols) * a.cols + place.col + cell % kTileCols;
+  });
+}
+
+// --- launch
+// ---------------------------------------------------------------------------------------------------------
+
+inline bool multipliesBits() {
+  int device = 0;
+  int major = 0;
+  RPU_CUDA(cudaGetDevice(&device));
+  RPU_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return major >= 8;
+}
+
+/// Whether four neighbouring cells of a row can be read at once.
+template <class Device>
+bool inFours(const Array<Device> &a) {
+  const auto multiple = [](const void *address, size_t of) {
+    return reinterpret_cast<uintptr_t>(address) % of == 0;
+  };
+  return a.cols % 4 == 0 && multiple(a.weights, sizeof(float4)) &&
+         multiple(a.cells, sizeof(ushort4));
+}
+
+/// The `update` of a model's kernels: at once if the array asks for it.
+template <class Device>
+void mergeOrUpdate(const CellArray &array, const PulseWords &words, uint64_t *coincidences,
+                   int64_t begin, int64_t end, void *stream) {
+  const Array<Device> a = Array<Device>::of(array);
+  if (a.params.noise_merge != NoiseMerge::Batch)
+    return update<Device>(array, words, coincidences, begin, end, stream);
+  constexpr int64_t kManyCells = int64_t{1} << 20;  // enough tiles to keep the card busy
+  constexpr int64_t kLateBlocks = 528;              // four of each processor of the largest cards
+  RPU_CUDA(cudaMemsetAsync(array.late, 0, sizeof(uint32_t), static_cast<cudaStream_t>(stream)));
+  if (words.kind == PulseKind::Words && array.size() >= kManyCells && array.rows >= kTileRows &&
+      array.cols >= kTileCols && multipliesBits()) {
+    const int64_t tiles =
+        (array.rows + kTileRows - 1) / kTileRows * ((array.cols + kTileCols - 1) / kTileCols);
+    launch(stream, mergeTilesKernel<Device>, static_cast<unsigned>(tiles), kMergeThreads, 0, a,
+           words, coincidences, array.late, inFours(a));
+  } else {
+    const int64_t blocks = (array.size() + kMergeThreads - 1) / kMergeThreads;
+    launch(stream, mergeFlatKernel<Device>, static_cast<unsigned>(blocks), kMergeThreads, 0, a,
+           words, coincidences, array.late);
+  }
+  const int64_t most = (array.size() + kLateThreads - 1) / kLateThreads;
+  const auto late = static_cast<unsigned>(most < kLateBlocks ? most : kLateBlocks);
+  launch(stream, lateCellsKernel<Device>, late, kLateThreads, 0, a, words, array.late);
+}
+
+}  // namespace gpu
+}  // namespace RPU

@@ -1,0 +1,131 @@
+#pragma once
+
+#include "cuda/array/update_dense.cuh"
+#include "cuda/array/update_plain.cuh"
+#include "cuda/array/update_sparse.cuh"
+
+// The pulsed update on the GPU. A thread holds one cell in registers and walks through the
+// mini-batch; the steps are those of devices/pulse_rule.h. Which of the three paths is taken
+// depends on the pulses, which the kernel learns on the device.
+
+namespace RPU {
+namespace gpu {
+
+static_assert(kRowsPerWarp * kWarps == kStagedRows, "see Blocks::of()");
+
+// The compiler keeps to 64 registers for this many.
+constexpr int kBlocksPerProcessor = 8;
+
+/// Shared memory of a block.
+struct UpdateMemory {
+  union {
+    Stage stage;
+    WarpEvents events[kWarps];
+  };
+  unsigned pulses;
+};
+
+template <class Device>
+__device__ __forceinline__ void updateBlock(const Array<Device> &a, const PulseWords &p,
+                                            const Partition &part, uint64_t *coincidences,
+                                            UpdateMemory &shared) {
+  const int64_t samples = p.sampleCount();
+  if (samples == 0) return;
+  if (threadIdx.x == 0) shared.pulses = 0;
+  __syncthreads();
+  const PulseLayout layout = *p.layout;
+  const bool words = p.kind == PulseKind::Words;
+  const bool staged =
+      words && layout.slots <= 31 && (!part.flat || kUpdateThreads / a.cols + 2 <= kStagedRows);
+  unsigned pulses = 0;
+  if (words && layout.slots == 1) {
+    pulses = updateSparse(a, p, samples, part, shared.events[threadIdx.x >> 5]);
+  } else if (staged) {
+    pulses = updateDense(a, p, layout, samples, part, shared.stage);
+  } else {
+    for (int r = 0; r < part.rowsPerWarp; ++r) {
+      const ThreadCell c = threadCell(a, part, r);
+      if (c.live) pulses += updatePlain(c, a, p, layout, samples);
+    }
+  }
+  const unsigned warpPulses = __reduce_add_sync(0xffffffffu, pulses);
+  if ((threadIdx.x & 31) == 0 && warpPulses) atomicAdd(&shared.pulses, warpPulses);
+  __syncthreads();
+  if (threadIdx.x == 0 && shared.pulses) {
+    atomicAdd(reinterpret_cast<unsigned long long *>(coincidences),
+              static_cast<unsigned long long>(shared.pulses));
+  }
+}
+
+/// A partition's blocks, in a row of blocks after another.
+struct Blocks {
+  int rowsPerWarp;
+  bool flat;
+  unsigned perRow;
+  unsigned rows;
+
+  static Blocks of(const CellArray &array) {
+    constexpr int64_t kFewWarps = 1536;  // about three to a scheduler: below, latencies show
+    const bool flat = array.cols < 32;
+    const int64_t blocksOfCols = (array.cols + 31) / 32;
+    int rowsPerWarp = 1;
+    while (!flat && rowsPerWarp < kStagedRows / kWarps &&
+           blocksOfCols * array.rows >= 2 * rowsPerWarp * kFewWarps)
+      rowsPerWarp *= 2;
+    const int64_t rowsPerBlock = int64_t{kWarps} * rowsPerWarp;
+    const int64_t perRow =
+        flat ? (array.size() + kUpdateThreads - 1) / kUpdateThreads : blocksOfCols;
+    const int64_t rows = flat ? 1 : (array.rows + rowsPerBlock - 1) / rowsPerBlock;
+    return {rowsPerWarp, flat, static_cast<unsigned>(perRow), static_cast<unsigned>(rows)};
+  }
+  __host__ __device__ unsigned count() const { return perRow * rows; }
+  __device__ Partition at(unsigned block) const {
+    const unsigned row = block / perRow;
+    return {rowsPerWarp, flat, static_cast<int>(block - row * perRow), static_cast<int>(row)};
+  }
+};
+
+template <class Device>
+__global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
+    updateKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
+                 Blocks blocks, uint64_t *coincidences) {
+  awaitEarlier();
+  __shared__ UpdateMemory shared;
+  updateBlock(a, p, blocks.at(blockIdx.x), coincidences, shared);
+}
+
+/// Two arrays in one launch, because small ones take no longer together than one alone.
+template <class Device>
+__global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
+    updateTwoKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
+                    Blocks blocks, uint64_t *coincidences, const __grid_constant__ Array<Device> b,
+                    const __grid_constant__ PulseWords q, Blocks otherBlocks,
+                    uint64_t *otherCoincidences) {
+  awaitEarlier();
+  __shared__ UpdateMemory shared;
+  if (blockIdx.x < blocks.count()) {
+    updateBlock(a, p, blocks.at(blockIdx.x), coincidences, shared);
+  } else {
+    updateBlock(b, q, otherBlocks.at(blockIdx.x - blocks.count()), otherCoincidences, shared);
+  }
+}
+
+template <class Device>
+void update(const CellArray &array, const PulseWords &words, uint64_t *coincidences, int64_t,
+            int64_t, void *stream) {
+  const Blocks blocks = Blocks::of(array);
+  launch(stream, updateKernel<Device>, blocks.count(), kUpdateThreads, 0, Array<Device>::of(array),
+         words, blocks, coincidences);
+}
+
+template <class Device>
+void updateTwo(const PulsedUpdate &one, const PulsedUpdate &other, void *stream) {
+  const Blocks blocks = Blocks::of(one.array);
+  const Blocks otherBlocks = Blocks::of(other.array);
+  launch(stream, updateTwoKernel<Device>, blocks.count() + otherBlocks.count(), kUpdateThreads, 0,
+         Array<Device>::of(one.array), one.words, blocks, one.coincidences,
+         Array<Device>::of(other.array), other.words, otherBlocks, other.coincidences);
+}
+
+}  // namespace gpu
+}  // namespace RPU

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "core/backend.h"
+#include "cuda/core/launch.cuh"
+
+namespace RPU {
+namespace gpu {
+
+constexpr int kForEachThreads = 256;
+
+template <class Functor>
+__global__ void __launch_bounds__(kForEachThreads) forEachKernel(int64_t size, Functor functor) {
+  awaitEarlier();
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kForEachThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kForEachThreads + threadIdx.x; i < size;
+       i += stride)
+    functor(i);
+}
+
+/// A warp per row, a lane per part.
+template <class Term>
+__global__ void __launch_bounds__(kForEachThreads)
+    sumRowsKernel(int64_t rows, int64_t terms, Term term, double *out) {
+  awaitEarlier();
+  static_assert(kSumLanes == 32, "a lane of a warp takes one part of the sum");
+  constexpr int kWarps = kForEachThreads / kSumLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kSumLanes;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kSumLanes;
+  for (int64_t i = first; i < rows; i += static_cast<int64_t>(gridDim.x) * kWarps) {
+    double part = 0.0;
+    for (int64_t j = lane; j < terms; j += kSumLanes) part += term(i, j);
+    for (int half = kSumLanes / 2; half > 0; half /= 2)
+      part += __shfl_down_sync(0xffffffffU, part, half);
+    if (lane == 0) out[i] = part;
+  }
+}
+
+}  // namespace gpu
+
+template <class Term>
+void cudaSumRows(const Context &context, int64_t rows, int64_t terms, const Term &term,
+                 double *out) {
+  if (rows == 0) return;
+  const CudaScope scope(context.device);
+  launch(context.stream, gpu::sumRowsKernel<Term>, gridFor(rows * kSumLanes, gpu::kForEachThreads),
+         gpu::kForEachThreads, 0, rows, terms, term, out);
+}
+
+template <class Functor>
+void cudaForEach(const Context &context, int64_t size, const Functor &functor) {
+  if (size == 0) return;
+  const CudaScope scope(context.device);
+  launch(context.stream, gpu::forEachKernel<Functor>, gridFor(size, gpu::kForEachThreads),
+         gpu::kForEachThreads, 0, size, functor);
+}
+
+}  // namespace RPU

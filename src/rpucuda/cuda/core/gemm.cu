@@ -1,0 +1,126 @@
+#include <algorithm>
+#include <cublas_v2.h>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "cuda/core/check.cuh"
+#include "cuda/core/memory.cuh"
+#include "cuda/core/sequential_gemm.cuh"
+
+namespace RPU {
+namespace {
+
+using ConstMatrix = MatrixView<const float>;
+
+void checkCublas(cublasStatus_t status, const char *call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  if (status == CUBLAS_STATUS_ALLOC_FAILED)
+    throw OutOfMemoryError(message("the GPU has no memory left for cuBLAS (", call, ")"));
+  throw DeviceError(message("cuBLAS failed: ", cublasGetStatusString(status), " in ", call));
+}
+
+/// A cuBLAS handle of one stream. Handles and their workspaces must not be shared between streams
+/// that run at once, nor used by two threads at a time.
+class Cublas {
+ public:
+  explicit Cublas(const Context &context) {
+    checkCublas(cublasCreate(&handle_), "cublasCreate");
+    checkCublas(cublasSetStream(handle_, streamOf(context)), "cublasSetStream");
+    RPU_CUDA(cudaMalloc(&workspace_, kWorkspaceBytes));
+    checkCublas(cublasSetWorkspace(handle_, workspace_, kWorkspaceBytes), "cublasSetWorkspace");
+    checkCublas(cublasSetMathMode(handle_, CUBLAS_PEDANTIC_MATH),
+                "cublasSetMathMode");  // no tf32, whatever the environment
+  }
+
+  /// Of the context's device and stream; made at the first product and kept, because making one
+  /// takes milliseconds.
+  static Cublas &of(const Context &context) {
+    static std::mutex mutex;
+    static auto &handles =
+        *new std::map<std::pair<int, void *>, std::unique_ptr<Cublas>>;  // outlives the driver
+    const std::lock_guard<std::mutex> guard(mutex);
+    std::unique_ptr<Cublas> &handle = handles[{context.device, context.stream}];
+    if (!handle) {
+      const CaptureAside aside;
+      handle = std::make_unique<Cublas>(context);
+    }
+    return *handle;
+  }
+
+  /// work(handle), one thread at a time.
+  template <class Work>
+  void run(const Work &work) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    work(handle_);
+  }
+
+ private:
+  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what NVIDIA recommends for Hopper
+
+  cublasHandle_t handle_ = nullptr;
+  void *workspace_ = nullptr;
+  std::mutex mutex_;
+};
+
+/// A row-major view as column-major cuBLAS sees it: the transposed matrix, perhaps transposed once
+/// more.
+struct Operand {
+  cublasOperation_t operation;
+  int64_t lead;
+  bool fits;
+};
+
+Operand operandOf(ConstMatrix m) {
+  const bool rowMajor = m.isRowMajor() && (m.rows <= 1 || m.rowStride >= m.cols);
+  const bool colMajor = m.isColMajor() && (m.cols <= 1 || m.colStride >= m.rows);
+  const int64_t lead = rowMajor ? std::max({m.rows > 1 ? m.rowStride : 1, m.cols, int64_t{1}})
+                                : std::max({m.cols > 1 ? m.colStride : 1, m.rows, int64_t{1}});
+  const bool fits = (rowMajor || colMajor) && std::max({lead, m.rows, m.cols}) <= INT32_MAX;
+  return {rowMajor ? CUBLAS_OP_N : CUBLAS_OP_T, lead, fits};
+}
+
+}  // namespace
+
+namespace detail {
+
+void cudaGemm(const Context &context, float alpha, ConstMatrix a, ConstMatrix b, float beta,
+              MatrixView<float> c) {
+  RPU_CHECK(InputError, a.cols == b.rows && c.rows == a.rows && c.cols == b.cols, "gemm: [", a.rows,
+            ", ", a.cols, "] times [", b.rows, ", ", b.cols, "] does not fit into [", c.rows, ", ",
+            c.cols, "]");
+  if (c.size() == 0) return;
+  if (operandOf(c).operation == CUBLAS_OP_T) {  // C = A B as C^T = B^T A^T
+    std::swap(a, b);
+    a = a.transposed();
+    b = b.transposed();
+    c = c.transposed();
+  }
+  const Operand ofA = operandOf(a);
+  const Operand ofB = operandOf(b);
+  const Operand ofC = operandOf(c);
+  if (context.gpuProducts == GpuProducts::Reproducible || a.cols == 0 || !ofA.fits || !ofB.fits ||
+      !ofC.fits) {
+    cudaSequentialGemm(context, alpha, a, b, beta, c, false, nullptr);
+    return;
+  }
+  const CudaScope scope(context.device);
+  Cublas::of(context).run([&](cublasHandle_t handle) {
+    checkCublas(cublasSgemm(handle, ofB.operation, ofA.operation, static_cast<int>(c.cols),
+                            static_cast<int>(c.rows), static_cast<int>(a.cols), &alpha, b.data,
+                            static_cast<int>(ofB.lead), a.data, static_cast<int>(ofA.lead), &beta,
+                            c.data, static_cast<int>(ofC.lead)),
+                "cublasSgemm");
+  });
+}
+
+void cudaAccumulate(const Context &context, ConstMatrix a, ConstMatrix b, MatrixView<float> c) {
+  RPU_CHECK(InputError, a.cols == b.rows && c.rows == a.rows && c.cols == b.cols, "gemm: [", a.rows,
+            ", ", a.cols, "] times [", b.rows, ", ", b.cols, "] does not fit into [", c.rows, ", ",
+            c.cols, "]");
+  cudaSequentialGemm(context, 1.0f, a, b, 1.0f, c, true, context.fault);
+}
+
+}  // namespace detail
+}  // namespace RPU

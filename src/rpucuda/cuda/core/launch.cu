@@ -1,0 +1,32 @@
+#include <array>
+#include <atomic>
+
+#include "cuda/core/launch.cuh"
+
+namespace RPU {
+namespace {
+
+/// Compiled like every other kernel, so that it shows for which GPUs they were made.
+__global__ void probeKernel() { awaitEarlier(); }
+
+bool findOverlap() {
+  cudaFuncAttributes attributes{};
+  RPU_CUDA(cudaFuncGetAttributes(&attributes, probeKernel));
+  return attributes.ptxVersion >= 90;
+}
+
+}  // namespace
+
+bool launchesOverlap() {
+  constexpr size_t kRemembered = 64;
+  enum : int8_t { kUnknown, kNo, kYes };
+  static std::array<std::atomic<int8_t>, kRemembered> answers{};
+  int device = 0;
+  RPU_CUDA(cudaGetDevice(&device));
+  if (static_cast<size_t>(device) >= kRemembered) return false;
+  std::atomic<int8_t> &answer = answers[static_cast<size_t>(device)];
+  if (answer == kUnknown) answer = findOverlap() ? kYes : kNo;
+  return answer == kYes;
+}
+
+}  // namespace RPU

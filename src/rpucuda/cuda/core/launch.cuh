@@ -1,0 +1,75 @@
+#pragma once
+
+#include <utility>
+
+#include "cuda/core/check.cuh"
+
+// The one way in which kernels are launched. On a GPU that can do it (compute capability 9.0), a
+// kernel's blocks are brought in while the last blocks of the kernel before it still work, and wait
+// at awaitEarlier(): that hides a good part of a launch.
+
+namespace RPU {
+
+/// Lets the next kernel in although this one has not ended. Worth it only where the next can do
+/// something before it calls awaitEarlier(): blocks that wait keep others out.
+__device__ inline void letNextBegin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/// Waits until all work before this kernel has ended and can be seen. Every kernel must call it
+/// before it reads or writes memory, or else before it ends.
+__device__ inline void awaitEarlier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
+/// Whether the code that runs on the current device is made with awaitEarlier() in it.
+bool launchesOverlap();
+
+namespace detail {
+
+template <class... Parameters, class... Arguments>
+void launchKernel(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads,
+                  size_t shared, bool together, Arguments &&...arguments) {
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (launchesOverlap()) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (together) {
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = attributes;
+  config.numAttrs = count;
+  RPU_CUDA(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
+}
+
+}  // namespace detail
+
+/// Launches kernel(arguments...) with `shared` bytes of dynamic shared memory.
+template <class... Parameters, class... Arguments>
+void launch(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads, size_t shared,
+            Arguments &&...arguments) {
+  detail::launchKernel(stream, kernel, grid, threads, shared, false,
+                       std::forward<Arguments>(arguments)...);
+}
+
+/// The same for a kernel whose blocks wait for one another: all are on the GPU at once.
+template <class... Parameters, class... Arguments>
+void launchTogether(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads,
+                    Arguments &&...arguments) {
+  detail::launchKernel(stream, kernel, grid, threads, 0, true,
+                       std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace RPU

@@ -1,0 +1,226 @@
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "cuda/core/check.cuh"
+#include "cuda/core/memory.cuh"
+
+namespace RPU {
+namespace {
+
+// One pool per device, made when it is first used and kept: its memory is shared with no other
+// library, and what is given back to it can be had again without asking the driver. Up to
+// kKeptBytes stay in it.
+constexpr uint64_t kKeptBytes = uint64_t{1} << 30;
+
+cudaMemPool_t poolOf(int device) {
+  static std::mutex mutex;
+  static std::map<int, cudaMemPool_t> pools;
+  const std::lock_guard<std::mutex> guard(mutex);
+  const auto found = pools.find(device);
+  if (found != pools.end()) return found->second;
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device;
+  cudaMemPool_t pool = nullptr;
+  RPU_CUDA(cudaMemPoolCreate(&pool, &properties));
+  uint64_t kept = kKeptBytes;
+  RPU_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept));
+  pools[device] = pool;
+  return pool;
+}
+
+cudaMemcpyKind directionOf(CopyKind kind) {
+  switch (kind) {
+    case CopyKind::HostToDevice:
+      return cudaMemcpyHostToDevice;
+    case CopyKind::DeviceToHost:
+      return cudaMemcpyDeviceToHost;
+    default:
+      return cudaMemcpyDeviceToDevice;
+  }
+}
+
+// Lives no longer than a call.
+struct Event {
+  Event() { RPU_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); }
+  ~Event() { cudaEventDestroy(event); }
+  Event(const Event &) = delete;
+  Event &operator=(const Event &) = delete;
+
+  cudaEvent_t event = nullptr;
+};
+
+/// Whether the stream's work is being recorded. The default stream's cannot be.
+bool isCaptured(void *stream) {
+  if (!stream) return false;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return status != cudaStreamCaptureStatusNone;
+}
+
+/// What was released in streams that are being captured.
+struct CapturedReleases {
+  std::mutex mutex;
+  std::map<void *, std::vector<void *>> ofStream;
+
+  static CapturedReleases &get() {
+    static auto &all = *new CapturedReleases;  // outlives the driver
+    return all;
+  }
+};
+
+/// Storage that is there before the graph which is being captured runs.
+cudaError_t allocateAside(void **data, size_t bytes, cudaMemPool_t pool) {
+  const CaptureAside aside;
+  cudaStream_t stream = nullptr;
+  cudaError_t status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (status != cudaSuccess) return status;
+  status = cudaMallocFromPoolAsync(data, bytes, pool, stream);
+  if (status == cudaSuccess) status = cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+  return status;
+}
+
+}  // namespace
+
+void releaseCaptured(void *stream) noexcept {
+  CapturedReleases &releases = CapturedReleases::get();
+  std::vector<void *> released;
+  {
+    const std::lock_guard<std::mutex> guard(releases.mutex);
+    const auto found = releases.ofStream.find(stream);
+    if (found == releases.ofStream.end()) return;
+    released.swap(found->second);
+    releases.ofStream.erase(found);
+  }
+  for (void *data : released) {
+    if (cudaFreeAsync(data, static_cast<cudaStream_t>(stream)) != cudaSuccess) cudaGetLastError();
+  }
+}
+
+void checkCuda(cudaError_t status, const char *call) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();
+  if (status == cudaErrorMemoryAllocation) {
+    throw OutOfMemoryError(
+        message("the GPU has no memory left (", call, "); use a smaller array or batch"));
+  }
+  throw DeviceError(message("CUDA failed: ", cudaGetErrorString(status), " (",
+                            cudaGetErrorName(status), ") in ", call));
+}
+
+int cudaDeviceCount() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
+void requireCudaDevice(int device) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) cudaGetLastError();
+  RPU_CHECK(DeviceError, status == cudaSuccess && count > 0,
+            "device='cuda' was asked for, but no GPU can be used: ",
+            status == cudaSuccess ? "there is none" : cudaGetErrorString(status),
+            "; use device='cpu'");
+  RPU_CHECK(DeviceError, device >= 0 && device < count, "device='cuda:", device,
+            "' was asked for, but this machine has ", count, " GPUs, counted from 0");
+  int pools = 0;
+  RPU_CUDA(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device));
+  RPU_CHECK(DeviceError, pools, "device='cuda:", device,
+            "' was asked for, but its driver has no memory pools; use a newer driver");
+}
+
+CudaScope::CudaScope(int device) {
+  int current = 0;
+  RPU_CUDA(cudaGetDevice(&current));
+  if (current == device) return;
+  RPU_CUDA(cudaSetDevice(device));
+  previous_ = current;
+}
+
+CudaScope::~CudaScope() {
+  if (previous_ >= 0) cudaSetDevice(previous_);
+}
+
+namespace detail {
+
+void *cudaAllocate(const Context &context, size_t bytes) {
+  const CudaScope scope(context.device);
+  cudaMemPool_t pool = poolOf(context.device);
+  void *data = nullptr;
+  const bool captured = isCaptured(context.stream);
+  cudaError_t status = captured ? allocateAside(&data, bytes, pool)
+                                : cudaMallocFromPoolAsync(&data, bytes, pool, streamOf(context));
+  if (status == cudaErrorMemoryAllocation &&
+      !captured) {  // what was given back may only lie in too small pieces
+    cudaGetLastError();
+    RPU_CUDA(cudaDeviceSynchronize());
+    RPU_CUDA(cudaMemPoolTrimTo(pool, 0));
+    status = cudaMallocFromPoolAsync(&data, bytes, pool, streamOf(context));
+  }
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free = 0;
+    size_t total = 0;
+    cudaMemGetInfo(&free, &total);
+    throw OutOfMemoryError(message("cannot allocate ", bytes, " bytes on cuda:", context.device,
+                                   ", which has ", free, " of ", total,
+                                   " bytes free; use a smaller array or batch"));
+  }
+  RPU_CUDA(status);
+  return data;
+}
+
+void cudaRelease(int device, void *stream, void *data) noexcept {
+  int current = 0;
+  if (cudaGetDevice(&current) != cudaSuccess)
+    return;  // the driver is going down, and the memory with it
+  if (current != device) cudaSetDevice(device);
+  if (isCaptured(stream)) {
+    CapturedReleases &releases = CapturedReleases::get();
+    const std::lock_guard<std::mutex> guard(releases.mutex);
+    releases.ofStream[stream].push_back(data);
+  } else if (cudaFreeAsync(data, static_cast<cudaStream_t>(stream)) != cudaSuccess) {
+    cudaGetLastError();
+  }
+  if (current != device) cudaSetDevice(current);
+}
+
+void cudaCopy(const Context &context, void *to, const void *from, size_t bytes, CopyKind kind) {
+  const CudaScope scope(context.device);
+  RPU_CUDA(cudaMemcpyAsync(to, from, bytes, directionOf(kind), streamOf(context)));
+  if (kind != CopyKind::DeviceToDevice) RPU_CUDA(cudaStreamSynchronize(streamOf(context)));
+}
+
+void cudaFillZero(const Context &context, void *data, size_t bytes) {
+  const CudaScope scope(context.device);
+  RPU_CUDA(cudaMemsetAsync(data, 0, bytes, streamOf(context)));
+}
+
+void cudaOrder(const Context &first, const Context &then) {
+  if (first.stream == then.stream && first.device == then.device) return;
+  const CudaScope scope(first.device);
+  const Event reached;
+  RPU_CUDA(cudaEventRecord(reached.event, streamOf(first)));
+  const CudaScope other(then.device);
+  RPU_CUDA(cudaStreamWaitEvent(streamOf(then), reached.event, 0));
+}
+
+void cudaFinish(const Context &context) noexcept {
+  int current = 0;
+  if (cudaGetDevice(&current) != cudaSuccess) return;
+  if (current != context.device) cudaSetDevice(context.device);
+  if (cudaStreamSynchronize(streamOf(context)) != cudaSuccess) cudaGetLastError();
+  if (current != context.device) cudaSetDevice(current);
+}
+
+}  // namespace detail
+}  // namespace RPU

@@ -1,0 +1,54 @@
+// The element functors on the GPU, each once.
+
+#include "cuda/core/for_each.cuh"
+#include "periphery/read_stages.h"
+#include "lrtt/functors.h"
+#include "transfer/plan_formulas.h"
+#include "pulses/train_functors.h"
+#include "array/cell_functors.h"
+
+#define RPU_ON_GPU(Functor) \
+  template void cudaForEach<Functor>(const Context &, int64_t, const Functor &)
+#define RPU_SUM_ON_GPU(Term) \
+  template void cudaSumRows<Term>(const Context &, int64_t, int64_t, const Term &, double *)
+
+namespace RPU {
+
+// array/cell_functors.h
+RPU_ON_GPU(SpreadSampler);
+RPU_ON_GPU(WeightAdder);
+RPU_ON_GPU(WriteNoise);
+RPU_ON_GPU(ElementCopier);
+RPU_ON_GPU(ScaledCopier);
+
+// pulses/train_functors.h
+RPU_ON_GPU(TrainScaler);
+RPU_ON_GPU(LayoutChooser);
+RPU_ON_GPU(LevelMaker);
+RPU_ON_GPU(MatrixCopier);
+
+// periphery/read_stages.h
+RPU_ON_GPU(MeasureRow);
+RPU_ON_GPU(AverageScales);
+RPU_ON_GPU(ConvertInput);
+RPU_ON_GPU(SumConverted);
+RPU_ON_GPU(FinishOutput);
+RPU_ON_GPU(NextRead);
+RPU_ON_GPU(Magnitudes);
+RPU_ON_GPU(ReformInput);
+RPU_ON_GPU(ReadAsymmetry);
+RPU_ON_GPU(ReadDeviation);
+
+// lrtt/functors.h
+RPU_ON_GPU(ScaledAdder);
+RPU_ON_GPU(GateMultiplier);
+RPU_ON_GPU(GateGradient);
+RPU_ON_GPU(NormalPairWriter);
+RPU_ON_GPU(UnitMatrix);
+RPU_ON_GPU(DifferenceWriter);
+RPU_SUM_ON_GPU(ProductTerm);
+
+// transfer/plan_formulas.h
+RPU_ON_GPU(TrainDrives);
+
+}  // namespace RPU

@@ -1,0 +1,318 @@
+#include <cooperative_groups.h>
+
+#include "core/backend.h"
+#include "cuda/core/launch.cuh"
+#include "cuda/periphery/row_read.cuh"
+
+// The stages of a read on the GPU, made of the element functors of read_stages.h.
+
+namespace RPU {
+namespace {
+
+constexpr int kConvertThreads = 512;
+
+/// A block per row, so that it is measured and converted in one launch.
+__global__ void __launch_bounds__(kConvertThreads)
+    convertKernel(const __grid_constant__ InputStage s, bool measureFirst) {
+  awaitEarlier();
+  for (int64_t k = blockIdx.x; k < s.list.count; k += gridDim.x) {
+    if (measureFirst) measureTogether<kConvertThreads>(s, s.list[k]);
+    convertRow<kConvertThreads>(s, k);
+  }
+}
+
+__global__ void __launch_bounds__(kConvertThreads) measureKernel(InputStage s) {
+  awaitEarlier();
+  for (int64_t i = blockIdx.x; i < s.in.rows; i += gridDim.x)
+    measureTogether<kConvertThreads>(s, i);
+}
+
+constexpr int kFinishThreads = 64;
+
+/// blockIdx.y is the entry of the list.
+__global__ void __launch_bounds__(kFinishThreads) finishKernel(OutputStage s) {
+  awaitEarlier();
+  const int64_t line = static_cast<int64_t>(blockIdx.x) * kFinishThreads + threadIdx.x;
+  if (line >= s.out.cols) return;
+  const FinishOutput finish{s};
+  for (int64_t k = blockIdx.y; k < s.list.count; k += gridDim.y) finish.finish(k, line);
+}
+
+constexpr int kOctet = 8;  // samples that share a draw of normals, each pair of them a word of it
+constexpr int kPairs = kOctet / 2;
+constexpr int kPlainThreads = kFinishThreads * kPairs;
+
+/// The first read of one line for a pair of samples.
+template <bool kEffects>
+struct LineReader {
+  const OutputStage &s;
+  int64_t line;
+  LineSpread spread;
+  NormalPair normals{};
+
+  /// `octet` is the number of the eight samples to which the pair belongs.
+  __device__ LineReader(const OutputStage &stage, int64_t line_, uint64_t octet, uint32_t pair)
+      : s(stage),
+        line(line_),
+        spread{stage.lineNoise[line_], stage.lineOffset[line_], stage.lineBend[line_]} {
+    if (!s.noisy) return;
+    const Philox4 random = draw(s.draws.key, s.draws.noise, static_cast<uint64_t>(line), octet, 0);
+    normals = normalPair16(wordOf(random, pair));
+  }
+  __device__ float read(int64_t row, float sum, bool second) const {
+    LineSums in[2];
+    in[0].sum = sum;
+    OutputDraws draws[2];
+    if (s.noisy) draws[0].noise = second ? normals.z1 : normals.z0;
+    if (s.converter.adc.stochastic) {
+      const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row);
+      draws[0].round = uniform(
+          draw(s.draws.key, s.draws.round, static_cast<uint64_t>(line), sample, drawIndex(0, 0))
+              .v[0]);
+    }
+    const Reading r = readLine<Passes::One, kEffects>(s.effects, s.converter, spread, in, draws);
+    if (r.clipped != 0) s.state.clipped[row] = 1;
+    return r.value * (s.state.scale[row] * s.outScale);
+  }
+};
+
+/// The sums of a line for a pair of samples, their parts added in order.
+__device__ inline void addParts(const PlainRead &r, int64_t row0, int64_t line, float (&sum)[2]) {
+  const int64_t rows = r.output.out.rows;
+  const int64_t lines = r.output.out.cols;
+  const float *part = r.sums + row0 * lines + line;
+  const bool there[2] = {row0 >= 0, row0 + 1 < rows};
+#pragma unroll 8
+  for (int64_t p = RPU::max(r.parts, int64_t{1}); p > 0; --p, part += rows * lines) {
+    sum[0] += there[0] ? part[0] : 0.0f;
+    sum[1] += there[1] ? part[lines] : 0.0f;
+  }
+}
+
+/// A thread takes a line of a pair of samples; blockIdx.y is the octet.
+template <bool kEffects, bool kAdded>
+__global__ void __launch_bounds__(kPlainThreads)
+    finishPlainKernel(const __grid_constant__ PlainRead r,
+                      const __grid_constant__ AddedRead added) {
+  awaitEarlier();
+  extern __shared__ float shared[];
+  const OutputStage &s = r.output;
+  const int few = kAdded ? static_cast<int>(added.read.weights.cols) : 0;
+  float *inner = shared;                   // [K][kOctet], the inputs of what is added
+  float *weights = shared + few * kOctet;  // [K][kFinishThreads]
+  const int me = static_cast<int>(threadIdx.x);
+  const int pair = me / kFinishThreads;
+  const uint64_t octet = (s.draws.firstSample >> 3) + blockIdx.y;
+  const auto octetRow = static_cast<int64_t>(octet * kOctet - s.draws.firstSample);  // or before 0
+  const int64_t line = static_cast<int64_t>(blockIdx.x) * kFinishThreads + me % kFinishThreads;
+  const int64_t rows = s.out.rows;
+  if constexpr (kAdded) {
+    for (int i = me; i < few * kOctet; i += kPlainThreads) {
+      const int64_t row = octetRow + i % kOctet;
+      inner[i] = row >= 0 && row < rows ? added.read.input.converted[row * few + i / kOctet] : 0.0f;
+    }
+    for (int k = pair; k < few; k += kPairs)
+      weights[k * kFinishThreads + me % kFinishThreads] =
+          line < s.out.cols ? added.read.weights(line, k) : 0.0f;
+    __syncthreads();
+  }
+  const int64_t row0 = octetRow + 2 * pair;
+  if (line >= s.out.cols || row0 + 1 < 0 || row0 >= rows) return;
+  float sum[2] = {};
+  addParts(r, row0, line, sum);
+  const LineReader<kEffects> own(s, line, octet, static_cast<uint32_t>(pair));
+  const LineReader<kEffects> other(kAdded ? added.read.output : s, line, octet,
+                                   static_cast<uint32_t>(pair));
+  float addedSum[2] = {};
+#pragma unroll 4
+  for (int k = 0; k < few; ++k) {
+    const float weight = weights[k * kFinishThreads + me % kFinishThreads];
+    addedSum[0] = RPU::fma(weight, inner[k * kOctet + 2 * pair], addedSum[0]);
+    addedSum[1] = RPU::fma(weight, inner[k * kOctet + 2 * pair + 1], addedSum[1]);
+  }
+#pragma unroll 1
+  for (int half = 0; half < 2; ++half) {
+    const int64_t row = row0 + half;
+    if (row < 0 || row >= rows) continue;
+    float out = own.read(row, half ? sum[1] : sum[0], half != 0);
+    if constexpr (kAdded) {
+      const float read = other.read(row, half ? addedSum[1] : addedSum[0], half != 0);
+      out = RPU::fma(added.factor, read, out);
+    }
+    s.out(row, line) = out;
+  }
+}
+
+// --- rows that left the range of the ADC
+// --------------------------------------------------------------------------------
+
+constexpr int kRepeatThreads = 256;
+constexpr int kRepeatBlocksPerSm = 2;
+constexpr int kTile =
+    32;  // rows and outputs of a block's piece of the product, and products per slice
+constexpr int kPerThread = kTile * kTile / kRepeatThreads;
+
+using Slice = float[kTile][kTile + 1];
+
+/// m(row0 + i, k0 + k) at slice[k][i]; 0 outside.
+__device__ void loadSlice(MatrixView<const float> m, int64_t row0, int64_t k0, Slice &slice) {
+  const bool alongRow = m.colStride == 1;
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kRepeatThreads) {
+    const int row = alongRow ? i / kTile : i % kTile;
+    const int k = alongRow ? i % kTile : i / kTile;
+    slice[k][row] = row0 + row < m.rows && k0 + k < m.cols ? m(row0 + row, k0 + k) : 0.0f;
+  }
+}
+
+/// sums = inputs weights^T, piece by piece over all blocks.
+__device__ void multiplyTogether(MatrixView<const float> inputs, MatrixView<const float> weights,
+                                 float *sums) {
+  __shared__ Slice inputSlice;
+  __shared__ Slice weightSlice;
+  const int64_t across = (weights.rows + kTile - 1) / kTile;
+  const int64_t pieces = across * ((inputs.rows + kTile - 1) / kTile);
+  const int column = static_cast<int>(threadIdx.x) % kTile;
+  const int firstRow = static_cast<int>(threadIdx.x) / kTile * kPerThread;
+  for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+    const int64_t row0 = piece / across * kTile;
+    const int64_t line0 = piece % across * kTile;
+    float acc[kPerThread] = {};
+    for (int64_t k0 = 0; k0 < inputs.cols; k0 += kTile) {
+      __syncthreads();
+      loadSlice(inputs, row0, k0, inputSlice);
+      loadSlice(weights, line0, k0, weightSlice);
+      __syncthreads();
+#pragma unroll 8
+      for (int k = 0; k < kTile; ++k) {
+        const float w = weightSlice[k][column];
+#pragma unroll
+        for (int i = 0; i < kPerThread; ++i)
+          acc[i] = RPU::fma(inputSlice[k][firstRow + i], w, acc[i]);
+      }
+    }
+    for (int i = 0; i < kPerThread; ++i) {
+      const int64_t row = row0 + firstRow + i;
+      const int64_t line = line0 + column;
+      if (row < inputs.rows && line < weights.rows) sums[row * weights.rows + line] = acc[i];
+    }
+  }
+}
+
+/// The same on every block, as long as nobody writes the rows' states.
+__device__ bool anyWanted(const PlainRead &r, const AddedRead &added) {
+  int any = 0;
+  for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads)
+    any |= isWanted(r, i) || isWanted(added, i) ? 1 : 0;
+  return __syncthreads_or(any) != 0;
+}
+
+/// Lists the rows to be read again and prepares them. For one block.
+__device__ void listWanted(const PlainRead &r, const AddedRead &added) {
+  __shared__ int32_t count;
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads) {
+    const bool own = isWanted(r, i);
+    const bool others = isWanted(added, i);
+    if (!own && !others) continue;
+    r.list[atomicAdd(&count, 1)] = static_cast<int32_t>(i);
+    if (own) NextRead{r.input.state}(i);
+    if (!others) continue;
+    NextRead{added.read.input.state}(i);
+    for (int64_t k = 0; k < added.read.input.in.cols; ++k)
+      ConvertInput{added.read.input}.convert(i, k);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) *r.count = count;
+}
+
+/// Bound management in one launch: the grid goes on, round by round, as long as a row leaves the
+/// range of the ADC, so that the host need not know. Usually none does, and every block returns at
+/// once.
+__global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm)
+    repeatKernel(const __grid_constant__ PlainRead r, const __grid_constant__ AddedRead added) {
+  awaitEarlier();
+  const auto grid = cooperative_groups::this_grid();
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kRepeatThreads + threadIdx.x;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kRepeatThreads;
+  while (anyWanted(r, added)) {
+    grid.sync();
+    if (blockIdx.x == 0) listWanted(r, added);
+    grid.sync();
+    InputStage input = r.input;
+    input.list = {r.list, *r.count};
+    const int64_t count = input.list.count;
+    const ConvertInput convert{input};
+    for (int64_t i = first; i < count * input.in.cols; i += stride) convert(i);
+    grid.sync();
+    if (input.sums || input.squares) {
+      for (int64_t i = first; i < count; i += stride) sumConverted(input, i);
+    }
+    multiplyTogether(rowMajor<const float>(input.converted, count, input.in.cols), r.weights,
+                     r.sums);
+    grid.sync();
+    OutputStage output = r.output;
+    output.list = input.list;
+    const FinishOutput finish{output};
+    const int64_t lines = output.out.cols;
+    for (int64_t i = first; i < count * lines; i += stride) {
+      if (input.sums || input.squares) {
+        finish(i);
+      } else {
+        const int64_t row = r.list[i / lines];
+        output.out(row, i % lines) = finishLine(r.output, added, row, i % lines, r.sums[i]);
+      }
+    }
+    grid.sync();
+  }
+}
+
+}  // namespace
+
+void cudaMeasureInputs(const Context &context, const InputStage &stage) {
+  const CudaScope scope(context.device);
+  launch(context.stream, measureKernel, gridFor(stage.in.rows, 1), kConvertThreads, 0, stage);
+}
+
+void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst) {
+  const CudaScope scope(context.device);
+  launch(context.stream, convertKernel, gridFor(stage.list.count, 1), kConvertThreads, 0, stage,
+         measureFirst);
+  if (stage.sums || stage.squares)
+    forEach(context, stage.passes * stage.list.count, SumConverted{stage});
+}
+
+void cudaFinishOutputs(const Context &context, const OutputStage &stage) {
+  const CudaScope scope(context.device);
+  const int64_t count = stage.list.count;
+  const dim3 grid(gridFor(stage.out.cols, kFinishThreads),
+                  static_cast<unsigned>(count < 65535 ? count : 65535));
+  launch(context.stream, finishKernel, grid, kFinishThreads, 0, stage);
+}
+
+void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added) {
+  const CudaScope scope(context.device);
+  const int64_t octets = (read.input.in.rows + 2 * kOctet - 2) / kOctet;
+  RPU_CHECK(InputError, octets < 65536, "a mini-batch of ", read.input.in.rows,
+            " samples is more than the GPU takes; use smaller batches");
+  const auto few = added.isThere() ? static_cast<size_t>(added.read.weights.cols) : 0;
+  const size_t sharedBytes = few * (kOctet + kFinishThreads) * sizeof(float);
+  const dim3 grid(gridFor(read.output.out.cols, kFinishThreads), static_cast<unsigned>(octets));
+  const bool hasEffects = read.output.hasEffects || (few > 0 && added.read.output.hasEffects);
+  const auto kernel =
+      hasEffects ? (few > 0 ? &finishPlainKernel<true, true> : &finishPlainKernel<true, false>)
+                 : (few > 0 ? &finishPlainKernel<false, true> : &finishPlainKernel<false, false>);
+  launch(context.stream, kernel, grid, kPlainThreads, sharedBytes, read, added);
+}
+
+void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedRead &added) {
+  const CudaScope scope(context.device);
+  int multiprocessors = 0;
+  RPU_CUDA(
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, context.device));
+  launchTogether(context.stream, repeatKernel,
+                 static_cast<unsigned>(multiprocessors * kRepeatBlocksPerSm), kRepeatThreads, read,
+                 added);
+}
+
+}  // namespace RPU

@@ -1,0 +1,191 @@
+#pragma once
+
+#include "periphery/joined_reads.h"
+#include "cuda/periphery/measure.cuh"
+
+// Pieces of a read that a whole block carries out for one row of the mini-batch.
+
+namespace RPU {
+
+/// sums[i] = sum_j w(i, j) in[j], a few outputs at a time with all threads along the inputs.
+template <int kThreads>
+__device__ inline void multiplyFew(MatrixView<const float> w, const float *in, float *sums) {
+  constexpr int kAtOnce = 8;
+  constexpr int kWarps = kThreads / 32;
+  __shared__ float partial[kWarps][kAtOnce];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  for (int64_t first = 0; first < w.rows; first += kAtOnce) {
+    float sum[kAtOnce] = {};
+    const float *line[kAtOnce];
+#pragma unroll
+    for (int q = 0; q < kAtOnce; ++q)
+      line[q] = w.data + (first + q < w.rows ? first + q : first) * w.rowStride;
+#pragma unroll 4
+    for (int64_t j = threadIdx.x; j < w.cols; j += kThreads) {
+      const float u = in[j];
+#pragma unroll
+      for (int q = 0; q < kAtOnce; ++q) sum[q] = RPU::fma(line[q][j * w.colStride], u, sum[q]);
+    }
+#pragma unroll
+    for (int q = 0; q < kAtOnce; ++q) {
+      for (int half = 16; half > 0; half /= 2)
+        sum[q] += __shfl_down_sync(0xFFFFFFFFU, sum[q], half);
+      if (lane == 0) partial[warp][q] = sum[q];
+    }
+    __syncthreads();
+    if (threadIdx.x < kAtOnce && first + threadIdx.x < w.rows) {
+      float total = 0.0f;
+      for (int p = 0; p < kWarps; ++p) total += partial[p][threadIdx.x];
+      sums[first + threadIdx.x] = total;
+    }
+    __syncthreads();
+  }
+}
+
+// A short kernel spends much of its time fetching instructions, so what is rarely needed stands in
+// functions of its own.
+
+template <class Stage>
+__device__ __noinline__ float drawnInput(const Stage &s, int64_t row, int64_t j, float scale,
+                                         int32_t round) {
+  return ConvertInput{s}.converted(row, j, scale, round);
+}
+
+/// store(j, input j of a row through the DAC) for the inputs [begin, end), `stride` apart.
+template <class Store>
+__device__ inline void convertInputs(const InputStage &s, int64_t row, int64_t begin, int64_t end,
+                                     int stride, float scale, int32_t round, const Store &store) {
+  if (s.converter.noise > 0.0f || s.converter.dac.stochastic) {
+#pragma unroll 1
+    for (int64_t j = begin; j < end; j += stride) store(j, drawnInput(s, row, j, scale, round));
+  } else {
+    const VectorView<const float> in = s.in.row(row);
+#pragma unroll 4
+    for (int64_t j = begin; j < end; j += stride)
+      store(j, convertedInput(s.converter, in[j], scale, 0.0f, 0.0f));
+  }
+}
+
+/// Entry k of the list, converted by a block.
+template <int kThreads>
+__device__ inline void convertRow(const InputStage &s, int64_t k) {
+  const int64_t n = s.in.cols;
+  if (s.passes == 1) {
+    const int64_t row = s.list[k];
+    float *converted = s.converted + k * n;
+    convertInputs(s, row, threadIdx.x, n, kThreads, s.state.scale[row], s.state.round[row],
+                  [&](int64_t j, float value) { converted[j] = value; });
+  } else {
+    const ConvertInput convert{s};
+    for (int64_t j = threadIdx.x; j < n; j += kThreads) convert.convert(k, j);
+  }
+}
+
+template <class Stage>
+__device__ __noinline__ Reading drawnReading(const Stage &s, int64_t row, int64_t line, float sum,
+                                             int32_t round) {
+  const FinishOutput finish{s};
+  return finish.readPlain(line, sum, finish.plainDraws(row, line, round));
+}
+
+/// What is read on one line, for its ideal sum.
+__device__ inline Reading readingOf(const OutputStage &s, int64_t row, int64_t line, float sum,
+                                    int32_t round) {
+  if (s.hasEffects || s.converter.adc.stochastic) return drawnReading(s, row, line, sum, round);
+  const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row);
+  const float z = s.noisy ? normalOfSample(s.draws.key, s.draws.noise, static_cast<uint64_t>(line),
+                                           sample, drawIndex(round, 0))
+                          : 0.0f;
+  return digitised(s.converter, sum, s.lineNoise[line], z, 0.0f);
+}
+
+/// The same with its scale; flags the row if it leaves the range of the ADC.
+__device__ inline float finishLine(const OutputStage &s, int64_t row, int64_t line, float sum) {
+  const Reading r = readingOf(s, row, line, sum, s.state.round[row]);
+  if (r.clipped != 0) s.state.clipped[row] = 1;
+  return r.value * (s.state.scale[row] * s.outScale);
+}
+
+/// The same with what an adapter adds.
+__device__ inline float finishLine(const OutputStage &s, const AddedRead &added, int64_t row,
+                                   int64_t line, float sum) {
+  const float own = finishLine(s, row, line, sum);
+  if (!added.isThere()) return own;
+  return RPU::fma(added.factor, finishLine(added.read.output, row, line, added.sum(row, line)),
+                  own);
+}
+
+/// Whether a row is to be read again, and may be.
+__device__ inline bool isWanted(const PlainRead &r, int64_t row) {
+  return r.input.state.clipped[row] != 0 && r.input.state.round[row] < r.repeats;
+}
+__device__ inline bool isWanted(const AddedRead &added, int64_t row) {
+  return added.isThere() && isWanted(added.read, row);
+}
+
+constexpr int kStagedInputs = 4096;  // of a row in shared memory; longer rows go through the cache
+
+/// Reads a row of a mini-batch from its measurement to the last repetition, for few outputs. The
+/// results also go to `results`, in shared memory. Returns the largest |input| in thread 0.
+template <int kThreads>
+__device__ inline float readRow(const PlainRead &r, int64_t row, float (&results)[kFewLines]) {
+  __shared__ float staged[kStagedInputs];
+  __shared__ float sums[kFewLines];
+  __shared__ float sharedScale;
+  const int64_t n = r.input.in.cols;
+  float *in = n <= kStagedInputs ? staged : r.input.converted + row * n;
+  const float largest = measureTogether<kThreads>(r.input, row);
+  if (threadIdx.x == 0) sharedScale = noiseScale(r.input.rule, r.input.in.row(row), largest);
+  for (int round = 0;; ++round) {
+    __syncthreads();
+    const float scale = sharedScale;
+    convertInputs(r.input, row, threadIdx.x, n, kThreads, scale, round,
+                  [&](int64_t j, float value) { in[j] = value; });
+    __syncthreads();
+    multiplyFew<kThreads>(r.weights, in, sums);
+    const int64_t line = threadIdx.x;
+    int clipped = 0;
+    if (line < r.weights.rows) {
+      const Reading read = readingOf(r.output, row, line, sums[line], round);
+      clipped = static_cast<int>(read.clipped);
+      results[line] = read.value * (scale * r.output.outScale);
+      r.output.out(row, line) = results[line];
+    }
+    if (__syncthreads_or(clipped) == 0 || round == r.repeats) return largest;
+    if (threadIdx.x == 0) sharedScale = nextScale(r.input.state, row, scale);
+  }
+}
+
+/// The largest of `count` |values|, in the lanes of the first warp; a value that is not finite sets
+/// the fault word.
+__device__ inline float largestOf(const float (&values)[kFewLines], int64_t count,
+                                  uint32_t *fault) {
+  float largest = 0.0f;
+  if (threadIdx.x >= 32) return largest;
+  for (int64_t k = threadIdx.x; k < count; k += 32) {
+    largest = RPU::max(largest, RPU::abs(values[k]));
+    if (!isFinite(values[k]) && fault) *fault = 1;
+  }
+  for (int half = 16; half > 0; half /= 2)
+    largest = RPU::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, half));
+  return largest;
+}
+
+/// Measures and converts a short row, which is also in shared memory; by the first warp.
+__device__ inline void convertShortRow(const InputStage &s, int64_t row,
+                                       const float (&values)[kFewLines]) {
+  if (threadIdx.x >= 32) return;
+  const float largest = largestOf(values, s.in.cols, s.fault);
+  float scale = 0.0f;
+  if (threadIdx.x == 0) {
+    prepareRow(s, row, s.in.row(row), largest);
+    scale = noiseScale(s.rule, s.in.row(row), largest);
+  }
+  scale = __shfl_sync(0xFFFFFFFFU, scale, 0);
+  float *converted = s.converted + row * s.in.cols;
+  convertInputs(s, row, threadIdx.x, s.in.cols, 32, scale, 0,
+                [&](int64_t k, float value) { converted[k] = value; });
+}
+
+}  // namespace RPU

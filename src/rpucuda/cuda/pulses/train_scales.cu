@@ -1,0 +1,61 @@
+#include "cuda/core/launch.cuh"
+#include "cuda/pulses/train_scales.cuh"
+
+// Maxima, scales and lengths of the trains of a mini-batch, and the layout that the longest needs,
+// in one launch.
+
+namespace RPU {
+namespace {
+
+constexpr int kThreads = 256;
+
+/// What a block finds out about a sample.
+struct Found {
+  float x;
+  float d;
+  bool bad;
+
+  __device__ void look(float &largest, float value) {
+    largest = RPU::max(largest, RPU::abs(value));
+    bad |= !isFinite(value);
+  }
+};
+struct JoinFound {
+  __device__ Found operator()(const Found &a, const Found &b) const {
+    return {RPU::max(a.x, b.x), RPU::max(a.d, b.d), a.bad || b.bad};
+  }
+};
+using FoundReduce = cub::BlockReduce<Found, kThreads>;
+
+/// A block per sample. The block that finishes last scales the trains of all.
+__global__ void __launch_bounds__(kThreads)
+    scaleTrainsKernel(MatrixView<const float> x, MatrixView<const float> d, TrainJob job) {
+  awaitEarlier();
+  __shared__ typename FoundReduce::TempStorage storage;
+  const TrainMaxima &maxima = job.maxima;
+  const int64_t s = blockIdx.x;
+  const VectorView<const float> xRow = x.row(s);
+  const VectorView<const float> dRow = d.row(s);
+  Found found{0.0f, 0.0f, false};
+  if (!maxima.present || s < *maxima.present) {
+    for (int64_t j = threadIdx.x; j < xRow.size; j += kThreads) found.look(found.x, xRow[j]);
+    for (int64_t j = threadIdx.x; j < dRow.size; j += kThreads) found.look(found.d, dRow[j]);
+  }
+  found = FoundReduce(storage).Reduce(found, JoinFound{});
+  if (threadIdx.x == 0) {
+    maxima.x[s] = found.x;
+    maxima.d[s] = found.d;
+    if (found.bad && maxima.fault) *maxima.fault = 1;
+  }
+  if (finishesLast(maxima.finished, gridDim.x)) scaleAll<kThreads>(x.rows, job);
+}
+
+}  // namespace
+
+void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+                     const TrainJob &job) {
+  const CudaScope scope(context.device);
+  launch(context.stream, scaleTrainsKernel, static_cast<unsigned>(x.rows), kThreads, 0, x, d, job);
+}
+
+}  // namespace RPU

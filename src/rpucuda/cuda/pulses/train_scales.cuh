@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cub/cub.cuh>
+
+#include "core/math.h"
+#include "pulses/draw_trains.h"
+
+namespace RPU {
+
+struct LargerInt {
+  __device__ int operator()(int a, int b) const { return RPU::max(a, b); }
+};
+
+/// The scale of a sample from its maxima; returns the length of its train. Nothing is to be sent if
+/// an input was at fault.
+__device__ inline int scaleSample(const TrainJob &job, int64_t i, bool isFaulty) {
+  if (isFaulty) {
+    job.scaler.scales[i] = {0, 0.0f, 0.0f, 0.0f};
+    job.scaler.lengths[i] = 0;
+  } else {
+    job.scaler(i);
+  }
+  return job.scaler.lengths[i];
+}
+
+__device__ inline bool isFaulty(const TrainMaxima &maxima) {
+  return maxima.fault && __ldcg(maxima.fault) != 0;
+}
+
+/// The layout that the longest train of all threads needs.
+template <int kThreads>
+__device__ inline void chooseLayout(int longest, PulseLayout *layout) {
+  using Reduce = cub::BlockReduce<int, kThreads>;
+  __shared__ typename Reduce::TempStorage storage;
+  longest = Reduce(storage).Reduce(longest, LargerInt{});
+  if (threadIdx.x == 0) *layout = PulseLayout::of(longest);
+  __syncthreads();
+}
+
+/// The scales of all samples, once their maxima are there, and the layout; for one block.
+template <int kThreads>
+__device__ inline void scaleAll(int64_t samples, const TrainJob &job) {
+  const bool faulty = isFaulty(job.maxima);
+  int longest = 0;
+  for (int64_t i = threadIdx.x; i < samples; i += kThreads)
+    longest = RPU::max(longest, scaleSample(job, i, faulty));
+  chooseLayout<kThreads>(longest, job.layout);
+}
+
+/// The same for two arrays at a time, of one tile.
+template <int kThreads>
+__device__ inline void scaleBoth(int64_t samples, const TrainJob &a, const TrainJob &b) {
+  const bool faulty = isFaulty(a.maxima);
+  int longestA = 0;
+  int longestB = 0;
+  for (int64_t i = threadIdx.x; i < 2 * samples; i += kThreads) {
+    const bool isA = i < samples;
+    const int length = scaleSample(isA ? a : b, isA ? i : i - samples, faulty);
+    longestA = isA ? RPU::max(longestA, length) : longestA;
+    longestB = isA ? longestB : RPU::max(longestB, length);
+  }
+  chooseLayout<kThreads>(longestA, a.layout);
+  chooseLayout<kThreads>(longestB, b.layout);
+}
+
+/// Whether this block is the last of `blocks` to get here; it then sees what the others wrote.
+/// `finished` is 0 before and after.
+__device__ inline bool finishesLast(uint32_t *finished, unsigned blocks) {
+  __shared__ bool isLast;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    isLast = atomicAdd(finished, 1u) + 1 == blocks;
+    if (isLast) *finished = 0;
+  }
+  __syncthreads();
+  if (isLast) __threadfence();
+  return isLast;
+}
+
+}  // namespace RPU

@@ -1,0 +1,112 @@
+#include "lrtt/reinit.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "pulses/bit_line_maker.h"
+#include "core/backend.h"
+#include "lrtt/functors.h"
+#include "array/cell_functors.h"
+
+namespace RPU {
+namespace {
+
+double dot(const double *a, const double *b, int64_t n) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < n; ++i) sum = RPU::fma(a[i], b[i], sum);
+  return sum;
+}
+
+std::vector<float> toHost(const Context &context, MatrixView<const float> a) {
+  Buffer<float> gapless(context, a.size());
+  forEach(context, a.size(), ElementCopier{a, rowMajor(gapless.data(), a.rows, a.cols)});
+  std::vector<float> host(static_cast<size_t>(a.size()));
+  detail::copyToHost(context, host.data(), gapless.data(), gapless.bytes());
+  return host;
+}
+
+// Modified Gram-Schmidt; the second sweep removes what rounding left of the first (Kahan's "twice
+// is enough").
+void orthonormalise(std::vector<double> &rows, int64_t count, int64_t n) {
+  for (int64_t i = 0; i < count; ++i) {
+    double *row = &rows[static_cast<size_t>(i * n)];
+    for (int sweep = 0; sweep < 2; ++sweep) {
+      for (int64_t j = 0; j < i; ++j) {
+        const double *other = &rows[static_cast<size_t>(j * n)];
+        const double share = dot(row, other, n);
+        for (int64_t c = 0; c < n; ++c) row[c] = RPU::fma(-share, other[c], row[c]);
+      }
+      const double norm = RPU::sqrt(dot(row, row, n));
+      for (int64_t c = 0; c < n; ++c) row[c] /= norm;
+    }
+  }
+}
+
+}  // namespace
+
+void drawNormalRows(const Context &context, RandomKey key, uint64_t number, float deviation,
+                    MatrixView<float> out) {
+  forEach(context, (out.size() + 1) / 2,
+          NormalPairWriter{key, number, deviation, out.size(), out.data});
+}
+
+void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, float rowNorm,
+                        MatrixView<float> out) {
+  RPU_CHECK(InputError, out.rows <= out.cols, "no ", out.rows, " rows of length ", out.cols,
+            " are orthogonal; there can be at most as many as they are long");
+  std::vector<float> drawn(static_cast<size_t>(out.size()));
+  const Context host;  // the same bits on every backend, and no matrix worth a kernel
+  drawNormalRows(host, key, number, 1.0f, rowMajor(drawn.data(), out.rows, out.cols));
+  std::vector<double> rows(drawn.begin(), drawn.end());
+  orthonormalise(rows, out.rows, out.cols);
+  for (size_t i = 0; i < rows.size(); ++i)
+    drawn[i] = static_cast<float>(static_cast<double>(rowNorm) * rows[i]);
+  detail::copyFromHost(context, out.data, drawn.data(), drawn.size() * sizeof(float));
+}
+
+void scaleRows(const Context &context, MatrixView<const float> vectors, float rowNorm,
+               MatrixView<float> out) {
+  std::vector<float> rows = toHost(context, vectors);
+  const int64_t n = vectors.cols;
+  for (int64_t i = 0; i < vectors.rows; ++i) {
+    float *row = &rows[static_cast<size_t>(i * n)];
+    double square = 0.0;
+    for (int64_t c = 0; c < n; ++c)
+      square = RPU::fma(static_cast<double>(row[c]), static_cast<double>(row[c]), square);
+    const double factor = square > 0.0 ? static_cast<double>(rowNorm) / RPU::sqrt(square) : 0.0;
+    for (int64_t c = 0; c < n; ++c)
+      row[c] = static_cast<float>(factor * static_cast<double>(row[c]));
+  }
+  detail::copyFromHost(context, out.data, rows.data(), rows.size() * sizeof(float));
+}
+
+void programByPulses(const Context &context, PulsedDevice &array, MatrixView<const float> target,
+                     uint64_t event) {
+  UpdateParameters parameters;
+  parameters.pulse_type = PulseType::DeterministicImplicit;
+  parameters.desired_bl = 65536;
+  // One sample per line of the shorter side: that line alone is driven, against the differences of
+  // the other side.
+  const bool byColumns = array.rows() > array.cols();
+  const int64_t lines = std::min(array.rows(), array.cols());
+  const int64_t others = std::max(array.rows(), array.cols());
+  Buffer<float> selection(context, lines * lines);
+  Buffer<float> difference(context, array.size());
+  forEach(context, lines * lines, UnitMatrix{lines, selection.data()});
+  const MatrixView<const float> selected = rowMajor<const float>(selection.data(), lines, lines);
+  const MatrixView<const float> missing = rowMajor<const float>(difference.data(), lines, others);
+  const MatrixView<const float> weights =
+      byColumns ? array.weights().transposed() : array.weights();
+  const MatrixView<const float> wanted = byColumns ? target.transposed() : target;
+  BitLineMaker maker;
+  for (int round = 0; round < kVerifyRounds; ++round) {
+    forEach(context, array.size(), DifferenceWriter{weights, wanted, difference.data()});
+    const uint64_t write = event * kVerifyRounds + static_cast<uint64_t>(round);
+    maker.makeWords(context, byColumns ? selected : missing, byColumns ? missing : selected, 1.0f,
+                    array.granularity(), parameters, RandomKey{},
+                    kWritePulseSamples + write * static_cast<uint64_t>(lines));
+    array.applyPulses(context, maker.words());
+  }
+}
+
+}  // namespace RPU

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tile/tile_config.h"
+
+namespace RPU {
+
+/// LRTTParams for a tile of a given size with everything resolved that the user left to the
+/// library. The adapter has `inputs` and `outputs`: those of the tile, exchanged by swap_xd. B is
+/// [rank, inputs], A is [outputs, rank].
+struct LRTTSettings {
+  /// Throws ConfigError, naming `lrtt.<parameter>`, for settings that contradict one another or the
+  /// size.
+  LRTTSettings(const LRTTParams &parameters, const UpdateParameters &update, int64_t dSize,
+               int64_t xSize);
+
+  /// Learning rate of A and B for a learning rate of the tile.
+  float fastLr(float lr) const { return params.ab_lr_scale == LrScale::Alpha ? lr * alpha : lr; }
+  /// Components per pass of a transfer.
+  int64_t chunk() const { return params.rank_chunk < 0 ? rank : params.rank_chunk; }
+
+  LRTTParams params;
+  int64_t dSize;
+  int64_t xSize;
+  int64_t rank;
+  int64_t inputs;
+  int64_t outputs;
+  float alpha = 0.0f;
+  float transferLr = 0.0f;
+  float deviation = 0.0f;          ///< of an element of B after a re-init: gain sqrt(2 / inputs)
+  float rowNorm = 0.0f;            ///< root of the expected square norm of a row of B: gain sqrt(2)
+  UpdateParameters visibleUpdate;  ///< of the tile; what rank 0 pulses with
+  UpdateParameters fastUpdate;     ///< of A and B
+  UpdateParameters transferUpdate;  ///< of the trains of a transfer
+};
+
+}  // namespace RPU

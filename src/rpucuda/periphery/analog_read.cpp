@@ -1,0 +1,366 @@
+#include "periphery/analog_read.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/backend.h"
+#include "periphery/read_kernels.h"
+#include "core/math_util.h"
+
+namespace RPU {
+namespace {
+
+// `index` of the draws of IoConstruct: what is spread. Elements are outputs, or cells.
+enum Spread : uint32_t { kNoiseSpread = 0, kOffsetSpread = 1, kBendSpread = 2, kCellSpread = 3 };
+
+constexpr char kAverageName[] = "average_abs_max";
+
+StageDraws inputDraws(RandomKey key, Pass pass, uint64_t firstSample) {
+  return pass == Pass::Forward
+             ? StageDraws{key, Purpose::ForwardInputNoise, Purpose::ForwardWeightNoise,
+                          Purpose::ForwardInputRound, firstSample}
+             : StageDraws{key, Purpose::BackwardInputNoise, Purpose::BackwardWeightNoise,
+                          Purpose::BackwardInputRound, firstSample};
+}
+
+StageDraws outputDraws(RandomKey key, Pass pass, uint64_t firstSample) {
+  return pass == Pass::Forward
+             ? StageDraws{key, Purpose::ForwardOutputNoise, Purpose::ForwardWeightNoise,
+                          Purpose::ForwardOutputRound, firstSample}
+             : StageDraws{key, Purpose::BackwardOutputNoise, Purpose::BackwardWeightNoise,
+                          Purpose::BackwardOutputRound, firstSample};
+}
+
+float constructNormal(RandomKey key, Pass pass, int64_t line, Spread what) {
+  const Philox4 r = draw(key, Purpose::IoConstruct, static_cast<uint64_t>(line),
+                         static_cast<uint64_t>(pass), what);
+  return normalPair(r.v[0], r.v[1]).z0;
+}
+
+float wireScale(const IOParameters &p, int64_t inputs) {
+  return static_cast<float>(double(inputs) / double(p.ir_drop_gw_div_gmax));
+}
+
+// Rows per thread such that it has at least some ten microseconds of work; whole groups of eight
+// samples.
+int64_t rowGrain(int64_t cols) { return 8 * (1 + 8192 / (8 * (cols + 1))); }
+
+void convert(const Context &context, const InputStage &stage, bool measureFirst) {
+  if (context.onCpu()) {
+    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &convertInputs<isa>; });
+    parallelRange(context, stage.list.count, rowGrain(stage.in.cols),
+                  [&](int64_t begin, int64_t end) { kernel(stage, measureFirst, begin, end); });
+    return;
+  }
+#ifdef PULSORA_CUDA
+  cudaConvertInputs(context, stage, measureFirst);
+#endif
+}
+
+void measure(const Context &context, const InputStage &stage) {
+  if (context.onCpu()) {
+    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &measureInputs<isa>; });
+    parallelRange(context, stage.in.rows, rowGrain(stage.in.cols),
+                  [&](int64_t begin, int64_t end) { kernel(stage, begin, end); });
+    return;
+  }
+#ifdef PULSORA_CUDA
+  cudaMeasureInputs(context, stage);
+#endif
+}
+
+void finish(const Context &context, const OutputStage &stage) {
+  if (context.onCpu()) {
+    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &finishOutputs<isa>; });
+    parallelRange(context, stage.list.count, rowGrain(stage.out.cols),
+                  [&](int64_t begin, int64_t end) { kernel(stage, begin, end); });
+    return;
+  }
+#ifdef PULSORA_CUDA
+  cudaFinishOutputs(context, stage);
+#endif
+}
+
+}  // namespace
+
+AnalogRead::AnalogRead(const Context &context, const IOParameters &parameters, Pass pass,
+                       int64_t inSize, int64_t outSize, RandomKey key)
+    : parameters_(parameters), pass_(pass), inSize_(inSize), outSize_(outSize), key_(key) {
+  const IOParameters &p = parameters_;
+  if (p.is_perfect) return;
+  const auto count = static_cast<size_t>(outSize);
+  std::vector<float> lines(3 * count);
+  const float bend = p.out_nonlinearity > 0.0f ? p.out_nonlinearity / p.out_bound : 0.0f;
+  double bendSum = 0.0;
+  for (size_t i = 0; i < count; ++i) {
+    const auto normal = [&](Spread what) {
+      return constructNormal(key, pass, static_cast<int64_t>(i), what);
+    };
+    lines[i] = RPU::abs(p.out_noise * fma(p.out_noise_std, normal(kNoiseSpread), 1.0f));
+    lines[count + i] = RPU::max(p.v_offset_std * normal(kOffsetSpread), 0.0f);
+    lines[2 * count + i] = RPU::abs(bend * fma(p.out_nonlinearity_std, normal(kBendSpread), 1.0f));
+    bendSum += double(lines[2 * count + i]);
+  }
+  const double meanBend = outSize > 0 ? bendSum / double(outSize) : 0.0;
+  const double slope =
+      1.0 + (meanBend + double(p.r_series)) * double(p.slope_calibration) * double(p.out_bound);
+  gain_ = static_cast<float>(slope * slope);
+  lines_ = Buffer<float>(context, 3 * outSize);
+  detail::copyFromHost(context, lines_.data(), lines.data(), lines_.bytes());
+  averageMax_ = Buffer<float>::zeros(context, 1);
+  if (p.w_read_asymmetry_dtod > 0.0f) {
+    asymmetry_ = Buffer<float>(context, outSize * inSize);
+    forEach(context, outSize * inSize,
+            ReadAsymmetry{key, kCellSpread, p.w_read_asymmetry_dtod,
+                          rowMajor(asymmetry_.data(), outSize, inSize), pass == Pass::Backward});
+  }
+}
+
+bool AnalogRead::managesBounds() const {
+  return parameters_.bound_management != BoundManagement::None && parameters_.out_bound > 0.0f &&
+         (pass_ == Pass::Forward || parameters_.bm_backward);
+}
+
+bool AnalogRead::hasPcmNoise() const {
+  return parameters_.w_noise > 0.0f && parameters_.w_noise_type == WeightNoiseType::PcmRead;
+}
+
+MatrixView<const float> AnalogRead::magnitudes() const {
+  return rowMajor(scratch_.magnitudes.data(), outSize_, inSize_);
+}
+
+void AnalogRead::run(const Context &context, MatrixView<const float> weights,
+                     MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample) {
+  checkShapes(weights, in, out);
+  if (parameters_.is_perfect) {
+    gemm(context, 1.0f, in, weights.transposed(), 0.0f, out);
+  } else {
+    readBatch(context, weights, nullptr, in, out, firstSample);
+  }
+}
+
+void AnalogRead::run(const Context &context, MatrixView<const float> weights,
+                     const Product &product, MatrixView<const float> in, MatrixView<float> out,
+                     uint64_t firstSample) {
+  checkShapes(weights, in, out);
+  if (parameters_.is_perfect) {
+    product(in, out);
+  } else {
+    readBatch(context, weights, &product, in, out, firstSample);
+  }
+}
+
+void AnalogRead::checkShapes(MatrixView<const float> weights, MatrixView<const float> in,
+                             MatrixView<const float> out) const {
+  RPU_CHECK(InputError, weights.rows == outSize_ && weights.cols == inSize_, "weights are [",
+            weights.rows, ", ", weights.cols, "] where a read of [", outSize_, ", ", inSize_,
+            "] is set up");
+  RPU_CHECK(InputError, in.cols == inSize_ && out.cols == outSize_ && in.rows == out.rows,
+            "input [", in.rows, ", ", in.cols, "] and output [", out.rows, ", ", out.cols,
+            "] do not fit a read of [", outSize_, ", ", inSize_, "]");
+}
+
+// Reads the whole mini-batch, then again the rows that left the range of the ADC. On the CPU those
+// rows alone are read; elsewhere, and for a product that must see whole mini-batches, all are: with
+// its scale and round unchanged, a row that had passed repeats to the bit.
+void AnalogRead::readBatch(const Context &context, MatrixView<const float> weights,
+                           const Product *product, MatrixView<const float> in,
+                           MatrixView<float> out, uint64_t firstSample) {
+  if (in.rows == 0) return;
+  reserve(context, weights, product, in.rows);
+  prepareWeights(context, weights);
+  InputStage input = inputStage(in, firstSample);
+  input.fault = context.fault;
+  OutputStage output = outputStage(out, firstSample);
+  const int repeats = this->repeats(input);
+  const PlainRead plain = plainRead(weights, input, output, repeats);
+  if (readSmall(context, plain, product)) return;
+  const bool averages = parameters_.noise_management == NoiseManagement::AverageAbsMax;
+  if (averages) {
+    measure(context, input);
+    forEach(context, 1,
+            AverageScales{scratch_.scale.data(), in.rows, parameters_.nm_decay, averageMax_.data(),
+                          context.fault});
+  }
+  for (int round = 0;; ++round) {
+    convert(context, input, round == 0 && !averages);
+    if (!multiplyPlain(context, plain, false)) multiply(context, weights, product, input.list);
+    if (!finishPlain(context, plain, product)) finish(context, output);
+    if (round == repeats || repeatOnGpu(context, plain, product)) break;
+    input.list = output.list = rowsToRepeat(context, input.state, in.rows, product == nullptr);
+    if (input.list.count == 0) break;
+  }
+}
+
+void AnalogRead::reserve(const Context &context, MatrixView<const float> weights,
+                         const Product *product, int64_t rows) {
+  const int64_t all = passCount() * rows;
+  Scratch &s = scratch_;
+  s.converted.reserve(context, all * inSize_);
+  s.parts = partsOf(context, weights, product, rows);
+  s.sums.reserve(context, std::max(all, s.parts * rows) * outSize_);
+  s.scale.reserve(context, rows);
+  s.worstScale.reserve(context, rows);
+  s.round.reserve(context, rows);
+  s.clipped.reserve(context, rows);
+  s.list.reserve(context, rows + 1);
+  s.inputSums.reserve(context, all);
+  s.inputSquares.reserve(context, all);
+  if (parameters_.ir_drop > 0.0f) {
+    s.absSums.reserve(context, all * outSize_);
+    s.lateSums.reserve(context, all * outSize_);
+  }
+  if (hasPcmNoise()) s.squareSums.reserve(context, all * outSize_);
+  if (parameters_.ir_drop > 0.0f || hasPcmNoise()) {
+    s.reformed.reserve(context, all * inSize_);
+    s.magnitudes.reserve(context, outSize_ * inSize_);
+  }
+  s.deviation.reserve(context, asymmetry_.size());
+}
+
+InputStage AnalogRead::inputStage(MatrixView<const float> in, uint64_t firstSample) {
+  const IOParameters &p = parameters_;
+  InputStage s{};
+  s.in = in;
+  s.list = {nullptr, in.rows};
+  const bool worstCase =
+      managesBounds() && p.bound_management == BoundManagement::IterativeWorstCase;
+  s.state = {scratch_.scale.data(), worstCase ? scratch_.worstScale.data() : nullptr,
+             scratch_.round.data(), scratch_.clipped.data()};
+  s.draws = inputDraws(key_, pass_, firstSample);
+  s.rule.management = p.noise_management;
+  s.rule.constant = p.nm_thres;
+  s.rule.limit = p.nm_thres > 0.0f ? p.nm_thres : kInfinity;
+  const double step = p.inputStep();
+  s.rule.largestFactor =
+      step > 0.0 ? static_cast<float>(double(p.max_bm_res) * 2.0 * double(p.inp_bound) / step)
+                 : kInfinity;
+  s.rule.weightOverBound = p.out_bound > 0.0f ? p.nm_assumed_wmax / p.out_bound : 0.0f;
+  s.converter = {Converter(step, p.inp_bound, p.inp_sto_round), p.inp_noise,
+                 1.0f - p.inp_asymmetry};
+  s.passes = passCount();
+  s.converted = scratch_.converted.data();
+  const bool lineVoltage = p.v_offset_std > 0.0f || p.r_series > 0.0f;
+  s.sums = lineVoltage && p.v_offset_w_min < 0.0f ? scratch_.inputSums.data() : nullptr;
+  s.squares = p.w_noise > 0.0f && !hasPcmNoise() ? scratch_.inputSquares.data() : nullptr;
+  return s;
+}
+
+OutputStage AnalogRead::outputStage(MatrixView<float> out, uint64_t firstSample) {
+  const IOParameters &p = parameters_;
+  const InputStage input = inputStage({nullptr, out.rows, inSize_, inSize_, 1}, firstSample);
+  const bool wire = p.ir_drop > 0.0f;
+  OutputStage s{};
+  s.sums = scratch_.sums.data();
+  s.absSums = wire ? scratch_.absSums.data() : nullptr;
+  s.lateSums = wire ? scratch_.lateSums.data() : nullptr;
+  s.squareSums = hasPcmNoise() ? scratch_.squareSums.data() : nullptr;
+  s.inputSums = input.sums;
+  s.inputSquares = input.squares;
+  s.out = out;
+  s.list = input.list;
+  s.state = input.state;
+  s.draws = outputDraws(key_, pass_, firstSample);
+  s.lineNoise = lines_.data();
+  s.lineOffset = lines_.data() + outSize_;
+  s.lineBend = lines_.data() + 2 * outSize_;
+  s.effects = {wireScale(p, inSize_),
+               p.ir_drop,
+               p.v_offset_std > 0.0f || p.r_series > 0.0f,
+               -p.v_offset_w_min,
+               p.r_series,
+               p.r_series_max_total > 0.0f ? p.r_series_max_total : kInfinity,
+               p.w_noise};
+  s.converter.gain = gain_;
+  s.converter.negativeGain = 1.0f - p.out_asymmetry;
+  s.converter.adc = Converter(p.outputStep(), p.out_bound, p.out_sto_round);
+  s.converter.lowest = p.bm_test_negative_bound ? -s.converter.adc.bound : -kInfinity;
+  s.passes = !p.splitsSigns()                      ? Passes::One
+             : p.mv_type == MvType::PosNegSeparate ? Passes::AnalogSum
+                                                   : Passes::DigitalSum;
+  s.hasEffects = wire || s.effects.lineVoltage || p.w_noise > 0.0f || p.out_nonlinearity > 0.0f ||
+                 p.out_asymmetry != 0.0f || gain_ != 1.0f;
+  s.noisy = p.out_noise > 0.0f;
+  s.outScale = p.out_scale;
+  return s;
+}
+
+void AnalogRead::prepareWeights(const Context &context, MatrixView<const float> weights) {
+  if (parameters_.ir_drop > 0.0f || hasPcmNoise()) {
+    forEach(context, weights.size(), Magnitudes{weights, scratch_.magnitudes.data()});
+  }
+  if (!asymmetry_.empty()) {
+    forEach(context, weights.size(),
+            ReadDeviation{weights, asymmetry_.data(), scratch_.deviation.data()});
+  }
+}
+
+void AnalogRead::multiply(const Context &context, MatrixView<const float> weights,
+                          const Product *product, const RowList &list) {
+  for (int p = 0; p < passCount(); ++p) {
+    const MatrixView<const float> in =
+        rowMajor(scratch_.converted.data() + p * list.count * inSize_, list.count, inSize_);
+    const MatrixView<float> out =
+        rowMajor(scratch_.sums.data() + p * list.count * outSize_, list.count, outSize_);
+    if (product) {
+      (*product)(in, out);
+    } else {
+      gemm(context, 1.0f, in, weights.transposed(), 0.0f, out);
+    }
+    if (p == 1 && !asymmetry_.empty()) {
+      const MatrixView<const float> deviation =
+          rowMajor(scratch_.deviation.data(), outSize_, inSize_);
+      gemm(context, 1.0f, in, deviation.transposed(), 1.0f, out);
+    }
+  }
+  const int64_t rows = passCount() * list.count;
+  if (parameters_.ir_drop > 0.0f) {
+    multiplyReformed(context, InputForm::Magnitude, magnitudes(), rows, scratch_.absSums.data());
+    multiplyReformed(context, InputForm::Late, weights, rows, scratch_.lateSums.data());
+  }
+  if (hasPcmNoise()) {
+    multiplyReformed(context, InputForm::Square, magnitudes(), rows, scratch_.squareSums.data());
+  }
+}
+
+void AnalogRead::multiplyReformed(const Context &context, InputForm form,
+                                  MatrixView<const float> weights, int64_t rows, float *sums) {
+  float *reformed = scratch_.reformed.data();
+  forEach(context, rows * inSize_, ReformInput{scratch_.converted.data(), reformed, inSize_, form});
+  const MatrixView<const float> in = rowMajor(reformed, rows, inSize_);
+  gemm(context, 1.0f, in, weights.transposed(), 0.0f, rowMajor(sums, rows, outSize_));
+}
+
+RowList AnalogRead::rowsToRepeat(const Context &context, const RowState &state, int64_t rows,
+                                 bool compact) {
+  RowList list{nullptr, rows};
+  if (context.onCpu()) {
+    int32_t *entries = scratch_.list.data();
+    int64_t count = 0;
+    for (int64_t i = 0; i < rows; ++i) {
+      if (state.clipped[i] != 0) entries[count++] = static_cast<int32_t>(i);
+    }
+    if (compact || count == 0) list = {entries, count};
+  }
+  forEach(context, rows, NextRead{state});
+  return list;
+}
+
+void AnalogRead::saveTo(const Context &context, State &state, const std::string &prefix) const {
+  if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
+  state.put(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
+}
+
+void AnalogRead::loadFrom(const Context &context, const State &state, const std::string &prefix) {
+  if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
+  state.take(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
+}
+
+ForwardBackwardPass::ForwardBackwardPass(const Context &context, const IOParameters &forward,
+                                         const IOParameters &backward, int64_t dSize, int64_t xSize,
+                                         RandomKey key)
+    : forward_(context, forward, Pass::Forward, xSize, dSize, key),
+      backward_(context, backward, Pass::Backward, dSize, xSize, key) {}
+
+}  // namespace RPU

@@ -1,0 +1,139 @@
+#pragma once
+
+#include <functional>
+
+#include "core/buffer.h"
+#include "core/context.h"
+#include "core/random.h"
+#include "core/view.h"
+#include "periphery/read_stages.h"
+#include "core/state.h"
+
+namespace RPU {
+
+enum class Pass { Forward, Backward };
+
+/// The analog product of one array [rows, cols] with its periphery: out[m, outSize] from in[m,
+/// inSize], one direction.
+///
+/// Order of effects, the same for single vectors, batches, CPU and CUDA (docs/io.md):
+/// scale by noise management -> DAC (quantise, clip, noise, asymmetry) -> matrix product -> IR drop
+/// -> voltage offset and series resistance -> weight noise -> output nonlinearity and asymmetry ->
+/// output noise -> ADC (quantise, clip) -> scale back and out_scale. Bound management repeats a
+/// sample's read with a larger scale until the ADC does not clip. Every draw is keyed by (line,
+/// firstSample + row), so a batch may be split anywhere.
+class AnalogRead {
+ public:
+  /// What is multiplied: gets the converted inputs [m, inSize] and fills the ideal sums [m,
+  /// outSize]. Row i is always sample i of the mini-batch. It may be called several times for one
+  /// mini-batch.
+  using Product = std::function<void(MatrixView<const float> in, MatrixView<float> out)>;
+
+  /// Samples the fixed spreads of lines and converters from `key` (purpose IoConstruct). `pass`
+  /// selects the noise streams.
+  AnalogRead(const Context &context, const IOParameters &parameters, Pass pass, int64_t inSize,
+             int64_t outSize, RandomKey key);
+
+  /// out = in * W^T with W [outSize, inSize] given in any layout (a transposed view for the
+  /// backward direction).
+  void run(const Context &context, MatrixView<const float> weights, MatrixView<const float> in,
+           MatrixView<float> out, uint64_t firstSample);
+
+  /// The same with another product; `weights` still says how strong weight-dependent noise is.
+  void run(const Context &context, MatrixView<const float> weights, const Product &product,
+           MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
+
+  /// On a GPU: out = in * W^T as run() has it, plus what an adapter adds. The first array of the
+  /// adapter is read by `first`; `added` is the read of its second, which gives nothing itself.
+  /// Only for reads that are joinable().
+  void runWithAdapter(const Context &context, MatrixView<const float> weights,
+                      MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
+                      const PlainRead &first, const AddedRead &added);
+  /// Whether a kernel may join this read with others: on a GPU, if it is a plain product by the
+  /// default products.
+  bool joinable(const Context &context) const;
+  /// The read as such a kernel takes it; `out` without data is not written.
+  PlainRead join(const Context &context, MatrixView<const float> weights,
+                 MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
+
+  const IOParameters &parameters() const { return parameters_; }
+
+  /// The running mean of average_abs_max, the only thing a read remembers.
+  void saveTo(const Context &context, State &state, const std::string &prefix) const;
+  void loadFrom(const Context &context, const State &state, const std::string &prefix);
+
+ private:
+  /// The scratch memory of a read; grows with the largest mini-batch and is then kept.
+  struct Scratch {
+    Buffer<float> converted;  // inputs as the array sees them
+    Buffer<float> reformed;   // a function of these
+    Buffer<float> sums, absSums, lateSums, squareSums;
+    Buffer<float> inputSums, inputSquares;  // per row
+    Buffer<float> scale, worstScale;        // per row
+    Buffer<int32_t> round, clipped, list;   // per row
+    Buffer<float> magnitudes, deviation;    // of the weights
+    Buffer<uint32_t> marks;                 // on a GPU, of groups of rows
+    int64_t parts = 0;                      // of the sums, on a GPU
+  };
+
+  void readBatch(const Context &context, MatrixView<const float> weights, const Product *product,
+                 MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
+  void checkShapes(MatrixView<const float> weights, MatrixView<const float> in,
+                   MatrixView<const float> out) const;
+  void reserve(const Context &context, MatrixView<const float> weights, const Product *product,
+               int64_t rows);
+  InputStage inputStage(MatrixView<const float> in, uint64_t firstSample);
+  OutputStage outputStage(MatrixView<float> out, uint64_t firstSample);
+  void prepareWeights(const Context &context, MatrixView<const float> weights);
+  void multiply(const Context &context, MatrixView<const float> weights, const Product *product,
+                const RowList &list);
+  void multiplyReformed(const Context &context, InputForm form, MatrixView<const float> weights,
+                        int64_t rows, float *sums);
+  bool isPlain(const Product *product) const;
+  PlainRead plainRead(MatrixView<const float> weights, const InputStage &input,
+                      const OutputStage &output, int repeats);
+  bool needsInputSums() const;
+  bool isSmall(MatrixView<const float> weights, int64_t rows) const;
+  int64_t partsOf(const Context &context, MatrixView<const float> weights, const Product *product,
+                  int64_t rows) const;
+  bool multiplyPlain(const Context &context, const PlainRead &read, bool beside);
+  bool readSmall(const Context &context, const PlainRead &read, const Product *product);
+  bool finishPlain(const Context &context, const PlainRead &read, const Product *product);
+  bool repeatOnGpu(const Context &context, const PlainRead &read, const Product *product);
+  int repeats(const InputStage &input) const;
+  RowList rowsToRepeat(const Context &context, const RowState &state, int64_t rows, bool compact);
+  MatrixView<const float> magnitudes() const;
+
+  int passCount() const { return parameters_.splitsSigns() ? 2 : 1; }
+  bool managesBounds() const;
+  bool hasPcmNoise() const;
+
+  IOParameters parameters_;
+  Pass pass_;
+  int64_t inSize_;
+  int64_t outSize_;
+  RandomKey key_;
+  float gain_ = 1.0f;         // of the output amplifier
+  Buffer<float> lines_;       // noise, offset and bend of each output
+  Buffer<float> asymmetry_;   // of the cells at negative inputs; empty where there is none
+  Buffer<float> averageMax_;  // of average_abs_max: the running mean
+  Scratch scratch_;
+};
+
+/// Both directions of one array [dSize, xSize]: y = W x and W^T d with their own periphery.
+class ForwardBackwardPass {
+ public:
+  ForwardBackwardPass(const Context &context, const IOParameters &forward,
+                      const IOParameters &backward, int64_t dSize, int64_t xSize, RandomKey key);
+
+  AnalogRead &forward() { return forward_; }
+  AnalogRead &backward() { return backward_; }
+  const AnalogRead &forward() const { return forward_; }
+  const AnalogRead &backward() const { return backward_; }
+
+ private:
+  AnalogRead forward_;
+  AnalogRead backward_;
+};
+
+}  // namespace RPU

@@ -1,0 +1,78 @@
+#include "periphery/io_parameters.h"
+
+#include <cmath>
+
+#include "core/check.h"
+
+namespace RPU {
+namespace {
+
+double stepOf(float resolution, float bound) {
+  const double relative = resolution > 1.0f ? 1.0 / double(resolution) : double(resolution);
+  return 2.0 * double(bound) * relative;
+}
+
+void checkConverter(const std::string &prefix, const std::string &side, float resolution, float bound,
+                    bool stochastic) {
+  const std::string res = joinPath(prefix, side + "_res");
+  RPU_CHECK(ConfigError, resolution <= 1.0f || resolution == std::floor(resolution), res, " is ",
+            resolution,
+            ", which is neither a step nor a number of steps; write a value up to 1 "
+            "for the step relative to the range, or a whole number of steps");
+  RPU_CHECK(ConfigError, resolution == 0.0f || bound > 0.0f, res, " is ", resolution, " but ",
+            joinPath(prefix, side + "_bound"),
+            " is 0, which is unlimited: steps are fractions of a "
+            "range; set ",
+            side, "_bound, or ", side, "_res = 0");
+  RPU_CHECK(ConfigError, !stochastic || resolution > 0.0f, joinPath(prefix, side + "_sto_round"),
+            " is true but ", res, " is 0, which does not round; set ", side, "_res, or ", side,
+            "_sto_round = false");
+}
+
+}  // namespace
+
+double IOParameters::inputStep() const { return stepOf(inp_res, inp_bound); }
+double IOParameters::outputStep() const { return stepOf(out_res, out_bound); }
+
+int IOParameters::doublings() const {
+  double limit = double(max_bm_factor);
+  if (inp_res > 0.0f) limit = std::fmin(limit, double(max_bm_res) / inputStep());
+  int count = 0;
+  while (std::ldexp(1.0, count) < limit) ++count;
+  return count;
+}
+
+void IOParameters::check(const ParamsCheck &c) const {
+  if (is_perfect) return;
+  const auto needs = [&](bool fine, const char *name, const auto &value, const auto &...why) {
+    c.require(fine, c.path(name), " is ", value, ", ", why...);
+  };
+  const auto nameOf = [](auto value) {
+    return message("'", EnumNames<decltype(value)>::kNames[static_cast<size_t>(value)], "'");
+  };
+  checkConverter(c.prefix, "inp", inp_res, inp_bound, inp_sto_round);
+  checkConverter(c.prefix, "out", out_res, out_bound, out_sto_round);
+  needs(noise_management != NoiseManagement::Constant || nm_thres > 0.0f, "noise_management",
+        nameOf(noise_management), "which divides by nm_thres, and that is 0; set nm_thres");
+  needs(noise_management != NoiseManagement::AbsMaxNPSum || out_bound > 0.0f, "noise_management",
+        nameOf(noise_management),
+        "which keeps sums within the ADC, but out_bound is 0, which is unlimited; set out_bound or "
+        "take 'abs_max'");
+  needs(w_noise == 0.0f || w_noise_type != WeightNoiseType::None, "w_noise", w_noise,
+        "but w_noise_type is 'none'; set w_noise_type, or w_noise = 0");
+  needs(w_read_asymmetry_dtod == 0.0f || splitsSigns(), "w_read_asymmetry_dtod",
+        w_read_asymmetry_dtod, "but mv_type is ", nameOf(mv_type),
+        ", which reads negative inputs together with positive ones; use 'pos_neg_separate' or "
+        "'pos_neg_separate_digital_sum'");
+  needs(out_nonlinearity == 0.0f || out_bound > 0.0f, "out_nonlinearity", out_nonlinearity,
+        "relative to out_bound, which is 0 (unlimited); set out_bound");
+  needs(slope_calibration == 0.0f || out_bound > 0.0f, "slope_calibration", slope_calibration,
+        "relative to out_bound, which is 0 (unlimited); set out_bound");
+  const bool arrayEffects =
+      w_noise > 0.0f || ir_drop > 0.0f || v_offset_std > 0.0f || r_series > 0.0f;
+  needs(mv_type != MvType::Ideal || !arrayEffects, "mv_type", nameOf(mv_type),
+        "an array without effects, but one of w_noise, ir_drop, v_offset_std and r_series is not "
+        "0; set these to 0 or use 'one_pass'");
+}
+
+}  // namespace RPU

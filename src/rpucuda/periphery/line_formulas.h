@@ -1,0 +1,299 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/math.h"
+#include "core/platform.h"
+#include "core/random.h"
+#include "core/view.h"
+#include "periphery/io_parameters.h"
+
+// The periphery of a read, one element at a time: each formula of docs/io.md stands here, once. The
+// row loops of the CPU (read_kernels_isa.cpp) and the functors for other backends (read_stages.h) are
+// made of these functions and give the same bits.
+//
+// A parameter at its neutral value makes its formula an exact identity, so that no formula
+// branches.
+
+namespace RPU {
+
+/// Levels and range of a DAC or ADC.
+struct Converter {
+  float step = 0.0f;     ///< distance of two levels; 0 is continuous
+  float perUnit = 0.0f;  ///< levels per unit, 1 / step
+  float bound = kInfinity;
+  bool stochastic = false;
+
+  Converter() = default;
+  Converter(double step_, float bound_, bool stochastic_)
+      : step(static_cast<float>(step_)),
+        perUnit(step_ > 0.0 ? static_cast<float>(1.0 / step_) : 0.0f),
+        bound(bound_ > 0.0f ? bound_ : kInfinity),
+        stochastic(stochastic_) {}
+};
+
+/// v on the levels of the converter: the nearest, or with u uniform in [0, 1) the lower or upper
+/// neighbour so that the mean is v.
+RPU_HD float quantised(const Converter &c, float v, float u) {
+  const float levels = v * c.perUnit;
+  const float whole = select(c.stochastic, floor(levels + u), rint(levels));
+  return select(c.step > 0.0f, whole * c.step, v);
+}
+
+// --- scales
+// ---------------------------------------------------------------------------------------
+
+/// A row is reduced in 16 parts, element j in part j % 16 in order, and the parts pairwise: for
+/// sums this order is part of the result's bits.
+constexpr int kReduceLanes = 16;
+
+namespace reduce {
+
+struct Sum {
+  static constexpr float kStart = 0.0f;
+  RPU_HD static float add(float part, float v) { return part + v; }
+  RPU_HD static float join(float a, float b) { return a + b; }
+};
+struct Squares : Sum {
+  RPU_HD static float add(float part, float v) { return part + v * v; }
+};
+struct PositiveSum : Sum {
+  RPU_HD static float add(float part, float v) { return part + max(v, 0.0f); }
+};
+struct NegativeSum : Sum {
+  RPU_HD static float add(float part, float v) { return part + max(-v, 0.0f); }
+};
+struct Largest {
+  static constexpr float kStart = -kInfinity;
+  RPU_HD static float add(float part, float v) { return max(part, v); }
+  RPU_HD static float join(float a, float b) { return max(a, b); }
+};
+struct AbsLargest : Largest {
+  static constexpr float kStart = 0.0f;
+  RPU_HD static float add(float part, float v) { return max(part, abs(v)); }
+};
+
+}  // namespace reduce
+
+template <class Rule>
+RPU_HD float reducedRow(VectorView<const float> row) {
+  float part[kReduceLanes];
+  for (int l = 0; l < kReduceLanes; ++l) part[l] = Rule::kStart;
+  int64_t j = 0;
+  for (; j + kReduceLanes <= row.size; j += kReduceLanes) {
+    for (int l = 0; l < kReduceLanes; ++l) part[l] = Rule::add(part[l], row[j + l]);
+  }
+  for (int l = 0; j + l < row.size; ++l) part[l] = Rule::add(part[l], row[j + l]);
+  for (int half = kReduceLanes / 2; half > 0; half /= 2) {
+    for (int l = 0; l < half; ++l) part[l] = Rule::join(part[l], part[l + half]);
+  }
+  return part[0];
+}
+
+/// Noise management as numbers.
+struct ScaleRule {
+  NoiseManagement management = NoiseManagement::None;
+  float constant = 1.0f;         ///< nm_thres
+  float limit = kInfinity;       ///< nm_thres of abs_max
+  float largestFactor = 1.0f;    ///< max_bm_res / inp_res
+  float weightOverBound = 0.0f;  ///< nm_assumed_wmax / out_bound
+};
+
+/// The scale with which sums of one sign cannot leave the ADC, as far as resolution allows.
+RPU_HD float worstCaseScale(const ScaleRule &rule, VectorView<const float> row, float absMax) {
+  const float oneSided =
+      max(reducedRow<reduce::PositiveSum>(row), reducedRow<reduce::NegativeSum>(row));
+  const float needed = oneSided * rule.weightOverBound;
+  return max(absMax, min(absMax * rule.largestFactor, needed));
+}
+
+/// The scale alpha of a sample's first read; of average_abs_max the sample's share in the mean. 0
+/// only if all inputs are 0: such a sample reads as exactly 0.
+RPU_HD float noiseScale(const ScaleRule &rule, VectorView<const float> row, float absMax) {
+  switch (rule.management) {
+    case NoiseManagement::AbsMax:
+      return min(absMax, rule.limit);
+    case NoiseManagement::AverageAbsMax:
+      return absMax;
+    case NoiseManagement::Max: {
+      const float largest = reducedRow<reduce::Largest>(row);
+      return largest > 0.0f || absMax == 0.0f ? max(largest, 0.0f) : 1.0f;
+    }
+    case NoiseManagement::AbsMaxNPSum:
+      return worstCaseScale(rule, row, absMax);
+    case NoiseManagement::Constant:
+      return rule.constant;
+    case NoiseManagement::None:
+      break;
+  }
+  return 1.0f;
+}
+
+/// The running mean of average_abs_max after one more sample; 0 is a mean of nothing yet.
+RPU_HD float runningMean(float mean, float absMax, float decay) {
+  return select(mean > 0.0f, fma(decay, absMax - mean, mean), absMax);
+}
+
+// --- input
+// ----------------------------------------------------------------------------------------
+
+/// One input line's DAC.
+struct InputConverter {
+  Converter dac;
+  float noise = 0.0f;
+  float negativeGain = 1.0f;
+};
+
+/// DAC output for x / alpha. z is standard normal, u uniform.
+RPU_HD float convertedInput(const InputConverter &c, float x, float alpha, float z, float u) {
+  const float scaled = x / select(alpha > 0.0f, alpha, 1.0f);
+  const float level = clamp(quantised(c.dac, scaled, u), -c.dac.bound, c.dac.bound);
+  const float noisy = fma(c.noise, z, level);
+  return select(noisy < 0.0f, noisy * c.negativeGain, noisy);
+}
+
+/// Part `part` of a DAC output when positive and negative inputs are read separately.
+RPU_HD float signPart(float u, int part) { return part == 0 ? max(u, 0.0f) : min(u, 0.0f); }
+
+/// Weight of input j of n in the IR drop: how far from the read-out it lies.
+RPU_HD float lateness(int64_t j, int64_t n) {
+  const float rest = 1.0f - static_cast<float>(j) / static_cast<float>(n);
+  return 1.0f - rest * rest;
+}
+
+// --- array
+// ----------------------------------------------------------------------------------------
+
+/// What happens between the cells and the output stage.
+struct ArrayEffects {
+  float wireScale = 0.0f;  ///< n / ir_drop_gw_div_gmax
+  float irDrop = 0.0f;
+  bool lineVoltage = false;  ///< whether offsets or series resistances exist
+  float negativeWMin = 0.0f;
+  float seriesResistance = 0.0f;
+  float maxSeries = kInfinity;
+  float weightNoise = 0.0f;
+};
+
+/// What one output line collects in one pass.
+struct LineSums {
+  float sum = 0.0f;       ///< sum_j w_j u_j
+  float absSum = 0.0f;    ///< sum_j |w_j| |u_j|
+  float lateSum = 0.0f;   ///< sum_j w_j u_j lateness(j)
+  float squares = 0.0f;   ///< of the weight noise: sum_j u_j^2, or sum_j |w_j| u_j^2
+  float inputSum = 0.0f;  ///< sum_j u_j
+};
+
+RPU_HD float wireDrop(const ArrayEffects &e, float absSum, float lateSum) {
+  const float a = absSum * e.wireScale;
+  const float c = a * (0.05f * (a * a) - 0.2f * a + 0.5f);
+  return e.irDrop * c * lateSum;
+}
+
+/// Current that is left behind the series resistance of a line.
+RPU_HD float behindResistance(const ArrayEffects &e, float current) {
+  return current / (1.0f + min(e.seriesResistance * abs(current), e.maxSeries));
+}
+
+/// The difference between an output line, whose offset raises its voltage's share `offset` the one
+/// way, and its reference line, where it goes the other way.
+RPU_HD float lineDifference(const ArrayEffects &e, float y, float inputSum, float offset) {
+  const float reference = e.negativeWMin * inputSum;
+  return (1.0f - offset) * behindResistance(e, y + reference) -
+         (1.0f + offset) * behindResistance(e, reference);
+}
+
+/// The sum as it arrives at the output stage. z is standard normal.
+RPU_HD float arrayOutput(const ArrayEffects &e, const LineSums &in, float offset, float z) {
+  const float dropped = in.sum - wireDrop(e, in.absSum, in.lateSum);
+  const float y = select(e.lineVoltage, lineDifference(e, dropped, in.inputSum, offset), dropped);
+  return fma(e.weightNoise * sqrt(in.squares), z, y);
+}
+
+// --- output
+// ---------------------------------------------------------------------------------------
+
+/// An output stage: amplifier and ADC.
+struct OutputConverter {
+  float gain = 1.0f;
+  float negativeGain = 1.0f;
+  Converter adc;
+  float lowest = -kInfinity;  ///< readings below count as out of range
+};
+
+RPU_HD float amplified(const OutputConverter &c, float y, float bend) {
+  const float v = c.gain * y / (1.0f + abs(bend * y));
+  return select(v < 0.0f, v * c.negativeGain, v);
+}
+
+/// A converted number; `clipped` is 1 if it was out of range.
+struct Reading {
+  float value;
+  uint32_t clipped;
+};
+
+/// ADC output for y with noise of standard deviation `noise`. z is standard normal, u uniform.
+RPU_HD Reading digitised(const OutputConverter &c, float y, float noise, float z, float u) {
+  const float v = quantised(c.adc, fma(noise, z, y), u);
+  const uint32_t high = select<uint32_t>(v > c.adc.bound, 1U, 0U);
+  const uint32_t low = select<uint32_t>(v < c.lowest, 1U, 0U);
+  return {clamp(v, -c.adc.bound, c.adc.bound), high | low};
+}
+
+/// How many passes make a reading, and where they are added.
+enum class Passes { One, AnalogSum, DigitalSum };
+
+/// What is fixed about an output line.
+struct LineSpread {
+  float noise;   ///< standard deviation of the noise before the ADC
+  float offset;  ///< voltage offset
+  float bend;    ///< nonlinearity of the amplifier
+};
+
+/// Random numbers of one pass and line.
+struct OutputDraws {
+  float weight = 0.0f;  ///< standard normal
+  float noise = 0.0f;   ///< standard normal
+  float round = 0.0f;   ///< uniform in [0, 1)
+};
+
+/// What pass p of a line brings to its output stage. Without kEffects, that is the plain sum.
+template <bool kEffects>
+RPU_HD float passOutput(const ArrayEffects &e, const LineSpread &line, const LineSums &in,
+                        const OutputDraws &draws) {
+  return kEffects ? arrayOutput(e, in, line.offset, draws.weight) : in.sum;
+}
+
+template <bool kEffects>
+RPU_HD Reading converted(const OutputConverter &c, const LineSpread &line, float y,
+                         const OutputDraws &draws) {
+  const float v = kEffects ? amplified(c, y, line.bend) : y;
+  return digitised(c, v, line.noise, draws.noise, draws.round);
+}
+
+/// A reading from the sums of its passes. kEffects may be false where neither the array nor the
+/// amplifier has any.
+template <Passes kPasses, bool kEffects>
+RPU_HD Reading readLine(const ArrayEffects &e, const OutputConverter &c, const LineSpread &line,
+                        const LineSums (&in)[2], const OutputDraws (&draws)[2]) {
+  const float first = passOutput<kEffects>(e, line, in[0], draws[0]);
+  if constexpr (kPasses == Passes::One) {
+    return converted<kEffects>(c, line, first, draws[0]);
+  } else {
+    const float second = passOutput<kEffects>(e, line, in[1], draws[1]);
+    if constexpr (kPasses == Passes::AnalogSum) {
+      return converted<kEffects>(c, line, first + second, draws[0]);
+    } else {
+      const Reading a = converted<kEffects>(c, line, first, draws[0]);
+      const Reading b = converted<kEffects>(c, line, second, draws[1]);
+      return {a.value + b.value, a.clipped | b.clipped};
+    }
+  }
+}
+
+/// `index` of the draws of one pass of a sample's read number `round`.
+RPU_HD uint32_t drawIndex(int32_t round, int pass) {
+  return 2U * static_cast<uint32_t>(round) + static_cast<uint32_t>(pass);
+}
+
+}  // namespace RPU

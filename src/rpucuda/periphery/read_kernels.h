@@ -1,0 +1,53 @@
+#pragma once
+
+#include "core/buffer.h"
+#include "core/context.h"
+#include "core/isa.h"
+#include "periphery/read_stages.h"
+
+namespace RPU {
+
+// The row loops of a read, compiled once per instruction set; the same bits as the functors of
+// read_stages.h on every one.
+
+/// Measures the rows [begin, end) of the mini-batch, as MeasureRow.
+template <Isa isa>
+void measureInputs(const InputStage &stage, int64_t begin, int64_t end);
+
+/// Converts the entries [begin, end) of the stage's list, as ConvertInput and SumConverted; with
+/// `measure`, each row is measured first (the list must then be all rows).
+template <Isa isa>
+void convertInputs(const InputStage &stage, bool measure, int64_t begin, int64_t end);
+
+/// Finishes the entries [begin, end) of the stage's list, as FinishOutput.
+template <Isa isa>
+void finishOutputs(const OutputStage &stage, int64_t begin, int64_t end);
+
+#ifdef PULSORA_CUDA
+/// The same on a GPU (cuda/periphery/read_kernels.cu). Measuring a row also sets the fault word if a value is
+/// not finite.
+void cudaMeasureInputs(const Context &context, const InputStage &stage);
+void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst);
+void cudaFinishOutputs(const Context &context, const OutputStage &stage);
+
+/// How many partial sums the product of a large array is best made of, whose weights are read with
+/// so many rows; 0 where cudaMultiplyParts() cannot make it. By shape alone.
+int64_t cudaProductParts(MatrixView<const float> weights, int64_t rows);
+/// The partial sums of a plain read from its converted inputs (cuda/tensor_product.cu): to the
+/// accuracy of single precision if `exact`, else of factors rounded to 11 bits (TF32). With
+/// `beside` it runs beside the kernel before it, which must leave inputs, weights and sums alone.
+void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact, bool beside);
+
+/// The outputs of a plain read from its sums after its first product, and what an adapter adds.
+void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added);
+/// Reads the rows that left the range of an ADC again, until they fit or `repeats` is reached.
+void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedRead &added);
+/// Everything from measuring to the last repetition in one launch, which is the faster way if the
+/// array is small: with few outputs, or with many and what an adapter adds, whose first array is
+/// read by `first` in the same launch. `marks` is scratch memory that belongs to the read.
+void cudaReadRows(const Context &context, const PlainRead &read);
+void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
+                    const AddedRead &added, Buffer<uint32_t> &marks);
+#endif
+
+}  // namespace RPU

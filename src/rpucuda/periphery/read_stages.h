@@ -1,0 +1,337 @@
+#pragma once
+
+#include "periphery/line_formulas.h"
+
+// The two stages of a read, before and after the matrix product, as plain data, and the functors
+// that apply them element by element. A stage works on a list of rows (samples) of the mini-batch;
+// entry k of the list lies in row k of the converted inputs and of the sums, and its second pass in
+// row count + k.
+
+namespace RPU {
+
+/// What a read knows of each row of the mini-batch.
+struct RowState {
+  float *scale;       ///< alpha; 0 makes the result 0
+  float *worstScale;  ///< alpha of the worst case; null where it is not wanted
+  int32_t *round;     ///< number of reads of this row so far
+  int32_t *clipped;   ///< whether the last read left the range of the ADC
+};
+
+/// Where the random numbers of a stage come from.
+struct StageDraws {
+  RandomKey key;
+  Purpose noise;
+  Purpose weight;
+  Purpose round;
+  uint64_t firstSample;
+};
+
+struct RowList {
+  const int32_t *rows;  ///< null: all rows in order
+  int64_t count;
+
+  RPU_HD int64_t operator[](int64_t k) const { return rows ? rows[k] : k; }
+};
+
+struct InputStage {
+  MatrixView<const float> in;  // [m, n]
+  RowList list;
+  RowState state;
+  StageDraws draws;
+  ScaleRule rule;
+  InputConverter converter;
+  int passes;
+  float *converted;  // [passes * count, n]
+  float *sums;       // of each converted row; null: not wanted
+  float *squares;    // the same
+  uint32_t *fault;   // on a GPU, see Context; may be null
+};
+
+struct OutputStage {
+  const float *sums;          // [passes * count, n]
+  const float *absSums;       // the same; null: zero
+  const float *lateSums;      // the same; null: zero
+  const float *squareSums;    // the same; null: take inputSquares
+  const float *inputSums;     // [passes * count]; null: zero
+  const float *inputSquares;  // [passes * count]; null: zero
+  MatrixView<float> out;      // [m, n]
+  RowList list;
+  RowState state;
+  StageDraws draws;
+  const float *lineNoise;   // [n]
+  const float *lineOffset;  // [n]
+  const float *lineBend;    // [n]
+  ArrayEffects effects;
+  OutputConverter converter;
+  Passes passes;
+  bool hasEffects;  // whether the array or the amplifier does anything
+  bool noisy;       // whether lineNoise is not all zero
+  float outScale;
+};
+
+/// A read of one pass that needs no sums but those of the weights.
+struct PlainRead {
+  InputStage input;
+  OutputStage output;
+  MatrixView<const float> weights;  // [out, in]
+  float *sums;                      // those of `output`, or their parts one after another
+  int64_t parts;                    // of each sum
+  int32_t *list;                    // room for every row
+  int32_t *count;
+  int repeats;  // at most
+};
+
+/// What an adapter adds to a read: `factor` times the read of its second array, whose few inputs
+/// have been converted already.
+struct AddedRead {
+  PlainRead read;
+  float factor;
+
+  RPU_HD bool isThere() const { return read.weights.data != nullptr; }
+  /// The ideal sum of a line.
+  RPU_HD float sum(int64_t row, int64_t line) const {
+    const int64_t n = read.weights.cols;
+    const float *in = read.input.converted + row * n;
+    const VectorView<const float> w = read.weights.row(line);
+    float total = 0.0f;
+    for (int64_t k = 0; k < n; ++k) total = fma(w[k], in[k], total);
+    return total;
+  }
+};
+
+/// Prepares row i: its scale, and nothing clipped yet.
+RPU_HD void prepareRow(const InputStage &s, int64_t i, VectorView<const float> row, float absMax) {
+  s.state.scale[i] = noiseScale(s.rule, row, absMax);
+  if (s.state.worstScale) s.state.worstScale[i] = worstCaseScale(s.rule, row, absMax);
+  s.state.round[i] = 0;
+  s.state.clipped[i] = 0;
+}
+
+RPU_HD void measureRow(const InputStage &s, int64_t i, VectorView<const float> row) {
+  prepareRow(s, i, row, reducedRow<reduce::AbsLargest>(row));
+}
+
+struct MeasureRow {
+  InputStage s;
+
+  RPU_HD void operator()(int64_t i) const { measureRow(s, i, s.in.row(i)); }
+};
+
+/// The scales of a whole mini-batch under average_abs_max; one call, because each sample's mean
+/// follows from the one before.
+struct AverageScales {
+  float *scale;  // in: absolute maxima; out: scales
+  int64_t rows;
+  float decay;
+  float *mean;
+  const uint32_t *fault;  // see Context; may be null
+
+  RPU_HD void operator()(int64_t) const {
+    if (fault && *fault) return;
+    for (int64_t i = 0; i < rows; ++i) {
+      *mean = runningMean(*mean, scale[i], decay);
+      scale[i] = *mean;
+    }
+  }
+};
+
+/// Element i of the list's rows: through the DAC.
+struct ConvertInput {
+  InputStage s;
+
+  RPU_HD void operator()(int64_t i) const { convert(i / s.in.cols, i % s.in.cols); }
+
+  /// Input j of entry k of the list.
+  RPU_HD void convert(int64_t k, int64_t j) const {
+    const int64_t n = s.in.cols;
+    const int64_t i = k * n + j;
+    const int64_t row = s.list[k];
+    const float v = converted(row, j, s.state.scale[row], s.state.round[row]);
+    if (s.passes == 1) {
+      s.converted[i] = v;
+    } else {
+      for (int p = 0; p < 2; ++p) s.converted[p * s.list.count * n + i] = signPart(v, p);
+    }
+  }
+
+  /// Input j of a row of which the scale and the number of reads are known.
+  RPU_HD float converted(int64_t row, int64_t j, float scale, int32_t round) const {
+    const uint64_t line = static_cast<uint64_t>(j);
+    const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row);
+    const uint32_t index = drawIndex(round, 0);
+    const InputConverter &c = s.converter;
+    const float z =
+        c.noise > 0.0f ? normalOfSample(s.draws.key, s.draws.noise, line, sample, index) : 0.0f;
+    const float u = c.dac.stochastic
+                        ? uniform(draw(s.draws.key, s.draws.round, line, sample, index).v[0])
+                        : 0.0f;
+    return convertedInput(c, s.in(row, j), scale, z, u);
+  }
+};
+
+/// Sums over row r of the converted inputs.
+RPU_HD void sumConverted(const InputStage &s, int64_t r) {
+  const int64_t n = s.in.cols;
+  const VectorView<const float> row(s.converted + r * n, n);
+  if (s.sums) s.sums[r] = reducedRow<reduce::Sum>(row);
+  if (s.squares) s.squares[r] = reducedRow<reduce::Squares>(row);
+}
+
+struct SumConverted {
+  InputStage s;
+
+  RPU_HD void operator()(int64_t r) const { sumConverted(s, r); }
+};
+
+/// Element i of the list's rows: from sums to result.
+struct FinishOutput {
+  OutputStage s;
+
+  RPU_HD void operator()(int64_t i) const { finish(i / s.out.cols, i % s.out.cols); }
+
+  /// Output `line` of entry k of the list.
+  RPU_HD void finish(int64_t k, int64_t line) const {
+    switch (s.passes) {
+      case Passes::AnalogSum:
+        return finishAs<Passes::AnalogSum, true>(k, line);
+      case Passes::DigitalSum:
+        return finishAs<Passes::DigitalSum, true>(k, line);
+      default:
+        return s.hasEffects ? finishAs<Passes::One, true>(k, line)
+                            : finishAs<Passes::One, false>(k, line);
+    }
+  }
+
+  /// What is read on a line of a plain product (see PlainRead), before its scale.
+  RPU_HD Reading readPlain(int64_t line, float sum, const OutputDraws &draws) const {
+    const LineSpread spread{s.lineNoise[line], s.lineOffset[line], s.lineBend[line]};
+    LineSums in[2];
+    in[0].sum = sum;
+    const OutputDraws both[2] = {draws, {}};
+    return s.hasEffects ? readLine<Passes::One, true>(s.effects, s.converter, spread, in, both)
+                        : readLine<Passes::One, false>(s.effects, s.converter, spread, in, both);
+  }
+  /// The draws for it.
+  RPU_HD OutputDraws plainDraws(int64_t row, int64_t line, int32_t round) const {
+    return s.hasEffects ? drawsOf<true>(row, line, 0, round) : drawsOf<false>(row, line, 0, round);
+  }
+
+ private:
+  template <Passes kPasses, bool kEffects>
+  RPU_HD void finishAs(int64_t k, int64_t line) const {
+    constexpr int kPassCount = kPasses == Passes::One ? 1 : 2;
+    const int64_t row = s.list[k];
+    LineSums in[2];
+    OutputDraws draws[2];
+    for (int p = 0; p < kPassCount; ++p) {
+      in[p] = sumsOf<kEffects>(p * s.list.count + k, line);
+      draws[p] = drawsOf<kEffects>(row, line, p, s.state.round[row]);
+    }
+    const LineSpread spread{s.lineNoise[line], s.lineOffset[line], s.lineBend[line]};
+    const Reading r = readLine<kPasses, kEffects>(s.effects, s.converter, spread, in, draws);
+    s.out(row, line) = r.value * (s.state.scale[row] * s.outScale);
+    if (r.clipped != 0) s.state.clipped[row] = 1;
+  }
+
+  template <bool kEffects>
+  RPU_HD LineSums sumsOf(int64_t r, int64_t line) const {
+    const int64_t at = r * s.out.cols + line;
+    LineSums in;
+    in.sum = s.sums[at];
+    if constexpr (kEffects) {
+      in.absSum = s.absSums ? s.absSums[at] : 0.0f;
+      in.lateSum = s.lateSums ? s.lateSums[at] : 0.0f;
+      in.squares = s.squareSums ? s.squareSums[at] : (s.inputSquares ? s.inputSquares[r] : 0.0f);
+      in.inputSum = s.inputSums ? s.inputSums[r] : 0.0f;
+    }
+    return in;
+  }
+
+  template <bool kEffects>
+  RPU_HD OutputDraws drawsOf(int64_t row, int64_t line, int pass, int32_t round) const {
+    const StageDraws &d = s.draws;
+    const uint64_t element = static_cast<uint64_t>(line);
+    const uint64_t sample = d.firstSample + static_cast<uint64_t>(row);
+    const uint32_t index = drawIndex(round, pass);
+    OutputDraws draws;
+    if (kEffects && s.effects.weightNoise > 0.0f) {
+      draws.weight = normalOfSample(d.key, d.weight, element, sample, index);
+    }
+    if (s.noisy) draws.noise = normalOfSample(d.key, d.noise, element, sample, index);
+    if (s.converter.adc.stochastic) {
+      draws.round = uniform(draw(d.key, d.round, element, sample, index).v[0]);
+    }
+    return draws;
+  }
+};
+
+/// The scale with which row i is read again after it left the range of the ADC.
+RPU_HD float nextScale(const RowState &state, int64_t i, float scale) {
+  return state.worstScale ? max(scale, state.worstScale[i]) : 2.0f * scale;
+}
+
+/// Prepares the next read of row i, if it is to be read again.
+struct NextRead {
+  RowState state;
+
+  RPU_HD void operator()(int64_t i) const {
+    if (state.clipped[i] == 0) return;
+    state.scale[i] = nextScale(state, i, state.scale[i]);
+    ++state.round[i];
+    state.clipped[i] = 0;
+  }
+};
+
+/// |w| of a matrix in any layout, gapless.
+struct Magnitudes {
+  MatrixView<const float> from;
+  float *to;
+
+  RPU_HD void operator()(int64_t i) const { to[i] = abs(from(i / from.cols, i % from.cols)); }
+};
+
+/// What a further product of converted inputs multiplies: |u|, u lateness(j), or u^2.
+enum class InputForm { Magnitude, Late, Square };
+struct ReformInput {
+  const float *from;
+  float *to;
+  int64_t n;
+  InputForm form;
+
+  RPU_HD void operator()(int64_t i) const {
+    const float u = from[i];
+    const float late = u * lateness(i % n, n);
+    to[i] = form == InputForm::Magnitude ? abs(u) : (form == InputForm::Late ? late : u * u);
+  }
+};
+
+/// Fixed relative deviation with which cell i of an array is read at negative inputs. Cells are
+/// numbered as they lie in the array [d, x], whichever direction is read.
+struct ReadAsymmetry {
+  RandomKey key;
+  uint32_t index;
+  float std;
+  MatrixView<float> to;  // [out, in] of this direction
+  bool transposed;
+
+  RPU_HD void operator()(int64_t i) const {
+    const int64_t line = i / to.cols;
+    const int64_t j = i % to.cols;
+    const int64_t cell = transposed ? j * to.rows + line : i;
+    const Philox4 r = draw(key, Purpose::IoConstruct, static_cast<uint64_t>(cell), 0, index);
+    to(line, j) = std * normalPair(r.v[0], r.v[1]).z0;
+  }
+};
+
+/// Change of the weights at negative inputs: weight times deviation.
+struct ReadDeviation {
+  MatrixView<const float> weights;
+  const float *asymmetry;
+  float *to;
+
+  RPU_HD void operator()(int64_t i) const {
+    to[i] = weights(i / weights.cols, i % weights.cols) * asymmetry[i];
+  }
+};
+
+}  // namespace RPU

@@ -1,0 +1,225 @@
+#include "pulses/bit_line_maker.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/backend.h"
+#include "core/reduce.h"
+#include "core/math_util.h"
+#include "pulses/train_functors.h"
+#include "pulses/draw_trains.h"
+
+namespace RPU {
+namespace {
+
+void drawSides(const Context &context, const TrainSide *sides, int count) {
+  if (!context.onCpu()) {
+#ifdef PULSORA_CUDA
+    cudaDrawTrains(context, sides, count);
+#endif
+    return;
+  }
+  const auto drawer = withIsa(context.cpu.isa, [](auto isa) { return &drawTrains<isa>; });
+  constexpr int64_t kTrainsPerThread = 8192;  // fewer are drawn before a second thread has woken up
+  const int64_t grain = (1 + kTrainsPerThread / sides[0].values.rows / 64) * 64;
+  for (int i = 0; i < count; ++i) {
+    parallelRange(context, sides[i].values.cols, grain,
+                  [&](int64_t begin, int64_t end) { drawer(sides[i], begin, end); });
+  }
+}
+
+}  // namespace
+
+void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
+                             MatrixView<const float> d, float lr, float granularity,
+                             const UpdateParameters &parameters, RandomKey key,
+                             uint64_t firstSample) {
+  makeWords(context, x, d, lr, granularity, parameters, key,
+            SampleRange{firstSample, x.rows, nullptr});
+}
+
+void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
+                             MatrixView<const float> d, float lr, float granularity,
+                             const UpdateParameters &parameters, RandomKey key,
+                             const SampleRange &samples) {
+  RPU_CHECK(InputError, x.rows == d.rows, "x has ", x.rows, " samples and d has ", d.rows,
+            "; an update needs one d for each x");
+  begin(x, d, samples);
+  if (x.rows == 0) {
+    if (exposeRawInputs_) keepRawInputs(context, x, d);
+    return;
+  }
+  scaleTrains(context, x, d, scaler(context, lr, granularity, parameters));
+  const bool ascend = lr < 0.0f;
+  switch (parameters.pulse_type) {
+    case PulseType::MeanCount:
+    case PulseType::DeterministicImplicit:
+      if (exposeRawInputs_) keepRawInputs(context, x, d);
+      fillLevels(context, x, d, ascend, parameters);
+      break;
+    default: {
+      TrainSide sides[3];
+      const int count = trainSides(context, x, d, lr, parameters, key, sides);
+      drawSides(context, sides, count);
+    }
+  }
+}
+
+void BitLineMaker::begin(MatrixView<const float> x, MatrixView<const float> d,
+                         const SampleRange &samples) {
+  words_ = PulseWords{};
+  words_.samples = x.rows;
+  words_.xSize = x.cols;
+  words_.dSize = d.cols;
+  words_.firstSample = samples.first;
+  words_.endSample = samples.first + static_cast<uint64_t>(samples.room);
+  words_.present = samples.present;
+}
+
+// Makes room for what is found out about each sample, and says how to scale its trains.
+TrainScaler BitLineMaker::scaler(const Context &context, float lr, float granularity,
+                                 const UpdateParameters &parameters) {
+  const int64_t m = words_.samples;
+  maxima_.reserve(context, 2 * m);
+  scales_.reserve(context, m);
+  trainLength_.reserve(context, m);
+  layout_.reserve(context, 1);
+  words_.layout = layout_.data();
+  words_.trainLength = trainLength_.data();
+  return {parameters,         RPU::abs(lr),   granularity,        maxima_.data(),
+          maxima_.data() + m, scales_.data(), trainLength_.data()};
+}
+
+void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x,
+                               MatrixView<const float> d, const TrainScaler &scaler) {
+  const int64_t m = x.rows;
+  if (context.onCpu()) {
+    rowAbsMax(context, x, maxima_.data());
+    rowAbsMax(context, d, maxima_.data() + m);
+    forEach(context, m, scaler);
+    forEach(context, 1, LayoutChooser{trainLength_.data(), m, layout_.data()});
+  } else {
+#ifdef PULSORA_CUDA
+    cudaScaleTrains(context, x, d, jobOf(context, scaler));
+#endif
+  }
+}
+
+TrainJob BitLineMaker::jobOf(const Context &context, const TrainScaler &scaler) {
+  if (finished_.empty()) finished_ = Buffer<uint32_t>::zeros(context, 1);
+  float *maxima = maxima_.data();
+  return {{maxima, maxima + words_.samples, finished_.data(), context.fault, words_.present},
+          scaler,
+          layout_.data()};
+}
+
+TrainJob BitLineMaker::startWords(const Context &context, MatrixView<const float> x,
+                                  MatrixView<const float> d, float lr, float granularity,
+                                  const UpdateParameters &parameters, const SampleRange &samples) {
+  begin(x, d, samples);
+  return jobOf(context, scaler(context, lr, granularity, parameters));
+}
+
+int BitLineMaker::trainSides(const Context &context, MatrixView<const float> x,
+                             MatrixView<const float> d, float lr,
+                             const UpdateParameters &parameters, RandomKey key, TrainSide *sides) {
+  if (exposeRawInputs_) keepRawInputs(context, x, d);
+  const bool ascend = lr < 0.0f;
+  const bool twoPass = parameters.pulse_type == PulseType::Stochastic;
+  // On the CPU the layout is known here; elsewhere room is made for the longest that the parameters
+  // allow.
+  const PulseLayout layout =
+      context.onCpu() ? *layout_.data() : PulseLayout::of(longestTrain(parameters));
+  const int64_t words = layout.words(x.rows);
+  const int64_t xPlane = words * x.cols + kPulsePadding;
+  const int64_t dPlane = words * d.cols + kPulsePadding;
+  const int64_t total = 2 * xPlane + (twoPass ? 3 : 2) * dPlane;
+  bits_.reserve(context, total);
+  if (context.onCpu())
+    detail::fillZero(context, bits_.data(), static_cast<size_t>(total) * sizeof(uint32_t));
+  uint32_t *xBits = bits_.data();
+  uint32_t *xSigns = xBits + xPlane;
+  uint32_t *dBits = xSigns + xPlane;
+  uint32_t *dSigns = dBits + dPlane;
+  const float step = resolutionStep(parameters.res);
+  const bool rounding = parameters.sto_round && step > 0.0f;
+  const uint64_t first = words_.firstSample;
+  const TrainScale *scales = scales_.data();
+  const PulseLayout *place = layout_.data();
+  sides[0] = {
+      x,     scales, true, false, step,   rounding,      key, Purpose::XPulse, Purpose::XRound,
+      first, place,  0,    xBits, xSigns, words_.present};
+  sides[1] = {d,        scales, false,           ascend,          step,
+              rounding, key,    Purpose::DPulse, Purpose::DRound, first,
+              place,    0,      dBits,           dSigns,          words_.present};
+  words_.kind = PulseKind::Words;
+  words_.xBits = xBits;
+  words_.xSigns = xSigns;
+  words_.dBits = dBits;
+  words_.dSigns = dSigns;
+  if (twoPass) {
+    sides[2] = sides[1];
+    sides[2].bits = dSigns + dPlane;
+    sides[2].signs = nullptr;
+    sides[2].firstSlot = kSecondPassSlot;
+    words_.kind = PulseKind::TwoPass;
+    words_.dBitsNegativeX = sides[2].bits;
+  }
+  return twoPass ? 3 : 2;
+}
+
+void BitLineMaker::fillLevels(const Context &context, MatrixView<const float> x,
+                              MatrixView<const float> d, bool ascend,
+                              const UpdateParameters &parameters) {
+  const int64_t m = x.rows;
+  const bool counts = parameters.pulse_type == PulseType::MeanCount;
+  const int64_t xLevels = m * x.cols;
+  levels_.reserve(context, xLevels + m * d.cols);
+  forEach(context, xLevels,
+          LevelMaker{x, scales_.data(), maxima_.data(), true, false, counts,
+                     resolutionStep(parameters.x_res_implicit), words_.present, levels_.data()});
+  forEach(context, m * d.cols,
+          LevelMaker{d, scales_.data(), maxima_.data() + m, false, ascend, counts,
+                     resolutionStep(parameters.d_res_implicit), words_.present,
+                     levels_.data() + xLevels});
+  words_.kind = counts ? PulseKind::MeanCount : PulseKind::Implicit;
+  words_.xLevels = levels_.data();
+  words_.dLevels = levels_.data() + xLevels;
+}
+
+void BitLineMaker::keepRawInputs(const Context &context, MatrixView<const float> x,
+                                 MatrixView<const float> d) {
+  rawX_.reserve(context, x.size());
+  rawD_.reserve(context, d.size());
+  rawRows_ = x.rows;
+  rawXSize_ = x.cols;
+  rawDSize_ = d.cols;
+  forEach(context, x.size(), MatrixCopier{x, rawX_.data()});
+  forEach(context, d.size(), MatrixCopier{d, rawD_.data()});
+}
+
+MatrixView<const float> BitLineMaker::getXData() const {
+  return rowMajor<const float>(rawX_.data(), rawRows_, rawXSize_);
+}
+
+MatrixView<const float> BitLineMaker::getDData() const {
+  return rowMajor<const float>(rawD_.data(), rawRows_, rawDSize_);
+}
+
+PulseStats BitLineMaker::stats(const Context &context) const {
+  PulseStats stats;
+  stats.samples = static_cast<uint64_t>(words_.samples);
+  const auto m = static_cast<size_t>(words_.samples);
+  std::vector<TrainScale> scales(m);
+  std::vector<float> maxima(2 * m);
+  detail::copyToHost(context, scales.data(), scales_.data(), m * sizeof(TrainScale));
+  detail::copyToHost(context, maxima.data(), maxima_.data(), 2 * m * sizeof(float));
+  for (size_t s = 0; s < m; ++s) {
+    stats.slots += static_cast<uint64_t>(scales[s].length);
+    stats.longest = std::max(stats.longest, scales[s].length);
+    stats.clippedSamples += trainsClip(scales[s], maxima[s], maxima[m + s]);
+  }
+  return stats;
+}
+
+}  // namespace RPU

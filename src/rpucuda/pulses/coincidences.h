@@ -1,0 +1,53 @@
+#pragma once
+
+#include "core/math.h"
+#include "pulses/pulse_words.h"
+
+namespace RPU {
+
+/// Where the slots of a sample begin.
+struct SlotPlace {
+  int64_t word;
+  int shift;
+
+  RPU_HD static SlotPlace of(const PulseLayout &layout, int64_t sample) {
+    if (layout.samplesPerWord == 1) return {sample * layout.wordsPerSample, 0};
+    const auto s = static_cast<uint32_t>(sample);  // a word is 4 bytes of every line: 2^32 are many
+    const auto perWord = static_cast<uint32_t>(layout.samplesPerWord);
+    return {s / perWord, static_cast<int>(s % perWord) * layout.slots};
+  }
+};
+
+/// Slots of word `word` in which both lines of cell (row, col) fire.
+RPU_HD uint32_t slotsOfBoth(const PulseWords &p, int64_t word, int64_t row, int64_t col) {
+  uint32_t d = p.dBits[word * p.dSize + row];
+  if (p.kind == PulseKind::TwoPass) {
+    const uint32_t negative = p.xSigns[word * p.xSize + col];
+    d = (d & ~negative) | (p.dBitsNegativeX[word * p.dSize + row] & negative);
+  }
+  return p.xBits[word * p.xSize + col] & d;
+}
+
+/// Slots of word `word` in which a coincidence of cell (row, col) would step up.
+RPU_HD uint32_t slotsUp(const PulseWords &p, int64_t word, int64_t row, int64_t col) {
+  return p.xSigns[word * p.xSize + col] ^ p.dSigns[word * p.dSize + row];
+}
+
+/// Signed coincidences of cell (row, col) in one sample; negative steps down.
+RPU_HD int32_t signedCoincidences(const PulseWords &p, const PulseLayout &layout, int64_t sample,
+                                  int64_t row, int64_t col) {
+  if (p.kind > PulseKind::TwoPass) {
+    return -static_cast<int32_t>(levelCount(p.xLevels[sample * p.xSize + col],
+                                            p.dLevels[sample * p.dSize + row],
+                                            levelScale(p.kind, p.trainLength[sample])));
+  }
+  const SlotPlace at = SlotPlace::of(layout, sample);
+  const uint32_t mask = slotMask(layout.slots);
+  int32_t count = 0;
+  for (int64_t word = at.word; word < at.word + layout.wordsPerSample; ++word) {
+    count += static_cast<int32_t>(popcount((slotsOfBoth(p, word, row, col) >> at.shift) & mask));
+  }
+  return (slotsUp(p, at.word, row, col) >> at.shift & 1U) != 0 ? count : -count;
+}
+
+}  // namespace RPU

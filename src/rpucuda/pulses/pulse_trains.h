@@ -1,0 +1,110 @@
+#pragma once
+
+#include "core/math.h"
+#include "core/random.h"
+#include "pulses/update_parameters.h"
+
+// How strongly, and with which random numbers, a line fires. One formula each, for every backend.
+// Source: Gokmen & Vlasov, Front. Neurosci. 10:333 (2016), with the update management of AIHWKit.
+
+namespace RPU {
+
+/// The scaling of one sample's pulse trains: a slot of x line j fires with probability min(1,
+/// xScale |x_j|), a slot of d line i with min(1, dScale |d_i|); xScale * dScale = lr / (granularity
+/// * length).
+struct TrainScale {
+  int length;  ///< slots of this sample; 0 if nothing is to be sent
+  float xScale;
+  float dScale;
+  float strength;  ///< lr max|x| max|d| / granularity: the slots that the largest element needs
+};
+
+/// Longest train that lr / granularity may ask for when the length is not fixed.
+constexpr float kLongestTrain = 65536.0f;
+
+/// The rule. `lr` is a magnitude; xMax and dMax are the largest |x| and |d| of the sample. Maxima
+/// below 1e-30 count as 0.
+RPU_HD TrainScale trainScale(const UpdateParameters &p, float lr, float granularity, float xMax,
+                             float dMax) {
+  constexpr float kSmallest = 1e-30f;
+  constexpr float kLargest = 3e38f;  // scales stay finite, so that a zero never fires
+  const float limit = static_cast<float>(p.desired_bl);
+  const bool managed = p.update_management || p.update_bl_management;
+  const float scaledDMax = p.um_grad_scale * dMax;
+  TrainScale scale{0, 0.0f, 0.0f, lr * xMax * dMax / granularity};
+  if (!(lr > 0.0f) || xMax < kSmallest || scaledDMax < kSmallest) return scale;
+
+  float length = limit;
+  if (!p.fixed_bl && !p.update_bl_management && granularity * limit < lr) {
+    length = RPU::min(-RPU::floor(-(lr / granularity)), kLongestTrain);
+  }
+  const float strength = lr * xMax * scaledDMax / granularity;
+  if (p.update_bl_management) length = RPU::max(RPU::min(-RPU::floor(-strength), limit), 1.0f);
+  const float perSlot = RPU::min(lr / (granularity * length), kLargest);
+  scale.length = static_cast<int>(length);
+  if (!managed) {
+    scale.xScale = scale.dScale = RPU::sqrt(perSlot);
+  } else if (strength > length) {
+    // Beyond the longest train the large d saturate: the x side never exceeds probability 1.
+    scale.xScale = 1.0f / xMax;
+    scale.dScale = RPU::min(perSlot * xMax, kLargest);
+  } else {
+    const float balance = RPU::sqrt(scaledDMax) / RPU::sqrt(xMax);  // their quotient might overflow
+    scale.xScale = RPU::sqrt(perSlot) * balance;
+    scale.dScale = RPU::sqrt(perSlot) / balance;
+  }
+  return scale;
+}
+
+/// Whether the largest elements of a sample ask for more than a pulse per slot; its expected update
+/// then falls short of lr x d.
+RPU_HD bool trainsClip(const TrainScale &t, float xMax, float dMax) {
+  constexpr float kOne = 1.00001f;  // probabilities of 1 may have been rounded up
+  return t.xScale * xMax > kOne || t.dScale * dMax > kOne;
+}
+
+/// A resolution as a step: values above 1 are a number of steps.
+RPU_HD float resolutionStep(float res) { return res > 1.0f ? 1.0f / res : res; }
+
+/// Probability that a slot of a line fires. `rounding` in [0, 1) decides a stochastic rounding to
+/// the resolution.
+RPU_HD float pulseProbability(float value, float scale, float step, bool stochastic,
+                              float rounding) {
+  float p = RPU::min(scale * RPU::abs(value), 1.0f);
+  if (step > 0.0f) {
+    const float dither = stochastic ? rounding - 0.5f : 0.0f;
+    p = RPU::clamp(RPU::rint(p / step + dither) * step, 0.0f, 1.0f);
+  }
+  return p;
+}
+
+/// A slot fires if the upper 31 bits of its random word lie below this.
+RPU_HD uint32_t pulseThreshold(float probability) {
+  // 2^31 does not fit a signed conversion, which is the one that vector units have.
+  const float scaled = RPU::min(probability * 0x1p31f, 2147483520.0f);
+  return probability >= 1.0f ? 0x80000000u : static_cast<uint32_t>(static_cast<int32_t>(scaled));
+}
+RPU_HD uint32_t slotFires(uint32_t word, uint32_t threshold) {
+  return (word >> 1) < threshold ? 1u : 0u;
+}
+
+/// Random words of a line's slot for four consecutive samples; the word of a sample is v[sample %
+/// 4].
+RPU_HD Philox4 slotWords(RandomKey key, Purpose purpose, uint64_t line, uint64_t sample,
+                         uint32_t slot) {
+  return draw(key, purpose, line, sample >> 2, slot);
+}
+
+/// Signed level of a line for the deterministic pulse types: mean counts round(length p), or the
+/// probability of the value after quantisation relative to the sample's maximum.
+RPU_HD float pulseLevel(float value, const TrainScale &t, float scale, float largest, bool counts,
+                        float step) {
+  float magnitude = RPU::abs(value);
+  if (!counts && step > 0.0f && largest > 0.0f)
+    magnitude = RPU::rint(magnitude / largest / step) * step * largest;
+  const float p = t.length > 0 ? RPU::min(scale * magnitude, 1.0f) : 0.0f;
+  const float level = counts ? RPU::rint(p * static_cast<float>(t.length)) : p;
+  return value < 0.0f ? -level : level;
+}
+
+}  // namespace RPU

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "core/view.h"
+#include "pulses/pulse_trains.h"
+#include "pulses/pulse_words.h"
+
+// The element functors with which BitLineMaker prepares pulses.
+
+namespace RPU {
+
+/// In the two-pass pulse type, d lines draw the slots of their second pass from here on.
+constexpr uint32_t kSecondPassSlot = 1u << 20;
+
+/// Slots that the longest train can have under these parameters.
+inline int longestTrain(const UpdateParameters &p) {
+  return !p.fixed_bl && !p.update_bl_management ? static_cast<int>(kLongestTrain) : p.desired_bl;
+}
+
+/// Scale and length of each sample's trains.
+struct TrainScaler {
+  UpdateParameters parameters;
+  float lr;
+  float granularity;
+  const float *xMax;
+  const float *dMax;
+  TrainScale *scales;
+  int32_t *lengths;
+
+  RPU_HD void operator()(int64_t s) const {
+    scales[s] = trainScale(parameters, lr, granularity, xMax[s], dMax[s]);
+    lengths[s] = scales[s].length;
+  }
+};
+
+/// The layout that the longest train of a mini-batch needs.
+struct LayoutChooser {
+  const int32_t *lengths;
+  int64_t samples;
+  PulseLayout *layout;
+
+  RPU_HD void operator()(int64_t) const {
+    int longest = 0;
+    for (int64_t s = 0; s < samples; ++s) longest = lengths[s] > longest ? lengths[s] : longest;
+    *layout = PulseLayout::of(longest);
+  }
+};
+
+/// Levels of the deterministic pulse types, [sample][line].
+struct LevelMaker {
+  MatrixView<const float> values;
+  const TrainScale *scales;
+  const float *largest;
+  bool isX;
+  bool negate;
+  bool counts;
+  float step;
+  const int64_t *present;  // see SampleRange; may be null
+  float *levels;
+
+  RPU_HD void operator()(int64_t i) const {
+    const int64_t s = i / values.cols;
+    if (present && s >= *present) return;  // nobody wrote its values
+    const TrainScale t = scales[s];
+    const float level = pulseLevel(values(s, i % values.cols), t, isX ? t.xScale : t.dScale,
+                                   largest[s], counts, step);
+    levels[i] = negate ? -level : level;
+  }
+};
+
+/// A gapless copy of a matrix.
+struct MatrixCopier {
+  MatrixView<const float> from;
+  float *to;
+
+  RPU_HD void operator()(int64_t i) const { to[i] = from(i / from.cols, i % from.cols); }
+};
+
+}  // namespace RPU

@@ -1,0 +1,291 @@
+#pragma once
+
+#include "core/group.h"
+#include "core/math.h"
+#include "core/view.h"
+#include "transfer/transfer_stats.h"
+#include "pulses/pulse_trains.h"
+
+// How a transfer is planned, sent and accounted for: one formula each, for every backend. Nothing
+// here needs the host, so that a transfer on a GPU waits for nothing.
+
+namespace RPU {
+
+/// The factors of a transfer as the tile sees them: T = transfer_lr d x^T.
+struct TransferFactors {
+  MatrixView<const float> d;  // [dSize, K]
+  MatrixView<const float> x;  // [xSize, K]
+};
+
+/// How one component of a transfer is sent: `trains` trains, in each of which x line j is driven by
+/// xScale * x(j, k) and d line i by dScale * d(i, k), at the plan's learning rate.
+struct ComponentPlan {
+  int32_t trains;
+  uint32_t clipped;  ///< 1 if the trains cannot carry all
+  float xScale;
+  float dScale;
+  float strength;   ///< pulses that the component's largest element needs
+  double driven;    ///< expected sum over cells of |change|
+  double wanted;    ///< the same sum of |T_k|
+  double dSquares;  ///< sum of squares of d(., k)
+  double xSquares;
+};
+
+/// What plans depend on besides the factors.
+struct PlanRule {
+  UpdateParameters update;
+  bool sends;  // whether by trains at all
+  bool lossless;
+  int maxTrains;  // per component
+  float granularity;
+  double size;  // |transfer_lr|
+
+  /// Learning rate of the trains, a magnitude. With granularity * desired_bl the rule of
+  /// trainScale() takes drives for probabilities.
+  RPU_HD float lr() const {
+    return lossless ? granularity * static_cast<float>(update.desired_bl)
+                    : static_cast<float>(size);
+  }
+};
+
+/// The trains of a transfer are numbered 0, 1, ..., component by component; passes cut the numbers
+/// that there may be, [0, most), into pieces that are sent at a time.
+struct TransferPasses {
+  int64_t most;
+  int64_t first;  // numbers of the first pass
+  int64_t each;   // of each further pass
+
+  RPU_HD int64_t count() const { return 1 + (most - first + each - 1) / each; }
+  RPU_HD int64_t start(int64_t pass) const { return pass == 0 ? 0 : first + (pass - 1) * each; }
+  RPU_HD int64_t end(int64_t pass) const { return RPU::min(start(pass + 1), most); }
+};
+
+/// What a plan needs to know about a component.
+struct ComponentSizes {
+  float dLargest, xLargest;
+  double dSum, xSum;  // of magnitudes
+  double dSquares, xSquares;
+
+  RPU_HD void join(const ComponentSizes &o) {
+    dLargest = RPU::max(dLargest, o.dLargest);
+    xLargest = RPU::max(xLargest, o.xLargest);
+    dSum += o.dSum;
+    xSum += o.xSum;
+    dSquares += o.dSquares;
+    xSquares += o.xSquares;
+  }
+};
+
+/// The same sums with each magnitude confined to what its line can carry.
+struct LimitedSums {
+  double d, x;
+
+  RPU_HD void join(const LimitedSums &o) {
+    d += o.d;
+    x += o.x;
+  }
+};
+
+/// Chooses trains and drives.
+struct TransferPlanner {
+  PlanRule rule;
+  TransferFactors sent;   // as they were read for this transfer
+  TransferFactors exact;  // as they are
+  TransferPasses passes;
+  ComponentPlan *components;  // [K]
+  int64_t *starts;            // [K + 1], number of each component's first train
+  int64_t *present;           // per pass, how many trains it has
+
+  RPU_CALLS_GROUP
+  template <class Group>
+  RPU_HD void planComponent(const Group &group, int64_t k) const {
+    const int64_t lines = RPU::max(sent.d.rows, sent.x.rows);
+    const ComponentSizes sizes = group.template reduce<ComponentSizes>(
+        lines, [&](int64_t i, ComponentSizes &part) { look(k, i, part); });
+    ComponentPlan plan{};
+    plan.dSquares = sizes.dSquares;
+    plan.xSquares = sizes.xSquares;
+    if (rule.sends) {
+      plan.wanted = rule.size * sizes.dSum * sizes.xSum;
+      const TrainScale t = chooseTrains(sizes.dLargest, sizes.xLargest, plan);
+      if (plan.trains > 0 && plan.clipped == 0) {
+        plan.driven = plan.wanted;
+      } else if (plan.trains > 0) {
+        plan.driven = clippedDrive(group, k, t, plan);
+      }
+    }
+    if (group.leads()) components[k] = plan;
+  }
+
+  /// Once all components are planned.
+  RPU_HD void placeTrains() const {
+    int64_t number = 0;
+    for (int64_t k = 0; k < exact.d.cols; ++k) {
+      starts[k] = number;
+      number += components[k].trains;
+    }
+    starts[exact.d.cols] = number;
+    for (int64_t p = 0; p < passes.count(); ++p) {
+      present[p] = RPU::max(RPU::min(number, passes.end(p)) - passes.start(p), int64_t{0});
+    }
+  }
+
+ private:
+  RPU_HD void look(int64_t k, int64_t i, ComponentSizes &part) const {
+    if (i < sent.d.rows) {
+      const float magnitude = RPU::abs(sent.d(i, k));
+      part.dLargest = RPU::max(part.dLargest, magnitude);
+      part.dSum += static_cast<double>(magnitude);
+      part.dSquares += static_cast<double>(exact.d(i, k)) * static_cast<double>(exact.d(i, k));
+    }
+    if (i < sent.x.rows) {
+      const float magnitude = RPU::abs(sent.x(i, k));
+      part.xLargest = RPU::max(part.xLargest, magnitude);
+      part.xSum += static_cast<double>(magnitude);
+      part.xSquares += static_cast<double>(exact.x(i, k)) * static_cast<double>(exact.x(i, k));
+    }
+  }
+
+  RPU_HD TrainScale chooseTrains(float dLargest, float xLargest, ComponentPlan &plan) const {
+    plan.strength =
+        static_cast<float>(rule.size * static_cast<double>(dLargest) *
+                           static_cast<double>(xLargest) / static_cast<double>(rule.granularity));
+    if (!(plan.strength > 0.0f)) return {};
+    plan.trains = 1;
+    plan.xScale = plan.dScale = 1.0f;
+    if (rule.lossless) balance(dLargest, xLargest, plan);
+    const float dDrive = plan.dScale * dLargest;
+    const float xDrive = plan.xScale * xLargest;
+    const TrainScale t = trainScale(rule.update, rule.lr(), rule.granularity, xDrive, dDrive);
+    if (t.length == 0) plan.trains = 0;
+    plan.clipped = plan.trains > 0 && trainsClip(t, xDrive, dDrive) ? 1 : 0;
+    return t;
+  }
+
+  /// Lossless: the drives are the probabilities themselves. Both sides peak at p with p^2 *
+  /// desired_bl * trains pulses for the largest element, so that neither clips and every element
+  /// has the mean transfer_lr d_i x_j, whatever the scales of d and x.
+  RPU_HD void balance(float dLargest, float xLargest, ComponentPlan &plan) const {
+    const double needed = static_cast<double>(plan.strength);
+    const double length = static_cast<double>(rule.update.desired_bl);
+    const double exactly = needed / length;
+    const bool fits = exactly < static_cast<double>(rule.maxTrains);
+    const int whole = fits ? static_cast<int>(exactly) : rule.maxTrains;
+    plan.trains = fits && static_cast<double>(whole) < exactly ? whole + 1 : whole;
+    const double p = RPU::sqrt(needed / (length * static_cast<double>(plan.trains)));
+    plan.xScale = static_cast<float>(p / static_cast<double>(xLargest));
+    plan.dScale = static_cast<float>(p / static_cast<double>(dLargest));
+  }
+
+  /// The expected change of all cells when lines beyond probability 1 stay there.
+  RPU_CALLS_GROUP
+  template <class Group>
+  RPU_HD double clippedDrive(const Group &group, int64_t k, const TrainScale &t,
+                             const ComponentPlan &plan) const {
+    const float dLimit = 1.0f / (t.dScale * plan.dScale);
+    const float xLimit = 1.0f / (t.xScale * plan.xScale);
+    const int64_t lines = RPU::max(sent.d.rows, sent.x.rows);
+    const LimitedSums sums =
+        group.template reduce<LimitedSums>(lines, [&](int64_t i, LimitedSums &part) {
+          if (i < sent.d.rows)
+            part.d += static_cast<double>(RPU::min(RPU::abs(sent.d(i, k)), dLimit));
+          if (i < sent.x.rows)
+            part.x += static_cast<double>(RPU::min(RPU::abs(sent.x(i, k)), xLimit));
+        });
+    const double perElement = static_cast<double>(plan.trains) * static_cast<double>(t.length) *
+                              static_cast<double>(rule.granularity) *
+                              (static_cast<double>(t.dScale) * static_cast<double>(plan.dScale)) *
+                              (static_cast<double>(t.xScale) * static_cast<double>(plan.xScale));
+    return perElement * sums.d * sums.x;
+  }
+};
+
+/// The drives of one pass, [train][line], x and d: columns of the factors, scaled.
+struct TrainDrives {
+  TransferFactors factors;
+  const ComponentPlan *components;
+  const int64_t *starts;
+  int64_t first;  // number of the pass's first train
+  float *x;
+  float *d;
+
+  RPU_HD void operator()(int64_t i) const {
+    const int64_t lines = factors.x.rows + factors.d.rows;
+    if (i >= (starts[factors.x.cols] - first) * lines) return;  // most, so before the divisions
+    const int64_t train = i / lines;
+    const int64_t line = i % lines;
+    const int64_t k = componentOf(first + train);
+    const int64_t dLine = line - factors.x.rows;
+    if (dLine < 0) {
+      x[train * factors.x.rows + line] = components[k].xScale * factors.x(line, k);
+    } else {
+      d[train * factors.d.rows + dLine] = components[k].dScale * factors.d(dLine, k);
+    }
+  }
+
+ private:
+  RPU_HD int64_t componentOf(int64_t number) const {
+    int64_t low = 0;
+    int64_t high = factors.x.cols;
+    while (high - low > 1) {
+      const int64_t middle = (low + high) / 2;
+      (starts[middle] <= number ? low : high) = middle;
+    }
+    return low;
+  }
+};
+
+/// What a transfer did, as soon as it is done.
+struct TransferTally {
+  const ComponentPlan *components;
+  int64_t rank;
+  bool swapped;          // whether d is the adapter's B
+  const double *before;  // per row of W: <W, T>, before and after, and <T, T>
+  const double *after;
+  const double *intended;
+  int64_t rows;
+  const uint64_t *pulseCount;  // of the visible array, which transfers alone send pulses to
+  TransferStats *latest;
+  TransferStats *total;
+
+  struct Sums {
+    double delivered, intended;
+
+    RPU_HD void join(const Sums &o) {
+      delivered += o.delivered;
+      intended += o.intended;
+    }
+  };
+
+  RPU_CALLS_GROUP
+  template <class Group>
+  RPU_HD void count(const Group &group) const {
+    const Sums sums = group.template reduce<Sums>(rows, [&](int64_t i, Sums &part) {
+      part.delivered += after[i] - before[i];
+      part.intended += intended[i];
+    });
+    if (!group.leads()) return;
+    TransferStats stats;
+    stats.transfers = 1;
+    stats.delivered = sums.delivered;
+    stats.intended = sums.intended;
+    stats.pulses = *pulseCount - total->pulses;
+    double dSquares = 0.0;
+    double xSquares = 0.0;
+    for (int64_t k = 0; k < rank; ++k) {
+      const ComponentPlan &c = components[k];
+      stats.trains += static_cast<uint64_t>(c.trains);
+      stats.clippedComponents += c.clipped;
+      stats.driven += c.driven;
+      stats.wanted += c.wanted;
+      dSquares += c.dSquares;
+      xSquares += c.xSquares;
+    }
+    stats.normA = RPU::sqrt(swapped ? xSquares : dSquares);
+    stats.normB = RPU::sqrt(swapped ? dSquares : xSquares);
+    *latest = stats;
+    total->add(stats);
+  }
+};
+
+}  // namespace RPU

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <functional>
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+#include "core/cuda_api.h"
+#include "util/pulse_test_util.h"
+#include "core/state.h"
+#include "tile/tile.h"
+
+// What the tests of the CUDA backend share. They compare it with the CPU backend, bit by bit
+// wherever that is promised.
+
+/// At the start of each test that needs a GPU.
+#define RPU_REQUIRE_GPU()                                   \
+  if (::RPU::cudaDeviceCount() == 0)                        \
+  GTEST_SKIP() << "this build or this machine has no CUDA " \
+                  "device"
+
+namespace RPU::testing {
+
+inline Context cpuContext() {
+  Context context;
+  context.cpu.threads = 8;
+  return context;
+}
+inline Context gpuContext() {
+  Context context;
+  context.backend = Backend::Cuda;
+  return context;
+}
+/// With matrix products in the CPU's order of operations: everything is then equal to the bit.
+inline Context reproducibleGpu() {
+  Context context = gpuContext();
+  context.gpuProducts = GpuProducts::Reproducible;
+  return context;
+}
+
+/// A matrix in the context's memory with the values of one in host memory.
+struct DeviceMatrix {
+  Buffer<float> values;
+  int64_t rows = 0;
+  int64_t cols = 0;
+
+  DeviceMatrix(const Context &context, int64_t rows_, int64_t cols_)
+      : values(Buffer<float>::zeros(context, rows_ * cols_)), rows(rows_), cols(cols_) {}
+  DeviceMatrix(const Context &context, MatrixView<const float> host)
+      : DeviceMatrix(context, host.rows, host.cols) {
+    detail::copyFromHost(context, values.data(), host.data, values.bytes());
+  }
+  MatrixView<float> view() { return rowMajor(values.data(), rows, cols); }
+  MatrixView<const float> view() const { return rowMajor<const float>(values.data(), rows, cols); }
+  std::vector<float> host(const Context &context) const {
+    std::vector<float> out(static_cast<size_t>(rows * cols));
+    detail::copyToHost(context, out.data(), values.data(), values.bytes());
+    return out;
+  }
+};
+
+/// The same x and d on a backend.
+struct DeviceBatch {
+  DeviceMatrix x;
+  DeviceMatrix d;
+  DeviceBatch(const Context &context, const Batch &batch)
+      : x(context, batch.xView()), d(context, batch.dView()) {}
+};
+
+/// Whether two states hold the same bits; otherwise which tensor or value differs.
+inline ::testing::AssertionResult sameState(const State &a, const State &b) {
+  if (a.tensors.size() != b.tensors.size()) return ::testing::AssertionFailure() << "other tensors";
+  for (const auto &[name, tensor] : a.tensors) {
+    const auto other = b.tensors.find(name);
+    if (other == b.tensors.end()) return ::testing::AssertionFailure() << "no tensor " << name;
+    if (tensor.bytes == other->second.bytes) continue;
+    size_t at = 0;
+    while (tensor.bytes[at] == other->second.bytes[at]) ++at;
+    size_t count = 0;
+    for (size_t i = 0; i < tensor.bytes.size(); ++i)
+      count += tensor.bytes[i] != other->second.bytes[i];
+    return ::testing::AssertionFailure() << name << " differs from byte " << at << " on, in "
+                                         << count << " of " << tensor.bytes.size();
+  }
+  for (const auto &[name, value] : a.values) {
+    const auto other = b.values.find(name);
+    if (other == b.values.end() || !(other->second == value)) {
+      return ::testing::AssertionFailure() << "value " << name << " differs";
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+/// A batch of gradients that are either large or so small that most trains have one slot.
+inline Batch trainingBatch(int64_t samples, int64_t xSize, int64_t dSize, bool sparse,
+                           uint64_t seed) {
+  Batch batch = randomBatch(samples, xSize, dSize, seed);
+  if (sparse) {
+    for (float &d : batch.d) d *= 0.01f;
+  }
+  return batch;
+}
+
+using Change = std::function<void(TileConfig &)>;
+
+/// A tile of one array, by default of SoftBounds; `change` may change anything.
+inline TileConfig singleConfig(const Change &change = {}) {
+  TileConfig config;
+  config.device = makeParams("SoftBounds");
+  if (change) change(config);
+  return config;
+}
+
+/// A tile with an adapter of rank 4.
+inline TileConfig lrttConfig(const Change &change = {}) {
+  TileConfig config;
+  config.kind = TileConfig::Kind::LRTT;
+  config.lrtt.rank = 4;
+  config.lrtt.transfer_every = 20;
+  config.lrtt.fast = makeParams("SoftBounds", {{"dw_min", Value(0.002)}});
+  config.lrtt.visible = makeParams("ConstantStep");
+  if (change) change(config);
+  return config;
+}
+
+/// Results of a few training steps, and where they lead.
+struct Course {
+  std::vector<std::vector<float>> results;
+  State state;
+};
+
+// The size of the tiles that train() makes.
+constexpr int64_t kCourseRows = 45;
+constexpr int64_t kCourseCols = 70;
+
+/// Trains a tile for some steps, from a state if one is given.
+inline Course train(const Context &context, const TileConfig &config, int steps,
+                    const State *from = nullptr) {
+  Tile tile(kCourseRows, kCourseCols, config, 5, 2, context);
+  if (from) tile.loadState(*from);
+  Course run;
+  for (int n = 0; n < steps; ++n) {
+    const Batch batch = trainingBatch(n % 2 ? 9 : 16, kCourseCols, kCourseRows, n % 3 == 0,
+                                      static_cast<uint64_t>(n));
+    const DeviceBatch on(context, batch);
+    DeviceMatrix y(context, batch.samples, kCourseRows);
+    DeviceMatrix dx(context, batch.samples, kCourseCols);
+    tile.forward(on.x.view(), y.view());
+    tile.backward(on.d.view(), dx.view());
+    tile.update(on.x.view(), on.d.view(), 0.05f);
+    tile.postUpdate(0.05f);
+    run.results.push_back(y.host(context));
+    run.results.push_back(dx.host(context));
+  }
+  DeviceMatrix w(context, kCourseRows, kCourseCols);
+  tile.getWeights(w.view());
+  run.results.push_back(w.host(context));
+  run.state = tile.state();
+  return run;
+}
+
+}  // namespace RPU::testing

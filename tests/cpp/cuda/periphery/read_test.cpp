@@ -1,0 +1,183 @@
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "core/gemm.h"
+#include "cuda/cuda_test_util.h"
+#include "core/math_util.h"
+
+// Reads on the GPU, and the matrix products behind them.
+
+namespace RPU {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
+
+TEST(CudaTile, ReadsAgreeToRoundingWithCublas) {
+  RPU_REQUIRE_GPU();
+  for (const TileConfig &config : {singleConfig(), lrttConfig()}) {
+    TileConfig smooth = config;
+    for (IOParameters *io : {&smooth.forward, &smooth.backward}) {
+      io->inp_res = io->out_res =
+          0.0f;  // a converter would turn a difference of rounding into one of a step
+      io->out_noise = 0.1f;
+      io->bound_management = BoundManagement::None;
+    }
+    const Course cpu = train(cpuContext(), smooth, 1);
+    const Course gpu = train(gpuContext(), smooth, 1);
+    for (size_t r = 0; r < 2; ++r) {
+      for (size_t i = 0; i < cpu.results[r].size(); ++i) {
+        ASSERT_NEAR(cpu.results[r][i], gpu.results[r][i], 2e-5)
+            << "result " << r << ", element " << i;
+      }
+    }
+  }
+}
+
+// Both ways of repeating reads on the GPU: row by row in small arrays, and by the whole grid.
+// Without noise and steps, a row at the edge of the ADC's range gives the same on either side of
+// it.
+TEST(CudaTile, RepeatedReadsAgreeToRounding) {
+  RPU_REQUIRE_GPU();
+  TileConfig config = singleConfig();
+  for (IOParameters *io : {&config.forward, &config.backward}) {
+    io->inp_res = io->out_res = io->out_noise = 0.0f;
+    io->out_bound = 0.5f;
+    io->bm_backward = true;
+  }
+  struct Shape {
+    int64_t rows, cols, samples;
+  };
+  for (const Shape &shape : {Shape{3, 5, 4}, Shape{45, 70, 9}, Shape{300, 257, 64},
+                             Shape{17, 2000, 33}, Shape{2000, 9, 33}, Shape{601, 700, 64}}) {
+    SCOPED_TRACE(message(shape.rows, " x ", shape.cols));
+    const Batch batch = randomBatch(shape.samples, shape.cols, shape.rows, 4);
+    const Batch weights = randomBatch(shape.rows, shape.cols, 1, 5);
+    std::vector<std::vector<float>> results[2];
+    for (const Context &context : {cpuContext(), gpuContext()}) {
+      Tile tile(shape.rows, shape.cols, config, 5, 2, context);
+      const DeviceMatrix w(context, weights.xView());
+      tile.setWeights(w.view());
+      const DeviceBatch on(context, batch);
+      DeviceMatrix y(context, shape.samples, shape.rows);
+      DeviceMatrix dx(context, shape.samples, shape.cols);
+      tile.forward(on.x.view(), y.view());
+      tile.backward(on.d.view(), dx.view());
+      results[context.onCpu() ? 0 : 1] = {y.host(context), dx.host(context)};
+    }
+    for (size_t r = 0; r < 2; ++r) {
+      for (size_t i = 0; i < results[0][r].size(); ++i) {
+        const float expected = results[0][r][i];
+        ASSERT_NEAR(expected, results[1][r][i], 1e-4f + 1e-4f * std::fabs(expected))
+            << "result " << r << ", element " << i;
+      }
+    }
+  }
+}
+
+/// An adapter whose second array is not zero. Without steps a row at the edge of the range of an
+/// ADC gives the same on either side of it.
+TileConfig smoothLrtt(bool narrow, int rank) {
+  return lrttConfig([&](TileConfig &c) {
+    c.lrtt.rank = rank;
+    c.lrtt.lora_alpha = {false, 1.0f};
+    c.lrtt.visible = makeParams("SoftBounds");
+    for (IOParameters *io : {&c.forward, &c.backward}) {
+      io->inp_res = io->out_res = 0.0f;
+      io->out_noise = narrow ? 0.0f : 0.1f;
+      io->out_bound = narrow ? 0.5f : 20.0f;
+      io->bm_backward = true;
+    }
+  });
+}
+
+TEST(CudaTile, InjectedReadsAgreeToRounding) {
+  RPU_REQUIRE_GPU();
+  struct Shape {
+    int64_t rows, cols, samples;
+    int rank;
+  };
+  // The last but one has more blocks than a GPU holds at a time; the last is beyond what is read in
+  // one launch.
+  for (const Shape &shape :
+       {Shape{33, 70, 9, 4}, Shape{40, 50, 1, 3}, Shape{300, 257, 64, 16}, Shape{70, 1500, 33, 8},
+        Shape{2000, 40, 400, 8}, Shape{1100, 1100, 61, 8}}) {
+    for (const bool narrow : {false, true}) {
+      SCOPED_TRACE(message(shape.rows, " x ", shape.cols, narrow ? ", narrow" : ""));
+      const Batch batch = randomBatch(shape.samples, shape.cols, shape.rows, 4);
+      const Batch weights = randomBatch(shape.rows, shape.cols, 1, 5);
+      const Batch factors = randomBatch(shape.rank, shape.cols, shape.rows, 6);
+      std::vector<std::vector<float>> results[2];
+      for (const Context &context : {cpuContext(), gpuContext()}) {
+        Tile tile(shape.rows, shape.cols, smoothLrtt(narrow, shape.rank), 5, 2, context);
+        const DeviceMatrix w(context, weights.xView());
+        const DeviceMatrix b(context, factors.xView());
+        const DeviceMatrix a(context, rowMajor(factors.d.data(), shape.rows, int64_t{shape.rank}));
+        tile.setWeights(w.view());
+        tile.setArray(ArrayId::FastA, a.view());
+        tile.setArray(ArrayId::FastB, b.view());
+        const DeviceBatch on(context, batch);
+        DeviceMatrix y(context, shape.samples, shape.rows);
+        DeviceMatrix dx(context, shape.samples, shape.cols);
+        for (int n = 0; n < 2; ++n) {  // twice: nothing is left behind in scratch memory
+          tile.forward(on.x.view(), y.view());
+          tile.backward(on.d.view(), dx.view());
+        }
+        results[context.onCpu() ? 0 : 1] = {y.host(context), dx.host(context)};
+      }
+      for (size_t r = 0; r < 2; ++r) {
+        for (size_t i = 0; i < results[0][r].size(); ++i) {
+          const float expected = results[0][r][i];
+          ASSERT_NEAR(expected, results[1][r][i], 2e-4f + 2e-4f * std::fabs(expected))
+              << "result " << r << ", element " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaProducts, EveryLayoutAgreesWithTheCpu) {
+  RPU_REQUIRE_GPU();
+  const Context gpu = gpuContext();
+  const auto transposedIf = [](bool t, auto view) { return t ? view.transposed() : view; };
+  for (const int64_t m : {1, 5, 64, 130}) {
+    for (const int64_t n : {1, 33, 128}) {
+      for (const int64_t k : {0, 1, 7, 100}) {
+        for (int layout = 0; layout < 8; ++layout) {
+          const bool ta = layout & 1, tb = layout & 2, tc = layout & 4;
+          const Batch values = randomBatch(1, m * k + 1, k * n + 1, 3);
+          std::vector<float> c0(static_cast<size_t>(m * n), 0.5f);
+          const auto a = transposedIf(ta, rowMajor(values.x.data(), ta ? k : m, ta ? m : k));
+          const auto b = transposedIf(tb, rowMajor(values.d.data(), tb ? n : k, tb ? k : n));
+          std::vector<float> expected = c0;
+          const auto c = transposedIf(tc, rowMajor(expected.data(), tc ? n : m, tc ? m : n));
+          reproducibleGemm(0.7f, a, b, 0.3f, c, 1, Isa::V2);
+          const DeviceMatrix da(gpu, rowMajor<const float>(values.x.data(), 1, m * k + 1));
+          const DeviceMatrix db(gpu, rowMajor<const float>(values.d.data(), 1, k * n + 1));
+          for (const GpuProducts products : {GpuProducts::Single, GpuProducts::Reproducible}) {
+            Context context = gpu;
+            context.gpuProducts = products;
+            DeviceMatrix dc(gpu, rowMajor<const float>(c0.data(), 1, m * n));
+            MatrixView<const float> ga = a, gb = b;
+            MatrixView<float> gc = c;
+            ga.data = da.values.data();
+            gb.data = db.values.data();
+            gc.data = dc.values.data();
+            gemm(context, 0.7f, ga, gb, 0.3f, gc);
+            const std::vector<float> got = dc.host(gpu);
+            if (products == GpuProducts::Reproducible) {
+              ASSERT_TRUE(sameBits(expected, got))
+                  << m << " " << n << " " << k << " layout " << layout;
+            }
+            for (size_t i = 0; i < got.size(); ++i) {
+              ASSERT_NEAR(expected[i], got[i], 1e-5)
+                  << m << " " << n << " " << k << " layout " << layout;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace RPU

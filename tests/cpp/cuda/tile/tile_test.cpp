@@ -1,0 +1,242 @@
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+
+#include "cuda/cuda_test_util.h"
+
+// Training on the GPU beside the same on the CPU.
+
+namespace RPU {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
+
+void expectSameRun(const TileConfig &config) {
+  const Course cpu = train(cpuContext(), config, 6);
+  const Course gpu = train(reproducibleGpu(), config, 6);
+  for (size_t i = 0; i < cpu.results.size(); ++i)
+    ASSERT_TRUE(sameBits(cpu.results[i], gpu.results[i])) << "result " << i;
+  ASSERT_TRUE(sameState(cpu.state, gpu.state));
+}
+
+TEST(CudaTile, Property03PeripheryWithReproducibleProducts) {
+  RPU_REQUIRE_GPU();
+  const std::vector<std::pair<const char *, std::function<void(IOParameters &)>>> changes = {
+      {"defaults", [](IOParameters &) {}},
+      {"perfect", [](IOParameters &io) { io.is_perfect = true; }},
+      {"rounds", [](IOParameters &io) { io.out_bound = 0.3f, io.bm_backward = true; }},
+      {"worst case",
+       [](IOParameters &io) {
+         io.out_bound = 0.3f, io.bound_management = BoundManagement::IterativeWorstCase;
+       }},
+      {"stochastic",
+       [](IOParameters &io) { io.inp_sto_round = io.out_sto_round = true, io.inp_noise = 0.02f; }},
+      {"max", [](IOParameters &io) { io.noise_management = NoiseManagement::Max; }},
+      {"constant",
+       [](IOParameters &io) {
+         io.noise_management = NoiseManagement::Constant, io.nm_thres = 2.0f;
+       }},
+      {"average",
+       [](IOParameters &io) {
+         io.noise_management = NoiseManagement::AverageAbsMax, io.nm_decay = 0.1f;
+       }},
+      {"sums", [](IOParameters &io) { io.noise_management = NoiseManagement::AbsMaxNPSum; }},
+      {"two passes",
+       [](IOParameters &io) { io.mv_type = MvType::PosNegSeparate, io.out_bound = 0.5f; }},
+      {"digital sum", [](IOParameters &io) { io.mv_type = MvType::PosNegSeparateDigitalSum; }},
+      {"weight noise",
+       [](IOParameters &io) {
+         io.w_noise = 0.02f, io.w_noise_type = WeightNoiseType::AdditiveConstant;
+       }},
+      {"pcm noise",
+       [](IOParameters &io) { io.w_noise = 0.02f, io.w_noise_type = WeightNoiseType::PcmRead; }},
+      {"wire", [](IOParameters &io) { io.ir_drop = 1.0f, io.ir_drop_gw_div_gmax = 500.0f; }},
+      {"offsets",
+       [](IOParameters &io) { io.v_offset_std = 0.05f, io.r_series = 0.01f, io.out_bound = 0.5f; }},
+      {"nonlinear",
+       [](IOParameters &io) {
+         io.out_nonlinearity = 0.5f, io.out_nonlinearity_std = 0.1f, io.out_asymmetry = 0.1f;
+       }},
+      {"spread",
+       [](IOParameters &io) {
+         io.out_noise_std = 0.3f, io.inp_asymmetry = 0.05f, io.out_scale = 0.5f;
+       }},
+  };
+  for (const auto &[name, change] : changes) {
+    SCOPED_TRACE(name);
+    TileConfig config = singleConfig();
+    change(config.forward);
+    change(config.backward);
+    expectSameRun(config);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(CudaTile, Property03IdealWeights) {
+  RPU_REQUIRE_GPU();
+  expectSameRun(singleConfig([](TileConfig &c) { c.kind = TileConfig::Kind::Ideal; }));
+}
+
+TEST(CudaTile, Property03EverySettingOfTheAdapter) {
+  RPU_REQUIRE_GPU();
+  const std::vector<std::pair<const char *, Change>> changes = {
+      {"defaults", [](TileConfig &) {}},
+      {"exact projection", [](TileConfig &c) { c.lrtt.projection = Projection::Exact; }},
+      {"reused reads", [](TileConfig &c) { c.lrtt.projection = Projection::Reuse; }},
+      {"not injected", [](TileConfig &c) { c.lrtt.forward_inject = false; }},
+      {"shared converters", [](TileConfig &c) { c.lrtt.inject_io = InjectIo::Shared; }},
+      {"swapped", [](TileConfig &c) { c.lrtt.swap_xd = true; }},
+      {"one train", [](TileConfig &c) { c.lrtt.transfer_mode = TransferMode::Single; }},
+      {"digital transfer", [](TileConfig &c) { c.lrtt.transfer_mode = TransferMode::Exact; }},
+      {"analog transfer read", [](TileConfig &c) { c.lrtt.transfer_read = TransferRead::Analog; }},
+      {"mini-batches",
+       [](TileConfig &c) { c.lrtt.units_in_mbatch = true, c.lrtt.transfer_every = 2; }},
+      {"chunks", [](TileConfig &c) { c.lrtt.rank_chunk = 2, c.lrtt.rank_offset = 1; }},
+      {"many trains",
+       [](TileConfig &c) {
+         c.lrtt.visible = makeParams("SoftBounds", {{"dw_min", Value(1e-5)}});
+         c.lrtt.rank_chunk = 2, c.lrtt.rank_offset = 1;
+       }},
+      {"clipped trains",
+       [](TileConfig &c) {
+         c.lrtt.visible = makeParams("SoftBounds", {{"dw_min", Value(1e-5)}});
+         c.lrtt.transfer_max_trains = 2, c.lrtt.swap_xd = true;
+       }},
+      {"managed trains",
+       [](TileConfig &c) {
+         c.lrtt.transfer_use_update_management = c.lrtt.transfer_use_bl_management = true;
+       }},
+      {"negative transfer", [](TileConfig &c) { c.lrtt.transfer_lr = {false, -0.5f}; }},
+      {"two-pass pulses", [](TileConfig &c) { c.update.pulse_type = PulseType::Stochastic; }},
+      {"mean counts", [](TileConfig &c) { c.update.pulse_type = PulseType::MeanCount; }},
+      {"no pulses", [](TileConfig &c) { c.update.pulse_type = PulseType::NoneWithDevice; }},
+      {"write noise",
+       [](TileConfig &c) {
+         c.lrtt.visible = makeParams("ConstantStep", {{"write_noise_std", Value(1.0)}});
+         c.lrtt.rank_chunk = 1;
+       }},
+      {"orthogonal", [](TileConfig &c) { c.lrtt.reinit = Reinit::Orthogonal; }},
+      {"keep B", [](TileConfig &c) { c.lrtt.reinit = Reinit::KeepB; }},
+      {"decay", [](TileConfig &c) { c.lrtt.reinit = Reinit::Decay; }},
+      {"no re-init", [](TileConfig &c) { c.lrtt.reinit = Reinit::None; }},
+      {"pulsed re-init", [](TileConfig &c) { c.lrtt.reinit_write = ReinitWrite::Pulsed; }},
+      {"rank 0", [](TileConfig &c) { c.lrtt.rank = 0; }},
+      {"rank 16", [](TileConfig &c) { c.lrtt.rank = 16; }},
+  };
+  for (const auto &[name, change] : changes) {
+    SCOPED_TRACE(name);
+    expectSameRun(lrttConfig(change));
+    if (HasFailure()) return;
+  }
+}
+
+/// Multiples of 1 / steps in [-1, 1].
+void coarsen(std::vector<float> &values, float steps) {
+  for (float &value : values) value = std::rint(value * steps) / steps;
+}
+
+// With inputs and factors of few bits a product has the same bits in any order of summation, and
+// so have the updates that follow from it: also those that join projections and trains.
+TEST(CudaTile, Property03UpdatesByDefaultProducts) {
+  RPU_REQUIRE_GPU();
+  for (const bool sparse : {false, true}) {
+    for (const bool swap : {false, true}) {
+      for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic}) {
+        SCOPED_TRACE(message(sparse ? "sparse " : "dense ", swap ? "swapped" : ""));
+        const TileConfig config = lrttConfig([&](TileConfig &c) {
+          c.lrtt.transfer_every = 0;
+          c.lrtt.swap_xd = swap;
+          c.update.pulse_type = type;
+          for (IOParameters *io : {&c.forward, &c.backward}) {
+            io->inp_res = io->out_res = io->inp_bound = io->out_bound = 0.0f;
+            io->noise_management = NoiseManagement::None;
+            io->bound_management = BoundManagement::None;
+            io->out_noise = 0.02f;
+          }
+        });
+        Batch batch = trainingBatch(64, kCourseCols, kCourseRows, false, 3);
+        coarsen(batch.x, 8.0f);
+        coarsen(batch.d, 8.0f);
+        if (sparse) {
+          for (float &d : batch.d) d *= 1.0f / 128.0f;
+        }
+        Batch factors =
+            randomBatch(4, swap ? kCourseRows : kCourseCols, swap ? kCourseCols : kCourseRows, 6);
+        coarsen(factors.x, 16.0f);
+        coarsen(factors.d, 16.0f);
+        State states[2];
+        for (const Context &context : {cpuContext(), gpuContext()}) {
+          Tile tile(kCourseRows, kCourseCols, config, 5, 2, context);
+          const DeviceMatrix b(context,
+                               rowMajor(factors.x.data(), 4, swap ? kCourseRows : kCourseCols));
+          const DeviceMatrix a(context,
+                               rowMajor(factors.d.data(), swap ? kCourseCols : kCourseRows, 4));
+          tile.setArray(ArrayId::FastA, a.view());
+          tile.setArray(ArrayId::FastB, b.view());
+          const DeviceBatch on(context, batch);
+          // In two pieces, of which the second is projected with the snapshot.
+          for (const int64_t start : {0, 24}) {
+            const int64_t count = start == 0 ? 24 : 40;
+            tile.update(on.x.view().block(start, 0, count, kCourseCols),
+                        on.d.view().block(start, 0, count, kCourseRows), 0.05f);
+          }
+          tile.postUpdate(0.05f);
+          states[context.onCpu() ? 0 : 1] = tile.state();
+        }
+        EXPECT_TRUE(sameState(states[0], states[1]));
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(CudaTile, StatesGoFromOneBackendToTheOther) {
+  RPU_REQUIRE_GPU();
+  const TileConfig config = lrttConfig();
+  const Course start = train(cpuContext(), config, 3);
+  const Course cpu = train(cpuContext(), config, 4, &start.state);
+  const Course gpu = train(reproducibleGpu(), config, 4, &start.state);
+  EXPECT_TRUE(sameState(cpu.state, gpu.state));
+  const Course back = train(cpuContext(), config, 2, &gpu.state);
+  const Course direct = train(cpuContext(), config, 2, &cpu.state);
+  EXPECT_TRUE(sameState(back.state, direct.state));
+}
+
+TEST(CudaTile, InputsThatAreNotFiniteChangeNothing) {
+  RPU_REQUIRE_GPU();
+  const Context gpu = gpuContext();
+  for (const TileConfig &config :
+       {singleConfig(), lrttConfig(),
+        singleConfig([](TileConfig &c) { c.update.pulse_type = PulseType::None; }),
+        singleConfig([](TileConfig &c) { c.kind = TileConfig::Kind::Ideal; })}) {
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      for (const bool inX : {false, true}) {
+        Tile tile(kCourseRows, kCourseCols, config, 5, 2, gpu);
+        const DeviceBatch good(gpu, randomBatch(4, kCourseCols, kCourseRows, 1));
+        tile.update(good.x.view(), good.d.view(), 0.05f);
+        const State before = tile.state();
+        Batch batch = randomBatch(4, kCourseCols, kCourseRows, 2);
+        (inX ? batch.x : batch.d)[5] = bad;
+        const DeviceBatch on(gpu, batch);
+        tile.update(on.x.view(), on.d.view(), 0.05f);
+        tile.update(good.x.view(), good.d.view(), 0.05f);  // skipped as well: nobody was told yet
+        EXPECT_THROW(tile.state(), InputError);
+        const State after = tile.state();  // reported once
+        for (const auto &[name, tensor] : before.tensors) {
+          if (name.find("snapshot") != std::string::npos) continue;  // retaken for each mini-batch
+          EXPECT_EQ(tensor.bytes, after.tensors.at(name).bytes) << name;
+        }
+        tile.update(good.x.view(), good.d.view(), 0.05f);
+        EXPECT_FALSE(sameState(after, tile.state()));
+      }
+    }
+    Tile tile(kCourseRows, kCourseCols, config, 5, 2, gpu);
+    std::vector<float> weights(static_cast<size_t>(kCourseRows * kCourseCols), kNaN);
+    const DeviceMatrix on(gpu, rowMajor<const float>(weights.data(), kCourseRows, kCourseCols));
+    EXPECT_THROW(tile.setWeights(on.view()), InputError);
+  }
+}
+
+}  // namespace
+}  // namespace RPU

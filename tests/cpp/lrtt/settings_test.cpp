@@ -1,0 +1,111 @@
+#include "lrtt/settings.h"
+
+#include <functional>
+#include <gtest/gtest.h>
+#include <string>
+
+#include "lrtt/lrtt_test_util.h"
+
+namespace RPU {
+namespace {
+
+LRTTParams ranked(int rank) {
+  LRTTParams p;
+  p.rank = rank;
+  return p;
+}
+
+std::string errorOf(const LRTTParams &p) {
+  try {
+    LRTTSettings(p, UpdateParameters{}, 6, 8);
+  } catch (const ConfigError &error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(LrttSettings, ErrorsNameParameterValueAndRemedy) {
+  const auto broken = [](const std::function<void(LRTTParams &)> &change) {
+    LRTTParams p = ranked(4);
+    change(p);
+    return errorOf(p);
+  };
+  EXPECT_NE(errorOf(ranked(7)).find("lrtt.rank is 7"), std::string::npos);
+  EXPECT_NE(errorOf(ranked(7)).find("between 0 (no adapter) and 6"), std::string::npos);
+  EXPECT_NE(errorOf(ranked(-1)).find("lrtt.rank is -1"), std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.rank_offset = 4; }).find("lrtt.rank_offset is 4"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.rank_chunk = 0; }).find("lrtt.rank_chunk is 0"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.rank_chunk = 5; }).find("lrtt.rank_chunk is 5"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.ab_desired_bl = 0; }).find("lrtt.ab_desired_bl is 0"),
+            std::string::npos);
+  EXPECT_NE(
+      broken([](LRTTParams &p) { p.transfer_desired_bl = 70000; }).find("lrtt.transfer_desired_bl"),
+      std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.transfer_every = -5; }).find("lrtt.transfer_every is -5"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.reinit_gain = 0.0f; }).find("lrtt.reinit_gain is 0"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.lora_alpha = {false, kNaN}; }).find("lrtt.lora_alpha"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) {
+              p.projection = Projection::Reuse;
+              p.forward_inject = false;
+            }).find("lrtt.projection is 'reuse' and lrtt.forward_inject is False"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) {
+              p.projection = Projection::Reuse;
+              p.inject_io = InjectIo::Shared;
+            }).find("lrtt.inject_io is 'shared'"),
+            std::string::npos);
+  EXPECT_EQ(errorOf(ranked(0)), "");
+  EXPECT_EQ(errorOf(ranked(6)), "");
+}
+
+TEST(LrttSettings, AutoScalesMatchPlainSgdAndContinuity) {
+  LRTTParams p = ranked(4);
+  p.reinit_gain = 0.5f;
+  const LRTTSettings s(p, UpdateParameters{}, 6, 8);
+  EXPECT_FLOAT_EQ(s.alpha, std::sqrt(8.0f / 8.0f) / 0.5f);
+  EXPECT_EQ(s.transferLr, s.alpha);
+  EXPECT_FLOAT_EQ(s.deviation, 0.5f * std::sqrt(2.0f / 8.0f));
+  EXPECT_FLOAT_EQ(s.alpha * s.alpha * 2.0f * 0.25f * 4.0f / 8.0f, 1.0f);  // alpha^2 2 g^2 K / x
+  EXPECT_EQ(s.fastLr(0.1f), 0.1f * s.alpha);
+
+  p.rank_scaling = RankScaling::RsLora;
+  p.ab_lr_scale = LrScale::None;
+  p.lora_alpha = {false, 3.0f};
+  p.transfer_lr = {false, -0.25f};
+  const LRTTSettings given(p, UpdateParameters{}, 6, 8);
+  EXPECT_EQ(given.alpha, 1.5f);
+  EXPECT_EQ(given.transferLr, -0.25f);
+  EXPECT_EQ(given.fastLr(0.1f), 0.1f);
+}
+
+TEST(LrttSettings, SwapTakesTheOtherSideForInputs) {
+  LRTTParams p = ranked(2);
+  p.swap_xd = true;
+  const LRTTSettings s(p, UpdateParameters{}, 6, 8);
+  EXPECT_EQ(s.inputs, 6);
+  EXPECT_EQ(s.outputs, 8);
+  EXPECT_FLOAT_EQ(s.alpha, std::sqrt(6.0f / 4.0f) / p.reinit_gain);
+}
+
+TEST(LrttSettings, TrainsOfAdapterAndTransferHaveTheirOwnManagement) {
+  UpdateParameters update;
+  update.desired_bl = 20;
+  LRTTParams p = ranked(2);
+  p.ab_desired_bl = 5;
+  p.ab_use_bl_management = false;
+  const LRTTSettings s(p, update, 6, 8);
+  EXPECT_EQ(s.fastUpdate.desired_bl, 5);
+  EXPECT_TRUE(s.fastUpdate.update_management);
+  EXPECT_FALSE(s.fastUpdate.update_bl_management);
+  EXPECT_EQ(s.transferUpdate.desired_bl, 20);
+  EXPECT_FALSE(s.transferUpdate.update_management);
+}
+
+}  // namespace
+}  // namespace RPU

@@ -1,0 +1,315 @@
+#include "transfer/pulse_transfer.h"
+
+#include <gtest/gtest.h>
+
+#include "lrtt/lrtt_test_util.h"
+#include "core/math_util.h"
+
+namespace RPU {
+namespace {
+
+// A rig that keeps its adapter over transfers, with random factors of given scales.
+LrttRig loaded(int64_t d, int64_t x, int rank, float scaleA, float scaleB, float dwMin) {
+  LrttRig rig(d, x, rank);
+  rig.params.visible = idealCells(dwMin);
+  rig.params.transfer_lr = {false, 1.0f};
+  rig.params.reinit = Reinit::None;
+  rig.build();
+  rig.setFactors(randomMat(d, rank, scaleA, 2), randomMat(rank, x, scaleB, 3));
+  return rig;
+}
+
+// Variance of W' - W under the trains of the plan: each slot of each train is an independent trial
+// per cell.
+std::vector<double> predictedVariance(const LrttRig &rig) {
+  const LRTTSettings &s = rig.device->settings();
+  const Mat a = rig.a(), b = rig.b();
+  const float dw = rig.device->visible().granularity();
+  const TransferPlan plan = planTransfer(rig.context, s, dw, rig.device->adapter().dFactor(),
+                                         rig.device->adapter().xFactor());
+  std::vector<double> variance(size_t(rig.d * rig.x));
+  for (int64_t k = 0; k < s.rank; ++k) {
+    const ComponentPlan &c = plan.components[size_t(k)];
+    const double slots = double(c.trains) * double(s.transferUpdate.desired_bl);
+    for (int64_t i = 0; i < rig.d; ++i) {
+      for (int64_t j = 0; j < rig.x; ++j) {
+        const double p = double(c.dScale) * std::fabs(double(a(i, k))) * double(c.xScale) *
+                         std::fabs(double(b(k, j)));
+        variance[size_t(i * rig.x + j)] += slots * double(dw) * double(dw) * p * (1.0 - p);
+      }
+    }
+  }
+  return variance;
+}
+
+// Standard deviation of the gain. Cells of one line share its train: for one slot, <dW, T> = s^T M
+// u with independent s and u of means p and q, of variance sum M^2 V W + sum V (M q)^2 + sum W (M^T
+// p)^2, V = p (1 - p), W = q (1 - q).
+double gainDeviation(const LrttRig &rig, const std::vector<double> &target, double transferLr) {
+  const LRTTSettings &s = rig.device->settings();
+  const Mat a = rig.a(), b = rig.b();
+  const float dw = rig.device->visible().granularity();
+  const TransferPlan plan = planTransfer(rig.context, s, dw, rig.device->adapter().dFactor(),
+                                         rig.device->adapter().xFactor());
+  double variance = 0.0, square = 0.0;
+  for (double value : target) square += transferLr * transferLr * value * value;
+  for (int64_t k = 0; k < s.rank; ++k) {
+    const ComponentPlan &c = plan.components[size_t(k)];
+    const double slots = double(c.trains) * double(s.transferUpdate.desired_bl);
+    std::vector<double> columns(size_t(rig.x));
+    for (int64_t i = 0; i < rig.d; ++i) {
+      const double p = double(c.dScale) * std::fabs(double(a(i, k)));
+      double row = 0.0;
+      for (int64_t j = 0; j < rig.x; ++j) {
+        const double q = double(c.xScale) * std::fabs(double(b(k, j)));
+        const double m = std::copysign(double(dw), double(a(i, k)) * double(b(k, j))) *
+                         std::fabs(transferLr) * target[size_t(i * rig.x + j)];
+        variance += slots * m * m * p * (1.0 - p) * q * (1.0 - q);
+        row += m * q;
+        columns[size_t(j)] += m * p;
+      }
+      variance += slots * p * (1.0 - p) * row * row;
+    }
+    for (int64_t j = 0; j < rig.x; ++j) {
+      const double q = double(c.xScale) * std::fabs(double(b(k, j)));
+      variance += slots * q * (1.0 - q) * columns[size_t(j)] * columns[size_t(j)];
+    }
+  }
+  return std::sqrt(variance) / square;
+}
+
+double squareSum(const std::vector<double> &v) {
+  double sum = 0.0;
+  for (double value : v) sum += value * value;
+  return sum;
+}
+
+// 256 x 512 cells; the scales of A and B do not matter, nor does the sign of transfer_lr.
+TEST(LrttTransfer, Property20And21MeanAndVarianceOfLosslessTransfer) {
+  struct Case {
+    float scaleA, scaleB, transferLr, dwMin;
+    bool management, swap;
+  };
+  for (const Case &c :
+       {Case{0.02f, 0.03f, 1.0f, 1e-4f, false, false},
+        Case{2.0f, 0.0003f, 1.0f, 1e-4f, false, false},
+        Case{0.0005f, 1.2f, -1.0f, 1e-4f, false, false},
+        Case{0.02f, 0.03f, 1.0f, 1e-4f, true, false}, Case{0.02f, 0.03f, 1.0f, 1e-5f, false, false},
+        Case{0.02f, 0.03f, 1.0f, 1e-5f, false, true}}) {
+    LrttRig rig(256, 512, 8);
+    rig.params.visible = idealCells(c.dwMin);
+    rig.params.reinit = Reinit::None;
+    rig.params.transfer_lr = {false, c.transferLr};
+    rig.params.transfer_use_update_management = c.management;
+    rig.params.swap_xd = c.swap;
+    rig.build();
+    rig.setFactors(randomMat(c.swap ? 512 : 256, 8, c.scaleA, 2),
+                   randomMat(8, c.swap ? 256 : 512, c.scaleB, 3));
+    std::vector<double> target = product(rig.a(), rig.b());
+    const std::vector<double> variance = c.swap ? std::vector<double>{} : predictedVariance(rig);
+    const double deviation = c.swap ? 0.001 : gainDeviation(rig, target, double(c.transferLr));
+    rig.device->transfer(rig.context);
+    const TransferStats stats = rig.latest();
+    EXPECT_NEAR(stats.gain(), 1.0, 5.0 * deviation);
+    EXPECT_LE(deviation, 0.006);  // so that the line above can fail
+    if (c.dwMin == 1e-5f) {
+      EXPECT_NEAR(stats.gain(), 1.0, 0.005);
+    }
+    EXPECT_EQ(stats.undelivered(), 0.0);
+    EXPECT_EQ(stats.clippedComponents, 0u);
+    EXPECT_EQ(rig.device->visible().saturatedCells(rig.context), 0);
+    EXPECT_GT(stats.trains, 8u);
+    EXPECT_NEAR(stats.intended / squareSum(target), 1.0, 1e-5);
+    if (c.swap) continue;
+    const Mat w = rig.w();
+    double error = 0.0, predicted = 0.0;
+    for (size_t i = 0; i < target.size(); ++i) {
+      const double t = double(c.transferLr) * target[i];
+      error += (double(w.v[i]) - t) * (double(w.v[i]) - t);
+      predicted += variance[i];
+    }
+    EXPECT_NEAR(error / predicted, 1.0, 0.1);
+    // The relative error depends on dw / (lr s_a s_b) alone: sqrt((2 / pi) dw / (lr s_a s_b)), for
+    // small probabilities.
+    const double rough =
+        std::sqrt(2.0 / 3.14159265 * double(c.dwMin) / double(c.scaleA * c.scaleB));
+    EXPECT_NEAR(std::sqrt(error / squareSum(target)) / rough, 1.0, 0.15);
+  }
+}
+
+// N = 2000 transfers of the same small A B add up in W.
+TEST(LrttTransfer, Property20MeanPerCell) {
+  const int repetitions = 2000;
+  LrttRig rig = loaded(3, 4, 2, 0.3f, 0.2f, 0x1p-10f);
+  ConstantStep::Params cells = idealCells(0x1p-10f);
+  cells.w_max = 10000.0f;
+  cells.w_min = -10000.0f;
+  rig.params.visible = cells;
+  const Mat a = rig.a(), b = rig.b();
+  rig.build();
+  rig.setFactors(a, b);
+  const std::vector<double> target = product(rig.a(), rig.b());
+  const std::vector<double> variance = predictedVariance(rig);
+  for (int r = 0; r < repetitions; ++r) rig.device->transfer(rig.context);
+  const Mat w = rig.w();
+  for (size_t i = 0; i < target.size(); ++i) {
+    EXPECT_NEAR(double(w.v[i]) / repetitions, target[i], 5.0 * std::sqrt(variance[i] / repetitions))
+        << i;
+  }
+  EXPECT_EQ(rig.transfers(), 2000u);
+}
+
+TEST(LrttTransfer, Property22SingleTrainIsCappedAndReported) {
+  LrttRig rig(256, 784, 16);
+  rig.params.visible = idealCells(1e-5f);
+  rig.params.transfer_lr = {false, 1.0f};
+  rig.params.transfer_mode = TransferMode::Single;
+  rig.params.reinit = Reinit::None;
+  rig.params.reinit_gain = 1.0f;
+  rig.build();
+  const Mat b = rig.b();
+  rig.setFactors(randomMat(256, 16, 0.02f, 2), b);
+  rig.device->transfer(rig.context);
+  const TransferStats stats = rig.latest();
+  const Mat w = rig.w();
+  for (float value : w.v) ASSERT_LE(std::fabs(value), 16.0f * 31.0f * 1e-5f * 1.0001f);
+  EXPECT_NEAR(stats.gain(), 0.17, 0.02);
+  EXPECT_GT(stats.undelivered(), 0.5);
+  EXPECT_EQ(stats.clippedComponents, 16u);
+  EXPECT_EQ(stats.trains, 16u);
+}
+
+TEST(LrttTransfer, Property22TrainsBeyondTheLimitAreReported) {
+  LrttRig rig = loaded(64, 64, 4, 0.3f, 0.3f, 1e-5f);
+  rig.params.transfer_max_trains = 8;
+  const Mat a = rig.a(), b = rig.b();
+  rig.build();
+  rig.setFactors(a, b);
+  rig.device->transfer(rig.context);
+  const TransferStats stats = rig.latest();
+  EXPECT_EQ(stats.trains, 32u);
+  EXPECT_EQ(stats.clippedComponents, 4u);
+  // What clipped lines carry in expectation is what arrived, cell by cell of the same sign.
+  double arrived = 0.0, wanted = 0.0;
+  const TransferPlan plan =
+      planTransfer(rig.context, rig.device->settings(), 1e-5f, rig.device->adapter().dFactor(),
+                   rig.device->adapter().xFactor());
+  for (const ComponentPlan &component : plan.components) {
+    arrived += component.driven;
+    wanted += component.wanted;
+  }
+  EXPECT_NEAR(stats.undelivered(), 1.0 - arrived / wanted, 1e-12);
+  EXPECT_GT(stats.undelivered(), 0.3);
+  EXPECT_LT(stats.gain(), 0.9);
+}
+
+TEST(LrttTransfer, ExactAndDigitalTransfersArriveWhole) {
+  for (int mode = 0; mode < 3; ++mode) {
+    LrttRig rig(20, 30, 4);
+    rig.params.transfer_mode = mode == 0 ? TransferMode::Exact : TransferMode::Lossless;
+    rig.params.transfer_lr = {false, -0.5f};
+    rig.params.reinit = Reinit::None;
+    rig.update.pulse_type = mode == 1   ? PulseType::None
+                            : mode == 2 ? PulseType::NoneWithDevice
+                                        : PulseType::StochasticCompressed;
+    rig.build();
+    rig.setFactors(randomMat(20, 4, 0.2f, 2), randomMat(4, 30, 0.2f, 3));
+    const std::vector<double> target = product(rig.a(), rig.b());
+    rig.device->transfer(rig.context);
+    const Mat w = rig.w();
+    for (size_t i = 0; i < target.size(); ++i) EXPECT_NEAR(double(w.v[i]), -0.5 * target[i], 1e-7);
+    EXPECT_NEAR(rig.latest().gain(), 1.0, 1e-6);
+    EXPECT_EQ(rig.latest().pulses, 0u);
+  }
+}
+
+TEST(LrttTransfer, NothingToTransferSendsNothing) {
+  LrttRig rig(8, 9, 2);
+  rig.build();
+  const Mat w = rig.w();
+  rig.device->transfer(rig.context);  // A = 0
+  EXPECT_TRUE(sameBits(rig.w(), w));
+  EXPECT_EQ(rig.latest().trains, 0u);
+  EXPECT_EQ(rig.latest().gain(), 0.0);
+  EXPECT_EQ(rig.transfers(), 1u);
+}
+
+TEST(LrttTransfer, Property23Continuity) {
+  for (double ratio : {1.0, 0.5}) {
+    LrttRig rig(256, 512, 8);
+    rig.params.lora_alpha = {false, 2.0f};
+    rig.params.transfer_lr = {ratio == 1.0, float(2.0 * ratio)};
+    rig.build();
+    rig.setFactors(randomMat(256, 8, 0.02f, 2), randomMat(8, 512, 0.03f, 3));
+    const std::vector<double> target = product(rig.a(), rig.b());
+    const std::vector<double> variance = predictedVariance(rig);
+    const double deviation = gainDeviation(rig, target, 2.0 * ratio);
+    const Mat before = rig.effective();
+    rig.device->transfer(rig.context);
+    const Mat after = rig.effective();
+    double total = 0.0, along = 0.0, jump = 0.0;
+    for (size_t i = 0; i < target.size(); ++i) {
+      const double expected = 2.0 * (ratio - 1.0) * target[i];
+      const double rest = double(after.v[i]) - double(before.v[i]) - expected;
+      total += variance[i];
+      along += rest * 2.0 * ratio * target[i];
+      jump += rest * rest;
+    }
+    EXPECT_LE(std::fabs(along), 5.0 * deviation * 4.0 * ratio * ratio * squareSum(target));
+    EXPECT_NEAR(jump / total, 1.0, 0.1);
+  }
+}
+
+TEST(LrttTransfer, Property24NoDoubleCounting) {
+  for (bool inMiniBatches : {false, true}) {
+    LrttRig rig(12, 10, 3);
+    rig.params.fast = idealCells(0.001f);
+    rig.params.transfer_every = inMiniBatches ? 1 : 20;
+    rig.params.units_in_mbatch = inMiniBatches;
+    rig.build();
+    rig.setW(randomMat(12, 10, 0.1f, 1));
+    const Mat in = randomMat(20, 10, 1.0f, 4), start = rig.w();
+    rig.learn(in, randomMat(20, 12, 1.0f, 5), 0.05f);
+    if (inMiniBatches) {
+      EXPECT_EQ(rig.transfers(), 0u);
+      rig.endMiniBatch();
+    }
+    ASSERT_EQ(rig.transfers(), 1u);  // inside the same call
+    const Mat w = rig.w();
+    EXPECT_FALSE(sameBits(w, start));
+    for (float value : rig.a().v) ASSERT_EQ(value, 0.0f);
+    Mat expected(20, 12);
+    gemm(rig.context, 1.0f, in.view(), w.view().transposed(), 0.0f, expected.view());
+    EXPECT_EQ(rig.forward(in).v, expected.v);
+    EXPECT_TRUE(sameBits(rig.effective(), w));
+  }
+}
+
+TEST(LrttTransfer, Property25ChunkInvariance) {
+  for (TransferMode mode : {TransferMode::Lossless, TransferMode::Single}) {
+    for (TransferRead read : {TransferRead::Exact, TransferRead::Analog}) {
+      std::vector<Mat> results;
+      for (int chunk : {-1, 1, 3, 8}) {
+        for (int offset : {0, 1, 5}) {
+          LrttRig rig(24, 40, 8);
+          rig.params.visible = noisyCells(0.0005f);
+          rig.params.transfer_mode = mode;
+          rig.params.transfer_read = read;
+          rig.params.rank_chunk = chunk;
+          rig.params.rank_offset = offset;
+          rig.params.transfer_every = 16;
+          rig.forwardIo = rig.backwardIo = IOParameters{};
+          rig.build();
+          rig.learn(randomMat(50, 40, 1.0f, 4), randomMat(50, 24, 1.0f, 5), 0.05f);
+          EXPECT_EQ(rig.transfers(), 3u);
+          results.push_back(rig.w());
+          EXPECT_TRUE(sameBits(results.back(), results.front()))
+              << "chunk " << chunk << ", offset " << offset;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace RPU

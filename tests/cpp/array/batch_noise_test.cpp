@@ -3,6 +3,7 @@
 #include "devices/batch_noise.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "array/device_contract.h"

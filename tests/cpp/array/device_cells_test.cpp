@@ -1,5 +1,7 @@
 // What the cells of every device model are like.
 
+#include <cmath>
+
 #include "array/device_contract.h"
 
 namespace RPU::testing {

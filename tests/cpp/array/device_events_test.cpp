@@ -1,5 +1,7 @@
 // What happens to the cells of every device model besides pulses.
 
+#include <cmath>
+
 #include "array/device_contract.h"
 
 namespace RPU::testing {

@@ -1,5 +1,6 @@
 // What pulses do to the cells of every device model.
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 

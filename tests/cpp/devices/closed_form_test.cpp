@@ -1,5 +1,7 @@
 // The closed form of several pulses against the same pulses one by one.
 
+#include <cmath>
+
 #include "device_list.h"
 #include "util/device_test_util.h"
 #include "devices/pulse_rule.h"

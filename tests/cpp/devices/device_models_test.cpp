@@ -1,5 +1,7 @@
 // Each device model against its own formula, written down here a second time in double precision.
 
+#include <cmath>
+
 #include "util/device_test_util.h"
 
 namespace RPU::testing {

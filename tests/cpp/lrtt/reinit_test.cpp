@@ -1,6 +1,7 @@
 #include "lrtt/reinit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <gtest/gtest.h>
 
 #include "compounds/array_ids.h"

@@ -1,5 +1,6 @@
 #include "lrtt/settings.h"
 
+#include <cmath>
 #include <functional>
 #include <gtest/gtest.h>
 #include <string>

@@ -1,5 +1,6 @@
 #include "transfer/pulse_transfer.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 
 #include "lrtt/lrtt_test_util.h"

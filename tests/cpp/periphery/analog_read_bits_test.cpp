@@ -1,3 +1,4 @@
+#include <cmath>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <sstream>

@@ -8,10 +8,8 @@ namespace RPU {
 // Defined in one generated source per model and instruction set.
 template <class Device, Isa isa>
 const PulsedKernels &cpuKernels();
-#ifdef PULSORA_CUDA
 template <class Device>
-const PulsedKernels &cudaKernels();
-#endif
+const PulsedKernels &cudaKernels();  // with CUDA alone
 
 namespace {
 
@@ -62,11 +60,11 @@ DeviceModel makeModel() {
     return Device::granularity(*static_cast<const Params *>(data));
   };
   m.cpu = &kernelsFor<Device>;
-#ifdef PULSORA_CUDA
-  m.cuda = [] { return &cudaKernels<Device>(); };
-#else
-  m.cuda = []() -> const PulsedKernels * { return nullptr; };
-#endif
+  if constexpr (kHasCuda) {
+    m.cuda = []() -> const PulsedKernels * { return &cudaKernels<Device>(); };
+  } else {
+    m.cuda = []() -> const PulsedKernels * { return nullptr; };
+  }
   return m;
 }
 

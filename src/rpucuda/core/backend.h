@@ -33,7 +33,6 @@ void parallelRange(const Context &context, int64_t size, int64_t grain, const Bo
   }
 }
 
-#ifdef PULSORA_CUDA
 /// Runs the functor on the GPU; defined in cuda/for_each.cuh and instantiated, functor by functor,
 /// in cuda/functors.cu.
 template <class Functor>
@@ -41,7 +40,11 @@ void cudaForEach(const Context &context, int64_t size, const Functor &functor);
 template <class Term>
 void cudaSumRows(const Context &context, int64_t rows, int64_t terms, const Term &term,
                  double *out);
-#endif
+
+/// For templates, which cuda_absent.cpp cannot list.
+[[noreturn]] inline void throwWithoutCuda() {
+  throw DeviceError("this build of Pulsora has no CUDA backend");
+}
 
 /// Calls functor(i) for every i in [0, size), in any order. The functor is a plain struct of
 /// pointers and numbers with an RPU_HD call operator.
@@ -55,11 +58,11 @@ void forEach(const Context &context, int64_t size, const Functor &functor) {
     });
     return;
   }
-#ifdef PULSORA_CUDA
-  cudaForEach(context, size, functor);
-#else
-  throw DeviceError("this build of Pulsora has no CUDA backend");
-#endif
+  if constexpr (kHasCuda) {
+    cudaForEach(context, size, functor);
+  } else {
+    throwWithoutCuda();
+  }
 }
 
 /// A row is summed in this many parts, term j in part j % kSumLanes in order, and the parts
@@ -85,11 +88,11 @@ void sumRows(const Context &context, int64_t rows, int64_t terms, const Term &te
     });
     return;
   }
-#ifdef PULSORA_CUDA
-  cudaSumRows(context, rows, terms, term, out);
-#else
-  throw DeviceError("this build of Pulsora has no CUDA backend");
-#endif
+  if constexpr (kHasCuda) {
+    cudaSumRows(context, rows, terms, term, out);
+  } else {
+    throwWithoutCuda();
+  }
 }
 
 }  // namespace RPU

@@ -6,7 +6,7 @@
 #include "core/view.h"
 
 // The CUDA side of storage and products, seen from host code that may be built without CUDA. With
-// CUDA these are defined in cuda/; without it, in core/cuda_absent.cpp, where each throws
+// CUDA these are defined in cuda/; without it, in cuda_absent.cpp, where each throws
 // DeviceError.
 
 namespace RPU {
@@ -28,7 +28,7 @@ class CudaScope {
   CudaScope &operator=(const CudaScope &) = delete;
 
  private:
-  [[maybe_unused]] int previous_ = -1;  // builds without CUDA have no use for it
+  int previous_;
 };
 
 namespace detail {

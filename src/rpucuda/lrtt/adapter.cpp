@@ -201,11 +201,10 @@ bool LRTTAdapter::checksUpdate(const Context &context) const {
 
 // On a GPU: projections, snapshots and the scales of both arrays' trains in one launch, all trains
 // in another, and the pulses of both arrays in a third.
-void LRTTAdapter::updateAtOnce([[maybe_unused]] const Context &context,
-                               [[maybe_unused]] MatrixView<const float> in,
-                               [[maybe_unused]] MatrixView<const float> out,
-                               [[maybe_unused]] float eta, [[maybe_unused]] uint64_t firstSample) {
-#ifdef PULSORA_CUDA
+void LRTTAdapter::updateAtOnce(const Context &context,
+                               MatrixView<const float> in,
+                               MatrixView<const float> out,
+                               float eta, uint64_t firstSample) {
   const MatrixView<float> g = scratch(context, g_, in.rows, settings_.rank);
   const MatrixView<float> e = scratch(context, e_, in.rows, settings_.rank);
   const auto a = rowMajor<const float>(snapshotA_.data(), a_.rows(), a_.cols());
@@ -226,7 +225,6 @@ void LRTTAdapter::updateAtOnce([[maybe_unused]] const Context &context,
   const int count = updaterA_.trainSides(context, g, out, eta, sides);
   cudaDrawTrains(context, sides, count + updaterB_.trainSides(context, in, e, eta, sides + count));
   PulsedDevice::applyPulsesToBoth(context, a_, updaterA_.words(), b_, updaterB_.words());
-#endif
 }
 
 void LRTTAdapter::endMiniBatch(const Context &context, uint64_t event) {

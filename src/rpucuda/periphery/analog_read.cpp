@@ -53,9 +53,7 @@ void convert(const Context &context, const InputStage &stage, bool measureFirst)
                   [&](int64_t begin, int64_t end) { kernel(stage, measureFirst, begin, end); });
     return;
   }
-#ifdef PULSORA_CUDA
   cudaConvertInputs(context, stage, measureFirst);
-#endif
 }
 
 void measure(const Context &context, const InputStage &stage) {
@@ -65,9 +63,7 @@ void measure(const Context &context, const InputStage &stage) {
                   [&](int64_t begin, int64_t end) { kernel(stage, begin, end); });
     return;
   }
-#ifdef PULSORA_CUDA
   cudaMeasureInputs(context, stage);
-#endif
 }
 
 void finish(const Context &context, const OutputStage &stage) {
@@ -77,9 +73,7 @@ void finish(const Context &context, const OutputStage &stage) {
                   [&](int64_t begin, int64_t end) { kernel(stage, begin, end); });
     return;
   }
-#ifdef PULSORA_CUDA
   cudaFinishOutputs(context, stage);
-#endif
 }
 
 }  // namespace

@@ -46,14 +46,13 @@ PlainRead AnalogRead::join(const Context &context, MatrixView<const float> weigh
   return plainRead(weights, input, outputStage(out, firstSample), repeats(input));
 }
 
-void AnalogRead::runWithAdapter([[maybe_unused]] const Context &context,
-                                [[maybe_unused]] MatrixView<const float> weights,
-                                [[maybe_unused]] MatrixView<const float> in,
-                                [[maybe_unused]] MatrixView<float> out,
-                                [[maybe_unused]] uint64_t firstSample,
-                                [[maybe_unused]] const PlainRead &first,
-                                [[maybe_unused]] const AddedRead &added) {
-#ifdef PULSORA_CUDA
+void AnalogRead::runWithAdapter(const Context &context,
+                                MatrixView<const float> weights,
+                                MatrixView<const float> in,
+                                MatrixView<float> out,
+                                uint64_t firstSample,
+                                const PlainRead &first,
+                                const AddedRead &added) {
   if (in.rows == 0) return;
   const PlainRead plain = join(context, weights, in, out, firstSample);
   if (isSmall(weights, in.rows)) {
@@ -73,7 +72,6 @@ void AnalogRead::runWithAdapter([[maybe_unused]] const Context &context,
   if (!multiplyPlain(context, plain, beside)) multiply(context, weights, nullptr, plain.input.list);
   cudaFinishPlain(context, plain, added);
   if (plain.repeats > 0 || added.read.repeats > 0) cudaRepeatReads(context, plain, added);
-#endif
 }
 
 // Whether one launch is faster than a matrix product with stages before and after.
@@ -85,10 +83,9 @@ bool AnalogRead::isSmall(MatrixView<const float> weights, int64_t rows) const {
 }
 
 // On a GPU, a read of a small array in one launch; true if that is done.
-bool AnalogRead::readSmall([[maybe_unused]] const Context &context,
-                           [[maybe_unused]] const PlainRead &read,
-                           [[maybe_unused]] const Product *product) {
-#ifdef PULSORA_CUDA
+bool AnalogRead::readSmall(const Context &context,
+                           const PlainRead &read,
+                           const Product *product) {
   if (product || !joinable(context) || !isSmall(read.weights, read.input.in.rows)) return false;
   if (read.weights.rows <= kFewLines) {
     cudaReadRows(context, read);
@@ -96,67 +93,48 @@ bool AnalogRead::readSmall([[maybe_unused]] const Context &context,
     cudaReadGroups(context, read, {}, {}, scratch_.marks);
   }
   return true;
-#else
-  return false;
-#endif
 }
 
 // Into how many parts a GPU divides the sums of the first product; 0 if it does not multiply
 // plainly by itself.
-int64_t AnalogRead::partsOf([[maybe_unused]] const Context &context,
-                            [[maybe_unused]] MatrixView<const float> weights,
-                            [[maybe_unused]] const Product *product,
-                            [[maybe_unused]] int64_t rows) const {
-#ifdef PULSORA_CUDA
+int64_t AnalogRead::partsOf(const Context &context,
+                            MatrixView<const float> weights,
+                            const Product *product,
+                            int64_t rows) const {
   const bool takesParts = !context.onCpu() && isPlain(product) && !needsInputSums() &&
                           context.gpuProducts != GpuProducts::Reproducible;
   return takesParts && !isSmall(weights, rows) ? cudaProductParts(weights, rows) : 0;
-#else
-  return 0;
-#endif
 }
 
 // On a GPU, the sums of the first read of a plain product in parts, beside the kernel before it if
 // that does nothing for them; true if that is done.
-bool AnalogRead::multiplyPlain([[maybe_unused]] const Context &context,
-                               [[maybe_unused]] const PlainRead &read,
-                               [[maybe_unused]] bool beside) {
-#ifdef PULSORA_CUDA
+bool AnalogRead::multiplyPlain(const Context &context,
+                               const PlainRead &read,
+                               bool beside) {
   if (read.parts == 0) return false;
   const bool rounds = context.gpuProducts == GpuProducts::Tf32 ||
                       (context.gpuProducts == GpuProducts::Tf32Forward && pass_ == Pass::Forward);
   cudaMultiplyParts(context, read, !rounds, beside);
   return true;
-#else
-  return false;
-#endif
 }
 
 // On a GPU, the outputs of the first read of a plain product; true if that is done.
-bool AnalogRead::finishPlain([[maybe_unused]] const Context &context,
-                             [[maybe_unused]] const PlainRead &read,
-                             [[maybe_unused]] const Product *product) {
-#ifdef PULSORA_CUDA
+bool AnalogRead::finishPlain(const Context &context,
+                             const PlainRead &read,
+                             const Product *product) {
   if (context.onCpu() || !isPlain(product) || read.input.sums || read.input.squares) return false;
   cudaFinishPlain(context, read, {});
   return true;
-#else
-  return false;
-#endif
 }
 
 // On a GPU, all further rounds without the host, where a read is a plain product; true if that is
 // done.
-bool AnalogRead::repeatOnGpu([[maybe_unused]] const Context &context,
-                             [[maybe_unused]] const PlainRead &read,
-                             [[maybe_unused]] const Product *product) {
-#ifdef PULSORA_CUDA
+bool AnalogRead::repeatOnGpu(const Context &context,
+                             const PlainRead &read,
+                             const Product *product) {
   if (context.onCpu() || !isPlain(product)) return false;
   cudaRepeatReads(context, read, {});
   return true;
-#else
-  return false;
-#endif
 }
 
 }  // namespace RPU

@@ -11,7 +11,6 @@ namespace RPU {
 /// block, all threads along the long side.
 constexpr int64_t kFewLines = 64;
 
-#ifdef PULSORA_CUDA
 /// Reads the first array of an adapter, and converts what was read for the second. The next kernel
 /// must be cudaMultiplyParts() with `beside`, or one that waits for this.
 void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second);
@@ -37,7 +36,5 @@ struct AdapterProjection {
   MatrixCopy copies[2];  // snapshots that are to be taken on the way; null: none
 };
 void cudaProject(const Context &context, const AdapterProjection &projection);
-
-#endif
 
 }  // namespace RPU

@@ -23,7 +23,6 @@ void convertInputs(const InputStage &stage, bool measure, int64_t begin, int64_t
 template <Isa isa>
 void finishOutputs(const OutputStage &stage, int64_t begin, int64_t end);
 
-#ifdef PULSORA_CUDA
 /// The same on a GPU (cuda/periphery/read_kernels.cu). Measuring a row also sets the fault word if a value is
 /// not finite.
 void cudaMeasureInputs(const Context &context, const InputStage &stage);
@@ -48,6 +47,5 @@ void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedR
 void cudaReadRows(const Context &context, const PlainRead &read);
 void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
                     const AddedRead &added, Buffer<uint32_t> &marks);
-#endif
 
 }  // namespace RPU

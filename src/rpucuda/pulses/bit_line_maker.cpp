@@ -14,9 +14,7 @@ namespace {
 
 void drawSides(const Context &context, const TrainSide *sides, int count) {
   if (!context.onCpu()) {
-#ifdef PULSORA_CUDA
     cudaDrawTrains(context, sides, count);
-#endif
     return;
   }
   const auto drawer = withIsa(context.cpu.isa, [](auto isa) { return &drawTrains<isa>; });
@@ -99,9 +97,7 @@ void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x
     forEach(context, m, scaler);
     forEach(context, 1, LayoutChooser{trainLength_.data(), m, layout_.data()});
   } else {
-#ifdef PULSORA_CUDA
     cudaScaleTrains(context, x, d, jobOf(context, scaler));
-#endif
   }
 }
 

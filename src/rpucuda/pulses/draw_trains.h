@@ -48,7 +48,6 @@ struct TrainJob {
   TrainScaler scaler;
   PulseLayout *layout;
 };
-#ifdef PULSORA_CUDA
 /// What the CPU does by rowAbsMax(), TrainScaler and LayoutChooser, in one launch
 /// (cuda/train_scales.cu). A value that is not finite sets the fault word; while that is set no
 /// sample sends a pulse.
@@ -57,7 +56,6 @@ void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixVi
 /// Draws the trains of up to kMostSides sides of one mini-batch in one launch
 /// (cuda/pulse_words.cu).
 void cudaDrawTrains(const Context &context, const TrainSide *sides, int count);
-#endif
 
 /// Draws the trains of the lines [begin, end); compiled once per instruction set.
 template <Isa isa>

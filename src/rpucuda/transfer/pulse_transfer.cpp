@@ -69,9 +69,7 @@ void LRTTTransfer::run(const Context &context, PulsedDevice &visible, const LRTT
   if (context.onCpu()) {
     tally.count(OneThread{});
   } else {
-#ifdef PULSORA_CUDA
     cudaCountTransfer(context, tally);
-#endif
   }
   ++transfers_;
 }
@@ -126,9 +124,7 @@ void LRTTTransfer::sendTrains(const Context &context, PulsedDevice &visible,
 void LRTTTransfer::align(const Context &context, const PulsedDevice &visible,
                          const TransferFactors &exact, double *aligned, double *squares) {
   if (!context.onCpu()) {
-#ifdef PULSORA_CUDA
     cudaAlignRows(context, visible.weights(), exact, settings_.transferLr, aligned, squares);
-#endif
     return;
   }
   const int64_t cols = visible.cols();

@@ -37,7 +37,6 @@ TransferPlanner planInto(const Context &context, const LRTTSettings &settings, f
 TransferPlan planTransfer(const Context &context, const LRTTSettings &settings, float granularity,
                           MatrixView<const float> dFactor, MatrixView<const float> xFactor);
 
-#ifdef PULSORA_CUDA
 // cuda/lrtt_transfer.cu
 
 /// planComponent() for every component, then placeTrains(). `finished` is 0 before and after.
@@ -47,7 +46,6 @@ void cudaPlanTransfer(const Context &context, const TransferPlanner &planner, ui
 void cudaAlignRows(const Context &context, MatrixView<const float> weights,
                    const TransferFactors &factors, float lr, double *aligned, double *squares);
 void cudaCountTransfer(const Context &context, const TransferTally &tally);
-#endif
 
 /// Adds transfer_lr A B to the visible array.
 ///

@@ -54,10 +54,8 @@ TransferPlanner planInto(const Context &context, const LRTTSettings &s, float gr
     for (int64_t k = 0; k < s.rank; ++k) planner.planComponent(OneThread{}, k);
     planner.placeTrains();
   } else {
-#ifdef PULSORA_CUDA
     if (memory.finished.empty()) memory.finished = Buffer<uint32_t>::zeros(context, 1);
     cudaPlanTransfer(context, planner, memory.finished.data());
-#endif
   }
   return planner;
 }

@@ -7,6 +7,8 @@
 
 #include "array/device_model.h"
 #include "array/pulsed_weight_updater.h"
+#include "compounds/single.h"
+#include "lrtt/parameters.h"
 #include "tile/tile.h"
 
 namespace RPU::bench {
@@ -127,7 +129,7 @@ void verifyPasses(const TileConfig &config, int64_t n, int64_t m, float gradient
     pass(tested, 0, m);
   }
   requireSame(tested.results(), plain.results(),
-              config.kind == TileConfig::Kind::LRTT ? "lrtt" : "tile");
+              config.compound.model().kind.c_str());
 }
 
 /// The forward pass must also be the product of fp64, up to the noise of the periphery.
@@ -156,18 +158,21 @@ void verifyProduct(const TileConfig &config, int64_t n, int64_t m, const Context
 
 TileConfig singleTile(const std::string &device) {
   TileConfig config;
-  config.device = deviceOf(device);
+  SingleParams single;
+  single.device = deviceOf(device);
+  config.compound = single;
   return config;
 }
 
 TileConfig lrttTile(int rank) {
   TileConfig config;
-  config.kind = TileConfig::Kind::LRTT;
-  config.lrtt.rank = rank;
-  config.lrtt.visible = deviceOf("SoftBounds");
-  config.lrtt.fast = deviceOf("ConstantStep");
-  config.lrtt.transfer_every = 10;
-  config.lrtt.units_in_mbatch = true;
+  LRTTParams lrtt;
+  lrtt.rank = rank;
+  lrtt.visible = deviceOf("SoftBounds");
+  lrtt.fast = deviceOf("ConstantStep");
+  lrtt.transfer_every = 10;
+  lrtt.units_in_mbatch = true;
+  config.compound = lrtt;
   return config;
 }
 

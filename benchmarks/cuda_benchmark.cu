@@ -19,6 +19,8 @@
 #include "cuda/core/check.cuh"
 #include "core/state.h"
 #include "tile/step_graph.h"
+#include "compounds/single.h"
+#include "lrtt/parameters.h"
 #include "tile/tile.h"
 
 namespace RPU {
@@ -170,22 +172,30 @@ Time measure(const Context &context, const std::function<void()> &prepare,
   return {gpuTimes[kRepetitions / 2], hostTimes[kRepetitions / 2]};
 }
 
-TileConfig singleConfig(const std::string &model, const std::string &noiseMerge = "none") {
-  TileConfig config;
-  config.device = DeviceParams::read(
+DeviceParams deviceOf(const std::string &model, const std::string &noiseMerge = "none") {
+  return DeviceParams::read(
       Value(Value::Map{
           {"model", Value(model)}, {"dw_min", Value(0.001)}, {"noise_merge", Value(noiseMerge)}}),
       "device");
+}
+
+TileConfig singleConfig(const std::string &model, const std::string &noiseMerge = "none") {
+  SingleParams single;
+  single.device = deviceOf(model, noiseMerge);
+  TileConfig config;
+  config.compound = single;
   return config;
 }
 
-TileConfig lrttConfig(int rank, int64_t every) {
-  TileConfig config = singleConfig("SoftBounds");
-  config.kind = TileConfig::Kind::LRTT;
-  config.lrtt.visible = config.lrtt.fast = config.device;
-  config.lrtt.rank = rank;
-  config.lrtt.transfer_every = every;
-  config.lrtt.units_in_mbatch = true;
+TileConfig lrttConfig(int rank, int64_t every, TransferMode mode = TransferMode::Lossless) {
+  LRTTParams lrtt;
+  lrtt.visible = lrtt.fast = deviceOf("SoftBounds");
+  lrtt.rank = rank;
+  lrtt.transfer_every = every;
+  lrtt.units_in_mbatch = true;
+  lrtt.transfer_mode = mode;
+  TileConfig config;
+  config.compound = lrtt;
   return config;
 }
 
@@ -237,8 +247,7 @@ class Benchmark {
       time(name + " without transfers", lrttConfig(8, 0), size, 0.01f, &Rig::step, 10);
       // As many trains as the adapter's values need, or one per component.
       time(name + " lossless transfer every 10", lrttConfig(8, 10), size, 0.01f, &Rig::step, 10);
-      TileConfig once = lrttConfig(8, 10);
-      once.lrtt.transfer_mode = TransferMode::Single;
+      const TileConfig once = lrttConfig(8, 10, TransferMode::Single);
       time(name + " transfer every 10", once, size, 0.01f, &Rig::step, 10);
       time(name + " transfer every 10, as a graph", once, size, 0.01f, &Rig::stepAsGraph, 10);
     }
@@ -299,7 +308,7 @@ class Benchmark {
             void (Rig::*call)(), int calls) {
     if (!isWanted(name)) return;
     const bool restarts =
-        config.kind == TileConfig::Kind::LRTT && (call == &Rig::step || call == &Rig::stepAsGraph);
+        config.compound.model().kind == "lrtt" && (call == &Rig::step || call == &Rig::stepAsGraph);
     Rig rig(gpu(), config, size, gradient, restarts ? calls : 1);
     const State fresh = rig.tile.state();
     if (restarts) {

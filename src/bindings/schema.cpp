@@ -25,10 +25,16 @@ ParameterStruct parameterStruct() {
           }};
 }
 
+// A configuration's fields depend on its compound, so that they are listed there.
+ParameterStruct tileConfig() {
+  return {TileConfig::kName, {}, [](const Value &values, const std::string &path) {
+            return writeParams(readParams<TileConfig>(values, path));
+          }};
+}
+
 const std::vector<ParameterStruct> &parameterStructs() {
   static const std::vector<ParameterStruct> kStructs = {
-      parameterStruct<UpdateParameters>(), parameterStruct<IOParameters>(),
-      parameterStruct<LRTTParams>(), parameterStruct<TileConfig>()};
+      parameterStruct<UpdateParameters>(), parameterStruct<IOParameters>(), tileConfig()};
   return kStructs;
 }
 
@@ -50,7 +56,7 @@ py::list describeFields(const std::vector<FieldInfo> &fields) {
 }
 
 py::dict schema() {
-  py::dict devices, structs;
+  py::dict devices, compounds, structs;
   for (const DeviceModel &model : deviceModels()) {
     py::dict entry;
     entry["doc"] = model.doc;
@@ -58,10 +64,20 @@ py::dict schema() {
     entry["cell"] = py::cast(model.cellMembers);
     devices[py::str(model.name)] = entry;
   }
-  for (const ParameterStruct &entry : parameterStructs())
-    structs[entry.name] = describeFields(entry.fields);
+  for (const CompoundModel &model : compoundModels()) {
+    py::dict entry;
+    entry["name"] = model.name;
+    entry["doc"] = model.doc;
+    entry["fields"] = describeFields(model.fields);
+    entry["surroundings"] = describeFields(model.surroundings);
+    compounds[py::str(model.kind)] = entry;
+  }
+  for (const ParameterStruct &entry : parameterStructs()) {
+    if (!entry.fields.empty()) structs[entry.name] = describeFields(entry.fields);
+  }
   py::dict result;
   result["devices"] = devices;
+  result["compounds"] = compounds;
   result["structs"] = structs;
   return result;
 }
@@ -80,7 +96,8 @@ py::object validate(const std::string &name, py::handle values, const std::strin
 void bindSchema(py::module_ &module) {
   module.def("schema", &schema,
              "The table of all parameters: {'devices': {model: {'doc', 'fields', 'cell'}}, "
-             "'structs': {name: fields}}. "
+             "'compounds': {kind: {'name', 'doc', 'fields', 'surroundings'}}, 'structs': {name: "
+             "fields}}. "
              "A field is a dict of name, type, unit, doc, range, choices, struct and default.");
   module.def("validate", &validate, py::arg("name"), py::arg("values"), py::arg("path"),
              "The parameters of the struct or device model `name`, complete and as the core stores "

@@ -1,11 +1,12 @@
 #include "tile_binding.h"
 
 #include <mutex>
+#include <pybind11/stl.h>
 
 #include "core/cuda_api.h"
 #include "saved_state.h"
 #include "tensor.h"
-#include "tile/tile.h"
+#include "tile/tile_adapter.h"
 #include "value.h"
 
 namespace RPU {
@@ -105,14 +106,8 @@ InputMatrix inputOf(SharedTile &self, py::handle array, const char *name) {
   return matrix;
 }
 
-void requireLines(const InputMatrix &matrix, const char *name, const char *sizeName, int64_t size) {
-  RPU_CHECK(InputError, matrix.view().cols == size, name, " has ", matrix.view().cols,
-            " lines, but ", sizeName, " of the tile is ", size);
-}
-
 py::object forward(SharedTile &self, py::handle x, py::handle out) {
   const InputMatrix in = inputOf(self, x, "x");
-  requireLines(in, "x", "x_size", self.xSize());
   OutputMatrix y(out, in.view().rows, self.dSize(), in, self.context());
   self.run([&](Tile &tile) { tile.forward(in.view(), y.view()); });
   return y.result(self.context());
@@ -120,7 +115,6 @@ py::object forward(SharedTile &self, py::handle x, py::handle out) {
 
 py::object backward(SharedTile &self, py::handle d, py::handle out) {
   const InputMatrix in = inputOf(self, d, "d");
-  requireLines(in, "d", "d_size", self.dSize());
   OutputMatrix dx(out, in.view().rows, self.xSize(), in, self.context());
   self.run([&](Tile &tile) { tile.backward(in.view(), dx.view()); });
   return dx.result(self.context());
@@ -152,41 +146,38 @@ void setWeights(SharedTile &self, py::handle weights) {
   self.run([&](Tile &tile) { tile.setWeights(in.view()); });
 }
 
-ArrayId arrayNamed(const std::string &name) {
-  if (name == "visible") return ArrayId::Visible;
-  if (name == "fast_a") return ArrayId::FastA;
-  if (name == "fast_b") return ArrayId::FastB;
-  throw ConfigError(
-      message("array is '", name, "'", suggest(name, {"visible", "fast_a", "fast_b"})));
-}
-
-std::pair<int64_t, int64_t> arrayShape(SharedTile &self, ArrayId which) {
+std::pair<int64_t, int64_t> arrayShape(SharedTile &self, const std::string &name) {
   return self.run([&](Tile &tile) {
-    const PulsedDevice &array = tile.array(which);
+    const PulsedDevice &array = tile.array(name);
     return std::make_pair(array.rows(), array.cols());
   });
 }
 
 py::object getArray(SharedTile &self, const std::string &name) {
-  const ArrayId which = arrayNamed(name);
-  const auto [rows, cols] = arrayShape(self, which);
+  const auto [rows, cols] = arrayShape(self, name);
   OutputMatrix weights(rows, cols, self.context());
-  self.run([&](Tile &tile) { tile.getArray(which, weights.view()); });
+  self.run([&](Tile &tile) { tile.getArray(name, weights.view()); });
   return weights.result(self.context());
 }
 
 void setArray(SharedTile &self, const std::string &name, py::handle weights) {
-  const ArrayId which = arrayNamed(name);
   const InputMatrix in(weights, name.c_str(), self.context());
   RPU_CHECK(InputError, !in.isVector(), name, " is a matrix, but a vector was given");
-  self.run([&](Tile &tile) { tile.setArray(which, in.view()); });
+  self.run([&](Tile &tile) { tile.setArray(name, in.view()); });
+}
+
+void resetColumns(SharedTile &self, const std::string &name, py::handle first, py::handle count,
+                  py::handle probability) {
+  const auto firstCol = readArgument<int64_t>(first, "first", atLeast(0));
+  const auto columns = readArgument<int64_t>(count, "count", atLeast(0));
+  const auto share = readArgument<float>(probability, "probability", RPU::probability());
+  self.run([&](Tile &tile) { tile.resetColumns(name, firstCol, columns, share); });
 }
 
 py::dict describeCells(SharedTile &self, const std::string &name) {
-  const ArrayId which = arrayNamed(name);
-  const auto [rows, cols] = arrayShape(self, which);
+  const auto [rows, cols] = arrayShape(self, name);
   const auto planes =
-      self.run([&](Tile &tile) { return tile.array(which).describeCells(tile.context()); });
+      self.run([&](Tile &tile) { return tile.array(name).describeCells(tile.context()); });
   const int64_t size = rows * cols;
   py::dict result;
   int64_t plane = 0;
@@ -204,7 +195,7 @@ py::tuple forwardGated(SharedTile &self, py::handle x, py::handle gate) {
   const InputMatrix gates = inputOf(self, gate, "gate");
   OutputMatrix y(py::none(), in.view().rows, self.dSize(), in, self.context());
   OutputMatrix read(py::none(), in.view().rows, gates.view().cols, in, self.context());
-  self.run([&](Tile &tile) { tile.forwardGated(in.view(), gates.view(), y.view(), read.view()); });
+  self.run([&](Tile &tile) { tile.adapter().forward(in.view(), gates.view(), y.view(), read.view()); });
   return py::make_tuple(y.result(self.context()), read.result(self.context()));
 }
 
@@ -215,7 +206,7 @@ py::tuple backwardGated(SharedTile &self, py::handle d, py::handle gate, py::han
   OutputMatrix dx(py::none(), in.view().rows, self.xSize(), in, self.context());
   OutputMatrix gradient(py::none(), in.view().rows, gates.view().cols, in, self.context());
   self.run([&](Tile &tile) {
-    tile.backwardGated(in.view(), gates.view(), reads.view(), dx.view(), gradient.view());
+    tile.adapter().backward(in.view(), gates.view(), reads.view(), dx.view(), gradient.view());
   });
   return py::make_tuple(dx.result(self.context()), gradient.result(self.context()));
 }
@@ -225,12 +216,12 @@ void updateGated(SharedTile &self, py::handle x, py::handle d, py::handle gate, 
   const InputMatrix xIn = inputOf(self, x, "x");
   const InputMatrix dIn = inputOf(self, d, "d");
   const InputMatrix gates = inputOf(self, gate, "gate");
-  self.run([&](Tile &tile) { tile.updateGated(xIn.view(), dIn.view(), gates.view(), rate); });
+  self.run([&](Tile &tile) { tile.adapter().update(xIn.view(), dIn.view(), gates.view(), rate); });
 }
 
 void setReinitVectors(SharedTile &self, py::handle vectors) {
   const InputMatrix in(vectors, "vectors", self.context());
-  self.run([&](Tile &tile) { tile.setReinitVectors(in.view()); });
+  self.run([&](Tile &tile) { tile.adapter().setReinitVectors(in.view()); });
 }
 
 py::dict explain(SharedTile &self, py::handle x, py::handle d, py::handle lr) {
@@ -321,13 +312,25 @@ void bindTile(py::module_ &module) {
       .def("post_update", &postUpdate, arg("lr"))
       .def("get_weights", &getWeights)
       .def("set_weights", &setWeights, arg("weights"))
+      .def("arrays",
+           [](SharedTile &self) { return self.run([](Tile &tile) { return tile.arrayNames(); }); })
+      .def("reset_columns", &resetColumns, arg("name"), arg("first"), arg("count"),
+           arg("probability"))
+      .def_property_readonly("has_adapter",
+                             [](SharedTile &self) {
+                               return self.run([](Tile &tile) { return tile.hasAdapter(); });
+                             })
+      .def_property_readonly("adapter_rank",
+                             [](SharedTile &self) {
+                               return self.run([](Tile &tile) { return tile.adapter().rank(); });
+                             })
       .def("get_array", &getArray, arg("name"))
       .def("set_array", &setArray, arg("name"), arg("weights"))
       .def("describe_cells", &describeCells, arg("name"))
       .def("forward_gated", &forwardGated, arg("x"), arg("gate"))
       .def("backward_gated", &backwardGated, arg("d"), arg("gate"), arg("read"))
       .def("update_gated", &updateGated, arg("x"), arg("d"), arg("gate"), arg("lr"))
-      .def("transfer", [](SharedTile &self) { self.run([](Tile &tile) { tile.transfer(); }); })
+      .def("transfer", [](SharedTile &self) { self.run([](Tile &tile) { tile.adapter().transfer(); }); })
       .def("set_reinit_vectors", &setReinitVectors, arg("vectors"))
       .def("explain", &explain, arg("x"), arg("d"), arg("lr"))
       .def("config",

@@ -3,11 +3,12 @@
 
 #include "core/check.h"
 #include "core/cuda_api.h"
-#include "periphery/joined_reads.h"
+#include "lrtt/projection.h"
 #include "periphery/read_kernels.h"
 #include "pulses/draw_trains.h"
 #include "tile/step_graph.h"
-#include "transfer/pulse_transfer.h"
+#include "transfer/transfer_ledger.h"
+#include "transfer/transfer_plan.h"
 
 namespace RPU {
 namespace {
@@ -77,7 +78,6 @@ void cudaReadBeside(const Context &, const PlainRead &, const PlainRead &) { abs
 void cudaConvertBeside(const Context &, const InputStage &, const PlainRead &, const PlainRead &) {
   absent();
 }
-void cudaProject(const Context &, const AdapterProjection &) { absent(); }
 
 // --- transfer
 
@@ -87,6 +87,10 @@ void cudaAlignRows(const Context &, MatrixView<const float>, const TransferFacto
   absent();
 }
 void cudaCountTransfer(const Context &, const TransferTally &) { absent(); }
+
+// --- lrtt
+
+void cudaProject(const Context &, const AdapterProjection &) { absent(); }
 
 // --- tile
 

@@ -53,16 +53,6 @@ struct WriteNoise {
   }
 };
 
-/// A copy between matrices of one shape and any layout.
-struct ElementCopier {
-  MatrixView<const float> from;
-  MatrixView<float> to;
-
-  RPU_HD void operator()(int64_t i) const {
-    to(i / from.cols, i % from.cols) = from(i / from.cols, i % from.cols);
-  }
-};
-
 /// d scaled by -lr, so that an outer product is a plain accumulation.
 struct ScaledCopier {
   MatrixView<const float> from;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "array/events.h"
 #include "core/backend.h"
 #include "core/cuda_api.h"
 #include "core/math_util.h"

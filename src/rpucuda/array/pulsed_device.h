@@ -85,12 +85,6 @@ class PulsedDevice {
   Buffer<uint64_t> pulseCount_;                        // one
   Buffer<float> scaled_;                               // scratch of applyOuterProduct
   Buffer<uint32_t> late_;  // scratch of noise_merge = "batch" on a GPU: cells near a bound
-
-  // Write noise after samples, mini-batches, resets and settings draws from separate ranges of
-  // events.
-  static constexpr uint64_t kRelaxEvents = uint64_t{1} << 46;
-  static constexpr uint64_t kResetEvents = uint64_t{2} << 46;
-  static constexpr uint64_t kSetEvents = uint64_t{3} << 46;
 };
 
 }  // namespace RPU

@@ -2,11 +2,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "compounds/crossbar.h"
+#include "compounds/routed_adapter.h"
 #include "core/context.h"
-#include "core/view.h"
 #include "core/state.h"
-#include "pulses/update_parameters.h"
+#include "core/view.h"
 
 namespace RPU {
 
@@ -17,13 +19,21 @@ struct Counters {
   uint64_t backwardSamples = 0;
   uint64_t updateSamples = 0;
   uint64_t miniBatches = 0;
-  uint64_t events =
-      0;  // digital writes, resets: what happens to an array besides samples and mini-batches
+  /// Digital writes and resets: what a caller does to an array besides samples and mini-batches.
+  uint64_t events = 0;
 };
 
-/// What a tile holds: one array or a compound of arrays that together act as a weight [dSize,
-/// xSize]. Matrices are on the context's backend: x and dx [m, xSize], d and y [m, dSize]. Callers
-/// have checked shapes and values.
+/// A pulsed array by its name within a device.
+struct NamedArray {
+  std::string name;
+  Crossbar *array;
+};
+
+/// What a tile holds: one array, or a compound of arrays that act together as a weight W [dSize, xSize]. Matrices are on
+/// the context's backend: x and dx [m, xSize], d and y [m, dSize]. Callers have checked shapes and values.
+///
+/// A new compound says what its arrays are and how they are read and written; what else a tile asks follows from its
+/// arrays unless the compound knows better.
 class AnalogDevice {
  public:
   virtual ~AnalogDevice() = default;
@@ -31,18 +41,27 @@ class AnalogDevice {
   virtual int64_t dSize() const = 0;
   virtual int64_t xSize() const = 0;
 
+  /// Its pulsed arrays in their order; empty if it has none. The names are those that users and saved states know.
+  virtual std::vector<NamedArray> arrays() = 0;
+  /// An array by its name; ConfigError, listing the names, if there is none of that name.
+  Crossbar &array(const std::string &name);
+  const Crossbar &array(const std::string &name) const;
+
   /// y = W x, read number c.forwardSamples and up.
   virtual void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                        const Counters &c) = 0;
   /// dx = W^T d.
   virtual void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,
                         const Counters &c) = 0;
-  /// W <- W - lr d x^T by this device's means. Any split of a mini-batch over calls gives the same
+  /// W <- W - lr d^T x by this device's means. Any split of a mini-batch over calls gives the same
   /// bits.
   virtual void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                       float lr, const Counters &c) = 0;
-  /// End of a mini-batch: decay, diffusion, schedules that count mini-batches.
-  virtual void postUpdate(const Context &context, float lr, const Counters &c) = 0;
+  /// End of a mini-batch: decay, diffusion, schedules that count mini-batches. Here: each array relaxes.
+  virtual void postUpdate(const Context &context, float lr, const Counters &c);
+  /// Whether update() for so many samples looks for values that are not finite by itself, before anything changes; the
+  /// tile looks otherwise. (Kernels of a GPU look at every input anyway.)
+  virtual bool updateLooksForFaults(const Context &, int64_t /*samples*/) const { return false; }
 
   /// The weight that a perfect read would see now.
   virtual void getWeights(const Context &context, MatrixView<float> out) const = 0;
@@ -50,15 +69,30 @@ class AnalogDevice {
   /// contribution).
   virtual void setWeights(const Context &context, MatrixView<const float> weights,
                           const Counters &c) = 0;
+  /// Writes one array digitally, each cell within its bounds; the others stay.
+  virtual void writeArray(const Context &context, const std::string &name,
+                          MatrixView<const float> weights, const Counters &c);
+  /// Resets columns of one array; see PulsedDevice::resetColumns().
+  virtual void resetColumns(const Context &context, const std::string &name, int64_t firstCol,
+                            int64_t count, float probability, const Counters &c);
 
-  /// Settings in force and warnings for an update by (x, d, lr); nothing changes (tile.explain).
+  /// Settings in force and warnings for an update by (x, d, lr); nothing changes (tile.explain). Here: the number of
+  /// samples, and no warnings.
   virtual Value::Map explain(const Context &context, MatrixView<const float> x,
-                             MatrixView<const float> d, float lr) const = 0;
-  /// Numbers gathered so far: pulses, transfers and their fidelity, saturated cells, memory.
-  virtual Value::Map statistics(const Context &context) const = 0;
+                             MatrixView<const float> d, float lr) const;
+  /// Numbers gathered so far. Here: pulses, saturated cells and bytes of memory, over all arrays.
+  virtual Value::Map statistics(const Context &context) const;
 
-  virtual void saveTo(const Context &context, State &state, const std::string &prefix) const = 0;
-  virtual void loadFrom(const Context &context, const State &state, const std::string &prefix) = 0;
+  /// Here: every array, under its name.
+  virtual void saveTo(const Context &context, State &state, const std::string &prefix) const;
+  virtual void loadFrom(const Context &context, const State &state, const std::string &prefix);
+
+  /// What it offers if it has a low-rank adapter; null otherwise.
+  virtual RoutedAdapter *adapter() { return nullptr; }
+
+ protected:
+  /// arrays() of a device that does not change.
+  std::vector<NamedArray> arraysOf() const { return const_cast<AnalogDevice *>(this)->arrays(); }
 };
 
 }  // namespace RPU

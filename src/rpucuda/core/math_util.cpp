@@ -1,6 +1,8 @@
 #include "core/math_util.h"
 
+#include "core/backend.h"
 #include "core/gemm.h"
+#include "core/matrix_functors.h"
 
 namespace RPU {
 namespace {
@@ -38,6 +40,10 @@ void gemv(const CpuExec &exec, float alpha, MatrixView<const float> a, VectorVie
 void ger(const CpuExec &exec, float alpha, VectorView<const float> x, VectorView<const float> y,
          MatrixView<float> a) {
   gemm(exec, alpha, asColumn(x), asColumn(y).transposed(), 1.0f, a);
+}
+
+void copy(const Context &context, MatrixView<const float> src, MatrixView<float> dst) {
+  forEach(context, src.size(), ElementCopier{src, dst});
 }
 
 void scal(float alpha, MatrixView<float> a) {

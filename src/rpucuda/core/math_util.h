@@ -79,5 +79,7 @@ void elemcopy(MatrixView<Src> src, MatrixView<Dst> dst) {
 
 /// dst = src between matrices of float32.
 inline void copy(MatrixView<const float> src, MatrixView<float> dst) { elemcopy(src, dst); }
+/// The same on the context's backend.
+void copy(const Context &context, MatrixView<const float> src, MatrixView<float> dst);
 
 }  // namespace RPU

@@ -1,11 +1,14 @@
 // The element functors on the GPU, each once.
 
-#include "cuda/core/for_each.cuh"
-#include "periphery/read_stages.h"
-#include "lrtt/functors.h"
-#include "transfer/plan_formulas.h"
-#include "pulses/train_functors.h"
 #include "array/cell_functors.h"
+#include "core/matrix_functors.h"
+#include "cuda/core/for_each.cuh"
+#include "lrtt/functors.h"
+#include "periphery/joined_functors.h"
+#include "periphery/read_stages.h"
+#include "pulses/train_functors.h"
+#include "transfer/line_functors.h"
+#include "transfer/plan_formulas.h"
 
 #define RPU_ON_GPU(Functor) \
   template void cudaForEach<Functor>(const Context &, int64_t, const Functor &)
@@ -14,11 +17,13 @@
 
 namespace RPU {
 
+// core/matrix_functors.h
+RPU_ON_GPU(ElementCopier);
+
 // array/cell_functors.h
 RPU_ON_GPU(SpreadSampler);
 RPU_ON_GPU(WeightAdder);
 RPU_ON_GPU(WriteNoise);
-RPU_ON_GPU(ElementCopier);
 RPU_ON_GPU(ScaledCopier);
 
 // pulses/train_functors.h
@@ -39,14 +44,18 @@ RPU_ON_GPU(ReformInput);
 RPU_ON_GPU(ReadAsymmetry);
 RPU_ON_GPU(ReadDeviation);
 
-// lrtt/functors.h
+// periphery/joined_functors.h
 RPU_ON_GPU(ScaledAdder);
 RPU_ON_GPU(GateMultiplier);
-RPU_ON_GPU(GateGradient);
-RPU_ON_GPU(NormalPairWriter);
+
+// transfer/line_functors.h
 RPU_ON_GPU(UnitMatrix);
 RPU_ON_GPU(DifferenceWriter);
 RPU_SUM_ON_GPU(ProductTerm);
+
+// lrtt/functors.h
+RPU_ON_GPU(GateGradient);
+RPU_ON_GPU(NormalPairWriter);
 
 // transfer/plan_formulas.h
 RPU_ON_GPU(TrainDrives);

@@ -1,12 +1,15 @@
 #include "lrtt/adapter.h"
 
-#include "periphery/joined_reads.h"
-#include "compounds/array_ids.h"
-#include "core/backend.h"
-#include "lrtt/functors.h"
-#include "lrtt/reinit.h"
-#include "core/math_util.h"
 #include "array/cell_functors.h"
+#include "array/events.h"
+#include "core/backend.h"
+#include "core/math_util.h"
+#include "lrtt/functors.h"
+#include "lrtt/projection.h"
+#include "lrtt/reinit.h"
+#include "periphery/gpu_read.h"
+#include "periphery/joined_functors.h"
+#include "transfer/pulse_writer.h"
 
 namespace RPU {
 namespace {
@@ -18,39 +21,34 @@ MatrixView<float> scratch(const Context &context, Buffer<float> &buffer, int64_t
   return rowMajor(buffer.data(), rows, cols);
 }
 
-void copyMatrix(const Context &context, MatrixView<const float> from, MatrixView<float> to) {
-  forEach(context, from.size(), ElementCopier{from, to});
+// What surrounds A and B. Used transposed, an array's forward direction serves the tile's backward.
+Surroundings aroundFast(const LRTTSettings &s, const Surroundings &tile) {
+  const bool swap = s.params.swap_xd;
+  return {swap ? tile.backward : tile.forward, swap ? tile.forward : tile.backward, s.fastUpdate};
 }
 
 }  // namespace
 
-LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const IOParameters &forward,
-                         const IOParameters &backward, uint64_t seed, uint32_t tileId)
+LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const Surroundings &tile,
+                         const TileKeys &keys)
     : settings_(s),
-      a_(context, s.params.fast, s.outputs, s.rank, makeKey(seed, tileId, ArrayId::FastA)),
-      b_(context, s.params.fast, s.rank, s.inputs, makeKey(seed, tileId, ArrayId::FastB)),
-      // Used transposed, an array's forward direction serves the tile's backward.
-      ioA_(context, s.params.swap_xd ? backward : forward, s.params.swap_xd ? forward : backward,
-           s.outputs, s.rank, makeKey(seed, tileId, ArrayId::FastAIo)),
-      ioB_(context, s.params.swap_xd ? backward : forward, s.params.swap_xd ? forward : backward,
-           s.rank, s.inputs, makeKey(seed, tileId, ArrayId::FastBIo)),
-      projectionA_(context, ioA_.backward().parameters(), Pass::Backward, s.outputs, s.rank,
-                   makeKey(seed, tileId, ArrayId::ProjectionAIo)),
-      projectionB_(context, ioB_.forward().parameters(), Pass::Forward, s.inputs, s.rank,
-                   makeKey(seed, tileId, ArrayId::ProjectionBIo)),
-      updaterA_(s.fastUpdate, makeKey(seed, tileId, ArrayId::FastAUpdate)),
-      updaterB_(s.fastUpdate, makeKey(seed, tileId, ArrayId::FastBUpdate)),
-      reinitKey_(makeKey(seed, tileId, ArrayId::Reinit)),
-      snapshotA_(Buffer<float>::zeros(context, a_.size())),
-      snapshotB_(Buffer<float>::zeros(context, b_.size())),
+      a_(context, s.params.fast, s.outputs, s.rank, aroundFast(s, tile), keys, kSlotA),
+      b_(context, s.params.fast, s.rank, s.inputs, aroundFast(s, tile), keys, kSlotB),
+      projectionA_(context, a_.read(Pass::Backward).parameters(), Pass::Backward, s.outputs, s.rank,
+                   keys.of(kSlotA, Role::Projection)),
+      projectionB_(context, b_.read(Pass::Forward).parameters(), Pass::Forward, s.inputs, s.rank,
+                   keys.of(kSlotB, Role::Projection)),
+      reinitKey_(keys.of(kSlotB, Role::Start)),
+      snapshotA_(Buffer<float>::zeros(context, a_.cells().size())),
+      snapshotB_(Buffer<float>::zeros(context, b_.cells().size())),
       zero_(Buffer<float>::zeros(context, 1)) {
   if (s.params.reinit == Reinit::Svd) {
-    reinitVectors_ = Buffer<float>::zeros(context, b_.size());
+    reinitVectors_ = Buffer<float>::zeros(context, b_.cells().size());
     return;  // B waits for its vectors
   }
   const MatrixView<float> target = scratch(context, newB_, b_.rows(), b_.cols());
   drawB(context, target);
-  write(context, b_, target);
+  write(context, b_.cells(), target);
   reinits_ = 1;
 }
 
@@ -58,48 +56,26 @@ Pass LRTTAdapter::own(Pass pass) const {
   return (pass == Pass::Forward) != settings_.params.swap_xd ? Pass::Forward : Pass::Backward;
 }
 
-LRTTAdapter::Stage LRTTAdapter::first(Pass ownPass) {
-  if (ownPass == Pass::Forward) return {ioB_.forward(), b_.weights()};
-  return {ioA_.backward(), a_.weights().transposed()};
+ArrayRead LRTTAdapter::first(Pass ownPass) {
+  Crossbar &array = ownPass == Pass::Forward ? b_ : a_;
+  return {array.read(ownPass), array.weights(ownPass)};
 }
 
-LRTTAdapter::Stage LRTTAdapter::second(Pass ownPass) {
-  if (ownPass == Pass::Forward) return {ioA_.forward(), a_.weights()};
-  return {ioB_.backward(), b_.weights().transposed()};
+ArrayRead LRTTAdapter::second(Pass ownPass) {
+  Crossbar &array = ownPass == Pass::Forward ? a_ : b_;
+  return {array.read(ownPass), array.weights(ownPass)};
 }
 
-void LRTTAdapter::addProduct(const Context &context, Pass pass, MatrixView<const float> in,
-                             MatrixView<const float> gate, MatrixView<float> read,
-                             MatrixView<float> out, uint64_t firstSample) {
+void LRTTAdapter::readWith(const Context &context, Pass pass, const ArrayRead &base,
+                           MatrixView<const float> in, MatrixView<const float> gate,
+                           MatrixView<float> ungated, MatrixView<float> out,
+                           uint64_t firstSample) {
   const MatrixView<float> inner = scratch(context, inner_, in.rows, settings_.rank);
-  const MatrixView<float> product = scratch(context, product_, out.rows, out.cols);
-  const Stage one = first(own(pass));
-  one.read.run(context, one.weights, in, inner, firstSample);
-  if (settings_.params.projection == Projection::Reuse) keep(context, kept(own(pass)), inner);
-  if (read.data) copyMatrix(context, inner, read);
-  if (gate.data) forEach(context, inner.size(), GateMultiplier{gate, inner.data});
-  const Stage two = second(own(pass));
-  two.read.run(context, two.weights, inner, product, firstSample);
-  forEach(context, out.size(), ScaledAdder{product.data, settings_.alpha, out});
-}
-
-bool LRTTAdapter::joins(const Context &context, Pass pass) {
-  return settings_.rank <= kFewLines && first(own(pass)).read.joinable(context) &&
-         second(own(pass)).read.joinable(context);
-}
-
-void LRTTAdapter::readWith(const Context &context, Pass pass, AnalogRead &read,
-                           MatrixView<const float> weights, MatrixView<const float> in,
-                           MatrixView<float> out, uint64_t firstSample) {
-  const MatrixView<float> inner = scratch(context, inner_, in.rows, settings_.rank);
-  const Stage one = first(own(pass));
-  const Stage two = second(own(pass));
-  const PlainRead firstRead = one.read.join(context, one.weights, in, inner, firstSample);
-  const AddedRead added{two.read.join(context, two.weights, inner,
-                                      rowMajor<float>(nullptr, out.rows, out.cols), firstSample),
-                        settings_.alpha};
-  read.runWithAdapter(context, weights, in, out, firstSample, firstRead, added);
-  if (settings_.params.projection == Projection::Reuse) keep(context, kept(own(pass)), inner);
+  const ChainedRead chain{first(own(pass)), second(own(pass)), inner,
+                          gate,             ungated,           settings_.alpha};
+  readTogether(context, base, &chain, 1, in, out, firstSample, product_);
+  if (settings_.params.projection == Projection::Reuse)
+    keep(context, kept(own(pass)), gate.data ? ungated : inner);
 }
 
 void LRTTAdapter::addExactProduct(const Context &context, Pass pass, MatrixView<const float> in,
@@ -114,13 +90,13 @@ void LRTTAdapter::keep(const Context &context, KeptRead &kept, MatrixView<const 
   kept.rows = read.rows;
   kept.used = 0;
   keptStale_ = false;
-  copyMatrix(context, read, rowMajor(kept.values.data(), read.rows, read.cols));
+  copy(context, read, rowMajor(kept.values.data(), read.rows, read.cols));
 }
 
 void LRTTAdapter::takeSnapshot(const Context &context) {
   if (snapshotTaken_) return;
-  copyMatrix(context, a_.weights(), rowMajor(snapshotA_.data(), a_.rows(), a_.cols()));
-  copyMatrix(context, b_.weights(), rowMajor(snapshotB_.data(), b_.rows(), b_.cols()));
+  copy(context, a_.weights(), rowMajor(snapshotA_.data(), a_.rows(), a_.cols()));
+  copy(context, b_.weights(), rowMajor(snapshotB_.data(), b_.rows(), b_.cols()));
   snapshotTaken_ = true;
 }
 
@@ -136,19 +112,17 @@ void LRTTAdapter::project(const Context &context, MatrixView<const float> in,
     return;
   }
   takeSnapshot(context);
-  const auto a = rowMajor<const float>(snapshotA_.data(), a_.rows(), a_.cols());
-  const auto b = rowMajor<const float>(snapshotB_.data(), b_.rows(), b_.cols());
   if (projection == Projection::Exact) {
-    gemm(context, 1.0f, in, b.transposed(), 0.0f, g);
-    gemm(context, 1.0f, out, a, 0.0f, e);
+    gemm(context, 1.0f, in, snapshotB().transposed(), 0.0f, g);
+    gemm(context, 1.0f, out, snapshotA(), 0.0f, e);
   } else {
-    projectionB_.run(context, b, in, g, firstSample);
-    projectionA_.run(context, a.transposed(), out, e, firstSample);
+    projectionB_.run(context, snapshotB(), in, g, firstSample);
+    projectionA_.run(context, snapshotA().transposed(), out, e, firstSample);
   }
 }
 
 void LRTTAdapter::takeKept(const Context &context, KeptRead &kept, MatrixView<float> to) {
-  copyMatrix(context,
+  copy(context,
              rowMajor<const float>(kept.values.data(), kept.rows, to.cols)
                  .block(kept.used, 0, to.rows, to.cols),
              to);
@@ -177,8 +151,9 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
   const MatrixView<const float> in = swap ? d : x;
   const MatrixView<const float> out = swap ? x : d;
   requireReady(in.rows);
-  if (!gate.data && in.rows > 0 && checksUpdate(context)) {
-    updateAtOnce(context, in, out, settings_.fastLr(lr), firstSample);
+  const float eta = settings_.fastLr(lr);
+  if (!gate.data && in.rows > 0 && updatesInFewLaunches(context)) {
+    updateInFewLaunches(context, in, out, eta, firstSample);
     return;
   }
   project(context, in, out, firstSample);
@@ -188,48 +163,47 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
     forEach(context, g.size(), GateMultiplier{gate, g.data});
     forEach(context, e.size(), GateMultiplier{gate, e.data});
   }
-  const float eta = settings_.fastLr(lr);
-  updaterA_.update(context, a_, g, out, eta, firstSample);
-  updaterB_.update(context, b_, in, e, eta, firstSample);
+  a_.update(context, g, out, eta, firstSample);
+  b_.update(context, in, e, eta, firstSample);
 }
 
-bool LRTTAdapter::checksUpdate(const Context &context) const {
+bool LRTTAdapter::updatesInFewLaunches(const Context &context) const {
   return settings_.params.projection == Projection::Analog && settings_.rank <= kFewLines &&
-         updaterA_.sendsTrains() && projectionA_.joinable(context) &&
-         projectionB_.joinable(context);
+         a_.updater().sendsTrains() && projectionA_.canBeJoined(context) &&
+         projectionB_.canBeJoined(context);
 }
 
 // On a GPU: projections, snapshots and the scales of both arrays' trains in one launch, all trains
 // in another, and the pulses of both arrays in a third.
-void LRTTAdapter::updateAtOnce(const Context &context,
-                               MatrixView<const float> in,
-                               MatrixView<const float> out,
-                               float eta, uint64_t firstSample) {
+void LRTTAdapter::updateInFewLaunches(const Context &context, MatrixView<const float> in,
+                                      MatrixView<const float> out, float eta,
+                                      uint64_t firstSample) {
   const MatrixView<float> g = scratch(context, g_, in.rows, settings_.rank);
   const MatrixView<float> e = scratch(context, e_, in.rows, settings_.rank);
-  const auto a = rowMajor<const float>(snapshotA_.data(), a_.rows(), a_.cols());
-  const auto b = rowMajor<const float>(snapshotB_.data(), b_.rows(), b_.cols());
   AdapterProjection p{};
   if (!snapshotTaken_) {
-    p.copies[0] = {a_.weights().data, snapshotA_.data(), a_.size()};
-    p.copies[1] = {b_.weights().data, snapshotB_.data(), b_.size()};
+    p.copies[0] = {a_.weights().data, snapshotA_.data(), a_.cells().size()};
+    p.copies[1] = {b_.weights().data, snapshotB_.data(), b_.cells().size()};
   }
-  p.g = projectionB_.join(context, snapshotTaken_ ? b : b_.weights(), in, g, firstSample);
-  p.e = projectionA_.join(context, (snapshotTaken_ ? a : a_.weights()).transposed(), out, e,
-                          firstSample);
-  p.a = updaterA_.start(context, a_, g, out, eta, firstSample);
-  p.b = updaterB_.start(context, b_, in, e, eta, firstSample);
+  const auto a = snapshotTaken_ ? snapshotA() : a_.weights();
+  const auto b = snapshotTaken_ ? snapshotB() : b_.weights();
+  p.g = projectionB_.plan(context, b, in, g, firstSample);
+  p.e = projectionA_.plan(context, a.transposed(), out, e, firstSample);
+  p.a = a_.updater().start(context, a_.cells(), g, out, eta, firstSample);
+  p.b = b_.updater().start(context, b_.cells(), in, e, eta, firstSample);
   cudaProject(context, p);
   snapshotTaken_ = true;
   TrainSide sides[kMostSides];
-  const int count = updaterA_.trainSides(context, g, out, eta, sides);
-  cudaDrawTrains(context, sides, count + updaterB_.trainSides(context, in, e, eta, sides + count));
-  PulsedDevice::applyPulsesToBoth(context, a_, updaterA_.words(), b_, updaterB_.words());
+  const int count = a_.updater().trainSides(context, g, out, eta, sides);
+  cudaDrawTrains(context, sides,
+                 count + b_.updater().trainSides(context, in, e, eta, sides + count));
+  PulsedDevice::applyPulsesToBoth(context, a_.cells(), a_.updater().words(), b_.cells(),
+                                  b_.updater().words());
 }
 
 void LRTTAdapter::endMiniBatch(const Context &context, uint64_t event) {
-  a_.relax(context, event);
-  b_.relax(context, event);
+  a_.cells().relax(context, event);
+  b_.cells().relax(context, event);
   snapshotTaken_ = false;
   keptStale_ = false;
   keptG_.rows = keptG_.used = 0;
@@ -258,9 +232,9 @@ void LRTTAdapter::drawB(const Context &context, MatrixView<float> out) {
 void LRTTAdapter::write(const Context &context, PulsedDevice &array,
                         MatrixView<const float> target) {
   if (settings_.params.reinit_write == ReinitWrite::Pulsed) {
-    programByPulses(context, array, target, writes_++);
+    writeByPulses(context, array, target, writes_++);
   } else {
-    array.setWeights(context, target, kWriteEvents + writes_++);
+    array.setWeights(context, target, ownWrite(writes_++));
   }
 }
 
@@ -268,16 +242,16 @@ void LRTTAdapter::reinit(const Context &context) {
   const Reinit kind = settings_.params.reinit;
   arraysReplaced();
   if (kind == Reinit::None) return;
-  write(context, a_, zeros());
+  write(context, a_.cells(), zeros());
   if (kind != Reinit::KeepB) {
     const MatrixView<float> target = scratch(context, newB_, b_.rows(), b_.cols());
     if (kind == Reinit::Decay) {
-      forEach(context, b_.size(),
+      forEach(context, b_.cells().size(),
               ScaledCopier{b_.weights(), settings_.params.reinit_decay, target.data});
     } else {
       drawB(context, target);
     }
-    write(context, b_, target);
+    write(context, b_.cells(), target);
   }
   ++reinits_;
 }
@@ -290,13 +264,13 @@ MatrixView<const float> LRTTAdapter::zeros() const {
 void LRTTAdapter::clear(const Context &context) { setA(context, zeros()); }
 
 void LRTTAdapter::setA(const Context &context, MatrixView<const float> weights) {
-  a_.setWeights(context, weights, kWriteEvents + writes_);
+  a_.cells().setWeights(context, weights, ownWrite(writes_));
   ++writes_;
   arraysReplaced();
 }
 
 void LRTTAdapter::setB(const Context &context, MatrixView<const float> weights) {
-  b_.setWeights(context, weights, kWriteEvents + writes_);
+  b_.cells().setWeights(context, weights, ownWrite(writes_));
   ++writes_;
   arraysReplaced();
 }
@@ -309,16 +283,16 @@ void LRTTAdapter::setReinitVectors(const Context &context, MatrixView<const floa
   RPU_CHECK(InputError, vectors.rows == b_.rows() && vectors.cols == b_.cols(),
             "re-init vectors have shape [", vectors.rows, ", ", vectors.cols,
             "]; lrtt.rank and the tile ask for [", b_.rows(), ", ", b_.cols(), "]");
-  copyMatrix(context, vectors, rowMajor(reinitVectors_.data(), b_.rows(), b_.cols()));
+  copy(context, vectors, rowMajor(reinitVectors_.data(), b_.rows(), b_.cols()));
   reinitVectorsSet_ = true;
   const MatrixView<float> target = scratch(context, newB_, b_.rows(), b_.cols());
   drawB(context, target);
-  write(context, b_, target);
+  write(context, b_.cells(), target);
   arraysReplaced();
 }
 
 size_t LRTTAdapter::memoryBytes() const {
-  return a_.memoryBytes() + b_.memoryBytes() + snapshotA_.bytes() + snapshotB_.bytes() +
+  return a().memoryBytes() + b().memoryBytes() + snapshotA_.bytes() + snapshotB_.bytes() +
          reinitVectors_.bytes();
 }
 
@@ -327,10 +301,6 @@ void LRTTAdapter::saveTo(const Context &context, State &state, const std::string
   const std::vector<int64_t> shapeB{b_.rows(), b_.cols()};
   a_.saveTo(context, state, prefix + "fast_a/");
   b_.saveTo(context, state, prefix + "fast_b/");
-  ioA_.forward().saveTo(context, state, prefix + "fast_a/forward/");
-  ioA_.backward().saveTo(context, state, prefix + "fast_a/backward/");
-  ioB_.forward().saveTo(context, state, prefix + "fast_b/forward/");
-  ioB_.backward().saveTo(context, state, prefix + "fast_b/backward/");
   projectionA_.saveTo(context, state, prefix + "fast_a/projection/");
   projectionB_.saveTo(context, state, prefix + "fast_b/projection/");
   state.put(context, prefix + "fast_a/snapshot", Tensor::Type::F32, shapeA, snapshotA_);
@@ -349,10 +319,6 @@ void LRTTAdapter::loadFrom(const Context &context, const State &state, const std
   const std::vector<int64_t> shapeB{b_.rows(), b_.cols()};
   a_.loadFrom(context, state, prefix + "fast_a/");
   b_.loadFrom(context, state, prefix + "fast_b/");
-  ioA_.forward().loadFrom(context, state, prefix + "fast_a/forward/");
-  ioA_.backward().loadFrom(context, state, prefix + "fast_a/backward/");
-  ioB_.forward().loadFrom(context, state, prefix + "fast_b/forward/");
-  ioB_.backward().loadFrom(context, state, prefix + "fast_b/backward/");
   projectionA_.loadFrom(context, state, prefix + "fast_a/projection/");
   projectionB_.loadFrom(context, state, prefix + "fast_b/projection/");
   state.take(context, prefix + "fast_a/snapshot", Tensor::Type::F32, shapeA, snapshotA_);

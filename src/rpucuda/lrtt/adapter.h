@@ -2,10 +2,9 @@
 
 #include <string>
 
-#include "periphery/analog_read.h"
+#include "compounds/crossbar.h"
 #include "lrtt/settings.h"
-#include "array/pulsed_device.h"
-#include "array/pulsed_weight_updater.h"
+#include "periphery/joined_reads.h"
 
 namespace RPU {
 
@@ -14,37 +13,37 @@ namespace RPU {
 /// the adapter of the transposed tile.
 class LRTTAdapter {
  public:
-  /// `forward` and `backward` are the tile's. B starts with re-init number 0 and A with 0.
-  LRTTAdapter(const Context &context, const LRTTSettings &settings, const IOParameters &forward,
-              const IOParameters &backward, uint64_t seed, uint32_t tileId);
+  // Slots of the tile's arrays.
+  static constexpr uint32_t kSlotVisible = 0;
+  static constexpr uint32_t kSlotA = 1;
+  static constexpr uint32_t kSlotB = 2;
 
-  const PulsedDevice &a() const { return a_; }
-  const PulsedDevice &b() const { return b_; }
+  /// `surroundings` are the tile's. B starts with re-init number 0 and A with 0.
+  LRTTAdapter(const Context &context, const LRTTSettings &settings,
+              const Surroundings &surroundings, const TileKeys &keys);
+
+  Crossbar &arrayA() { return a_; }
+  Crossbar &arrayB() { return b_; }
+  const PulsedDevice &a() const { return a_.cells(); }
+  const PulsedDevice &b() const { return b_.cells(); }
   /// The factors as the tile sees them: alpha * dFactor xFactor^T adds to W; [dSize, K] and [xSize,
   /// K].
   MatrixView<const float> dFactor() const {
-    return settings_.params.swap_xd ? b_.weights().transposed() : a_.weights();
+    return settings_.params.swap_xd ? b_.weights(Pass::Backward) : a_.weights();
   }
   MatrixView<const float> xFactor() const {
-    return settings_.params.swap_xd ? a_.weights() : b_.weights().transposed();
+    return settings_.params.swap_xd ? a_.weights() : b_.weights(Pass::Backward);
   }
 
-  /// out += alpha A (gate .* (B in)) in the tile's direction `pass` (backward: the transposed
-  /// product), read through the arrays' IO. `gate` [m, K] may be empty. If `read` [m, K] is not
-  /// empty, it gets the first product, before the gate.
-  void addProduct(const Context &context, Pass pass, MatrixView<const float> in,
-                  MatrixView<const float> gate, MatrixView<float> read, MatrixView<float> out,
-                  uint64_t firstSample);
+  /// out = base(in) + alpha A (gate .* (B in)) in the tile's direction `pass` (backward: the transposed
+  /// product), read through the arrays' periphery. `gate` [m, K] may be without data; else `ungated` [m, K] gets the first
+  /// product before the gate.
+  void readWith(const Context &context, Pass pass, const ArrayRead &base,
+                MatrixView<const float> in, MatrixView<const float> gate,
+                MatrixView<float> ungated, MatrixView<float> out, uint64_t firstSample);
   /// out += alpha A (B in) in exact arithmetic.
   void addExactProduct(const Context &context, Pass pass, MatrixView<const float> in,
                        MatrixView<float> out);
-
-  /// On a GPU: out = in weights^T through `read`, plus what addProduct() adds, in fewer launches.
-  /// Only if joins().
-  void readWith(const Context &context, Pass pass, AnalogRead &read,
-                MatrixView<const float> weights, MatrixView<const float> in, MatrixView<float> out,
-                uint64_t firstSample);
-  bool joins(const Context &context, Pass pass);
 
   /// Pulses A by (g, d) and B by (x, e), with g = B x and e = A^T d read from the arrays as they
   /// stood at the first update of this mini-batch or after the last re-init; both are multiplied by
@@ -52,8 +51,9 @@ class LRTTAdapter {
   /// what to reuse.
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               MatrixView<const float> gate, float lr, uint64_t firstSample);
-  /// Whether the kernels of an update without gates look at x and d before anything changes.
-  bool checksUpdate(const Context &context) const;
+  /// Whether an update without gates is made in few launches, whose kernels look for values of x and d that are not
+  /// finite before anything changes.
+  bool updatesInFewLaunches(const Context &context) const;
   /// Decay and diffusion of mini-batch number `event`; the next update reads the arrays afresh.
   void endMiniBatch(const Context &context, uint64_t event);
 
@@ -63,13 +63,15 @@ class LRTTAdapter {
   void clear(const Context &context);
   void setA(const Context &context, MatrixView<const float> weights);
   void setB(const Context &context, MatrixView<const float> weights);
+  /// After A or B was changed otherwise than by updates: the next update reads the arrays afresh.
+  void arraysReplaced();
   /// The directions [K, inputs] for reinit = 'svd'; B takes them at once, scaled to the expected
   /// row norm.
   void setReinitVectors(const Context &context, MatrixView<const float> vectors);
   /// ConfigError unless an update of so many samples has all it needs; nothing changes.
   void requireReady(int64_t samples) const;
   uint64_t reinits() const { return reinits_; }
-  const UpdateParameters &updateParameters() const { return updaterA_.parameters(); }
+  const UpdateParameters &updateParameters() const { return a_.updater().parameters(); }
   size_t memoryBytes() const;
 
   /// Not part of the state: what projection = 'reuse' keeps of a forward that no update has
@@ -78,11 +80,6 @@ class LRTTAdapter {
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
  private:
-  // One factor in one direction.
-  struct Stage {
-    AnalogRead &read;
-    MatrixView<const float> weights;
-  };
   // What the last read of a direction gave, for projection = 'reuse'; rows before `used` have had
   // their update.
   struct KeptRead {
@@ -93,35 +90,35 @@ class LRTTAdapter {
 
   // The adapter's own direction: inputs to outputs is Forward, whatever way the tile is used.
   Pass own(Pass pass) const;
-  Stage first(Pass ownPass);
-  Stage second(Pass ownPass);
+  ArrayRead first(Pass ownPass);
+  ArrayRead second(Pass ownPass);
   KeptRead &kept(Pass ownPass) { return ownPass == Pass::Forward ? keptG_ : keptE_; }
   void keep(const Context &context, KeptRead &kept, MatrixView<const float> read);
 
   void takeSnapshot(const Context &context);
+  MatrixView<const float> snapshotA() const {
+    return rowMajor<const float>(snapshotA_.data(), a_.rows(), a_.cols());
+  }
+  MatrixView<const float> snapshotB() const {
+    return rowMajor<const float>(snapshotB_.data(), b_.rows(), b_.cols());
+  }
   void project(const Context &context, MatrixView<const float> in, MatrixView<const float> out,
                uint64_t firstSample);
-  void updateAtOnce(const Context &context, MatrixView<const float> in, MatrixView<const float> out,
-                    float eta, uint64_t firstSample);
+  void updateInFewLaunches(const Context &context, MatrixView<const float> in,
+                           MatrixView<const float> out, float eta, uint64_t firstSample);
   void takeKept(const Context &context, KeptRead &kept, MatrixView<float> to);
-  void arraysReplaced();
   MatrixView<const float> zeros() const;
   void drawB(const Context &context, MatrixView<float> out);
   void write(const Context &context, PulsedDevice &array, MatrixView<const float> target);
 
   LRTTSettings settings_;
-  PulsedDevice a_;
-  PulsedDevice b_;
-  ForwardBackwardPass ioA_;
-  ForwardBackwardPass ioB_;
+  Crossbar a_;
+  Crossbar b_;
   AnalogRead projectionA_;  // e = A^T out
   AnalogRead projectionB_;  // g = B in
-  PulsedWeightUpdater updaterA_;
-  PulsedWeightUpdater updaterB_;
   RandomKey reinitKey_;
 
-  Buffer<float> snapshotA_,
-      snapshotB_;  // the arrays that this mini-batch's updates are projected with
+  Buffer<float> snapshotA_, snapshotB_;  // the arrays that this mini-batch's updates are projected with
   bool snapshotTaken_ = false;
   Buffer<float> zero_;           // one
   Buffer<float> newB_;           // scratch

@@ -19,13 +19,10 @@ Value::Map explainTransfer(const Context &context, const LRTTSettings &s, float 
                            const LRTTAdapter &adapter, Value::List &warnings) {
   Value::Map map{
       {"mode", Value(EnumNames<TransferMode>::kNames[static_cast<int>(s.params.transfer_mode)])}};
-  const PulseType type = s.transferUpdate.pulse_type;
-  if (s.params.transfer_mode == TransferMode::Exact || type == PulseType::None ||
-      type == PulseType::NoneWithDevice) {
-    return map;
-  }
+  const TransferRule rule = s.transferRule();
+  if (!rule.sendsPulses()) return map;
   const TransferPlan plan =
-      planTransfer(context, s, granularity, adapter.dFactor(), adapter.xFactor());
+      planTransfer(context, rule, granularity, adapter.dFactor(), adapter.xFactor());
   int most = 0;
   int64_t clipped = 0;
   float strongest = 0.0f;
@@ -60,7 +57,7 @@ Value::Map explainTransfer(const Context &context, const LRTTSettings &s, float 
 Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const float> x,
                                        MatrixView<const float> d, float lr) const {
   if (!adapter_) {
-    return explainPulses(context, visibleUpdater_.parameters(), visible_.granularity(), x, d, lr);
+    return explainPulses(context, visible_.updater().parameters(), visible().granularity(), x, d, lr);
   }
   const LRTTSettings &s = settings_;
   const MatrixView<const float> in = s.params.swap_xd ? d : x;
@@ -78,7 +75,7 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
   Value::Map b = explainPulses(context, s.fastUpdate, adapter_->b().granularity(), in, e, eta);
   takeWarnings(a, "update of A", warnings);
   takeWarnings(b, "update of B", warnings);
-  Value::Map transfer = explainTransfer(context, s, visible_.granularity(), *adapter_, warnings);
+  Value::Map transfer = explainTransfer(context, s, visible().granularity(), *adapter_, warnings);
   if (s.alpha == 0.0f) {
     warnings.emplace_back(
         "lrtt.lora_alpha is 0: the adapter has no part in the forward and, with "
@@ -97,7 +94,7 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
           {"ab_lr", Value(static_cast<double>(eta))},
           {"reinit_std", Value(static_cast<double>(s.deviation))},
           {"transfer_every", Value(s.params.transfer_every)},
-          {"since_transfer", Value(sinceTransfer_)},
+          {"since_transfer", Value(schedule_.since())},
           {"a", Value(std::move(a))},
           {"b", Value(std::move(b))},
           {"transfer", Value(std::move(transfer))},

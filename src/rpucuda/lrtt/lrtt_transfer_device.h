@@ -4,28 +4,26 @@
 #include <string>
 
 #include "compounds/analog_device.h"
-#include "periphery/analog_read.h"
 #include "lrtt/adapter.h"
 #include "lrtt/settings.h"
-#include "transfer/pulse_transfer.h"
-#include "array/pulsed_device.h"
+#include "lrtt/transfer.h"
+#include "transfer/transfer_schedule.h"
 
 namespace RPU {
 
 /// A visible array W [d, x] with a pulsed low-rank adapter: y = W x + alpha A (B x). A and B learn
 /// by pulses; W changes by transfers alone, W <- W + transfer_lr A B, after each of which A and B
 /// start anew. Definition: docs/lrtt.md.
-class LRTTTransferDevice final : public AnalogDevice {
+class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
  public:
   /// Throws ConfigError, naming `lrtt.<parameter>`, for settings that contradict one another or the
   /// size.
-  LRTTTransferDevice(const Context &context, const LRTTParams &parameters,
-                     const UpdateParameters &update, const IOParameters &forward,
-                     const IOParameters &backward, int64_t dSize, int64_t xSize, uint64_t seed,
-                     uint32_t tileId);
+  LRTTTransferDevice(const LRTTParams &parameters, const CompoundSite &site);
 
   int64_t dSize() const override { return settings_.dSize; }
   int64_t xSize() const override { return settings_.xSize; }
+  /// "visible", and unless the rank is 0 "fast_a" [d, K] and "fast_b" [K, x] ([x, K] and [K, d] with swap_xd).
+  std::vector<NamedArray> arrays() override;
   void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                const Counters &c) override;
   void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,
@@ -33,64 +31,61 @@ class LRTTTransferDevice final : public AnalogDevice {
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               float lr, const Counters &c) override;
   void postUpdate(const Context &context, float lr, const Counters &c) override;
+  bool updateLooksForFaults(const Context &context, int64_t samples) const override;
   /// W + alpha A B; with forward_inject = False, W.
   void getWeights(const Context &context, MatrixView<float> out) const override;
   /// W <- weights, A <- 0.
   void setWeights(const Context &context, MatrixView<const float> weights,
                   const Counters &c) override;
+  void writeArray(const Context &context, const std::string &name,
+                  MatrixView<const float> weights, const Counters &c) override;
+  void resetColumns(const Context &context, const std::string &name, int64_t firstCol,
+                    int64_t count, float probability, const Counters &c) override;
   Value::Map explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      float lr) const override;
   Value::Map statistics(const Context &context) const override;
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;
   void loadFrom(const Context &context, const State &state, const std::string &prefix) override;
-
-  /// Routed adapters: y = W x + alpha A (gate .* (B x)) with gate [m, K]. `read` [m, K] gets B x as
-  /// it was read, which backwardGated needs. ConfigError unless the adapter is injected with
-  /// inject_io = 'per_array'.
-  void forwardGated(const Context &context, MatrixView<const float> x, MatrixView<const float> gate,
-                    MatrixView<float> y, MatrixView<float> read, const Counters &c);
-  /// dx = W^T d + alpha B^T (gate .* (A^T d)), and the gate's gradient alpha (B x) .* (A^T d) [m,
-  /// K].
-  void backwardGated(const Context &context, MatrixView<const float> d,
-                     MatrixView<const float> gate, MatrixView<const float> read,
-                     MatrixView<float> dx, MatrixView<float> gateGradient, const Counters &c);
-  /// Whether update() for so many samples looks at x and d itself before anything changes.
-  bool checksUpdate(const Context &context, int64_t samples) const;
-  /// update() for samples whose forward was gated.
-  void updateGated(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
-                   MatrixView<const float> gate, float lr, const Counters &c);
-
-  /// Transfers and re-initialises now, whatever the schedule says; the schedule goes on as it was.
-  /// Nothing for rank 0.
-  void transfer(const Context &context);
+  /// Null for rank 0.
+  RoutedAdapter *adapter() override { return adapter_ ? this : nullptr; }
 
   const LRTTSettings &settings() const { return settings_; }
-  const PulsedDevice &visible() const { return visible_; }
-  /// A [d, K] and B [K, x] ([x, K] and [K, d] with swap_xd). ConfigError for rank 0.
-  const LRTTAdapter &adapter() const;
-  LRTTAdapter &adapter();
+  const PulsedDevice &visible() const { return visible_.cells(); }
+  /// A and B. ConfigError for rank 0.
+  const LRTTAdapter &factors() const;
+  LRTTAdapter &factors();
   /// Of the transfers so far, and of the latest one. ConfigError for rank 0.
   const LRTTTransfer &transfers() const;
-  /// Writes W alone; the adapter stays.
-  void setVisible(const Context &context, MatrixView<const float> weights, const Counters &c);
 
  private:
+  int64_t rank() const override { return settings_.rank; }
+  /// ConfigError unless the adapter is injected with inject_io = 'per_array'.
+  void forwardGated(const Context &context, MatrixView<const float> x, MatrixView<const float> gate,
+                    MatrixView<float> y, MatrixView<float> read, const Counters &c) override;
+  void backwardGated(const Context &context, MatrixView<const float> d,
+                     MatrixView<const float> gate, MatrixView<const float> read,
+                     MatrixView<float> dx, MatrixView<float> gateGradient,
+                     const Counters &c) override;
+  void updateGated(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+                   MatrixView<const float> gate, float lr, const Counters &c) override;
+  void transfer(const Context &context) override;
+  void setReinitVectors(const Context &context, MatrixView<const float> vectors) override;
+
   bool injected() const { return adapter_ && settings_.params.forward_inject; }
+  ArrayRead visibleRead(Pass pass) { return {visible_.read(pass), visible_.weights(pass)}; }
   void requireGates() const;
   void requireAdapter() const;
   void read(const Context &context, Pass pass, MatrixView<const float> in, MatrixView<float> out,
             uint64_t firstSample);
   void readShared(const Context &context, Pass pass, MatrixView<const float> in,
                   MatrixView<float> out, uint64_t firstSample);
-  void countTowardsTransfer(const Context &context, int64_t units);
+  void writeVisible(const Context &context, MatrixView<const float> weights, const Counters &c);
 
   LRTTSettings settings_;
-  PulsedDevice visible_;
-  ForwardBackwardPass visibleIo_;
-  PulsedWeightUpdater visibleUpdater_;    // rank 0
+  Crossbar visible_;                      // its updater serves rank 0 alone
   std::unique_ptr<LRTTAdapter> adapter_;  // null for rank 0, like
   std::unique_ptr<LRTTTransfer> transfers_;
-  int64_t sinceTransfer_ = 0;  // samples or mini-batches, see units_in_mbatch
+  TransferSchedule schedule_;
   Buffer<float> backwardRead_;
 };
 

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "pulses/bit_line_maker.h"
 #include "core/backend.h"
+#include "core/buffer.h"
+#include "core/check.h"
+#include "core/math_util.h"
 #include "lrtt/functors.h"
-#include "array/cell_functors.h"
 
 namespace RPU {
 namespace {
@@ -19,7 +20,7 @@ double dot(const double *a, const double *b, int64_t n) {
 
 std::vector<float> toHost(const Context &context, MatrixView<const float> a) {
   Buffer<float> gapless(context, a.size());
-  forEach(context, a.size(), ElementCopier{a, rowMajor(gapless.data(), a.rows, a.cols)});
+  copy(context, a, rowMajor(gapless.data(), a.rows, a.cols));
   std::vector<float> host(static_cast<size_t>(a.size()));
   detail::copyToHost(context, host.data(), gapless.data(), gapless.bytes());
   return host;
@@ -78,35 +79,6 @@ void scaleRows(const Context &context, MatrixView<const float> vectors, float ro
       row[c] = static_cast<float>(factor * static_cast<double>(row[c]));
   }
   detail::copyFromHost(context, out.data, rows.data(), rows.size() * sizeof(float));
-}
-
-void programByPulses(const Context &context, PulsedDevice &array, MatrixView<const float> target,
-                     uint64_t event) {
-  UpdateParameters parameters;
-  parameters.pulse_type = PulseType::DeterministicImplicit;
-  parameters.desired_bl = 65536;
-  // One sample per line of the shorter side: that line alone is driven, against the differences of
-  // the other side.
-  const bool byColumns = array.rows() > array.cols();
-  const int64_t lines = std::min(array.rows(), array.cols());
-  const int64_t others = std::max(array.rows(), array.cols());
-  Buffer<float> selection(context, lines * lines);
-  Buffer<float> difference(context, array.size());
-  forEach(context, lines * lines, UnitMatrix{lines, selection.data()});
-  const MatrixView<const float> selected = rowMajor<const float>(selection.data(), lines, lines);
-  const MatrixView<const float> missing = rowMajor<const float>(difference.data(), lines, others);
-  const MatrixView<const float> weights =
-      byColumns ? array.weights().transposed() : array.weights();
-  const MatrixView<const float> wanted = byColumns ? target.transposed() : target;
-  BitLineMaker maker;
-  for (int round = 0; round < kVerifyRounds; ++round) {
-    forEach(context, array.size(), DifferenceWriter{weights, wanted, difference.data()});
-    const uint64_t write = event * kVerifyRounds + static_cast<uint64_t>(round);
-    maker.makeWords(context, byColumns ? selected : missing, byColumns ? missing : selected, 1.0f,
-                    array.granularity(), parameters, RandomKey{},
-                    kWritePulseSamples + write * static_cast<uint64_t>(lines));
-    array.applyPulses(context, maker.words());
-  }
 }
 
 }  // namespace RPU

@@ -6,15 +6,8 @@
 #include "core/context.h"
 #include "core/random.h"
 #include "core/view.h"
-#include "array/pulsed_device.h"
 
 namespace RPU {
-
-/// Samples of the pulses that write an array are numbered from here, out of the way of an update's
-/// samples.
-constexpr uint64_t kWritePulseSamples = uint64_t{1} << 44;
-/// Events of digital writes are numbered from here, out of the way of the write noise after pulses.
-constexpr uint64_t kWriteEvents = uint64_t{1} << 45;
 
 /// out [rows, cols] = deviation * independent normals: values number `number` of this key.
 void drawNormalRows(const Context &context, RandomKey key, uint64_t number, float deviation,
@@ -29,12 +22,5 @@ void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, 
 /// out = vectors, each row scaled to norm `rowNorm`; a row of zeros stays. `out` is gapless.
 void scaleRows(const Context &context, MatrixView<const float> vectors, float rowNorm,
                MatrixView<float> out);
-
-/// Moves `array` to `target` by deterministic pulses: kVerifyRounds times, each cell is read
-/// exactly and gets round(|target - w| / granularity) pulses towards its target. Within its bounds
-/// a cell without cycle-to-cycle noise ends within half a step. `event` numbers the write.
-void programByPulses(const Context &context, PulsedDevice &array, MatrixView<const float> target,
-                     uint64_t event);
-constexpr int kVerifyRounds = 8;
 
 }  // namespace RPU

@@ -73,7 +73,6 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
       rank(p.rank),
       inputs(p.swap_xd ? dSize_ : xSize_),
       outputs(p.swap_xd ? xSize_ : dSize_),
-      visibleUpdate(update),
       fastUpdate(
           overridden(update, p.ab_use_update_management, p.ab_use_bl_management, p.ab_desired_bl)),
       transferUpdate(overridden(update, p.transfer_use_update_management,
@@ -93,6 +92,19 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   if (p.rank_scaling == RankScaling::RsLora) scale /= std::sqrt(k);
   alpha = static_cast<float>(scale);
   transferLr = p.transfer_lr.automatic ? alpha : p.transfer_lr.value;
+}
+
+TransferRule LRTTSettings::transferRule() const {
+  TransferRule rule;
+  rule.components = rank;
+  rule.lr = transferLr;
+  rule.mode = params.transfer_mode;
+  rule.maxTrains = params.transfer_max_trains;
+  rule.chunk = params.rank_chunk < 0 ? rank : params.rank_chunk;
+  rule.offset = params.rank_offset;
+  rule.update = transferUpdate;
+  rule.xIsFirst = params.swap_xd;
+  return rule;
 }
 
 }  // namespace RPU

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "tile/tile_config.h"
+#include "lrtt/parameters.h"
 
 namespace RPU {
 
@@ -17,8 +17,8 @@ struct LRTTSettings {
 
   /// Learning rate of A and B for a learning rate of the tile.
   float fastLr(float lr) const { return params.ab_lr_scale == LrScale::Alpha ? lr * alpha : lr; }
-  /// Components per pass of a transfer.
-  int64_t chunk() const { return params.rank_chunk < 0 ? rank : params.rank_chunk; }
+  /// How A B is written onto the visible array.
+  TransferRule transferRule() const;
 
   LRTTParams params;
   int64_t dSize;
@@ -30,7 +30,6 @@ struct LRTTSettings {
   float transferLr = 0.0f;
   float deviation = 0.0f;          ///< of an element of B after a re-init: gain sqrt(2 / inputs)
   float rowNorm = 0.0f;            ///< root of the expected square norm of a row of B: gain sqrt(2)
-  UpdateParameters visibleUpdate;  ///< of the tile; what rank 0 pulses with
   UpdateParameters fastUpdate;     ///< of A and B
   UpdateParameters transferUpdate;  ///< of the trains of a transfer
 };

@@ -7,6 +7,7 @@
 #include "core/backend.h"
 #include "periphery/read_kernels.h"
 #include "core/math_util.h"
+#include "periphery/gpu_read.h"
 
 namespace RPU {
 namespace {
@@ -168,8 +169,12 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
   input.fault = context.fault;
   OutputStage output = outputStage(out, firstSample);
   const int repeats = this->repeats(input);
+  const bool plainOnGpu = !context.onCpu() && isPlain(product);
   const PlainRead plain = plainRead(weights, input, output, repeats);
-  if (readSmall(context, plain, product)) return;
+  if (plainOnGpu && canBeJoined(context) && fitsOneLaunch(weights, in.rows)) {
+    readInOneLaunch(context, plain, scratch_.marks);
+    return;
+  }
   const bool averages = parameters_.noise_management == NoiseManagement::AverageAbsMax;
   if (averages) {
     measure(context, input);
@@ -177,14 +182,65 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
             AverageScales{scratch_.scale.data(), in.rows, parameters_.nm_decay, averageMax_.data(),
                           context.fault});
   }
+  if (plainOnGpu) {
+    readInStages(context, plain, averages);
+    return;
+  }
   for (int round = 0;; ++round) {
     convert(context, input, round == 0 && !averages);
-    if (!multiplyPlain(context, plain, false)) multiply(context, weights, product, input.list);
-    if (!finishPlain(context, plain, product)) finish(context, output);
-    if (round == repeats || repeatOnGpu(context, plain, product)) break;
+    multiply(context, weights, product, input.list);
+    finish(context, output);
+    if (round == repeats) break;
     input.list = output.list = rowsToRepeat(context, input.state, in.rows, product == nullptr);
     if (input.list.count == 0) break;
   }
+}
+
+bool AnalogRead::isPlain(const Product *product) const {
+  return !product && passCount() == 1 && parameters_.ir_drop == 0.0f && !hasPcmNoise() &&
+         asymmetry_.empty();
+}
+
+// Whether effects depend on the sums of a row's inputs, or of their squares.
+bool AnalogRead::needsInputSums() const {
+  const IOParameters &p = parameters_;
+  return p.w_noise > 0.0f || p.v_offset_std > 0.0f || p.r_series > 0.0f;
+}
+
+// Into how many parts a GPU divides the sums of the first product.
+int64_t AnalogRead::partsOf(const Context &context, MatrixView<const float> weights,
+                            const Product *product, int64_t rows) const {
+  const bool takesParts = !context.onCpu() && isPlain(product) && !needsInputSums();
+  return takesParts ? partsOfSums(context, weights, rows) : 0;
+}
+
+PlainRead AnalogRead::plainRead(MatrixView<const float> weights, const InputStage &input,
+                                const OutputStage &output, int repeats) {
+  int32_t *list = scratch_.list.data();
+  return {input,  output, weights, scratch_.sums.data(), scratch_.parts, list, list + input.in.rows,
+          repeats};
+}
+
+int AnalogRead::repeats(const InputStage &input) const {
+  if (!managesBounds()) return 0;
+  return input.state.worstScale ? 1 : parameters_.doublings();
+}
+
+bool AnalogRead::canBeJoined(const Context &context) const {
+  const IOParameters &p = parameters_;
+  return !context.onCpu() && context.gpuProducts != GpuProducts::Reproducible && !p.is_perfect &&
+         isPlain(nullptr) && !needsInputSums() &&
+         p.noise_management != NoiseManagement::AverageAbsMax;
+}
+
+PlainRead AnalogRead::plan(const Context &context, MatrixView<const float> weights,
+                           MatrixView<const float> in, MatrixView<float> out,
+                           uint64_t firstSample) {
+  checkShapes(weights, in, out);
+  reserve(context, weights, nullptr, in.rows);
+  InputStage input = inputStage(in, firstSample);
+  input.fault = context.fault;
+  return plainRead(weights, input, outputStage(out, firstSample), repeats(input));
 }
 
 void AnalogRead::reserve(const Context &context, MatrixView<const float> weights,
@@ -223,6 +279,7 @@ InputStage AnalogRead::inputStage(MatrixView<const float> in, uint64_t firstSamp
   s.state = {scratch_.scale.data(), worstCase ? scratch_.worstScale.data() : nullptr,
              scratch_.round.data(), scratch_.clipped.data()};
   s.draws = inputDraws(key_, pass_, firstSample);
+  s.pass = pass_;
   s.rule.management = p.noise_management;
   s.rule.constant = p.nm_thres;
   s.rule.limit = p.nm_thres > 0.0f ? p.nm_thres : kInfinity;

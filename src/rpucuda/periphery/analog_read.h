@@ -11,8 +11,6 @@
 
 namespace RPU {
 
-enum class Pass { Forward, Backward };
-
 /// The analog product of one array [rows, cols] with its periphery: out[m, outSize] from in[m,
 /// inSize], one direction.
 ///
@@ -43,18 +41,14 @@ class AnalogRead {
   void run(const Context &context, MatrixView<const float> weights, const Product &product,
            MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
 
-  /// On a GPU: out = in * W^T as run() has it, plus what an adapter adds. The first array of the
-  /// adapter is read by `first`; `added` is the read of its second, which gives nothing itself.
-  /// Only for reads that are joinable().
-  void runWithAdapter(const Context &context, MatrixView<const float> weights,
-                      MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
-                      const PlainRead &first, const AddedRead &added);
-  /// Whether a kernel may join this read with others: on a GPU, if it is a plain product by the
-  /// default products.
-  bool joinable(const Context &context) const;
-  /// The read as such a kernel takes it; `out` without data is not written.
-  PlainRead join(const Context &context, MatrixView<const float> weights,
+  /// Whether kernels of a GPU can take this read together with others: if it is a plain product, by the default
+  /// products.
+  bool canBeJoined(const Context &context) const;
+  /// The read as such kernels take it; `out` without data is not written. Only if canBeJoined().
+  PlainRead plan(const Context &context, MatrixView<const float> weights,
                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
+  /// Scratch memory that such kernels need.
+  Buffer<uint32_t> &marks() { return scratch_.marks; }
 
   const IOParameters &parameters() const { return parameters_; }
 
@@ -90,16 +84,11 @@ class AnalogRead {
   void multiplyReformed(const Context &context, InputForm form, MatrixView<const float> weights,
                         int64_t rows, float *sums);
   bool isPlain(const Product *product) const;
+  int64_t partsOf(const Context &context, MatrixView<const float> weights, const Product *product,
+                  int64_t rows) const;
   PlainRead plainRead(MatrixView<const float> weights, const InputStage &input,
                       const OutputStage &output, int repeats);
   bool needsInputSums() const;
-  bool isSmall(MatrixView<const float> weights, int64_t rows) const;
-  int64_t partsOf(const Context &context, MatrixView<const float> weights, const Product *product,
-                  int64_t rows) const;
-  bool multiplyPlain(const Context &context, const PlainRead &read, bool beside);
-  bool readSmall(const Context &context, const PlainRead &read, const Product *product);
-  bool finishPlain(const Context &context, const PlainRead &read, const Product *product);
-  bool repeatOnGpu(const Context &context, const PlainRead &read, const Product *product);
   int repeats(const InputStage &input) const;
   RowList rowsToRepeat(const Context &context, const RowState &state, int64_t rows, bool compact);
   MatrixView<const float> magnitudes() const;

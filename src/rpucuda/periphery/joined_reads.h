@@ -1,40 +1,39 @@
 #pragma once
 
-#include "periphery/read_stages.h"
-#include "pulses/draw_trains.h"
+#include "core/buffer.h"
+#include "core/context.h"
+#include "periphery/analog_read.h"
 
-// Reads and updates of an adapter on a GPU in few launches (cuda/adapter_reads.cu).
+// Reads that add up: a large array, and chains of two arrays with few lines between them (low-rank factors), driven by
+// one mini-batch.
 
 namespace RPU {
 
-/// Arrays with at most this many lines on their short side are read a row of the mini-batch per
-/// block, all threads along the long side.
-constexpr int64_t kFewLines = 64;
-
-/// Reads the first array of an adapter, and converts what was read for the second. The next kernel
-/// must be cudaMultiplyParts() with `beside`, or one that waits for this.
-void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second);
-
-/// The same, and measures and converts the inputs of a large array beside it.
-void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
-                       const PlainRead &second);
-
-/// A gapless matrix and where it is copied to.
-struct MatrixCopy {
-  const float *from;
-  float *to;
-  int64_t size;
+/// One array as a read takes it: the read, and the weights it multiplies with, [out, in] of its direction.
+struct ArrayRead {
+  AnalogRead &read;
+  MatrixView<const float> weights;
 };
 
-/// What an adapter's update needs before its trains are drawn: g = B in and e = A^T out, and the
-/// scales of the trains of A, from (g, out), and of B, from (in, e).
-struct AdapterProjection {
-  PlainRead g;
-  PlainRead e;
-  TrainJob a;
-  TrainJob b;
-  MatrixCopy copies[2];  // snapshots that are to be taken on the way; null: none
+/// Two arrays one behind the other: factor * second(gate .* first(in)) is added to another read.
+struct ChainedRead {
+  ArrayRead first;
+  ArrayRead second;
+  MatrixView<float> inner;      ///< [m, K], room for what the first array gives; gated values stay in it
+  MatrixView<const float> gate;  ///< [m, K], or without data for none
+  MatrixView<float> ungated;    ///< [m, K], gets what the first array gave before the gate; may be without data
+  float factor;
 };
-void cudaProject(const Context &context, const AdapterProjection &projection);
+
+/// out += factor * second(gate .* first(in)). `scratch` makes room for [m, out].
+void addChain(const Context &context, const ChainedRead &chain, MatrixView<const float> in,
+              MatrixView<float> out, uint64_t firstSample, Buffer<float> &scratch);
+
+/// out = base(in), plus `count` chains in their order. On a GPU the first chain shares the launches of the base read where
+/// both are plain reads and it has no gate; the result is the sum either way, to rounding. (On the CPU, and with
+/// reproducible products, it is the sum to the bit.)
+void readTogether(const Context &context, const ArrayRead &base, const ChainedRead *chains,
+                  int count, MatrixView<const float> in, MatrixView<float> out,
+                  uint64_t firstSample, Buffer<float> &scratch);
 
 }  // namespace RPU

@@ -47,5 +47,12 @@ void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedR
 void cudaReadRows(const Context &context, const PlainRead &read);
 void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
                     const AddedRead &added, Buffer<uint32_t> &marks);
+/// Reads the first array of a chain, and converts what was read for the second
+/// (cuda/periphery/joined_reads.cu). The next kernel must be cudaMultiplyParts() with `beside`, or one that waits for
+/// this.
+void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second);
+/// Does what cudaReadBeside() does, and measures and converts the inputs of a large array beside it.
+void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
+                       const PlainRead &second);
 
 }  // namespace RPU

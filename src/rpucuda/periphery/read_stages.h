@@ -9,6 +9,9 @@
 
 namespace RPU {
 
+/// Directions of a read: y = W x, or dx = W^T d.
+enum class Pass { Forward, Backward };
+
 /// What a read knows of each row of the mini-batch.
 struct RowState {
   float *scale;       ///< alpha; 0 makes the result 0
@@ -38,6 +41,7 @@ struct InputStage {
   RowList list;
   RowState state;
   StageDraws draws;
+  Pass pass;
   ScaleRule rule;
   InputConverter converter;
   int passes;
@@ -81,8 +85,8 @@ struct PlainRead {
   int repeats;  // at most
 };
 
-/// What an adapter adds to a read: `factor` times the read of its second array, whose few inputs
-/// have been converted already.
+/// What the second array of a chain adds to a read: `factor` times its own read, whose few inputs have been converted
+/// already.
 struct AddedRead {
   PlainRead read;
   float factor;

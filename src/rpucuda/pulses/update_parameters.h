@@ -20,6 +20,11 @@ struct EnumNames<PulseType> {
       "deterministic_implicit", "none",       "none_with_device"};
 };
 
+/// Whether the type sends pulses at all; the others add the outer product itself.
+constexpr bool makesPulses(PulseType type) {
+  return type != PulseType::None && type != PulseType::NoneWithDevice;
+}
+
 /// Parameters of the pulsed update.
 struct UpdateParameters {
   static constexpr const char *kName = "UpdateParameters";

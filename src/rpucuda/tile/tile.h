@@ -1,13 +1,15 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "compounds/analog_device.h"
-#include "compounds/array_ids.h"
-#include "array/pulsed_device.h"
 #include "tile/tile_config.h"
 
 namespace RPU {
+
+class TileAdapter;
 
 /// A crossbar tile [dSize, xSize] with its periphery: the only class a caller needs. Inputs are
 /// checked here, before anything changes. A Tile is not copied; save and load its state instead.
@@ -40,24 +42,20 @@ class Tile final {
   void getWeights(MatrixView<float> out) const;
   void setWeights(MatrixView<const float> weights);
 
-  /// One of the pulsed arrays: Visible of a single array; Visible, and FastA [dSize, K] and FastB
-  /// [K, xSize] if there is an adapter. ConfigError for an array that this tile lacks.
-  const PulsedDevice &array(ArrayId which) const;
-  void getArray(ArrayId which, MatrixView<float> out) const;
+  /// Names of its pulsed arrays, in order: "visible" first; none for floating-point weights.
+  std::vector<std::string> arrayNames() const;
+  /// One of them; ConfigError for an array that this tile lacks, here and below.
+  const PulsedDevice &array(const std::string &name) const;
+  void getArray(const std::string &name, MatrixView<float> out) const;
   /// Writes one array digitally, each cell within its bounds; the others stay.
-  void setArray(ArrayId which, MatrixView<const float> weights);
+  void setArray(const std::string &name, MatrixView<const float> weights);
+  /// Resets the columns [firstCol, firstCol + count) of an array, taken modulo its width, each cell with the given
+  /// probability: to its device's reset value, with that value's spreads.
+  void resetColumns(const std::string &name, int64_t firstCol, int64_t count, float probability);
 
-  // Routed adapters and transfers out of turn; see LRTTTransferDevice. ConfigError for tiles of
-  // another kind.
-  void forwardGated(MatrixView<const float> x, MatrixView<const float> gate, MatrixView<float> y,
-                    MatrixView<float> read);
-  void backwardGated(MatrixView<const float> d, MatrixView<const float> gate,
-                     MatrixView<const float> read, MatrixView<float> dx,
-                     MatrixView<float> gateGradient);
-  void updateGated(MatrixView<const float> x, MatrixView<const float> d,
-                   MatrixView<const float> gate, float lr);
-  void transfer();
-  void setReinitVectors(MatrixView<const float> vectors);
+  /// Whether there is a low-rank adapter, and what it offers (tile/tile_adapter.h); ConfigError without one.
+  bool hasAdapter() const;
+  TileAdapter adapter();
 
   Value::Map explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const;
   Value::Map statistics() const;
@@ -65,15 +63,14 @@ class Tile final {
   uint64_t seed() const;
   uint32_t tileId() const;
   const Counters &counters() const;
-  AnalogDevice &device();
-  const AnalogDevice &device() const;
 
   /// Everything that is needed to go on to the bit; `loadState` refuses (StateError) what was not
-  /// made by a tile of the same sizes, configuration and seed, and then changes nothing.
+  /// made by a tile of the same sizes, configuration and seed, and then changes nothing. States of version 1 load too.
   State state() const;
   void loadState(const State &state);
 
  private:
+  friend class TileAdapter;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

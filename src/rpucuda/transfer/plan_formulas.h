@@ -11,7 +11,7 @@
 
 namespace RPU {
 
-/// The factors of a transfer as the tile sees them: T = transfer_lr d x^T.
+/// The factors of a transfer T = lr d x^T, as the array sees them that is written.
 struct TransferFactors {
   MatrixView<const float> d;  // [dSize, K]
   MatrixView<const float> x;  // [xSize, K]
@@ -38,13 +38,13 @@ struct PlanRule {
   bool lossless;
   int maxTrains;  // per component
   float granularity;
-  double size;  // |transfer_lr|
+  double magnitude;  // |lr| of the transfer
 
   /// Learning rate of the trains, a magnitude. With granularity * desired_bl the rule of
   /// trainScale() takes drives for probabilities.
   RPU_HD float lr() const {
     return lossless ? granularity * static_cast<float>(update.desired_bl)
-                    : static_cast<float>(size);
+                    : static_cast<float>(magnitude);
   }
 };
 
@@ -95,6 +95,8 @@ struct TransferPlanner {
   ComponentPlan *components;  // [K]
   int64_t *starts;            // [K + 1], number of each component's first train
   int64_t *present;           // per pass, how many trains it has
+  const uint64_t *pulseCounter;  // of the array that is written; null where nobody asks
+  uint64_t *pulsesBefore;        // gets what the counter shows; null with it
 
   RPU_CALLS_GROUP
   template <class Group>
@@ -106,7 +108,7 @@ struct TransferPlanner {
     plan.dSquares = sizes.dSquares;
     plan.xSquares = sizes.xSquares;
     if (rule.sends) {
-      plan.wanted = rule.size * sizes.dSum * sizes.xSum;
+      plan.wanted = rule.magnitude * sizes.dSum * sizes.xSum;
       const TrainScale t = chooseTrains(sizes.dLargest, sizes.xLargest, plan);
       if (plan.trains > 0 && plan.clipped == 0) {
         plan.driven = plan.wanted;
@@ -125,6 +127,7 @@ struct TransferPlanner {
       number += components[k].trains;
     }
     starts[exact.d.cols] = number;
+    if (pulsesBefore) *pulsesBefore = *pulseCounter;
     for (int64_t p = 0; p < passes.count(); ++p) {
       present[p] = RPU::max(RPU::min(number, passes.end(p)) - passes.start(p), int64_t{0});
     }
@@ -148,7 +151,7 @@ struct TransferPlanner {
 
   RPU_HD TrainScale chooseTrains(float dLargest, float xLargest, ComponentPlan &plan) const {
     plan.strength =
-        static_cast<float>(rule.size * static_cast<double>(dLargest) *
+        static_cast<float>(rule.magnitude * static_cast<double>(dLargest) *
                            static_cast<double>(xLargest) / static_cast<double>(rule.granularity));
     if (!(plan.strength > 0.0f)) return {};
     plan.trains = 1;
@@ -164,7 +167,7 @@ struct TransferPlanner {
 
   /// Lossless: the drives are the probabilities themselves. Both sides peak at p with p^2 *
   /// desired_bl * trains pulses for the largest element, so that neither clips and every element
-  /// has the mean transfer_lr d_i x_j, whatever the scales of d and x.
+  /// has the mean lr d_i x_j, whatever the scales of d and x.
   RPU_HD void balance(float dLargest, float xLargest, ComponentPlan &plan) const {
     const double needed = static_cast<double>(plan.strength);
     const double length = static_cast<double>(rule.update.desired_bl);
@@ -239,12 +242,13 @@ struct TrainDrives {
 struct TransferTally {
   const ComponentPlan *components;
   int64_t rank;
-  bool swapped;          // whether d is the adapter's B
+  bool xIsFirst;         // see TransferRule
   const double *before;  // per row of W: <W, T>, before and after, and <T, T>
   const double *after;
   const double *intended;
   int64_t rows;
-  const uint64_t *pulseCount;  // of the visible array, which transfers alone send pulses to
+  const uint64_t *pulseCounter;  // of the array that was written
+  const uint64_t *pulsesBefore;  // what it showed before
   TransferStats *latest;
   TransferStats *total;
 
@@ -269,7 +273,7 @@ struct TransferTally {
     stats.transfers = 1;
     stats.delivered = sums.delivered;
     stats.intended = sums.intended;
-    stats.pulses = *pulseCount - total->pulses;
+    stats.pulses = *pulseCounter - *pulsesBefore;
     double dSquares = 0.0;
     double xSquares = 0.0;
     for (int64_t k = 0; k < rank; ++k) {
@@ -281,8 +285,8 @@ struct TransferTally {
       dSquares += c.dSquares;
       xSquares += c.xSquares;
     }
-    stats.normA = RPU::sqrt(swapped ? xSquares : dSquares);
-    stats.normB = RPU::sqrt(swapped ? dSquares : xSquares);
+    stats.normA = RPU::sqrt(xIsFirst ? xSquares : dSquares);
+    stats.normB = RPU::sqrt(xIsFirst ? dSquares : xSquares);
     *latest = stats;
     total->add(stats);
   }

@@ -1,94 +1,52 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
-#include "periphery/analog_read.h"
-#include "lrtt/adapter.h"
-#include "lrtt/settings.h"
-#include "transfer/plan_formulas.h"
 #include "array/pulsed_weight_updater.h"
+#include "transfer/transfer_ledger.h"
+#include "transfer/transfer_plan.h"
 
 namespace RPU {
 
-/// A plan in host memory, for explain() and tests.
-struct TransferPlan {
-  std::vector<ComponentPlan> components;
-  float lr = 0.0f;
-
-  int64_t trains() const;
-};
-
-/// What a plan lies in, on the context's backend.
-struct PlanMemory {
-  Buffer<ComponentPlan> components;
-  Buffer<int64_t> starts;
-  Buffer<int64_t> present;
-  Buffer<uint32_t> finished;  // on a GPU, one (see cudaPlanTransfer)
-};
-
-/// Plans a transfer of `sent`, which are `exact` or what was read of them, into `memory`;
-/// `granularity` is the visible array's.
-TransferPlanner planInto(const Context &context, const LRTTSettings &settings, float granularity,
-                         const TransferFactors &sent, const TransferFactors &exact,
-                         PlanMemory &memory);
-
-/// The plan for dFactor [dSize, K] and xFactor [xSize, K]; waits for a GPU.
-TransferPlan planTransfer(const Context &context, const LRTTSettings &settings, float granularity,
-                          MatrixView<const float> dFactor, MatrixView<const float> xFactor);
-
-// cuda/lrtt_transfer.cu
-
-/// planComponent() for every component, then placeTrains(). `finished` is 0 before and after.
-void cudaPlanTransfer(const Context &context, const TransferPlanner &planner, uint32_t *finished);
-/// Sums of every row of W: aligned[i] = sum_j w_ij t_ij and, unless null, squares[i] = sum_j t_ij^2
-/// with T = lr d x^T, in the order of sumRows() and to its bits.
-void cudaAlignRows(const Context &context, MatrixView<const float> weights,
-                   const TransferFactors &factors, float lr, double *aligned, double *squares);
-void cudaCountTransfer(const Context &context, const TransferTally &tally);
-
-/// Adds transfer_lr A B to the visible array.
+/// Adds T = lr d x^T to an array, by trains of pulses or digitally, and keeps account of what arrived.
 ///
 /// The components are sent in the order 0 ... K - 1, each as its trains one after another. Train
-/// number n of transfer number t is sample t K transfer_max_trains + n of the visible array, which
-/// keys all draws. Passes only decide how many are sent at a time: the same bits.
+/// number n of transfer number t is sample t K maxTrains + n of the array, which keys all draws. Passes only decide how
+/// many are sent at a time: they leave the bits as they are.
 ///
 /// On a GPU all of it happens there: how many trains there are, and what arrived, the host learns
 /// when it asks.
-class LRTTTransfer {
+class PulseTransfer {
  public:
-  LRTTTransfer(const Context &context, const LRTTSettings &settings, const IOParameters &forward,
-               const IOParameters &backward, uint64_t seed, uint32_t tileId);
+  /// `key` keys the trains.
+  PulseTransfer(const Context &context, const TransferRule &rule, RandomKey key);
 
-  /// One transfer; the adapter is left as it was.
-  void run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter);
+  const TransferRule &rule() const { return rule_; }
 
-  uint64_t count() const { return transfers_; }
-  /// Of the latest transfer, and of all; both wait for a GPU.
-  TransferStats latest(const Context &context) const;
-  TransferStats total(const Context &context) const;
+  /// One transfer onto `to` of the factors as they were read, `sent`; the account compares with the `exact` ones.
+  void run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
+           const TransferFactors &exact);
 
-  void saveTo(const Context &context, State &state, const std::string &prefix) const;
-  void loadFrom(const Context &context, const State &state, const std::string &prefix);
+  uint64_t count() const { return ledger_.transfers(); }
+  const TransferLedger &ledger() const { return ledger_; }
+
+  void saveTo(const Context &context, State &state, const std::string &prefix) const {
+    ledger_.saveTo(context, state, prefix);
+  }
+  void loadFrom(const Context &context, const State &state, const std::string &prefix) {
+    ledger_.loadFrom(context, state, prefix);
+  }
 
  private:
-  TransferFactors readFactors(const Context &context, const LRTTAdapter &adapter);
-  void send(const Context &context, PulsedDevice &visible, const TransferPlanner &plan);
-  void sendTrains(const Context &context, PulsedDevice &visible, const TransferPlanner &plan);
-  void writeDigitally(const Context &context, PulsedDevice &visible,
-                      const TransferFactors &factors);
-  void align(const Context &context, const PulsedDevice &visible, const TransferFactors &exact,
-             double *aligned, double *squares);
+  void send(const Context &context, PulsedDevice &to, const TransferPlanner &plan);
+  void sendTrains(const Context &context, PulsedDevice &to, const TransferPlanner &plan);
+  void writeDigitally(const Context &context, PulsedDevice &to, const TransferFactors &factors);
   uint64_t firstSample() const;
 
-  LRTTSettings settings_;
-  AnalogRead readA_, readB_;
+  TransferRule rule_;
   PulsedWeightUpdater updater_;
-  uint64_t transfers_ = 0;
-  Buffer<TransferStats> stats_;  // of the latest and of all
+  TransferLedger ledger_;
   PlanMemory plan_;
-  Buffer<double> rowSums_;  // see TransferTally
-  Buffer<float> readValuesA_, readValuesB_;
   Buffer<float> xDrives_, dDrives_;
 };
 

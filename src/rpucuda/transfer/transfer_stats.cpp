@@ -1,5 +1,6 @@
+#include "transfer/transfer_stats.h"
+
 #include "core/check.h"
-#include "transfer/pulse_transfer.h"
 
 namespace RPU {
 namespace {
@@ -33,11 +34,6 @@ struct Reader {
   void operator()(const char *name, uint64_t &out) const { out = state.counter(prefix + name); }
 };
 
-void put(State &state, const std::string &prefix, const TransferStats &stats) {
-  visitStats(stats,
-             [&](const char *name, auto value) { state.values[prefix + name] = Value(value); });
-}
-
 }  // namespace
 
 Value::Map TransferStats::describe() const {
@@ -51,33 +47,15 @@ Value::Map TransferStats::describe() const {
           {"norm_b", Value(normB)}};
 }
 
-TransferStats LRTTTransfer::latest(const Context &context) const {
+void TransferStats::saveTo(State &state, const std::string &prefix) const {
+  visitStats(*this,
+             [&](const char *name, auto value) { state.values[prefix + name] = Value(value); });
+}
+
+TransferStats TransferStats::loadFrom(const State &state, const std::string &prefix) {
   TransferStats stats;
-  detail::copyToHost(context, &stats, stats_.data(), sizeof stats);
+  visitStats(stats, Reader{state, prefix});
   return stats;
-}
-
-TransferStats LRTTTransfer::total(const Context &context) const {
-  TransferStats stats;
-  detail::copyToHost(context, &stats, stats_.data() + 1, sizeof stats);
-  return stats;
-}
-
-void LRTTTransfer::saveTo(const Context &context, State &state, const std::string &prefix) const {
-  readA_.saveTo(context, state, prefix + "read_a/");
-  readB_.saveTo(context, state, prefix + "read_b/");
-  put(state, prefix + "total/", total(context));
-  put(state, prefix + "last/", latest(context));
-}
-
-void LRTTTransfer::loadFrom(const Context &context, const State &state, const std::string &prefix) {
-  TransferStats stats[2];
-  visitStats(stats[0], Reader{state, prefix + "last/"});
-  visitStats(stats[1], Reader{state, prefix + "total/"});
-  readA_.loadFrom(context, state, prefix + "read_a/");
-  readB_.loadFrom(context, state, prefix + "read_b/");
-  detail::copyFromHost(context, stats_.data(), stats, sizeof stats);
-  transfers_ = stats[1].transfers;
 }
 
 }  // namespace RPU

@@ -1,32 +1,37 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/platform.h"
+#include "core/state.h"
 #include "core/value.h"
 
 namespace RPU {
 
-/// What transfers delivered, compared with T = transfer_lr A B as the arrays were when each was
+/// What transfers delivered, compared with T = lr d x^T as the factors were when each was
 /// due. Sums run over transfers. Plain data, because it is added up where the arrays are.
 struct TransferStats {
   uint64_t transfers = 0;
   uint64_t trains = 0;             ///< pulse trains sent
-  uint64_t pulses = 0;             ///< coincidences in the visible array
+  uint64_t pulses = 0;             ///< coincidences in the array that is written
   uint64_t clippedComponents = 0;  ///< components of which trains could not carry all
   double delivered = 0.0;          ///< <W' - W, T>
   double intended = 0.0;           ///< <T, T>
   /// Expected sum over components and cells of |change|, as the trains carry it.
   double driven = 0.0;
   double wanted = 0.0;  ///< the same sum of |T_k|
-  double normA = 0.0;   ///< Frobenius norm of A before the latest
-  double normB = 0.0;
+  double normA = 0.0;   ///< Frobenius norm of the first factor (A of an adapter) at the latest
+  double normB = 0.0;   ///< the same of the second factor
 
   /// <W' - W, T> / <T, T>: 1 if everything arrived; 0 if nothing was to be sent.
   double gain() const { return intended > 0.0 ? delivered / intended : 0.0; }
   /// Share of what was wanted that clipped trains could not carry.
   double undelivered() const { return wanted > 0.0 ? 1.0 - driven / wanted : 0.0; }
   Value::Map describe() const;
+  void saveTo(State &state, const std::string &prefix) const;
+  /// StateError if a number is missing.
+  static TransferStats loadFrom(const State &state, const std::string &prefix);
 
   RPU_HD void add(const TransferStats &o) {
     transfers += o.transfers;

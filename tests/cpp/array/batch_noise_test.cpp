@@ -8,6 +8,7 @@
 
 #include "array/device_contract.h"
 #include "devices/constant_step.h"
+#include "compounds/single.h"
 #include "tile/tile.h"
 
 namespace RPU::testing {
@@ -301,7 +302,9 @@ TEST(BatchNoise, OtherModelsRefuseIt) {
 
 TEST(BatchNoise, Property38_ATileGoesOnAsIfNeverStopped) {
   TileConfig config;
-  config.device = constantStep("batch", {{"write_noise_std", Value(0.5)}});
+  SingleParams single;
+  single.device = constantStep("batch", {{"write_noise_std", Value(0.5)}});
+  config.compound = single;
   std::vector<float> x(8 * 33);
   std::vector<float> d(8 * 21);
   for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
@@ -321,7 +324,7 @@ TEST(BatchNoise, Property38_ATileGoesOnAsIfNeverStopped) {
   const State a = tile.state();
   const State b = copy.state();
   for (const auto &[name, tensor] : a.tensors) EXPECT_EQ(tensor.bytes, b.tensors.at(name).bytes);
-  EXPECT_EQ(*config.device.write().map()->at("noise_merge").text(), "batch");
+  EXPECT_EQ(*single.device.write().map()->at("noise_merge").text(), "batch");
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "compounds/ideal.h"
+#include "compounds/single.h"
+#include "lrtt/parameters.h"
 #include "core/cuda_api.h"
 #include "util/pulse_test_util.h"
 #include "core/state.h"
@@ -101,26 +104,41 @@ inline Batch trainingBatch(int64_t samples, int64_t xSize, int64_t dSize, bool s
   return batch;
 }
 
-using Change = std::function<void(TileConfig &)>;
+/// A configuration in the making.
+struct Parts : Surroundings {
+  DeviceParams device = makeParams("SoftBounds");  // of a single array
+  LRTTParams lrtt;                                 // of an adapter
+
+  TileConfig with(const CompoundParams &compound) const {
+    TileConfig config;
+    static_cast<Surroundings &>(config) = *this;
+    config.compound = compound;
+    return config;
+  }
+};
+using Change = std::function<void(Parts &)>;
 
 /// A tile of one array, by default of SoftBounds; `change` may change anything.
 inline TileConfig singleConfig(const Change &change = {}) {
-  TileConfig config;
-  config.device = makeParams("SoftBounds");
-  if (change) change(config);
-  return config;
+  Parts parts;
+  if (change) change(parts);
+  SingleParams single;
+  single.device = parts.device;
+  return parts.with(single);
 }
+
+/// Floating-point weights behind the default periphery.
+inline TileConfig idealConfig() { return Parts{}.with(IdealParams{}); }
 
 /// A tile with an adapter of rank 4.
 inline TileConfig lrttConfig(const Change &change = {}) {
-  TileConfig config;
-  config.kind = TileConfig::Kind::LRTT;
-  config.lrtt.rank = 4;
-  config.lrtt.transfer_every = 20;
-  config.lrtt.fast = makeParams("SoftBounds", {{"dw_min", Value(0.002)}});
-  config.lrtt.visible = makeParams("ConstantStep");
-  if (change) change(config);
-  return config;
+  Parts parts;
+  parts.lrtt.rank = 4;
+  parts.lrtt.transfer_every = 20;
+  parts.lrtt.fast = makeParams("SoftBounds", {{"dw_min", Value(0.002)}});
+  parts.lrtt.visible = makeParams("ConstantStep");
+  if (change) change(parts);
+  return parts.with(parts.lrtt);
 }
 
 /// Results of a few training steps, and where they lead.

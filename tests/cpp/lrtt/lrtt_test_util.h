@@ -106,21 +106,22 @@ class LrttRig {
   }
   LrttRig &build() {
     counters = Counters{};
-    device = std::make_unique<LRTTTransferDevice>(context, params, update, forwardIo, backwardIo, d,
-                                                  x, seed, 0);
+    const Surroundings around{forwardIo, backwardIo, update};
+    device = std::make_unique<LRTTTransferDevice>(
+        params, CompoundSite{context, d, x, around, TileKeys{seed, 0}});
     return *this;
   }
   void setFactors(const Mat &a, const Mat &b) {
-    device->adapter().setA(context, a.view());
-    device->adapter().setB(context, b.view());
+    device->factors().setA(context, a.view());
+    device->factors().setB(context, b.view());
   }
   void setW(const Mat &w) {
-    device->setVisible(context, w.view(), counters);
+    device->writeArray(context, "visible", w.view(), counters);
     ++counters.events;
   }
   Mat w() const { return Mat(device->visible().weights()); }
-  Mat a() const { return Mat(device->adapter().a().weights()); }
-  Mat b() const { return Mat(device->adapter().b().weights()); }
+  Mat a() const { return Mat(device->factors().a().weights()); }
+  Mat b() const { return Mat(device->factors().b().weights()); }
   Mat effective() const {
     Mat m(d, x);
     device->getWeights(context, m.view());

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "compounds/array_ids.h"
 #include "lrtt/lrtt_test_util.h"
 
 namespace RPU {
@@ -26,7 +25,7 @@ TEST(LrttReinit, Property15SketchLaw) {
   double deviation = 0.0;
   Mat b(k, x);
   for (int64_t n = 0; n < draws; ++n) {
-    drawNormalRows(context, makeKey(5, 0, ArrayId::Reinit), uint64_t(n), s.deviation, b.view());
+    drawNormalRows(context, TileKeys{5, 0}.of(LRTTAdapter::kSlotB, Role::Start), uint64_t(n), s.deviation, b.view());
     for (int64_t i = 0; i < x; ++i) {
       for (int64_t j = 0; j < x; ++j) {
         double sum = 0.0;
@@ -68,7 +67,7 @@ TEST(LrttReinit, Property27Statistics) {
   const double n = 16000.0, sd = double(rig.device->settings().deviation);
   const Mat first = rig.b();
   rig.setFactors(randomMat(20, 16, 0.1f, 1), first);
-  rig.device->transfer(rig.context);
+  rig.device->adapter()->transfer(rig.context);
   const Mat second = rig.b();
   for (float value : rig.a().v) EXPECT_EQ(value, 0.0f);
   double cross = 0.0;
@@ -118,7 +117,7 @@ TEST(LrttReinit, Property29Orthogonal) {
     rig.build();
     const double square = 2.0 * 0.25;
     const Mat first = rig.b();
-    rig.device->transfer(rig.context);
+    rig.device->adapter()->transfer(rig.context);
     const Mat second = rig.b();
     EXPECT_FALSE(sameBits(first, second));
     for (const Mat *b : {&first, &second}) {
@@ -141,7 +140,7 @@ TEST(LrttReinit, OtherKindsDoWhatTheySay) {
     rig.params.reinit_decay = 0.75f;
     rig.build();
     rig.setFactors(a, b);
-    rig.device->transfer(rig.context);
+    rig.device->adapter()->transfer(rig.context);
     Mat expectedA = kind == Reinit::None ? a : Mat(6, 2), expectedB = b;
     if (kind == Reinit::Decay) {
       for (float &value : expectedB.v) value *= 0.75f;
@@ -157,9 +156,9 @@ TEST(LrttReinit, SvdTakesTheDirectionsHandedIn) {
   rig.build();
   const Mat in = randomMat(3, 7, 1.0f, 4), grad = randomMat(3, 6, 1.0f, 5);
   EXPECT_THROW(rig.learn(in, grad, 0.1f), ConfigError);
-  EXPECT_THROW(rig.device->adapter().setReinitVectors(rig.context, in.view()), InputError);
+  EXPECT_THROW(rig.device->factors().setReinitVectors(rig.context, in.view()), InputError);
   const Mat vectors = randomMat(2, 7, 3.0f, 6);
-  rig.device->adapter().setReinitVectors(rig.context, vectors.view());
+  rig.device->factors().setReinitVectors(rig.context, vectors.view());
   for (int round = 0; round < 2; ++round) {
     const Mat b = rig.b();
     for (int64_t k = 0; k < 2; ++k) {
@@ -173,11 +172,11 @@ TEST(LrttReinit, SvdTakesTheDirectionsHandedIn) {
       EXPECT_NEAR(dot / std::sqrt(norm * length), 1.0, 1e-6);
     }
     rig.learn(in, grad, 0.1f);
-    rig.device->transfer(rig.context);
+    rig.device->adapter()->transfer(rig.context);
   }
   LrttRig other(6, 7, 2);
   other.build();
-  EXPECT_THROW(other.device->adapter().setReinitVectors(other.context, vectors.view()),
+  EXPECT_THROW(other.device->factors().setReinitVectors(other.context, vectors.view()),
                ConfigError);
 }
 
@@ -188,11 +187,11 @@ TEST(LrttReinit, PulsedWritesEndWithinHalfAStep) {
     each->params.fast = idealCells(0.002f);
     each->build();
     each->setFactors(randomMat(30, 4, 0.5f, 2), randomMat(4, 50, 0.1f, 3));
-    each->device->transfer(each->context);
+    each->device->adapter()->transfer(each->context);
   }
-  const uint64_t pulses = rig.device->adapter().b().pulseCount(rig.context);
+  const uint64_t pulses = rig.device->factors().b().pulseCount(rig.context);
   EXPECT_GT(pulses, 0u);
-  EXPECT_EQ(direct.device->adapter().b().pulseCount(direct.context), 0u);
+  EXPECT_EQ(direct.device->factors().b().pulseCount(direct.context), 0u);
   const Mat a = rig.a(), b = rig.b(), target = direct.b();
   for (float value : a.v) EXPECT_LE(std::fabs(value), 0.001001f);
   for (size_t i = 0; i < b.v.size(); ++i) EXPECT_LE(std::fabs(b.v[i] - target.v[i]), 0.001001f);

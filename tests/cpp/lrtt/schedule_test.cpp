@@ -61,7 +61,7 @@ TEST(LrttSchedule, Property26ABatchIsSplitAtTheDuePoint) {
   for (int64_t start : {0, 20, 40}) {
     const int64_t count = std::min<int64_t>(20, 50 - start);
     cut.learn(in.rowsFrom(start, count), grad.rowsFrom(start, count), 0.05f);
-    if (count == 20) cut.device->transfer(cut.context);
+    if (count == 20) cut.device->adapter()->transfer(cut.context);
   }
   EXPECT_TRUE(sameBits(whole.w(), cut.w()));
   EXPECT_TRUE(sameBits(whole.a(), cut.a()));

@@ -8,15 +8,16 @@ namespace {
 
 TileConfig noisyConfig() {
   TileConfig config;
-  config.kind = TileConfig::Kind::LRTT;
-  config.lrtt.rank = 3;
-  config.lrtt.transfer_every = 25;
-  config.lrtt.transfer_read = TransferRead::Analog;
+  LRTTParams lrtt;
+  lrtt.rank = 3;
+  lrtt.transfer_every = 25;
+  lrtt.transfer_read = TransferRead::Analog;
   SoftBounds::Params fast = noisyCells(0.001f);
   fast.write_noise_std = 2.0f;
   fast.diffusion = 0.0005f;
-  config.lrtt.fast = fast;
-  config.lrtt.visible = noisyCells(0.0005f);
+  lrtt.fast = fast;
+  lrtt.visible = noisyCells(0.0005f);
+  config.compound = lrtt;
   config.forward.noise_management = NoiseManagement::AverageAbsMax;
   return config;
 }

@@ -23,15 +23,15 @@ LrttRig loaded(int64_t d, int64_t x, int rank, float scaleA, float scaleB, float
 // Variance of W' - W under the trains of the plan: each slot of each train is an independent trial
 // per cell.
 std::vector<double> predictedVariance(const LrttRig &rig) {
-  const LRTTSettings &s = rig.device->settings();
+  const TransferRule s = rig.device->settings().transferRule();
   const Mat a = rig.a(), b = rig.b();
   const float dw = rig.device->visible().granularity();
-  const TransferPlan plan = planTransfer(rig.context, s, dw, rig.device->adapter().dFactor(),
-                                         rig.device->adapter().xFactor());
+  const TransferPlan plan = planTransfer(rig.context, s, dw, rig.device->factors().dFactor(),
+                                         rig.device->factors().xFactor());
   std::vector<double> variance(size_t(rig.d * rig.x));
-  for (int64_t k = 0; k < s.rank; ++k) {
+  for (int64_t k = 0; k < s.components; ++k) {
     const ComponentPlan &c = plan.components[size_t(k)];
-    const double slots = double(c.trains) * double(s.transferUpdate.desired_bl);
+    const double slots = double(c.trains) * double(s.update.desired_bl);
     for (int64_t i = 0; i < rig.d; ++i) {
       for (int64_t j = 0; j < rig.x; ++j) {
         const double p = double(c.dScale) * std::fabs(double(a(i, k))) * double(c.xScale) *
@@ -47,16 +47,16 @@ std::vector<double> predictedVariance(const LrttRig &rig) {
 // u with independent s and u of means p and q, of variance sum M^2 V W + sum V (M q)^2 + sum W (M^T
 // p)^2, V = p (1 - p), W = q (1 - q).
 double gainDeviation(const LrttRig &rig, const std::vector<double> &target, double transferLr) {
-  const LRTTSettings &s = rig.device->settings();
+  const TransferRule s = rig.device->settings().transferRule();
   const Mat a = rig.a(), b = rig.b();
   const float dw = rig.device->visible().granularity();
-  const TransferPlan plan = planTransfer(rig.context, s, dw, rig.device->adapter().dFactor(),
-                                         rig.device->adapter().xFactor());
+  const TransferPlan plan = planTransfer(rig.context, s, dw, rig.device->factors().dFactor(),
+                                         rig.device->factors().xFactor());
   double variance = 0.0, square = 0.0;
   for (double value : target) square += transferLr * transferLr * value * value;
-  for (int64_t k = 0; k < s.rank; ++k) {
+  for (int64_t k = 0; k < s.components; ++k) {
     const ComponentPlan &c = plan.components[size_t(k)];
-    const double slots = double(c.trains) * double(s.transferUpdate.desired_bl);
+    const double slots = double(c.trains) * double(s.update.desired_bl);
     std::vector<double> columns(size_t(rig.x));
     for (int64_t i = 0; i < rig.d; ++i) {
       const double p = double(c.dScale) * std::fabs(double(a(i, k)));
@@ -109,7 +109,7 @@ TEST(LrttTransfer, Property20And21MeanAndVarianceOfLosslessTransfer) {
     std::vector<double> target = product(rig.a(), rig.b());
     const std::vector<double> variance = c.swap ? std::vector<double>{} : predictedVariance(rig);
     const double deviation = c.swap ? 0.001 : gainDeviation(rig, target, double(c.transferLr));
-    rig.device->transfer(rig.context);
+    rig.device->adapter()->transfer(rig.context);
     const TransferStats stats = rig.latest();
     EXPECT_NEAR(stats.gain(), 1.0, 5.0 * deviation);
     EXPECT_LE(deviation, 0.006);  // so that the line above can fail
@@ -151,7 +151,7 @@ TEST(LrttTransfer, Property20MeanPerCell) {
   rig.setFactors(a, b);
   const std::vector<double> target = product(rig.a(), rig.b());
   const std::vector<double> variance = predictedVariance(rig);
-  for (int r = 0; r < repetitions; ++r) rig.device->transfer(rig.context);
+  for (int r = 0; r < repetitions; ++r) rig.device->adapter()->transfer(rig.context);
   const Mat w = rig.w();
   for (size_t i = 0; i < target.size(); ++i) {
     EXPECT_NEAR(double(w.v[i]) / repetitions, target[i], 5.0 * std::sqrt(variance[i] / repetitions))
@@ -170,7 +170,7 @@ TEST(LrttTransfer, Property22SingleTrainIsCappedAndReported) {
   rig.build();
   const Mat b = rig.b();
   rig.setFactors(randomMat(256, 16, 0.02f, 2), b);
-  rig.device->transfer(rig.context);
+  rig.device->adapter()->transfer(rig.context);
   const TransferStats stats = rig.latest();
   const Mat w = rig.w();
   for (float value : w.v) ASSERT_LE(std::fabs(value), 16.0f * 31.0f * 1e-5f * 1.0001f);
@@ -186,15 +186,15 @@ TEST(LrttTransfer, Property22TrainsBeyondTheLimitAreReported) {
   const Mat a = rig.a(), b = rig.b();
   rig.build();
   rig.setFactors(a, b);
-  rig.device->transfer(rig.context);
+  rig.device->adapter()->transfer(rig.context);
   const TransferStats stats = rig.latest();
   EXPECT_EQ(stats.trains, 32u);
   EXPECT_EQ(stats.clippedComponents, 4u);
   // What clipped lines carry in expectation is what arrived, cell by cell of the same sign.
   double arrived = 0.0, wanted = 0.0;
   const TransferPlan plan =
-      planTransfer(rig.context, rig.device->settings(), 1e-5f, rig.device->adapter().dFactor(),
-                   rig.device->adapter().xFactor());
+      planTransfer(rig.context, rig.device->settings().transferRule(), 1e-5f, rig.device->factors().dFactor(),
+                   rig.device->factors().xFactor());
   for (const ComponentPlan &component : plan.components) {
     arrived += component.driven;
     wanted += component.wanted;
@@ -216,7 +216,7 @@ TEST(LrttTransfer, ExactAndDigitalTransfersArriveWhole) {
     rig.build();
     rig.setFactors(randomMat(20, 4, 0.2f, 2), randomMat(4, 30, 0.2f, 3));
     const std::vector<double> target = product(rig.a(), rig.b());
-    rig.device->transfer(rig.context);
+    rig.device->adapter()->transfer(rig.context);
     const Mat w = rig.w();
     for (size_t i = 0; i < target.size(); ++i) EXPECT_NEAR(double(w.v[i]), -0.5 * target[i], 1e-7);
     EXPECT_NEAR(rig.latest().gain(), 1.0, 1e-6);
@@ -228,7 +228,7 @@ TEST(LrttTransfer, NothingToTransferSendsNothing) {
   LrttRig rig(8, 9, 2);
   rig.build();
   const Mat w = rig.w();
-  rig.device->transfer(rig.context);  // A = 0
+  rig.device->adapter()->transfer(rig.context);  // A = 0
   EXPECT_TRUE(sameBits(rig.w(), w));
   EXPECT_EQ(rig.latest().trains, 0u);
   EXPECT_EQ(rig.latest().gain(), 0.0);
@@ -246,7 +246,7 @@ TEST(LrttTransfer, Property23Continuity) {
     const std::vector<double> variance = predictedVariance(rig);
     const double deviation = gainDeviation(rig, target, 2.0 * ratio);
     const Mat before = rig.effective();
-    rig.device->transfer(rig.context);
+    rig.device->adapter()->transfer(rig.context);
     const Mat after = rig.effective();
     double total = 0.0, along = 0.0, jump = 0.0;
     for (size_t i = 0; i < target.size(); ++i) {

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "compounds/array_ids.h"
+#include "array/array_keys.h"
 #include "util/pulse_test_util.h"
 
 namespace RPU::testing {
@@ -242,21 +242,38 @@ TEST(Tile, RefusesBadSizesSettingsAndContexts) {
 
 // --- property 39: no random number serves two purposes ---
 
-constexpr ArrayId kArrays[] = {ArrayId::Visible,       ArrayId::FastA,         ArrayId::FastB,
-                               ArrayId::VisibleUpdate, ArrayId::FastAUpdate,   ArrayId::FastBUpdate,
-                               ArrayId::VisibleIo,     ArrayId::FastAIo,       ArrayId::FastBIo,
-                               ArrayId::ProjectionAIo, ArrayId::ProjectionBIo, ArrayId::TransferAIo,
-                               ArrayId::TransferBIo,   ArrayId::Reinit};
+constexpr Role kRoles[] = {Role::Cells,      Role::Update,   Role::Read,
+                           Role::Projection, Role::Transfer, Role::Start};
+constexpr uint32_t kSlots = 5;  // three with numbers of their own, and two by the rule
+
+TEST(Property39, StreamsOfATileKeepTheirNumbers) {
+  // Part of the contract of random numbers: saved tiles go on with them.
+  EXPECT_EQ(streamOf(0, Role::Cells), 0u);
+  EXPECT_EQ(streamOf(2, Role::Cells), 2u);
+  EXPECT_EQ(streamOf(1, Role::Update), 9u);
+  EXPECT_EQ(streamOf(2, Role::Read), 18u);
+  EXPECT_EQ(streamOf(1, Role::Projection), 19u);
+  EXPECT_EQ(streamOf(2, Role::Transfer), 22u);
+  EXPECT_EQ(streamOf(2, Role::Start), 32u);
+  EXPECT_EQ(streamOf(3, Role::Update), 64u + 3u * 16u + 1u);
+  std::set<uint32_t> numbers;
+  for (uint32_t slot = 0; slot < 1000; ++slot) {
+    for (const Role role : kRoles) numbers.insert(streamOf(slot, role));
+  }
+  EXPECT_EQ(numbers.size(), 1000 * std::size(kRoles));
+}
 
 TEST(Property39, EveryArrayOfEveryTileHasItsOwnKey) {
   std::set<std::pair<uint32_t, uint32_t>> keys;
   size_t made = 0;
   for (const uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{1000}}) {
     for (uint32_t tile = 0; tile < 64; ++tile) {
-      for (const ArrayId array : kArrays) {
-        const RandomKey key = makeKey(seed, tile, array);
-        keys.insert({key.k0, key.k1});
-        ++made;
+      for (uint32_t slot = 0; slot < kSlots; ++slot) {
+        for (const Role role : kRoles) {
+          const RandomKey key = TileKeys{seed, tile}.of(slot, role);
+          keys.insert({key.k0, key.k1});
+          ++made;
+        }
       }
     }
   }
@@ -335,13 +352,14 @@ TEST(Property39, NoBlockOfASmallTileServesTwoPurposes) {
   constexpr uint64_t kSamples = 20;
   for (const uint32_t tile : {0U, 1U}) {
     const std::string prefix = "tile " + std::to_string(tile) + " array ";
-    for (const ArrayId array : kArrays) {
-      const auto id = static_cast<uint32_t>(array);
-      const RandomKey key = makeKey(7, tile, array);
+    for (uint32_t id = 0; id < kSlots * std::size(kRoles); ++id) {
+      const Role role = kRoles[id % std::size(kRoles)];
+      const auto slot = static_cast<uint32_t>(id / std::size(kRoles));
+      const RandomKey key = TileKeys{7, tile}.of(slot, role);
       const std::string name = prefix + std::to_string(id);
-      if (id < 8) {
+      if (role == Role::Cells) {
         auditArray(audit, key, name, 12, kSamples);
-      } else if (id < 16) {
+      } else if (role == Role::Update) {
         auditTrains(audit, key, name, 4, kSamples);
       } else {
         for (int64_t element = 0; element < 4; ++element) {

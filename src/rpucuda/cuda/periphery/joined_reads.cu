@@ -1,13 +1,11 @@
-#include "periphery/joined_reads.h"
 #include "cuda/core/launch.cuh"
 #include "cuda/periphery/row_read.cuh"
-#include "cuda/pulses/train_scales.cuh"
+#include "periphery/read_kernels.h"
 
 namespace RPU {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kCopiedPerBlock = 8 * kThreads;
 
 /// A block reads a row of the adapter's first array. Meanwhile the product of the large array may
 /// run, for which everything before this kernel was done.
@@ -40,39 +38,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// This block's piece of a copy.
-__device__ void copyPiece(const MatrixCopy &copy) {
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < copy.size;
-       i += stride)
-    copy.to[i] = copy.from[i];
-}
-
-/// A block reads row `row` of g, or else of e. The block that finishes last scales the trains.
-__device__ void projectRow(const AdapterProjection &p, bool isG, int64_t row) {
-  __shared__ float results[kFewLines];
-  const int64_t rows = p.g.input.in.rows;
-  const PlainRead &read = isG ? p.g : p.e;
-  const float in = readRow<kThreads>(read, row, results);
-  const float out = largestOf(results, read.weights.rows, p.a.maxima.fault);
-  if (threadIdx.x == 0) {
-    (isG ? p.b.maxima.x : p.a.maxima.d)[row] = in;
-    (isG ? p.a.maxima.x : p.b.maxima.d)[row] = out;
-  }
-  if (finishesLast(p.a.maxima.finished, static_cast<unsigned>(2 * rows)))
-    scaleBoth<kThreads>(rows, p.a, p.b);
-}
-
-/// A row of g per block, then a row of e per block; all share the copies.
-__global__ void __launch_bounds__(kThreads, 1)
-    projectKernel(const __grid_constant__ AdapterProjection p) {
-  awaitEarlier();
-  const int64_t rows = p.g.input.in.rows;
-  const bool isG = blockIdx.x < rows;
-  if (blockIdx.x < 2 * rows) projectRow(p, isG, isG ? blockIdx.x : blockIdx.x - rows);
-  for (const MatrixCopy &copy : p.copies) copyPiece(copy);
-}
-
 }  // namespace
 
 void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second) {
@@ -86,14 +51,6 @@ void cudaConvertBeside(const Context &context, const InputStage &large, const Pl
   const CudaScope scope(context.device);
   const auto blocks = static_cast<unsigned>(first.input.in.rows + large.list.count);
   launch(context.stream, convertBesideKernel, blocks, kThreads, 0, large, first, second);
-}
-
-void cudaProject(const Context &context, const AdapterProjection &p) {
-  const CudaScope scope(context.device);
-  const auto rows = static_cast<unsigned>(p.g.input.in.rows);
-  const unsigned copiers = gridFor(p.copies[0].size + p.copies[1].size, kCopiedPerBlock, 64);
-  const unsigned blocks = RPU::max(2 * rows, copiers);  // not their sum: that is a second wave
-  launch(context.stream, projectKernel, blocks, kThreads, 0, p);
 }
 
 }  // namespace RPU

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "periphery/joined_reads.h"
+#include "periphery/gpu_read.h"
 #include "cuda/periphery/measure.cuh"
 
 // Pieces of a read that a whole block carries out for one row of the mini-batch.

@@ -1,7 +1,8 @@
 #include "core/backend.h"
 #include "cuda/core/group.cuh"
 #include "cuda/core/launch.cuh"
-#include "transfer/pulse_transfer.h"
+#include "transfer/transfer_ledger.h"
+#include "transfer/transfer_plan.h"
 
 // A transfer's plan and its account on the GPU, by the formulas of transfer/plan_formulas.h.
 

@@ -24,14 +24,13 @@ struct Stream {
   cudaStream_t stream = nullptr;
 };
 
-TileConfig configOf(TileConfig::Kind kind) {
-  TileConfig config;
-  config.kind = kind;
-  config.device = makeParams("SoftBounds");
-  config.lrtt.fast = makeParams("SoftBounds");
-  config.lrtt.rank = 4;
-  config.lrtt.transfer_every = 16;  // in each step of 16 samples
-  return config;
+// Transfers in each step of 16 samples, unless changed.
+TileConfig adapterConfig(const Change &change = {}) {
+  return lrttConfig([&](Parts &c) {
+    c.lrtt.fast = makeParams("SoftBounds");
+    c.lrtt.transfer_every = 16;
+    if (change) change(c);
+  });
 }
 
 struct Step {
@@ -53,15 +52,14 @@ struct Step {
 // host for nothing but launches.
 TEST(CudaStream, AStepNeitherWaitsNorCopiesToTheHost) {
   RPU_REQUIRE_GPU();
-  for (const auto kind :
-       {TileConfig::Kind::Single, TileConfig::Kind::Ideal, TileConfig::Kind::LRTT}) {
+  for (const TileConfig &config : {singleConfig(), idealConfig(), adapterConfig()}) {
     const Stream stream;
     const Context context = stream.context();
     const DeviceBatch on(context, randomBatch(16, 70, 45, 3));
     DeviceMatrix y(context, 16, 45);
     DeviceMatrix dx(context, 16, 70);
-    Tile eager(45, 70, configOf(kind), 1, 0, context);
-    Tile captured(45, 70, configOf(kind), 1, 0, context);
+    Tile eager(45, 70, config, 1, 0, context);
+    Tile captured(45, 70, config, 1, 0, context);
     for (Tile *tile : {&eager, &captured})
       Step{*tile, on, y, dx}();  // makes room for its scratch memory
     Step{eager, on, y, dx}();
@@ -100,8 +98,7 @@ TEST(CudaStream, AStepGraphGivesThePlainCallsBits) {
   for (const int64_t every : {20, 48}) {
     const Stream stream;
     const Context context = stream.context();
-    TileConfig config = configOf(TileConfig::Kind::LRTT);
-    config.lrtt.transfer_every = every;
+    const TileConfig config = adapterConfig([&](Parts &c) { c.lrtt.transfer_every = every; });
     Tile plain(45, 70, config, 1, 0, context);
     Tile recorded(45, 70, config, 1, 0, context);
     StepGraph graph(context);
@@ -128,10 +125,11 @@ TEST(CudaStream, AStepGraphOfALargeTileGivesThePlainCallsBits) {
   constexpr int64_t kSize = 1100, kSamples = 64;
   const Stream stream;
   const Context context = stream.context();
-  TileConfig config = configOf(TileConfig::Kind::LRTT);
-  config.lrtt.rank = 16;
-  config.lrtt.transfer_every = 2;
-  config.lrtt.units_in_mbatch = true;
+  const TileConfig config = adapterConfig([](Parts &c) {
+    c.lrtt.rank = 16;
+    c.lrtt.transfer_every = 2;
+    c.lrtt.units_in_mbatch = true;
+  });
   Tile plain(kSize, kSize, config, 1, 0, context);
   Tile recorded(kSize, kSize, config, 1, 0, context);
   StepGraph graph(context);
@@ -155,7 +153,7 @@ TEST(CudaStream, AStepGraphRefusesToWait) {
   RPU_REQUIRE_GPU();
   const Stream stream;
   const Context context = stream.context();
-  Tile tile(45, 70, configOf(TileConfig::Kind::LRTT), 1, 0, context);
+  Tile tile(45, 70, adapterConfig(), 1, 0, context);
   const State before = tile.state();
   StepGraph graph(context);
   EXPECT_THROW(graph.end(), StateError);
@@ -175,8 +173,8 @@ TEST(CudaStream, ATileMayChangeItsStream) {
   RPU_REQUIRE_GPU();
   const Stream one, two;
   const DeviceBatch on(one.context(), randomBatch(64, 300, 200, 3));
-  Tile still(200, 300, configOf(TileConfig::Kind::Single), 1, 0, one.context());
-  Tile moving(200, 300, configOf(TileConfig::Kind::Single), 1, 0, one.context());
+  Tile still(200, 300, singleConfig(), 1, 0, one.context());
+  Tile moving(200, 300, singleConfig(), 1, 0, one.context());
   RPU_CUDA(cudaDeviceSynchronize());
   for (int n = 0; n < 20; ++n) {
     still.update(on.x.view(), on.d.view(), 0.1f);
@@ -198,7 +196,7 @@ TEST(CudaMemory, TilesLeaveNothingBehind) {
   RPU_REQUIRE_GPU();
   const Context gpu = gpuContext();
   const auto makeOne = [&](uint64_t seed) {
-    Tile tile(32, 32, configOf(seed % 2 ? TileConfig::Kind::LRTT : TileConfig::Kind::Single), seed,
+    Tile tile(32, 32, seed % 2 ? adapterConfig() : singleConfig(), seed,
               0, gpu);
   };
   for (uint64_t n = 0; n < 100; ++n) makeOne(n);
@@ -210,11 +208,11 @@ TEST(CudaMemory, TilesLeaveNothingBehind) {
 TEST(CudaMemory, AnArrayThatDoesNotFitLeavesTheOthersAlone) {
   RPU_REQUIRE_GPU();
   const Context gpu = gpuContext();
-  Tile tile(200, 300, configOf(TileConfig::Kind::Single), 1, 0, gpu);
+  Tile tile(200, 300, singleConfig(), 1, 0, gpu);
   const State before = tile.state();
   std::vector<Buffer<float>> filling;
   EXPECT_THROW(for (;;) filling.emplace_back(gpu, int64_t{1} << 31), OutOfMemoryError);
-  EXPECT_THROW(Tile(65536, 65536, configOf(TileConfig::Kind::Single), 1, 0, gpu), OutOfMemoryError);
+  EXPECT_THROW(Tile(65536, 65536, singleConfig(), 1, 0, gpu), OutOfMemoryError);
   EXPECT_TRUE(sameState(before, tile.state()));
   filling.clear();
   const DeviceBatch on(gpu, randomBatch(16, 300, 200, 3));
@@ -227,7 +225,7 @@ TEST(CudaMemory, MissingDevicesAreNamed) {
   Context context = gpuContext();
   context.device = 99;
   try {
-    Tile(4, 4, configOf(TileConfig::Kind::Single), 1, 0, context);
+    Tile(4, 4, singleConfig(), 1, 0, context);
     FAIL() << "cuda:99 was accepted";
   } catch (const DeviceError &error) {
     EXPECT_NE(std::string(error.what()).find("cuda:99"), std::string::npos) << error.what();

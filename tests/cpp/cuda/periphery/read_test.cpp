@@ -77,7 +77,7 @@ TEST(CudaTile, RepeatedReadsAgreeToRounding) {
 /// An adapter whose second array is not zero. Without steps a row at the edge of the range of an
 /// ADC gives the same on either side of it.
 TileConfig smoothLrtt(bool narrow, int rank) {
-  return lrttConfig([&](TileConfig &c) {
+  return lrttConfig([&](Parts &c) {
     c.lrtt.rank = rank;
     c.lrtt.lora_alpha = {false, 1.0f};
     c.lrtt.visible = makeParams("SoftBounds");
@@ -113,8 +113,8 @@ TEST(CudaTile, InjectedReadsAgreeToRounding) {
         const DeviceMatrix b(context, factors.xView());
         const DeviceMatrix a(context, rowMajor(factors.d.data(), shape.rows, int64_t{shape.rank}));
         tile.setWeights(w.view());
-        tile.setArray(ArrayId::FastA, a.view());
-        tile.setArray(ArrayId::FastB, b.view());
+        tile.setArray("fast_a", a.view());
+        tile.setArray("fast_b", b.view());
         const DeviceBatch on(context, batch);
         DeviceMatrix y(context, shape.samples, shape.rows);
         DeviceMatrix dx(context, shape.samples, shape.cols);

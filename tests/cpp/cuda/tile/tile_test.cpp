@@ -74,54 +74,54 @@ TEST(CudaTile, Property03PeripheryWithReproducibleProducts) {
 
 TEST(CudaTile, Property03IdealWeights) {
   RPU_REQUIRE_GPU();
-  expectSameRun(singleConfig([](TileConfig &c) { c.kind = TileConfig::Kind::Ideal; }));
+  expectSameRun(idealConfig());
 }
 
 TEST(CudaTile, Property03EverySettingOfTheAdapter) {
   RPU_REQUIRE_GPU();
   const std::vector<std::pair<const char *, Change>> changes = {
-      {"defaults", [](TileConfig &) {}},
-      {"exact projection", [](TileConfig &c) { c.lrtt.projection = Projection::Exact; }},
-      {"reused reads", [](TileConfig &c) { c.lrtt.projection = Projection::Reuse; }},
-      {"not injected", [](TileConfig &c) { c.lrtt.forward_inject = false; }},
-      {"shared converters", [](TileConfig &c) { c.lrtt.inject_io = InjectIo::Shared; }},
-      {"swapped", [](TileConfig &c) { c.lrtt.swap_xd = true; }},
-      {"one train", [](TileConfig &c) { c.lrtt.transfer_mode = TransferMode::Single; }},
-      {"digital transfer", [](TileConfig &c) { c.lrtt.transfer_mode = TransferMode::Exact; }},
-      {"analog transfer read", [](TileConfig &c) { c.lrtt.transfer_read = TransferRead::Analog; }},
+      {"defaults", [](Parts &) {}},
+      {"exact projection", [](Parts &c) { c.lrtt.projection = Projection::Exact; }},
+      {"reused reads", [](Parts &c) { c.lrtt.projection = Projection::Reuse; }},
+      {"not injected", [](Parts &c) { c.lrtt.forward_inject = false; }},
+      {"shared converters", [](Parts &c) { c.lrtt.inject_io = InjectIo::Shared; }},
+      {"swapped", [](Parts &c) { c.lrtt.swap_xd = true; }},
+      {"one train", [](Parts &c) { c.lrtt.transfer_mode = TransferMode::Single; }},
+      {"digital transfer", [](Parts &c) { c.lrtt.transfer_mode = TransferMode::Exact; }},
+      {"analog transfer read", [](Parts &c) { c.lrtt.transfer_read = TransferRead::Analog; }},
       {"mini-batches",
-       [](TileConfig &c) { c.lrtt.units_in_mbatch = true, c.lrtt.transfer_every = 2; }},
-      {"chunks", [](TileConfig &c) { c.lrtt.rank_chunk = 2, c.lrtt.rank_offset = 1; }},
+       [](Parts &c) { c.lrtt.units_in_mbatch = true, c.lrtt.transfer_every = 2; }},
+      {"chunks", [](Parts &c) { c.lrtt.rank_chunk = 2, c.lrtt.rank_offset = 1; }},
       {"many trains",
-       [](TileConfig &c) {
+       [](Parts &c) {
          c.lrtt.visible = makeParams("SoftBounds", {{"dw_min", Value(1e-5)}});
          c.lrtt.rank_chunk = 2, c.lrtt.rank_offset = 1;
        }},
       {"clipped trains",
-       [](TileConfig &c) {
+       [](Parts &c) {
          c.lrtt.visible = makeParams("SoftBounds", {{"dw_min", Value(1e-5)}});
          c.lrtt.transfer_max_trains = 2, c.lrtt.swap_xd = true;
        }},
       {"managed trains",
-       [](TileConfig &c) {
+       [](Parts &c) {
          c.lrtt.transfer_use_update_management = c.lrtt.transfer_use_bl_management = true;
        }},
-      {"negative transfer", [](TileConfig &c) { c.lrtt.transfer_lr = {false, -0.5f}; }},
-      {"two-pass pulses", [](TileConfig &c) { c.update.pulse_type = PulseType::Stochastic; }},
-      {"mean counts", [](TileConfig &c) { c.update.pulse_type = PulseType::MeanCount; }},
-      {"no pulses", [](TileConfig &c) { c.update.pulse_type = PulseType::NoneWithDevice; }},
+      {"negative transfer", [](Parts &c) { c.lrtt.transfer_lr = {false, -0.5f}; }},
+      {"two-pass pulses", [](Parts &c) { c.update.pulse_type = PulseType::Stochastic; }},
+      {"mean counts", [](Parts &c) { c.update.pulse_type = PulseType::MeanCount; }},
+      {"no pulses", [](Parts &c) { c.update.pulse_type = PulseType::NoneWithDevice; }},
       {"write noise",
-       [](TileConfig &c) {
+       [](Parts &c) {
          c.lrtt.visible = makeParams("ConstantStep", {{"write_noise_std", Value(1.0)}});
          c.lrtt.rank_chunk = 1;
        }},
-      {"orthogonal", [](TileConfig &c) { c.lrtt.reinit = Reinit::Orthogonal; }},
-      {"keep B", [](TileConfig &c) { c.lrtt.reinit = Reinit::KeepB; }},
-      {"decay", [](TileConfig &c) { c.lrtt.reinit = Reinit::Decay; }},
-      {"no re-init", [](TileConfig &c) { c.lrtt.reinit = Reinit::None; }},
-      {"pulsed re-init", [](TileConfig &c) { c.lrtt.reinit_write = ReinitWrite::Pulsed; }},
-      {"rank 0", [](TileConfig &c) { c.lrtt.rank = 0; }},
-      {"rank 16", [](TileConfig &c) { c.lrtt.rank = 16; }},
+      {"orthogonal", [](Parts &c) { c.lrtt.reinit = Reinit::Orthogonal; }},
+      {"keep B", [](Parts &c) { c.lrtt.reinit = Reinit::KeepB; }},
+      {"decay", [](Parts &c) { c.lrtt.reinit = Reinit::Decay; }},
+      {"no re-init", [](Parts &c) { c.lrtt.reinit = Reinit::None; }},
+      {"pulsed re-init", [](Parts &c) { c.lrtt.reinit_write = ReinitWrite::Pulsed; }},
+      {"rank 0", [](Parts &c) { c.lrtt.rank = 0; }},
+      {"rank 16", [](Parts &c) { c.lrtt.rank = 16; }},
   };
   for (const auto &[name, change] : changes) {
     SCOPED_TRACE(name);
@@ -143,7 +143,7 @@ TEST(CudaTile, Property03UpdatesByDefaultProducts) {
     for (const bool swap : {false, true}) {
       for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic}) {
         SCOPED_TRACE(message(sparse ? "sparse " : "dense ", swap ? "swapped" : ""));
-        const TileConfig config = lrttConfig([&](TileConfig &c) {
+        const TileConfig config = lrttConfig([&](Parts &c) {
           c.lrtt.transfer_every = 0;
           c.lrtt.swap_xd = swap;
           c.update.pulse_type = type;
@@ -171,8 +171,8 @@ TEST(CudaTile, Property03UpdatesByDefaultProducts) {
                                rowMajor(factors.x.data(), 4, swap ? kCourseRows : kCourseCols));
           const DeviceMatrix a(context,
                                rowMajor(factors.d.data(), swap ? kCourseCols : kCourseRows, 4));
-          tile.setArray(ArrayId::FastA, a.view());
-          tile.setArray(ArrayId::FastB, b.view());
+          tile.setArray("fast_a", a.view());
+          tile.setArray("fast_b", b.view());
           const DeviceBatch on(context, batch);
           // In two pieces, of which the second is projected with the snapshot.
           for (const int64_t start : {0, 24}) {
@@ -207,8 +207,8 @@ TEST(CudaTile, InputsThatAreNotFiniteChangeNothing) {
   const Context gpu = gpuContext();
   for (const TileConfig &config :
        {singleConfig(), lrttConfig(),
-        singleConfig([](TileConfig &c) { c.update.pulse_type = PulseType::None; }),
-        singleConfig([](TileConfig &c) { c.kind = TileConfig::Kind::Ideal; })}) {
+        singleConfig([](Parts &c) { c.update.pulse_type = PulseType::None; }),
+        idealConfig()}) {
     for (const float bad :
          {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       for (const bool inX : {false, true}) {

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/random.h"
+
+// Which random numbers belong to which array of a tile. A tile has any number of arrays, in slots 0, 1, 2, ...; each has
+// streams of random numbers for different purposes, its roles. Slot and role together make the third coordinate of
+// makeKey(), so that no two streams of a tile share a number.
+
+namespace RPU {
+
+/// What a stream of random numbers of one array is for. The values are part of the random-number contract: never
+/// renumber or reuse one, only append (to 15).
+enum class Role : uint32_t {
+  Cells = 0,       ///< sampled cells, noise of cycles and of writes, relaxation
+  Update = 1,      ///< pulse trains
+  Read = 2,        ///< periphery of the reads in both directions
+  Projection = 3,  ///< reads that project x or d for an adapter's update
+  Transfer = 4,    ///< one-hot reads that feed a transfer
+  Start = 5,       ///< values that the array starts anew with
+};
+
+/// Number of the stream of a role of the array in a slot: injective, and part of the random-number contract.
+constexpr uint32_t streamOf(uint32_t slot, Role role) {
+  // A single array, and the three arrays of a low-rank adapter (W, A, B in slots 0, 1, 2), had numbers before there were
+  // slots; these stay.
+  constexpr uint32_t kNone = ~uint32_t{0};
+  constexpr uint32_t kFirst[][3] = {{0, 1, 2},         {8, 9, 10},      {16, 17, 18},
+                                    {kNone, 19, 20}, {kNone, 21, 22}, {kNone, kNone, 32}};
+  const auto r = static_cast<uint32_t>(role);
+  if (slot < 3 && kFirst[r][slot] != kNone) return kFirst[r][slot];
+  constexpr uint32_t kFirstFree = 64;
+  constexpr uint32_t kRolesPerSlot = 16;
+  return kFirstFree + slot * kRolesPerSlot + r;
+}
+
+/// What keys the random numbers of one tile.
+struct TileKeys {
+  uint64_t seed = 0;
+  uint32_t tileId = 0;
+
+  RandomKey of(uint32_t slot, Role role) const {
+    return makeKey(seed, tileId, streamOf(slot, role));
+  }
+};
+
+}  // namespace RPU

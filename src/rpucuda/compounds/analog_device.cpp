@@ -1,0 +1,67 @@
+#include "compounds/analog_device.h"
+
+#include "core/check.h"
+
+namespace RPU {
+
+Crossbar &AnalogDevice::array(const std::string &name) {
+  std::vector<std::string> names;
+  for (const NamedArray &each : arrays()) {
+    if (each.name == name) return *each.array;
+    names.push_back(each.name);
+  }
+  RPU_CHECK(ConfigError, !names.empty(), "array is '", name,
+            "', but this tile has no pulsed array: its weights are floating-point numbers");
+  throw ConfigError(
+      message("array is '", name, "', which this tile does not have", suggest(name, names)));
+}
+
+const Crossbar &AnalogDevice::array(const std::string &name) const {
+  return const_cast<AnalogDevice *>(this)->array(name);
+}
+
+void AnalogDevice::postUpdate(const Context &context, float, const Counters &c) {
+  for (const NamedArray &each : arrays()) each.array->cells().relax(context, c.miniBatches);
+}
+
+void AnalogDevice::writeArray(const Context &context, const std::string &name,
+                              MatrixView<const float> weights, const Counters &c) {
+  array(name).cells().setWeights(context, weights, c.events);
+}
+
+void AnalogDevice::resetColumns(const Context &context, const std::string &name, int64_t firstCol,
+                                int64_t count, float probability, const Counters &c) {
+  array(name).cells().resetColumns(context, firstCol, count, probability, c.events);
+}
+
+Value::Map AnalogDevice::explain(const Context &, MatrixView<const float> x,
+                                 MatrixView<const float>, float) const {
+  return {{"samples", Value(x.rows)}, {"warnings", Value(Value::List{})}};
+}
+
+Value::Map AnalogDevice::statistics(const Context &context) const {
+  uint64_t pulses = 0;
+  int64_t saturated = 0;
+  uint64_t bytes = 0;
+  for (const NamedArray &each : arraysOf()) {
+    const PulsedDevice &cells = each.array->cells();
+    pulses += cells.pulseCount(context);
+    saturated += cells.saturatedCells(context);
+    bytes += static_cast<uint64_t>(cells.memoryBytes());
+  }
+  return {{"pulses", Value(pulses)},
+          {"saturated_cells", Value(saturated)},
+          {"memory_bytes", Value(bytes)}};
+}
+
+void AnalogDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {
+  for (const NamedArray &each : arraysOf())
+    each.array->saveTo(context, state, prefix + each.name + "/");
+}
+
+void AnalogDevice::loadFrom(const Context &context, const State &state, const std::string &prefix) {
+  for (const NamedArray &each : arrays())
+    each.array->loadFrom(context, state, prefix + each.name + "/");
+}
+
+}  // namespace RPU

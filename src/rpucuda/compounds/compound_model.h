@@ -1,0 +1,105 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "array/array_keys.h"
+#include "compounds/analog_device.h"
+#include "compounds/surroundings.h"
+#include "core/field.h"
+
+// What a tile can hold is a registered compound: a struct of parameters that can make a device.
+//
+//   struct ParallelParams : CompoundBase {
+//     static constexpr const char *kKind = "parallel";          // what a configuration says
+//     static constexpr const char *kName = "ParallelConfig";    // its class in Python
+//     static constexpr const char *kDoc = "Two arrays that are read together.";
+//     DeviceParams first, second;
+//     template <class Visitor> static void fields(Visitor &f) { f(&ParallelParams::first, ...); ... }
+//     std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
+//   };
+//
+// A line in cmake/compounds.cmake registers it. The Python class, stubs, documentation, what a saved state holds, and the
+// lists that contract tests run over follow from that.
+
+namespace RPU {
+
+/// Where a compound's device is made.
+struct CompoundSite {
+  const Context &context;
+  int64_t dSize;
+  int64_t xSize;
+  const Surroundings &surroundings;
+  TileKeys keys;
+};
+
+/// What a compound inherits that does not say otherwise.
+struct CompoundBase {
+  /// Surroundings of a configuration that names none.
+  static Surroundings defaults() { return {}; }
+  /// Whether updates are made by pulses, so that `update` means something.
+  static constexpr bool kPulses = true;
+};
+
+/// A compound's parameters without their type; CompoundParams holds them.
+class AnyCompound {
+ public:
+  virtual ~AnyCompound() = default;
+  virtual Value write() const = 0;
+  virtual std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const = 0;
+};
+
+/// One registered compound: what the rest of the library, the bindings, the documentation and the contract tests know
+/// about it.
+struct CompoundModel {
+  std::string kind;
+  std::string name;
+  std::string doc;
+  std::vector<FieldInfo> fields;        ///< its own
+  std::vector<FieldInfo> surroundings;  ///< those of Surroundings that it uses, with its defaults
+  Surroundings defaults;
+  std::shared_ptr<const AnyCompound> (*read)(const Value &own, const std::string &path);
+};
+
+/// All registered compounds, in the order of cmake/compounds.cmake.
+const std::vector<CompoundModel> &compoundModels();
+
+/// The compound of that kind; ConfigError with the known kinds otherwise.
+const CompoundModel &compoundModel(const std::string &kind, const std::string &path);
+
+/// A compound with its parameters: what a tile holds. Immutable, cheap to copy, and valid from the start.
+class CompoundParams {
+ public:
+  /// A single array of ConstantStep cells.
+  CompoundParams();
+  /// A compound's own struct: CompoundParams compound = LRTTParams{}. ConfigError for values out of their ranges.
+  template <class Params, class = std::enable_if_t<std::is_base_of_v<CompoundBase, Params>>>
+  CompoundParams(const Params &params)
+      : CompoundParams(compoundModel(Params::kKind, "kind"), RPU::writeParams(params),
+                       Params::kName) {}
+  /// The compound `model` with these parameters of its own; those that are missing take their defaults.
+  CompoundParams(const CompoundModel &model, const Value &own, const std::string &path)
+      : model_(&model), compound_(model.read(own, path)) {}
+
+  const CompoundModel &model() const { return *model_; }
+  /// Its own parameters, complete.
+  Value write() const { return compound_->write(); }
+  /// The struct of the compound again; ConfigError if this is another compound.
+  template <class Params>
+  Params as() const {
+    RPU_CHECK(ConfigError, model_->kind == Params::kKind, "kind is '", model_->kind,
+              "', but parameters of '", Params::kKind, "' were asked for");
+    return readParams<Params>(write(), Params::kName);
+  }
+  std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const {
+    return compound_->make(site);
+  }
+
+ private:
+  const CompoundModel *model_;
+  std::shared_ptr<const AnyCompound> compound_;
+};
+
+}  // namespace RPU

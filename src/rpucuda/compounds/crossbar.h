@@ -1,0 +1,74 @@
+#pragma once
+
+#include <string>
+
+#include "array/array_keys.h"
+#include "array/pulsed_device.h"
+#include "array/pulsed_weight_updater.h"
+#include "compounds/surroundings.h"
+#include "core/state.h"
+#include "periphery/analog_read.h"
+
+namespace RPU {
+
+/// One array of cells [rows, cols] with everything around it: its reads in both directions, its pulsed update, and the
+/// keys of its random numbers. What compounds are made of.
+class Crossbar {
+ public:
+  /// The array in `slot` of the tile that `keys` belong to; no two arrays of a tile may share a slot.
+  Crossbar(const Context &context, const DeviceParams &device, int64_t rows, int64_t cols,
+           const Surroundings &surroundings, const TileKeys &keys, uint32_t slot)
+      : cells_(context, device, rows, cols, keys.of(slot, Role::Cells)),
+        reads_(context, surroundings.forward, surroundings.backward, rows, cols,
+               keys.of(slot, Role::Read)),
+        updater_(surroundings.update, keys.of(slot, Role::Update)) {}
+
+  int64_t rows() const { return cells_.rows(); }
+  int64_t cols() const { return cells_.cols(); }
+  PulsedDevice &cells() { return cells_; }
+  const PulsedDevice &cells() const { return cells_; }
+  AnalogRead &read(Pass pass) {
+    return pass == Pass::Forward ? reads_.forward() : reads_.backward();
+  }
+  const AnalogRead &read(Pass pass) const {
+    return pass == Pass::Forward ? reads_.forward() : reads_.backward();
+  }
+  PulsedWeightUpdater &updater() { return updater_; }
+  const PulsedWeightUpdater &updater() const { return updater_; }
+
+  /// The weights W [rows, cols] as a read in that direction multiplies with them: W forward, W^T backward.
+  MatrixView<const float> weights(Pass pass = Pass::Forward) const {
+    return pass == Pass::Forward ? cells_.weights() : cells_.weights().transposed();
+  }
+
+  /// y [m, rows] = W x for x [m, cols] (forward), or dx [m, cols] = W^T d for d [m, rows] (backward), through the
+  /// periphery; the first sample's number keys the noise.
+  void run(const Context &context, Pass pass, MatrixView<const float> in, MatrixView<float> out,
+           uint64_t firstSample) {
+    read(pass).run(context, weights(pass), in, out, firstSample);
+  }
+  /// W <- W - lr d^T x by pulses.
+  void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+              float lr, uint64_t firstSample) {
+    updater_.update(context, cells_, x, d, lr, firstSample);
+  }
+
+  /// Adds / reads what the array and its reads keep, under names that begin with `prefix`.
+  void saveTo(const Context &context, State &state, const std::string &prefix) const {
+    cells_.saveTo(context, state, prefix);
+    read(Pass::Forward).saveTo(context, state, prefix + "forward/");
+    read(Pass::Backward).saveTo(context, state, prefix + "backward/");
+  }
+  void loadFrom(const Context &context, const State &state, const std::string &prefix) {
+    cells_.loadFrom(context, state, prefix);
+    read(Pass::Forward).loadFrom(context, state, prefix + "forward/");
+    read(Pass::Backward).loadFrom(context, state, prefix + "backward/");
+  }
+
+ private:
+  PulsedDevice cells_;
+  ForwardBackwardPass reads_;
+  PulsedWeightUpdater updater_;
+};
+
+}  // namespace RPU

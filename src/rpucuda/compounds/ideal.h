@@ -1,0 +1,60 @@
+#pragma once
+
+#include "compounds/compound_model.h"
+
+namespace RPU {
+
+/// Floating-point weights with the periphery of an analog tile.
+struct IdealParams : CompoundBase {
+  static constexpr const char *kKind = "ideal";
+  static constexpr const char *kName = "IdealConfig";
+  static constexpr const char *kDoc =
+      "Floating-point weights, as a digital baseline. Reads are perfect unless told otherwise.";
+  static constexpr bool kPulses = false;
+
+  static Surroundings defaults() {
+    Surroundings s;
+    s.forward.is_perfect = s.backward.is_perfect = true;
+    return s;
+  }
+  template <class Visitor>
+  static void fields(Visitor &) {}
+  std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
+};
+
+/// Floating-point weights with the same periphery: what an analog tile is compared with.
+class IdealDevice final : public AnalogDevice {
+ public:
+  explicit IdealDevice(const CompoundSite &site);
+
+  int64_t dSize() const override { return dSize_; }
+  int64_t xSize() const override { return xSize_; }
+  std::vector<NamedArray> arrays() override { return {}; }
+  void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
+               const Counters &c) override;
+  void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,
+                const Counters &c) override;
+  /// W <- W - lr d^T x in floating point.
+  void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+              float lr, const Counters &c) override;
+  void getWeights(const Context &context, MatrixView<float> out) const override;
+  void setWeights(const Context &context, MatrixView<const float> weights,
+                  const Counters &c) override;
+  Value::Map statistics(const Context &context) const override;
+  void saveTo(const Context &context, State &state, const std::string &prefix) const override;
+  void loadFrom(const Context &context, const State &state, const std::string &prefix) override;
+
+ private:
+  MatrixView<float> weights() { return rowMajor(weights_.data(), dSize_, xSize_); }
+  MatrixView<const float> weights() const {
+    return rowMajor<const float>(weights_.data(), dSize_, xSize_);
+  }
+
+  int64_t dSize_;
+  int64_t xSize_;
+  Buffer<float> weights_;
+  Buffer<float> scaled_;
+  ForwardBackwardPass reads_;
+};
+
+}  // namespace RPU

@@ -1,0 +1,146 @@
+#pragma once
+
+#include "compounds/compound_model.h"
+#include "transfer/transfer_rule.h"
+
+namespace RPU {
+
+enum class LrScale { Alpha, None };
+template <>
+struct EnumNames<LrScale> {
+  static constexpr const char *kNames[] = {"alpha", "none"};
+};
+enum class RankScaling { None, RsLora };
+template <>
+struct EnumNames<RankScaling> {
+  static constexpr const char *kNames[] = {"none", "rslora"};
+};
+enum class InjectIo { PerArray, Shared };
+template <>
+struct EnumNames<InjectIo> {
+  static constexpr const char *kNames[] = {"per_array", "shared"};
+};
+enum class Projection { Analog, Exact, Reuse };
+template <>
+struct EnumNames<Projection> {
+  static constexpr const char *kNames[] = {"analog", "exact", "reuse"};
+};
+enum class Reinit { Kaiming, Orthogonal, KeepB, Decay, None, Svd };
+template <>
+struct EnumNames<Reinit> {
+  static constexpr const char *kNames[] = {"kaiming", "orthogonal", "keep_b",
+                                           "decay",   "none",       "svd"};
+};
+enum class ReinitWrite { Direct, Pulsed };
+template <>
+struct EnumNames<ReinitWrite> {
+  static constexpr const char *kNames[] = {"direct", "pulsed"};
+};
+
+/// Settings of the low-rank adapter (definition of the device: docs/lrtt.md).
+struct LRTTParams : CompoundBase {
+  static constexpr const char *kKind = "lrtt";
+  static constexpr const char *kName = "LRTTConfig";
+  static constexpr const char *kDoc =
+      "The pulsed low-rank adapter: fast arrays A [d, K] and B [K, x] on a visible array W [d, x].";
+
+  int rank = 8;
+  DeviceParams visible;
+  DeviceParams fast;
+  AutoFloat lora_alpha{true, 0.0f};
+  AutoFloat transfer_lr{true, 0.0f};
+  RankScaling rank_scaling = RankScaling::None;
+  LrScale ab_lr_scale = LrScale::Alpha;
+  bool forward_inject = true;
+  InjectIo inject_io = InjectIo::PerArray;
+  Projection projection = Projection::Analog;
+  bool ab_use_update_management = true;
+  bool ab_use_bl_management = true;
+  int ab_desired_bl = -1;
+  bool swap_xd = false;
+  int64_t transfer_every = 100;
+  bool units_in_mbatch = false;
+  TransferMode transfer_mode = TransferMode::Lossless;
+  int transfer_max_trains = 64;
+  TransferRead transfer_read = TransferRead::Exact;
+  bool transfer_use_update_management = false;
+  bool transfer_use_bl_management = false;
+  int transfer_desired_bl = -1;
+  int rank_chunk = -1;
+  int rank_offset = 0;
+  Reinit reinit = Reinit::Kaiming;
+  float reinit_gain = 0.5f;
+  float reinit_decay = 0.9f;
+  ReinitWrite reinit_write = ReinitWrite::Direct;
+
+  template <class Visitor>
+  static void fields(Visitor &f) {
+    using P = LRTTParams;
+    f(&P::rank, "rank", atLeast(0), "",
+      "Number K of components of the adapter; 0 is the visible device alone.");
+    f(&P::visible, "visible", anyNumber(), "", "Device model of the visible array W [d, x].");
+    f(&P::fast, "fast", anyNumber(), "", "Device model of the fast arrays A [d, K] and B [K, x].");
+    f(&P::lora_alpha, "lora_alpha", anyNumber(), "",
+      "Weight alpha of the adapter, y = W x + alpha A (B x); 'auto' makes its first step match "
+      "plain SGD, "
+      "sqrt(x / (2 K)) / reinit_gain.",
+      "auto");
+    f(&P::transfer_lr, "transfer_lr", anyNumber(), "",
+      "A transfer adds transfer_lr A B to W; 'alpha' keeps the effective weight continuous.",
+      "alpha");
+    f(&P::rank_scaling, "rank_scaling", anyNumber(), "", "'rslora' divides alpha by sqrt(K).");
+    f(&P::ab_lr_scale, "ab_lr_scale", anyNumber(), "",
+      "Learning rate of A and B: 'alpha' is lr alpha, the gradient of the injected forward; 'none' "
+      "is lr.");
+    f(&P::forward_inject, "forward_inject", anyNumber(), "",
+      "Whether forward and backward see the adapter; otherwise A and B only learn and transfer.");
+    f(&P::inject_io, "inject_io", anyNumber(), "",
+      "'per_array': each read has its own DAC, noise and ADC; 'shared': one ADC after an analog "
+      "sum.");
+    f(&P::projection, "projection", anyNumber(), "",
+      "How g = B x and e = A^T d of an update are read: through the arrays' IO, exactly, or as the "
+      "last forward and "
+      "backward of the same batch read them.");
+    f(&P::ab_use_update_management, "ab_use_update_management", anyNumber(), "",
+      "Update management of A and B.");
+    f(&P::ab_use_bl_management, "ab_use_bl_management", anyNumber(), "",
+      "Train-length management of A and B.");
+    f(&P::ab_desired_bl, "ab_desired_bl", atLeast(-1), "slots",
+      "Train length of A and B; -1 takes the update parameters'.");
+    f(&P::swap_xd, "swap_xd", anyNumber(), "",
+      "Exchange the roles of x and d: the adapter is that of the transposed tile.");
+    f(&P::transfer_every, "transfer_every", atLeast(0), "samples",
+      "Samples (or mini-batches) per transfer; 0 is never.");
+    f(&P::units_in_mbatch, "units_in_mbatch", anyNumber(), "",
+      "Whether transfer_every counts mini-batches.");
+    f(&P::transfer_mode, "transfer_mode", anyNumber(), "",
+      "'lossless': as many trains per component as its largest element needs; 'single': one train, "
+      "clipped; 'exact': a "
+      "digital write.");
+    f(&P::transfer_max_trains, "transfer_max_trains", atLeast(1), "trains",
+      "Upper limit of trains per component.");
+    f(&P::transfer_read, "transfer_read", anyNumber(), "",
+      "How A and B are read for a transfer: exactly, or one-hot through their IO.");
+    f(&P::transfer_use_update_management, "transfer_use_update_management", anyNumber(), "",
+      "Update management of transfer trains.");
+    f(&P::transfer_use_bl_management, "transfer_use_bl_management", anyNumber(), "",
+      "Train-length management of transfers.");
+    f(&P::transfer_desired_bl, "transfer_desired_bl", atLeast(-1), "slots",
+      "Train length of transfers; -1 takes the update parameters'.");
+    f(&P::rank_chunk, "rank_chunk", atLeast(-1), "",
+      "Components written per pass of a transfer; -1 is all.");
+    f(&P::rank_offset, "rank_offset", nonNegative(), "",
+      "Component at which a pass of a transfer begins; the result does not depend on it.");
+    f(&P::reinit, "reinit", anyNumber(), "", "What A and B become after a transfer.");
+    f(&P::reinit_gain, "reinit_gain", positive(), "",
+      "Gain g of the re-init: B is drawn with standard deviation g sqrt(2 / x), x being the number "
+      "of inputs of B.");
+    f(&P::reinit_decay, "reinit_decay", anyNumber(), "", "Factor on B for reinit = 'decay'.");
+    f(&P::reinit_write, "reinit_write", anyNumber(), "",
+      "Whether a re-init is written digitally or by pulses.");
+  }
+
+  std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
+};
+
+}  // namespace RPU

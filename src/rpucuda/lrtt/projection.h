@@ -1,0 +1,29 @@
+#pragma once
+
+#include "core/context.h"
+#include "periphery/read_stages.h"
+#include "pulses/draw_trains.h"
+
+namespace RPU {
+
+/// A gapless matrix and where it is copied to.
+struct MatrixCopy {
+  const float *from;
+  float *to;
+  int64_t size;
+};
+
+/// What an adapter's update needs before its trains are drawn: g = B in and e = A^T out, and the
+/// scales of the trains of A, from (g, out), and of B, from (in, e).
+struct AdapterProjection {
+  PlainRead g;
+  PlainRead e;
+  TrainJob a;
+  TrainJob b;
+  MatrixCopy copies[2];  // snapshots that are to be taken on the way; null: none
+};
+
+/// On a GPU, all of it in one launch (cuda/lrtt/projection.cu).
+void cudaProject(const Context &context, const AdapterProjection &projection);
+
+}  // namespace RPU

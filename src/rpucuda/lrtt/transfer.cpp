@@ -1,0 +1,43 @@
+#include "lrtt/transfer.h"
+
+namespace RPU {
+
+LRTTTransfer::LRTTTransfer(const Context &context, const LRTTSettings &s,
+                           const Surroundings &around, const TileKeys &keys)
+    : settings_(s),
+      // Used transposed, an array's forward direction serves the tile's backward.
+      readA_(context, s.params.swap_xd ? around.backward : around.forward, Pass::Forward, s.rank,
+             s.outputs, keys.of(LRTTAdapter::kSlotA, Role::Transfer)),
+      readB_(context, s.params.swap_xd ? around.forward : around.backward, Pass::Backward, s.rank,
+             s.inputs, keys.of(LRTTAdapter::kSlotB, Role::Transfer)),
+      sender_(context, s.transferRule(), keys.of(LRTTAdapter::kSlotVisible, Role::Update)) {}
+
+TransferFactors LRTTTransfer::readFactors(const Context &context, const LRTTAdapter &adapter) {
+  if (settings_.params.transfer_read == TransferRead::Exact)
+    return {adapter.dFactor(), adapter.xFactor()};
+  // Component j of a transfer is read as sample (transfers * K + j), whatever the passes.
+  const uint64_t firstRead = count() * static_cast<uint64_t>(settings_.rank);
+  const auto a = readA_.run(context, adapter.a().weights(), firstRead);
+  const auto b = readB_.run(context, adapter.b().weights().transposed(), firstRead);
+  const bool swap = settings_.params.swap_xd;
+  return {(swap ? b : a).transposed(), (swap ? a : b).transposed()};
+}
+
+void LRTTTransfer::run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter) {
+  sender_.run(context, visible, readFactors(context, adapter),
+              {adapter.dFactor(), adapter.xFactor()});
+}
+
+void LRTTTransfer::saveTo(const Context &context, State &state, const std::string &prefix) const {
+  readA_.saveTo(context, state, prefix + "read_a/");
+  readB_.saveTo(context, state, prefix + "read_b/");
+  sender_.saveTo(context, state, prefix);
+}
+
+void LRTTTransfer::loadFrom(const Context &context, const State &state, const std::string &prefix) {
+  readA_.loadFrom(context, state, prefix + "read_a/");
+  readB_.loadFrom(context, state, prefix + "read_b/");
+  sender_.loadFrom(context, state, prefix);
+}
+
+}  // namespace RPU

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+
+#include "lrtt/adapter.h"
+#include "lrtt/settings.h"
+#include "transfer/line_read.h"
+#include "transfer/pulse_transfer.h"
+
+namespace RPU {
+
+/// Adds transfer_lr A B to the visible array: reads the factors exactly or line by line, and sends them as trains.
+class LRTTTransfer {
+ public:
+  LRTTTransfer(const Context &context, const LRTTSettings &settings,
+               const Surroundings &surroundings, const TileKeys &keys);
+
+  /// One transfer; the adapter is left as it was.
+  void run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter);
+
+  uint64_t count() const { return sender_.count(); }
+  /// Of the latest transfer, and of all; both wait for a GPU.
+  TransferStats latest(const Context &context) const { return sender_.ledger().latest(context); }
+  TransferStats total(const Context &context) const { return sender_.ledger().total(context); }
+
+  void saveTo(const Context &context, State &state, const std::string &prefix) const;
+  void loadFrom(const Context &context, const State &state, const std::string &prefix);
+
+ private:
+  TransferFactors readFactors(const Context &context, const LRTTAdapter &adapter);
+
+  LRTTSettings settings_;
+  LineRead readA_, readB_;
+  PulseTransfer sender_;
+};
+
+}  // namespace RPU

@@ -1,0 +1,77 @@
+#include "periphery/gpu_read.h"
+
+#include "core/math_util.h"
+#include "periphery/read_kernels.h"
+
+namespace RPU {
+namespace {
+
+// The sums of the first product; with `beside`, while the kernel before it still runs, which must do nothing for them.
+void multiply(const Context &context, const PlainRead &read, bool beside) {
+  if (read.parts > 0) {
+    const bool rounds = context.gpuProducts == GpuProducts::Tf32 ||
+                        (context.gpuProducts == GpuProducts::Tf32Forward &&
+                         read.input.pass == Pass::Forward);
+    cudaMultiplyParts(context, read, !rounds, beside);
+    return;
+  }
+  const int64_t rows = read.input.in.rows;
+  gemm(context, 1.0f, rowMajor<const float>(read.input.converted, rows, read.weights.cols),
+       read.weights.transposed(), 0.0f, rowMajor(read.sums, rows, read.weights.rows));
+}
+
+}  // namespace
+
+bool fitsOneLaunch(MatrixView<const float> weights, int64_t rows) {
+  constexpr int64_t kMostProducts = int64_t{1} << 25;
+  constexpr int64_t kMostRows = int64_t{1} << 18;  // of a mini-batch
+  return weights.size() * rows <= kMostProducts && rows <= kMostRows &&
+         weights.rows <= (int64_t{1} << 20);
+}
+
+int64_t partsOfSums(const Context &context, MatrixView<const float> weights, int64_t rows) {
+  const bool takesParts = context.gpuProducts != GpuProducts::Reproducible;
+  return takesParts && !fitsOneLaunch(weights, rows) ? cudaProductParts(weights, rows) : 0;
+}
+
+void readInOneLaunch(const Context &context, const PlainRead &read, Buffer<uint32_t> &marks) {
+  if (read.weights.rows <= kFewLines) {
+    cudaReadRows(context, read);
+  } else {
+    cudaReadGroups(context, read, {}, {}, marks);
+  }
+}
+
+void readInStages(const Context &context, const PlainRead &read, bool isMeasured) {
+  cudaConvertInputs(context, read.input, !isMeasured);
+  multiply(context, read, false);
+  if (read.input.sums || read.input.squares) {
+    cudaFinishOutputs(context, read.output);
+  } else {
+    cudaFinishPlain(context, read, {});
+  }
+  if (read.repeats > 0) cudaRepeatReads(context, read, {});
+}
+
+void readWith(const Context &context, const PlainRead &read, const PlainRead &first,
+              const AddedRead &added, Buffer<uint32_t> &marks) {
+  if (fitsOneLaunch(read.weights, read.input.in.rows)) {
+    cudaReadGroups(context, read, first, added, marks);
+    return;
+  }
+  // The first read of what is added runs beside the product, if that leaves room on the GPU; else it would hold up the
+  // product more than the conversion of the inputs.
+  constexpr int64_t kLeavesRoom = int64_t{1} << 21;
+  const bool beside = read.weights.size() <= kLeavesRoom;
+  if (beside) {
+    cudaConvertInputs(context, read.input, true);
+    cudaReadBeside(context, first, added.read);
+  } else {
+    cudaConvertBeside(context, read.input, first, added.read);
+  }
+  multiply(context, read, beside);
+  cudaFinishPlain(context, read, added);
+  if (read.repeats > 0 || added.read.repeats > 0) cudaRepeatReads(context, read, added);
+}
+
+}  // namespace RPU

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "core/math.h"
+#include "core/view.h"
+
+// The element functors of reads that add up.
+
+namespace RPU {
+
+/// to(i, j) += alpha * from[i, j].
+struct ScaledAdder {
+  const float *from;
+  float alpha;
+  MatrixView<float> to;
+
+  RPU_HD void operator()(int64_t i) const {
+    float &target = to(i / to.cols, i % to.cols);
+    target = RPU::fma(alpha, from[i], target);
+  }
+};
+
+/// to[i, j] *= factor(i, j).
+struct GateMultiplier {
+  MatrixView<const float> factor;
+  float *to;
+
+  RPU_HD void operator()(int64_t i) const { to[i] *= factor(i / factor.cols, i % factor.cols); }
+};
+
+}  // namespace RPU

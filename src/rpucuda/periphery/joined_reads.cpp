@@ -1,0 +1,53 @@
+#include "periphery/joined_reads.h"
+
+#include "core/backend.h"
+#include "core/math_util.h"
+#include "periphery/gpu_read.h"
+#include "periphery/joined_functors.h"
+
+namespace RPU {
+namespace {
+
+// Whether a chain can share the launches of the read that it is added to.
+bool sharesLaunches(const Context &context, const ArrayRead &base, const ChainedRead &chain) {
+  return !chain.gate.data && !chain.ungated.data && chain.inner.cols <= kFewLines &&
+         base.read.canBeJoined(context) && chain.first.read.canBeJoined(context) &&
+         chain.second.read.canBeJoined(context);
+}
+
+}  // namespace
+
+void addChain(const Context &context, const ChainedRead &chain, MatrixView<const float> in,
+              MatrixView<float> out, uint64_t firstSample, Buffer<float> &scratch) {
+  chain.first.read.run(context, chain.first.weights, in, chain.inner, firstSample);
+  if (chain.ungated.data) copy(context, chain.inner, chain.ungated);
+  if (chain.gate.data)
+    forEach(context, chain.inner.size(), GateMultiplier{chain.gate, chain.inner.data});
+  scratch.reserve(context, out.size());
+  const MatrixView<float> product = rowMajor(scratch.data(), out.rows, out.cols);
+  chain.second.read.run(context, chain.second.weights, chain.inner, product, firstSample);
+  forEach(context, out.size(), ScaledAdder{product.data, chain.factor, out});
+}
+
+void readTogether(const Context &context, const ArrayRead &base, const ChainedRead *chains,
+                  int count, MatrixView<const float> in, MatrixView<float> out,
+                  uint64_t firstSample, Buffer<float> &scratch) {
+  if (in.rows == 0) return;
+  int next = 0;
+  if (count > 0 && sharesLaunches(context, base, chains[0])) {
+    const ChainedRead &chain = chains[next++];
+    const PlainRead first =
+        chain.first.read.plan(context, chain.first.weights, in, chain.inner, firstSample);
+    const MatrixView<float> nowhere = rowMajor<float>(nullptr, out.rows, out.cols);
+    const AddedRead added{
+        chain.second.read.plan(context, chain.second.weights, chain.inner, nowhere, firstSample),
+        chain.factor};
+    readWith(context, base.read.plan(context, base.weights, in, out, firstSample), first, added,
+             base.read.marks());
+  } else {
+    base.read.run(context, base.weights, in, out, firstSample);
+  }
+  for (; next < count; ++next) addChain(context, chains[next], in, out, firstSample, scratch);
+}
+
+}  // namespace RPU

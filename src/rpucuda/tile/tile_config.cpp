@@ -1,0 +1,63 @@
+#include "tile/tile_config.h"
+
+namespace RPU {
+namespace {
+
+// Version 1 kept an adapter's parameters in a table of their own, "lrtt", and wrote the tables of all kinds whatever the
+// kind was. Here is what such a configuration says today.
+Value::Map upgraded(Value::Map map, const std::string &kind) {
+  const auto found = map.find("lrtt");
+  if (found == map.end() || !found->second.map()) return map;
+  const Value::Map own = *found->second.map();
+  map.erase(found);
+  if (kind == "lrtt") map.insert(own.begin(), own.end());
+  if (kind != "single") map.erase("device");
+  if (kind == "ideal") map.erase("update");
+  return map;
+}
+
+}  // namespace
+
+template <>
+TileConfig readParams<TileConfig>(const Value &value, const std::string &path) {
+  const Value::Map *given = value.map();
+  RPU_CHECK(ConfigError, given, path, " is ", value.describe(),
+            "; write a table of named parameters");
+  Value::Map own = *given;
+  std::string kind = compoundModels().front().kind;
+  if (const auto named = own.find("kind"); named != own.end()) {
+    kind = detail::readText(named->second, joinPath(path, "kind"));
+    own.erase(named);
+  }
+  const CompoundModel &model = compoundModel(kind, joinPath(path, "kind"));
+  own = upgraded(std::move(own), kind);
+  Value::Map around = *writeParams(model.defaults).map();
+  for (const FieldInfo &row : model.surroundings) {
+    const auto found = own.find(row.name);
+    if (found == own.end()) continue;
+    around[row.name] = found->second;
+    own.erase(found);
+  }
+  TileConfig config;
+  static_cast<Surroundings &>(config) = readParams<Surroundings>(Value(std::move(around)), path);
+  config.compound = CompoundParams(model, Value(std::move(own)), path);
+  return config;
+}
+
+template <>
+Value writeParams<TileConfig>(const TileConfig &config) {
+  const CompoundModel &model = config.compound.model();
+  Value value = config.compound.write();
+  Value::Map &map = *value.map();
+  map["kind"] = Value(model.kind);
+  const Value around = writeParams<Surroundings>(config);
+  for (const FieldInfo &row : model.surroundings) map[row.name] = around.map()->at(row.name);
+  return value;
+}
+
+template <>
+void checkParams<TileConfig>(const TileConfig &config, const std::string &path) {
+  checkParams<Surroundings>(config, path);
+}
+
+}  // namespace RPU

@@ -1,0 +1,99 @@
+#include "transfer/transfer_ledger.h"
+
+#include <algorithm>
+
+#include "core/backend.h"
+#include "core/math_util.h"
+#include "transfer/line_functors.h"
+
+namespace RPU {
+namespace {
+
+// Rows of T that are computed at a time to measure what arrived: what a cache holds.
+constexpr int64_t kAlignedRows = 128;
+
+}  // namespace
+
+TransferLedger::TransferLedger(const Context &context)
+    : stats_(Buffer<TransferStats>::zeros(context, 2)),
+      pulsesBefore_(Buffer<uint64_t>::zeros(context, 1)) {}
+
+void TransferLedger::open(const Context &context, const PulsedDevice &to,
+                          const TransferFactors &exact, float lr) {
+  rowSums_.reserve(context, 3 * to.rows());
+  align(context, to, exact, lr, rowSums_.data(), rowSums_.data() + 2 * to.rows());
+}
+
+void TransferLedger::close(const Context &context, const PulsedDevice &to,
+                           const TransferFactors &exact, const TransferRule &rule,
+                           const ComponentPlan *components) {
+  const double *before = rowSums_.data();
+  double *after = rowSums_.data() + to.rows();
+  align(context, to, exact, rule.lr, after, nullptr);
+  const TransferTally tally{components,
+                            rule.components,
+                            rule.xIsFirst,
+                            before,
+                            after,
+                            after + to.rows(),
+                            to.rows(),
+                            to.pulseCounter(),
+                            pulsesBefore_.data(),
+                            stats_.data(),
+                            stats_.data() + 1};
+  if (context.onCpu()) {
+    tally.count(OneThread{});
+  } else {
+    cudaCountTransfer(context, tally);
+  }
+  ++transfers_;
+}
+
+// Per row of W, its product with T, and unless `squares` is null that of T with itself.
+void TransferLedger::align(const Context &context, const PulsedDevice &to,
+                           const TransferFactors &exact, float lr, double *aligned,
+                           double *squares) {
+  if (!context.onCpu()) {
+    cudaAlignRows(context, to.weights(), exact, lr, aligned, squares);
+    return;
+  }
+  const int64_t cols = to.cols();
+  const int64_t most = std::min(to.rows(), kAlignedRows);
+  Buffer<float> block(context, most * cols);
+  for (int64_t start = 0; start < to.rows(); start += most) {
+    const int64_t count = std::min(most, to.rows() - start);
+    const auto target = rowMajor(block.data(), count, cols);
+    gemm(context, lr, exact.d.block(start, 0, count, exact.d.cols), exact.x.transposed(), 0.0f,
+         target);
+    const auto weights = to.weights().block(start, 0, count, cols);
+    sumRows(context, count, cols, ProductTerm{weights, target}, aligned + start);
+    if (squares) sumRows(context, count, cols, ProductTerm{target, target}, squares + start);
+  }
+}
+
+TransferStats TransferLedger::latest(const Context &context) const {
+  TransferStats stats;
+  detail::copyToHost(context, &stats, stats_.data(), sizeof stats);
+  return stats;
+}
+
+TransferStats TransferLedger::total(const Context &context) const {
+  TransferStats stats;
+  detail::copyToHost(context, &stats, stats_.data() + 1, sizeof stats);
+  return stats;
+}
+
+void TransferLedger::saveTo(const Context &context, State &state, const std::string &prefix) const {
+  total(context).saveTo(state, prefix + "total/");
+  latest(context).saveTo(state, prefix + "last/");
+}
+
+void TransferLedger::loadFrom(const Context &context, const State &state,
+                              const std::string &prefix) {
+  const TransferStats stats[2] = {TransferStats::loadFrom(state, prefix + "last/"),
+                                  TransferStats::loadFrom(state, prefix + "total/")};
+  detail::copyFromHost(context, stats_.data(), stats, sizeof stats);
+  transfers_ = stats[1].transfers;
+}
+
+}  // namespace RPU

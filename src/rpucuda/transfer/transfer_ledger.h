@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+
+#include "array/pulsed_device.h"
+#include "core/buffer.h"
+#include "core/state.h"
+#include "transfer/plan_formulas.h"
+#include "transfer/transfer_rule.h"
+
+namespace RPU {
+
+/// Keeps account of the transfers onto one array: what was to arrive, what did, and the pulses that it took. Others may
+/// pulse the array between two transfers.
+class TransferLedger {
+ public:
+  explicit TransferLedger(const Context &context);
+
+  /// Before a transfer of lr d x^T onto `to`.
+  void open(const Context &context, const PulsedDevice &to, const TransferFactors &exact, float lr);
+  /// After it, with the plan by which it was sent.
+  void close(const Context &context, const PulsedDevice &to, const TransferFactors &exact,
+             const TransferRule &rule, const ComponentPlan *components);
+
+  uint64_t transfers() const { return transfers_; }
+  /// Of the latest transfer, and of all; both wait for a GPU.
+  TransferStats latest(const Context &context) const;
+  TransferStats total(const Context &context) const;
+  /// Where the planner of a transfer notes the array's counter of pulses.
+  uint64_t *pulsesBefore() { return pulsesBefore_.data(); }
+
+  void saveTo(const Context &context, State &state, const std::string &prefix) const;
+  void loadFrom(const Context &context, const State &state, const std::string &prefix);
+
+ private:
+  void align(const Context &context, const PulsedDevice &to, const TransferFactors &exact, float lr,
+             double *aligned, double *squares);
+
+  uint64_t transfers_ = 0;
+  Buffer<TransferStats> stats_;    // of the latest and of all
+  Buffer<uint64_t> pulsesBefore_;  // one
+  Buffer<double> rowSums_;         // see TransferTally
+};
+
+// --- on a GPU (cuda/transfer/pulse_transfer.cu)
+
+/// Sums of every row of W: aligned[i] = sum_j w_ij t_ij and, unless null, squares[i] = sum_j t_ij^2
+/// with T = lr d x^T, in the order of sumRows() and to its bits.
+void cudaAlignRows(const Context &context, MatrixView<const float> weights,
+                   const TransferFactors &factors, float lr, double *aligned, double *squares);
+void cudaCountTransfer(const Context &context, const TransferTally &tally);
+
+}  // namespace RPU

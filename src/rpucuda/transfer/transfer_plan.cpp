@@ -1,0 +1,77 @@
+#include "transfer/transfer_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "pulses/train_functors.h"
+
+namespace RPU {
+namespace {
+
+// Floats of drives that are laid out at a time, and words of trains: longer passes are cut.
+constexpr int64_t kDriveBudget = int64_t{1} << 22;
+constexpr int64_t kWordBudget = int64_t{1} << 25;
+
+// A pass begins at every rule.chunk-th component, counted from rule.offset, if all components need
+// as many trains as they may.
+TransferPasses passesOf(const TransferRule &rule, int64_t lines) {
+  const int64_t perComponent = rule.maxTrains;
+  const int64_t words = 2 * PulseLayout::of(longestTrain(rule.update)).wordsPerSample;
+  const int64_t room = std::min(kDriveBudget / lines, kWordBudget / (lines * words));
+  const int64_t each = std::max<int64_t>(1, std::min(room, rule.chunk * perComponent));
+  const int64_t leading = rule.offset % rule.chunk * perComponent;
+  const int64_t most = rule.components * perComponent;
+  return {most, std::min(most, leading > 0 ? std::min(leading, each) : each), each};
+}
+
+}  // namespace
+
+int64_t TransferPlan::trains() const {
+  int64_t total = 0;
+  for (const ComponentPlan &component : components) total += component.trains;
+  return total;
+}
+
+TransferPlanner planInto(const Context &context, const TransferRule &rule, float granularity,
+                         const TransferFactors &sent, const TransferFactors &exact,
+                         const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory) {
+  const TransferPasses passes = passesOf(rule, sent.d.rows + sent.x.rows);
+  memory.components.reserve(context, rule.components);
+  memory.starts.reserve(context, rule.components + 1);
+  memory.present.reserve(context, passes.count());
+  const TransferPlanner planner{
+      {rule.update, rule.sendsPulses(), rule.mode == TransferMode::Lossless, rule.maxTrains,
+       granularity, std::abs(static_cast<double>(rule.lr))},
+      sent,
+      exact,
+      passes,
+      memory.components.data(),
+      memory.starts.data(),
+      memory.present.data(),
+      pulseCounter,
+      pulsesBefore};
+  if (context.onCpu()) {
+    for (int64_t k = 0; k < rule.components; ++k) planner.planComponent(OneThread{}, k);
+    planner.placeTrains();
+  } else {
+    if (memory.finished.empty()) memory.finished = Buffer<uint32_t>::zeros(context, 1);
+    cudaPlanTransfer(context, planner, memory.finished.data());
+  }
+  return planner;
+}
+
+TransferPlan planTransfer(const Context &context, const TransferRule &rule, float granularity,
+                          MatrixView<const float> d, MatrixView<const float> x) {
+  PlanMemory memory;
+  const TransferFactors factors{d, x};
+  const TransferPlanner planner =
+      planInto(context, rule, granularity, factors, factors, nullptr, nullptr, memory);
+  TransferPlan plan;
+  plan.lr = planner.rule.lr();
+  plan.components.resize(static_cast<size_t>(d.cols));
+  detail::copyToHost(context, plan.components.data(), planner.components,
+                     plan.components.size() * sizeof(ComponentPlan));
+  return plan;
+}
+
+}  // namespace RPU

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/context.h"
+#include "transfer/plan_formulas.h"
+#include "transfer/transfer_rule.h"
+
+namespace RPU {
+
+/// A plan in host memory, for explain() and tests.
+struct TransferPlan {
+  std::vector<ComponentPlan> components;
+  float lr = 0.0f;
+
+  int64_t trains() const;
+};
+
+/// What a plan lies in, on the context's backend.
+struct PlanMemory {
+  Buffer<ComponentPlan> components;
+  Buffer<int64_t> starts;
+  Buffer<int64_t> present;
+  Buffer<uint32_t> finished;  // on a GPU, one (see cudaPlanTransfer)
+};
+
+/// Plans a transfer of `sent`, which are `exact` or what was read of them, into `memory`; `granularity` is that of the
+/// array that is written. Unless null, `pulsesBefore` gets what the array's counter of pulses shows by then.
+TransferPlanner planInto(const Context &context, const TransferRule &rule, float granularity,
+                         const TransferFactors &sent, const TransferFactors &exact,
+                         const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory);
+
+/// The plan for factors d [dSize, K] and x [xSize, K]; waits for a GPU.
+TransferPlan planTransfer(const Context &context, const TransferRule &rule, float granularity,
+                          MatrixView<const float> d, MatrixView<const float> x);
+
+/// On a GPU (cuda/transfer/pulse_transfer.cu): planComponent() for every component, then placeTrains(). `finished` is 0
+/// before and after.
+void cudaPlanTransfer(const Context &context, const TransferPlanner &planner, uint32_t *finished);
+
+}  // namespace RPU

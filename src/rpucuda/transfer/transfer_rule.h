@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/field_types.h"
+#include "pulses/update_parameters.h"
+
+namespace RPU {
+
+/// How a sum of outer products is written onto an array.
+enum class TransferMode {
+  Lossless,  ///< as many trains per component as its largest element needs
+  Single,    ///< one train per component, clipped where that does not carry all
+  Exact,     ///< a digital write
+};
+template <>
+struct EnumNames<TransferMode> {
+  static constexpr const char *kNames[] = {"lossless", "single", "exact"};
+};
+
+/// How lines are read for a transfer.
+enum class TransferRead { Exact, Analog };
+template <>
+struct EnumNames<TransferRead> {
+  static constexpr const char *kNames[] = {"exact", "analog"};
+};
+
+/// What transfers onto one array have in common: each writes T = lr sum_k d_k x_k^T, a sum of `components` outer products.
+struct TransferRule {
+  int64_t components = 1;
+  float lr = 1.0f;  ///< of either sign
+  TransferMode mode = TransferMode::Lossless;
+  int maxTrains = 64;  ///< per component
+  /// Components that are sent at a time, and the component at which a pass begins; the bits do not depend on them.
+  int64_t chunk = 1;
+  int64_t offset = 0;
+  UpdateParameters update;  ///< of the trains
+  /// Whether x is the first factor of the caller, and d the second: the report names their norms in that order.
+  bool xIsFirst = false;
+
+  /// Whether trains of pulses carry it; otherwise it is added in floating point.
+  bool sendsPulses() const { return mode != TransferMode::Exact && makesPulses(update.pulse_type); }
+};
+
+}  // namespace RPU

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "core/check.h"
+#include "core/state.h"
+
+namespace RPU {
+
+/// When transfers are due: after every `period` samples, or mini-batches. After n of them exactly floor(n / period) have
+/// been due, however the samples were split over calls.
+class TransferSchedule {
+ public:
+  enum class Unit { Samples, MiniBatches };
+
+  /// `period` 0 is never.
+  TransferSchedule(int64_t period, Unit unit) : period_(period), unit_(unit) {}
+
+  int64_t period() const { return period_; }
+  /// Units since a transfer was due last; below the period.
+  int64_t since() const { return since_; }
+  bool counts(Unit unit) const { return period_ > 0 && unit_ == unit; }
+
+  /// Of `samples` that come now, how many may be taken before a transfer is due.
+  int64_t next(int64_t samples) const {
+    return counts(Unit::Samples) ? std::min(samples, period_ - since_) : samples;
+  }
+  /// Counts `count` units, at most next() of them; whether a transfer is due now.
+  bool passed(Unit unit, int64_t count) {
+    if (!counts(unit)) return false;
+    since_ += count;
+    if (since_ < period_) return false;
+    since_ = 0;
+    return true;
+  }
+
+  void saveTo(State &state, const std::string &name) const { state.values[name] = Value(since_); }
+  /// StateError if what is saved cannot be a count of this schedule; nothing has changed then.
+  void loadFrom(const State &state, const std::string &name) {
+    const auto since = static_cast<int64_t>(state.counter(name));
+    RPU_CHECK(StateError, since == 0 || since < period_, name, " is ", since,
+              " in the state, but a transfer is due every ", period_, "; the state is damaged");
+    since_ = since;
+  }
+
+ private:
+  int64_t period_;
+  Unit unit_;
+  int64_t since_ = 0;
+};
+
+}  // namespace RPU

@@ -86,7 +86,7 @@ double squareSum(const std::vector<double> &v) {
 }
 
 // 256 x 512 cells; the scales of A and B do not matter, nor does the sign of transfer_lr.
-TEST(LrttTransfer, Property20And21MeanAndVarianceOfLosslessTransfer) {
+TEST(LrttTransfer, Property20_21_MeanAndVarianceOfLosslessTransfer) {
   struct Case {
     float scaleA, scaleB, transferLr, dwMin;
     bool management, swap;
@@ -139,7 +139,7 @@ TEST(LrttTransfer, Property20And21MeanAndVarianceOfLosslessTransfer) {
 }
 
 // N = 2000 transfers of the same small A B add up in W.
-TEST(LrttTransfer, Property20MeanPerCell) {
+TEST(LrttTransfer, Property20_MeanPerCell) {
   const int repetitions = 2000;
   LrttRig rig = loaded(3, 4, 2, 0.3f, 0.2f, 0x1p-10f);
   ConstantStep::Params cells = idealCells(0x1p-10f);
@@ -160,7 +160,7 @@ TEST(LrttTransfer, Property20MeanPerCell) {
   EXPECT_EQ(rig.transfers(), 2000u);
 }
 
-TEST(LrttTransfer, Property22SingleTrainIsCappedAndReported) {
+TEST(LrttTransfer, Property22_SingleTrainIsCappedAndReported) {
   LrttRig rig(256, 784, 16);
   rig.params.visible = idealCells(1e-5f);
   rig.params.transfer_lr = {false, 1.0f};
@@ -180,7 +180,7 @@ TEST(LrttTransfer, Property22SingleTrainIsCappedAndReported) {
   EXPECT_EQ(stats.trains, 16u);
 }
 
-TEST(LrttTransfer, Property22TrainsBeyondTheLimitAreReported) {
+TEST(LrttTransfer, Property22_TrainsBeyondTheLimitAreReported) {
   LrttRig rig = loaded(64, 64, 4, 0.3f, 0.3f, 1e-5f);
   rig.params.transfer_max_trains = 8;
   const Mat a = rig.a(), b = rig.b();
@@ -235,7 +235,7 @@ TEST(LrttTransfer, NothingToTransferSendsNothing) {
   EXPECT_EQ(rig.transfers(), 1u);
 }
 
-TEST(LrttTransfer, Property23Continuity) {
+TEST(LrttTransfer, Property23_Continuity) {
   for (double ratio : {1.0, 0.5}) {
     LrttRig rig(256, 512, 8);
     rig.params.lora_alpha = {false, 2.0f};
@@ -261,7 +261,7 @@ TEST(LrttTransfer, Property23Continuity) {
   }
 }
 
-TEST(LrttTransfer, Property24NoDoubleCounting) {
+TEST(LrttTransfer, Property24_NoDoubleCounting) {
   for (bool inMiniBatches : {false, true}) {
     LrttRig rig(12, 10, 3);
     rig.params.fast = idealCells(0.001f);
@@ -286,7 +286,7 @@ TEST(LrttTransfer, Property24NoDoubleCounting) {
   }
 }
 
-TEST(LrttTransfer, Property25ChunkInvariance) {
+TEST(LrttTransfer, Property25_ChunkInvariance) {
   for (TransferMode mode : {TransferMode::Lossless, TransferMode::Single}) {
     for (TransferRead read : {TransferRead::Exact, TransferRead::Analog}) {
       std::vector<Mat> results;

@@ -3,7 +3,7 @@
 #include "periphery/read_stages.h"
 #include "pulses/draw_trains.h"
 
-// Reads and updates of an adapter on a GPU in few launches (cuda/adapter_reads.cu).
+// Reads and updates of an adapter on a GPU in few launches (cuda/periphery/joined_reads.cu).
 
 namespace RPU {
 

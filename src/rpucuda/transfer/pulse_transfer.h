@@ -37,7 +37,7 @@ TransferPlanner planInto(const Context &context, const LRTTSettings &settings, f
 TransferPlan planTransfer(const Context &context, const LRTTSettings &settings, float granularity,
                           MatrixView<const float> dFactor, MatrixView<const float> xFactor);
 
-// cuda/lrtt_transfer.cu
+// cuda/transfer/pulse_transfer.cu
 
 /// planComponent() for every component, then placeTrains(). `finished` is 0 before and after.
 void cudaPlanTransfer(const Context &context, const TransferPlanner &planner, uint32_t *finished);

@@ -37,7 +37,7 @@ class AnalogDevice {
   /// dx = W^T d.
   virtual void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,
                         const Counters &c) = 0;
-  /// W <- W - lr d x^T by this device's means. Any split of a mini-batch over calls gives the same
+  /// W <- W - lr d^T x by this device's means. Any split of a mini-batch over calls gives the same
   /// bits.
   virtual void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                       float lr, const Counters &c) = 0;

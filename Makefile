@@ -25,6 +25,7 @@ test: .venv/.installed-test-$(PRESET) ## Build Pulsora and run the C++ and the P
 	@mkdir -p $(REPORTS); status=0; \
 	ctest --preset $(PRESET) --output-junit $(REPORTS)/ctest-$(PRESET).xml || status=1; \
 	$(PYTHON) -m pytest --junitxml=$(REPORTS)/pytest.xml || status=1; \
+	$(PYTHON) scripts/check_properties.py || status=1; \
 	$(PYTHON) scripts/count_tests.py $(REPORTS)/ctest-$(PRESET).xml $(REPORTS)/pytest.xml || status=1; \
 	exit $$status
 
@@ -43,6 +44,7 @@ lint: .venv/.tools-lint .venv/.installed-test-$(PRESET) ## Check formatting, sty
 	mypy
 	clang-format --dry-run --Werror $(CXX_FILES)
 	$(PYTHON) scripts/check_includes.py
+	$(PYTHON) scripts/check_properties.py
 
 format: .venv/.tools-lint ## Format every source
 	ruff check --fix-only --quiet

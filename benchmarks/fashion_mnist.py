@@ -3,13 +3,13 @@
     python benchmarks/fashion_mnist.py [--device cuda:0] [--rows NAME ...] [--data FOLDER] [--publish]
 
 The network is 784-256-10 with sigmoids, trained by SGD on the mean cross entropy: batch 128 (the
-last, incomplete one dropped), 5 epochs, learning rate 0.1, halved from epoch 4. Pixels enter as
-(v - 0.2860) / 0.3530, initial weights are uniform within +-1/sqrt(inputs). Layer 1 is one tile
+last, incomplete batch is dropped), 5 epochs, learning rate 0.1, halved from epoch 4. Pixels enter
+as (v - 0.2860) / 0.3530, initial weights are uniform within +-1/sqrt(inputs). Layer 1 is one tile
 with perfect periphery; biases and layer 2 are digital. Its devices are ConstantStep with bounds
 of +-1 and no spreads (unless a row says otherwise), pulse trains have at most 31 slots under both
 managements. Transfers come every 100 mini-batches unless a row says otherwise. Rows called digital
-use floating-point updates of the same arrays. The score is the test accuracy after the last epoch,
-adapter included; the time of an epoch is that of its training alone.
+use floating-point updates of these arrays. The score is the test accuracy after the last epoch,
+adapter included; the time of an epoch covers its training alone.
 
 Every finished run is kept in the folder --out, so that the program can be stopped and started
 again, and so that runs on the CPU and on a GPU come into one table.

@@ -50,8 +50,8 @@ PYTHONPATH=$build/python "$python" benchmarks/cuda_table.py "$results/benchmark.
 
 # Everything but what is large, about memory that runs out, or about calls that CUDA refuses; races, which take longest to
 # find, in a selection.
-all='-CudaMemory.*:CudaUpdate.Property03EveryModel*:CudaUpdate.Property03LargeArrays:CudaStream.AStepGraphRefuses*'
-some='CudaProduct.*:CudaUpdate.Property03Words*:CudaUpdate.Property02*:CudaStream.*:CudaTile.States*:CudaTile.Inputs*:CudaTile.Repeated*'
+all='-CudaMemory.*:CudaUpdate.Property36_EveryModel*:CudaUpdate.Property36_LargeArrays:CudaStream.AStepGraphRefuses*'
+some='CudaProduct.*:CudaUpdate.Property36_Words*:CudaUpdate.Property37_*:CudaStream.*:CudaTile.*States*:CudaTile.*Inputs*:CudaTile.*Repeated*'
 some+='-CudaStream.AStepGraphRefuses*:CudaStream.*LargeTile*'
 check() {
   run "$1" timeout 180 compute-sanitizer --tool "$1" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \

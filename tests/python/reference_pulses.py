@@ -1,4 +1,4 @@
-"""Pulse trains and their coincidences in numpy: an oracle for src/rpucuda/bit_line_maker.h.
+"""Pulse trains and their coincidences in numpy: an oracle for src/rpucuda/pulses/bit_line_maker.h.
 
 Probabilities are computed in double precision, the library's in single: a slot may differ if its random
 word lies within 1e-7 of the threshold, which does not happen in the small cases of the tests.

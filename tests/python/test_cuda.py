@@ -44,7 +44,7 @@ def _bits(tile: pl.Tile) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in tile.state().tensors.items()}
 
 
-def test_property_03_updates_are_those_of_the_cpu() -> None:
+def test_property_36_updates_are_those_of_the_cpu() -> None:
     host, gpu = _tile(CONFIGS["single"](), "cpu"), _tile(CONFIGS["single"]())
     assert gpu.device == "cuda:0"
     for step in range(5):
@@ -144,7 +144,7 @@ def test_gpu_memory_is_refused_by_a_tile_on_the_cpu() -> None:
         _tile(CONFIGS["single"](), "cpu").forward(_tensors(3)[0])
 
 
-def test_bad_input_is_reported_and_changes_nothing() -> None:
+def test_property_07_bad_input_is_reported_and_changes_nothing() -> None:
     tile = _tile(CONFIGS["single"]())
     before = tile.weights
     x, d = _tensors(4)

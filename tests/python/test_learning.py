@@ -43,33 +43,45 @@ CONFIGS = {
 }
 
 
+SEEDS = range(3)
+
+
 @pytest.fixture(scope="module")
 def scores() -> dict[str, dict[str, float]]:
-    """The last epoch of 64-64-10 on digits, 20 epochs at lr 0.1, one seed."""
+    """The seventh epoch of 64-64-10 on digits at lr 0.1, mean of three seeds.
+
+    From seed to seed an accuracy scatters by 0.014, but its difference to floating point with the
+    same seed by 0.004: a margin of 0.015 is six standard errors of the mean.
+    """
     data = digits()
-    last = {}
+    means = {}
     for name, make in CONFIGS.items():
         config = make()
-        experiment = Experiment(
-            epochs=20,
-            algorithm="digital" if config is None else "lrtt",
-            tile=None if config is None else config.to_dict(),
-        )
-        last[name] = Run(experiment, threads=1, data=data).train()[-1]
-    return last
+        last = []
+        for seed in SEEDS:
+            experiment = Experiment(
+                epochs=7,
+                seed=seed,
+                algorithm="digital" if config is None else "lrtt",
+                tile=None if config is None else config.to_dict(),
+            )
+            last.append(Run(experiment, threads=1, data=data).train()[-1])
+        keys = [key for key, value in last[0].items() if isinstance(value, float)]
+        means[name] = {key: float(np.mean([each[key] for each in last])) for key in keys}
+    return means
 
 
 def test_property_43_pulsed_sgd_keeps_up_with_floating_point(
     scores: dict[str, dict[str, float]],
 ) -> None:
-    assert scores["digital"]["accuracy"] > 0.93
-    assert scores["pulsed"]["accuracy"] > scores["digital"]["accuracy"] - 0.02
+    assert scores["digital"]["accuracy"] > 0.85
+    assert scores["pulsed"]["accuracy"] > scores["digital"]["accuracy"] - 0.015
 
 
 def test_property_43_lrtt_keeps_up_with_floating_point(
     scores: dict[str, dict[str, float]],
 ) -> None:
-    assert scores["lrtt"]["accuracy"] > scores["digital"]["accuracy"] - 0.03
+    assert scores["lrtt"]["accuracy"] > scores["digital"]["accuracy"] - 0.015
     assert scores["lrtt"]["gain"] == pytest.approx(1.0, abs=0.005)
 
 

@@ -150,7 +150,7 @@ def test_input_of_a_wrong_size_is_refused() -> None:
         AnalogLinear(12, 6, config=lrtt())(random(2, 11))
 
 
-def test_values_that_are_not_finite_change_nothing() -> None:
+def test_property_07_values_that_are_not_finite_change_nothing() -> None:
     layer = AnalogLinear(12, 6, config=lrtt(), max_input_size=4)
     optimizer = AnalogSGD(layer.parameters(), lr=0.1)
     before = layer.weight

@@ -53,8 +53,8 @@ def test_step_moves_analog_and_digital_parameters_by_lr() -> None:
     torch.testing.assert_close(layer.bias.detach(), bias - 0.1 * d.sum(0), rtol=1e-5, atol=1e-5)
 
 
-def test_several_backward_passes_are_one_mini_batch() -> None:
-    """Property 37: two half batches and one step equal the whole batch, to the bit."""
+def test_property_37_several_backward_passes_are_one_mini_batch() -> None:
+    """Two half batches and one step equal the whole batch, to the bit."""
     halves, whole = pulsed_model(), pulsed_model()
     x = random(6, 4)
     for model, parts in ((halves, x.split(3)), (whole, (x,))):

@@ -44,7 +44,7 @@ def ideal_tile(update: Update, seed: int, tile_id: int) -> pl.Tile:
 
 @pytest.mark.parametrize("name", list(CASES))
 @pytest.mark.parametrize("lr", [0.1, -0.02])
-def test_weights_move_by_the_counts_of_the_oracle(name: str, lr: float) -> None:
+def test_property_41_weights_move_by_the_counts_of_the_oracle(name: str, lr: float) -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(size=(9, 6)).astype(np.float32)
     d = (0.2 * rng.normal(size=(9, 4))).astype(np.float32)

@@ -29,7 +29,7 @@ def _step(tile: pl.Tile, x: torch.Tensor, d: torch.Tensor, y: torch.Tensor) -> N
 
 
 @needs_gpu
-def test_property_03_a_step_graph_gives_the_plain_calls_bits() -> None:
+def test_property_37_a_step_graph_gives_the_plain_calls_bits() -> None:
     plain, recorded = _tile(), _tile()
     graph = pl.StepGraph(recorded)
     with torch.cuda.stream(torch.cuda.Stream()):

@@ -5,7 +5,7 @@
 
 namespace RPU {
 
-/// W <- W - lr d x^T on an array of any shape, by the pulse type of the parameters: makes the pulse
+/// W <- W - lr d^T x on an array of any shape, by the pulse type of the parameters: makes the pulse
 /// trains of a mini-batch and applies their coincidences.
 class PulsedWeightUpdater {
  public:

@@ -8,7 +8,7 @@
 #include "core/context.h"
 
 // The verbs of a backend. Everything above this seam (IO, schedules, LRTT) is written once in terms
-// of them; storage is in buffer.h and matrix products in math_util.h.
+// of them; storage is in core/buffer.h and matrix products in core/math_util.h.
 
 namespace RPU {
 
@@ -33,8 +33,8 @@ void parallelRange(const Context &context, int64_t size, int64_t grain, const Bo
   }
 }
 
-/// Runs the functor on the GPU; defined in cuda/for_each.cuh and instantiated, functor by functor,
-/// in cuda/functors.cu.
+/// Runs the functor on the GPU; defined in cuda/core/for_each.cuh and instantiated, functor by
+/// functor, in cuda/functors.cu.
 template <class Functor>
 void cudaForEach(const Context &context, int64_t size, const Functor &functor);
 template <class Term>

@@ -21,7 +21,7 @@ namespace RPU {
 /// pairwise, halves apart: the order is part of the result's bits.
 constexpr int kGroupLanes = 256;
 
-/// The CPU's group. The GPU's is in cuda/group.cuh.
+/// The CPU's group. The GPU's is in cuda/core/group.cuh.
 struct OneThread {
   /// look(j, part) for every j below `size`; then part.join(other). A Part starts as zeros.
   template <class Part, class Look>

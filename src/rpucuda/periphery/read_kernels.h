@@ -32,8 +32,8 @@ void cudaFinishOutputs(const Context &context, const OutputStage &stage);
 /// How many partial sums the product of a large array is best made of, whose weights are read with
 /// so many rows; 0 where cudaMultiplyParts() cannot make it. By shape alone.
 int64_t cudaProductParts(MatrixView<const float> weights, int64_t rows);
-/// The partial sums of a plain read from its converted inputs (cuda/tensor_product.cu): to the
-/// accuracy of single precision if `exact`, else of factors rounded to 11 bits (TF32). With
+/// The partial sums of a plain read from its converted inputs (cuda/periphery/tensor_product.cu): to
+/// the accuracy of single precision if `exact`, else of factors rounded to 11 bits (TF32). With
 /// `beside` it runs beside the kernel before it, which must leave inputs, weights and sums alone.
 void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact, bool beside);
 

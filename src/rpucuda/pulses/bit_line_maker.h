@@ -24,7 +24,7 @@ struct PulseStats {
 /// serves any number of arrays.
 class BitLineMaker {
  public:
-  /// Makes the pulses of x and d for an update by -lr * d x^T on cells that move by `granularity`
+  /// Makes the pulses of x and d for an update by -lr * d^T x on cells that move by `granularity`
   /// per pulse. A negative `lr` ascends. Every draw is keyed by (line, firstSample + row, slot), so
   /// batches may be split anywhere. Neither x nor d is kept, unless raw inputs are exposed. Throws
   /// nothing once the arguments have the right shapes.

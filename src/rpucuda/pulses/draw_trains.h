@@ -49,12 +49,12 @@ struct TrainJob {
   PulseLayout *layout;
 };
 /// What the CPU does by rowAbsMax(), TrainScaler and LayoutChooser, in one launch
-/// (cuda/train_scales.cu). A value that is not finite sets the fault word; while that is set no
-/// sample sends a pulse.
+/// (cuda/pulses/train_scales.cu). A value that is not finite sets the fault word; while that is set
+/// no sample sends a pulse.
 void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      const TrainJob &job);
 /// Draws the trains of up to kMostSides sides of one mini-batch in one launch
-/// (cuda/pulse_words.cu).
+/// (cuda/pulses/draw_trains.cu).
 void cudaDrawTrains(const Context &context, const TrainSide *sides, int count);
 
 /// Draws the trains of the lines [begin, end); compiled once per instruction set.

@@ -99,7 +99,7 @@ TEST(BatchNoise, Property36_OtherPulseKindsAndNarrowArraysToo) {
   }
 }
 
-TEST(BatchNoise, Property04_CellsNearABoundTakeTheSamplesOneByOne) {
+TEST(BatchNoise, Property44_CellsNearABoundTakeTheSamplesOneByOne) {
   const TestWords words = TestWords::random(kRows, kCols, 13, 8, 99, kFirstSample);
   const DeviceParams device = constantStep("batch");
   const ByRule rule = byRule(device, words);

@@ -58,7 +58,7 @@ TEST_P(DeviceCells, Property31_BoundsHoldUnderRandomOperations) {
   }
 }
 
-TEST_P(DeviceCells, ZeroPulsesChangeNothing) {
+TEST_P(DeviceCells, Property07_ZeroPulsesChangeNothing) {
   for (int slots : {1, 3, 8, 31, 40}) {
     PulsedDevice array(cpu(), params(), 5, 70, kKey);
     fillWeights(array, [](int64_t i) { return 0.001f * static_cast<float>(i % 100); });

@@ -78,7 +78,7 @@ double covariance(const Counts &c, const std::vector<double> &mean, int a, int b
   return sum / n;
 }
 
-TEST(Property01, MeanOfUnclippedTrains) {
+TEST(PulseStatistics, Property01_MeanOfUnclippedTrains) {
   for (const Counts *c : {&unclippedCounts(), &twoPassCounts()}) {
     EXPECT_EQ(c->length, 8);  // k = 7.4
     const std::vector<double> mean = c->mean();
@@ -94,7 +94,7 @@ TEST(Property01, MeanOfUnclippedTrains) {
   }
 }
 
-TEST(Property01, WeightsMoveByTheCountsOfTheWords) {
+TEST(PulseStatistics, Property01_WeightsMoveByTheCountsOfTheWords) {
   const Counts &c = unclippedCounts();
   PulsedDevice device(Context{}, idealDevice(static_cast<double>(kDw)), 3, 4, kDeviceKey);
   PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kTrainKey);
@@ -106,7 +106,7 @@ TEST(Property01, WeightsMoveByTheCountsOfTheWords) {
   for (size_t cell = 0; cell < 12; ++cell) EXPECT_EQ(w[cell], static_cast<float>(sum[cell]) * kDw);
 }
 
-TEST(Property02, MeanOfClippedTrainsAndItsReport) {  // N = 5e4, 5 sigma
+TEST(PulseStatistics, Property02_MeanOfClippedTrainsAndItsReport) {  // N = 5e4, 5 sigma
   constexpr int64_t kN = 50000;
   UpdateParameters p = typed(PulseType::StochasticCompressed);
   p.update_management = p.update_bl_management = false;
@@ -133,7 +133,7 @@ TEST(Property02, MeanOfClippedTrainsAndItsReport) {  // N = 5e4, 5 sigma
   EXPECT_EQ(maker.stats(Context{}).clippedSamples, 3u);
 }
 
-TEST(Property03, VarianceOfTheCounts) {
+TEST(PulseStatistics, Property03_VarianceOfTheCounts) {
   const Counts &c = unclippedCounts();
   const std::vector<double> mean = c.mean();
   for (int cell = 0; cell < 12; ++cell) {
@@ -148,7 +148,7 @@ TEST(Property03, VarianceOfTheCounts) {
 }
 
 // N = 1e5 updates of one sample each, 5 sigma. The cell's cycle noise adds s_c^2 per pulse.
-TEST(Property03, VarianceOfTheWeightWithCycleNoise) {
+TEST(PulseStatistics, Property03_VarianceOfTheWeightWithCycleNoise) {
   constexpr int kN = 100000;
   constexpr double kNoise = 0.3;
   PulsedDevice device(Context{}, idealDevice(1e-3, kNoise), 1, 1, kDeviceKey);
@@ -178,7 +178,7 @@ TEST(Property03, VarianceOfTheWeightWithCycleNoise) {
               5.0 * std::sqrt((fourth / (expected * expected) - 1.0) / kN));
 }
 
-TEST(Property04, SharedLineCovariance) {
+TEST(PulseStatistics, Property04_SharedLineCovariance) {
   const Counts &c = unclippedCounts();
   const std::vector<double> mean = c.mean();
   for (int a = 0; a < 12; ++a) {
@@ -197,7 +197,7 @@ TEST(Property04, SharedLineCovariance) {
   }
 }
 
-TEST(Property04, TwoPassesShareNoDTrainBetweenSignsOfX) {
+TEST(PulseStatistics, Property04_TwoPassesShareNoDTrainBetweenSignsOfX) {
   const Counts &c = twoPassCounts();
   const std::vector<double> mean = c.mean();
   for (int a = 0; a < 12; ++a) {
@@ -218,7 +218,7 @@ TEST(Property04, TwoPassesShareNoDTrainBetweenSignsOfX) {
 
 // N = 2e5 slots, 5 sigma: no x line fires with a d line more often than chance has it; the last x
 // line and the first d line, which a shared generator would tie together, included.
-TEST(Property04, LinesOfXAndDAreIndependent) {
+TEST(PulseStatistics, Property04_LinesOfXAndDAreIndependent) {
   UpdateParameters p = typed(PulseType::StochasticCompressed, 1);
   p.update_management = p.update_bl_management = false;
   const Batch b = repeatedBatch(kRepetitions, {0.5f, 0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f});
@@ -259,7 +259,7 @@ int rankOf(std::vector<std::vector<int64_t>> a) {
   return static_cast<int>(rank);
 }
 
-TEST(Property05, OneSlotIsAnOuterProductAndAnyTrainHasAtMostItsRank) {
+TEST(PulseStatistics, Property05_OneSlotIsAnOuterProductAndAnyTrainHasAtMostItsRank) {
   const Batch b = randomBatch(200, 11, 9, 21);
   for (const int bl : {1, 2, 3, 5}) {
     UpdateParameters p = typed(PulseType::StochasticCompressed, bl);
@@ -286,7 +286,7 @@ TEST(Property05, OneSlotIsAnOuterProductAndAnyTrainHasAtMostItsRank) {
   }
 }
 
-TEST(Property40, TheLedgerHasItsExpectation) {  // N = 2e5 samples, 5 sigma
+TEST(PulseStatistics, Property40_TheLedgerHasItsExpectation) {  // N = 2e5 samples, 5 sigma
   const Counts &c = unclippedCounts();
   double total = 0.0;
   double expected = 0.0;

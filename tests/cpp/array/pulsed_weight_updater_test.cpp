@@ -12,7 +12,7 @@
 namespace RPU::testing {
 namespace {
 
-TEST(Property06, WeightsMoveInWholeStepsOfAtMostOneTrain) {
+TEST(PulsedWeightUpdater, Property06_WeightsMoveInWholeStepsOfAtMostOneTrain) {
   const Batch b = randomBatch(50, 7, 5, 33);
   for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic,
                                PulseType::MeanCount, PulseType::DeterministicImplicit}) {
@@ -41,7 +41,7 @@ DeviceParams noisyDevice() {
                                      {"corrupt_devices_range", Value(0.05)}});
 }
 
-TEST(Property07, NothingToSendLeavesTheWeightsAndTheLedger) {
+TEST(PulsedWeightUpdater, Property07_NothingToSendLeavesTheWeightsAndTheLedger) {
   const Batch zeroX = repeatedBatch(5, {0.0f, 0.0f}, {1.0f, -2.0f});
   const Batch zeroD = repeatedBatch(5, {1.0f, -2.0f}, {0.0f, 0.0f});
   const Batch some = repeatedBatch(5, {1.0f, -2.0f}, {1.0f, -2.0f});
@@ -67,7 +67,7 @@ std::vector<float> updatedWeights(const Context &context, const UpdateParameters
   return storedWeights(device);
 }
 
-TEST(Property08, ANegativeLearningRateIsANegatedD) {
+TEST(PulsedWeightUpdater, Property08_ANegativeLearningRateIsANegatedD) {
   const Batch b = randomBatch(30, 10, 8, 3);
   Batch negated = b;
   for (float &value : negated.d) value = -value;
@@ -77,7 +77,7 @@ TEST(Property08, ANegativeLearningRateIsANegatedD) {
   }
 }
 
-TEST(Property09, ABatchIsTheSumOfItsSamples) {
+TEST(PulsedWeightUpdater, Property09_ABatchIsTheSumOfItsSamples) {
   const Batch b = randomBatch(40, 9, 6, 5);
   for (const PulseType type : kPulseTypes) {
     const bool exact = type != PulseType::None && type != PulseType::NoneWithDevice;
@@ -98,7 +98,7 @@ TEST(Property09, ABatchIsTheSumOfItsSamples) {
   }
 }
 
-TEST(Property10, DeterministicPulsesStayWithinOneStepOfTheProduct) {
+TEST(PulsedWeightUpdater, Property10_DeterministicPulsesStayWithinOneStepOfTheProduct) {
   const Batch b = randomBatch(100, 9, 6, 13);
   constexpr float kRate = 0.03f;  // k <= 31: nothing saturates
   for (const PulseType type : {PulseType::DeterministicImplicit, PulseType::MeanCount}) {
@@ -122,7 +122,7 @@ TEST(Property10, DeterministicPulsesStayWithinOneStepOfTheProduct) {
 
 // N = 300 samples per length; a standard deviation is known to 5 / sqrt(2 N) = 20 %, the slope over
 // three decades to 0.03.
-TEST(Property11, NoiseFallsWithTheRootOfTheTrainLength) {
+TEST(PulsedWeightUpdater, Property11_NoiseFallsWithTheRootOfTheTrainLength) {
   constexpr int64_t kN = 300;
   const Batch b = repeatedBatch(kN, {1.0f, 0.5f}, {1.0f, 0.5f});  // cell (1, 1): rho = 1/4
   std::vector<double> logLength, logSd;
@@ -156,7 +156,7 @@ TEST(Property11, NoiseFallsWithTheRootOfTheTrainLength) {
   EXPECT_NEAR(cross / square, -0.5, 0.03);
 }
 
-TEST(Property40, TheLedgerCountsEveryCoincidence) {
+TEST(PulsedWeightUpdater, Property40_TheLedgerCountsEveryCoincidence) {
   const Batch b = randomBatch(60, 21, 17, 7);
   for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic,
                                PulseType::MeanCount, PulseType::DeterministicImplicit}) {
@@ -197,7 +197,7 @@ struct Shape {
 };
 class UpdateOfShape : public ::testing::TestWithParam<Shape> {};
 
-TEST_P(UpdateOfShape, FollowsThePulseRuleCellByCell) {
+TEST_P(UpdateOfShape, Property36_FollowsThePulseRuleCellByCell) {
   const auto [rows, cols] = GetParam();
   const int64_t samples = rows * cols > 10000 ? 5 : 11;
   const Batch b = randomBatch(samples, cols, rows, 17);
@@ -233,7 +233,7 @@ TEST_P(UpdateOfShape, FollowsThePulseRuleCellByCell) {
   }
 }
 
-TEST_P(UpdateOfShape, IsTheSameOnEveryIsaAndThreadCountAndForEverySplit) {
+TEST_P(UpdateOfShape, Property37_IsTheSameOnEveryIsaAndThreadCountAndForEverySplit) {
   const auto [rows, cols] = GetParam();
   const Batch b = randomBatch(9, cols, rows, 29);
   for (const PulseType type : kPulseTypes) {
@@ -260,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(PulsedWeightUpdater, UpdateOfShape,
                                            Shape{65, 63}, Shape{5, 63}, Shape{5, 64}, Shape{5, 65},
                                            Shape{33, 2}, Shape{257, 129}));
 
-TEST(PulsedWeightUpdater, StuckCellsStayAndOthersKeepTheirBounds) {
+TEST(PulsedWeightUpdater, Property31_StuckCellsStayAndOthersKeepTheirBounds) {
   const Batch b = randomBatch(200, 20, 30, 37);
   PulsedDevice device(Context{}, noisyDevice(), 30, 20, kDeviceKey);
   const std::vector<float> start = storedWeights(device);

@@ -95,11 +95,15 @@ TEST(Field, PathsReachIntoNestedStructsAndDevices) {
   expectParts(tileError({{"device", Value::Map{{"dw_min", 1.0}}}}),
               {"device names no device model"});
   expectParts(
-      tileError({{"lrtt",
-                  Value::Map{{"visible", Value::Map{{"model", "SoftBounds"}, {"w_max", -1.0}}}}}}),
-      {"lrtt.visible.w_max is -1"});
-  expectParts(tileError({{"lrtt", Value::Map{{"lora_alpha", "automatic"}}}}),
-              {"lrtt.lora_alpha is 'automatic'", "'auto'"});
+      tileError({{"kind", "lrtt"},
+                 {"visible", Value::Map{{"model", "SoftBounds"}, {"w_max", -1.0}}}}),
+      {"visible.w_max is -1"});
+  expectParts(tileError({{"kind", "lrtt"}, {"lora_alpha", "automatic"}}),
+              {"lora_alpha is 'automatic'", "'auto'"});
+  expectParts(tileError({{"kind", "lrt"}}), {"kind is 'lrt'", "did you mean 'lrtt'"});
+  expectParts(tileError({{"rank", 4}}), {"rank is not a parameter of SingleConfig"});
+  expectParts(tileError({{"kind", "ideal"}, {"update", Value::Map{}}}),
+              {"update is not a parameter of IdealConfig"});
   expectParts(tileError({{"device",
                           Value::Map{{"model", "ConstantStep"}, {"w_max", 0.0}, {"w_min", 0.0}}}}),
               {"device.w_max", "device.w_min", "no range"});

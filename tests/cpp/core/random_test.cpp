@@ -48,7 +48,7 @@ double correlation(const std::vector<float> &a, const std::vector<float> &b) {
   return sum / static_cast<double>(a.size());
 }
 
-TEST(Property39, PhiloxKnownAnswers) {  // from Random123 1.14, kat_vectors
+TEST(Random, Property39_PhiloxKnownAnswers) {  // from Random123 1.14, kat_vectors
   EXPECT_EQ(words(RPU::philox4x32_10({{0, 0, 0, 0}}, {0, 0})),
             (std::array<uint32_t, 4>{0x6627E8D5U, 0xE169C58DU, 0xBC57AC4CU, 0x9B00DBD8U}));
   const uint32_t ones = 0xFFFFFFFFU;
@@ -61,7 +61,7 @@ TEST(Property39, PhiloxKnownAnswers) {  // from Random123 1.14, kat_vectors
 
 // The layout is injective because every coordinate can be read back, over the whole of its range:
 // Philox being a bijection, two different draws of one array never see the same block.
-TEST(Property39, CountersCanBeReadBack) {
+TEST(Random, Property39_CountersCanBeReadBack) {
   const std::vector<uint64_t> wide = {
       0, 1, 0xFFFFFFFFU, 0x100000000U, 0x8000DEADBEEFU, RPU::kMaxSample};
   const std::vector<uint32_t> indices = {0, 1, 0xABCDEFU, RPU::kMaxIndex};
@@ -80,7 +80,7 @@ TEST(Property39, CountersCanBeReadBack) {
   }
 }
 
-TEST(Property39, NoTwoCoordinatesShareACounter) {
+TEST(Random, Property39_NoTwoCoordinatesShareACounter) {
   std::set<std::array<uint32_t, 4>> seen;
   size_t count = 0;
   for (uint32_t purpose = 0; purpose <= static_cast<uint32_t>(Purpose::TransferSelect); ++purpose) {
@@ -98,7 +98,7 @@ TEST(Property39, NoTwoCoordinatesShareACounter) {
   EXPECT_EQ(seen.size(), count);
 }
 
-TEST(Property39, KeysAreDistinct) {
+TEST(Random, Property39_KeysAreDistinct) {
   std::set<std::pair<uint32_t, uint32_t>> seen;
   size_t count = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -133,7 +133,7 @@ TEST(Random, KeysAreWellMixed) {
 }
 
 #if !defined(NDEBUG)
-TEST(Property39DeathTest, RangesAreAsserted) {
+TEST(RandomDeathTest, Property39_RangesAreAsserted) {
   EXPECT_DEATH(RPU::makeCounter(Purpose::XPulse, RPU::kMaxElement + 1, 0, 0), "kMaxElement");
   EXPECT_DEATH(RPU::makeCounter(Purpose::XPulse, 0, RPU::kMaxSample + 1, 0), "kMaxSample");
   EXPECT_DEATH(RPU::makeCounter(Purpose::XPulse, 0, 0, RPU::kMaxIndex + 1), "kMaxIndex");

@@ -44,7 +44,7 @@ std::vector<Mat> plainSgd(const Mat &in, const Mat &target) {
 // sketches B^T B, which are independent with mean I / alpha^2, so that E W_t is the path of SGD
 // (the loss itself is higher by the variance of the sketch, (x + 1) / K). Measured along that path,
 // 200 seeds, 5 sigma.
-TEST(LrttLearning, Property16EffectiveLearningRate) {
+TEST(LrttLearning, Property16_EffectiveLearningRate) {
   const int seeds = 200;
   const Mat in = randomMat(kBatch, kIn, 1.0f / std::sqrt(float(kBatch)), 4);
   const Mat target = randomMat(kBatch, kOut, 1.0f, 5);

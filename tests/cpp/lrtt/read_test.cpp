@@ -28,7 +28,7 @@ std::vector<double> adapterProduct(const LrttRig &rig) {
   return out;
 }
 
-TEST(LrttRead, Property17InjectEquivalence) {
+TEST(LrttRead, Property17_InjectEquivalence) {
   for (bool swap : {false, true}) {
     for (InjectIo io : {InjectIo::PerArray, InjectIo::Shared}) {
       LrttRig rig = filled(7, 11, 3, swap);
@@ -101,7 +101,7 @@ TEST(LrttRead, WithoutInjectionTheVisibleArrayAloneIsRead) {
 
 // Variance over N = 1e5 reads of the same sample: its own relative deviation is sqrt(2 / N) = 0.45
 // %.
-TEST(LrttRead, Property18NoiseComposition) {
+TEST(LrttRead, Property18_NoiseComposition) {
   const int64_t repetitions = 100000;
   const double s = 0.05;
   for (InjectIo io : {InjectIo::PerArray, InjectIo::Shared}) {

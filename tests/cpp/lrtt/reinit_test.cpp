@@ -12,7 +12,7 @@ namespace {
 double normalCdf(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
 
 // 4000 draws of B; g = 0.5.
-TEST(LrttReinit, Property15SketchLaw) {
+TEST(LrttReinit, Property15_SketchLaw) {
   const int64_t k = 8, x = 40, draws = 4000;
   LRTTParams p;
   p.rank = int(k);
@@ -61,7 +61,7 @@ TEST(LrttReinit, Property15SketchLaw) {
   EXPECT_NEAR(deviation / gradientSquare / (double(x + 1) / double(k)), 1.0, 0.02);
 }
 
-TEST(LrttReinit, Property27Statistics) {
+TEST(LrttReinit, Property27_Statistics) {
   LrttRig rig(20, 1000, 16);
   rig.build();
   const double n = 16000.0, sd = double(rig.device->settings().deviation);
@@ -92,7 +92,7 @@ TEST(LrttReinit, Property27Statistics) {
   EXPECT_LE(std::fabs(cross), 5.0 / std::sqrt(n));
 }
 
-TEST(LrttReinit, Property28Bounds) {
+TEST(LrttReinit, Property28_Bounds) {
   LrttRig rig(20, 1000, 16);
   ConstantStep::Params cells = idealCells(0.001f);
   cells.w_max = 0.025f;
@@ -110,7 +110,7 @@ TEST(LrttReinit, Property28Bounds) {
   EXPECT_NEAR(clipped / n, share, 5.0 * std::sqrt(share * (1.0 - share) / n));
 }
 
-TEST(LrttReinit, Property29Orthogonal) {
+TEST(LrttReinit, Property29_Orthogonal) {
   for (int rank : {1, 7, 32}) {
     LrttRig rig(40, 32, rank);
     rig.params.reinit = Reinit::Orthogonal;

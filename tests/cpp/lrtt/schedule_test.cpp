@@ -11,7 +11,7 @@
 namespace RPU {
 namespace {
 
-TEST(LrttSchedule, Property26Schedule) {
+TEST(LrttSchedule, Property26_Schedule) {
   const Mat in = randomMat(64, 6, 1.0f, 4), grad = randomMat(64, 5, 1.0f, 5);
   LrttRig rig(5, 6, 2);
   rig.params.transfer_every = 100;
@@ -51,7 +51,7 @@ TEST(LrttSchedule, Property26Schedule) {
 }
 
 // A due point inside a batch acts exactly like two batches that meet there.
-TEST(LrttSchedule, Property26ABatchIsSplitAtTheDuePoint) {
+TEST(LrttSchedule, Property26_ABatchIsSplitAtTheDuePoint) {
   const Mat in = randomMat(50, 10, 1.0f, 4), grad = randomMat(50, 12, 1.0f, 5);
   LrttRig whole(12, 10, 3), cut(12, 10, 3);
   whole.params.transfer_every = 20;
@@ -93,7 +93,7 @@ int rankOf(const Mat &w) {
   return int(std::min(w.rows, w.cols));
 }
 
-TEST(LrttSchedule, Property30RankGrowth) {
+TEST(LrttSchedule, Property30_RankGrowth) {
   LrttRig rig(10, 12, 3);
   rig.params.transfer_every = 8;
   rig.params.transfer_mode = TransferMode::Exact;

@@ -35,7 +35,7 @@ std::vector<Mat> step(Tile &tile, int n) {
   return {y, dx, w};
 }
 
-TEST(LrttState, Property38ResumeAnywhereInTheCycle) {
+TEST(LrttState, Property38_ResumeAnywhereInTheCycle) {
   for (int cut :
        {1, 4, 6, 11}) {  // 7, 3, 17 and 2 samples after a transfer; within and between mini-batches
     Tile whole(12, 10, noisyConfig(), 3, 1);

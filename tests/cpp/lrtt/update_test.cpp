@@ -44,7 +44,7 @@ void expectStep(const Mat &before, const Mat &after, const std::vector<double> &
   }
 }
 
-TEST(LrttUpdate, Property12DigitalLimit) {
+TEST(LrttUpdate, Property12_DigitalLimit) {
   for (Projection projection : {Projection::Analog, Projection::Exact, Projection::Reuse}) {
     for (bool swap : {false, true}) {
       for (LrScale scale : {LrScale::Alpha, LrScale::None}) {
@@ -109,7 +109,7 @@ std::vector<double> gradientOf(std::vector<double> at,
   return gradient;
 }
 
-TEST(LrttUpdate, Property13GradientIdentity) {
+TEST(LrttUpdate, Property13_GradientIdentity) {
   LrttRig rig(5, 6, 2);
   rig.update.pulse_type = PulseType::None;
   rig.build();
@@ -137,7 +137,7 @@ TEST(LrttUpdate, Property13GradientIdentity) {
 }
 
 // N = 2e4 samples, all the same, in one mini-batch: every one is projected with A = 0.
-TEST(LrttUpdate, Property14FirstStepAfterReinit) {
+TEST(LrttUpdate, Property14_FirstStepAfterReinit) {
   const int64_t repetitions = 20000;
   LrttRig rig(3, 4, 2);
   const float dw = 0x1p-12f;
@@ -174,7 +174,7 @@ TEST(LrttUpdate, Property14FirstStepAfterReinit) {
   }
 }
 
-TEST(LrttUpdate, Property19LocalityBetweenTransfers) {
+TEST(LrttUpdate, Property19_LocalityBetweenTransfers) {
   LrttRig rig(12, 10, 3);
   rig.params.visible = noisyCells(0.001f);
   rig.params.fast = noisyCells(0.001f);
@@ -195,7 +195,7 @@ TEST(LrttUpdate, Property19LocalityBetweenTransfers) {
   EXPECT_FALSE(sameBits(rig.w(), w));
 }
 
-TEST(LrttUpdate, Property37SplitInvariance) {
+TEST(LrttUpdate, Property37_SplitInvariance) {
   const Mat in = randomMat(100, 10, 1.0f, 4), grad = randomMat(100, 12, 1.0f, 5);
   for (bool swap : {false, true}) {
     for (PulseType type : {PulseType::StochasticCompressed, PulseType::None}) {
@@ -231,7 +231,7 @@ TEST(LrttUpdate, Property37SplitInvariance) {
   }
 }
 
-TEST(LrttUpdate, SwapIsTheTransposedTile) {
+TEST(LrttUpdate, Property08_SwapIsTheTransposedTile) {
   const Mat in = randomMat(20, 9, 1.0f, 4), grad = randomMat(20, 9, 1.0f, 5);
   LrttRig plain(9, 9, 3), swapped(9, 9, 3);
   swapped.params.swap_xd = true;

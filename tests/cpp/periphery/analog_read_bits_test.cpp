@@ -72,7 +72,7 @@ Golden readGolden() {
   return golden;
 }
 
-TEST(AnalogReadOracle, EveryCaseAgreesWithTheIndependentImplementation) {
+TEST(AnalogReadOracle, Property41_EveryCaseAgreesWithTheIndependentImplementation) {
   const Golden golden = readGolden();
   ASSERT_GE(golden.cases.size(), 30U);
   for (const GoldenCase &c : golden.cases) {
@@ -104,7 +104,7 @@ void forEachSetting(const Check &check) {
 
 constexpr uint64_t kFirst = 1001;
 
-TEST(AnalogReadBits, DoNotDependOnInstructionSetOrThreads) {
+TEST(AnalogReadBits, Property37_DoNotDependOnInstructionSetOrThreads) {
   forEachSetting([](const IOParameters &p, Pass pass, const Matrix &w, const Matrix &x) {
     const Matrix expected = readAll(p, w, x, contextOf(Isa::V2, 1), pass, kFirst);
     for (Isa isa : supportedIsas()) {
@@ -118,7 +118,7 @@ TEST(AnalogReadBits, DoNotDependOnInstructionSetOrThreads) {
   });
 }
 
-TEST(AnalogReadBits, Property37DoNotDependOnTheSplitOfTheBatch) {
+TEST(AnalogReadBits, Property37_DoNotDependOnTheSplitOfTheBatch) {
   forEachSetting([](const IOParameters &p, Pass pass, const Matrix &w, const Matrix &x) {
     const Matrix expected = readAll(p, w, x, {}, pass, kFirst);
     Matrix y(x.rows, w.rows);

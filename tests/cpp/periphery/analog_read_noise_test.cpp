@@ -45,7 +45,7 @@ double squaredNorm(const Matrix &m) {
   return sum;
 }
 
-TEST(AnalogReadNoise, Property18OutputNoiseOfOneReadScalesWithTheInput) {
+TEST(AnalogReadNoise, Property18_OutputNoiseOfOneReadScalesWithTheInput) {
   IOParameters p = plain();
   p.out_noise = 0.06f;
   const Matrix w = Matrix::random(3, 8, 0.5f, 1);

@@ -28,7 +28,7 @@ void expectExactProduct(const Matrix &w, const Matrix &x, const Matrix &y) {
   }
 }
 
-TEST(AnalogRead, Property17APerfectReadIsTheProduct) {
+TEST(AnalogRead, Property17_APerfectReadIsTheProduct) {
   IOParameters perfect;
   perfect.is_perfect = true;
   for (int64_t rows : {1, 9}) {
@@ -130,7 +130,7 @@ TEST(NoiseManagement, AZeroInputReadsAsZero) {
   }
 }
 
-TEST(NoiseManagement, Property38TheRunningMeanIsRestored) {
+TEST(NoiseManagement, Property38_TheRunningMeanIsRestored) {
   IOParameters p;
   p.noise_management = NoiseManagement::AverageAbsMax;
   p.nm_decay = 0.2f;

@@ -146,7 +146,7 @@ TEST(BitLineMaker, BitsDoNotDependOnTheLongestTrainOfTheBatch) {
   }
 }
 
-TEST(Property37, SplitOfABatchGivesTheSameBits) {
+TEST(BitLineMaker, Property37_SplitOfABatchGivesTheSameBits) {
   const Batch b = randomBatch(23, 9, 6, 3);
   for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic}) {
     UpdateParameters p = parametersFor(31, true, true);
@@ -223,7 +223,7 @@ TEST(BitLineMaker, RawInputsAreKeptOnlyOnRequestAndFollowTheLastBatch) {
   EXPECT_EQ(maker.getDData()(1, 2), small.d[5]);
 }
 
-TEST(Property07, NothingIsSentForZerosOrALearningRateOfZero) {
+TEST(BitLineMaker, Property07_NothingIsSentForZerosOrALearningRateOfZero) {
   const Batch zeroX = repeatedBatch(9, {0.0f, -0.0f}, {1.0f, -1.0f});
   const Batch zeroD = repeatedBatch(9, {1.0f, -1.0f}, {0.0f, -0.0f});
   const Batch tiny = repeatedBatch(9, {1e-40f, -1e-45f}, {1.0f, 1.0f});  // subnormal, counts as 0
@@ -244,7 +244,7 @@ TEST(Property07, NothingIsSentForZerosOrALearningRateOfZero) {
   }
 }
 
-TEST(Property08, ANegativeLearningRateFlipsTheSignsOfDAlone) {
+TEST(BitLineMaker, Property08_ANegativeLearningRateFlipsTheSignsOfDAlone) {
   const Batch b = randomBatch(7, 5, 4, 12);
   Batch flipped = b;
   for (float &value : flipped.d) value = -value;

@@ -263,7 +263,7 @@ TEST(Property39, StreamsOfATileKeepTheirNumbers) {
   EXPECT_EQ(numbers.size(), 1000 * std::size(kRoles));
 }
 
-TEST(Property39, EveryArrayOfEveryTileHasItsOwnKey) {
+TEST(Tile, Property39_EveryArrayOfEveryTileHasItsOwnKey) {
   std::set<std::pair<uint32_t, uint32_t>> keys;
   size_t made = 0;
   for (const uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{1000}}) {
@@ -347,7 +347,7 @@ void auditTrains(Audit &audit, RandomKey key, const std::string &name, int64_t l
   }
 }
 
-TEST(Property39, NoBlockOfASmallTileServesTwoPurposes) {
+TEST(Tile, Property39_NoBlockOfASmallTileServesTwoPurposes) {
   Audit audit;
   constexpr uint64_t kSamples = 20;
   for (const uint32_t tile : {0U, 1U}) {

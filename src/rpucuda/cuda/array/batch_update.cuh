@@ -6,7 +6,7 @@
 
 // Updates with noise_merge = "batch": the steps are those of devices/batch_noise.h.
 //
-//   tiled: large arrays; the tensor cores count pulses (cuda/batch_counts.cuh).
+//   tiled: large arrays; the tensor cores count pulses (cuda/array/batch_counts.cuh).
 //
 //   flat: everything else; a thread counts for one cell.
 //

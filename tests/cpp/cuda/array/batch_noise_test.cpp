@@ -48,7 +48,7 @@ void expectSameTraining(const UpdateParameters &update, const Case &size) {
   ASSERT_TRUE(sameState(trained(cpuContext(), update, size), trained(gpuContext(), update, size)));
 }
 
-TEST(CudaBatchNoise, Property03EveryPulseTypeAndTrainLengthGivesTheBitsOfTheCpu) {
+TEST(CudaBatchNoise, Property36_EveryPulseTypeAndTrainLengthGivesTheBitsOfTheCpu) {
   RPU_REQUIRE_GPU();
   for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic,
                                PulseType::MeanCount, PulseType::DeterministicImplicit}) {
@@ -70,7 +70,7 @@ TEST(CudaBatchNoise, Property03EveryPulseTypeAndTrainLengthGivesTheBitsOfTheCpu)
   }
 }
 
-TEST(CudaBatchNoise, Property03TilesGiveTheBitsOfTheCpu) {
+TEST(CudaBatchNoise, Property36_TilesGiveTheBitsOfTheCpu) {
   RPU_REQUIRE_GPU();
   // Enough cells for the tensor cores; whole tiles, and rows and columns left over, also so that
   // four or eight neighbouring cells lie in two rows.
@@ -88,7 +88,7 @@ TEST(CudaBatchNoise, Property03TilesGiveTheBitsOfTheCpu) {
   }
 }
 
-TEST(CudaBatchNoise, Property03WideAndTallArrays) {
+TEST(CudaBatchNoise, Property36_WideAndTallArrays) {
   RPU_REQUIRE_GPU();
   for (const Case &size : {Case{100001, 11, {5, 64}}, Case{11, 100001, {5, 64}},
                            Case{70, 16411, {64}}, Case{16411, 64, {64}}}) {

@@ -86,7 +86,7 @@ void expectSameTraining(const DeviceParams &device, const UpdateParameters &upda
 
 std::string nameOf(PulseType type) { return EnumNames<PulseType>::kNames[static_cast<int>(type)]; }
 
-TEST(CudaUpdate, Property03EveryModelAndPulseTypeGivesTheBitsOfTheCpu) {
+TEST(CudaUpdate, Property36_EveryModelAndPulseTypeGivesTheBitsOfTheCpu) {
   RPU_REQUIRE_GPU();
   for (const DeviceModel &model : deviceModels()) {
     for (const PulseType type : kAllPulseTypes) {
@@ -102,7 +102,7 @@ TEST(CudaUpdate, Property03EveryModelAndPulseTypeGivesTheBitsOfTheCpu) {
   }
 }
 
-TEST(CudaUpdate, Property03LargeArrays) {
+TEST(CudaUpdate, Property36_LargeArrays) {
   RPU_REQUIRE_GPU();
   for (const DeviceModel &model : deviceModels()) {
     for (const PulseType type : kAllPulseTypes) {
@@ -119,7 +119,7 @@ TEST(CudaUpdate, Property03LargeArrays) {
   expectSameTraining(makeParams("ConstantStep"), UpdateParameters{}, {100001, 3, 3});
 }
 
-TEST(CudaUpdate, Property03EverySettingOfTrains) {
+TEST(CudaUpdate, Property36_EverySettingOfTrains) {
   RPU_REQUIRE_GPU();
   std::vector<UpdateParameters> all;
   for (const int length : {1, 2, 5, 16, 17, 31, 32, 33, 100}) {
@@ -152,7 +152,7 @@ TEST(CudaUpdate, Property03EverySettingOfTrains) {
   }
 }
 
-TEST(CudaUpdate, Property03EveryEffectOfCells) {
+TEST(CudaUpdate, Property36_EveryEffectOfCells) {
   RPU_REQUIRE_GPU();
   for (const DeviceModel &model : deviceModels()) {
     for (const char *noise : {"closed_form", "sequential"}) {
@@ -184,7 +184,7 @@ TEST(CudaUpdate, Property03EveryEffectOfCells) {
   }
 }
 
-TEST(CudaUpdate, Property03WordsAreThoseOfTheCpu) {
+TEST(CudaUpdate, Property36_WordsAreThoseOfTheCpu) {
   RPU_REQUIRE_GPU();
   const Context host = cpuContext();
   const Context gpu = gpuContext();
@@ -223,7 +223,7 @@ TEST(CudaUpdate, Property03WordsAreThoseOfTheCpu) {
   }
 }
 
-TEST(CudaUpdate, Property02SplitBatches) {
+TEST(CudaUpdate, Property37_SplitBatches) {
   RPU_REQUIRE_GPU();
   const Context gpu = gpuContext();
   const Batch batch = trainingBatch(64, 65, 33, true, 1);

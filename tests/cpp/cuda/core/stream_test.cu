@@ -93,7 +93,7 @@ TEST(CudaStream, AStepNeitherWaitsNorCopiesToTheHost) {
 }
 
 // Steps with and without a transfer, and mini-batches of two sizes, from the first step on.
-TEST(CudaStream, AStepGraphGivesThePlainCallsBits) {
+TEST(CudaStream, Property37_AStepGraphGivesThePlainCallsBits) {
   RPU_REQUIRE_GPU();
   for (const int64_t every : {20, 48}) {
     const Stream stream;
@@ -120,7 +120,7 @@ TEST(CudaStream, AStepGraphGivesThePlainCallsBits) {
 }
 
 // A tile too large to be read in one launch.
-TEST(CudaStream, AStepGraphOfALargeTileGivesThePlainCallsBits) {
+TEST(CudaStream, Property37_AStepGraphOfALargeTileGivesThePlainCallsBits) {
   RPU_REQUIRE_GPU();
   constexpr int64_t kSize = 1100, kSamples = 64;
   const Stream stream;

@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
 
-TEST(CudaTile, ReadsAgreeToRoundingWithCublas) {
+TEST(CudaTile, Property36_ReadsAgreeToRoundingWithCublas) {
   RPU_REQUIRE_GPU();
   for (const TileConfig &config : {singleConfig(), lrttConfig()}) {
     TileConfig smooth = config;
@@ -36,7 +36,7 @@ TEST(CudaTile, ReadsAgreeToRoundingWithCublas) {
 // Both ways of repeating reads on the GPU: row by row in small arrays, and by the whole grid.
 // Without noise and steps, a row at the edge of the ADC's range gives the same on either side of
 // it.
-TEST(CudaTile, RepeatedReadsAgreeToRounding) {
+TEST(CudaTile, Property36_RepeatedReadsAgreeToRounding) {
   RPU_REQUIRE_GPU();
   TileConfig config = singleConfig();
   for (IOParameters *io : {&config.forward, &config.backward}) {
@@ -90,7 +90,7 @@ TileConfig smoothLrtt(bool narrow, int rank) {
   });
 }
 
-TEST(CudaTile, InjectedReadsAgreeToRounding) {
+TEST(CudaTile, Property36_InjectedReadsAgreeToRounding) {
   RPU_REQUIRE_GPU();
   struct Shape {
     int64_t rows, cols, samples;

@@ -19,7 +19,7 @@ void expectSameRun(const TileConfig &config) {
   ASSERT_TRUE(sameState(cpu.state, gpu.state));
 }
 
-TEST(CudaTile, Property03PeripheryWithReproducibleProducts) {
+TEST(CudaTile, Property36_PeripheryWithReproducibleProducts) {
   RPU_REQUIRE_GPU();
   const std::vector<std::pair<const char *, std::function<void(IOParameters &)>>> changes = {
       {"defaults", [](IOParameters &) {}},
@@ -72,12 +72,12 @@ TEST(CudaTile, Property03PeripheryWithReproducibleProducts) {
   }
 }
 
-TEST(CudaTile, Property03IdealWeights) {
+TEST(CudaTile, Property36_IdealWeights) {
   RPU_REQUIRE_GPU();
   expectSameRun(idealConfig());
 }
 
-TEST(CudaTile, Property03EverySettingOfTheAdapter) {
+TEST(CudaTile, Property36_EverySettingOfTheAdapter) {
   RPU_REQUIRE_GPU();
   const std::vector<std::pair<const char *, Change>> changes = {
       {"defaults", [](Parts &) {}},
@@ -137,7 +137,7 @@ void coarsen(std::vector<float> &values, float steps) {
 
 // With inputs and factors of few bits a product has the same bits in any order of summation, and
 // so have the updates that follow from it: also those that join projections and trains.
-TEST(CudaTile, Property03UpdatesByDefaultProducts) {
+TEST(CudaTile, Property36_UpdatesByDefaultProducts) {
   RPU_REQUIRE_GPU();
   for (const bool sparse : {false, true}) {
     for (const bool swap : {false, true}) {
@@ -190,7 +190,7 @@ TEST(CudaTile, Property03UpdatesByDefaultProducts) {
   }
 }
 
-TEST(CudaTile, StatesGoFromOneBackendToTheOther) {
+TEST(CudaTile, Property38_StatesGoFromOneBackendToTheOther) {
   RPU_REQUIRE_GPU();
   const TileConfig config = lrttConfig();
   const Course start = train(cpuContext(), config, 3);
@@ -202,7 +202,7 @@ TEST(CudaTile, StatesGoFromOneBackendToTheOther) {
   EXPECT_TRUE(sameState(back.state, direct.state));
 }
 
-TEST(CudaTile, InputsThatAreNotFiniteChangeNothing) {
+TEST(CudaTile, Property07_InputsThatAreNotFiniteChangeNothing) {
   RPU_REQUIRE_GPU();
   const Context gpu = gpuContext();
   for (const TileConfig &config :

@@ -24,12 +24,13 @@ TileConfig readParams<TileConfig>(const Value &value, const std::string &path) {
   RPU_CHECK(ConfigError, given, path, " is ", value.describe(),
             "; write a table of named parameters");
   Value::Map own = *given;
+  const std::string kindPath = joinPath(path, "kind");
   std::string kind = compoundModels().front().kind;
   if (const auto named = own.find("kind"); named != own.end()) {
-    kind = detail::readText(named->second, joinPath(path, "kind"));
+    kind = detail::readText(named->second, kindPath);
     own.erase(named);
   }
-  const CompoundModel &model = compoundModel(kind, joinPath(path, "kind"));
+  const CompoundModel &model = compoundModel(kind, kindPath);
   own = upgraded(std::move(own), kind);
   Value::Map around = *writeParams(model.defaults).map();
   for (const FieldInfo &row : model.surroundings) {

@@ -11,6 +11,9 @@
 #include <vector>
 
 #include "array/array_keys.h"
+#include "compounds/single.h"
+#include "lrtt/parameters.h"
+#include "tile/tile_adapter.h"
 #include "util/pulse_test_util.h"
 
 namespace RPU::testing {
@@ -19,6 +22,7 @@ namespace {
 constexpr int64_t kRows = 7;
 constexpr int64_t kCols = 9;
 
+/// A configuration of a registered compound, with everything that cells can do and noise on every read.
 TileConfig configOf(const std::string &kind, Value::Map extra = {}) {
   Value::Map map = std::move(extra);
   map["kind"] = Value(kind);
@@ -30,13 +34,21 @@ TileConfig configOf(const std::string &kind, Value::Map extra = {}) {
                                 {"diffusion_dtod", 0.3},
                                 {"reset_dtod", 0.01},
                                 {"write_noise_std", 0.5}});
-  map.try_emplace("device", device);
-  map.try_emplace(
-      "lrtt",
-      Value(Value::Map{{"rank", 2}, {"transfer_every", 7}, {"visible", device}, {"fast", device}}));
+  for (const FieldInfo &field : compoundModel(kind, "kind").fields) {
+    if (field.type == "device") map.try_emplace(field.name, device);
+    if (field.name == "rank") map.try_emplace(field.name, Value(2));
+    if (field.name == "transfer_every") map.try_emplace(field.name, Value(7));
+  }
+  map.try_emplace("forward", Value(Value::Map{}));
+  map.try_emplace("backward", Value(Value::Map{}));
   return readParams<TileConfig>(Value(std::move(map)), "");
 }
-const char *const kKinds[] = {"single", "ideal", "lrtt"};
+
+std::vector<std::string> kinds() {
+  std::vector<std::string> names;
+  for (const CompoundModel &model : compoundModels()) names.push_back(model.kind);
+  return names;
+}
 
 using Numbers = std::vector<float>;
 
@@ -76,9 +88,9 @@ Numbers fresh(const std::string &kind, const Context &context, int64_t part = 6)
   return run(tile, 0, 8, part);
 }
 
-class TileOfKind : public ::testing::TestWithParam<const char *> {};
-INSTANTIATE_TEST_SUITE_P(Tile, TileOfKind, ::testing::ValuesIn(kKinds),
-                         [](const auto &kind) { return std::string(kind.param); });
+class TileOfKind : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Tile, TileOfKind, ::testing::ValuesIn(kinds()),
+                         [](const auto &kind) { return kind.param; });
 
 TEST_P(TileOfKind, Property37_AnySplitThreadsAndIsaGiveTheSameBits) {
   const Numbers expected = fresh(GetParam(), onCpu(1));
@@ -166,7 +178,7 @@ TEST_P(TileOfKind, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
   expectRefused(tile, Tile(kRows, kCols + 1, configOf(GetParam()), 11, 3).state(), "another size");
   expectRefused(
       tile,
-      Tile(kRows, kCols, configOf(GetParam(), {{"update", Value::Map{{"desired_bl", 7}}}}), 11, 3)
+      Tile(kRows, kCols, configOf(GetParam(), {{"forward", Value::Map{{"out_bound", 7.0}}}}), 11, 3)
           .state(),
       "another configuration");
   tile.loadState(good);
@@ -238,6 +250,101 @@ TEST(Tile, RefusesBadSizesSettingsAndContexts) {
   Tile tile(3, 3, TileConfig{}, 1);
   EXPECT_THROW(tile.setContext(onCpu(-1)), ConfigError);
   EXPECT_EQ(tile.context().cpu.threads, 1);
+}
+
+// --- arrays by name ---
+
+TEST_P(TileOfKind, ArraysAreReadWrittenAndResetByName) {
+  Tile tile = makeTile(GetParam());
+  for (const std::string &name : tile.arrayNames()) {
+    SCOPED_TRACE(name);
+    const int64_t rows = tile.array(name).rows();
+    const int64_t cols = tile.array(name).cols();
+    const Numbers written(static_cast<size_t>(rows * cols), 0.05f);
+    tile.setArray(name, rowMajor(written.data(), rows, cols));
+    const uint64_t events = tile.counters().events;
+    Numbers read(written.size());
+    tile.getArray(name, rowMajor(read.data(), rows, cols));
+    for (size_t i = 0; i < read.size(); ++i) EXPECT_NEAR(read[i], written[i], 0.02f) << i;
+    // A reset takes a cell to its reset value, here 0 with spreads of 0.01 between cells and resets.
+    tile.resetColumns(name, cols - 1, 1, 1.0f);
+    EXPECT_EQ(tile.counters().events, events + 1);
+    Numbers after(written.size());
+    tile.getArray(name, rowMajor(after.data(), rows, cols));
+    for (int64_t i = 0; i < rows; ++i)
+      EXPECT_NEAR(after[static_cast<size_t>(i * cols + cols - 1)], 0.0f, 0.08f) << i;
+    EXPECT_THROW(tile.resetColumns(name, cols, 1, 1.0f), InputError);
+    EXPECT_THROW(tile.resetColumns(name, 0, 1, 1.5f), InputError);
+    EXPECT_THROW(tile.setArray(name, rowMajor(written.data(), cols, rows + 1)), InputError);
+  }
+  try {
+    tile.array("stranger");
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const ConfigError &error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("'stranger'"), std::string::npos) << text;
+    for (const std::string &name : tile.arrayNames())
+      EXPECT_NE(text.find(name), std::string::npos) << text;
+  }
+}
+
+TEST(Tile, OnlyATileWithAnAdapterOffersOne) {
+  EXPECT_FALSE(makeTile("single").hasAdapter());
+  EXPECT_FALSE(makeTile("ideal").hasAdapter());
+  Tile single = makeTile("single");
+  EXPECT_THROW(single.adapter(), ConfigError);
+  Tile lrtt = makeTile("lrtt");
+  ASSERT_TRUE(lrtt.hasAdapter());
+  EXPECT_EQ(lrtt.adapter().rank(), 2);
+  LRTTParams none;
+  none.rank = 0;
+  TileConfig config;
+  config.compound = none;
+  Tile rankZero(kRows, kCols, config, 1);
+  EXPECT_FALSE(rankZero.hasAdapter());
+  EXPECT_THROW(rankZero.adapter(), ConfigError);
+}
+
+// --- configurations ---
+
+TEST(TileConfig, KeepsItsOwnCompoundsSettingsAlone) {
+  LRTTParams lrtt;
+  lrtt.rank = 3;
+  TileConfig config;
+  config.compound = lrtt;
+  config.forward.out_noise = 0.25f;
+  const Value written = writeParams(config);
+  EXPECT_EQ(*written.map()->at("kind").text(), "lrtt");
+  EXPECT_EQ(*written.map()->at("rank").integer(), 3);
+  EXPECT_EQ(written.map()->count("device"), 0u);
+  EXPECT_EQ(writeParams(readParams<TileConfig>(written, "")), written);
+  EXPECT_EQ(config.compound.as<LRTTParams>().rank, 3);
+  EXPECT_THROW(config.compound.as<SingleParams>(), ConfigError);
+  lrtt.reinit_gain = -1.0f;
+  EXPECT_THROW(config.compound = lrtt, ConfigError);
+}
+
+TEST(TileConfig, ReadsTheFormOfVersionOne) {
+  const Value device(Value::Map{{"model", "SoftBounds"}, {"dw_min", 0.005}});
+  const Value other(Value::Map{{"model", "ConstantStep"}});
+  const auto read = [&](const char *kind) {
+    return *writeParams(readParams<TileConfig>(
+                            Value(Value::Map{{"kind", kind},
+                                             {"device", device},
+                                             {"lrtt", Value::Map{{"rank", 2}, {"fast", other}}},
+                                             {"update", Value::Map{{"desired_bl", 5}}}}),
+                            ""))
+                .map();
+  };
+  const Value::Map single = read("single");
+  EXPECT_EQ(*single.at("device").map()->at("model").text(), "SoftBounds");
+  EXPECT_EQ(*single.at("update").map()->at("desired_bl").integer(), 5);
+  EXPECT_EQ(single.count("lrtt"), 0u);
+  const Value::Map lrtt = read("lrtt");
+  EXPECT_EQ(*lrtt.at("rank").integer(), 2);
+  EXPECT_EQ(lrtt.count("device"), 0u);
+  const Value::Map ideal = read("ideal");
+  EXPECT_EQ(ideal.count("device") + ideal.count("lrtt") + ideal.count("update"), 0u);
 }
 
 // --- property 39: no random number serves two purposes ---

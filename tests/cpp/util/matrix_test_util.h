@@ -39,23 +39,17 @@ template <class T>
 class LaidOut {
  public:
   LaidOut(int64_t rows, int64_t cols, Layout layout, unsigned seed) {
-    switch (layout) {
-      case Layout::RowMajor:
-        allocate(rows * cols, rows, cols, cols, 1);
-        break;
-      case Layout::ColMajor:
-        allocate(rows * cols, rows, cols, 1, rows);
-        break;
-      case Layout::CutOut:
-        allocate(rows * (cols + 3), rows, cols, cols + 3, 1);
-        break;
-      case Layout::Strided:
-        allocate(rows * (2 * cols + 1), rows, cols, 2 * cols + 1, 2);
-        break;
-    }
+    allocate(rows, cols, layout);
     std::mt19937 generator(seed);
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < cols; ++j) view_(i, j) = drawn(generator);
+    }
+  }
+  /// The values of another matrix.
+  LaidOut(MatrixView<const T> from, Layout layout) {
+    allocate(from.rows, from.cols, layout);
+    for (int64_t i = 0; i < from.rows; ++i) {
+      for (int64_t j = 0; j < from.cols; ++j) view_(i, j) = from(i, j);
     }
   }
   LaidOut(const LaidOut &) = delete;
@@ -94,9 +88,22 @@ class LaidOut {
       return std::numeric_limits<T>::quiet_NaN();
     }
   }
-  void allocate(int64_t size, int64_t rows, int64_t cols, int64_t rowStride, int64_t colStride) {
+  void allocate(int64_t rows, int64_t cols, Layout layout) {
+    switch (layout) {
+      case Layout::RowMajor:
+        return allocate(rows * cols, {nullptr, rows, cols, cols, 1});
+      case Layout::ColMajor:
+        return allocate(rows * cols, {nullptr, rows, cols, 1, rows});
+      case Layout::CutOut:
+        return allocate(rows * (cols + 3), {nullptr, rows, cols, cols + 3, 1});
+      case Layout::Strided:
+        return allocate(rows * (2 * cols + 1), {nullptr, rows, cols, 2 * cols + 1, 2});
+    }
+  }
+  void allocate(int64_t size, MatrixView<T> view) {
     storage_.assign(static_cast<size_t>(size + 1), gap());
-    view_ = {storage_.data(), rows, cols, rowStride, colStride};
+    view_ = view;
+    view_.data = storage_.data();
   }
 
   std::vector<T> storage_;

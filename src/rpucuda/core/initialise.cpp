@@ -16,7 +16,8 @@ void drawNormalRows(const Context &context, RandomKey key, uint64_t number, floa
 float kaimingDeviation(int64_t fanIn, float gain) {
   RPU_CHECK(InputError, fanIn >= 1, "fanIn is ", fanIn,
             "; it must be at least 1: the number of inputs that an output sums");
-  return static_cast<float>(static_cast<double>(gain) * std::sqrt(2.0 / static_cast<double>(fanIn)));
+  return static_cast<float>(static_cast<double>(gain) *
+                            std::sqrt(2.0 / static_cast<double>(fanIn)));
 }
 
 void kaimingNormal(const Context &context, RandomKey key, uint64_t number, int64_t fanIn,

@@ -4,16 +4,17 @@
 #include "core/random.h"
 #include "core/view.h"
 
-// First values of a matrix, or by MatrixView::block of a part of one. The same bits on every backend
-// and for every layout; elements outside the view are left alone.
+// First values of a matrix, or by MatrixView::block of a part of one. They are equal to the bit on
+// every backend and in every layout; elements outside the view are left alone.
 //
-// Fan-in: y = W x sums over the columns of W, so the fan-in of a matrix, or of some of its rows, is
-// its number of columns, and that of K columns is K: what such a sum has terms of its own.
+// Fan-in is the number of inputs that an output sums. With y = W x, that is the number of columns of
+// what is initialised: all columns of W for its first K rows, and K for its first K columns, which
+// read K inputs.
 
 namespace RPU {
 
 /// out [rows, cols] = deviation * independent standard normals: values number `number` of this key.
-/// Element (i, j) takes value i * cols + j of its view.
+/// Element (i, j) is value i * cols + j of the sequence, whatever the layout.
 void drawNormalRows(const Context &context, RandomKey key, uint64_t number, float deviation,
                     MatrixView<float> out);
 
@@ -25,12 +26,12 @@ float kaimingDeviation(int64_t fanIn, float gain);
 /// out = N(0, gain^2 2 / fanIn), independent: drawNormalRows with kaimingDeviation.
 void kaimingNormal(const Context &context, RandomKey key, uint64_t number, int64_t fanIn,
                    float gain, MatrixView<float> out);
-/// The first `count` rows of w so, with fan-in w.cols. Throws InputError unless 0 <= count <=
-/// w.rows.
+/// kaimingNormal for the first `count` rows of w, with fan-in w.cols. Throws InputError unless
+/// 0 <= count <= w.rows.
 void kaimingRows(const Context &context, RandomKey key, uint64_t number, int64_t count, float gain,
                  MatrixView<float> w);
-/// The first `count` columns of w so, with fan-in `count`. Throws InputError unless 0 <= count <=
-/// w.cols.
+/// kaimingNormal for the first `count` columns of w, with fan-in `count`. Throws InputError unless
+/// 0 <= count <= w.cols.
 void kaimingColumns(const Context &context, RandomKey key, uint64_t number, int64_t count,
                     float gain, MatrixView<float> w);
 

@@ -10,8 +10,8 @@
 //
 // The context says where the elements lie and how the work is done. On a GPU everything is enqueued
 // in the context's stream and nothing waits. Matrices may be row major, column major, transposed,
-// cut out or strided; outputs share no element with inputs. Every function throws InputError, before
-// it changes anything, when shapes do not fit.
+// cut out or strided; outputs share no element with inputs. Every function throws InputError,
+// before it changes anything, when shapes do not fit.
 //
 // Bits: `accumulate`, `ger`, `scal` and the copies give one result on every machine and backend.
 // So do `gemm` and `gemv` with reproducible products (Products::Reproducible, the default on the
@@ -22,8 +22,8 @@ namespace RPU {
 
 /// C = alpha * A B + beta * C, in the order of operations laid down at `reproducibleGemm`
 /// (core/gemm.h), or as `context.cpu.products` or `context.gpuProducts` says (ConfigError when BLAS
-/// is asked for and not compiled in). A is [m, K], B is [K, n], C is [m, n]. With beta = 0, C is not
-/// read.
+/// is asked for and not compiled in). BLAS on the CPU takes row-major and column-major matrices
+/// only (InputError). A is [m, K], B is [K, n], C is [m, n]. With beta = 0, C is not read.
 void gemm(const Context &context, float alpha, MatrixView<const float> a, MatrixView<const float> b,
           float beta, MatrixView<float> c);
 

@@ -38,6 +38,7 @@ struct ElementCopier {
 };
 
 /// Every pair of element types that elemcopy takes: each type to itself, and from and to float.
+// clang-format off
 #define RPU_FOR_EACH_COPY(Pair) \
   Pair(float, float)            \
   Pair(float, double)           \
@@ -55,6 +56,7 @@ struct ElementCopier {
   Pair(int32_t, int32_t)        \
   Pair(int64_t, int64_t)        \
   Pair(uint8_t, uint8_t)
+// clang-format on
 
 /// The copy on the GPU for a source of which the elements of a column are adjacent, and a target of
 /// which those of a row are: tile by tile through shared memory, so that neighbouring threads read
@@ -67,9 +69,7 @@ struct ElementScaler {
   float factor;
   MatrixView<float> a;
 
-  RPU_HD void at(int64_t i, int64_t j) const {
-    a(i, j) = factor == 0.0f ? 0.0f : factor * a(i, j);
-  }
+  RPU_HD void at(int64_t i, int64_t j) const { a(i, j) = factor == 0.0f ? 0.0f : factor * a(i, j); }
   RPU_HD void operator()(int64_t i) const { at(i / a.cols, i % a.cols); }
 };
 

@@ -50,9 +50,9 @@ class BitLineMaker {
 
   /// With `expose`, every makeWords() and trainSides() from now on also keeps copies of the x and d
   /// that it reads, for algorithms that need the inputs beside their pulses: getXData() and
-  /// getDData() are then those of the latest mini-batch. Off at first; it changes no pulse and costs
-  /// a copy of x and d per mini-batch. What was kept before is forgotten. (Pulse types None and
-  /// NoneWithDevice make no words, so that an updater of such a type keeps nothing.)
+  /// getDData() are then those of the latest mini-batch. Off at first. It changes no pulse and
+  /// costs a copy of x and d per mini-batch. What was kept before is forgotten. (Pulse types None
+  /// and NoneWithDevice make no words, so that an updater of such a type keeps nothing.)
   void setExposeRawInputs(bool expose) {
     exposeRawInputs_ = expose;
     rawRows_ = rawXSize_ = rawDSize_ = 0;

@@ -132,9 +132,8 @@ TEST(Copy, RepeatsASourceWithoutStrides) {
 
 TEST(Copy, RefusesOtherShapes) {
   std::vector<float> from(6, 1.0f), to(6);
-  EXPECT_EQ(inputErrorOf([&] {
-              copy(Context{}, rowMajor(from.data(), 2, 3), rowMajor(to.data(), 3, 2));
-            }),
+  EXPECT_EQ(inputErrorOf(
+                [&] { copy(Context{}, rowMajor(from.data(), 2, 3), rowMajor(to.data(), 3, 2)); }),
             "copy: from is [2, 3] and to is [3, 2]; both need the same shape");
   EXPECT_EQ(to, std::vector<float>(6));
 }

@@ -104,7 +104,8 @@ TEST(Accumulate, AddsProductByProductInTheOrderOfK) {
       for (int64_t k = 0; k < 33; ++k) {
         for (int64_t i = 0; i < 17; ++i) {
           for (int64_t j = 0; j < 16; ++j)
-            expected.view()(i, j) = std::fmaf(a.view()(i, k), b.view()(k, j), expected.view()(i, j));
+            expected.view()(i, j) =
+                std::fmaf(a.view()(i, k), b.view()(k, j), expected.view()(i, j));
         }
       }
       accumulate(context, a.view().block(0, 0, 17, 20), b.view().block(0, 0, 20, 16), c.view());
@@ -174,7 +175,8 @@ TEST(Ger, AddsTheOuterProductToTheBit) {
             }
           }
           ger(context, alpha, x.view().col(0), y.view().row(0), a.view());
-          ASSERT_TRUE(sameBits(a.storage(), expected.storage())) << m << " x " << n << ", " << alpha;
+          ASSERT_TRUE(sameBits(a.storage(), expected.storage()))
+              << m << " x " << n << ", " << alpha;
         }
       }
     }
@@ -194,7 +196,8 @@ TEST(Scal, MultipliesTheViewAndNothingElse) {
               expected.view()(i, j) = alpha == 0.0f ? 0.0f : alpha * expected.view()(i, j);
           }
           scal(context, alpha, a.view());
-          ASSERT_TRUE(sameBits(a.storage(), expected.storage())) << m << " x " << n << ", " << alpha;
+          ASSERT_TRUE(sameBits(a.storage(), expected.storage()))
+              << m << " x " << n << ", " << alpha;
         }
       }
     }
@@ -215,19 +218,20 @@ TEST(LinearAlgebra, WrongShapesAreNamedAndNothingChanges) {
   LaidOut<float> c(2, 5, Layout::RowMajor, 3);
   const std::vector<float> before = c.storage();
   const Context context;
-  EXPECT_EQ(inputErrorOf([&] { gemm(context, 1.0f, a.view(), b.view(), 0.0f, c.view()); }),
-            "gemm: A is [2, 3], B is [4, 5] and C is [2, 5]; A needs as many columns as B has rows, "
-            "C the rows of A and the columns of B");
+  EXPECT_EQ(
+      inputErrorOf([&] { gemm(context, 1.0f, a.view(), b.view(), 0.0f, c.view()); }),
+      "gemm: A is [2, 3], B is [4, 5] and C is [2, 5]; A needs as many columns as B has rows, "
+      "C the rows of A and the columns of B");
   EXPECT_EQ(inputErrorOf([&] { accumulate(context, a.view(), b.view(), c.view()); }).substr(0, 52),
             "accumulate: A is [2, 3], B is [4, 5] and C is [2, 5]");
-  EXPECT_EQ(inputErrorOf([&] {
-              gemv(context, 1.0f, a.view(), b.view().row(0), 0.0f, c.view().col(0));
-            }),
-            "gemv: A is [2, 3], x has 5 elements and y has 2; A needs a column for each element of x "
-            "and a row for each of y");
-  EXPECT_EQ(inputErrorOf([&] { ger(context, 1.0f, a.view().row(0), b.view().row(0), c.view()); }),
-            "ger: A is [2, 5], x has 3 elements and y has 5; A needs a row for each element of x and "
-            "a column for each of y");
+  EXPECT_EQ(
+      inputErrorOf([&] { gemv(context, 1.0f, a.view(), b.view().row(0), 0.0f, c.view().col(0)); }),
+      "gemv: A is [2, 3], x has 5 elements and y has 2; A needs a column for each element of x "
+      "and a row for each of y");
+  EXPECT_EQ(
+      inputErrorOf([&] { ger(context, 1.0f, a.view().row(0), b.view().row(0), c.view()); }),
+      "ger: A is [2, 5], x has 3 elements and y has 5; A needs a row for each element of x and "
+      "a column for each of y");
   EXPECT_TRUE(sameBits(c.storage(), before));
 }
 

@@ -64,18 +64,18 @@ TEST(Packing, RefusesWhatLiesOutside) {
             "packColumns: offset is 29; for K = 5 of 33 columns it must be between 0 and 28");
   EXPECT_EQ(pack(-1),
             "packColumns: offset is -1; for K = 5 of 33 columns it must be between 0 and 28");
-  EXPECT_EQ(pack(INT64_MAX),
-            "packColumns: offset is 9223372036854775807; for K = 5 of 33 columns it must be between "
-            "0 and 28");
+  EXPECT_EQ(
+      pack(INT64_MAX),
+      "packColumns: offset is 9223372036854775807; for K = 5 of 33 columns it must be between "
+      "0 and 28");
   EXPECT_EQ(inputErrorOf([&] { packColumns(context, many.view(), few.view(), 0); }),
             "packColumns: K = 33 columns are more than the larger matrix has, which are 5");
   EXPECT_EQ(inputErrorOf([&] { unpackColumns(context, many.view(), few.view(), 29); }),
             "unpackColumns: offset is 29; for K = 5 of 33 columns it must be between 0 and 28");
-  EXPECT_EQ(inputErrorOf([&] {
-              packColumns(context, few.view().transposed(), many.view(), 0);
-            }),
-            "packColumns: columns of from have 5 elements and those of to have 4; they must have the "
-            "same length");
+  EXPECT_EQ(
+      inputErrorOf([&] { packColumns(context, few.view().transposed(), many.view(), 0); }),
+      "packColumns: columns of from have 5 elements and those of to have 4; they must have the "
+      "same length");
   const auto rowsOf = [](LaidOut<float> &m) { return m.view().transposed(); };
   EXPECT_EQ(inputErrorOf([&] { packRows(context, rowsOf(few), rowsOf(many), 29); }),
             "packRows: offset is 29; for K = 5 of 33 rows it must be between 0 and 28");

@@ -178,9 +178,8 @@ TEST(BitLineMaker, SampleNumbersBeyond32BitsGiveOtherBits) {
 
 TEST(BitLineMaker, ReadsViewsOfAnyLayout) {
   const Batch b = randomBatch(13, 67, 6, 8);
-  for (const PulseType type :
-       {PulseType::StochasticCompressed, PulseType::Stochastic, PulseType::MeanCount,
-        PulseType::DeterministicImplicit}) {
+  for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic,
+                               PulseType::MeanCount, PulseType::DeterministicImplicit}) {
     UpdateParameters p = parametersFor(20, true, true);
     p.pulse_type = type;
     BitLineMaker plain;

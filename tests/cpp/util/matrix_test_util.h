@@ -110,8 +110,8 @@ class LaidOut {
   MatrixView<T> view_;
 };
 
-/// Whether c is alpha A B + beta `before` to the rounding of K + 2 operations in float32, where A is
-/// [m, K]. With beta = 0, `before` is not looked at.
+/// Whether c is alpha A B + beta `before` to the rounding of K + 2 operations in float32, where A
+/// is [m, K]. With beta = 0, `before` is not looked at.
 inline ::testing::AssertionResult isProduct(float alpha, MatrixView<const float> a,
                                             MatrixView<const float> b, float beta,
                                             MatrixView<const float> before,
@@ -124,8 +124,8 @@ inline ::testing::AssertionResult isProduct(float alpha, MatrixView<const float>
       double exact = start;
       double magnitude = std::fabs(start);
       for (int64_t k = 0; k < a.cols; ++k) {
-        const double term =
-            static_cast<double>(alpha) * static_cast<double>(a(i, k)) * static_cast<double>(b(k, j));
+        const double term = static_cast<double>(alpha) * static_cast<double>(a(i, k)) *
+                            static_cast<double>(b(k, j));
         exact += term;
         magnitude += std::fabs(term);
       }

@@ -24,7 +24,7 @@ const Factors kFactors[] = {{1.0f, 0.0f}, {0.0f, 1.0f}, {-0.3f, 0.7f}};
 struct Shape {
   int64_t m, n, k;
 };
-const Shape kShapes[] = {{1, 1, 1},   {15, 16, 17},   {16, 17, 15},   {33, 1, 33},   {1, 33, 16},
+const Shape kShapes[] = {{1, 1, 1},   {15, 16, 17},   {16, 17, 15},   {33, 1, 33},    {1, 33, 16},
                          {17, 15, 0}, {1000, 33, 17}, {17, 1000, 33}, {33, 17, 1000}, {0, 5, 3},
                          {5, 0, 3},   {64, 64, 64},   {65, 129, 31}};
 
@@ -90,7 +90,8 @@ TEST(CudaLinearAlgebra, Property03Gemv) {
         const DeviceLaidOut<float> da(plain, a), dx(plain, x);
         DeviceLaidOut<float> dy(plain, y), dOrdered(plain, y);
         gemv(cpuContext(), f.alpha, a.view(), x.view().col(0), f.beta, y.view().col(0));
-        gemv(reproducibleGpu(), f.alpha, da.view(), dx.view().col(0), f.beta, dOrdered.view().col(0));
+        gemv(reproducibleGpu(), f.alpha, da.view(), dx.view().col(0), f.beta,
+             dOrdered.view().col(0));
         ASSERT_TRUE(sameBits(y.storage(), dOrdered.storage(plain)));
         gemv(plain, f.alpha, da.view(), dx.view().col(0), f.beta, dy.view().col(0));
         const std::vector<float> memory = dy.storage(plain);
@@ -199,9 +200,13 @@ TEST(CudaLinearAlgebra, Property03CopiesAndTranspositionsOfEverySize) {
         const DeviceLaidOut<float> gpuSource(gpu, source);
         for (const Layout to : kLayouts) {
           LaidOut<float> target(cols, rows, to, 2);
-          ASSERT_TRUE(sameOnBoth(gpu, target, [&](const Context &context, MatrixView<float> out) {
-            transpose(context, context.onCpu() ? source.view() : gpuSource.view(), out);
-          })) << rows << " x " << cols << ", layouts " << static_cast<int>(from) << static_cast<int>(to);
+          ASSERT_TRUE(sameOnBoth(
+              gpu, target,
+              [&](const Context &context, MatrixView<float> out) {
+                transpose(context, context.onCpu() ? source.view() : gpuSource.view(), out);
+              }))
+              << rows << " x " << cols << ", layouts " << static_cast<int>(from)
+              << static_cast<int>(to);
         }
       }
     }

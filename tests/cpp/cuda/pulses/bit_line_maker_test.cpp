@@ -50,15 +50,14 @@ TEST(CudaBitLineMaker, AnUpdateKeepsItsRawInputsWhateverTheirLayout) {
   const Batch batch = randomBatch(9, 70, 33, 5);
   for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic,
                                PulseType::MeanCount, PulseType::DeterministicImplicit}) {
-    const std::vector<float> expected = weightsAfter(cpuContext(), type, batch, Layout::RowMajor,
-                                                     Layout::RowMajor, false);
+    const std::vector<float> expected =
+        weightsAfter(cpuContext(), type, batch, Layout::RowMajor, Layout::RowMajor, false);
     for (const Layout x : kLayouts) {
       for (const Layout d : kLayouts) {
         for (const bool expose : {false, true}) {
           SCOPED_TRACE(message("type ", static_cast<int>(type), ", layouts ", static_cast<int>(x),
                                static_cast<int>(d), ", expose ", expose));
-          ASSERT_TRUE(
-              sameBits(expected, weightsAfter(gpuContext(), type, batch, x, d, expose)));
+          ASSERT_TRUE(sameBits(expected, weightsAfter(gpuContext(), type, batch, x, d, expose)));
         }
       }
     }

@@ -224,7 +224,7 @@ void LRTTAdapter::drawB(const Context &context, MatrixView<float> out) {
                 settings_.rowNorm, out);
       break;
     default:
-      drawNormalRows(context, reinitKey_, reinits_, settings_.deviation, out);
+      kaimingNormal(context, reinitKey_, reinits_, out.cols, settings_.params.reinit_gain, out);
   }
 }
 

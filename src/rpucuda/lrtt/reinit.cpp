@@ -6,6 +6,7 @@
 #include "core/buffer.h"
 #include "core/check.h"
 #include "core/initialise.h"
+#include "core/math.h"
 #include "core/math_util.h"
 
 namespace RPU {

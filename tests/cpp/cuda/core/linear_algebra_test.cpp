@@ -41,7 +41,7 @@ template <class Work>
   return sameBits(a.storage(), onGpu.storage(gpu));
 }
 
-TEST(CudaLinearAlgebra, Property03GemmAndAccumulate) {
+TEST(CudaLinearAlgebra, GemmAndAccumulate) {
   RPU_REQUIRE_GPU();
   int64_t index = 0;
   for (const Shape &s : kShapes) {
@@ -74,7 +74,7 @@ TEST(CudaLinearAlgebra, Property03GemmAndAccumulate) {
   }
 }
 
-TEST(CudaLinearAlgebra, Property03Gemv) {
+TEST(CudaLinearAlgebra, Gemv) {
   RPU_REQUIRE_GPU();
   int64_t index = 0;
   for (const int64_t m : kSizes) {
@@ -103,7 +103,7 @@ TEST(CudaLinearAlgebra, Property03Gemv) {
   }
 }
 
-TEST(CudaLinearAlgebra, Property03Ger) {
+TEST(CudaLinearAlgebra, Ger) {
   RPU_REQUIRE_GPU();
   int64_t index = 0;
   for (const int64_t m : kSizes) {
@@ -125,7 +125,7 @@ TEST(CudaLinearAlgebra, Property03Ger) {
   }
 }
 
-TEST(CudaLinearAlgebra, Property03ScalAndZero) {
+TEST(CudaLinearAlgebra, ScalAndZero) {
   RPU_REQUIRE_GPU();
   const Context gpu = gpuContext();
   for (const Layout layout : kLayouts) {
@@ -165,7 +165,7 @@ void expectSameConversion(int64_t rows, int64_t cols) {
   }
 }
 
-TEST(CudaLinearAlgebra, Property03CopiesConvertEveryPairOfTypes) {
+TEST(CudaLinearAlgebra, CopiesConvertEveryPairOfTypes) {
   RPU_REQUIRE_GPU();
   for (const int64_t rows : {1, 31, 33, 100}) {
     for (const int64_t cols : {1, 32, 71}) {
@@ -188,7 +188,7 @@ TEST(CudaLinearAlgebra, Property03CopiesConvertEveryPairOfTypes) {
   }
 }
 
-TEST(CudaLinearAlgebra, Property03CopiesAndTranspositionsOfEverySize) {
+TEST(CudaLinearAlgebra, CopiesAndTranspositionsOfEverySize) {
   RPU_REQUIRE_GPU();
   const Context gpu = gpuContext();
   for (const int64_t rows : kSizes) {
@@ -230,7 +230,7 @@ TEST(CudaLinearAlgebra, ATranspositionOfMoreTilesThanAGridHolds) {
   EXPECT_TRUE(got == expected);
 }
 
-TEST(CudaLinearAlgebra, Property03PackingAndBack) {
+TEST(CudaLinearAlgebra, PackingAndBack) {
   RPU_REQUIRE_GPU();
   const Context gpu = gpuContext();
   for (const Layout few : kLayouts) {
@@ -262,7 +262,7 @@ TEST(CudaLinearAlgebra, Property03PackingAndBack) {
   }
 }
 
-TEST(CudaLinearAlgebra, Property03KaimingOfTheFirstRowsAndColumns) {
+TEST(CudaLinearAlgebra, KaimingOfTheFirstRowsAndColumns) {
   RPU_REQUIRE_GPU();
   const Context gpu = gpuContext();
   const RandomKey key = makeKey(3, 1, 4);

@@ -1,14 +1,13 @@
 #include "core/gemm.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/check.h"
 #include "core/gemm_kernel.h"
+#include "core/product.h"
 
 #ifdef PULSORA_HAVE_CBLAS
 #include <cblas.h>
-#include <limits>
 #endif
 
 namespace RPU {
@@ -26,20 +25,6 @@ constexpr int64_t kBlockDepth = 256;
 constexpr int64_t kPanelCols = GemmKernel::kMaxVectors * GemmKernel::kMaxLanes;
 // The rows of packed A start in different cache sets.
 constexpr int64_t kPackedRow = kBlockDepth + 16;
-
-void checkShapes(const ConstMatrix &a, const ConstMatrix &b, const MatrixView<float> &c) {
-  RPU_CHECK(InputError, a.cols == b.rows && c.rows == a.rows && c.cols == b.cols, "gemm: [", a.rows,
-            ", ", a.cols, "] times [", b.rows, ", ", b.cols, "] does not fit into [", c.rows, ", ",
-            c.cols, "]");
-}
-
-// C = A B turned into C^T = B^T A^T.
-void transposeProduct(ConstMatrix &a, ConstMatrix &b, MatrixView<float> &c) {
-  std::swap(a, b);
-  a = a.transposed();
-  b = b.transposed();
-  c = c.transposed();
-}
 
 struct Workspace {
   alignas(64) float a[kBlockRows * kPackedRow];
@@ -157,7 +142,7 @@ void multiply(const Product &product, int threads) {
 
 void run(float alpha, ConstMatrix a, ConstMatrix b, float beta, MatrixView<float> c,
          bool accumulate, int threads, Isa isa) {
-  checkShapes(a, b, c);
+  checkProduct(accumulate ? "accumulate" : "gemm", a, b, c);
   RPU_CHECK(ConfigError, threads >= 1, "threads is ", threads, "; it must be >= 1");
   RPU_CHECK(ConfigError, isaSupported(isa), "isa is ", isaName(isa),
             ", which this machine or this build cannot execute; the best it can is ",
@@ -190,40 +175,35 @@ void reproducibleAccumulate(MatrixView<const float> a, MatrixView<const float> b
 #ifdef PULSORA_HAVE_CBLAS
 namespace {
 
-// A view as CBLAS describes it: row major, perhaps transposed.
-struct BlasOperand {
-  CBLAS_TRANSPOSE transpose;
-  int leadingDimension;
-};
-
 BlasOperand blasOperand(ConstMatrix m, const char *name) {
-  const bool rowMajor = m.isRowMajor() && (m.rows <= 1 || m.rowStride >= m.cols);
-  const bool colMajor = m.isColMajor() && (m.cols <= 1 || m.colStride >= m.rows);
-  RPU_CHECK(InputError, rowMajor || colMajor, "gemm: ", name, " has strides ", m.rowStride, " and ",
+  const BlasOperand operand = BlasOperand::of(m);
+  RPU_CHECK(InputError, operand.ordered, "gemm: ", name, " has strides ", m.rowStride, " and ",
             m.colStride, "; BLAS takes row-major and column-major matrices only: use a contiguous ",
             "copy, or the reproducible products");
-  const int64_t lead = rowMajor ? std::max({m.rows > 1 ? m.rowStride : 1, m.cols, int64_t{1}})
-                                : std::max({m.cols > 1 ? m.colStride : 1, m.rows, int64_t{1}});
-  RPU_CHECK(InputError, std::max({lead, m.rows, m.cols}) <= std::numeric_limits<int>::max(),
-            "gemm: ", name, " is larger than BLAS can take; use the reproducible products");
-  return {rowMajor ? CblasNoTrans : CblasTrans, static_cast<int>(lead)};
+  RPU_CHECK(InputError, operand.counted, "gemm: ", name,
+            " is larger than BLAS can take; use the reproducible products");
+  return operand;
+}
+
+CBLAS_TRANSPOSE transposition(const BlasOperand &operand) {
+  return operand.transposed ? CblasTrans : CblasNoTrans;
 }
 
 }  // namespace
 
 void blasGemm(float alpha, MatrixView<const float> a, MatrixView<const float> b, float beta,
               MatrixView<float> c) {
-  checkShapes(a, b, c);
+  checkProduct("gemm", a, b, c);
   if (c.rows == 0 || c.cols == 0) return;
-  if (blasOperand(c, "C").transpose == CblasTrans) {
+  if (blasOperand(c, "C").transposed) {
     transposeProduct(a, b, c);
   }
   const BlasOperand ba = blasOperand(a, "A");
   const BlasOperand bb = blasOperand(b, "B");
-  cblas_sgemm(CblasRowMajor, ba.transpose, bb.transpose, static_cast<int>(c.rows),
+  cblas_sgemm(CblasRowMajor, transposition(ba), transposition(bb), static_cast<int>(c.rows),
               static_cast<int>(c.cols), static_cast<int>(a.cols), alpha, a.data,
-              ba.leadingDimension, b.data, bb.leadingDimension, beta, c.data,
-              blasOperand(c, "C").leadingDimension);
+              static_cast<int>(ba.lead), b.data, static_cast<int>(bb.lead), beta, c.data,
+              static_cast<int>(blasOperand(c, "C").lead));
 }
 #else
 void blasGemm(float, MatrixView<const float>, MatrixView<const float>, float, MatrixView<float>) {

@@ -12,6 +12,11 @@ namespace RPU {
 
 constexpr float kHalfMax = 65504.0F;
 
+/// A half as an element of a matrix or a Buffer; floatToHalf and halfToFloat convert its bits.
+struct Half {
+  uint16_t bits;
+};
+
 /// Nearest half, ties to even; beyond the range it saturates to +-65504 (infinities too), NaN stays
 /// NaN.
 RPU_HD uint16_t floatToHalf(float x) {

@@ -1,6 +1,9 @@
 #include "core/math_util.h"
 
+#include <algorithm>
+
 #include "core/backend.h"
+#include "core/cuda_api.h"
 #include "core/gemm.h"
 #include "core/matrix_functors.h"
 
@@ -12,14 +15,37 @@ MatrixView<T> asColumn(VectorView<T> v) {
   return {v.data, v.size, 1, v.stride, 1};
 }
 
+// Whether a matrix is best walked column by column.
+template <class T>
+bool runsDown(MatrixView<T> m) {
+  return m.rows > 1 && (m.cols <= 1 || (m.colStride != 1 && m.rowStride < m.colStride));
+}
+
+// functor.at(i, j) for every element on the CPU, `width` columns of a thread's rows at a time.
+template <class Functor>
+void forEachByTiles(const Context &context, int64_t rows, int64_t cols, int64_t width,
+                    const Functor &functor) {
+  const int64_t grain = 1 + 16384 / (cols + 1);
+  parallelRange(context, rows, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t j0 = 0; j0 < cols; j0 += width) {
+      const int64_t j1 = std::min(cols, j0 + width);
+      for (int64_t i = begin; i < end; ++i) {
+        for (int64_t j = j0; j < j1; ++j) functor.at(i, j);
+      }
+    }
+  });
+}
+
 }  // namespace
 
-void gemm(const CpuExec &exec, float alpha, MatrixView<const float> a, MatrixView<const float> b,
+void gemm(const Context &context, float alpha, MatrixView<const float> a, MatrixView<const float> b,
           float beta, MatrixView<float> c) {
-  if (exec.products == Products::Blas) {
+  if (!context.onCpu()) {
+    detail::cudaGemm(context, alpha, a, b, beta, c);
+  } else if (context.cpu.products == Products::Blas) {
     blasGemm(alpha, a, b, beta, c);
   } else {
-    reproducibleGemm(alpha, a, b, beta, c, exec.threads, exec.isa);
+    reproducibleGemm(alpha, a, b, beta, c, context.cpu.threads, context.cpu.isa);
   }
 }
 
@@ -32,26 +58,72 @@ void accumulate(const Context &context, MatrixView<const float> a, MatrixView<co
   }
 }
 
-void gemv(const CpuExec &exec, float alpha, MatrixView<const float> a, VectorView<const float> x,
+void gemv(const Context &context, float alpha, MatrixView<const float> a, VectorView<const float> x,
           float beta, VectorView<float> y) {
-  gemm(exec, alpha, a, asColumn(x), beta, asColumn(y));
+  RPU_CHECK(InputError, a.cols == x.size && a.rows == y.size, "gemv: A is [", a.rows, ", ", a.cols,
+            "], x has ", x.size, " elements and y has ", y.size,
+            "; A needs a column for each element of x and a row for each of y");
+  gemm(context, alpha, a, asColumn(x), beta, asColumn(y));
 }
 
-void ger(const CpuExec &exec, float alpha, VectorView<const float> x, VectorView<const float> y,
+void ger(const Context &context, float alpha, VectorView<const float> x, VectorView<const float> y,
          MatrixView<float> a) {
-  gemm(exec, alpha, asColumn(x), asColumn(y).transposed(), 1.0f, a);
+  RPU_CHECK(InputError, a.rows == x.size && a.cols == y.size, "ger: A is [", a.rows, ", ", a.cols,
+            "], x has ", x.size, " elements and y has ", y.size,
+            "; A needs a row for each element of x and a column for each of y");
+  Context ordered = context;
+  ordered.cpu.products = Products::Reproducible;
+  ordered.gpuProducts = GpuProducts::Reproducible;
+  gemm(ordered, alpha, asColumn(x), asColumn(y).transposed(), 1.0f, a);
 }
 
-void copy(const Context &context, MatrixView<const float> src, MatrixView<float> dst) {
-  forEach(context, src.size(), ElementCopier{src, dst});
-}
-
-void scal(float alpha, MatrixView<float> a) {
-  if (!a.isRowMajor()) a = a.transposed();
-  for (int64_t i = 0; i < a.rows; ++i) {
-    const VectorView<float> row = a.row(i);
-    for (int64_t j = 0; j < row.size; ++j) row[j] = alpha == 0.0f ? 0.0f : alpha * row[j];
+void scal(const Context &context, float alpha, MatrixView<float> a) {
+  if (runsDown(a)) a = a.transposed();
+  const ElementScaler scaler{alpha, a};
+  if (context.onCpu()) {
+    forEachByTiles(context, a.rows, a.cols, a.cols, scaler);
+  } else {
+    forEach(context, a.size(), scaler);
   }
 }
 
+void transpose(const Context &context, MatrixView<const float> from, MatrixView<float> to) {
+  RPU_CHECK(InputError, from.rows == to.cols && from.cols == to.rows, "transpose: from is [",
+            from.rows, ", ", from.cols, "] and to is [", to.rows, ", ", to.cols,
+            "]; to needs the columns of from as its rows, and the rows as its columns");
+  copy(context, from.transposed(), to);
+}
+
+namespace detail {
+
+template <class Src, class Dst>
+void copyElements(const Context &context, MatrixView<const Src> from, MatrixView<Dst> to) {
+  RPU_CHECK(InputError, from.rows == to.rows && from.cols == to.cols, "copy: from is [", from.rows,
+            ", ", from.cols, "] and to is [", to.rows, ", ", to.cols,
+            "]; both need the same shape");
+  if (runsDown(to)) {  // so that writes are sequential
+    from = from.transposed();
+    to = to.transposed();
+  }
+  const ElementCopier<Src, Dst> copier{from, to};
+  const bool transposing = runsDown(from);
+  if (context.onCpu()) {
+    // Tiles of which both sides fit the first cache, where one is read across its lines.
+    constexpr int64_t kTile = 32;
+    forEachByTiles(context, to.rows, to.cols, transposing ? kTile : to.cols, copier);
+  } else if (!transposing) {
+    forEach(context, to.size(), copier);
+  } else if constexpr (kHasCuda) {
+    cudaTransposingCopy(context, copier);
+  } else {
+    throwWithoutCuda();
+  }
+}
+
+#define RPU_COPY_ELEMENTS(Src, Dst) \
+  template void copyElements<Src, Dst>(const Context &, MatrixView<const Src>, MatrixView<Dst>);
+RPU_FOR_EACH_COPY(RPU_COPY_ELEMENTS)
+#undef RPU_COPY_ELEMENTS
+
+}  // namespace detail
 }  // namespace RPU

@@ -1,85 +1,76 @@
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
+#include <type_traits>
 
-#include "core/check.h"
 #include "core/context.h"
-#include "core/cuda_api.h"
-#include "core/exec.h"
+#include "core/half.h"
 #include "core/view.h"
+
+// Linear algebra on both backends: public API for simulations that bring their own algorithms.
+//
+// The context says where the elements lie and how the work is done. On a GPU everything is enqueued
+// in the context's stream and nothing waits. Matrices may be row major, column major, transposed,
+// cut out or strided; outputs share no element with inputs. Every function throws InputError,
+// before it changes anything, when shapes do not fit.
+//
+// Bits: `accumulate`, `ger`, `scal` and the copies give one result on every machine and backend.
+// So do `gemm` and `gemv` with reproducible products (Products::Reproducible, the default on the
+// CPU; GpuProducts::Reproducible on a GPU). Otherwise a product of depth K is within
+// (K + 2) 2^-23 of the sum of the magnitudes of its terms.
 
 namespace RPU {
 
-// The linear algebra of the CPU backend. Matrices may be row major, column major, transposed or cut
-// out; outputs share no element with inputs unless said otherwise. Every function throws InputError
-// when shapes do not fit.
-
 /// C = alpha * A B + beta * C, in the order of operations laid down at `reproducibleGemm`
-/// (core/gemm.h), or by the system's BLAS when `exec.products` says so (ConfigError when that is
-/// not compiled in). A is [m, K], B is [K, n], C is [m, n]. With beta = 0, C is not read.
-void gemm(const CpuExec &exec, float alpha, MatrixView<const float> a, MatrixView<const float> b,
+/// (core/gemm.h), or as `context.cpu.products` or `context.gpuProducts` says (ConfigError when BLAS
+/// is asked for and not compiled in). BLAS on the CPU takes row-major and column-major matrices
+/// only (InputError). A is [m, K], B is [K, n], C is [m, n]. With beta = 0, C is not read.
+void gemm(const Context &context, float alpha, MatrixView<const float> a, MatrixView<const float> b,
           float beta, MatrixView<float> c);
-
-/// The same on the context's backend: everything above the seam multiplies with this.
-inline void gemm(const Context &context, float alpha, MatrixView<const float> a,
-                 MatrixView<const float> b, float beta, MatrixView<float> c) {
-  if (context.onCpu()) {
-    gemm(context.cpu, alpha, a, b, beta, c);
-  } else {
-    detail::cudaGemm(context, alpha, a, b, beta, c);
-  }
-}
 
 /// C += A B, product by product in the order of k whatever the choice of products, so that a batch
 /// may be cut anywhere.
 void accumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b,
                 MatrixView<float> c);
 
-/// y = alpha * A x + beta * y; the same bits as `gemm` on one column. A is [m, K], x is [K], y is
-/// [m].
-void gemv(const CpuExec &exec, float alpha, MatrixView<const float> a, VectorView<const float> x,
+/// y = alpha * A x + beta * y; with reproducible products the bits of `gemm` on one column. A is
+/// [m, K], x is [K], y is [m]. With beta = 0, y is not read.
+void gemv(const Context &context, float alpha, MatrixView<const float> a, VectorView<const float> x,
           float beta, VectorView<float> y);
 
-/// A += alpha * x y^T as fma(alpha, x_i * y_j, a_ij), the same bits as `gemm` with K = 1. A is [m,
-/// n], x is [m], y is [n].
-void ger(const CpuExec &exec, float alpha, VectorView<const float> x, VectorView<const float> y,
+/// A += alpha * x y^T as fma(alpha, x_i * y_j, a_ij), whatever the choice of products. A is [m, n],
+/// x is [m], y is [n].
+void ger(const Context &context, float alpha, VectorView<const float> x, VectorView<const float> y,
          MatrixView<float> a);
 
 /// A *= alpha. With alpha = 0, A becomes 0 without being read.
-void scal(float alpha, MatrixView<float> a);
+void scal(const Context &context, float alpha, MatrixView<float> a);
 
-/// dst = static_cast<Dst>(src), element by element, whatever the storage orders;
-/// `elemcopy(a.transposed(), b)` is a tiled transposition. Integer targets truncate towards 0 and
-/// must be able to hold the values.
+namespace detail {
+/// Defined in math_util.cpp for the types of RPU_FOR_EACH_COPY (core/matrix_functors.h).
 template <class Src, class Dst>
-void elemcopy(MatrixView<const Src> src, MatrixView<Dst> dst) {
-  RPU_CHECK(InputError, src.rows == dst.rows && src.cols == dst.cols, "copy: [", src.rows, ", ",
-            src.cols, "] does not fit into [", dst.rows, ", ", dst.cols, "]");
-  if (!dst.isRowMajor() && dst.isColMajor()) {  // so that writes are sequential
-    src = src.transposed();
-    dst = dst.transposed();
-  }
-  // Tiles of which both sides fit the first cache, whichever of them is read or written across.
-  const int64_t tile = src.isRowMajor() ? std::max<int64_t>(dst.cols, 1) : 32;
-  for (int64_t j0 = 0; j0 < dst.cols; j0 += tile) {
-    const int64_t j1 = std::min(dst.cols, j0 + tile);
-    for (int64_t i = 0; i < dst.rows; ++i) {
-      const VectorView<const Src> from = src.row(i);
-      const VectorView<Dst> to = dst.row(i);
-      for (int64_t j = j0; j < j1; ++j) to[j] = static_cast<Dst>(from[j]);
-    }
-  }
+void copyElements(const Context &context, MatrixView<const Src> from, MatrixView<Dst> to);
+}  // namespace detail
+
+/// to = from, element by element, between matrices of one shape and any two layouts. Elements are
+/// float, double, Half, int32_t, int64_t or uint8_t; where the two types differ, one of them is
+/// float. Floating-point targets get the nearest value (ties to even; a Half saturates at +-65504);
+/// integer targets truncate towards 0 and must be able to hold the values.
+template <class Src, class Dst>
+void elemcopy(const Context &context, MatrixView<Src> from, MatrixView<Dst> to) {
+  using From = std::remove_const_t<Src>;
+  static_assert(
+      std::is_same_v<From, Dst> || std::is_same_v<From, float> || std::is_same_v<Dst, float>,
+      "elemcopy converts from float or to float; go through a matrix of floats");
+  detail::copyElements<From, Dst>(context, from, to);
 }
 
-template <class Src, class Dst>
-void elemcopy(MatrixView<Src> src, MatrixView<Dst> dst) {
-  elemcopy(MatrixView<const Src>(src), dst);
+/// to = from between matrices of float, to the bit.
+inline void copy(const Context &context, MatrixView<const float> from, MatrixView<float> to) {
+  elemcopy(context, from, to);
 }
 
-/// dst = src between matrices of float32.
-inline void copy(MatrixView<const float> src, MatrixView<float> dst) { elemcopy(src, dst); }
-/// The same on the context's backend.
-void copy(const Context &context, MatrixView<const float> src, MatrixView<float> dst);
+/// to = from^T: from is [m, n], to is [n, m]. Works tile by tile, so that both sides are read and
+/// written along their lines.
+void transpose(const Context &context, MatrixView<const float> from, MatrixView<float> to);
 
 }  // namespace RPU

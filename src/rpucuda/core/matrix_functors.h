@@ -1,18 +1,94 @@
 #pragma once
 
+#include <type_traits>
+
+#include "core/context.h"
+#include "core/half.h"
+#include "core/random.h"
 #include "core/view.h"
 
-// The element functors of plain matrices.
+// The element functors of the linear algebra in core/: at(i, j) does one element, operator() the
+// one with this number in row-major order (see forEach).
 
 namespace RPU {
 
-/// A copy between matrices of one shape and any layout.
+/// The value in another type: to the nearest, ties to even, where Dst is a floating-point type or
+/// Half; towards 0 where it is an integer type.
+template <class Dst, class Src>
+RPU_HD Dst convertElement(Src value) {
+  if constexpr (std::is_same_v<Src, Dst>) {
+    return value;
+  } else if constexpr (std::is_same_v<Src, Half>) {
+    return static_cast<Dst>(halfToFloat(value.bits));
+  } else if constexpr (std::is_same_v<Dst, Half>) {
+    return Half{floatToHalf(static_cast<float>(value))};
+  } else {
+    return static_cast<Dst>(value);
+  }
+}
+
+/// A copy between matrices of one shape and any layouts.
+template <class Src, class Dst>
 struct ElementCopier {
-  MatrixView<const float> from;
+  MatrixView<const Src> from;
+  MatrixView<Dst> to;
+
+  RPU_HD void at(int64_t i, int64_t j) const { to(i, j) = convertElement<Dst>(from(i, j)); }
+  RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
+};
+
+/// Every pair of element types that elemcopy takes: each type to itself, and from and to float.
+// clang-format off
+#define RPU_FOR_EACH_COPY(Pair) \
+  Pair(float, float)            \
+  Pair(float, double)           \
+  Pair(float, Half)             \
+  Pair(float, int32_t)          \
+  Pair(float, int64_t)          \
+  Pair(float, uint8_t)          \
+  Pair(double, float)           \
+  Pair(Half, float)             \
+  Pair(int32_t, float)          \
+  Pair(int64_t, float)          \
+  Pair(uint8_t, float)          \
+  Pair(double, double)          \
+  Pair(Half, Half)              \
+  Pair(int32_t, int32_t)        \
+  Pair(int64_t, int64_t)        \
+  Pair(uint8_t, uint8_t)
+// clang-format on
+
+/// The copy on the GPU for a source of which the elements of a column are adjacent, and a target of
+/// which those of a row are: tile by tile through shared memory, so that neighbouring threads read
+/// and write neighbouring elements. Defined in cuda/core/transpose.cu.
+template <class Src, class Dst>
+void cudaTransposingCopy(const Context &context, const ElementCopier<Src, Dst> &copier);
+
+/// a(i, j) *= factor; factor 0 gives 0 whatever stands there.
+struct ElementScaler {
+  float factor;
+  MatrixView<float> a;
+
+  RPU_HD void at(int64_t i, int64_t j) const { a(i, j) = factor == 0.0f ? 0.0f : factor * a(i, j); }
+  RPU_HD void operator()(int64_t i) const { at(i / a.cols, i % a.cols); }
+};
+
+/// Two normal values per call: elements 2 i and 2 i + 1 in row-major order, the latter where it
+/// exists.
+struct NormalPairWriter {
+  RandomKey key;
+  uint64_t number;  // of the initialisation
+  float deviation;
   MatrixView<float> to;
 
   RPU_HD void operator()(int64_t i) const {
-    to(i / from.cols, i % from.cols) = from(i / from.cols, i % from.cols);
+    const Philox4 block = draw(key, Purpose::Reinit, static_cast<uint64_t>(i), number);
+    const NormalPair pair = normalPair(block.v[0], block.v[1]);
+    write(2 * i, deviation * pair.z0);
+    if (2 * i + 1 < to.size()) write(2 * i + 1, deviation * pair.z1);
+  }
+  RPU_HD void write(int64_t element, float value) const {
+    to(element / to.cols, element % to.cols) = value;
   }
 };
 

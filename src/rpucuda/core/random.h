@@ -216,7 +216,7 @@ RPU_HD float uniform(uint32_t word) {
   return static_cast<float>(static_cast<int32_t>(word >> 8)) * 0x1p-24F;
 }
 
-/// Uniform in (0, 1): an odd multiple of 2^-24.
+/// Uniform in (0, 1): an odd multiple of 2^-24. For models that take its logarithm or divide by it.
 RPU_HD float uniformOpen(uint32_t word) {
   return static_cast<float>(static_cast<int32_t>(word >> 8 | 1U)) * 0x1p-24F;
 }

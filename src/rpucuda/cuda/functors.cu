@@ -18,7 +18,13 @@
 namespace RPU {
 
 // core/matrix_functors.h
-RPU_ON_GPU(ElementCopier);
+#define RPU_COPY_ON_GPU(Src, Dst)                                              \
+  template void cudaForEach<ElementCopier<Src, Dst>>(const Context &, int64_t, \
+                                                     const ElementCopier<Src, Dst> &);
+RPU_FOR_EACH_COPY(RPU_COPY_ON_GPU)
+#undef RPU_COPY_ON_GPU
+RPU_ON_GPU(ElementScaler);
+RPU_ON_GPU(NormalPairWriter);
 
 // array/cell_functors.h
 RPU_ON_GPU(SpreadSampler);
@@ -30,7 +36,6 @@ RPU_ON_GPU(ScaledCopier);
 RPU_ON_GPU(TrainScaler);
 RPU_ON_GPU(LayoutChooser);
 RPU_ON_GPU(LevelMaker);
-RPU_ON_GPU(MatrixCopier);
 
 // periphery/read_stages.h
 RPU_ON_GPU(MeasureRow);
@@ -55,7 +60,6 @@ RPU_SUM_ON_GPU(ProductTerm);
 
 // lrtt/functors.h
 RPU_ON_GPU(GateGradient);
-RPU_ON_GPU(NormalPairWriter);
 
 // transfer/plan_formulas.h
 RPU_ON_GPU(TrainDrives);

@@ -3,7 +3,9 @@
 #include "array/cell_functors.h"
 #include "array/events.h"
 #include "core/backend.h"
+#include "core/initialise.h"
 #include "core/math_util.h"
+#include "core/packing.h"
 #include "lrtt/functors.h"
 #include "lrtt/projection.h"
 #include "lrtt/reinit.h"
@@ -122,10 +124,7 @@ void LRTTAdapter::project(const Context &context, MatrixView<const float> in,
 }
 
 void LRTTAdapter::takeKept(const Context &context, KeptRead &kept, MatrixView<float> to) {
-  copy(context,
-             rowMajor<const float>(kept.values.data(), kept.rows, to.cols)
-                 .block(kept.used, 0, to.rows, to.cols),
-             to);
+  unpackRows(context, rowMajor<const float>(kept.values.data(), kept.rows, to.cols), to, kept.used);
   kept.used += to.rows;
 }
 
@@ -225,7 +224,7 @@ void LRTTAdapter::drawB(const Context &context, MatrixView<float> out) {
                 settings_.rowNorm, out);
       break;
     default:
-      drawNormalRows(context, reinitKey_, reinits_, settings_.deviation, out);
+      kaimingNormal(context, reinitKey_, reinits_, out.cols, settings_.params.reinit_gain, out);
   }
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "core/math.h"
-#include "core/random.h"
 #include "core/view.h"
 
 // The element functors of the low-rank adapter.
@@ -19,23 +18,6 @@ struct GateGradient {
     const int64_t row = i / to.cols;
     const int64_t col = i % to.cols;
     to(row, col) = alpha * (g(row, col) * e[i]);
-  }
-};
-
-/// Normal values for a re-init, two per call: out[2 i] and out[2 i + 1], the latter where it
-/// exists.
-struct NormalPairWriter {
-  RandomKey key;
-  uint64_t number;  // of the re-init
-  float deviation;
-  int64_t size;
-  float *out;
-
-  RPU_HD void operator()(int64_t i) const {
-    const Philox4 block = draw(key, Purpose::Reinit, static_cast<uint64_t>(i), number);
-    const NormalPair pair = normalPair(block.v[0], block.v[1]);
-    out[2 * i] = deviation * pair.z0;
-    if (2 * i + 1 < size) out[2 * i + 1] = deviation * pair.z1;
   }
 };
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/backend.h"
 #include "core/buffer.h"
 #include "core/check.h"
+#include "core/initialise.h"
+#include "core/math.h"
 #include "core/math_util.h"
-#include "lrtt/functors.h"
 
 namespace RPU {
 namespace {
@@ -44,12 +44,6 @@ void orthonormalise(std::vector<double> &rows, int64_t count, int64_t n) {
 }
 
 }  // namespace
-
-void drawNormalRows(const Context &context, RandomKey key, uint64_t number, float deviation,
-                    MatrixView<float> out) {
-  forEach(context, (out.size() + 1) / 2,
-          NormalPairWriter{key, number, deviation, out.size(), out.data});
-}
 
 void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, float rowNorm,
                         MatrixView<float> out) {

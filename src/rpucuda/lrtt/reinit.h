@@ -9,13 +9,9 @@
 
 namespace RPU {
 
-/// out [rows, cols] = deviation * independent normals: values number `number` of this key.
-void drawNormalRows(const Context &context, RandomKey key, uint64_t number, float deviation,
-                    MatrixView<float> out);
-
-/// Random rows with out out^T = rowNorm^2 I: the rows of drawNormalRows, made orthogonal by
-/// Gram-Schmidt in double precision on the host, in a fixed order of operations. Needs rows <=
-/// cols; `out` is gapless.
+/// Random rows with out out^T = rowNorm^2 I: the rows of drawNormalRows (core/initialise.h), made
+/// orthogonal by Gram-Schmidt in double precision on the host, in a fixed order of operations.
+/// Needs rows <= cols; `out` is gapless.
 void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, float rowNorm,
                         MatrixView<float> out);
 

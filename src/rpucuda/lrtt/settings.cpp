@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "core/initialise.h"
 
 namespace RPU {
 namespace {
@@ -83,7 +84,7 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   const double n = static_cast<double>(inputs);
   const double k = static_cast<double>(rank);
   const double gain = static_cast<double>(p.reinit_gain);
-  deviation = static_cast<float>(gain * std::sqrt(2.0 / n));
+  deviation = kaimingDeviation(inputs, p.reinit_gain);
   rowNorm = static_cast<float>(gain * std::sqrt(2.0));
   // With E[B^T B] = (2 gain^2 K / inputs) I, this alpha makes alpha^2 E[B^T B] = I: the first step
   // after a re-init then moves the effective weight as far as plain SGD would.

@@ -190,8 +190,8 @@ void BitLineMaker::keepRawInputs(const Context &context, MatrixView<const float>
   rawRows_ = x.rows;
   rawXSize_ = x.cols;
   rawDSize_ = d.cols;
-  forEach(context, x.size(), MatrixCopier{x, rawX_.data()});
-  forEach(context, d.size(), MatrixCopier{d, rawD_.data()});
+  copy(context, x, rowMajor(rawX_.data(), x.rows, x.cols));
+  copy(context, d, rowMajor(rawD_.data(), d.rows, d.cols));
 }
 
 MatrixView<const float> BitLineMaker::getXData() const {

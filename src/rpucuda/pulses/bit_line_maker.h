@@ -48,9 +48,20 @@ class BitLineMaker {
   /// The pulses made last; valid until the next makeWords().
   const PulseWords &words() const { return words_; }
 
-  /// With `expose`, makeWords() also keeps gapless copies of x and d as it read them (see getXData,
-  /// getDData).
-  void setExposeRawInputs(bool expose) { exposeRawInputs_ = expose; }
+  /// With `expose`, every makeWords() and trainSides() from now on also keeps copies of the x and d
+  /// that it reads, for algorithms that need the inputs beside their pulses: getXData() and
+  /// getDData() are then those of the latest mini-batch. Off at first. It changes no pulse and
+  /// costs a copy of x and d per mini-batch. What was kept before is forgotten. (Pulse types None
+  /// and NoneWithDevice make no words, so that an updater of such a type keeps nothing.)
+  void setExposeRawInputs(bool expose) {
+    exposeRawInputs_ = expose;
+    rawRows_ = rawXSize_ = rawDSize_ = 0;
+  }
+  /// x [m, xSize] and d [m, dSize] of the words made last, row major without gaps whatever layout
+  /// they came in, in memory of the context's backend and there once the context's stream has run;
+  /// 0 x 0 when none were kept. Valid until the next makeWords(), trainSides() or
+  /// setExposeRawInputs(). Of a SampleRange with `present`, rows of samples that are not there hold
+  /// anything.
   MatrixView<const float> getXData() const;
   MatrixView<const float> getDData() const;
 

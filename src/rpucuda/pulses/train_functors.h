@@ -67,12 +67,4 @@ struct LevelMaker {
   }
 };
 
-/// A gapless copy of a matrix.
-struct MatrixCopier {
-  MatrixView<const float> from;
-  float *to;
-
-  RPU_HD void operator()(int64_t i) const { to[i] = from(i / from.cols, i % from.cols); }
-};
-
 }  // namespace RPU

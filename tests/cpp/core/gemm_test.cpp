@@ -1,62 +1,20 @@
 #include "core/gemm.h"
 
 #include <cmath>
-#include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
-#include <random>
-#include <string>
 #include <vector>
 
 #include "core/check.h"
+#include "util/matrix_test_util.h"
 
 namespace RPU {
 namespace {
 
-// How a matrix lies in memory.
-enum class Layout { RowMajor, ColMajor, CutOut, Strided };
-const Layout kLayouts[] = {Layout::RowMajor, Layout::ColMajor, Layout::CutOut, Layout::Strided};
-
-// A matrix in the given layout with uniform values in [-1, 1); the gaps hold NaN, so that reading
-// one shows.
-class Matrix {
- public:
-  Matrix(int64_t rows, int64_t cols, Layout layout, unsigned seed) {
-    switch (layout) {
-      case Layout::RowMajor:
-        allocate(rows * cols, rows, cols, cols, 1);
-        break;
-      case Layout::ColMajor:
-        allocate(rows * cols, rows, cols, 1, rows);
-        break;
-      case Layout::CutOut:
-        allocate(rows * (cols + 3), rows, cols, cols + 3, 1);
-        break;
-      case Layout::Strided:
-        allocate(rows * (2 * cols + 1), rows, cols, 2 * cols + 1, 2);
-        break;
-    }
-    std::mt19937 generator(seed);
-    std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < cols; ++j) view_(i, j) = uniform(generator);
-    }
-  }
-  Matrix(const Matrix &) = delete;
-  Matrix &operator=(const Matrix &) = delete;
-
-  MatrixView<float> view() { return view_; }
-  const std::vector<float> &storage() const { return storage_; }
-
- private:
-  void allocate(int64_t size, int64_t rows, int64_t cols, int64_t rowStride, int64_t colStride) {
-    storage_.assign(static_cast<size_t>(size + 1), std::numeric_limits<float>::quiet_NaN());
-    view_ = {storage_.data(), rows, cols, rowStride, colStride};
-  }
-
-  std::vector<float> storage_;
-  MatrixView<float> view_;
-};
+using testing::kLayouts;
+using testing::Layout;
+using testing::sameBits;
+using Matrix = testing::LaidOut<float>;
 
 // The definition at `reproducibleGemm`, word for word.
 void plainGemm(float alpha, MatrixView<const float> a, MatrixView<const float> b, float beta,
@@ -68,10 +26,6 @@ void plainGemm(float alpha, MatrixView<const float> a, MatrixView<const float> b
       c(i, j) = beta == 0.0f ? alpha * acc : std::fmaf(alpha, acc, beta * c(i, j));
     }
   }
-}
-
-bool sameBits(const std::vector<float> &a, const std::vector<float> &b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 struct Case {

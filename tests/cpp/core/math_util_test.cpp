@@ -3,89 +3,90 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
-#include <numeric>
 #include <vector>
+
+#include "util/matrix_test_util.h"
 
 namespace RPU {
 namespace {
 
-std::vector<float> ramp(int64_t size) {
-  std::vector<float> values(static_cast<size_t>(size));
-  std::iota(values.begin(), values.end(), 1.0f);
-  return values;
+using testing::inputErrorOf;
+using testing::isProduct;
+using testing::kLayouts;
+using testing::kSizes;
+using testing::LaidOut;
+using testing::Layout;
+using testing::layoutOf;
+using testing::sameBits;
+
+struct Factors {
+  float alpha, beta;
+};
+const Factors kFactors[] = {{1.0f, 0.0f}, {1.0f, 1.0f}, {0.0f, 0.0f},
+                            {0.0f, 1.0f}, {0.3f, 0.0f}, {-0.3f, 0.7f}};
+
+// The context of every choice of products that this build has.
+std::vector<Context> everyProduct() {
+  Context reproducible;
+  reproducible.cpu.threads = 2;
+  Context blas = reproducible;
+  blas.cpu.products = Products::Blas;
+#ifdef PULSORA_HAVE_CBLAS
+  return {reproducible, blas};
+#else
+  return {reproducible};
+#endif
 }
 
-TEST(View, BlocksRowsAndTranspositionsNameTheSameElements) {
-  std::vector<float> data = ramp(12);
-  const MatrixView<float> m = rowMajor(data.data(), 3, 4);
-  EXPECT_EQ(m(1, 2), 7.0f);
-  EXPECT_EQ(m.transposed()(2, 1), 7.0f);
-  EXPECT_EQ(m.row(1)[2], 7.0f);
-  EXPECT_EQ(m.col(2)[1], 7.0f);
-  EXPECT_EQ(m.block(1, 1, 2, 2)(0, 1), 7.0f);
-  EXPECT_EQ(m.row(1).segment(1, 3)[1], 7.0f);
-  EXPECT_EQ(colMajor(data.data(), 3, 4)(1, 2), 8.0f);
-  const MatrixView<const float> constant = m;
-  EXPECT_EQ(&constant(2, 3), &m(2, 3));
+// What nobody reads when beta is 0.
+void wipeUnlessRead(float beta, LaidOut<float> &c) {
+  if (beta == 0.0f) c.fill(std::numeric_limits<float>::quiet_NaN());
 }
 
-TEST(View, KnowsItsStorageOrder) {
-  std::vector<float> data = ramp(12);
-  const MatrixView<float> m = rowMajor(data.data(), 3, 4);
-  EXPECT_TRUE(m.isRowMajor() && m.isContiguous() && !m.isColMajor());
-  EXPECT_TRUE(m.transposed().isColMajor() && !m.transposed().isRowMajor());
-  EXPECT_TRUE(m.block(0, 0, 3, 2).isRowMajor() && !m.block(0, 0, 3, 2).isContiguous());
-  EXPECT_TRUE(m.block(1, 0, 1, 2).isContiguous());
-  EXPECT_TRUE(m.row(0).isContiguous() && !m.col(0).isContiguous());
-}
+struct Shape {
+  int64_t m, n, k;
+};
 
-TEST(Gemv, IsOneColumnOfGemm) {
-  const int64_t m = 37, k = 300;
-  std::vector<float> a(m * k), x(k), y(2 * m, 0.5f), c(m, 0.5f);
-  for (size_t i = 0; i < a.size(); ++i) a[i] = std::sin(float(i));
-  for (size_t i = 0; i < x.size(); ++i) x[i] = std::cos(float(i));
-  for (Isa isa : supportedIsas()) {
-    const CpuExec exec{2, isa, Products::Reproducible};
-    std::fill(y.begin(), y.end(), 0.5f);
-    std::fill(c.begin(), c.end(), 0.5f);
-    const MatrixView<const float> matrix = rowMajor<const float>(a.data(), m, k);
-    gemv(exec, 0.3f, matrix, vectorView<const float>(x.data(), k), 2.0f,
-         VectorView<float>(y.data(), m, 2));
-    for (int64_t i = 0; i < m; ++i) {
-      float acc = 0.0f;
-      for (int64_t j = 0; j < k; ++j) acc = std::fmaf(matrix(i, j), x[size_t(j)], acc);
-      EXPECT_EQ(y[size_t(2 * i)], std::fmaf(0.3f, acc, 2.0f * 0.5f));
-      EXPECT_EQ(y[size_t(2 * i + 1)], 0.5f);
+std::vector<Shape> shapes() {
+  std::vector<Shape> all = {{1000, 33, 17}, {17, 1000, 33}, {33, 17, 1000}};
+  for (const int64_t m : {0, 1, 15, 16, 17, 33}) {
+    for (const int64_t n : {0, 1, 15, 16, 17, 33}) {
+      for (const int64_t k : {0, 1, 15, 16, 17, 33}) all.push_back({m, n, k});
     }
-    gemm(exec, 0.3f, matrix, rowMajor<const float>(x.data(), k, 1), 2.0f, rowMajor(c.data(), m, 1));
-    for (int64_t i = 0; i < m; ++i) EXPECT_EQ(c[size_t(i)], y[size_t(2 * i)]);
   }
+  return all;
 }
 
-TEST(Ger, AddsTheOuterProduct) {
-  std::vector<float> x = {0.1f, -0.7f, 3.0f}, y = {0.3f, 0.9f};
-  for (bool transposed : {false, true}) {
-    std::vector<float> data = ramp(6);
-    const MatrixView<float> a =
-        transposed ? colMajor(data.data(), 3, 2) : rowMajor(data.data(), 3, 2);
-    std::vector<float> before = data;
-    ger({}, 0.7f, vectorView<const float>(x.data(), 3), vectorView<const float>(y.data(), 2), a);
-    for (int64_t i = 0; i < 3; ++i) {
-      for (int64_t j = 0; j < 2; ++j) {
-        const float old = before[size_t(&a(i, j) - data.data())];
-        EXPECT_EQ(a(i, j), std::fmaf(0.7f, x[size_t(i)] * y[size_t(j)], old));
+TEST(Gemm, IsTheProductToRounding) {
+  for (const Context &context : everyProduct()) {
+    const bool blas = context.cpu.products == Products::Blas;
+    int64_t index = 0;
+    for (const Shape &s : shapes()) {
+      for (const Factors &f : kFactors) {
+        ++index;
+        const auto layout = [&](int64_t i) { return blas ? kLayouts[i % 3] : layoutOf(i); };
+        const LaidOut<float> a(s.m, s.k, layout(index), 1);
+        const LaidOut<float> b(s.k, s.n, layout(index / 4), 2);
+        LaidOut<float> c(s.m, s.n, layout(index / 16), 3);
+        wipeUnlessRead(f.beta, c);
+        const LaidOut<float> before(s.m, s.n, Layout::RowMajor, 3);
+        gemm(context, f.alpha, a.view(), b.view(), f.beta, c.view());
+        ASSERT_TRUE(isProduct(f.alpha, a.view(), b.view(), f.beta, before.view(), c.view()))
+            << "[" << s.m << ", " << s.k << "] x [" << s.k << ", " << s.n << "], alpha " << f.alpha
+            << ", beta " << f.beta << (blas ? ", BLAS" : "");
       }
     }
   }
 }
 
 TEST(Gemm, TakesTheProductsThatAreAskedFor) {
-  std::vector<float> a = {1, 2, 3, 4}, b = {5, 6, 7, 8}, c(4);
-  CpuExec exec;
-  exec.products = Products::Blas;
+  const std::vector<float> a = {1, 2, 3, 4}, b = {5, 6, 7, 8};
+  std::vector<float> c(4);
+  Context context;
+  context.cpu.products = Products::Blas;
   const auto product = [&] {
-    gemm(exec, 1.0f, rowMajor<const float>(a.data(), 2, 2), rowMajor<const float>(b.data(), 2, 2),
-         0.0f, rowMajor(c.data(), 2, 2));
+    gemm(context, 1.0f, rowMajor(a.data(), 2, 2), rowMajor(b.data(), 2, 2), 0.0f,
+         rowMajor(c.data(), 2, 2));
   };
 #ifdef PULSORA_HAVE_CBLAS
   product();
@@ -95,51 +96,143 @@ TEST(Gemm, TakesTheProductsThatAreAskedFor) {
 #endif
 }
 
-TEST(Scal, TouchesOnlyTheView) {
-  std::vector<float> data = ramp(12);
-  scal(2.0f, rowMajor(data.data(), 3, 4).block(1, 1, 2, 2));
-  EXPECT_EQ(data, (std::vector<float>{1, 2, 3, 4, 5, 12, 14, 8, 9, 20, 22, 12}));
-  scal(0.5f, rowMajor(data.data(), 3, 4).transposed().block(1, 1, 2, 2));
-  EXPECT_EQ(data, (std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
-}
-
-TEST(Scal, ZeroWipesNan) {
-  std::vector<float> data = {std::numeric_limits<float>::quiet_NaN(), 1.0f};
-  scal(0.0f, rowMajor(data.data(), 1, 2));
-  EXPECT_EQ(data, (std::vector<float>{0.0f, 0.0f}));
-}
-
-TEST(Elemcopy, ConvertsInEveryOrder) {
-  const int64_t rows = 45, cols = 71;
-  std::vector<double> source(rows * cols);
-  for (size_t i = 0; i < source.size(); ++i) source[i] = std::sin(double(i));
-  const MatrixView<double> sources[] = {rowMajor(source.data(), rows, cols),
-                                        colMajor(source.data(), rows, cols)};
-  for (const MatrixView<double> &from : sources) {
-    for (int order = 0; order < 3; ++order) {
-      std::vector<float> target(2 * rows * (cols + 1), -9.0f);
-      const MatrixView<float> to = order == 0 ? rowMajor(target.data(), rows, cols, cols + 1)
-                                   : order == 1
-                                       ? colMajor(target.data(), rows, cols)
-                                       : MatrixView<float>(target.data(), rows, cols, 2 * cols, 2);
-      elemcopy(from, to);
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t j = 0; j < cols; ++j) ASSERT_EQ(to(i, j), static_cast<float>(from(i, j)));
+TEST(Accumulate, AddsProductByProductInTheOrderOfK) {
+  for (const Context &context : everyProduct()) {
+    for (const Layout layout : kLayouts) {
+      const LaidOut<float> a(17, 33, layout, 1), b(33, 16, Layout::CutOut, 2);
+      LaidOut<float> c(17, 16, layout, 3), expected(17, 16, layout, 3);
+      for (int64_t k = 0; k < 33; ++k) {
+        for (int64_t i = 0; i < 17; ++i) {
+          for (int64_t j = 0; j < 16; ++j)
+            expected.view()(i, j) =
+                std::fmaf(a.view()(i, k), b.view()(k, j), expected.view()(i, j));
+        }
       }
-      const auto untouched = std::count(target.begin(), target.end(), -9.0f);
-      EXPECT_EQ(untouched, int64_t(target.size()) - rows * cols);
+      accumulate(context, a.view().block(0, 0, 17, 20), b.view().block(0, 0, 20, 16), c.view());
+      accumulate(context, a.view().block(0, 20, 17, 13), b.view().block(20, 0, 13, 16), c.view());
+      EXPECT_TRUE(sameBits(c.storage(), expected.storage())) << int(layout);
     }
   }
 }
 
-TEST(Copy, ChecksShapesAndTakesEmptyMatrices) {
-  std::vector<float> from = ramp(6), to(6);
-  EXPECT_THROW(copy(rowMajor<const float>(from.data(), 2, 3), rowMajor(to.data(), 3, 2)),
-               InputError);
-  copy(rowMajor<const float>(from.data(), 2, 3), rowMajor(to.data(), 3, 2).transposed());
-  EXPECT_EQ(to, (std::vector<float>{1, 4, 2, 5, 3, 6}));
-  copy(rowMajor<const float>(from.data(), 0, 3), rowMajor(to.data(), 0, 3));
-  copy(rowMajor<const float>(from.data(), 3, 0), rowMajor(to.data(), 3, 0));
+TEST(Gemv, IsTheProductToRounding) {
+  for (const Context &context : everyProduct()) {
+    const bool blas = context.cpu.products == Products::Blas;
+    int64_t index = 0;
+    for (const int64_t m : kSizes) {
+      for (const int64_t k : kSizes) {
+        if (m == 1000 && k == 1000) continue;
+        for (const Factors &f : kFactors) {
+          ++index;
+          const LaidOut<float> a(m, k, blas ? kLayouts[index % 3] : layoutOf(index), 1);
+          const LaidOut<float> x(k, 1, layoutOf(index / 2), 2);
+          LaidOut<float> y(m, 1, layoutOf(index / 3), 3);
+          wipeUnlessRead(f.beta, y);
+          const LaidOut<float> before(m, 1, Layout::RowMajor, 3);
+          gemv(context, f.alpha, a.view(), x.view().col(0), f.beta, y.view().col(0));
+          ASSERT_TRUE(isProduct(f.alpha, a.view(), x.view(), f.beta, before.view(), y.view()))
+              << "[" << m << ", " << k << "], alpha " << f.alpha << ", beta " << f.beta;
+        }
+      }
+    }
+  }
+}
+
+TEST(Gemv, IsOneColumnOfGemm) {
+  const int64_t m = 37, k = 300;
+  const LaidOut<float> a(m, k, Layout::RowMajor, 1), x(k, 1, Layout::RowMajor, 2);
+  for (const Isa isa : supportedIsas()) {
+    Context context;
+    context.cpu = {2, isa, Products::Reproducible};
+    LaidOut<float> y(m, 1, Layout::Strided, 3), expected(m, 1, Layout::Strided, 3);
+    LaidOut<float> c(m, 1, Layout::RowMajor, 3);
+    for (int64_t i = 0; i < m; ++i) {
+      float acc = 0.0f;
+      for (int64_t j = 0; j < k; ++j) acc = std::fmaf(a.view()(i, j), x.view()(j, 0), acc);
+      expected.view()(i, 0) = std::fmaf(0.3f, acc, 2.0f * expected.view()(i, 0));
+    }
+    gemv(context, 0.3f, a.view(), vectorView(x.view().data, k), 2.0f, y.view().col(0));
+    gemm(context, 0.3f, a.view(), x.view(), 2.0f, c.view());
+    EXPECT_TRUE(sameBits(y.storage(), expected.storage())) << isaName(isa);
+    for (int64_t i = 0; i < m; ++i) EXPECT_EQ(c.view()(i, 0), expected.view()(i, 0));
+  }
+}
+
+TEST(Ger, AddsTheOuterProductToTheBit) {
+  for (const Context &context : everyProduct()) {
+    int64_t index = 0;
+    for (const int64_t m : kSizes) {
+      for (const int64_t n : kSizes) {
+        if (m == 1000 && n == 1000) continue;
+        for (const float alpha : {0.0f, 1.0f, 0.7f}) {
+          ++index;
+          const LaidOut<float> x(m, 1, layoutOf(index), 1), y(1, n, layoutOf(index / 2), 2);
+          LaidOut<float> a(m, n, layoutOf(index / 3), 3), expected(m, n, layoutOf(index / 3), 3);
+          for (int64_t i = 0; i < m; ++i) {
+            for (int64_t j = 0; j < n; ++j) {
+              float &element = expected.view()(i, j);
+              element = std::fmaf(alpha, x.view()(i, 0) * y.view()(0, j), element);
+            }
+          }
+          ger(context, alpha, x.view().col(0), y.view().row(0), a.view());
+          ASSERT_TRUE(sameBits(a.storage(), expected.storage()))
+              << m << " x " << n << ", " << alpha;
+        }
+      }
+    }
+  }
+}
+
+TEST(Scal, MultipliesTheViewAndNothingElse) {
+  Context context;
+  context.cpu.threads = 2;
+  for (const Layout layout : kLayouts) {
+    for (const int64_t m : kSizes) {
+      for (const int64_t n : {0, 1, 17, 33}) {
+        for (const float alpha : {0.0f, 1.0f, -0.7f}) {
+          LaidOut<float> a(m, n, layout, 1), expected(m, n, layout, 1);
+          for (int64_t i = 0; i < m; ++i) {
+            for (int64_t j = 0; j < n; ++j)
+              expected.view()(i, j) = alpha == 0.0f ? 0.0f : alpha * expected.view()(i, j);
+          }
+          scal(context, alpha, a.view());
+          ASSERT_TRUE(sameBits(a.storage(), expected.storage()))
+              << m << " x " << n << ", " << alpha;
+        }
+      }
+    }
+  }
+}
+
+TEST(Scal, ZeroWipesNan) {
+  std::vector<float> data = {std::numeric_limits<float>::quiet_NaN(), 1.0f,
+                             -std::numeric_limits<float>::infinity()};
+  scal(Context{}, 0.0f, rowMajor(data.data(), 1, 2));
+  EXPECT_EQ(data[0], 0.0f);
+  EXPECT_EQ(data[1], 0.0f);
+  EXPECT_TRUE(std::isinf(data[2]));
+}
+
+TEST(LinearAlgebra, WrongShapesAreNamedAndNothingChanges) {
+  const LaidOut<float> a(2, 3, Layout::RowMajor, 1), b(4, 5, Layout::RowMajor, 2);
+  LaidOut<float> c(2, 5, Layout::RowMajor, 3);
+  const std::vector<float> before = c.storage();
+  const Context context;
+  EXPECT_EQ(
+      inputErrorOf([&] { gemm(context, 1.0f, a.view(), b.view(), 0.0f, c.view()); }),
+      "gemm: A is [2, 3], B is [4, 5] and C is [2, 5]; A needs as many columns as B has rows, "
+      "C the rows of A and the columns of B");
+  EXPECT_EQ(inputErrorOf([&] { accumulate(context, a.view(), b.view(), c.view()); }).substr(0, 52),
+            "accumulate: A is [2, 3], B is [4, 5] and C is [2, 5]");
+  EXPECT_EQ(
+      inputErrorOf([&] { gemv(context, 1.0f, a.view(), b.view().row(0), 0.0f, c.view().col(0)); }),
+      "gemv: A is [2, 3], x has 5 elements and y has 2; A needs a column for each element of x "
+      "and a row for each of y");
+  EXPECT_EQ(
+      inputErrorOf([&] { ger(context, 1.0f, a.view().row(0), b.view().row(0), c.view()); }),
+      "ger: A is [2, 5], x has 3 elements and y has 5; A needs a row for each element of x and "
+      "a column for each of y");
+  EXPECT_TRUE(sameBits(c.storage(), before));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+#include "core/initialise.h"
 #include "lrtt/lrtt_test_util.h"
 
 namespace RPU {

@@ -150,12 +150,12 @@ TEST(AnalogReadBits, AreTheSameForAnyLayoutOfItsMatrices) {
   forEachSetting([](const IOParameters &p, Pass pass, const Matrix &w, const Matrix &x) {
     const Matrix expected = readAll(p, w, x, {}, pass, kFirst);
     Matrix wt(w.cols, w.rows), xt(x.cols, x.rows), yt(w.rows, x.rows), y(x.rows, w.rows);
-    copy(w.view(), wt.view().transposed());
-    copy(x.view(), xt.view().transposed());
+    copy(Context{}, w.view(), wt.view().transposed());
+    copy(Context{}, x.view(), xt.view().transposed());
     readOf(p, w, pass)
         .run({}, std::as_const(wt).view().transposed(), std::as_const(xt).view().transposed(),
              yt.view().transposed(), kFirst);
-    copy(std::as_const(yt).view().transposed(), y.view());
+    copy(Context{}, std::as_const(yt).view().transposed(), y.view());
     EXPECT_TRUE(sameBits(y, expected));
   });
 }

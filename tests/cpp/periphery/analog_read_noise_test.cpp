@@ -26,7 +26,7 @@ Statistics statisticsOf(const Vector &values, double centre) {
 void expectNoise(const IOParameters &p, const Matrix &w, const Matrix &x, double variance) {
   constexpr int64_t kN = 20000;
   Matrix many(kN, x.cols);
-  for (int64_t s = 0; s < kN; ++s) copy(x.view(), many.view().block(s, 0, 1, x.cols));
+  for (int64_t s = 0; s < kN; ++s) copy(Context{}, x.view(), many.view().block(s, 0, 1, x.cols));
   const Matrix y = readAll(p, w, many);
   for (int64_t i = 0; i < w.rows; ++i) {
     double exact = 0.0;

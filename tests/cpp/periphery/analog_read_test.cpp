@@ -49,7 +49,7 @@ TEST(AnalogRead, ForwardAndBackwardReadTheArrayAndItsTranspose) {
   Matrix y(3, 6), dx(3, 11), wt(11, 6);
   pass.forward().run({}, w.view(), x.view(), y.view(), 0);
   pass.backward().run({}, w.view().transposed(), d.view(), dx.view(), 0);
-  copy(w.view().transposed(), wt.view());
+  copy(Context{}, w.view().transposed(), wt.view());
   expectExactProduct(w, x, y);
   expectExactProduct(wt, d, dx);
 }
@@ -91,7 +91,7 @@ TEST(BoundManagement, IsCountedInReads) {
   const Matrix w(1, 1, 1.0f);
   const AnalogRead::Product product = [&](MatrixView<const float> in, MatrixView<float> out) {
     ++reads;
-    copy(in, out);
+    copy(Context{}, in, out);
   };
   Matrix y(2, 1);
   for (auto [largest, expected] : {std::pair<float, int>{0.5f, 1}, {1.5f, 2}, {7.0f, 4}}) {

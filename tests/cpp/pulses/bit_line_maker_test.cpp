@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "util/matrix_test_util.h"
 #include "util/pulse_test_util.h"
 
 namespace RPU::testing {
@@ -177,20 +178,20 @@ TEST(BitLineMaker, SampleNumbersBeyond32BitsGiveOtherBits) {
 
 TEST(BitLineMaker, ReadsViewsOfAnyLayout) {
   const Batch b = randomBatch(13, 67, 6, 8);
-  for (const PulseType type :
-       {PulseType::StochasticCompressed, PulseType::MeanCount, PulseType::DeterministicImplicit}) {
+  for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic,
+                               PulseType::MeanCount, PulseType::DeterministicImplicit}) {
     UpdateParameters p = parametersFor(20, true, true);
     p.pulse_type = type;
     BitLineMaker plain;
     plain.makeWords(Context{}, b.xView(), b.dView(), 0.1f, 0.001f, p, kKey, 1);
-    for (const Laid::How xHow : {Laid::kStrided, Laid::kTransposed}) {
-      for (const Laid::How dHow : {Laid::kStrided, Laid::kTransposed}) {
-        const Laid x(b.xView(), xHow);
-        const Laid d(b.dView(), dHow);
+    for (const Layout xLayout : kLayouts) {
+      for (const Layout dLayout : kLayouts) {
+        const LaidOut<float> x(b.xView(), xLayout);
+        const LaidOut<float> d(b.dView(), dLayout);
         BitLineMaker maker;
         maker.setExposeRawInputs(true);
         maker.makeWords(Context{}, x.view(), d.view(), 0.1f, 0.001f, p, kKey, 1);
-        if (type == PulseType::StochasticCompressed) {
+        if (type == PulseType::StochasticCompressed || type == PulseType::Stochastic) {
           EXPECT_TRUE(trainsOf(maker.words()) == trainsOf(plain.words()));
         } else {
           for (int64_t i = 0; i < 13 * 67; ++i)
@@ -221,6 +222,10 @@ TEST(BitLineMaker, RawInputsAreKeptOnlyOnRequestAndFollowTheLastBatch) {
   maker.makeWords(Context{}, small.xView(), small.dView(), 0.1f, 0.001f, p, kKey, 0);
   EXPECT_EQ(maker.getXData().rows, 2);
   EXPECT_EQ(maker.getDData()(1, 2), small.d[5]);
+  maker.setExposeRawInputs(false);
+  maker.makeWords(Context{}, large.xView(), large.dView(), 0.1f, 0.001f, p, kKey, 0);
+  EXPECT_EQ(maker.getXData().size(), 0);
+  EXPECT_EQ(maker.getDData().size(), 0);
 }
 
 TEST(BitLineMaker, Property07_NothingIsSentForZerosOrALearningRateOfZero) {

@@ -140,26 +140,6 @@ inline int signedCount(const PulseWords &p, int64_t s, int64_t i, int64_t j) {
   return count;
 }
 
-/// A copy of a matrix with gaps between its rows, or in column-major order.
-class Laid {
- public:
-  enum How { kStrided, kTransposed };
-  Laid(MatrixView<const float> from, How how) {
-    const int64_t gap = 3;
-    data_.assign(static_cast<size_t>((from.rows + gap) * (from.cols + gap)), -7.5f);
-    view_ = how == kStrided ? rowMajor(data_.data(), from.rows, from.cols, from.cols + gap)
-                            : colMajor(data_.data(), from.rows, from.cols);
-    for (int64_t i = 0; i < from.rows; ++i) {
-      for (int64_t j = 0; j < from.cols; ++j) view_(i, j) = from(i, j);
-    }
-  }
-  MatrixView<const float> view() const { return view_; }
-
- private:
-  std::vector<float> data_;
-  MatrixView<float> view_;
-};
-
 /// A ConstantStep array without spreads, noise or bounds within reach.
 inline DeviceParams idealDevice(double dwMin, double cycleNoise = 0.0) {
   return makeParams("ConstantStep",

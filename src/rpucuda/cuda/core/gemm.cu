@@ -1,10 +1,10 @@
-#include <algorithm>
 #include <cublas_v2.h>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
 
+#include "core/product.h"
 #include "cuda/core/check.cuh"
 #include "cuda/core/memory.cuh"
 #include "cuda/core/sequential_gemm.cuh"
@@ -64,21 +64,10 @@ class Cublas {
   std::mutex mutex_;
 };
 
-/// A row-major view as column-major cuBLAS sees it: the transposed matrix, perhaps transposed once
-/// more.
-struct Operand {
-  cublasOperation_t operation;
-  int64_t lead;
-  bool fits;
-};
-
-Operand operandOf(ConstMatrix m) {
-  const bool rowMajor = m.isRowMajor() && (m.rows <= 1 || m.rowStride >= m.cols);
-  const bool colMajor = m.isColMajor() && (m.cols <= 1 || m.colStride >= m.rows);
-  const int64_t lead = rowMajor ? std::max({m.rows > 1 ? m.rowStride : 1, m.cols, int64_t{1}})
-                                : std::max({m.cols > 1 ? m.colStride : 1, m.rows, int64_t{1}});
-  const bool fits = (rowMajor || colMajor) && std::max({lead, m.rows, m.cols}) <= INT32_MAX;
-  return {rowMajor ? CUBLAS_OP_N : CUBLAS_OP_T, lead, fits};
+/// To cuBLAS, which is column major, a row-major matrix is its transposed one; so a product is
+/// handed over as C^T = B^T A^T.
+cublasOperation_t operation(const BlasOperand &operand) {
+  return operand.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
 }  // namespace
@@ -87,27 +76,20 @@ namespace detail {
 
 void cudaGemm(const Context &context, float alpha, ConstMatrix a, ConstMatrix b, float beta,
               MatrixView<float> c) {
-  RPU_CHECK(InputError, a.cols == b.rows && c.rows == a.rows && c.cols == b.cols, "gemm: [", a.rows,
-            ", ", a.cols, "] times [", b.rows, ", ", b.cols, "] does not fit into [", c.rows, ", ",
-            c.cols, "]");
+  checkProduct("gemm", a, b, c);
   if (c.size() == 0) return;
-  if (operandOf(c).operation == CUBLAS_OP_T) {  // C = A B as C^T = B^T A^T
-    std::swap(a, b);
-    a = a.transposed();
-    b = b.transposed();
-    c = c.transposed();
-  }
-  const Operand ofA = operandOf(a);
-  const Operand ofB = operandOf(b);
-  const Operand ofC = operandOf(c);
-  if (context.gpuProducts == GpuProducts::Reproducible || a.cols == 0 || !ofA.fits || !ofB.fits ||
-      !ofC.fits) {
+  if (BlasOperand::of(c).transposed) transposeProduct(a, b, c);
+  const BlasOperand ofA = BlasOperand::of(a);
+  const BlasOperand ofB = BlasOperand::of(b);
+  const BlasOperand ofC = BlasOperand::of(c);
+  if (context.gpuProducts == GpuProducts::Reproducible || a.cols == 0 || !ofA.fits() ||
+      !ofB.fits() || !ofC.fits()) {
     cudaSequentialGemm(context, alpha, a, b, beta, c, false, nullptr);
     return;
   }
   const CudaScope scope(context.device);
   Cublas::of(context).run([&](cublasHandle_t handle) {
-    checkCublas(cublasSgemm(handle, ofB.operation, ofA.operation, static_cast<int>(c.cols),
+    checkCublas(cublasSgemm(handle, operation(ofB), operation(ofA), static_cast<int>(c.cols),
                             static_cast<int>(c.rows), static_cast<int>(a.cols), &alpha, b.data,
                             static_cast<int>(ofB.lead), a.data, static_cast<int>(ofA.lead), &beta,
                             c.data, static_cast<int>(ofC.lead)),
@@ -116,9 +98,7 @@ void cudaGemm(const Context &context, float alpha, ConstMatrix a, ConstMatrix b,
 }
 
 void cudaAccumulate(const Context &context, ConstMatrix a, ConstMatrix b, MatrixView<float> c) {
-  RPU_CHECK(InputError, a.cols == b.rows && c.rows == a.rows && c.cols == b.cols, "gemm: [", a.rows,
-            ", ", a.cols, "] times [", b.rows, ", ", b.cols, "] does not fit into [", c.rows, ", ",
-            c.cols, "]");
+  checkProduct("accumulate", a, b, c);
   cudaSequentialGemm(context, 1.0f, a, b, 1.0f, c, true, context.fault);
 }
 

@@ -3,7 +3,8 @@
 
 A room is a folder; `cuda/` repeats the rooms that have kernels. A file may include its own room and those before it in
 ROOMS, by a path that names the room. In addition, the library knows no Python and no torch, only code that nvcc compiles
-includes .cuh headers, and what a device model includes needs no host (a run-time compiler reads it).
+includes .cuh headers, what a device model includes needs no host (a run-time compiler reads it), and the README names
+every header.
 """
 
 import re
@@ -92,6 +93,15 @@ def hosted_faults() -> list[str]:
     return faults
 
 
+def unnamed() -> list[str]:
+    """Headers that the page of rooms does not name."""
+    page = (LIBRARY / "README.md").read_text(encoding="utf-8")
+    headers = [file.relative_to(LIBRARY).as_posix() for file in sorted(LIBRARY.rglob("*.h"))]
+    return [
+        f"src/rpucuda/README.md does not name {name}" for name in headers if f"`{name}`" not in page
+    ]
+
+
 def main() -> int:
     files = [
         file
@@ -100,7 +110,7 @@ def main() -> int:
         if file.suffix in {".h", ".cpp", ".cuh", ".cu"}
     ]
     faults = [f"{file.relative_to(ROOT)}: {fault}" for file in files for fault in faults_of(file)]
-    faults += hosted_faults()
+    faults += hosted_faults() + unnamed()
     for fault in faults:
         print(fault)
     if not faults:

@@ -11,11 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 import pulsora as pl
-from pulsora import bench, machine
-from pulsora.bench import Case, cases, check, run, work_of
-from pulsora.benchmark_report import remark
+from pulsora.bench import machine, measure
+from pulsora.bench.cases import OPERATIONS, Case, cases, work_of
+from pulsora.bench.machine import Ceilings, Place, Work
+from pulsora.bench.measure import WrongResultError, check, run
+from pulsora.bench.report import remark
 from pulsora.cli import app
-from pulsora.machine import Ceilings, Place, Work
 from pulsora.plot import plot_roofline
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _small_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cases_are_all_combinations() -> None:
-    assert len(ALL) == 2 * 2 * len(bench.OPERATIONS)
+    assert len(ALL) == 2 * 2 * len(OPERATIONS)
     assert len(set(ALL)) == len(ALL)
     assert {case.tile for case in ALL} >= {"ReRamSB", "ConstantStep, LRTT K=3"}
     steps = [case for case in ALL if case.rank and case.operation == "step"]
@@ -91,7 +92,7 @@ def test_a_wrong_result_is_found(
 
     name, wrong = ("forward", forward) if operation == "forward" else ("update", update)
     monkeypatch.setattr(pl.Tile, name, wrong)
-    with pytest.raises(bench.WrongResultError, match=f"{operation}, ConstantStep.* differ by"):
+    with pytest.raises(WrongResultError, match=f"{operation}, ConstantStep.* differ by"):
         check(case, Place("cpu", 2))
 
 
@@ -161,7 +162,7 @@ def test_the_command_writes_a_table_a_roofline_and_numbers(tmp_path: Path) -> No
     written = json.loads(numbers.read_text())
     assert written["device"] == "cpu"
     assert written["ceilings"]["bytes"] > 0.0
-    assert len(written["results"]) == 2 * len(bench.OPERATIONS)
+    assert len(written["results"]) == 2 * len(OPERATIONS)
     for result in written["results"]:
         assert (result["size"], result["batch"]) == (24, 6)
         assert result["limit"] in {"bytes", "operations"}
@@ -173,14 +174,14 @@ def test_the_command_writes_a_table_a_roofline_and_numbers(tmp_path: Path) -> No
 def test_a_wrong_result_is_left_out_and_sets_the_exit_status(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = bench.check
+    honest = measure.check
 
     def check(case: Case, place: Place) -> None:
         if case.operation == "backward":
-            raise bench.WrongResultError("backward went wrong")
+            raise WrongResultError("backward went wrong")
         honest(case, place)
 
-    monkeypatch.setattr(bench, "check", check)
+    monkeypatch.setattr(measure, "check", check)
     code, output = call(*SMALL, "--no-lrtt", "--models", "EcRam")
     assert code == 1
     assert "wrong: backward went wrong" in output

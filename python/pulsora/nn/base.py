@@ -49,7 +49,7 @@ class _AnalogProduct(torch.autograd.Function):
 
 
 class AnalogModule(nn.Module):
-    """A layer whose weight matrix [out, in] is on tiles.
+    """A layer whose weight matrix [out_features, in_features] is on tiles.
 
     Reads are noisy in `eval()` as in `train()`: the periphery of a chip does not know the
     difference. Gradients of the weights are never formed; a backward pass keeps its pairs (x, d),
@@ -181,8 +181,7 @@ class AnalogModule(nn.Module):
                 f"x has shape {list(x.shape)}: this layer takes "
                 f"{columns - self.analog_bias} features in the last dimension"
             )
-        reads_back = getattr(self.config, "projection", None) == "reuse"
-        y: Tensor = _AnalogProduct.apply(flat, self.analog_weight, reads_back)  # type: ignore[no-untyped-call]
+        y: Tensor = _AnalogProduct.apply(flat, self.analog_weight, self.config.reads_back)  # type: ignore[no-untyped-call]
         if self.bias is not None:
             y = y + self.bias
         return y.to(x.dtype).reshape(*x.shape[:-1], rows)
@@ -192,16 +191,9 @@ class AnalogModule(nn.Module):
         return [tile.statistics() for tile in self.tiles]
 
     def _describe(self) -> str:
-        devices = [
-            f"{name}={type(device).__name__}"
-            for name in ("device", "visible", "fast")
-            if (device := getattr(self.config, name, None)) is not None
-        ]
-        rank = getattr(self.config, "rank", None)
-        settings = ", ".join(([] if rank is None else [f"rank={rank}"]) + devices)
         shape = f"{len(self.tiles.rows)}x{len(self.tiles.cols)}"
         bias = "analog" if self.analog_bias else str(self.bias is not None)
-        return f"bias={bias}, config={type(self.config).__name__}({settings}), tiles={shape}"
+        return f"bias={bias}, config={self.config.summary()}, tiles={shape}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AnalogModule:
         # A meta tensor cannot be moved or converted; the tiles it stands for stay as they are.
@@ -248,8 +240,8 @@ class AnalogModule(nn.Module):
 
 
 def _warn_of_clipping(config: TileConfig, wanted: Tensor, written: Tensor) -> None:
-    device = getattr(config, "visible", None) or getattr(config, "device", None)
-    if getattr(device, "write_noise_std", 0.0) > 0.0:
+    written_to = next(iter(config.devices().values()), None)
+    if written_to is not None and written_to.write_noise_std > 0.0:
         return  # what is read differs from what was written anyway
     count = int(((written - wanted).abs() > 1e-3 * wanted.abs()).sum())
     # Where bounds spread, a few cells have narrow ones; that is how the device is.

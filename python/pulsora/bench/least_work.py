@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsora.machine import Work
+from pulsora.bench.machine import Work
 
 __all__ = ["product", "pulses"]
 

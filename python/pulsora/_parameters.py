@@ -92,7 +92,7 @@ class Parameters:
     @classmethod
     def _require_known(cls, name: str) -> None:
         if name not in cls._fields:
-            hint = _core.suggest(str(name), list(cls._fields))
+            hint = suggestion(name, cls._fields)
             raise _core.ConfigError(f"{cls.__name__} has no parameter {name!r}{hint}")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -183,9 +183,14 @@ def device_from_dict(values: Mapping[str, object]) -> Parameters:
     rest = dict(values)
     model = rest.pop("model", None)
     if not isinstance(model, str) or model not in _DEVICES:
-        hint = _core.suggest(str(model), list(_DEVICES))
+        hint = suggestion(model, _DEVICES)
         raise _core.ConfigError(f"model is {model!r}, which is not a device model{hint}")
     return _DEVICES[model].from_dict(rest)
+
+
+def suggestion(wanted: object, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name, whatever was written in its place."""
+    return _core.suggest(str(wanted).encode(errors="replace").decode(), list(known))
 
 
 def default_of(field: Field) -> Any:  # noqa: ANN401

@@ -11,6 +11,7 @@ from pulsora._parameters import (
     default_of,
     parameter_class,
     register_struct,
+    suggestion,
 )
 from pulsora.devices import Device
 
@@ -61,8 +62,9 @@ class TileConfig(Parameters):
         if not isinstance(kind, str):
             raise _core.ConfigError(f"kind is {kind!r}; write one of its names as text")
         if kind not in CLASSES:
-            hint = _core.suggest(kind, list(CLASSES))
-            raise _core.ConfigError(f"kind is {kind!r}, which is not a choice{hint}")
+            raise _core.ConfigError(
+                f"kind is {kind!r}, which is not a choice{suggestion(kind, CLASSES)}"
+            )
         made = CLASSES[kind]
         if not issubclass(made, cls):
             raise _core.ConfigError(

@@ -210,9 +210,9 @@ def test_what_is_valid_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> 
     ((_, values),) = checked
     assert values.get("device") is None
     assert values["forward"] == forward
-    with pytest.raises(pl.ConfigError, match="SingleConfig.device"):
+    with pytest.raises(pl.ConfigError, match=r"SingleConfig\.device"):
         pl.SingleConfig(device=pl.IOParameters())
-    with pytest.raises(pl.ConfigError, match="SingleConfig.forward"):
+    with pytest.raises(pl.ConfigError, match=r"SingleConfig\.forward"):
         pl.SingleConfig(forward=device)
 
 

@@ -21,31 +21,34 @@ class Imports:
     inside: set[str] = field(default_factory=set)
 
 
-def is_for_types(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+class Collector(ast.NodeVisitor):
+    """Gathers imports; those for type checkers alone are passed over."""
 
+    def __init__(self) -> None:
+        self.found = Imports()
+        self.functions = 0
 
-def collect(nodes: list[ast.stmt], found: Imports, *, inside: bool = False) -> Imports:
-    names = found.inside if inside else found.top
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports name the package"
-            # The name may be a module, and then it is what is imported.
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-        if is_for_types(node):
-            assert isinstance(node, ast.If)
-            collect(node.orelse, found, inside=inside)
-            continue
-        deeper = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        children = [child for child in ast.walk(node) if isinstance(child, ast.stmt)][1:]
-        direct = [child for child in children if child in list(ast.iter_child_nodes(node))]
-        for handler in ast.iter_child_nodes(node):
-            if isinstance(handler, ast.ExceptHandler | ast.match_case):
-                direct += handler.body
-        collect(direct, found, inside=deeper)
-    return found
+    def visit_Import(self, node: ast.Import) -> None:
+        self.add(*(alias.name for alias in node.names))
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        assert node.level == 0, "imports name the package"
+        self.add(*(f"{node.module}.{alias.name}" for alias in node.names))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self.functions += 1
+        self.generic_visit(node)
+        self.functions -= 1
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - as NodeVisitor asks
+
+    def visit_If(self, node: ast.If) -> None:
+        for_types = ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in node.orelse if for_types else [*node.body, *node.orelse]:
+            self.visit(child)
+
+    def add(self, *names: str) -> None:
+        (self.found.inside if self.functions else self.found.top).update(names)
 
 
 def module_name(path: Path, root: Path) -> str:
@@ -54,18 +57,26 @@ def module_name(path: Path, root: Path) -> str:
 
 
 def imports_of(root: Path) -> dict[str, Imports]:
-    """Each module of a package; imported names that are no modules stand for the module that has them."""
+    """What each module of a package imports: its own modules by their full names, and other packages."""
     trees = {module_name(path, root): ast.parse(path.read_text()) for path in root.rglob("*.py")}
+    modules = {
+        *trees,
+        *(module_name(path, root) for path in root.rglob("*.pyi")),
+    }  # compiled ones too
 
-    def modules(names: set[str]) -> set[str]:
-        """Modules among the names: whole, or but for their last part; foreign ones by their first."""
-        ours = {name if name in trees else name.rpartition(".")[0] for name in names}
-        return {name if name in trees else name.partition(".")[0] for name in ours if name} | {
-            name.partition(".")[0] for name in names if not name.startswith(f"{root.name}.")
-        }
+    def module_of(name: str) -> str:
+        """The module that has a name, unless the name is a module itself."""
+        while name not in modules and "." in name:
+            name = name.rpartition(".")[0]
+        return name
 
-    found = {name: collect(tree.body, Imports()) for name, tree in trees.items()}
-    return {name: Imports(modules(one.top), modules(one.inside)) for name, one in found.items()}
+    graph = {}
+    for module, tree in trees.items():
+        collector = Collector()
+        collector.visit(tree)
+        found = collector.found
+        graph[module] = Imports(set(map(module_of, found.top)), set(map(module_of, found.inside)))
+    return graph
 
 
 def cycle_of(graph: dict[str, Imports]) -> list[str] | None:

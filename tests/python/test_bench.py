@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pulsora as pl
+from cpu_table import row, with_bounds
 from pulsora.bench import machine, measure
 from pulsora.bench.cases import OPERATIONS, Case, cases, work_of
 from pulsora.bench.machine import Ceilings, Place, Work
@@ -20,8 +22,6 @@ from pulsora.cli import app
 from pulsora.plot import plot_roofline
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 SMALL = [
@@ -125,6 +125,33 @@ def test_least_work_of_an_adapter() -> None:
     ]
     assert shares[0] == pytest.approx(10.0 * shares[1])
     assert shares[1] > 0.0
+
+
+def test_the_cpu_table_has_the_bounds_of_the_saved_results() -> None:
+    folder = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+    saved = json.loads((folder / "cpu_2026-11-21.json").read_text())
+    ceilings = {
+        peak["threads"]: Ceilings(peak["copy_bytes_per_s"], peak["lane_operations_per_s"])
+        for peak in saved["peaks"]
+        if peak["isa"] == "V4Popcnt"
+    }
+    # Steps had another name then.
+    known = [r for r in saved["results"] if "step" not in r["operation"]]
+    raw = [{name: value for name, value in r.items() if name != "bound"} for r in known]
+    made = with_bounds(saved | {"results": raw}, ceilings, lanes=16)
+    compared = 0
+    for old, new in zip(known, made["results"], strict=True):
+        assert list(old) == list(new)
+        assert len(row(new).split("|")) == 13
+        if old["isa"] != "V4Popcnt":
+            continue
+        # Trains of saved words were counted, and saved reads are without x and y.
+        exact = old["operation"].startswith("update")
+        assert new["bound"] == pytest.approx(old["bound"], rel=1e-4 if exact else 0.1)
+        compared += exact
+    assert compared == 8
+    halves = {p["isa"]: p["lane_operations_per_s"] for p in made["peaks"] if p["threads"] == 1}
+    assert halves["V3"] == halves["V4"] / 2.0 == halves["V2"] * 2.0
 
 
 def test_bounds_are_set_by_bytes_or_operations() -> None:

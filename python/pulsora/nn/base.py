@@ -138,18 +138,18 @@ class AnalogModule(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """A copy of the weights [out, in] that a perfect read would see, adapter included."""
+        """A copy of the weights that a perfect read would see, adapter included."""
         return self.get_weights()[0]
 
     def get_weights(self) -> tuple[Tensor, Tensor | None]:
-        """Copies of the weights [out, in] and of the bias [out], or None without one."""
+        """Copies of the weights [out_features, in_features] and of the bias [out_features] or None."""
         weights = self.tiles.get_weights()
         if self.analog_bias:
             return weights[:, :-1].contiguous(), weights[:, -1].contiguous()
         return weights, None if self.bias is None else self.bias.detach().clone()
 
     def set_weights(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """Writes weights [out, in], and the bias [out] where the layer has one.
+        """Writes weights [out_features, in_features], and the bias where the layer has one.
 
         Cells confine what is written to their bounds; a warning says so if more than 1 % did.
 
@@ -171,7 +171,10 @@ class AnalogModule(nn.Module):
         _warn_of_clipping(self.config, wanted, self.tiles.get_weights())
 
     def product(self, x: Tensor) -> Tensor:
-        """y [..., out] = W x + bias for x [..., in] through the tiles; autograd goes through it."""
+        """y = W x + bias through the tiles, differentiable.
+
+        Takes x [..., in_features] and gives y [..., out_features].
+        """
         rows, columns = self.tiles.shape
         flat = x.reshape(-1, x.shape[-1]).float()
         if self.analog_bias:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsora.config import TileConfig
+    from pulsora.tile import Tile
     from pulsora.training.data import Dataset
     from pulsora.training.experiment import Experiment
 
@@ -76,18 +77,16 @@ def pulse_report(model: nn.Module) -> Metrics:
     """What the analog layers of a model have counted so far, added up over their tiles.
 
     Returns:
-        Nothing without cells. Else cells (of all arrays), pulses (coincidences) and
+        Nothing without analog layers. Else cells (of all arrays), pulses (coincidences) and
         pulses_per_cell; with adapters that have transferred also transfers, gain (delivered over
         intended change, 1 at best) and undelivered (share that clipped trains could not carry),
         both averaged over tiles.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, AnalogModule)]
-    tables = [table for layer in layers for table in layer.statistics()]
-    cells = sum(
-        array.size for layer in layers for tile in layer.tiles for array in tile.arrays.values()
-    )
-    if cells == 0:
+    if not layers:
         return {}
+    tables = [table for layer in layers for table in layer.statistics()]
+    cells = sum(_cells(tile) for layer in layers for tile in layer.tiles)
     pulses = sum(table["pulses"] for table in tables)
     report = {"cells": cells, "pulses": pulses, "pulses_per_cell": pulses / cells}
     moved = [table["transfer"] for table in tables if table.get("transfers", 0) > 0]
@@ -96,6 +95,11 @@ def pulse_report(model: nn.Module) -> Metrics:
         for name in ("gain", "undelivered"):
             report[name] = sum(table[name] for table in moved) / len(moved)
     return {name: float(value) for name, value in report.items()}
+
+
+def _cells(tile: Tile) -> int:
+    """Cells of all arrays of a tile; of a tile without arrays, its weights."""
+    return sum(array.size for array in tile.arrays.values()) or tile.d_size * tile.x_size
 
 
 class Run:

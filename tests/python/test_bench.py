@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +21,8 @@ from pulsora.cli import app
 from pulsora.plot import plot_roofline
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
 SMALL = [
@@ -127,31 +128,34 @@ def test_least_work_of_an_adapter() -> None:
     assert shares[1] > 0.0
 
 
-def test_the_cpu_table_has_the_bounds_of_the_saved_results() -> None:
-    folder = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
-    saved = json.loads((folder / "cpu_2026-11-21.json").read_text())
-    ceilings = {
-        peak["threads"]: Ceilings(peak["copy_bytes_per_s"], peak["lane_operations_per_s"])
-        for peak in saved["peaks"]
-        if peak["isa"] == "V4Popcnt"
-    }
-    # Steps had another name then.
-    known = [r for r in saved["results"] if "step" not in r["operation"]]
-    raw = [{name: value for name, value in r.items() if name != "bound"} for r in known]
-    made = with_bounds(saved | {"results": raw}, ceilings, lanes=16)
-    compared = 0
-    for old, new in zip(known, made["results"], strict=True):
-        assert list(old) == list(new)
-        assert len(row(new).split("|")) == 13
-        if old["isa"] != "V4Popcnt":
-            continue
-        # Trains of saved words were counted, and saved reads are without x and y.
-        exact = old["operation"].startswith("update")
-        assert new["bound"] == pytest.approx(old["bound"], rel=1e-4 if exact else 0.1)
-        compared += exact
-    assert compared == 8
-    halves = {p["isa"]: p["lane_operations_per_s"] for p in made["peaks"] if p["threads"] == 1}
-    assert halves["V3"] == halves["V4"] / 2.0 == halves["V2"] * 2.0
+def test_the_cpu_table_adds_bounds_to_what_was_measured() -> None:
+    common = {"size": 512, "batch": 64, "isa": "V4", "threads": 2}
+    times = {"median": 9e3, "lower_quartile": 8e3, "upper_quartile": 1e4}
+    cases = [("update dense", "SoftBounds"), ("words dense", "-"), ("forward", "SoftBounds")]
+    cases += [("full step dense", "SoftBounds"), ("update sparse", "ConstantStep")]
+    cases += [("LRTT step sparse, K = 8", "SoftBounds + ConstantStep")]
+    raw = [{"operation": name, "device": device} | common | times for name, device in cases]
+    raw.append(raw[0] | {"isa": "V2"})
+    slow = Ceilings(bytes=1e30, operations=1e9)  # bounds are set by operations
+    made = with_bounds({"unit": "us", "results": raw}, {2: slow}, lanes=16)
+    assert [list(result) for result in made["results"]] == [[*raw[0], "bound"]] * 7
+    # Microseconds at 1000 operations each.
+    update, words, read, step, sparse, adapter, narrow = (r["bound"] for r in made["results"])
+    assert update == pytest.approx(512**2 * 64 * (28.0 + 6.0 + 20.0) / 1e3)
+    assert words == pytest.approx(1024 * 64 * 9 * 34.0 / 1e3)
+    assert read == pytest.approx(512**2 * 64 / 1e3)
+    assert step == pytest.approx(2.0 * read + update + words)
+    assert sparse == pytest.approx(512**2 * 64 * 0.025 * (0.7 * 124.0 + 25.0 + 3.0) / 1e3)
+    assert 2.0 * read < adapter < step
+    assert narrow == pytest.approx(4.0 * update)
+    assert [peak["lane_operations_per_s"] for peak in made["peaks"]] == [0.25e9, 1e9]
+    line = row(made["results"][0])
+    assert line.startswith(
+        "| update dense | SoftBounds | 512 | 64 | V4 | 2 | 9000 | 8000 to 10000 |"
+    )
+    assert line.endswith(f" | {update / 9e3:.0%} | 90x |")
+    with pytest.raises(ValueError, match="operation 'fly'"):
+        with_bounds({"results": [raw[0] | {"operation": "fly"}]}, {2: slow}, lanes=16)
 
 
 def test_bounds_are_set_by_bytes_or_operations() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from pulsora import _compounds
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from pulsora import _core
     from pulsora.arrays import Array, Arrays, Matrix
 
-__all__ = ["Adapter", "adapter_of"]
+__all__ = ["Adapter", "Moved", "adapter_of"]
 
 
 class Adapter:
@@ -20,15 +18,14 @@ class Adapter:
     of the tile, update() one of its updates.
     """
 
-    def __init__(self, core: _core.Tile, arrays: Arrays, rank: int) -> None:
+    def __init__(self, core: _core.Tile, arrays: Arrays) -> None:
         self._core = core
         self._arrays = arrays
-        self._rank = rank
 
     @property
     def rank(self) -> int:
         """Number K of components."""
-        return self._rank
+        return self._core.adapter_rank
 
     @property
     def a(self) -> Matrix:
@@ -137,10 +134,28 @@ class Adapter:
         return {"total": statistics["transfer"], "last": statistics["last_transfer"]}
 
     def __repr__(self) -> str:
-        return f"Adapter(rank={self._rank})"
+        return f"Adapter(rank={self.rank})"
 
 
 def adapter_of(core: _core.Tile, arrays: Arrays) -> Adapter | None:
     """The adapter of a tile, if it has one."""
-    rank = _compounds.rank_of(core)
-    return Adapter(core, arrays, rank) if rank else None
+    return Adapter(core, arrays) if core.has_adapter else None
+
+
+class Moved:
+    """A member that every tile once had, adapter or not: whoever reads or sets it learns where it is."""
+
+    def __init__(self, now: str) -> None:
+        self._now = now
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, tile: object, owner: type) -> NoReturn:
+        raise AttributeError(
+            f"a tile has no {self._name}: it is tile.adapter.{self._now}, and tile.adapter is None where the tile has "
+            "no adapter"
+        )
+
+    def __set__(self, tile: object, value: object) -> NoReturn:
+        self.__get__(tile, type(tile))

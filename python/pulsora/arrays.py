@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pulsora import _compounds
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -37,7 +35,7 @@ class Arrays(Mapping[str, "Matrix"]):
 
     def __init__(self, core: _core.Tile) -> None:
         self._core = core
-        self._names = _compounds.arrays_of(core)
+        self._names = tuple(core.arrays())
 
     def __getitem__(self, name: str) -> Matrix:
         self._require(name)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pulsora import _compounds, _core
+from pulsora import _core
 from pulsora._parameters import (
     Compound,
     Field,
@@ -11,7 +11,6 @@ from pulsora._parameters import (
     default_of,
     parameter_class,
     register_struct,
-    suggestion,
 )
 from pulsora.devices import Device
 
@@ -34,7 +33,7 @@ IOParameters = parameter_class(
 register_struct(UpdateParameters)
 register_struct(IOParameters)
 
-COMPOUNDS: dict[str, Compound] = _compounds.schema()
+COMPOUNDS: dict[str, Compound] = _core.schema()["compounds"]
 """What a tile can hold, by kind, as the core describes it."""
 
 
@@ -45,7 +44,7 @@ class TileConfig(Parameters):
 
     @classmethod
     def _validated(cls, values: Mapping[str, object]) -> dict[str, Any]:
-        return _compounds.validate(cls.kind, values, cls.__name__)
+        return dict(_core.validate("TileConfig", {"kind": cls.kind, **values}, cls.__name__))
 
     def to_dict(self) -> dict[str, Any]:
         """The kind of the tile under "kind", and all parameters as plain values."""
@@ -53,24 +52,18 @@ class TileConfig(Parameters):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TileConfig":
-        """The configuration that to_dict() described; what `values` lack takes its default.
+        """The configuration that to_dict() described, now or in earlier versions; what `values` lack takes its default.
 
         Raises:
             ConfigError: For an unknown name or a bad value, or if `values` describe another kind of tile.
         """
-        kind = values.get("kind", cls.kind)
-        if not isinstance(kind, str):
-            raise _core.ConfigError(f"kind is {kind!r}; write one of its names as text")
-        if kind not in CLASSES:
-            raise _core.ConfigError(
-                f"kind is {kind!r}, which is not a choice{suggestion(kind, CLASSES)}"
-            )
-        made = CLASSES[kind]
+        complete = _core.validate("TileConfig", {"kind": cls.kind, **values}, "")
+        made = CLASSES[complete["kind"]]
         if not issubclass(made, cls):
             raise _core.ConfigError(
-                f"kind is {kind!r}, which is not a {cls.__name__}; use TileConfig.from_dict()"
+                f"kind is {made.kind!r}, which is not a {cls.__name__}; use TileConfig.from_dict()"
             )
-        return super(TileConfig, made).from_dict(_flat(made, values))
+        return made._of_valid(complete)  # noqa: SLF001 - a class of this module
 
     def devices(self) -> dict[str, Device]:
         """The devices of its arrays by parameter, that of the array to which weights are written first."""
@@ -114,21 +107,3 @@ globals().update({made.__name__: made for made in CLASSES.values()})
 
 __all__ = ["IOParameters", "TileConfig", "UpdateParameters"]
 __all__ += [made.__name__ for made in CLASSES.values()]
-
-
-def _flat(made: type[TileConfig], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a class in a table that may be of an earlier version.
-
-    Such a table has the settings of an adapter in a table of their own, "lrtt". One that a core wrote is that of every
-    kind of tile at once, of which the settings of other kinds mean nothing.
-    """
-    flat = {name: value for name, value in values.items() if name != "kind"}
-    if "lrtt" not in values:
-        return flat
-    own = flat.pop("lrtt")
-    if not isinstance(own, Mapping):
-        raise _core.ConfigError(f"lrtt is {own!r}; write its settings as a table")
-    for name in ("device", "update"):
-        if name not in made._fields:
-            flat.pop(name, None)
-    return flat | (dict(own) if made.kind == "lrtt" else {})

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from pulsora import _compounds, _core
+from pulsora import _core
 from pulsora import state as states
-from pulsora.adapter import adapter_of
+from pulsora.adapter import Moved, adapter_of
 from pulsora.arrays import Arrays
 from pulsora.config import CLASSES, SingleConfig, TileConfig
 from pulsora.explanation import Explanation
@@ -19,25 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Explanation", "Tile"]
 
 _CONFIGS = " or ".join(made.__name__ for made in CLASSES.values())
-
-
-class _Moved:
-    """A member that every tile once had, adapter or not: whoever reads or sets it learns where it is."""
-
-    def __init__(self, now: str) -> None:
-        self._now = now
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, tile: object, owner: type) -> NoReturn:
-        raise AttributeError(
-            f"a tile has no {self._name}: it is tile.adapter.{self._now}, and tile.adapter is None where the tile has "
-            "no adapter"
-        )
-
-    def __set__(self, tile: object, value: object) -> NoReturn:
-        self.__get__(tile, type(tile))
 
 
 class Tile:
@@ -86,7 +67,7 @@ class Tile:
         self._core = _core.Tile(
             d_size,
             x_size,
-            _compounds.nested(chosen.to_dict()),
+            chosen.to_dict(),
             seed,
             tile_id,
             device,
@@ -273,6 +254,20 @@ class Tile:
         """
         return self._core.describe_cells(array)
 
+    def reset_columns(self, array: str, first: int, count: int, probability: float = 1.0) -> None:
+        """Resets columns of an array: cells go to the reset value of their device, with its spreads.
+
+        Args:
+            array: A name of `arrays`.
+            first: The first column; columns are counted modulo the width of the array.
+            count: Number of columns.
+            probability: That a cell of these columns is reset, from 0 to 1.
+
+        Raises:
+            ConfigError: If the tile has no such array, or for a number out of range.
+        """
+        self._core.reset_columns(array, first, count, probability)
+
     @property
     def counters(self) -> dict[str, int]:
         """How many samples each direction has seen, mini-batches, and digital writes."""
@@ -368,14 +363,14 @@ class Tile:
         made.load_state(saved)
         return made
 
-    fast_a = _Moved("a")
-    fast_b = _Moved("b")
-    forward_gated = _Moved("forward")
-    backward_gated = _Moved("backward")
-    update_gated = _Moved("update")
-    transfer = _Moved("transfer")
-    transfer_stats = _Moved("transfer_stats")
-    set_reinit_vectors = _Moved("set_reinit_vectors")
+    fast_a = Moved("a")
+    fast_b = Moved("b")
+    forward_gated = Moved("forward")
+    backward_gated = Moved("backward")
+    update_gated = Moved("update")
+    transfer = Moved("transfer")
+    transfer_stats = Moved("transfer_stats")
+    set_reinit_vectors = Moved("set_reinit_vectors")
 
     def __repr__(self) -> str:
         return (

@@ -75,8 +75,16 @@ MAKING: list[tuple[Callable[[], object], type[Exception], str]] = [
 ]
 
 USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
-    (lambda t: t.forward(X[:, :3]), pl.InputError, "x has 3 lines, but x_size of the tile is 10"),
-    (lambda t: t.forward(X[0, :3]), pl.InputError, "x has 3 lines, but x_size of the tile is 10"),
+    (
+        lambda t: t.forward(X[:, :3]),
+        pl.InputError,
+        r"x has shape \[4, 3\]; forward takes \[batch, 10\]",
+    ),
+    (
+        lambda t: t.forward(X[0, :3]),
+        pl.InputError,
+        r"x has shape \[1, 3\]; forward takes \[batch, 10\]",
+    ),
     (lambda t: t.forward(X[None]), pl.InputError, r"x has shape \[1, 4, 10\]; pass a batch"),
     (lambda t: t.forward(np.array(1.0)), pl.InputError, r"x has shape \[\]; pass a batch"),
     (lambda t: t.forward(NAN), pl.InputError, r"x\[2, 3\] is nan; every value must be finite"),
@@ -93,7 +101,7 @@ USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
     ),
     (lambda t: t.forward(X, X[:, :6]), pl.InputError, "out shares memory with the input"),
     (lambda t: t.forward(X, _read_only()), pl.InputError, "out must be a writable"),
-    (lambda t: t.backward(X), pl.InputError, "d has 10 lines, but d_size of the tile is 6"),
+    (lambda t: t.backward(X), pl.InputError, r"d has shape \[4, 10\]; backward takes \[batch, 6\]"),
     (lambda t: t.backward(INF), pl.InputError, r"d\[1, 5\] is -inf"),
     (
         lambda t: t.update(X, D[:3], 0.1),

@@ -226,6 +226,20 @@ def test_property_31_cells_bound_their_weights() -> None:
     assert tile.statistics()["saturated_cells"] == D_SIZE * X_SIZE
 
 
+def test_columns_are_reset_modulo_the_width() -> None:
+    device = pl.devices.ConstantStep(reset=0.2, reset_std=0.0, w_max_dtod=0.0)
+    tile = make_tile(pl.SingleConfig(device=device))
+    tile.weights = np.full((D_SIZE, X_SIZE), 0.05, np.float32)
+    tile.reset_columns("visible", 8, 3)
+    expected = np.full((D_SIZE, X_SIZE), 0.05)
+    expected[:, [8, 9, 0]] = 0.2
+    np.testing.assert_allclose(tile.weights, expected, rtol=1e-6)
+    for wrong in [("fast_a", 0, 1), ("visible", -1, 1), ("visible", 0, 1, 1.5)]:
+        with pytest.raises(pl.ConfigError):
+            tile.reset_columns(*wrong)
+    np.testing.assert_allclose(tile.weights, expected, rtol=1e-6)
+
+
 def test_explanation_reads_well() -> None:
     x, d = make_batch(5)
     tile = make_tile(CONFIGS["single"]())

@@ -128,8 +128,7 @@ void verifyPasses(const TileConfig &config, int64_t n, int64_t m, float gradient
     for (int64_t s = 0; s < m; ++s) pass(plain, s, 1);
     pass(tested, 0, m);
   }
-  requireSame(tested.results(), plain.results(),
-              config.compound.model().kind.c_str());
+  requireSame(tested.results(), plain.results(), config.compound.model().kind.c_str());
 }
 
 /// The forward pass must also be the product of fp64, up to the noise of the periphery.

@@ -1,5 +1,4 @@
-// Speed of the CPU kernels. See --help; benchmarks/cpu_table.py sets it beside what the machine could
-// do.
+// Speed of the CPU kernels. See --help; benchmarks/cpu_table.py adds what the machine could do.
 
 #include <cstdio>
 #include <cstdlib>

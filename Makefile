@@ -35,7 +35,8 @@ build: .venv/.tools ## Compile everything of the preset
 
 bench: .venv/.installed-demo-$(PRESET) ## Measure speed; every case is checked before it is timed
 	@mkdir -p $(REPORTS)
-	OMP_WAIT_POLICY=passive $(BUILD)/rpucuda_benchmarks --json $(REPORTS)/benchmark.json
+	OMP_WAIT_POLICY=passive $(BUILD)/rpucuda_benchmarks --json $(REPORTS)/benchmark_raw.json
+	$(PYTHON) benchmarks/cpu_table.py $(REPORTS)/benchmark_raw.json $(REPORTS)/benchmark.json
 	$(PYTHON) benchmarks/plot.py $(REPORTS)/benchmark.json $(REPORTS)/benchmark.png
 
 lint: .venv/.tools-lint .venv/.installed-test-$(PRESET) ## Check formatting, style, types and the direction of includes

@@ -128,8 +128,7 @@ void verifyPasses(const TileConfig &config, int64_t n, int64_t m, float gradient
     for (int64_t s = 0; s < m; ++s) pass(plain, s, 1);
     pass(tested, 0, m);
   }
-  requireSame(tested.results(), plain.results(),
-              config.compound.model().kind.c_str());
+  requireSame(tested.results(), plain.results(), config.compound.model().kind.c_str());
 }
 
 /// The forward pass must also be the product of fp64, up to the noise of the periphery.
@@ -205,8 +204,7 @@ Case updateCase(const std::string &device, bool dense, const Shape &s) {
   };
   const float gradient = dense ? kDenseGradient : kSparseGradient;
   const auto bench = std::make_shared<Bench>(device, gradient, s);
-  Case c{dense ? "update dense" : "update sparse", device, s.n, s.m, s.isa, s.threads, 1.0,
-         updateWork(device, s.n, s.m, dense),      {},     {}};
+  Case c{dense ? "update dense" : "update sparse", device, s.n, s.m, s.isa, s.threads, 1.0, {}, {}};
   c.verify = [=] {
     verifyPasses(singleTile(device), s.n, s.m, gradient, bench->context, {kUpdate});
   };
@@ -233,9 +231,7 @@ Case wordsCase(bool dense, const Shape &s) {
                       makeKey(kSeed, 0, 36), b.sample);
     b.sample += static_cast<uint64_t>(s.m);
   };
-  Case c{dense ? "words dense" : "words sparse", "-", s.n, s.m, s.isa, s.threads, 1.0, {}, {}, {}};
-  make(context, *bench);
-  c.work = wordsWork(s.n, s.m, static_cast<double>(bench->maker.stats(context).slots));
+  Case c{dense ? "words dense" : "words sparse", "-", s.n, s.m, s.isa, s.threads, 1.0, {}, {}};
   c.verify = [=] {
     Bench plain{bench->x, bench->d, {}, 0};
     Bench tested{bench->x, bench->d, {}, 0};
@@ -268,11 +264,7 @@ Case tileCase(Step step, const std::string &device, bool dense, const Shape &s) 
           ? "forward"
           : (step == Step::Backward ? "backward"
                                     : (dense ? "full step dense" : "full step sparse"));
-  Work work = productWork(s.n, s.m);
-  if (step == Step::Full)
-    work =
-        work * 2.0 + updateWork(device, s.n, s.m, dense) + wordsWork(s.n, s.m, slotsOf(s.m, dense));
-  Case c{name, device, s.n, s.m, s.isa, s.threads, 1.0, work, {}, {}};
+  Case c{name, device, s.n, s.m, s.isa, s.threads, 1.0, {}, {}};
   c.verify = [=] {
     const std::vector<Pass> passes[] = {{kForward}, {kBackward}, {kForward, kBackward, kUpdate}};
     verifyPasses(config, s.n, s.m, gradient, context, passes[static_cast<int>(step)]);
@@ -295,12 +287,6 @@ Case lrttCase(int rank, const Shape &s) {
   const Context context = contextOf(s.isa, s.threads);
   // Inputs that repeat would make A grow, and transfers with it, as no training does.
   const auto rig = std::make_shared<Rig>(config, s.n, s.m, gradient, context, 20);
-  const double share = static_cast<double>(rank) / static_cast<double>(s.n);
-  // Reads of W, A and B both ways, projections, updates of A and B; the transfer pulses all of W
-  // once per component.
-  const Work work = productWork(s.n, s.m) * (2.0 + 6.0 * share) +
-                    updateWork("ConstantStep", s.n, s.m, true) * (2.0 * share) +
-                    updateWork("SoftBounds", s.n, rank, true) * 0.1;
   Case c{"LRTT step sparse, K = " + std::to_string(rank),
          "SoftBounds + ConstantStep",
          s.n,
@@ -308,7 +294,6 @@ Case lrttCase(int rank, const Shape &s) {
          s.isa,
          s.threads,
          10.0,
-         work,
          {},
          {}};
   c.verify = [=] {

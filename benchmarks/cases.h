@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/isa.h"
-#include "work.h"
 
 namespace RPU::bench {
 
@@ -21,7 +20,6 @@ struct Case {
   Isa isa;
   int threads;
   double perRun;  ///< units of the stated operation in one run
-  Work work;      ///< of one unit
   std::function<void()> verify;
   std::function<void()> run;
 

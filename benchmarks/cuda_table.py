@@ -2,7 +2,7 @@
 
     python benchmarks/cuda_table.py benchmark.json > table.md
 
-Bounds are the least bytes and operations that pulsora/least_work.py counts, over what an H200 was measured
+Bounds are the least bytes and operations that pulsora/bench/least_work.py counts, over what an H200 was measured
 to do.
 """
 
@@ -13,8 +13,8 @@ import re
 import sys
 from pathlib import Path
 
-from pulsora.bench import Case, work_of
-from pulsora.machine import Ceilings, Work
+from pulsora.bench.cases import Case, work_of
+from pulsora.bench.machine import Ceilings, Work
 
 # Copying, and lane instructions of any pipe.
 H200 = Ceilings(bytes=4.3e12, operations=29e12)

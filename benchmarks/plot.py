@@ -1,4 +1,4 @@
-"""Draws the results of `rpucuda_benchmarks --json FILE`: measured medians beside what the machine could do.
+"""Draws what benchmarks/cpu_table.py writes: measured medians beside what the machine could do.
 
 Usage: python benchmarks/plot.py results.json figure.png
 """

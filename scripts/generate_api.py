@@ -20,7 +20,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import pulsora as pl
-from pulsora import _core, _parameters, presets
+from pulsora import _core, _parameters
+from pulsora.config import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -96,17 +97,23 @@ def header(doc: str, *imports: str) -> list[str]:
     return [f"# {NOTICE}", f'"""{doc}"""', "", *imports, ""]
 
 
-def devices_stub() -> str:
+def listed(names: Iterable[str]) -> list[str]:
+    """The names that a star import takes."""
+    ordered = sorted(names, key=lambda name: (not name.isupper(), name))
+    return ["__all__ = [", *(f'    "{name}",' for name in ordered), "]"]
+
+
+def models_stub() -> str:
     lines = header(
-        "Device models of the core, and the presets made of them.",
+        "Device models of the core.",
         "from collections.abc import Mapping, Sequence",
         "from typing import Any, Literal, TypeAlias",
         "",
         "from typing_extensions import Self",
         "",
         "from pulsora._parameters import Parameters",
-        *(f"from pulsora.presets import {name} as {name}" for name in sorted(presets.DEVICES)),
     )
+    lines += [*listed(["MODELS", "Device", *pl.devices.MODELS]), ""]
     models = [getattr(pl.devices, name) for name in pl.devices.MODELS]
     lines += [
         *aliases(models),
@@ -137,11 +144,13 @@ def config_stub() -> str:
         "",
         "from typing_extensions import Self",
         "",
-        "from pulsora._parameters import Parameters",
+        "from pulsora._parameters import Compound, Parameters",
         "from pulsora.devices import Device",
     )
     structs = (pl.UpdateParameters, pl.IOParameters)
-    configs = (pl.SingleConfig, pl.IdealConfig, pl.LRTTConfig)
+    configs = CLASSES.values()
+    classes = (*structs, pl.TileConfig, *configs)
+    lines += [*listed(made.__name__ for made in classes), ""]
     lines += aliases([*structs, *configs])
     for struct in structs:
         lines += class_stub(struct)
@@ -150,6 +159,10 @@ def config_stub() -> str:
         '    """Everything that defines a tile but its sizes and its seed."""',
         "",
         "    kind: ClassVar[str]",
+        "    @property",
+        "    def reads_back(self) -> bool: ...",
+        "    def devices(self) -> dict[str, Device]: ...",
+        "    def summary(self) -> str: ...",
         "    def to_dict(self) -> dict[str, Any]: ...",
         "    @classmethod",
         "    def from_dict(cls, values: Mapping[str, Any]) -> Self: ...",
@@ -157,6 +170,7 @@ def config_stub() -> str:
     ]
     for config in configs:
         lines += class_stub(config)
+    lines += ["COMPOUNDS: dict[str, Compound]", "CLASSES: dict[str, type[TileConfig]]"]
     return finish(lines)
 
 
@@ -293,7 +307,7 @@ def devices_page() -> str:
             *(table(own) if own else ["It has no parameters of its own.", ""]),
         ]
     lines += ["## Presets", "", "| preset | model | source |", "|---|---|---|"]
-    for name, preset in presets.DEVICES.items():
+    for name, preset in pl.devices.DEVICES.items():
         doc = " ".join((preset.__doc__ or "").split())
         lines.append(f"| `devices.{name}()` | {preset().model} | {doc} |")
     return finish(lines)
@@ -308,13 +322,8 @@ def parameters_page() -> str:
         "The parameters of device models are in [devices.md](devices.md).",
         "",
     ]
-    for made in (
-        pl.SingleConfig,
-        pl.LRTTConfig,
-        pl.IdealConfig,
-        pl.UpdateParameters,
-        pl.IOParameters,
-    ):
+    classes: tuple[type[Parameters], ...] = (pl.UpdateParameters, pl.IOParameters)
+    for made in (*CLASSES.values(), *classes):
         doc = (made.__doc__ or "").splitlines()[0]
         lines += [f"## {made.__name__}", "", doc, "", *table(made._fields.values())]
     return finish(lines)
@@ -323,7 +332,7 @@ def parameters_page() -> str:
 FILES: dict[str, Callable[[], str]] = {
     "python/pulsora/_core.pyi": core_stub,
     "python/pulsora/config.pyi": config_stub,
-    "python/pulsora/devices.pyi": devices_stub,
+    "python/pulsora/devices/models.pyi": models_stub,
     "docs/devices.md": devices_page,
     "docs/parameters.md": parameters_page,
 }

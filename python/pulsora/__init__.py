@@ -28,14 +28,7 @@ from pulsora._core import (
     __version__,
     cuda_device_count,
 )
-from pulsora.config import (
-    IdealConfig,
-    IOParameters,
-    LRTTConfig,
-    SingleConfig,
-    TileConfig,
-    UpdateParameters,
-)
+from pulsora.config import *  # noqa: F403 - a class for everything that a tile can hold
 from pulsora.state import State
 from pulsora.step_graph import StepGraph
 from pulsora.tile import Explanation, Tile
@@ -48,18 +41,12 @@ __all__ = [
     "ConfigError",
     "DeviceError",
     "Explanation",
-    "IOParameters",
-    "IdealConfig",
     "InputError",
-    "LRTTConfig",
     "OutOfMemoryError",
-    "SingleConfig",
     "State",
     "StateError",
     "StepGraph",
     "Tile",
-    "TileConfig",
-    "UpdateParameters",
     "__version__",
     "config",
     "convert_to_analog",
@@ -71,6 +58,7 @@ __all__ = [
     "presets",
     "state",
 ]
+__all__ += config.__all__
 
 # What needs torch, and the module it comes from.
 _NEEDS_TORCH = {

@@ -1,6 +1,6 @@
 """`python -m pulsora`."""
 
-from pulsora.cli import main
+from pulsora.cli import app
 
 if __name__ == "__main__":
-    main()
+    app(prog_name="pulsora")

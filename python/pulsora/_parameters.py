@@ -34,6 +34,18 @@ class Field(TypedDict):
     default: Any
 
 
+class Compound(TypedDict):
+    """What a tile can hold, and what surrounds it."""
+
+    name: str
+    """Name of the class of its configurations."""
+    doc: str
+    fields: list[Field]
+    """Its own parameters."""
+    surroundings: list[Field]
+    """Those of "forward", "backward" and "update" that it takes, with its defaults."""
+
+
 class Parameters:
     """Named parameters that are always valid: creating one and setting an attribute check names and ranges.
 
@@ -49,25 +61,38 @@ class Parameters:
 
     @classmethod
     def _validated(cls, values: Mapping[str, object]) -> dict[str, Any]:
-        """All parameters, complete, from the plain values given; ConfigError for bad ones."""
+        """The parameters, complete, that plain values give; ConfigError for bad ones."""
         return dict(_core.validate(cls.__name__, values, cls.__name__))
 
     def _assign(self, values: Mapping[str, object]) -> None:
         for name in values:
             self._require_known(name)
-        defaults = {name: field["default"] for name, field in self._fields.items()}
-        given = {name: _plain(value) for name, value in values.items()}
-        complete = self._validated(defaults | given)
+        # Objects of these classes are valid already, and so are defaults; the core checks the rest.
+        plain = {
+            name: _plain(value)
+            for name, value in values.items()
+            if not _is_valid(self._fields[name], value)
+        }
+        checked = self._validated(plain)
         for name, field in self._fields.items():
-            value = values.get(name)
-            if not isinstance(value, Parameters):
-                value = _from_plain(field, complete[name])
+            if name in plain:
+                value = _from_plain(field, checked[name])
+            else:
+                value = values[name] if name in values else default_of(field)
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def _of_valid(cls, values: Mapping[str, Any]) -> Self:
+        """The object of plain values that are complete and checked."""
+        made = cls.__new__(cls)
+        for name, field in cls._fields.items():
+            object.__setattr__(made, name, _from_plain(field, values[name]))
+        return made
 
     @classmethod
     def _require_known(cls, name: str) -> None:
         if name not in cls._fields:
-            hint = _core.suggest(str(name), list(cls._fields))
+            hint = suggestion(name, cls._fields)
             raise _core.ConfigError(f"{cls.__name__} has no parameter {name!r}{hint}")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -91,7 +116,9 @@ class Parameters:
         Raises:
             ConfigError: For an unknown name or a bad value.
         """
-        return cls(**values)
+        made = cls.__new__(cls)
+        made._assign(values)  # noqa: SLF001 - unlike a call, takes names that are no text
+        return made
 
     def replace(self, **changes: object) -> Self:
         """A copy with some parameters changed, checked together.
@@ -156,9 +183,14 @@ def device_from_dict(values: Mapping[str, object]) -> Parameters:
     rest = dict(values)
     model = rest.pop("model", None)
     if not isinstance(model, str) or model not in _DEVICES:
-        hint = _core.suggest(str(model), list(_DEVICES))
+        hint = suggestion(model, _DEVICES)
         raise _core.ConfigError(f"model is {model!r}, which is not a device model{hint}")
     return _DEVICES[model].from_dict(rest)
+
+
+def suggestion(wanted: object, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name, whatever was written in its place."""
+    return _core.suggest(str(wanted).encode(errors="replace").decode(), list(known))
 
 
 def default_of(field: Field) -> Any:  # noqa: ANN401
@@ -191,11 +223,19 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _from_plain(field: Field, value: Any) -> Any:  # noqa: ANN401
+def _is_valid(field: Field, value: object) -> bool:
+    """Whether the value is an object of a class that the field asks for; such objects are valid."""
     if field["type"] == "struct":
-        return _STRUCTS[field["struct"]].from_dict(value)
+        return type(value) is _STRUCTS[field["struct"]]
+    return field["type"] == "device" and type(value) in _DEVICES.values()
+
+
+def _from_plain(field: Field, value: Any) -> Any:  # noqa: ANN401
+    """The parameter as an attribute holds it, from a plain value that the core has checked."""
+    if field["type"] == "struct":
+        return _STRUCTS[field["struct"]]._of_valid(value)  # noqa: SLF001 - a class of this module
     if field["type"] == "device":
-        return device_from_dict(value)
+        return _DEVICES[value["model"]]._of_valid(value)  # noqa: SLF001
     return tuple(value) if field["type"] == "floats" else value
 
 

@@ -6,8 +6,17 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from typing_extensions import Self
 
-from pulsora._parameters import Parameters
+from pulsora._parameters import Compound, Parameters
 from pulsora.devices import Device
+
+__all__ = [
+    "IOParameters",
+    "IdealConfig",
+    "LRTTConfig",
+    "SingleConfig",
+    "TileConfig",
+    "UpdateParameters",
+]
 
 _PulseType: TypeAlias = Literal[
     "stochastic_compressed",
@@ -235,6 +244,10 @@ class TileConfig(Parameters):
     """Everything that defines a tile but its sizes and its seed."""
 
     kind: ClassVar[str]
+    @property
+    def reads_back(self) -> bool: ...
+    def devices(self) -> dict[str, Device]: ...
+    def summary(self) -> str: ...
     def to_dict(self) -> dict[str, Any]: ...
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self: ...
@@ -373,3 +386,6 @@ class LRTTConfig(TileConfig):
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
     ) -> None: ...
+
+COMPOUNDS: dict[str, Compound]
+CLASSES: dict[str, type[TileConfig]]

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from pulsora.bench import Result
+    from pulsora.bench.machine import Ceilings
+    from pulsora.bench.measure import Result
     from pulsora.devices import Device
-    from pulsora.machine import Ceilings
 
 __all__ = [
     "Response",
@@ -212,7 +212,7 @@ def plot_roofline(results: Sequence[Result], ceilings: Ceilings, title: str = ""
     """Operations per second reached against operations per byte, under the machine's ceilings.
 
     Args:
-        results: What `pulsora.bench.run` gave. Colours tell operations, shapes tell tiles, and
+        results: What `pulsora.bench.measure.run` gave. Colours tell operations, shapes tell tiles, and
             sizes grow with the array.
         ceilings: What they are drawn under.
         title: Stands above.

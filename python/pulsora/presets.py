@@ -1,212 +1,65 @@
-"""Device models with published numbers, and tile configurations made of them.
+"""Configurations of whole tiles with published numbers, and the devices that they are made of.
 
-Device presets (`EcRam()`, ...) take any parameter of their model to change it:
-`EcRam(dw_min_std=0.0)`. Every one has two configurations of a whole tile, with the periphery of
-`io()`: `EcRamSingle()`, one array under plain pulsed SGD, and `EcRamLRTT(rank=16)`, an array with
-a pulsed low-rank adapter. Both take any setting of the configuration.
-
-The numbers of all but `SixT1C` are those of the presets of AIHWKit (Rasch et al., AICAS 2021),
-which fits published measurements; each docstring names them.
+Every device preset (`EcRam()`, see `pulsora.devices`) has two configurations, with the periphery of `io()`:
+`EcRamSingle()`, one array under plain pulsed SGD, and `EcRamLRTT(rank=16)`, an array with a pulsed low-rank adapter.
+Both take any setting of the configuration.
 """
-
-# Presets are named like the device classes of which they are instances.
-# ruff: noqa: N802
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pulsora import devices
 from pulsora.config import IOParameters, LRTTConfig, SingleConfig
+from pulsora.devices import (
+    DEVICES,
+    Capacitor,
+    EcRam,
+    EcRamMO,
+    GokmenVlasov,
+    Idealized,
+    ReRamES,
+    ReRamSB,
+    SixT1C,
+)
+from pulsora.devices.presets import device, find, names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsora.devices import Device
 
-
-def Idealized(**changes: Any) -> devices.ConstantStep:
-    """On average perfectly symmetric, with 10000 states.
-
-    The device of Gokmen & Vlasov with 8 times more states and no spread of the asymmetry, as in
-    Rasch, Gokmen & Haensch, IEEE Design & Test (2019), arXiv:1906.02698.
-    """
-    numbers = {
-        "dw_min": 2e-4,
-        "dw_min_dtod": 0.3,
-        "dw_min_std": 0.3,
-        "up_down_dtod": 0.0,
-        "w_max": 1.0,
-        "w_min": -1.0,
-        "w_max_dtod": 0.3,
-        "w_min_dtod": 0.3,
-    }
-    return devices.ConstantStep(**(numbers | changes))
-
-
-def GokmenVlasov(**changes: Any) -> devices.ConstantStep:
-    """The resistive processing unit with 1200 states, scaled to weights of +-1.
-
-    Specification of Gokmen & Vlasov, Front. Neurosci. 10:333 (2016).
-    """
-    numbers = {
-        "dw_min": 0.0016,
-        "dw_min_dtod": 0.3,
-        "dw_min_std": 0.3,
-        "up_down_dtod": 0.01,
-        "w_max": 1.0,
-        "w_min": -1.0,
-        "w_max_dtod": 0.3,
-        "w_min_dtod": 0.3,
-    }
-    return devices.ConstantStep(**(numbers | changes))
-
-
-def EcRam(**changes: Any) -> devices.LinearStep:
-    """Lithium-based electrochemical memory; range shifted so that its symmetry point is at 0.
-
-    Fit to Tang et al., IEDM (2018).
-    """
-    numbers = {
-        "dw_min": 0.002,
-        "dw_min_dtod": 0.1,
-        "dw_min_std": 0.3,
-        "up_down_dtod": 0.01,
-        "w_max": 1.1724,
-        "w_min": -0.8276,
-        "gamma_up": 0.1153,
-        "gamma_down": 0.5085,
-    }
-    return devices.LinearStep(**(_ELECTROCHEMICAL | numbers | changes))
-
-
-def EcRamMO(**changes: Any) -> devices.LinearStep:
-    """Metal-oxide electrochemical memory: fine steps, large cycle noise.
-
-    Fit to Kim et al., IEDM (2019).
-    """
-    numbers = {
-        "dw_min": 2.8214e-4,
-        "dw_min_dtod": 0.1,
-        "dw_min_std": 2.0,
-        "up_down_dtod": 0.01,
-        "w_max": 1.1714,
-        "w_min": -0.8286,
-        "gamma_up": 0.4152,
-        "gamma_down": 0.7342,
-    }
-    return devices.LinearStep(**(_ELECTROCHEMICAL | numbers | changes))
-
-
-_ELECTROCHEMICAL: dict[str, Any] = {
-    "mult_noise": True,
-    "w_max_dtod": 0.05,
-    "w_min_dtod": 0.05,
-    "gamma_up_dtod": 0.05,
-    "gamma_down_dtod": 0.05,
-    "mean_bound_reference": True,
-}
-
-
-def Capacitor(**changes: Any) -> devices.LinearStep:
-    """A capacitor cell: nearly linear, with leakage.
-
-    Fit to Li et al., VLSI Technology (2018). `lifetime` counts mini-batches; how long one takes
-    on a chip is an assumption that the experiment has to make.
-    """
-    numbers = {
-        "dw_min": 0.005,
-        "dw_min_dtod": 0.1,
-        "dw_min_std": 0.3,
-        "up_down_dtod": 0.06,
-        "w_max": 1.0,
-        "w_min": -1.0,
-        "w_max_dtod": 0.07,
-        "w_min_dtod": 0.07,
-        "gamma_up": 0.05,
-        "gamma_down": 0.05,
-        "gamma_up_dtod": 0.01,
-        "gamma_down_dtod": 0.01,
-        "mult_noise": False,
-        "mean_bound_reference": True,
-        "lifetime": 1e6,
-        "lifetime_dtod": 0.3,
-    }
-    return devices.LinearStep(**(numbers | changes))
-
-
-def SixT1C(**changes: Any) -> devices.LinearStep:
-    """A capacitor cell of six transistors, for the fast arrays of an adapter.
-
-    Fit (R^2 = 0.999) of the linear-step model to a measured cell, about 1000 pulses from bound to
-    bound; up steps grow with the weight. The fit gives no spreads: 10 % between devices and 30 %
-    between cycles are assumed. The cell leaks with a time constant of 46505 s: set `lifetime` to
-    that over the duration of a mini-batch.
-    """
-    numbers = {
-        "dw_min": 0.001981,
-        "dw_min_dtod": 0.1,
-        "dw_min_std": 0.3,
-        "up_down_dtod": 0.0,
-        "w_max": 1.0,
-        "w_min": -1.0,
-        "w_max_dtod": 0.1,
-        "w_min_dtod": 0.1,
-        "gamma_up": -0.1678,
-        "gamma_down": 0.1410,
-        "gamma_up_dtod": 0.0,
-        "gamma_down_dtod": 0.0,
-        "allow_increasing": True,
-        "mean_bound_reference": True,
-        "write_noise_std": 0.0182,
-    }
-    return devices.LinearStep(**(numbers | changes))
-
-
-def ReRamES(**changes: Any) -> devices.ExpStep:
-    """Filamentary resistive memory, as exponential steps; asymmetric and very noisy.
-
-    Fit to Gong et al., Nat. Commun. 9:2102 (2018).
-    """
-    numbers = {
-        "dw_min": 0.00135,
-        "dw_min_dtod": 0.2,
-        "dw_min_std": 5.0,
-        "up_down": 0.259359,
-        "up_down_dtod": 0.05,
-        "w_max": 1.0,
-        "w_min": -1.0,
-        "w_max_dtod": 0.3,
-        "w_min_dtod": 0.3,
-        "a_up": -1.18445,
-        "a_down": -0.081404,
-        "gamma_up": 5.0,
-        "gamma_down": 5.0,
-        "a": -0.5,
-        "b": -0.5,
-        "write_noise_std": 75.0,
-    }
-    return devices.ExpStep(**(numbers | changes))
-
-
-def ReRamSB(**changes: Any) -> devices.SoftBoundsReference:
-    """Filamentary resistive memory, as soft bounds; a loose fit, calibrated to its symmetry point.
-
-    Fit to Gong et al., Nat. Commun. 9:2102 (2018).
-    """
-    numbers = {
-        "dw_min": 0.002,
-        "dw_min_dtod": 0.3,
-        "dw_min_std": 3.75,
-        "up_down_dtod": 0.01,
-        "w_max": 1.25,
-        "w_min": -0.75,
-        "w_max_dtod": 0.3 / 1.25,
-        "w_min_dtod": 0.3 / 0.75,
-        "mult_noise": False,
-        "write_noise_std": 56.0,
-    }
-    return devices.SoftBoundsReference(**(numbers | changes))
+__all__ = [
+    "DEVICES",
+    "Capacitor",
+    "CapacitorLRTT",
+    "CapacitorSingle",
+    "EcRam",
+    "EcRamLRTT",
+    "EcRamMO",
+    "EcRamMOLRTT",
+    "EcRamMOSingle",
+    "EcRamSingle",
+    "GokmenVlasov",
+    "GokmenVlasovLRTT",
+    "GokmenVlasovSingle",
+    "Idealized",
+    "IdealizedLRTT",
+    "IdealizedSingle",
+    "ReRamES",
+    "ReRamESLRTT",
+    "ReRamESSingle",
+    "ReRamSB",
+    "ReRamSBLRTT",
+    "ReRamSBSingle",
+    "SixT1C",
+    "SixT1CLRTT",
+    "SixT1CSingle",
+    "device",
+    "io",
+    "lrtt",
+    "names",
+    "single",
+]
 
 
 def io(**changes: Any) -> IOParameters:
@@ -215,27 +68,27 @@ def io(**changes: Any) -> IOParameters:
     return IOParameters(**(numbers | changes))
 
 
-def _single(device: Callable[..., Device]) -> Callable[..., SingleConfig]:
+def _single(preset: Callable[..., Device]) -> Callable[..., SingleConfig]:
     def make(**settings: Any) -> SingleConfig:
-        return SingleConfig(**({"device": device(), "forward": io(), "backward": io()} | settings))
+        return SingleConfig(**({"device": preset(), "forward": io(), "backward": io()} | settings))
 
-    make.__name__ = make.__qualname__ = f"{device.__name__}Single"
-    make.__doc__ = f"One array of {device.__name__} devices under pulsed SGD, with `io()`."
+    make.__name__ = make.__qualname__ = f"{preset.__name__}Single"
+    make.__doc__ = f"One array of {preset.__name__} devices under pulsed SGD, with `io()`."
     return make
 
 
 def _lrtt(
-    device: Callable[..., Device], visible: Callable[..., Device] | None = None
+    preset: Callable[..., Device], visible: Callable[..., Device] | None = None
 ) -> Callable[..., LRTTConfig]:
-    visible = visible or device
+    visible = visible or preset
 
     def make(rank: int = 16, **settings: Any) -> LRTTConfig:
-        defaults = {"visible": visible(), "fast": device(), "forward": io(), "backward": io()}
+        defaults = {"visible": visible(), "fast": preset(), "forward": io(), "backward": io()}
         return LRTTConfig(rank=rank, **(defaults | settings))
 
-    make.__name__ = make.__qualname__ = f"{device.__name__}LRTT"
+    make.__name__ = make.__qualname__ = f"{preset.__name__}LRTT"
     make.__doc__ = (
-        f"A pulsed low-rank adapter of {device.__name__} devices on an array of "
+        f"A pulsed low-rank adapter of {preset.__name__} devices on an array of "
         f"{visible.__name__} devices, with `io()`."
     )
     return make
@@ -251,49 +104,14 @@ SixT1CSingle, SixT1CLRTT = _single(SixT1C), _lrtt(SixT1C, visible=Idealized)
 ReRamESSingle, ReRamESLRTT = _single(ReRamES), _lrtt(ReRamES)
 ReRamSBSingle, ReRamSBLRTT = _single(ReRamSB), _lrtt(ReRamSB)
 
-DEVICES: dict[str, Callable[..., Device]] = {
-    preset.__name__: preset
-    for preset in (
-        Idealized,
-        GokmenVlasov,
-        EcRam,
-        EcRamMO,
-        Capacitor,
-        SixT1C,
-        ReRamES,
-        ReRamSB,
-    )
-}
-"""The device presets by name."""
-
-
-def names() -> list[str]:
-    """The names of all device presets."""
-    return list(DEVICES)
-
-
-def device(name: str, **changes: Any) -> Device:
-    """The device preset of that name, in any case of letters.
-
-    Raises:
-        ValueError: if there is none.
-    """
-    return _named(name)(**changes)
-
 
 def single(name: str, **settings: Any) -> SingleConfig:
     """The configuration `<name>Single`. Raises ValueError for an unknown name."""
-    return _single(_named(name))(**settings)
+    make: Callable[..., SingleConfig] = globals()[f"{find(name).__name__}Single"]
+    return make(**settings)
 
 
 def lrtt(name: str, rank: int = 16, **settings: Any) -> LRTTConfig:
     """The configuration `<name>LRTT`. Raises ValueError for an unknown name."""
-    make: Callable[..., LRTTConfig] = globals()[f"{_named(name).__name__}LRTT"]
+    make: Callable[..., LRTTConfig] = globals()[f"{find(name).__name__}LRTT"]
     return make(rank, **settings)
-
-
-def _named(name: str) -> Callable[..., Device]:
-    for known, preset in DEVICES.items():
-        if known.lower() == name.lower():
-            return preset
-    raise ValueError(f"there is no device preset '{name}'; there are {', '.join(DEVICES)}")

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from pulsora import _core
 from pulsora import state as states
-from pulsora.adapter import AdapterAccess
-from pulsora.config import SingleConfig, TileConfig
+from pulsora.adapter import Moved, adapter_of
+from pulsora.arrays import Arrays
+from pulsora.config import CLASSES, SingleConfig, TileConfig
 from pulsora.explanation import Explanation
 
 if TYPE_CHECKING:
-    from pulsora.adapter import Array, Matrix
+    from pulsora.adapter import Adapter
+    from pulsora.arrays import Array, Matrix
 
 __all__ = ["Explanation", "Tile"]
 
+_CONFIGS = " or ".join(made.__name__ for made in CLASSES.values())
 
-class Tile(AdapterAccess):
+
+class Tile:
     """A simulated crossbar array W [d_size, x_size] with its periphery.
 
     Arrays go in as NumPy arrays or anything with `__dlpack__` (torch tensors): float32 is used in place if its rows have
@@ -59,9 +63,7 @@ class Tile(AdapterAccess):
     ) -> None:
         chosen = SingleConfig() if config is None else config
         if not isinstance(chosen, TileConfig):
-            raise TypeError(
-                f"config is of type {type(config).__name__}; pass a SingleConfig, LRTTConfig or IdealConfig"
-            )
+            raise TypeError(f"config is of type {type(config).__name__}; pass a {_CONFIGS}")
         self._core = _core.Tile(
             d_size,
             x_size,
@@ -71,6 +73,8 @@ class Tile(AdapterAccess):
             device,
             _threads(threads),
         )
+        self._arrays = Arrays(self._core)
+        self._adapter = adapter_of(self._core, self._arrays)
         self._seed = seed
         self._tile_id = tile_id
 
@@ -165,7 +169,7 @@ class Tile(AdapterAccess):
         return self._core.backward(d, out)
 
     def update(self, x: Array, d: Array, lr: float, *, end_of_batch: bool = True) -> None:
-        """One step of gradient descent by pulses: W <- W - lr * sum over samples of d x^T, in expectation.
+        """One step of gradient descent by pulses: W <- W - lr d^T x for a batch, in expectation.
 
         Args:
             x: Inputs [m, x_size] or [x_size].
@@ -205,22 +209,41 @@ class Tile(AdapterAccess):
         self._core.set_weights(weights)
 
     @property
+    def arrays(self) -> Arrays:
+        """The arrays by name: `list(tile.arrays)` are the names, `tile.arrays["visible"]` is a copy of the weights."""
+        return self._arrays
+
+    @property
     def visible(self) -> Matrix:
-        """Weights [d_size, x_size] of the visible array W alone (of a SingleConfig, the only array); a copy.
+        """Weights [d_size, x_size] of the visible array W alone, `arrays["visible"]`; a copy.
 
         Setting it writes digitally, within the bounds of the cells; an adapter stays as it is.
+
+        Raises:
+            AttributeError: If the tile has no such array.
         """
-        return self._array("visible")
+        self._require_visible()
+        return self._arrays["visible"]
 
     @visible.setter
     def visible(self, weights: Array) -> None:
-        self._core.set_array("visible", weights)
+        self._require_visible()
+        self._arrays["visible"] = weights
+
+    def _require_visible(self) -> None:
+        if "visible" not in self._arrays:
+            raise AttributeError("this tile has no visible array; it has weights alone")
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """The pulsed low-rank adapter, or None if the tile has none (LRTTConfig with rank >= 1 has one)."""
+        return self._adapter
 
     def describe_cells(self, array: str = "visible") -> dict[str, Matrix]:
         """What the cells of an array are like.
 
         Args:
-            array: "visible", "fast_a" or "fast_b"; a SingleConfig has "visible" alone.
+            array: A name of `arrays`.
 
         Returns:
             w_max, w_min: Bounds of each cell; step_up, step_down: signed mean change of its weight by one pulse, where it
@@ -230,6 +253,20 @@ class Tile(AdapterAccess):
             ConfigError: If the tile has no such array.
         """
         return self._core.describe_cells(array)
+
+    def reset_columns(self, array: str, first: int, count: int, probability: float = 1.0) -> None:
+        """Resets columns of an array: cells go to the reset value of their device, with its spreads.
+
+        Args:
+            array: A name of `arrays`.
+            first: The first column; columns are counted modulo the width of the array.
+            count: Number of columns.
+            probability: That a cell of these columns is reset, from 0 to 1.
+
+        Raises:
+            ConfigError: If the tile has no such array, or for a number out of range.
+        """
+        self._core.reset_columns(array, first, count, probability)
 
     @property
     def counters(self) -> dict[str, int]:
@@ -325,6 +362,15 @@ class Tile(AdapterAccess):
             ) from None
         made.load_state(saved)
         return made
+
+    fast_a = Moved("a")
+    fast_b = Moved("b")
+    forward_gated = Moved("forward")
+    backward_gated = Moved("backward")
+    update_gated = Moved("update")
+    transfer = Moved("transfer")
+    transfer_stats = Moved("transfer_stats")
+    set_reinit_vectors = Moved("set_reinit_vectors")
 
     def __repr__(self) -> str:
         return (

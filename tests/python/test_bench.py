@@ -11,11 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 import pulsora as pl
-from pulsora import bench, machine
-from pulsora.bench import Case, cases, check, run, work_of
-from pulsora.benchmark_report import remark
+from cpu_table import row, with_bounds
+from pulsora.bench import machine, measure
+from pulsora.bench.cases import OPERATIONS, Case, cases, work_of
+from pulsora.bench.machine import Ceilings, Place, Work
+from pulsora.bench.measure import WrongResultError, check, run
+from pulsora.bench.report import remark
 from pulsora.cli import app
-from pulsora.machine import Ceilings, Place, Work
 from pulsora.plot import plot_roofline
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def _small_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cases_are_all_combinations() -> None:
-    assert len(ALL) == 2 * 2 * len(bench.OPERATIONS)
+    assert len(ALL) == 2 * 2 * len(OPERATIONS)
     assert len(set(ALL)) == len(ALL)
     assert {case.tile for case in ALL} >= {"ReRamSB", "ConstantStep, LRTT K=3"}
     steps = [case for case in ALL if case.rank and case.operation == "step"]
@@ -91,7 +93,7 @@ def test_a_wrong_result_is_found(
 
     name, wrong = ("forward", forward) if operation == "forward" else ("update", update)
     monkeypatch.setattr(pl.Tile, name, wrong)
-    with pytest.raises(bench.WrongResultError, match=f"{operation}, ConstantStep.* differ by"):
+    with pytest.raises(WrongResultError, match=f"{operation}, ConstantStep.* differ by"):
         check(case, Place("cpu", 2))
 
 
@@ -124,6 +126,36 @@ def test_least_work_of_an_adapter() -> None:
     ]
     assert shares[0] == pytest.approx(10.0 * shares[1])
     assert shares[1] > 0.0
+
+
+def test_the_cpu_table_adds_bounds_to_what_was_measured() -> None:
+    common = {"size": 512, "batch": 64, "isa": "V4", "threads": 2}
+    times = {"median": 9e3, "lower_quartile": 8e3, "upper_quartile": 1e4}
+    cases = [("update dense", "SoftBounds"), ("words dense", "-"), ("forward", "SoftBounds")]
+    cases += [("full step dense", "SoftBounds"), ("update sparse", "ConstantStep")]
+    cases += [("LRTT step sparse, K = 8", "SoftBounds + ConstantStep")]
+    raw = [{"operation": name, "device": device} | common | times for name, device in cases]
+    raw.append(raw[0] | {"isa": "V2"})
+    slow = Ceilings(bytes=1e30, operations=1e9)  # bounds are set by operations
+    made = with_bounds({"unit": "us", "results": raw}, {2: slow}, lanes=16)
+    assert [list(result) for result in made["results"]] == [[*raw[0], "bound"]] * 7
+    # Microseconds at 1000 operations each.
+    update, words, read, step, sparse, adapter, narrow = (r["bound"] for r in made["results"])
+    assert update == pytest.approx(512**2 * 64 * (28.0 + 6.0 + 20.0) / 1e3)
+    assert words == pytest.approx(1024 * 64 * 9 * 34.0 / 1e3)
+    assert read == pytest.approx(512**2 * 64 / 1e3)
+    assert step == pytest.approx(2.0 * read + update + words)
+    assert sparse == pytest.approx(512**2 * 64 * 0.025 * (0.7 * 124.0 + 25.0 + 3.0) / 1e3)
+    assert 2.0 * read < adapter < step
+    assert narrow == pytest.approx(4.0 * update)
+    assert [peak["lane_operations_per_s"] for peak in made["peaks"]] == [0.25e9, 1e9]
+    line = row(made["results"][0])
+    assert line.startswith(
+        "| update dense | SoftBounds | 512 | 64 | V4 | 2 | 9000 | 8000 to 10000 |"
+    )
+    assert line.endswith(f" | {update / 9e3:.0%} | 90x |")
+    with pytest.raises(ValueError, match="operation 'fly'"):
+        with_bounds({"results": [raw[0] | {"operation": "fly"}]}, {2: slow}, lanes=16)
 
 
 def test_bounds_are_set_by_bytes_or_operations() -> None:
@@ -161,7 +193,7 @@ def test_the_command_writes_a_table_a_roofline_and_numbers(tmp_path: Path) -> No
     written = json.loads(numbers.read_text())
     assert written["device"] == "cpu"
     assert written["ceilings"]["bytes"] > 0.0
-    assert len(written["results"]) == 2 * len(bench.OPERATIONS)
+    assert len(written["results"]) == 2 * len(OPERATIONS)
     for result in written["results"]:
         assert (result["size"], result["batch"]) == (24, 6)
         assert result["limit"] in {"bytes", "operations"}
@@ -173,14 +205,14 @@ def test_the_command_writes_a_table_a_roofline_and_numbers(tmp_path: Path) -> No
 def test_a_wrong_result_is_left_out_and_sets_the_exit_status(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest = bench.check
+    honest = measure.check
 
     def check(case: Case, place: Place) -> None:
         if case.operation == "backward":
-            raise bench.WrongResultError("backward went wrong")
+            raise WrongResultError("backward went wrong")
         honest(case, place)
 
-    monkeypatch.setattr(bench, "check", check)
+    monkeypatch.setattr(measure, "check", check)
     code, output = call(*SMALL, "--no-lrtt", "--models", "EcRam")
     assert code == 1
     assert "wrong: backward went wrong" in output

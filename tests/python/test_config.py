@@ -16,15 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pulsora as pl
-from conftest import CONFIGS
+from conftest import CONFIGS, make_tile
 from pulsora import _core
 
 CLASSES = [
     pl.UpdateParameters,
     pl.IOParameters,
-    pl.SingleConfig,
-    pl.IdealConfig,
-    pl.LRTTConfig,
+    *pl.config.CLASSES.values(),
     *(getattr(pl.devices, model) for model in pl.devices.MODELS),
 ]
 
@@ -82,7 +80,7 @@ def test_replace_and_assignment_check() -> None:
         del config.rank
     assert config.rank == 5
     config.visible.dw_min = 0.01
-    assert config.to_dict()["lrtt"]["visible"]["dw_min"] == 0.01
+    assert config.to_dict()["visible"]["dw_min"] == 0.01
 
 
 def test_ideal_reads_are_perfect_unless_told_otherwise() -> None:
@@ -153,7 +151,7 @@ def _broken(rng: random.Random, values: object, depth: int = 0) -> object:
 
 def test_a_hundred_thousand_damaged_tables_are_read_or_refused() -> None:
     rng = random.Random(0)  # noqa: S311
-    tables = [make().to_dict() for make in CONFIGS.values()]
+    tables = [make_tile(make())._core.config() for make in CONFIGS.values()]
     refused = 0
     for _ in range(100_000):
         try:
@@ -163,8 +161,76 @@ def test_a_hundred_thousand_damaged_tables_are_read_or_refused() -> None:
     assert 30_000 < refused < 95_000
 
 
+def test_damaged_configurations_are_read_or_refused() -> None:
+    rng = random.Random(1)  # noqa: S311
+    tables = [make().to_dict() for make in CONFIGS.values()]
+    tables += [make_tile(make())._core.config() for make in CONFIGS.values()]
+    refused = 0
+    for _ in range(4000):
+        table = _broken(rng, rng.choice(tables))
+        try:
+            made = pl.TileConfig.from_dict(table if isinstance(table, dict) else {"kind": table})
+        except pl.ConfigError:
+            refused += 1
+        else:
+            assert pl.TileConfig.from_dict(made.to_dict()) == made
+    assert 1000 < refused < 3800
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_tables_of_earlier_versions_are_read(name: str) -> None:
+    config = CONFIGS[name]()
+    flat = config.to_dict()
+    own = {field["name"] for field in pl.config.COMPOUNDS["lrtt"]["fields"]}
+    adapter = {key: value for key, value in flat.items() if key in own}
+    rest = {key: value for key, value in flat.items() if key not in own}
+    # What to_dict() gave, and the table of all kinds that was saved.
+    assert pl.TileConfig.from_dict(rest | ({"lrtt": adapter} if adapter else {})) == config
+    every = pl.LRTTConfig(rank=2).to_dict()
+    whole = {"device": pl.devices.PowStep().to_dict(), "update": every["update"]}
+    whole["lrtt"] = {key: every[key] for key in own} | adapter
+    assert pl.TileConfig.from_dict(whole | rest) == config
+    with pytest.raises(pl.ConfigError, match="lrtt is not a parameter"):
+        pl.TileConfig.from_dict(rest | {"lrtt": 3})
+
+
+def test_what_is_valid_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, forward = pl.devices.SoftBounds(dw_min=0.01), {"out_noise": 0.1}
+    checked: list[tuple[str, Any]] = []
+    honest = _core.validate
+
+    def validate(name: str, values: Any, path: str) -> Any:  # noqa: ANN401
+        checked.append((name, values))
+        return honest(name, values, path)
+
+    monkeypatch.setattr(_core, "validate", validate)
+    config = pl.SingleConfig(device=device, forward=forward)
+    assert config.device is device
+    assert config.forward.out_noise == np.float32(0.1)
+    ((_, values),) = checked
+    assert values.get("device") is None
+    assert values["forward"] == forward
+    with pytest.raises(pl.ConfigError, match=r"SingleConfig\.device"):
+        pl.SingleConfig(device=pl.IOParameters())
+    with pytest.raises(pl.ConfigError, match=r"SingleConfig\.forward"):
+        pl.SingleConfig(forward=device)
+
+
+def test_a_configuration_says_what_it_is_made_of() -> None:
+    config = pl.LRTTConfig(rank=2, fast=pl.devices.EcRam(), projection="reuse", update={})
+    assert list(config.devices().items()) == [("visible", config.visible), ("fast", config.fast)]
+    assert config.reads_back
+    assert config.summary() == (
+        "LRTTConfig(rank=2, visible=ConstantStep, fast=LinearStep, projection='reuse')"
+    )
+    assert pl.SingleConfig().summary() == "SingleConfig(device=ConstantStep)"
+    assert not pl.SingleConfig().reads_back
+    assert pl.IdealConfig().summary() == "IdealConfig()"
+    assert pl.IdealConfig().devices() == {}
+
+
 def test_torch_is_not_needed() -> None:
-    code = "import sys, pulsora; sys.exit('torch' in sys.modules)"
+    code = "import sys, pulsora.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603
 
 

@@ -75,8 +75,16 @@ MAKING: list[tuple[Callable[[], object], type[Exception], str]] = [
 ]
 
 USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
-    (lambda t: t.forward(X[:, :3]), pl.InputError, "x has 3 lines, but x_size of the tile is 10"),
-    (lambda t: t.forward(X[0, :3]), pl.InputError, "x has 3 lines, but x_size of the tile is 10"),
+    (
+        lambda t: t.forward(X[:, :3]),
+        pl.InputError,
+        r"x has shape \[4, 3\]; forward takes \[batch, 10\]",
+    ),
+    (
+        lambda t: t.forward(X[0, :3]),
+        pl.InputError,
+        r"x has shape \[1, 3\]; forward takes \[batch, 10\]",
+    ),
     (lambda t: t.forward(X[None]), pl.InputError, r"x has shape \[1, 4, 10\]; pass a batch"),
     (lambda t: t.forward(np.array(1.0)), pl.InputError, r"x has shape \[\]; pass a batch"),
     (lambda t: t.forward(NAN), pl.InputError, r"x\[2, 3\] is nan; every value must be finite"),
@@ -93,7 +101,7 @@ USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
     ),
     (lambda t: t.forward(X, X[:, :6]), pl.InputError, "out shares memory with the input"),
     (lambda t: t.forward(X, _read_only()), pl.InputError, "out must be a writable"),
-    (lambda t: t.backward(X), pl.InputError, "d has 10 lines, but d_size of the tile is 6"),
+    (lambda t: t.backward(X), pl.InputError, r"d has shape \[4, 10\]; backward takes \[batch, 6\]"),
     (lambda t: t.backward(INF), pl.InputError, r"d\[1, 5\] is -inf"),
     (
         lambda t: t.update(X, D[:3], 0.1),
@@ -113,13 +121,17 @@ USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
     (lambda t: setattr(t, "weights", WEIGHTS[0]), pl.InputError, "weights is a vector"),
     (lambda t: setattr(t, "weights", WEIGHTS * np.nan), pl.InputError, r"weights\[0, 0\] is nan"),
     (lambda t: setattr(t, "visible", WEIGHTS.T), pl.InputError, r"weights has shape \[10, 6\]"),
-    (lambda t: setattr(t, "fast_a", WEIGHTS), pl.InputError, r"\[6, 10\]; setArray takes \[6, 3\]"),
+    (
+        lambda t: setattr(t.adapter, "a", WEIGHTS),
+        pl.InputError,
+        r"\[6, 10\]; setArray takes \[6, 3\]",
+    ),
     (lambda t: setattr(t, "threads", 0), pl.ConfigError, "threads is 0"),
     (lambda t: t.describe_cells("fast"), pl.ConfigError, "did you mean 'fast_a'"),
-    (lambda t: t.forward_gated(X, X), pl.InputError, r"gate has shape \[4, 10\]"),
-    (lambda t: t.backward_gated(D, NAN[:, 2:5], X[:, :3]), pl.InputError, r"gate\[2, 1\] is nan"),
-    (lambda t: t.update_gated(X, D, X[:3, :3], 0.1), pl.InputError, r"gate has shape \[3, 3\]"),
-    (lambda t: t.set_reinit_vectors(X[:3]), pl.ConfigError, "lrtt.reinit is 'kaiming'"),
+    (lambda t: t.adapter.forward(X, X), pl.InputError, r"gate has shape \[4, 10\]"),
+    (lambda t: t.adapter.backward(D, NAN[:, 2:5], X[:, :3]), pl.InputError, r"gate\[2, 1\] is nan"),
+    (lambda t: t.adapter.update(X, D, X[:3, :3], 0.1), pl.InputError, r"gate has shape \[3, 3\]"),
+    (lambda t: t.adapter.set_reinit_vectors(X[:3]), pl.ConfigError, "lrtt.reinit is 'kaiming'"),
     (lambda t: t.load_state(pl.State({}, {})), pl.StateError, "no count 'version'"),
     (
         lambda t: t.load_state(pl.State({"a": X > 0}, {})),
@@ -153,14 +165,13 @@ def test_using_changes_nothing(
     assert state.dumps(tile.state()) == before
 
 
-@pytest.mark.parametrize("name", ["visible", "fast_a", "fast_b", "transfer_stats"])
-def test_an_ideal_tile_has_no_arrays(name: str) -> None:
+def test_an_ideal_tile_has_no_arrays() -> None:
     tile = make_tile(pl.IdealConfig())
-    assert not hasattr(tile, name)
-    with pytest.raises(AttributeError, match=f"this tile has no {name}"):
-        getattr(tile, name)
-    with pytest.raises(pl.ConfigError, match="so the tile has no adapter"):
-        tile.transfer()
+    assert not hasattr(tile, "visible")
+    with pytest.raises(AttributeError, match="this tile has no visible"):
+        tile.visible = WEIGHTS
+    with pytest.raises(KeyError, match="this tile has no array 'visible'; it has none"):
+        tile.arrays["visible"]
 
 
 def test_torch_tensors_are_refused_as_arrays_are() -> None:

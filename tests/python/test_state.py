@@ -93,7 +93,7 @@ def _foreign(header: dict[str, Any], _: dict[str, Any]) -> None:
 
 
 EDITS: list[tuple[str, Edit, str]] = [
-    ("version", lambda _, v: v.update(version=2), "version 2; this build reads version 1"),
+    ("version", lambda _, v: v.update(version=3), "version 3; this build reads versions 1 to 2"),
     ("no version", lambda _, v: v.pop("version"), "no count 'version'"),
     ("seed", lambda _, v: v.update(seed=[]), "what tile it belongs to"),
     ("no config", lambda _, v: v.pop("config"), "KeyError: 'config'"),

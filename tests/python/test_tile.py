@@ -118,27 +118,79 @@ def test_property_37_a_batch_may_be_split(config: pl.TileConfig) -> None:
 
 def test_adapter_arrays() -> None:
     tile = make_tile(CONFIGS["lrtt"]())
+    adapter = tile.adapter
+    assert adapter.rank == 3
+    assert list(tile.arrays) == ["visible", "fast_a", "fast_b"]
     assert tile.visible.shape == (D_SIZE, X_SIZE)
-    assert tile.fast_a.shape == (D_SIZE, 3)
-    assert tile.fast_b.shape == (3, X_SIZE)
+    assert adapter.a.shape == (D_SIZE, 3)
+    assert adapter.b.shape == (3, X_SIZE)
     x, d = make_batch(5)
     tile.update(x, d, 0.05)
     alpha = tile.explain(x, d, 0.05)["alpha"]
-    effective = tile.visible + alpha * tile.fast_a @ tile.fast_b
+    effective = tile.visible + alpha * adapter.a @ adapter.b
     np.testing.assert_allclose(tile.weights, effective, rtol=1e-5, atol=1e-6)
-    b = tile.fast_b
-    tile.fast_a = np.zeros((D_SIZE, 3), np.float32)
-    assert same_bits([tile.weights, tile.fast_b], [tile.visible, b])
+    b = adapter.b
+    adapter.a = np.zeros((D_SIZE, 3), np.float32)
+    assert same_bits([tile.weights, adapter.b], [tile.visible, b])
+
+
+def test_arrays_are_read_and_written_by_name() -> None:
+    tile = make_tile(CONFIGS["lrtt"]())
+    b = tile.arrays["fast_b"]
+    assert b.any()
+    tile.arrays["visible"] = np.full((D_SIZE, X_SIZE), 0.1, np.float32)
+    tile.arrays["fast_a"] = np.full((D_SIZE, 3), 0.2, np.float32)
+    wanted = [tile.visible, tile.adapter.a, b]
+    assert same_bits(list(tile.arrays.values()), wanted)
+    tile.arrays["fast_a"][:] = 9.0  # a copy
+    assert same_bits(list(tile.arrays.values()), wanted)
+    assert list(make_tile(CONFIGS["single"]()).arrays) == ["visible"]
+    assert list(make_tile(pl.LRTTConfig(rank=0)).arrays) == ["visible"]
+    assert not make_tile(pl.IdealConfig()).arrays
+    for call in (lambda: tile.arrays["fast_c"], lambda: tile.arrays.__setitem__("fast", b)):
+        with pytest.raises(KeyError, match="it has visible, fast_a, fast_b"):
+            call()
+
+
+@pytest.mark.parametrize("config", [pl.SingleConfig(), pl.IdealConfig(), pl.LRTTConfig(rank=0)])
+def test_a_tile_without_an_adapter_has_none(config: pl.TileConfig) -> None:
+    assert make_tile(config).adapter is None
+
+
+@pytest.mark.parametrize(
+    ("name", "now"),
+    [
+        ("fast_a", "a"),
+        ("fast_b", "b"),
+        ("forward_gated", "forward"),
+        ("backward_gated", "backward"),
+        ("update_gated", "update"),
+        ("transfer", "transfer"),
+        ("transfer_stats", "transfer_stats"),
+        ("set_reinit_vectors", "set_reinit_vectors"),
+    ],
+)
+def test_a_tile_says_where_the_members_of_its_adapter_are(name: str, now: str) -> None:
+    tile = make_tile(CONFIGS["lrtt"]())
+    message = f"a tile has no {name}: it is tile.adapter.{now},"
+    with pytest.raises(AttributeError, match=message):
+        getattr(tile, name)
+    with pytest.raises(AttributeError, match=message):
+        setattr(tile, name, np.zeros((D_SIZE, 3), np.float32))
+    assert not hasattr(tile, name)
+    assert hasattr(tile.adapter, now)
 
 
 def test_transfer_out_of_turn() -> None:
     tile = make_tile(CONFIGS["lrtt"]())
     x, d = make_batch(5)
     tile.update(x, d, 0.05)
-    assert tile.transfer_stats["total"]["transfers"] == 0
-    tile.transfer()
-    assert tile.transfer_stats["total"]["transfers"] == 1
-    assert not tile.fast_a.any()
+    adapter = tile.adapter
+    assert adapter.transfer_stats["total"]["transfers"] == 0
+    adapter.transfer()
+    assert adapter.transfer_stats["total"]["transfers"] == 1
+    assert adapter.transfer_stats["last"]["transfers"] == 1
+    assert not adapter.a.any()
     assert same_bits([tile.weights], [tile.visible])
 
 
@@ -150,14 +202,19 @@ def test_a_gate_of_ones_is_no_gate() -> None:
     for tile in (gated, plain):
         tile.update(x, d, 0.05)
     gate = np.ones((5, 3), np.float32)
-    y, read = gated.forward_gated(x, gate)
-    dx, gradient = gated.backward_gated(d, gate, read)
+    y, read = gated.adapter.forward(x, gate)
+    dx, gradient = gated.adapter.backward(d, gate, read)
     np.testing.assert_allclose(y, plain.forward(x), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(dx, plain.backward(d), rtol=1e-5, atol=1e-6)
     alpha = plain.explain(x, d, 0.05)["alpha"]
-    wanted = alpha * read * (d @ plain.fast_a)
+    wanted = alpha * read * (d @ plain.adapter.a)
     np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-6)
     assert gated.counters == plain.counters
+    for whole in (True, False):
+        gated.adapter.update(x, d, gate, 0.05, end_of_batch=whole)
+        plain.update(x, d, 0.05, end_of_batch=whole)
+        assert gated.counters == plain.counters
+    assert same_bits([gated.weights], [plain.weights])
 
 
 def test_property_31_cells_bound_their_weights() -> None:
@@ -167,6 +224,20 @@ def test_property_31_cells_bound_their_weights() -> None:
     assert same_bits([tile.weights], [cells["w_max"]])
     assert (cells["step_down"] < 0.0).all()
     assert tile.statistics()["saturated_cells"] == D_SIZE * X_SIZE
+
+
+def test_columns_are_reset_modulo_the_width() -> None:
+    device = pl.devices.ConstantStep(reset=0.2, reset_std=0.0, w_max_dtod=0.0)
+    tile = make_tile(pl.SingleConfig(device=device))
+    tile.weights = np.full((D_SIZE, X_SIZE), 0.05, np.float32)
+    tile.reset_columns("visible", 8, 3)
+    expected = np.full((D_SIZE, X_SIZE), 0.05)
+    expected[:, [8, 9, 0]] = 0.2
+    np.testing.assert_allclose(tile.weights, expected, rtol=1e-6)
+    for wrong in [("fast_a", 0, 1), ("visible", -1, 1), ("visible", 0, 1, 1.5)]:
+        with pytest.raises(pl.ConfigError):
+            tile.reset_columns(*wrong)
+    np.testing.assert_allclose(tile.weights, expected, rtol=1e-6)
 
 
 def test_explanation_reads_well() -> None:

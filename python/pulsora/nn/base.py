@@ -49,7 +49,7 @@ class _AnalogProduct(torch.autograd.Function):
 
 
 class AnalogModule(nn.Module):
-    """A layer whose weight matrix [out, in] is on tiles.
+    """A layer whose weight matrix [out_features, in_features] is on tiles.
 
     Reads are noisy in `eval()` as in `train()`: the periphery of a chip does not know the
     difference. Gradients of the weights are never formed; a backward pass keeps its pairs (x, d),
@@ -138,18 +138,18 @@ class AnalogModule(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """A copy of the weights [out, in] that a perfect read would see, adapter included."""
+        """A copy of the weights that a perfect read would see, adapter included."""
         return self.get_weights()[0]
 
     def get_weights(self) -> tuple[Tensor, Tensor | None]:
-        """Copies of the weights [out, in] and of the bias [out], or None without one."""
+        """Copies of the weights [out_features, in_features] and of the bias [out_features] or None."""
         weights = self.tiles.get_weights()
         if self.analog_bias:
             return weights[:, :-1].contiguous(), weights[:, -1].contiguous()
         return weights, None if self.bias is None else self.bias.detach().clone()
 
     def set_weights(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """Writes weights [out, in], and the bias [out] where the layer has one.
+        """Writes weights [out_features, in_features], and the bias where the layer has one.
 
         Cells confine what is written to their bounds; a warning says so if more than 1 % did.
 
@@ -171,7 +171,10 @@ class AnalogModule(nn.Module):
         _warn_of_clipping(self.config, wanted, self.tiles.get_weights())
 
     def product(self, x: Tensor) -> Tensor:
-        """y [..., out] = W x + bias for x [..., in] through the tiles; autograd goes through it."""
+        """y = W x + bias through the tiles, differentiable.
+
+        Takes x [..., in_features] and gives y [..., out_features].
+        """
         rows, columns = self.tiles.shape
         flat = x.reshape(-1, x.shape[-1]).float()
         if self.analog_bias:
@@ -181,8 +184,7 @@ class AnalogModule(nn.Module):
                 f"x has shape {list(x.shape)}: this layer takes "
                 f"{columns - self.analog_bias} features in the last dimension"
             )
-        reads_back = getattr(self.config, "projection", None) == "reuse"
-        y: Tensor = _AnalogProduct.apply(flat, self.analog_weight, reads_back)  # type: ignore[no-untyped-call]
+        y: Tensor = _AnalogProduct.apply(flat, self.analog_weight, self.config.reads_back)  # type: ignore[no-untyped-call]
         if self.bias is not None:
             y = y + self.bias
         return y.to(x.dtype).reshape(*x.shape[:-1], rows)
@@ -192,16 +194,9 @@ class AnalogModule(nn.Module):
         return [tile.statistics() for tile in self.tiles]
 
     def _describe(self) -> str:
-        devices = [
-            f"{name}={type(device).__name__}"
-            for name in ("device", "visible", "fast")
-            if (device := getattr(self.config, name, None)) is not None
-        ]
-        rank = getattr(self.config, "rank", None)
-        settings = ", ".join(([] if rank is None else [f"rank={rank}"]) + devices)
         shape = f"{len(self.tiles.rows)}x{len(self.tiles.cols)}"
         bias = "analog" if self.analog_bias else str(self.bias is not None)
-        return f"bias={bias}, config={type(self.config).__name__}({settings}), tiles={shape}"
+        return f"bias={bias}, config={self.config.summary()}, tiles={shape}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AnalogModule:
         # A meta tensor cannot be moved or converted; the tiles it stands for stay as they are.
@@ -248,8 +243,8 @@ class AnalogModule(nn.Module):
 
 
 def _warn_of_clipping(config: TileConfig, wanted: Tensor, written: Tensor) -> None:
-    device = getattr(config, "visible", None) or getattr(config, "device", None)
-    if getattr(device, "write_noise_std", 0.0) > 0.0:
+    written_to = next(iter(config.devices().values()), None)
+    if written_to is not None and written_to.write_noise_std > 0.0:
         return  # what is read differs from what was written anyway
     count = int(((written - wanted).abs() > 1e-3 * wanted.abs()).sum())
     # Where bounds spread, a few cells have narrow ones; that is how the device is.

@@ -32,14 +32,14 @@ def _slices(size: int, limit: int) -> list[slice]:
 
 
 class TileArray:
-    """A matrix [out, in] spread over tiles of limited size; sums over tiles are digital.
+    """A matrix [out_features, in_features] spread over tiles; sums over tiles are digital.
 
     It also keeps the pairs (x, d) that forward and backward passes leave behind, until `step`
     turns them into pulses.
 
     Args:
-        out_features: Number of rows (d-lines).
-        in_features: Number of columns (x-lines).
+        out_features: Number of rows , the d-lines.
+        in_features: Number of columns , the x-lines.
         config: Configuration of every tile.
         seed: Seed of all random numbers.
         tile_id: Number of the first tile; the others count on from it. Arrays that share a seed
@@ -113,7 +113,7 @@ class TileArray:
                 yield row, col, tile
 
     def forward(self, x: Tensor) -> Tensor:
-        """y [m, out] = W x for x [m, in], read through the tiles' periphery."""
+        """y [m, out_features] = W x for x [m, in_features], read by the tiles' periphery."""
         moved = x.to(self.device)
         parts = [
             _total(
@@ -125,7 +125,7 @@ class TileArray:
         return _side_by_side(parts).to(x.device)
 
     def backward(self, d: Tensor) -> Tensor:
-        """dx [m, in] = W^T d for d [m, out], read through the tiles' periphery."""
+        """dx [m, in_features] = W^T d for d [m, out_features], read by the tiles' periphery."""
         moved = d.to(self.device)
         parts = [
             _total(
@@ -137,7 +137,7 @@ class TileArray:
         return _side_by_side(parts).to(d.device)
 
     def remember(self, x: Tensor, d: Tensor) -> None:
-        """Keeps x [m, in] and d [m, out] of one backward pass for the next `step`."""
+        """Keeps x [m, in_features] and d [m, out_features] of a backward pass for the next `step`."""
         self._stored.append((x.detach().to(self.device), d.detach().to(self.device)))
 
     def discard(self) -> None:
@@ -167,14 +167,14 @@ class TileArray:
             tile.post_update(lr)
 
     def get_weights(self) -> Tensor:
-        """The weights [out, in] that a perfect read would see; a copy."""
+        """The weights [out_features, in_features] that a perfect read would see; a copy."""
         weights = torch.empty(self.shape)
         for row, col, tile in self._parts():
             weights[row, col] = torch.as_tensor(tile.weights)
         return weights
 
     def set_weights(self, weights: Tensor) -> None:
-        """Writes weights [out, in] digitally; each cell confines them to its bounds.
+        """Writes weights [out_features, in_features] digitally, within the bounds of their cells.
 
         Raises:
             ValueError: for another shape.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pulsora.machine import Work
+from pulsora.bench.machine import Work
 
-__all__ = ["product", "pulses"]
+__all__ = ["cells", "product", "pulses", "words"]
 
 _COINCIDENCES = 0.025  # of a cell and sample under sparse errors
 # What a multiply-add costs on tensor cores, as three of TF32, in those of a lane: by the data
@@ -34,11 +34,16 @@ def product(rows: float, columns: float, batch: float, *, on_gpu: bool = False) 
 
 
 def pulses(model: str, rows: float, columns: float, batch: float, *, dense: bool) -> Work:
-    """Words of both lines, and the pulses of all cells.
+    """A pulsed update: words of both lines, and the pulses of all cells."""
+    made = words(rows, columns, batch, dense=dense)
+    return cells(model, rows, columns, batch, dense=dense) + made
+
+
+def cells(model: str, rows: float, columns: float, batch: float, *, dense: bool) -> Work:
+    """The pulses of all cells, whose words are there already.
 
     Dense: a count, a normal and the rule per cell and sample. Sparse: what the coincidences need,
-    each the later rounds of a block of random words, a pair of normals and half a rule. Four samples share a block of
-    random words per slot of a train, whose bits are compared and packed (three operations).
+    each the later rounds of a block of random words, a pair of normals and half a rule.
     """
     rule = _RULE.get(model, _SIMPLEST_RULE)
     if not dense:
@@ -48,6 +53,14 @@ def pulses(model: str, rows: float, columns: float, batch: float, *, dense: bool
         per_sample = _BLOCK / 8 + _COUNT + needed
     else:
         per_sample = _NORMAL + _COUNT + rule
+    return Work(_CELL_BYTES * rows * columns, rows * columns * batch * per_sample)
+
+
+def words(rows: float, columns: float, batch: float, *, dense: bool) -> Work:
+    """The words of both lines.
+
+    Four samples share a block of random words per slot of a train, whose bits are compared and
+    packed (three operations).
+    """
     lines, slots = rows + columns, batch * (_DENSE_SLOTS if dense else 1.0)
-    cells = Work(_CELL_BYTES * rows * columns, rows * columns * batch * per_sample)
-    return cells + Work(4.0 * lines * batch, lines * slots * (_BLOCK / 4.0 + 3.0))
+    return Work(4.0 * lines * batch, lines * slots * (_BLOCK / 4.0 + 3.0))

@@ -1,8 +1,5 @@
 """The command line: `pulsora train | plot-device | explain | bench | info | demo`."""
 
-# Commands import what they need when they run: `pulsora info` works without torch.
-# ruff: noqa: PLC0415
-
 from __future__ import annotations
 
 import functools
@@ -11,21 +8,29 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from pulsora import DeviceError
+import pulsora
+from pulsora import _core, devices, presets
+from pulsora.bench import report
+from pulsora.bench.cases import OPERATIONS, cases
+from pulsora.bench.machine import Place, measure_ceilings
+from pulsora.bench.measure import WrongResultError, run
+from pulsora.cli.progress import console, progress_bar, train_with_bar
+from pulsora.plot import plot_device as device_figure
+from pulsora.plot import plot_roofline, plot_training
+from pulsora.tile import Tile
+from pulsora.training.experiment import ALGORITHMS, Experiment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsora.config import TileConfig
-    from pulsora.experiment import Experiment, Run
 
-console = Console()
 errors = Console(stderr=True, soft_wrap=True)
 
 
@@ -39,7 +44,14 @@ def one_line_errors(command: Callable[_P, None]) -> Callable[_P, None]:
     def run(*args: _P.args, **options: _P.kwargs) -> None:
         try:
             command(*args, **options)
-        except (ValueError, TypeError, OSError, ImportError, DeviceError, MemoryError) as error:
+        except (
+            ValueError,
+            TypeError,
+            OSError,
+            ImportError,
+            _core.DeviceError,
+            MemoryError,
+        ) as error:
             line = " ".join(str(error).split())
             errors.print(f"error: {line}", style="bold red", markup=False, highlight=False)
             raise typer.Exit(2) from error
@@ -56,7 +68,7 @@ app = typer.Typer(
 
 # Options of several commands. None means: not given, so the configuration file or the default.
 ConfigFile = Annotated[Path | None, typer.Option(help="Settings as a TOML or JSON file.")]
-Algorithm = Annotated[str | None, typer.Option(help="digital, pulsed or lrtt.")]
+Algorithm = Annotated[str | None, typer.Option(help=f"One of {', '.join(ALGORITHMS)}.")]
 Preset = Annotated[str | None, typer.Option(help="Name of a device preset, see 'pulsora info'.")]
 Rank = Annotated[int | None, typer.Option(help="Rank of the adapter.")]
 TransferEvery = Annotated[int | None, typer.Option(help="Samples per transfer of the adapter.")]
@@ -90,8 +102,7 @@ def train(
     threads: Threads = None,
 ) -> None:
     """Train a network with analog hidden layers."""
-    from pulsora.experiment import Run
-    from pulsora.plot import plot_training
+    from pulsora.training.run import Run  # noqa: PLC0415 - needs torch
 
     experiment = _experiment(
         config,
@@ -125,11 +136,9 @@ def plot_device(
     seed: Annotated[int, typer.Option(help="Seed of cells and noise.")] = 1,
 ) -> None:
     """Draw how a device responds to pulses up and down."""
-    from pulsora import devices, plot, presets
-
     device = getattr(devices, name)() if name in devices.MODELS else presets.device(name)
     path = Path(f"{name}.png") if out is None else out
-    figure = plot.plot_device(device, title=name, cells=cells, pulses=pulses, seed=seed)
+    figure = device_figure(device, title=name, cells=cells, pulses=pulses, seed=seed)
     figure.savefig(path, dpi=150)
     console.print(f"written: {path}", highlight=False)
 
@@ -152,10 +161,6 @@ def explain(
 
     The example is normal inputs of deviation 1, and errors of deviation 0.1 / batch.
     """
-    import numpy as np
-
-    from pulsora.tile import Tile
-
     experiment = _experiment(
         config,
         lr=lr,
@@ -210,10 +215,6 @@ def bench(
     Every case is checked before it is timed. A case with a wrong result is left out, and the exit
     status is 1 then.
     """
-    from pulsora import benchmark_report
-    from pulsora.bench import OPERATIONS, WrongResultError, cases, run
-    from pulsora.machine import Place, measure_ceilings
-
     if lrtt and rank < 1:
         raise ValueError(f"rank = {rank}: choose a number from 1 up, or --no-lrtt")
     if not seconds >= 0.0:
@@ -241,20 +242,18 @@ def bench(
                 wrong.append(str(error))
             progress.advance(task)
     ceilings |= measure_ceilings(place)
-    console.print(benchmark_report.headline(place, ceilings, batch), highlight=False)
-    table = benchmark_report.table(results, place, ceilings)
+    console.print(report.headline(place, ceilings, batch), highlight=False)
+    table = report.table(results, place, ceilings)
     # Numbers are never cut off, on however narrow a terminal.
     width = Measurement.get(console, console.options.update(width=1000), table).maximum
     Console(width=max(width, console.width)).print(table)
-    if remark := benchmark_report.remark(place):
+    if remark := report.remark(place):
         console.print(remark, style="yellow", highlight=False)
     if plot is not None and results:
-        from pulsora.plot import plot_roofline
-
         plot_roofline(results, ceilings, place.name).savefig(plot, dpi=150)
         console.print(f"written: {plot}", highlight=False)
     if json_file is not None:
-        json_file.write_text(benchmark_report.to_json(results, place, ceilings))
+        json_file.write_text(report.to_json(results, place, ceilings))
         console.print(f"written: {json_file}", highlight=False)
     for message in wrong:
         errors.print(f"wrong: {message}", style="bold red", markup=False, highlight=False)
@@ -266,9 +265,6 @@ def bench(
 @one_line_errors
 def info() -> None:
     """Show the version, what this build and machine can do, and the devices there are."""
-    import pulsora
-    from pulsora import _core, devices, presets
-
     table = Table(show_header=False, box=None)
     table.add_row("version", pulsora.__version__)
     table.add_row("CUDA devices", str(_core.cuda_device_count()))
@@ -288,44 +284,12 @@ def demo(
     threads: Threads = 1,  # the network is too small to gain from more
 ) -> None:
     """Train on handwritten digits: a low-rank adapter, full-rank pulses, floating point."""
-    from pulsora.demo import run_demo
+    from pulsora.cli.demo import run_demo  # noqa: PLC0415 - needs torch
 
-    run_demo(out, epochs, threads, console)
-
-
-def main() -> None:
-    """Runs the command line."""
-    app(prog_name="pulsora")
-
-
-def progress_bar() -> Progress:
-    """A bar with counts, the time left, and a text of the task's own."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[status]}"),
-        console=console,
-    )
-
-
-def train_with_bar(run: Run, progress: Progress, name: str) -> None:
-    """Trains a `Run` to its end and shows how far it is."""
-    total = run.experiment.epochs * run.batches
-    done = len(run.history) * run.batches
-    task = progress.add_task(name, total=total, completed=done, status="")
-    run.train(
-        on_batch=lambda _: progress.advance(task),
-        on_epoch=lambda m: progress.update(
-            task, status=f"loss {m['loss']:.3f}, accuracy {m['accuracy']:.1%}"
-        ),
-    )
+    run_demo(out, epochs, threads)
 
 
 def _experiment(file: Path | None, **given: Any) -> Experiment:
-    from pulsora.experiment import Experiment
-
     settings = {} if file is None else _read_settings(file)
     return Experiment.from_dict(settings | {k: v for k, v in given.items() if v is not None})
 
@@ -359,7 +323,8 @@ def _names(text: str) -> list[str]:
 def _analog(experiment: Experiment) -> TileConfig:
     config = experiment.tile_config()
     if config is None:
-        raise ValueError("algorithm = 'digital' has no tiles; choose pulsed or lrtt")
+        others = " or ".join(name for name in ALGORITHMS if name != experiment.algorithm)
+        raise ValueError(f"algorithm = '{experiment.algorithm}' has no tiles; choose {others}")
     return config
 
 

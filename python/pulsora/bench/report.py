@@ -14,8 +14,8 @@ from pulsora._core import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pulsora.bench import Result
-    from pulsora.machine import Ceilings, Place
+    from pulsora.bench.machine import Ceilings, Place
+    from pulsora.bench.measure import Result
 
 __all__ = ["headline", "remark", "table", "to_json"]
 

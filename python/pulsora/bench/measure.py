@@ -1,16 +1,4 @@
-"""How fast tiles are, beside what the machine could do: the cases of `pulsora bench`.
-
-    place = Place("cpu", threads=2)
-    ceilings = measure_ceilings(place)
-    for case in cases(models=["SoftBounds"], sizes=[512], batch=64, ranks=[0, 8]):
-        result = run(case, place)
-        print(case.tile, case.operation, result.time.median, result.reached(ceilings))
-
-A case is a square array under default periphery with inputs x uniform in (-1, 1) and errors d
-uniform in (-1, 1) ("dense": 2.5 coincidences per cell and sample) or (-0.01, 0.01) ("sparse", and
-whole steps: 0.025), at a learning rate of ten dw_min. Its bound is the larger of its least bytes
-over the copy bandwidth and its least operations over the rate of fused multiply-adds, both
-measured in the same process.
+"""Cases of `pulsora bench`: checked, and then measured.
 
 Before a case is timed its result is checked. On the CPU it must be, to the bit, what one thread
 gives for the mini-batch in two parts. On a GPU it must be the CPU's: to the bit what an update
@@ -19,16 +7,14 @@ makes of an array, and else to rounding, after which an ADC may decide otherwise
 
 from __future__ import annotations
 
-import itertools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsora import _core, devices, least_work, presets
-from pulsora.config import LRTTConfig, SingleConfig
-from pulsora.machine import Place, Work
+from pulsora.bench.cases import work_of
+from pulsora.bench.machine import Place
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
@@ -36,25 +22,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pulsora.config import TileConfig
-    from pulsora.devices import Device
-    from pulsora.machine import Ceilings
+    from pulsora.bench.cases import Case
+    from pulsora.bench.machine import Ceilings, Work
 
     Matrix = NDArray[np.float32]
 
-__all__ = [
-    "OPERATIONS",
-    "Case",
-    "Result",
-    "Timing",
-    "WrongResultError",
-    "cases",
-    "check",
-    "run",
-    "work_of",
-]
+__all__ = ["Result", "Timing", "WrongResultError", "check", "run"]
 
-OPERATIONS = ("forward", "backward", "update sparse", "update dense", "step")
 _SEED = 11
 _WEIGHTS = 0.2  # initial ones lie within this: some cells in a hundred are at a bound
 _TYPICAL_READ = 1.5  # deviation of W x at most, by smaller weights; the default ADC reaches to 12
@@ -63,132 +37,6 @@ _SPARSE = 0.01  # size of sparse errors
 
 class WrongResultError(RuntimeError):
     """A case does not give what it should, so nothing that is measured of it means anything."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One thing to measure.
-
-    Attributes:
-        operation: One of OPERATIONS. A step is a forward and a backward read, a sparse update, and
-            the end of the mini-batch.
-        model: A device model or preset, of all arrays.
-        size: Rows and columns of the array.
-        batch: Samples of the mini-batch.
-        rank: Rank of a pulsed adapter; 0 for a single array.
-        transfer_every: Mini-batches from one transfer of the adapter to the next; 0 for none, as
-            in all operations but steps.
-    """
-
-    operation: str
-    model: str
-    size: int
-    batch: int
-    rank: int = 0
-    transfer_every: int = 0
-
-    @property
-    def tile(self) -> str:
-        """What it is measured on."""
-        return f"{self.model}, LRTT K={self.rank}" if self.rank else self.model
-
-    @property
-    def reads(self) -> bool:
-        """Whether it changes no weight."""
-        return self.operation in ("forward", "backward")
-
-    @property
-    def dense(self) -> bool:
-        """Whether its errors are large."""
-        return self.operation == "update dense"
-
-    def device(self) -> Device:
-        """The device of all arrays. ValueError if there is none of that name."""
-        if self.model not in (*devices.MODELS, *presets.DEVICES):
-            hint = _core.suggest(self.model, [*devices.MODELS, *presets.DEVICES])
-            raise ValueError(f"there is no device model or preset '{self.model}'{hint}")
-        made: Device = getattr(devices, self.model)()
-        return made
-
-    def config(self) -> TileConfig:
-        """The configuration of the tile."""
-        if not self.rank:
-            return SingleConfig(device=self.device())
-        return LRTTConfig(
-            rank=self.rank,
-            visible=self.device(),
-            fast=self.device(),
-            transfer_every=self.transfer_every,
-            units_in_mbatch=True,
-        )
-
-
-def cases(
-    models: Sequence[str],
-    sizes: Sequence[int],
-    batch: int,
-    ranks: Sequence[int] = (0,),
-    operations: Sequence[str] = OPERATIONS,
-    transfer_every: int = 10,
-) -> list[Case]:
-    """All combinations.
-
-    Raises:
-        ValueError: for a number out of range, or an unknown operation or device.
-    """
-    for name, values, least in (
-        ("sizes", sizes, 1),
-        ("batch", [batch], 1),
-        ("rank", ranks, 0),
-        ("transfer_every", [transfer_every], 0),
-    ):
-        if not values or min(values) < least:
-            given = ", ".join(map(str, values)) or "nothing"
-            raise ValueError(f"{name} = {given}: choose whole numbers from {least} up")
-    if max(ranks) > min(sizes):
-        raise ValueError(
-            f"rank = {max(ranks)} exceeds the array of size {min(sizes)}; choose a lower rank"
-        )
-    for operation in operations:
-        if operation not in OPERATIONS:
-            raise ValueError(f"operation '{operation}': choose from {', '.join(OPERATIONS)}")
-    made = [
-        Case(
-            operation,
-            model,
-            size,
-            batch,
-            rank,
-            transfer_every if rank and operation == "step" else 0,
-        )
-        for size, model, rank, operation in itertools.product(sizes, models, ranks, operations)
-    ]
-    if not made:
-        raise ValueError("there is nothing to measure: name at least one model and one operation")
-    for case in made:
-        case.device()
-    return made
-
-
-def work_of(case: Case, *, on_gpu: bool = False) -> Work:
-    """Least bytes and operations of one call; of a transfer, its share of one train per component."""
-    n, m, k = float(case.size), float(case.batch), float(case.rank)
-    model = case.device().model
-    read = least_work.product(n, n, m, on_gpu=on_gpu)
-    if case.rank:  # of A and B both times; an update projects x and d by them, and pulses both
-        factor = least_work.product(n, k, m, on_gpu=on_gpu)
-        read += factor * 2.0
-        update = (factor + least_work.pulses(model, n, k, m, dense=case.dense)) * 2.0
-    else:
-        update = least_work.pulses(model, n, n, m, dense=case.dense)
-    if case.reads:
-        return read
-    if case.operation != "step":
-        return update
-    transfer = Work()
-    if case.transfer_every:
-        transfer = least_work.pulses(model, n, n, k, dense=True) * (1.0 / case.transfer_every)
-    return read * 2.0 + update + transfer
 
 
 class _Rig:

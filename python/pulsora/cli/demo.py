@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from pulsora import presets
-from pulsora.cli import progress_bar, train_with_bar
-from pulsora.data import digits
-from pulsora.experiment import Experiment, Run
+from pulsora.cli.progress import console, progress_bar, train_with_bar
 from pulsora.plot import plot_training
+from pulsora.training.data import digits
+from pulsora.training.experiment import Experiment
+from pulsora.training.run import Run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import Console
-
-    from pulsora.experiment import Metrics
+    from pulsora.training.run import Metrics
 
 __all__ = ["run_demo"]
 
@@ -35,7 +34,7 @@ _RUNS = {
 }
 
 
-def run_demo(out: Path, epochs: int, threads: int | None, console: Console) -> None:
+def run_demo(out: Path, epochs: int, threads: int | None) -> None:
     """Trains the three networks, shows a table, writes demo.png and demo.json to `out`."""
     data = digits()
     console.print(

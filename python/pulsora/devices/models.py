@@ -1,8 +1,4 @@
-"""Device models: one class per model of the core, and named devices of the literature.
-
-`devices.SoftBounds(dw_min=2e-4)` describes the cells of an array; the parameters of each model are in its docstring
-and in docs/devices.md. Presets such as `devices.EcRam()` return one of these models with published values.
-"""
+"""Device models: one class per model of the core, made from its table of parameters."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -43,16 +39,12 @@ class Device(Parameters):
 MODELS: tuple[str, ...] = tuple(_core.schema()["devices"])
 """Names of the device models, in the order of the core."""
 
+__all__ = ["MODELS", "Device"]
+__all__ += list(MODELS)
+
 for _name, _entry in _core.schema()["devices"].items():
-    globals()[_name] = parameter_class(_name, _entry["fields"], _entry["doc"], Device, __name__)
+    # They are used, and pickled, as members of the package.
+    globals()[_name] = parameter_class(
+        _name, _entry["fields"], _entry["doc"], Device, "pulsora.devices"
+    )
     register_device(globals()[_name])
-
-
-def __getattr__(name: str) -> object:
-    # Presets are made of the classes above, so they are looked up only when one is asked for.
-    from pulsora import presets  # noqa: PLC0415
-
-    if name in presets.DEVICES:
-        return presets.DEVICES[name]
-    hint = _core.suggest(name, [*MODELS, *presets.DEVICES])
-    raise AttributeError(f"pulsora.devices has no device {name!r}{hint}")

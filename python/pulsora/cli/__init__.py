@@ -1,0 +1,5 @@
+"""The command line."""
+
+from pulsora.cli.main import app
+
+__all__ = ["app"]

@@ -1,0 +1,257 @@
+"""Named devices: models with published numbers.
+
+Each takes any parameter of its model to change it: `EcRam(dw_min_std=0.0)`. The numbers of all but `SixT1C` are those
+of the presets of AIHWKit (Rasch et al., AICAS 2021), which fits published measurements; each docstring names them.
+"""
+
+# Presets are named like the device classes of which they are instances.
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pulsora.devices import models
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsora.devices.models import Device
+
+__all__ = [
+    "DEVICES",
+    "Capacitor",
+    "EcRam",
+    "EcRamMO",
+    "GokmenVlasov",
+    "Idealized",
+    "ReRamES",
+    "ReRamSB",
+    "SixT1C",
+]
+
+
+def Idealized(**changes: Any) -> models.ConstantStep:
+    """On average perfectly symmetric, with 10000 states.
+
+    The device of Gokmen & Vlasov with 8 times more states and no spread of the asymmetry, as in
+    Rasch, Gokmen & Haensch, IEEE Design & Test (2019), arXiv:1906.02698.
+    """
+    numbers = {
+        "dw_min": 2e-4,
+        "dw_min_dtod": 0.3,
+        "dw_min_std": 0.3,
+        "up_down_dtod": 0.0,
+        "w_max": 1.0,
+        "w_min": -1.0,
+        "w_max_dtod": 0.3,
+        "w_min_dtod": 0.3,
+    }
+    return models.ConstantStep(**(numbers | changes))
+
+
+def GokmenVlasov(**changes: Any) -> models.ConstantStep:
+    """The resistive processing unit with 1200 states, scaled to weights of +-1.
+
+    Specification of Gokmen & Vlasov, Front. Neurosci. 10:333 (2016).
+    """
+    numbers = {
+        "dw_min": 0.0016,
+        "dw_min_dtod": 0.3,
+        "dw_min_std": 0.3,
+        "up_down_dtod": 0.01,
+        "w_max": 1.0,
+        "w_min": -1.0,
+        "w_max_dtod": 0.3,
+        "w_min_dtod": 0.3,
+    }
+    return models.ConstantStep(**(numbers | changes))
+
+
+def EcRam(**changes: Any) -> models.LinearStep:
+    """Lithium-based electrochemical memory; range shifted so that its symmetry point is at 0.
+
+    Fit to Tang et al., IEDM (2018).
+    """
+    numbers = {
+        "dw_min": 0.002,
+        "dw_min_dtod": 0.1,
+        "dw_min_std": 0.3,
+        "up_down_dtod": 0.01,
+        "w_max": 1.1724,
+        "w_min": -0.8276,
+        "gamma_up": 0.1153,
+        "gamma_down": 0.5085,
+    }
+    return models.LinearStep(**(_ELECTROCHEMICAL | numbers | changes))
+
+
+def EcRamMO(**changes: Any) -> models.LinearStep:
+    """Metal-oxide electrochemical memory: fine steps, large cycle noise.
+
+    Fit to Kim et al., IEDM (2019).
+    """
+    numbers = {
+        "dw_min": 2.8214e-4,
+        "dw_min_dtod": 0.1,
+        "dw_min_std": 2.0,
+        "up_down_dtod": 0.01,
+        "w_max": 1.1714,
+        "w_min": -0.8286,
+        "gamma_up": 0.4152,
+        "gamma_down": 0.7342,
+    }
+    return models.LinearStep(**(_ELECTROCHEMICAL | numbers | changes))
+
+
+_ELECTROCHEMICAL: dict[str, Any] = {
+    "mult_noise": True,
+    "w_max_dtod": 0.05,
+    "w_min_dtod": 0.05,
+    "gamma_up_dtod": 0.05,
+    "gamma_down_dtod": 0.05,
+    "mean_bound_reference": True,
+}
+
+
+def Capacitor(**changes: Any) -> models.LinearStep:
+    """A capacitor cell: nearly linear, with leakage.
+
+    Fit to Li et al., VLSI Technology (2018). `lifetime` counts mini-batches; how long one takes
+    on a chip is an assumption that the experiment has to make.
+    """
+    numbers = {
+        "dw_min": 0.005,
+        "dw_min_dtod": 0.1,
+        "dw_min_std": 0.3,
+        "up_down_dtod": 0.06,
+        "w_max": 1.0,
+        "w_min": -1.0,
+        "w_max_dtod": 0.07,
+        "w_min_dtod": 0.07,
+        "gamma_up": 0.05,
+        "gamma_down": 0.05,
+        "gamma_up_dtod": 0.01,
+        "gamma_down_dtod": 0.01,
+        "mult_noise": False,
+        "mean_bound_reference": True,
+        "lifetime": 1e6,
+        "lifetime_dtod": 0.3,
+    }
+    return models.LinearStep(**(numbers | changes))
+
+
+def SixT1C(**changes: Any) -> models.LinearStep:
+    """A capacitor cell of six transistors, for the fast arrays of an adapter.
+
+    Fit (R^2 = 0.999) of the linear-step model to a measured cell, about 1000 pulses from bound to
+    bound; up steps grow with the weight. The fit gives no spreads: 10 % between devices and 30 %
+    between cycles are assumed. The cell leaks with a time constant of 46505 s: set `lifetime` to
+    that over the duration of a mini-batch.
+    """
+    numbers = {
+        "dw_min": 0.001981,
+        "dw_min_dtod": 0.1,
+        "dw_min_std": 0.3,
+        "up_down_dtod": 0.0,
+        "w_max": 1.0,
+        "w_min": -1.0,
+        "w_max_dtod": 0.1,
+        "w_min_dtod": 0.1,
+        "gamma_up": -0.1678,
+        "gamma_down": 0.1410,
+        "gamma_up_dtod": 0.0,
+        "gamma_down_dtod": 0.0,
+        "allow_increasing": True,
+        "mean_bound_reference": True,
+        "write_noise_std": 0.0182,
+    }
+    return models.LinearStep(**(numbers | changes))
+
+
+def ReRamES(**changes: Any) -> models.ExpStep:
+    """Filamentary resistive memory, as exponential steps; asymmetric and very noisy.
+
+    Fit to Gong et al., Nat. Commun. 9:2102 (2018).
+    """
+    numbers = {
+        "dw_min": 0.00135,
+        "dw_min_dtod": 0.2,
+        "dw_min_std": 5.0,
+        "up_down": 0.259359,
+        "up_down_dtod": 0.05,
+        "w_max": 1.0,
+        "w_min": -1.0,
+        "w_max_dtod": 0.3,
+        "w_min_dtod": 0.3,
+        "a_up": -1.18445,
+        "a_down": -0.081404,
+        "gamma_up": 5.0,
+        "gamma_down": 5.0,
+        "a": -0.5,
+        "b": -0.5,
+        "write_noise_std": 75.0,
+    }
+    return models.ExpStep(**(numbers | changes))
+
+
+def ReRamSB(**changes: Any) -> models.SoftBoundsReference:
+    """Filamentary resistive memory, as soft bounds; a loose fit, calibrated to its symmetry point.
+
+    Fit to Gong et al., Nat. Commun. 9:2102 (2018).
+    """
+    numbers = {
+        "dw_min": 0.002,
+        "dw_min_dtod": 0.3,
+        "dw_min_std": 3.75,
+        "up_down_dtod": 0.01,
+        "w_max": 1.25,
+        "w_min": -0.75,
+        "w_max_dtod": 0.3 / 1.25,
+        "w_min_dtod": 0.3 / 0.75,
+        "mult_noise": False,
+        "write_noise_std": 56.0,
+    }
+    return models.SoftBoundsReference(**(numbers | changes))
+
+
+DEVICES: dict[str, Callable[..., Device]] = {
+    preset.__name__: preset
+    for preset in (
+        Idealized,
+        GokmenVlasov,
+        EcRam,
+        EcRamMO,
+        Capacitor,
+        SixT1C,
+        ReRamES,
+        ReRamSB,
+    )
+}
+"""The device presets by name."""
+
+
+def names() -> list[str]:
+    """The names of all device presets."""
+    return list(DEVICES)
+
+
+def find(name: str) -> Callable[..., Device]:
+    """The device preset of that name, in any case of letters.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    for known, preset in DEVICES.items():
+        if known.lower() == name.lower():
+            return preset
+    raise ValueError(f"there is no device preset '{name}'; there are {', '.join(DEVICES)}")
+
+
+def device(name: str, **changes: Any) -> Device:
+    """The device of that preset, in any case of letters.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    return find(name)(**changes)

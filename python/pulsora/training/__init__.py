@@ -1,0 +1,1 @@
+"""Training of small networks: data sets, experiments, and runs that resume exactly."""

@@ -1,0 +1,231 @@
+"""Training a small fully connected network, digital or on analog tiles, with an exact resume.
+
+What `pulsora train` and `pulsora demo` do, for use from Python:
+
+    history = Run(Experiment(algorithm="lrtt", rank=8)).train()
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from torch import nn
+
+from pulsora.nn import AnalogLinear, AnalogModule
+from pulsora.optim import AnalogSGD
+from pulsora.training import data as datasets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsora.config import TileConfig
+    from pulsora.tile import Tile
+    from pulsora.training.data import Dataset
+    from pulsora.training.experiment import Experiment
+
+__all__ = ["Metrics", "Run", "accuracy", "mlp", "pulse_report"]
+
+Metrics: TypeAlias = dict[str, float]
+
+_CHECKPOINT = "checkpoint.pt"
+_METRICS = "metrics.json"
+
+
+def mlp(
+    sizes: tuple[int, ...], config: TileConfig | None, *, seed: int, threads: int | None = None
+) -> nn.Sequential:
+    """A network with sigmoids between its layers; all but the last analog unless config is None.
+
+    Initial weights are uniform within +-1/sqrt(inputs) and the same whatever the configuration.
+    """
+    layers: list[nn.Module] = []
+    *hidden, last = itertools.pairwise(sizes)
+    for number, (inputs, outputs) in enumerate(hidden):
+        torch.manual_seed(seed * 1000 + number)
+        digital = nn.Linear(inputs, outputs)
+        if config is None:
+            layers += [digital, nn.Sigmoid()]
+            continue
+        analog = AnalogLinear(
+            inputs, outputs, config=config, seed=seed, tile_id=1000 * number, threads=threads
+        )
+        analog.set_weights(digital.weight, digital.bias)
+        layers += [analog, nn.Sigmoid()]
+    torch.manual_seed(seed * 1000 + len(hidden))
+    return nn.Sequential(*layers, nn.Linear(*last))
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+    """Share of images that the model classifies rightly."""
+    model.eval()
+    right: int = sum(
+        int((model(part).argmax(dim=1) == labels).sum())
+        for part, labels in zip(torch.split(x, 1024), torch.split(y, 1024), strict=True)
+    )
+    model.train()
+    return right / len(x)
+
+
+def pulse_report(model: nn.Module) -> Metrics:
+    """What the analog layers of a model have counted so far, added up over their tiles.
+
+    Returns:
+        Nothing without analog layers. Else cells (of all arrays), pulses (coincidences) and
+        pulses_per_cell; with adapters that have transferred also transfers, gain (delivered over
+        intended change, 1 at best) and undelivered (share that clipped trains could not carry),
+        both averaged over tiles.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, AnalogModule)]
+    if not layers:
+        return {}
+    tables = [table for layer in layers for table in layer.statistics()]
+    cells = sum(_cells(tile) for layer in layers for tile in layer.tiles)
+    pulses = sum(table["pulses"] for table in tables)
+    report = {"cells": cells, "pulses": pulses, "pulses_per_cell": pulses / cells}
+    moved = [table["transfer"] for table in tables if table.get("transfers", 0) > 0]
+    if moved:
+        report["transfers"] = sum(table["transfers"] for table in moved)
+        for name in ("gain", "undelivered"):
+            report[name] = sum(table[name] for table in moved) / len(moved)
+    return {name: float(value) for name, value in report.items()}
+
+
+def _cells(tile: Tile) -> int:
+    """Cells of all arrays of a tile; of a tile without arrays, its weights."""
+    return sum(array.size for array in tile.arrays.values()) or tile.d_size * tile.x_size
+
+
+class Run:
+    """One run of an experiment: a model, its optimiser, and how far they have come.
+
+    Args:
+        experiment: What to run.
+        out: Folder for metrics.json and checkpoint.pt, written after every epoch; None writes
+            nothing.
+        resume: Continue from the checkpoint in `out`. It must be one of the same experiment,
+            the number of epochs apart.
+        threads: CPU threads; None takes all that the process may run on.
+        data: The data set, where it is loaded already.
+
+    Raises:
+        ValueError: if the data cannot be loaded, or there is nothing to resume.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        out: Path | None = None,
+        *,
+        resume: bool = False,
+        threads: int | None = None,
+        data: Dataset | None = None,
+    ) -> None:
+        self.experiment = experiment
+        self.out = out
+        self.data = datasets.load(experiment.data) if data is None else data
+        sizes = (self.data.features, *experiment.hidden, self.data.classes)
+        self.model = mlp(sizes, experiment.tile_config(), seed=experiment.seed, threads=threads)
+        self.optimizer = AnalogSGD(self.model.parameters(), lr=experiment.lr)
+        self.history: list[Metrics] = []
+        if resume:
+            self._load()
+
+    @property
+    def batches(self) -> int:
+        """Mini-batches per epoch; images that do not fill one are left out."""
+        return len(self.data.train_x) // self.experiment.batch
+
+    def train(
+        self,
+        on_batch: Callable[[float], None] | None = None,
+        on_epoch: Callable[[Metrics], None] | None = None,
+    ) -> list[Metrics]:
+        """Trains up to the last epoch.
+
+        Args:
+            on_batch: Called after every mini-batch with its loss.
+            on_epoch: Called after every epoch with its metrics.
+
+        Returns:
+            One table per epoch: epoch (from 1), loss, accuracy (on the test set), seconds, and
+            what `pulse_report` counts.
+
+        Raises:
+            ValueError: if training diverges.
+        """
+        test_x, test_y = torch.from_numpy(self.data.test_x), torch.from_numpy(self.data.test_y)
+        while len(self.history) < self.experiment.epochs:
+            start = time.perf_counter()
+            loss = self._epoch(len(self.history), on_batch)
+            seconds = time.perf_counter() - start
+            metrics = {
+                "epoch": float(len(self.history) + 1),
+                "loss": loss,
+                "accuracy": accuracy(self.model, test_x, test_y),
+                "seconds": seconds,
+                **pulse_report(self.model),
+            }
+            self.history.append(metrics)
+            self._save()
+            if on_epoch:
+                on_epoch(metrics)
+        return self.history
+
+    def _epoch(self, epoch: int, on_batch: Callable[[float], None] | None) -> float:
+        total = 0.0
+        settings = self.experiment
+        for x, y in datasets.batches(self.data, settings.batch, settings.seed, epoch):
+            self.optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(self.model(torch.from_numpy(x)), torch.from_numpy(y))
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            value = loss.item()
+            total += value
+            if on_batch:
+                on_batch(value)
+        return total / self.batches
+
+    def _identity(self) -> str:
+        """What a checkpoint must agree on."""
+        values = dataclasses.asdict(self.experiment)
+        del values["epochs"]
+        return json.dumps(values, sort_keys=True)
+
+    def _save(self) -> None:
+        if self.out is None:
+            return
+        self.out.mkdir(parents=True, exist_ok=True)
+        report = {"experiment": dataclasses.asdict(self.experiment), "epochs": self.history}
+        (self.out / _METRICS).write_text(json.dumps(report, indent=1) + "\n")
+        unfinished = self.out / f"{_CHECKPOINT}.part"
+        torch.save(
+            {
+                "experiment": self._identity(),
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "history": self.history,
+            },
+            unfinished,
+        )
+        unfinished.replace(self.out / _CHECKPOINT)
+
+    def _load(self) -> None:
+        path = (self.out or Path()) / _CHECKPOINT
+        if self.out is None or not path.is_file():
+            raise ValueError(f"resume: there is no {path}; start without --resume")
+        saved = torch.load(path, weights_only=True)
+        if saved["experiment"] != self._identity():
+            raise ValueError(
+                f"resume: {path} is of another experiment ({saved['experiment']}); "
+                "repeat its settings, or choose another folder"
+            )
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.history = saved["history"]

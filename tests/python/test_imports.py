@@ -1,0 +1,140 @@
+"""Modules of the package import one another in one direction, and where a reader looks for imports: at the top."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "python" / "pulsora"
+
+
+@dataclass
+class Imports:
+    """What a module imports, by full names: when it is imported itself, and inside functions."""
+
+    top: set[str] = field(default_factory=set)
+    inside: set[str] = field(default_factory=set)
+
+
+class Collector(ast.NodeVisitor):
+    """Gathers imports; those for type checkers alone are passed over."""
+
+    def __init__(self) -> None:
+        self.found = Imports()
+        self.functions = 0
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self.add(*(alias.name for alias in node.names))
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        assert node.level == 0, "imports name the package"
+        self.add(*(f"{node.module}.{alias.name}" for alias in node.names))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self.functions += 1
+        self.generic_visit(node)
+        self.functions -= 1
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - as NodeVisitor asks
+
+    def visit_If(self, node: ast.If) -> None:
+        for_types = ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in node.orelse if for_types else [*node.body, *node.orelse]:
+            self.visit(child)
+
+    def add(self, *names: str) -> None:
+        (self.found.inside if self.functions else self.found.top).update(names)
+
+
+def module_name(path: Path, root: Path) -> str:
+    parts = path.relative_to(root.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(root: Path) -> dict[str, Imports]:
+    """What each module of a package imports: its own modules by their full names, and other packages."""
+    trees = {module_name(path, root): ast.parse(path.read_text()) for path in root.rglob("*.py")}
+    modules = {
+        *trees,
+        *(module_name(path, root) for path in root.rglob("*.pyi")),
+    }  # compiled ones too
+
+    def module_of(name: str) -> str:
+        """The module that has a name, unless the name is a module itself."""
+        while name not in modules and "." in name:
+            name = name.rpartition(".")[0]
+        return name
+
+    graph = {}
+    for module, tree in trees.items():
+        collector = Collector()
+        collector.visit(tree)
+        found = collector.found
+        graph[module] = Imports(set(map(module_of, found.top)), set(map(module_of, found.inside)))
+    return graph
+
+
+def cycle_of(graph: dict[str, Imports]) -> list[str] | None:
+    """A cycle of imports, those inside functions included; or None."""
+    edges = {name: (one.top | one.inside) & set(graph) for name, one in graph.items()}
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return None
+
+
+@pytest.fixture(scope="module")
+def package() -> dict[str, Imports]:
+    return imports_of(PACKAGE)
+
+
+def test_imports_have_no_cycle(package: dict[str, Imports]) -> None:
+    assert len(package) > 25
+    assert "pulsora._parameters" in package["pulsora.config"].top
+    assert cycle_of(package) is None
+
+
+def test_only_what_needs_torch_is_imported_inside_functions(package: dict[str, Imports]) -> None:
+    @functools.cache
+    def needs_torch(name: str) -> bool:
+        own = package[name].top
+        return "torch" in own or any(needs_torch(one) for one in own & set(package))
+
+    assert needs_torch("pulsora.training.run")
+    assert not needs_torch("pulsora.cli")
+    late = {(name, one) for name, found in package.items() for one in found.inside & set(package)}
+    assert ("pulsora.cli.main", "pulsora.training.run") in late
+    assert {pair for pair in late if not needs_torch(pair[1])} == set()
+
+
+@pytest.mark.parametrize(
+    ("first", "found"),
+    [
+        ("from pack.b import B", True),
+        ("import pack.b", True),
+        ("from pack import b", True),
+        ("def f():\n    try:\n        pass\n    except OSError:\n        from pack import b", True),
+        ("class A:\n    if A:\n        from pack.b import B", True),
+        ("if TYPE_CHECKING:\n    from pack.b import B\nelse:\n    import os", False),
+        ("from pack import other\nfrom elsewhere.pack.b import B", False),
+    ],
+)
+def test_a_cycle_is_found(first: str, found: bool, tmp_path: Path) -> None:
+    root = tmp_path / "pack"
+    root.mkdir()
+    (root / "__init__.py").write_text("")
+    (root / "a.py").write_text(first)
+    (root / "b.py").write_text("from pack.a import A")
+    (root / "other.py").write_text("")
+    assert (cycle_of(imports_of(root)) is not None) == found
+
+
+def test_files_stay_short() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {path.name: lines for path, lines in lengths.items() if lines > 400} == {}

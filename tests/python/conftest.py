@@ -51,9 +51,7 @@ def make_batch(samples: int, seed: int = 1) -> tuple[NDArray[np.float32], NDArra
 
 
 def make_tile(config: pl.TileConfig, **options: object) -> pl.Tile:
-    return pl.Tile(ROOT = Path(__file__).resolve().parents[2]
-
-D_SIZE, X_SIZE, config, **({"seed": 5, "threads": 1} | options))
+    return pl.Tile(D_SIZE, X_SIZE, config, **({"seed": 5, "threads": 1} | options))
 
 
 def train(tile: pl.Tile, steps: int, first: int = 0) -> list[NDArray[np.float32]]:

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <pulsora/array/make_device_model.h>
+#include <pulsora/compounds/single.h>
 #include <pulsora/core/check.h>
 #include <pulsora/pulses/bit_line_maker.h>
 #include <pulsora/tile/tile.h>
@@ -50,8 +51,10 @@ template <class Params>
 float afterTenPulses() {
   Params p;
   p.dw_min_std = p.dw_min_dtod = p.up_down_dtod = p.w_max_dtod = p.w_min_dtod = 0.0f;
+  RPU::SingleParams array;
+  array.device = p;
   RPU::TileConfig config;
-  config.device = p;
+  config.compound = array;
   config.update.desired_bl = 10;
   config.update.update_management = config.update.update_bl_management = false;
   RPU::Tile tile(2, 3, config, 1);

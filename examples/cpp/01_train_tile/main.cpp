@@ -2,6 +2,7 @@
 // bit.
 
 #include <cstdio>
+#include <pulsora/compounds/single.h>
 #include <pulsora/core/state_file.h>
 #include <pulsora/devices/soft_bounds.h>
 #include <pulsora/tile/tile.h>
@@ -32,8 +33,10 @@ float trainStep(RPU::Tile &tile, const std::vector<float> &target, std::mt19937 
 int main() {
   RPU::SoftBounds::Params device;
   device.dw_min = 0.002f;  // mean weight change of one pulse
+  RPU::SingleParams array;
+  array.device = device;
   RPU::TileConfig config;
-  config.device = device;
+  config.compound = array;
 
   RPU::Tile tile(kOut, kIn, config, /*seed=*/1);
   std::vector<float> target(kOut * kIn);

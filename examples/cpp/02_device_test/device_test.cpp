@@ -2,6 +2,7 @@
 // of its cells.
 
 #include <gtest/gtest.h>
+#include <pulsora/compounds/single.h>
 #include <pulsora/tile/tile.h>
 #include <vector>
 
@@ -39,8 +40,10 @@ TEST(QuadraticStep, ParametersAreChecked) {
 }
 
 TEST(QuadraticStep, ATileOfItStaysWithinItsBounds) {
+  RPU::SingleParams array;
+  array.device = nominal();
   RPU::TileConfig config;
-  config.device = nominal();
+  config.compound = array;
   RPU::Tile tile(3, 5, config, /*seed=*/1);
   const std::vector<float> x(5, 1.0f), d(3, -1.0f);
   std::vector<float> w(3 * 5);

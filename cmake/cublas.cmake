@@ -1,5 +1,6 @@
 # Provides Pulsora::cublas from a CUDA toolkit, or from NVIDIA's Python package nvidia-cublas, whose files have no
-# lib*.so without a version and no CMake configuration. Call after find_package(CUDAToolkit).
+# lib*.so without a version and no CMake configuration. Call after find_package(CUDAToolkit). Installed too, for users
+# of the library link cuBLAS as well.
 set(PULSORA_CUBLAS_ROOT "" CACHE PATH "Where include/cublas_v2.h and lib/libcublas.so* lie, if not found by itself")
 
 function(pulsora_find_cublas)
@@ -22,9 +23,8 @@ function(pulsora_find_cublas)
   if(NOT (PULSORA_CUBLAS_INCLUDE_DIR AND PULSORA_cublas_LIBRARY AND PULSORA_cublasLt_LIBRARY))
     return()
   endif()
-  add_library(pulsora_cublas INTERFACE)
-  target_include_directories(pulsora_cublas SYSTEM INTERFACE ${PULSORA_CUBLAS_INCLUDE_DIR})
-  target_link_libraries(pulsora_cublas INTERFACE
+  add_library(Pulsora::cublas INTERFACE IMPORTED)
+  target_include_directories(Pulsora::cublas SYSTEM INTERFACE ${PULSORA_CUBLAS_INCLUDE_DIR})
+  target_link_libraries(Pulsora::cublas INTERFACE
     ${PULSORA_cublas_LIBRARY} ${PULSORA_cublasLt_LIBRARY})
-  add_library(Pulsora::cublas ALIAS pulsora_cublas)
 endfunction()

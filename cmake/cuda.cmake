@@ -53,5 +53,5 @@ if(NOT TARGET Pulsora::cublas)
 endif()
 
 target_compile_definitions(pulsora_dependencies INTERFACE PULSORA_CUDA=1)
-target_link_libraries(pulsora_dependencies INTERFACE CUDA::cudart_static Pulsora::cublas)
+list(APPEND PULSORA_LINK_LIBRARIES CUDA::cudart_static Pulsora::cublas)
 set(PULSORA_HAVE_CUDA ON)

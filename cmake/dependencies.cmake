@@ -1,8 +1,17 @@
-# Optional libraries of the core, all behind the interface target `pulsora_dependencies`.
+# Optional libraries of the core. `pulsora_dependencies` is what our headers need, so that every user gets it;
+# PULSORA_LINK_LIBRARIES are linked alone. `pulsora_internal` is how our own sources are compiled beside that: they
+# name the rooms of src/rpucuda in includes.
 option(PULSORA_OPENMP "Use OpenMP threads if the compiler has them" ON)
 option(PULSORA_BLAS "Offer the system's CBLAS beside our own matrix products" ON)
 
 add_library(pulsora_dependencies INTERFACE)
+add_library(pulsora_internal INTERFACE)
+target_include_directories(pulsora_internal INTERFACE ${PULSORA_SOURCE_DIR} ${PULSORA_GENERATED_DIR})
+set(PULSORA_LINK_LIBRARIES)
+
+# Headers from outside this tree say <pulsora/room/name.h>, here as everywhere.
+file(MAKE_DIRECTORY ${PULSORA_GENERATED_DIR})
+file(CREATE_LINK ${PULSORA_SOURCE_DIR} ${PULSORA_GENERATED_DIR}/pulsora SYMBOLIC)
 
 if(PULSORA_OPENMP)
   find_package(OpenMP COMPONENTS CXX)
@@ -11,7 +20,7 @@ if(OpenMP_CXX_FOUND)
   target_link_libraries(pulsora_dependencies INTERFACE OpenMP::OpenMP_CXX)
 else()
   message(STATUS "Pulsora: without OpenMP, CPU code runs on one thread")
-  target_compile_options(pulsora_dependencies INTERFACE
+  target_compile_options(pulsora_internal INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas>)
 endif()
 
@@ -21,9 +30,9 @@ if(PULSORA_BLAS)
   mark_as_advanced(PULSORA_CBLAS_INCLUDE_DIR)
 endif()
 if(BLAS_FOUND AND PULSORA_CBLAS_INCLUDE_DIR)
-  target_link_libraries(pulsora_dependencies INTERFACE BLAS::BLAS)
-  target_include_directories(pulsora_dependencies SYSTEM INTERFACE ${PULSORA_CBLAS_INCLUDE_DIR})
-  target_compile_definitions(pulsora_dependencies INTERFACE PULSORA_HAVE_CBLAS=1)
+  list(APPEND PULSORA_LINK_LIBRARIES BLAS::BLAS)
+  target_include_directories(pulsora_internal SYSTEM INTERFACE ${PULSORA_CBLAS_INCLUDE_DIR})
+  target_compile_definitions(pulsora_internal INTERFACE PULSORA_HAVE_CBLAS=1)
 else()
   message(STATUS "Pulsora: no CBLAS found, only the reproducible matrix products are built")
 endif()

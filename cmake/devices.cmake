@@ -82,14 +82,18 @@ function(pulsora_add_cpu_kernels target)
     pulsora_generate_kernels(pulsed_kernels_cpu.cpp.in pulsed_kernels "_${isa}.cpp" kernels)
     set(objects ${target}_${isa})
     add_library(${objects} OBJECT ${kernels} ${isa_sources})
-    target_include_directories(${objects} PRIVATE ${PULSORA_SOURCE_DIR} ${PULSORA_GENERATED_DIR})
     target_link_libraries(${objects} PRIVATE
-      pulsora_numerics pulsora_dependencies pulsora_warnings)
+      pulsora_numerics pulsora_dependencies pulsora_internal pulsora_warnings)
     target_compile_options(${objects} PRIVATE
       ${PULSORA_ISA_FLAGS_${ISA}} $<$<NOT:$<CONFIG:Debug>>:-O3>
       # GCC 12's own AVX-512 headers trip this one (GCC bug 105593).
       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     target_compile_definitions(${objects} PRIVATE PULSORA_ISA=${ISA})
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+    set_property(TARGET ${target} PROPERTY PULSORA_ISA_FLAGS_${ISA} ${PULSORA_ISA_FLAGS_${ISA}})
+    set_property(TARGET ${target} APPEND PROPERTY EXPORT_PROPERTIES PULSORA_ISA_FLAGS_${ISA})
   endforeach()
+  # pulsora_add_device() compiles kernels for these as well, in other projects too.
+  set_property(TARGET ${target} PROPERTY PULSORA_CPU_ISAS ${PULSORA_CPU_ISAS})
+  set_property(TARGET ${target} APPEND PROPERTY EXPORT_PROPERTIES PULSORA_CPU_ISAS)
 endfunction()

@@ -14,7 +14,7 @@ endif()
 
 file(GLOB binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/bindings/*.cpp)
 pybind11_add_module(_core ${binding_sources})
-target_link_libraries(_core PRIVATE rpucuda pulsora_warnings)
+target_link_libraries(_core PRIVATE pulsora pulsora_internal pulsora_warnings)
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   # Where libstdc++ is linked statically, its symbols must not meet those of other extensions, such as torch's.
   target_link_options(_core PRIVATE LINKER:--exclude-libs,ALL)
@@ -28,7 +28,9 @@ set_target_properties(_core PROPERTIES
   # The second path is where pip puts NVIDIA's libraries.
   INSTALL_RPATH "$ORIGIN;$ORIGIN/../nvidia/cu${CUDAToolkit_VERSION_MAJOR}/lib"
   INSTALL_RPATH_USE_LINK_PATH ON)
-install(TARGETS _core LIBRARY DESTINATION pulsora)
+if(SKBUILD)
+  install(TARGETS _core LIBRARY DESTINATION pulsora)
+endif()
 
 file(MAKE_DIRECTORY ${package})
 file(GLOB entries CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/pulsora/*)

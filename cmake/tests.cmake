@@ -14,7 +14,7 @@ if(PULSORA_HAVE_CUDA)
 endif()
 add_executable(rpucuda_tests ${test_sources} ${cuda_test_sources})
 target_include_directories(rpucuda_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/cpp)
-target_link_libraries(rpucuda_tests PRIVATE rpucuda pulsora_warnings GTest::gtest_main)
+target_link_libraries(rpucuda_tests PRIVATE pulsora pulsora_internal pulsora_warnings GTest::gtest_main)
 target_compile_definitions(rpucuda_tests PRIVATE
   PULSORA_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden"
   PULSORA_EXTRA_DEVICES="$<JOIN:${PULSORA_EXTRA_DEVICES},:>")
@@ -28,7 +28,7 @@ find_package(Python COMPONENTS Interpreter QUIET)
 if(Python_FOUND AND PULSORA_NM AND CMAKE_BUILD_TYPE STREQUAL "Release")
   foreach(isa IN LISTS PULSORA_CPU_ISAS)
     string(TOLOWER ${isa} isa)
-    list(APPEND isa_objects $<TARGET_OBJECTS:rpucuda_${isa}>)
+    list(APPEND isa_objects $<TARGET_OBJECTS:pulsora_${isa}>)
   endforeach()
   add_test(NAME IsaSymbols COMMAND ${Python_EXECUTABLE}
     ${PROJECT_SOURCE_DIR}/scripts/check_isa_symbols.py --nm ${PULSORA_NM} ${isa_objects}

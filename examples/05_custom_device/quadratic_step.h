@@ -1,6 +1,6 @@
 #pragma once
 
-#include "devices/range_response.h"
+#include <pulsora/devices/range_response.h>
 
 namespace RPU {
 /// The step falls quadratically on both sides of weight 0, by an amount of the cell's own.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parents[2]
 
 D_SIZE, X_SIZE = 6, 10
 
@@ -62,3 +66,35 @@ def train(tile: pl.Tile, steps: int, first: int = 0) -> list[NDArray[np.float32]
 
 def same_bits(first: list[NDArray[np.float32]], second: list[NDArray[np.float32]]) -> bool:
     return all(a.tobytes() == b.tobytes() for a, b in zip(first, second, strict=True))
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    """Run a command; its output is part of the failure if it fails."""
+    done = subprocess.run(  # noqa: S603
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+class CppBuild(NamedTuple):
+    """The library as users build it: as a part of the project tests/installed, and from there installed."""
+
+    folder: Path
+    prefix: Path
+
+
+@pytest.fixture(scope="session")
+def cpp_build(tmp_path_factory: pytest.TempPathFactory) -> CppBuild:
+    """One small build for all tests that need C++: the instruction set V2, three models, no Python."""
+    folder = tmp_path_factory.mktemp("cpp_build")
+    run(
+        *("cmake", "-S", ROOT / "tests" / "installed", "-B", folder, f"-DPULSORA_SOURCE={ROOT}"),
+        *("-DPULSORA_CUDA=OFF", "-DPULSORA_CPU_ISAS=V2"),
+        "-DPULSORA_DEVICES=ConstantStep;SoftBounds",
+    )
+    run("cmake", "--build", folder, "--parallel", "2")
+    # What is installed may be moved.
+    there = tmp_path_factory.mktemp("installed")
+    run("cmake", "--install", folder, "--prefix", there / "first")
+    return CppBuild(folder, (there / "first").rename(there / "moved"))

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from conftest import ROOT, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import CppBuild
+
 HEADER = ROOT / "examples" / "05_custom_device" / "quadratic_step.h"
-
-
-def run(*command: str | Path) -> str:
-    """Run a command; its output is part of the failure if it fails."""
-    done = subprocess.run(  # noqa: S603
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cmake"), reason="needs CMake, a C++ compiler and GoogleTest")
-def test_custom_device_fulfils_the_contract(tmp_path: Path) -> None:
+def test_custom_device_fulfils_the_contract(cpp_build: CppBuild) -> None:
+    sources = "device_cells_test.cpp;device_updates_test.cpp;device_events_test.cpp"
     run(
-        *("cmake", "-S", ROOT, "-B", tmp_path, "-DPULSORA_PYTHON=OFF", "-DPULSORA_CUDA=OFF"),
-        *("-DPULSORA_BENCHMARKS=OFF", "-DPULSORA_CPU_ISAS=V2", "-DPULSORA_DEVICES=ConstantStep"),
-        "-DPULSORA_TEST_SOURCES=device_cells_test.cpp;device_updates_test.cpp;device_events_test.cpp",
+        *("cmake", "-B", cpp_build.folder, "-DPULSORA_TESTS=ON"),
+        f"-DPULSORA_TEST_SOURCES={sources}",
         f"-DPULSORA_EXTRA_DEVICES=QuadraticStep={HEADER}",
     )
-    run("cmake", "--build", tmp_path, "--parallel", "2", "--target", "rpucuda_tests")
-    report = run(tmp_path / "rpucuda_tests", "--gtest_filter=*/QuadraticStep")
+    run("cmake", "--build", cpp_build.folder, "--parallel", "2", "--target", "rpucuda_tests")
+    tests = cpp_build.folder / "pulsora" / "rpucuda_tests"
+    report = run(tests, "--gtest_filter=*/QuadraticStep")
     assert "20 tests from 3 test suites ran" in report
     assert "[  SKIPPED ] 1 test" in report  # the golden value
 

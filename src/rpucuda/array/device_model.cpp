@@ -1,83 +1,51 @@
 #include "array/device_model.h"
 
+#include <utility>
+
+#include "array/make_device_model.h"
 #include "device_list.h"
-#include "devices/batch_noise.h"
 
 namespace RPU {
 
-// Defined in one generated source per model and instruction set.
-template <class Device, Isa isa>
-const PulsedKernels &cpuKernels();
 template <class Device>
-const PulsedKernels &cudaKernels();  // with CUDA alone
+const PulsedKernels &cudaKernels();  // defined in one generated source per model, with CUDA alone
 
 namespace {
 
-/// The model's parameters, checked also for what depends on the model itself.
 template <class Device>
-typename Device::Params readDevice(const Value &value, const std::string &path) {
-  const auto params = readParams<typename Device::Params>(value, path);
-  if (params.noise_merge == NoiseMerge::Batch) {
-    RPU_CHECK(ConfigError, kMergesNoise<Device>, joinPath(path, "noise_merge"), " is 'batch', but ",
-              Device::kName,
-              " has a step that depends on the weight, so that its pulses cannot be "
-              "drawn at once; use noise_merge='none', or a device with constant steps such as "
-              "ConstantStep");
-    RPU_CHECK(
-        ConfigError, params.pulse_noise == PulseNoise::ClosedForm, joinPath(path, "noise_merge"),
-        " is 'batch' and ", joinPath(path, "pulse_noise"),
-        " is 'sequential', which asks for a draw per pulse; leave one of them at its default");
-  }
-  return params;
-}
-
-template <class Device>
-const PulsedKernels &kernelsFor(Isa wanted) {
-  return *withIsa(wanted, [](auto isa) { return &cpuKernels<Device, isa>(); });
-}
-
-template <class Device>
-DeviceModel makeModel() {
-  using Params = typename Device::Params;
-  static_assert(std::is_base_of_v<PulsedParams, Params>, "a model's Params extend PulsedParams");
-  static_assert(std::is_trivially_copyable_v<Params>, "Params are handed to CUDA kernels by value");
-  static_assert(sizeof(typename Device::Cell) % sizeof(float) == 0, "a Cell consists of floats");
-  DeviceModel m;
-  m.name = Device::kName;
-  m.doc = Device::kDoc;
-  m.fields = describeParams<Params>();
-  typename Device::Cell cell{};
-  cell.members([&](const char *name, float &) { m.cellMembers.emplace_back(name); });
-  m.paramsBytes = sizeof(Params);
-  m.readParams = [](const Value &value, const std::string &path) -> std::shared_ptr<const void> {
-    return std::make_shared<const Params>(readDevice<Device>(value, path));
-  };
-  m.writeParams = [](const void *data) { return writeParams(*static_cast<const Params *>(data)); };
-  m.common = [](const void *data) -> const PulsedParams & {
-    return *static_cast<const Params *>(data);
-  };
-  m.granularity = [](const void *data) {
-    return Device::granularity(*static_cast<const Params *>(data));
-  };
-  m.cpu = &kernelsFor<Device>;
+DeviceModel makeModelOfTree() {
+  DeviceModel m = makeDeviceModel<Device>();
   if constexpr (kHasCuda) {
     m.cuda = []() -> const PulsedKernels * { return &cudaKernels<Device>(); };
-  } else {
-    m.cuda = []() -> const PulsedKernels * { return nullptr; };
   }
   return m;
 }
 
 template <class... Devices>
-std::vector<DeviceModel> makeModels(TypeList<Devices...>) {
-  return {makeModel<Devices>()...};
+std::deque<DeviceModel> makeModels(TypeList<Devices...>) {
+  return {makeModelOfTree<Devices>()...};
+}
+
+std::deque<DeviceModel> &registry() {
+  static std::deque<DeviceModel> models = makeModels(AllDevices{});
+  return models;
 }
 
 }  // namespace
 
-const std::vector<DeviceModel> &deviceModels() {
-  static const std::vector<DeviceModel> kModels = makeModels(AllDevices{});
-  return kModels;
+const std::deque<DeviceModel> &deviceModels() { return registry(); }
+
+const DeviceModel &registerDevice(DeviceModel model) {
+  RPU_CHECK(ConfigError, !model.name.empty(), "a device model has no name; set kName of its struct");
+  for (const DeviceModel &known : deviceModels()) {
+    RPU_CHECK(ConfigError, known.name != model.name, "there is a device model '", model.name,
+              "' already; choose another name");
+  }
+  RPU_CHECK(ConfigError, model.cpu && model.cuda && model.readParams && model.writeParams &&
+                             model.common && model.granularity,
+            "the device model '", model.name,
+            "' lacks one of its functions; makeDeviceModel() sets them all");
+  return registry().emplace_back(std::move(model));
 }
 
 const DeviceModel &deviceModel(const std::string &name, const std::string &path) {

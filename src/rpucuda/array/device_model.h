@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,24 +14,30 @@
 namespace RPU {
 
 /// One registered device model without its type: what the rest of the library, the bindings, the
-/// documentation and the contract tests know about it. The list comes from cmake/devices.cmake.
+/// documentation and the contract tests know about it. makeDeviceModel() of
+/// array/make_device_model.h makes one of a struct.
 struct DeviceModel {
   std::string name;
   std::string doc;
   std::vector<FieldInfo> fields;
   std::vector<std::string> cellMembers;  // names of the stored planes, in order
-  size_t paramsBytes;
-  std::shared_ptr<const void> (*readParams)(const Value &, const std::string &path);
-  Value (*writeParams)(const void *);
-  const PulsedParams &(*common)(const void *);
-  float (*granularity)(
-      const void *);  // weight change of one pulse that sets the scale of pulse trains
-  const PulsedKernels &(*cpu)(Isa);
-  const PulsedKernels *(*cuda)();  // null without a CUDA backend
+  size_t paramsBytes = 0;
+  std::shared_ptr<const void> (*readParams)(const Value &, const std::string &path) = nullptr;
+  Value (*writeParams)(const void *) = nullptr;
+  const PulsedParams &(*common)(const void *) = nullptr;
+  // Weight change of one pulse, which sets the scale of pulse trains.
+  float (*granularity)(const void *) = nullptr;
+  const PulsedKernels &(*cpu)(Isa) = nullptr;
+  const PulsedKernels *(*cuda)() = nullptr;  // gives null if it has no kernels for a GPU
 };
 
-/// All registered models, in the order of cmake/devices.cmake.
-const std::vector<DeviceModel> &deviceModels();
+/// All registered models: those of cmake/devices.cmake in its order, then those that were registered
+/// later. A model stays where it is.
+const std::deque<DeviceModel> &deviceModels();
+
+/// Adds a model, so that configurations may name it, and returns it as registered. ConfigError if
+/// there is a model of its name. Call it before other threads make tiles: at the start of a program.
+const DeviceModel &registerDevice(DeviceModel model);
 
 /// The model of that name; ConfigError with the known names otherwise.
 const DeviceModel &deviceModel(const std::string &name, const std::string &path);

@@ -14,7 +14,9 @@ namespace {
 const PulsedKernels &kernelsOf(const DeviceModel &model, const Context &context) {
   if (context.onCpu()) return model.cpu(context.cpu.isa);
   const PulsedKernels *kernels = model.cuda();
-  RPU_CHECK(DeviceError, kernels, "this build of Pulsora has no CUDA backend");
+  RPU_CHECK(DeviceError, kernels, "the device model '", model.name,
+            "' has no kernels for a GPU; use the CPU, or build Pulsora with CUDA and with the model in "
+            "PULSORA_EXTRA_DEVICES");
   return *kernels;
 }
 

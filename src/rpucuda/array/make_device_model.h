@@ -1,0 +1,70 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "array/device_model.h"
+#include "devices/batch_noise.h"
+
+namespace RPU {
+
+// Defined in one generated source per model and instruction set.
+template <class Device, Isa isa>
+const PulsedKernels &cpuKernels();
+
+namespace detail {
+
+/// The model's parameters, checked also for what depends on the model itself.
+template <class Device>
+typename Device::Params readCheckedParams(const Value &value, const std::string &path) {
+  const auto params = readParams<typename Device::Params>(value, path);
+  if (params.noise_merge == NoiseMerge::Batch) {
+    RPU_CHECK(ConfigError, kMergesNoise<Device>, joinPath(path, "noise_merge"), " is 'batch', but ",
+              Device::kName,
+              " has a step that depends on the weight, so that its pulses cannot be "
+              "drawn at once; use noise_merge='none', or a device with constant steps such as "
+              "ConstantStep");
+    RPU_CHECK(
+        ConfigError, params.pulse_noise == PulseNoise::ClosedForm, joinPath(path, "noise_merge"),
+        " is 'batch' and ", joinPath(path, "pulse_noise"),
+        " is 'sequential', which asks for a draw per pulse; leave one of them at its default");
+  }
+  return params;
+}
+
+}  // namespace detail
+
+/// The model `Device` for registerDevice(), with its kernels for the CPU. They must be linked: let
+/// pulsora_add_device() of CMake compile them.
+template <class Device>
+DeviceModel makeDeviceModel() {
+  using Params = typename Device::Params;
+  static_assert(std::is_base_of_v<PulsedParams, Params>, "a model's Params extend PulsedParams");
+  static_assert(std::is_trivially_copyable_v<Params>, "Params are handed to CUDA kernels by value");
+  static_assert(sizeof(typename Device::Cell) % sizeof(float) == 0, "a Cell consists of floats");
+  DeviceModel m;
+  m.name = Device::kName;
+  m.doc = Device::kDoc;
+  m.fields = describeParams<Params>();
+  typename Device::Cell cell{};
+  cell.members([&](const char *name, float &) { m.cellMembers.emplace_back(name); });
+  m.paramsBytes = sizeof(Params);
+  m.readParams = [](const Value &value, const std::string &path) -> std::shared_ptr<const void> {
+    return std::make_shared<const Params>(detail::readCheckedParams<Device>(value, path));
+  };
+  m.writeParams = [](const void *data) { return writeParams(*static_cast<const Params *>(data)); };
+  m.common = [](const void *data) -> const PulsedParams & {
+    return *static_cast<const Params *>(data);
+  };
+  m.granularity = [](const void *data) {
+    return Device::granularity(*static_cast<const Params *>(data));
+  };
+  m.cpu = [](Isa wanted) -> const PulsedKernels & {
+    return *withIsa(wanted, [](auto isa) { return &cpuKernels<Device, isa>(); });
+  };
+  m.cuda = []() -> const PulsedKernels * { return nullptr; };
+  return m;
+}
+
+}  // namespace RPU

@@ -1,0 +1,154 @@
+"""C++ users can link the library: installed or as a part of their project, with models of their own, and with Python's files."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import pulsora as pl
+from conftest import CONFIGS, ROOT, make_tile, run, train
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import CppBuild
+    from numpy.typing import NDArray
+
+pytestmark = pytest.mark.skipif(
+    not shutil.which("cmake"), reason="needs CMake, a C++ compiler and GoogleTest"
+)
+
+EXAMPLES = ROOT / "examples" / "cpp"
+
+
+def build(source: Path, folder: Path, cpp_build: CppBuild) -> Path:
+    """A user's project, built against the installed library."""
+    run("cmake", "-S", source, "-B", folder, f"-DCMAKE_PREFIX_PATH={cpp_build.prefix}")
+    run("cmake", "--build", folder, "--parallel", "2")
+    return folder
+
+
+@pytest.mark.slow
+def test_a_project_may_contain_the_sources(cpp_build: CppBuild) -> None:
+    assert "may rely on it" in run(cpp_build.folder / "consumer")
+
+
+@pytest.mark.slow
+def test_a_project_may_use_the_installed_library(cpp_build: CppBuild, tmp_path: Path) -> None:
+    folder = build(ROOT / "tests" / "installed", tmp_path, cpp_build)
+    assert "may rely on it" in run(folder / "consumer")
+
+
+@pytest.mark.slow
+def test_installed_headers_name_each_other_in_full(cpp_build: CppBuild) -> None:
+    include = cpp_build.prefix / "include"
+    assert [path.name for path in include.iterdir()] == ["pulsora"]
+    headers = sorted(include.rglob("*.h"))
+    sources = sorted((ROOT / "src" / "rpucuda").rglob("*.h"))
+    # All of the rooms, and version.h.
+    assert len(headers) == len(sources) + 1
+    for header in headers:
+        for name in re.findall(r'#\s*include "([^"]+)"', header.read_text()):
+            assert name.startswith("pulsora/"), header
+            assert (include / name).is_file(), header
+
+
+@pytest.mark.slow
+def test_the_example_trains_and_python_reads_its_file(cpp_build: CppBuild, tmp_path: Path) -> None:
+    program = build(EXAMPLES / "01_train_tile", tmp_path / "build", cpp_build) / "train_tile"
+    text = run(program, cwd=tmp_path)
+    assert re.search(r"squared error 0\.\d+ before training, 0\.0\d+ after", text)
+    assert "the same bits" in text
+    tile = pl.Tile.load(tmp_path / "tile.safetensors")
+    assert (tile.d_size, tile.x_size) == (4, 8)
+    assert tile.counters["update_samples"] == 202 * 16
+
+
+@pytest.mark.slow
+def test_the_example_tests_a_device_of_its_own(cpp_build: CppBuild, tmp_path: Path) -> None:
+    folder = build(EXAMPLES / "02_device_test", tmp_path, cpp_build)
+    assert "3 tests from 1 test suite ran" in run(folder / "device_test")
+    assert "100% tests passed" in run("ctest", "--test-dir", folder)
+
+
+def batch_of(rows: int, cols: int, step: int) -> NDArray[np.float32]:
+    """The inputs of tests/installed/go_on.cpp."""
+    i, j = np.indices((rows, cols))
+    return (((7 * i + 3 * j + step) % 11 - 5) / 8).astype(np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["single", "lrtt"])
+def test_property_38_cpp_and_python_go_on_from_files_of_each_other(
+    name: str, cpp_build: CppBuild, tmp_path: Path
+) -> None:
+    tile = make_tile(CONFIGS[name](), seed=2**64 - 1)
+    train(tile, 2)
+    tile.save(tmp_path / "python")
+    run(cpp_build.folder / "go_on", tmp_path / "python", tmp_path / "cpp")
+    other = pl.Tile.load(tmp_path / "cpp", threads=1)
+    for step in range(3):
+        x, d = batch_of(4, tile.x_size, step), batch_of(4, tile.d_size, step)
+        tile.forward(x)
+        tile.backward(d)
+        tile.update(x, d, 0.05)
+    mine, theirs = tile.state(), other.state()
+    assert theirs.values == mine.values
+    assert theirs.tensors.keys() == mine.tensors.keys()
+    for key, array in mine.tensors.items():
+        assert theirs.tensors[key].dtype == array.dtype
+        assert theirs.tensors[key].tobytes() == array.tobytes(), key
+
+
+@pytest.mark.slow
+def test_a_damaged_file_is_refused_by_name(cpp_build: CppBuild, tmp_path: Path) -> None:
+    make_tile(CONFIGS["single"]()).save(tmp_path / "whole")
+    cut = tmp_path / "cut"
+    cut.write_bytes((tmp_path / "whole").read_bytes()[:-1])
+    done = subprocess.run(  # noqa: S603
+        [cpp_build.folder / "go_on", cut, tmp_path / "never"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{cut}: this is not a complete safetensors file")
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("app quadratic_step.h", "'quadratic_step.h' is not the name of a model"),
+        ("app Nowhere nowhere.h", "Nowhere: there is no file"),
+        ("nothing QuadraticStep x.h", "there is no target 'nothing'"),
+        ("archive QuadraticStep x.h", "archive is of type STATIC_LIBRARY"),
+    ],
+)
+def test_a_wrong_device_is_refused_with_a_reason(
+    call: str, message: str, cpp_build: CppBuild, tmp_path: Path
+) -> None:
+    (tmp_path / "app.cpp").write_text("int main() {}\n")
+    (tmp_path / "CMakeLists.txt").write_text(f"""
+cmake_minimum_required(VERSION 3.24)
+project(app LANGUAGES CXX)
+find_package(pulsora REQUIRED)
+add_executable(app app.cpp)
+add_library(archive STATIC app.cpp)
+pulsora_add_device({call})
+""")
+    done = subprocess.run(  # noqa: S603
+        ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={cpp_build.prefix}"],  # noqa: S607
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert message in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/*.cpp")), ids=lambda path: path.stem)
+def test_examples_are_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 60

@@ -4,6 +4,7 @@
     generate_api.py            writes the files
     generate_api.py --check    fails, naming them, if files differ from what would be written
     generate_api.py --plots    also draws docs/images/<model>.png, the response of each device model
+    generate_api.py --output DIR   writes below another folder
 
 It describes the pulsora that is imported, so build that first.
 """
@@ -377,10 +378,13 @@ def main() -> int:
     parser.add_argument(
         "--plots", action="store_true", help="also draw the responses of all models"
     )
+    parser.add_argument(
+        "--output", type=Path, default=ROOT, help="folder to write to instead of the sources"
+    )
     options = parser.parse_args()
     stale = []
     for name, make in FILES.items():
-        path, text = ROOT / name, make()
+        path, text = options.output / name, make()
         if options.check:
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 stale.append(name)
@@ -388,7 +392,8 @@ def main() -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     images = {
-        model: ROOT / "docs" / "images" / f"{snake(model)}.png" for model in pl.devices.MODELS
+        model: options.output / "docs" / "images" / f"{snake(model)}.png"
+        for model in pl.devices.MODELS
     }
     if options.check:
         stale += [str(path.relative_to(ROOT)) for path in images.values() if not path.exists()]

@@ -23,7 +23,7 @@ import numpy as np
 import pulsora as pl
 
 Config = pl.config.ParallelPairConfig
-assert Config in pl.config.CONFIGS
+assert pl.config.CLASSES["parallel_pair"] is Config
 assert "Two arrays in parallel" in Config.__doc__ and "Device model of W_1" in Config.__doc__
 config = Config(first=pl.devices.SoftBounds(dw_min=0.002), second=pl.devices.ConstantStep())
 assert pl.TileConfig.from_dict(config.to_dict()) == config
@@ -53,7 +53,7 @@ before = np.square(tile.weights - target).mean()
 train(tile, 60, 2)
 after = np.square(tile.weights - target).mean()
 assert after < 0.2 * before, (before, after)
-assert np.allclose(tile.weights, tile.describe_arrays()["first"] + tile.describe_arrays()["second"])
+assert np.allclose(tile.weights, tile.arrays["first"] + tile.arrays["second"])
 
 tile.save(sys.argv[1])
 resumed = pl.Tile.load(sys.argv[1])

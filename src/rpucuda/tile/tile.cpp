@@ -52,24 +52,24 @@ void Tile::setContext(const Context &context) {
 }
 
 void Tile::forward(MatrixView<const float> x, MatrixView<float> y) {
-  requireShape(x, -1, xSize(), "x", "forward");
-  requireShape(y, x.rows, dSize(), "y", "forward");
+  requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "forward");
+  requireShape(y, batchOf(x), {"d_size", dSize()}, "y", "forward");
   impl_->requireFiniteRead(impl_->config.forward, x, "x");
   impl_->device->forward(impl_->context, x, y, impl_->counters);
   impl_->counters.forwardSamples += static_cast<uint64_t>(x.rows);
 }
 
 void Tile::backward(MatrixView<const float> d, MatrixView<float> dx) {
-  requireShape(d, -1, dSize(), "d", "backward");
-  requireShape(dx, d.rows, xSize(), "dx", "backward");
+  requireShape(d, anyBatch(), {"d_size", dSize()}, "d", "backward");
+  requireShape(dx, batchOf(d), {"x_size", xSize()}, "dx", "backward");
   impl_->requireFiniteRead(impl_->config.backward, d, "d");
   impl_->device->backward(impl_->context, d, dx, impl_->counters);
   impl_->counters.backwardSamples += static_cast<uint64_t>(d.rows);
 }
 
 void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr) {
-  requireShape(x, -1, xSize(), "x", "update");
-  requireShape(d, x.rows, dSize(), "d", "update");
+  requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "update");
+  requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "update");
   requireLearningRate(lr);
   if (!impl_->device->updateLooksForFaults(impl_->context, x.rows))
     requireFinite(impl_->context, x, d);
@@ -84,13 +84,13 @@ void Tile::postUpdate(float lr) {
 }
 
 void Tile::getWeights(MatrixView<float> out) const {
-  requireShape(out, dSize(), xSize(), "out", "getWeights");
+  requireShape(out, {"d_size", dSize()}, {"x_size", xSize()}, "out", "getWeights");
   impl_->reportFault();
   impl_->device->getWeights(impl_->context, out);
 }
 
 void Tile::setWeights(MatrixView<const float> weights) {
-  requireShape(weights, dSize(), xSize(), "weights", "setWeights");
+  requireShape(weights, {"d_size", dSize()}, {"x_size", xSize()}, "weights", "setWeights");
   impl_->requireFiniteNow(weights, "weights");
   impl_->device->setWeights(impl_->context, weights, impl_->counters);
   ++impl_->counters.events;
@@ -108,14 +108,14 @@ const PulsedDevice &Tile::array(const std::string &name) const {
 
 void Tile::getArray(const std::string &name, MatrixView<float> out) const {
   const PulsedDevice &from = array(name);
-  requireShape(out, from.rows(), from.cols(), "out", "getArray");
+  requireShape(out, {"rows", from.rows()}, {"columns", from.cols()}, "out", "getArray");
   impl_->reportFault();
   copy(impl_->context, from.weights(), out);
 }
 
 void Tile::setArray(const std::string &name, MatrixView<const float> weights) {
   const PulsedDevice &to = array(name);
-  requireShape(weights, to.rows(), to.cols(), "weights", "setArray");
+  requireShape(weights, {"rows", to.rows()}, {"columns", to.cols()}, "weights", "setArray");
   impl_->requireFiniteNow(weights, "weights");
   impl_->device->writeArray(impl_->context, name, weights, impl_->counters);
   ++impl_->counters.events;
@@ -138,8 +138,8 @@ TileAdapter Tile::adapter() {
 }
 
 Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const {
-  requireShape(x, -1, xSize(), "x", "explain");
-  requireShape(d, x.rows, dSize(), "d", "explain");
+  requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "explain");
+  requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "explain");
   requireLearningRate(lr);
   requireFinite(impl_->context, x, d);
   impl_->reportFault();

@@ -8,10 +8,10 @@ int64_t TileAdapter::rank() const { return adapter_.rank(); }
 
 void TileAdapter::forward(MatrixView<const float> x, MatrixView<const float> gate,
                           MatrixView<float> y, MatrixView<float> read) {
-  requireShape(x, -1, tile_.device->xSize(), "x", "forward");
-  requireShape(gate, x.rows, rank(), "gate", "forward");
-  requireShape(y, x.rows, tile_.device->dSize(), "y", "forward");
-  requireShape(read, x.rows, rank(), "read", "forward");
+  requireShape(x, anyBatch(), {"x_size", tile_.device->xSize()}, "x", "forward");
+  requireShape(gate, batchOf(x), {"rank", rank()}, "gate", "forward");
+  requireShape(y, batchOf(x), {"d_size", tile_.device->dSize()}, "y", "forward");
+  requireShape(read, batchOf(x), {"rank", rank()}, "read", "forward");
   requireFinite(tile_.context, x, "x");
   requireFinite(tile_.context, gate, "gate");
   adapter_.forwardGated(tile_.context, x, gate, y, read, tile_.counters);
@@ -21,11 +21,11 @@ void TileAdapter::forward(MatrixView<const float> x, MatrixView<const float> gat
 void TileAdapter::backward(MatrixView<const float> d, MatrixView<const float> gate,
                            MatrixView<const float> read, MatrixView<float> dx,
                            MatrixView<float> gateGradient) {
-  requireShape(d, -1, tile_.device->dSize(), "d", "backward");
-  requireShape(gate, d.rows, rank(), "gate", "backward");
-  requireShape(read, d.rows, rank(), "read", "backward");
-  requireShape(dx, d.rows, tile_.device->xSize(), "dx", "backward");
-  requireShape(gateGradient, d.rows, rank(), "gate_gradient", "backward");
+  requireShape(d, anyBatch(), {"d_size", tile_.device->dSize()}, "d", "backward");
+  requireShape(gate, batchOf(d), {"rank", rank()}, "gate", "backward");
+  requireShape(read, batchOf(d), {"rank", rank()}, "read", "backward");
+  requireShape(dx, batchOf(d), {"x_size", tile_.device->xSize()}, "dx", "backward");
+  requireShape(gateGradient, batchOf(d), {"rank", rank()}, "gate_gradient", "backward");
   requireFinite(tile_.context, d, "d");
   requireFinite(tile_.context, gate, "gate");
   requireFinite(tile_.context, read, "read");
@@ -35,9 +35,9 @@ void TileAdapter::backward(MatrixView<const float> d, MatrixView<const float> ga
 
 void TileAdapter::update(MatrixView<const float> x, MatrixView<const float> d,
                          MatrixView<const float> gate, float lr) {
-  requireShape(x, -1, tile_.device->xSize(), "x", "update");
-  requireShape(d, x.rows, tile_.device->dSize(), "d", "update");
-  requireShape(gate, x.rows, rank(), "gate", "update");
+  requireShape(x, anyBatch(), {"x_size", tile_.device->xSize()}, "x", "update");
+  requireShape(d, batchOf(x), {"d_size", tile_.device->dSize()}, "d", "update");
+  requireShape(gate, batchOf(x), {"rank", rank()}, "gate", "update");
   requireLearningRate(lr);
   requireFinite(tile_.context, x, d);
   requireFinite(tile_.context, gate, "gate");

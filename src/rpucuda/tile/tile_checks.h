@@ -14,11 +14,24 @@
 
 namespace RPU {
 
-inline void requireShape(MatrixView<const float> a, int64_t rows, int64_t cols, const char *name,
-                         const char *what) {
-  RPU_CHECK(InputError, a.cols == cols && (rows < 0 || a.rows == rows), name, " has shape [",
-            a.rows, ", ", a.cols, "]; ", what, " takes [",
-            rows < 0 ? std::string("batch") : std::to_string(rows), ", ", cols, "]");
+/// A number of rows or columns as a message names it; without a value, any number will do.
+struct Size {
+  const char *name;
+  int64_t value = -1;
+
+  std::string describe() const {
+    return value < 0 ? name : std::string(name) + " = " + std::to_string(value);
+  }
+};
+inline Size anyBatch() { return {"batch"}; }
+inline Size batchOf(MatrixView<const float> inputs) { return {"batch", inputs.rows}; }
+
+/// InputError, with what `what` takes, unless the matrix `name` is [rows, cols].
+inline void requireShape(MatrixView<const float> a, const Size &rows, const Size &cols,
+                         const char *name, const char *what) {
+  RPU_CHECK(InputError, a.cols == cols.value && (rows.value < 0 || a.rows == rows.value), name,
+            " has shape [", a.rows, ", ", a.cols, "]; ", what, " takes [", rows.describe(), ", ",
+            cols.describe(), "]");
 }
 
 inline void requireLearningRate(float lr) {

@@ -29,7 +29,7 @@ const Factors kFactors[] = {{1.0f, 0.0f}, {1.0f, 1.0f}, {0.0f, 0.0f},
 std::vector<Context> everyProduct() {
   Context reproducible;
   reproducible.cpu.threads = 2;
-  Context blas = reproducible;
+  [[maybe_unused]] Context blas = reproducible;
   blas.cpu.products = Products::Blas;
 #ifdef PULSORA_HAVE_CBLAS
   return {reproducible, blas};

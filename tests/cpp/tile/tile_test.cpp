@@ -353,7 +353,7 @@ constexpr Role kRoles[] = {Role::Cells,      Role::Update,   Role::Read,
                            Role::Projection, Role::Transfer, Role::Start};
 constexpr uint32_t kSlots = 5;  // three with numbers of their own, and two by the rule
 
-TEST(Property39, StreamsOfATileKeepTheirNumbers) {
+TEST(Tile, Property39_StreamsOfATileKeepTheirNumbers) {
   // Part of the contract of random numbers: saved tiles go on with them.
   EXPECT_EQ(streamOf(0, Role::Cells), 0u);
   EXPECT_EQ(streamOf(2, Role::Cells), 2u);

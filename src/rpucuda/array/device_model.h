@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,12 +18,11 @@ struct DeviceModel {
   std::string doc;
   std::vector<FieldInfo> fields;
   std::vector<std::string> cellMembers;  // names of the stored planes, in order
-  size_t paramsBytes;
-  std::shared_ptr<const void> (*readParams)(const Value &, const std::string &path);
-  Value (*writeParams)(const void *);
-  const PulsedParams &(*common)(const void *);
-  float (*granularity)(
-      const void *);  // weight change of one pulse that sets the scale of pulse trains
+  std::shared_ptr<const PulsedParams> (*readParams)(const Value &, const std::string &path);
+  // What takes PulsedParams here takes those that readParams() gave.
+  Value (*writeParams)(const PulsedParams &);
+  /// Weight change of one pulse that sets the scale of pulse trains.
+  float (*granularity)(const PulsedParams &);
   const PulsedKernels &(*cpu)(Isa);
   const PulsedKernels *(*cuda)();  // null without a CUDA backend
 };
@@ -52,15 +50,20 @@ class DeviceParams {
   Value write() const;
 
   const DeviceModel &model() const { return *model_; }
-  const void *data() const { return data_.get(); }
-  const PulsedParams &common() const { return model_->common(data_.get()); }
-  float granularity() const { return model_->granularity(data_.get()); }
+  /// What every model has of the parameters.
+  const PulsedParams &common() const { return *data_; }
+  /// The parameters as the model's own struct; `Params` must be that of model().
+  template <class Params>
+  const Params &as() const {
+    return paramsOf<Params>(*data_);
+  }
+  float granularity() const { return model_->granularity(*data_); }
 
  private:
   DeviceParams(const DeviceModel &model, const Value &params);
 
   const DeviceModel *model_;
-  std::shared_ptr<const void> data_;
+  std::shared_ptr<const PulsedParams> data_;
 };
 
 }  // namespace RPU

@@ -27,8 +27,10 @@ void copyMatrix(const Context &context, MatrixView<const float> from, MatrixView
 LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const IOParameters &forward,
                          const IOParameters &backward, uint64_t seed, uint32_t tileId)
     : settings_(s),
-      a_(context, s.params.fast, s.outputs, s.rank, makeKey(seed, tileId, ArrayId::FastA)),
-      b_(context, s.params.fast, s.rank, s.inputs, makeKey(seed, tileId, ArrayId::FastB)),
+      a_(context, s.params.fast, s.outputs, s.rank, makeKey(seed, tileId, ArrayId::FastA),
+         static_cast<uint32_t>(ArrayId::FastA)),
+      b_(context, s.params.fast, s.rank, s.inputs, makeKey(seed, tileId, ArrayId::FastB),
+         static_cast<uint32_t>(ArrayId::FastB)),
       // Used transposed, an array's forward direction serves the tile's backward.
       ioA_(context, s.params.swap_xd ? backward : forward, s.params.swap_xd ? forward : backward,
            s.outputs, s.rank, makeKey(seed, tileId, ArrayId::FastAIo)),
@@ -224,7 +226,8 @@ void LRTTAdapter::updateAtOnce(const Context &context,
   TrainSide sides[kMostSides];
   const int count = updaterA_.trainSides(context, g, out, eta, sides);
   cudaDrawTrains(context, sides, count + updaterB_.trainSides(context, in, e, eta, sides + count));
-  PulsedDevice::applyPulsesToBoth(context, a_, updaterA_.words(), b_, updaterB_.words());
+  const ArrayPulses both[] = {{&a_, &updaterA_.words()}, {&b_, &updaterB_.words()}};
+  PulsedDevice::applyPulsesToEach(context, both, 2);
 }
 
 void LRTTAdapter::endMiniBatch(const Context &context, uint64_t event) {

@@ -19,11 +19,8 @@ Value::Map explainTransfer(const Context &context, const LRTTSettings &s, float 
                            const LRTTAdapter &adapter, Value::List &warnings) {
   Value::Map map{
       {"mode", Value(EnumNames<TransferMode>::kNames[static_cast<int>(s.params.transfer_mode)])}};
-  const PulseType type = s.transferUpdate.pulse_type;
-  if (s.params.transfer_mode == TransferMode::Exact || type == PulseType::None ||
-      type == PulseType::NoneWithDevice) {
+  if (s.params.transfer_mode == TransferMode::Exact || isDigital(s.transferUpdate.pulse_type))
     return map;
-  }
   const TransferPlan plan =
       planTransfer(context, s, granularity, adapter.dFactor(), adapter.xFactor());
   int most = 0;

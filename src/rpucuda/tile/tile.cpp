@@ -72,8 +72,7 @@ bool checksItself(const Context &context, const IOParameters &read) {
 }
 bool checksItself(const Context &context, const TileConfig &config) {
   return !context.onCpu() && config.kind == TileConfig::Kind::Single &&
-         config.update.pulse_type != PulseType::None &&
-         config.update.pulse_type != PulseType::NoneWithDevice;
+         !isDigital(config.update.pulse_type);
 }
 
 void requireShape(MatrixView<const float> a, int64_t rows, int64_t cols, const char *name,

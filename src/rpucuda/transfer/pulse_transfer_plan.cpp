@@ -34,9 +34,8 @@ int64_t TransferPlan::trains() const {
 TransferPlanner planInto(const Context &context, const LRTTSettings &s, float granularity,
                          const TransferFactors &sent, const TransferFactors &exact,
                          PlanMemory &memory) {
-  const PulseType type = s.transferUpdate.pulse_type;
-  const bool sends = s.params.transfer_mode != TransferMode::Exact && type != PulseType::None &&
-                     type != PulseType::NoneWithDevice;
+  const bool sends = s.params.transfer_mode != TransferMode::Exact &&
+                     !isDigital(s.transferUpdate.pulse_type);
   const TransferPasses passes = passesOf(s, sent.d.rows + sent.x.rows);
   memory.components.reserve(context, s.rank);
   memory.starts.reserve(context, s.rank + 1);

@@ -202,7 +202,7 @@ TEST_P(UpdateOfShape, FollowsThePulseRuleCellByCell) {
   const int64_t samples = rows * cols > 10000 ? 5 : 11;
   const Batch b = randomBatch(samples, cols, rows, 17);
   const DeviceParams params = noisyDevice();
-  const auto &p = *static_cast<const ConstantStep::Params *>(params.data());
+  const auto &p = params.as<ConstantStep::Params>();
   for (const PulseType type :
        {PulseType::StochasticCompressed, PulseType::Stochastic, PulseType::DeterministicImplicit}) {
     for (const int bl : {1, 3, 31, 40}) {

@@ -1,4 +1,5 @@
 #include "periphery/joined_reads.h"
+#include "cuda/core/last_block.cuh"
 #include "cuda/core/launch.cuh"
 #include "cuda/periphery/row_read.cuh"
 #include "cuda/pulses/train_scales.cuh"

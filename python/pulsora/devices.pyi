@@ -123,7 +123,7 @@ class ConstantStep(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     def __init__(
         self,
         *,
@@ -215,7 +215,7 @@ class LinearStep(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     gamma_up: float
     """[relative] >= -1 and <= 1. Share by which the up step is smaller at the upper bound than at weight 0."""
     gamma_down: float
@@ -337,7 +337,7 @@ class SoftBounds(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     mult_noise: bool
     """Whether cycle noise scales with the whole step or only with its constant part."""
     def __init__(
@@ -432,7 +432,7 @@ class SoftBoundsReference(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     slope_up_dtod: float
     """[relative] >= 0. Device-to-device spread of the up step's slope, beside that of its bound."""
     slope_down_dtod: float
@@ -542,7 +542,7 @@ class ExpStep(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     a_up: float
     """Weight of the up step's exponential (AIHWKit: A_up)."""
     a_down: float
@@ -658,7 +658,7 @@ class PowStep(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     pow_gamma: float
     """>= 0. Mean exponent."""
     pow_gamma_dtod: float
@@ -762,7 +762,7 @@ class PiecewiseStep(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     piecewise_up: tuple[float, ...]
     """[dw_min] Up steps at equally spaced weights, the first at the lower bound; 1 to 64 numbers."""
     piecewise_down: tuple[float, ...]

@@ -141,8 +141,8 @@ struct PulsedParams {
       "Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep "
       "only; faster, but cutting a mini-batch changes the draws).");
     f(&P::construction_seed, "construction_seed", atLeast(0), "",
-      "Seed of the device-to-device spreads; 0 takes the tile's seed. Every tile with the same "
-      "seed here has the same cells; arrays of one tile differ.");
+      "Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have "
+      "equal cells, array by array.");
   }
 
   template <class Check>

@@ -80,7 +80,7 @@ TEST(Property08, ANegativeLearningRateIsANegatedD) {
 TEST(Property09, ABatchIsTheSumOfItsSamples) {
   const Batch b = randomBatch(40, 9, 6, 5);
   for (const PulseType type : kPulseTypes) {
-    const bool exact = type != PulseType::None && type != PulseType::NoneWithDevice;
+    const bool exact = !isDigital(type);
     const std::vector<float> whole =
         updatedWeights(Context{}, typed(type), b, 0.05f, idealDevice(double(kDw)), 0);
     std::vector<double> sum(whole.size());

@@ -68,7 +68,7 @@ class DeferredCells : public Lanes<isa, Device> {
       PhiloxBatch batch;
       drawBatch(a_.key, Purpose::CycleNoise, cells, group, static_cast<uint32_t>(sample >> 35), 0,
                 batch);
-      eachNormal(batch, 8, [&](int n, int k, float normal) { z[n][j + k] = normal; });
+      normalsOfBatch<kBlock, 1>(batch, &z[0][j]);
     }
   }
 
@@ -122,7 +122,7 @@ RPU_HD void normalsOfUpdate(RandomKey key, uint64_t firstCell, uint64_t firstSam
   drawBatch(key, Purpose::CycleNoiseBatch, static_cast<uint32_t>(firstCell >> 3), firstSample, 0,
             batch);
   float all[8 * kPhiloxBatch];
-  eachNormal(batch, 8, [&](int n, int k, float normal) { all[8 * k + n] = normal; });
+  normalsOfBatch<1, 8>(batch, all);
   const float *first = all + (firstCell & 7U);
   for (int j = 0; j < kBlock; ++j) z[j] = first[j];
 }

@@ -19,7 +19,7 @@ class BlockNormals {
       for (int j = 0; j < kBlock; j += kPhiloxBatch) {
         PhiloxBatch batch;
         drawBatch(key, Purpose::CycleNoise, firstCell + static_cast<uint32_t>(j), group_, 0, batch);
-        eachNormal(batch, 8, [&](int n, int k, float z) { z_[n][j + k] = z; });
+        normalsOfBatch<kBlock, 1>(batch, &z_[0][j]);
       }
     }
     return z_[sample & 7];

@@ -14,15 +14,15 @@ namespace cpu {
 /// Cells that an update treats together; they are the lanes of every vector loop.
 constexpr int kBlock = 64;
 
-/// The first `count` normals of each block of a batch, as normal8() makes them: put(n, k, z) for
-/// normal n of block k. Whole vectors: `put` must allow for a normal more if `count` is odd.
-template <class Put>
-RPU_HD void eachNormal(const PhiloxBatch &batch, int count, const Put &put) {
-  for (int n = 0; n < 8 && n < count; n += 2) {
+/// normal8() of each block of a batch: normal n of block k goes to z[n * kNormals + k * kBlocks].
+/// Those from `count` on need not be there.
+template <int kNormals, int kBlocks>
+RPU_HD void normalsOfBatch(const PhiloxBatch &batch, float *z, int count = 8) {
+  for (int m = 0; m < 4 && 2 * m < count; ++m) {
     for (int k = 0; k < kPhiloxBatch; ++k) {
-      const NormalPair pair = normalPair16(batch.words[n / 2][k]);
-      put(n, k, pair.z0);
-      put(n + 1, k, pair.z1);
+      const NormalPair pair = normalPair16(batch.words[m][k]);
+      z[2 * m * kNormals + k * kBlocks] = pair.z0;
+      z[(2 * m + 1) * kNormals + k * kBlocks] = pair.z1;
     }
   }
 }
@@ -163,9 +163,12 @@ class Lanes {
     PhiloxBatch batch;
     drawBatch(a_.key, Purpose::CyclePulse, cells, samples, static_cast<uint32_t>(sample >> 32),
               static_cast<uint32_t>(k >> 3), batch);
-    eachNormal(batch, pulses - k, [&](int n, int i, float z) {
-      if (k + n > 0) xi[n][i] = z;
-    });
+    float ofSample[kPhiloxBatch];
+    for (int i = 0; i < kPhiloxBatch; ++i) ofSample[i] = xi[0][i];
+    normalsOfBatch<kPhiloxBatch, 1>(batch, xi[0], pulses - k);
+    if (k == 0) {
+      for (int i = 0; i < kPhiloxBatch; ++i) xi[0][i] = ofSample[i];
+    }
   }
 };
 

@@ -88,7 +88,7 @@ py::object validate(const std::string &name, py::handle values, const std::strin
     if (name == entry.name) return fromValue(entry.normalise(given, path));
   }
   const DeviceModel &model = deviceModel(name, path);
-  return fromValue(model.writeParams(model.readParams(given, path).get()));
+  return fromValue(model.writeParams(*model.readParams(given, path)));
 }
 
 }  // namespace

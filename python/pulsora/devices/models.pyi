@@ -127,7 +127,7 @@ class ConstantStep(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     def __init__(
         self,
         *,
@@ -219,7 +219,7 @@ class LinearStep(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     gamma_up: float
     """[relative] >= -1 and <= 1. Share by which the up step is smaller at the upper bound than at weight 0."""
     gamma_down: float
@@ -341,7 +341,7 @@ class SoftBounds(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     mult_noise: bool
     """Whether cycle noise scales with the whole step or only with its constant part."""
     def __init__(
@@ -436,7 +436,7 @@ class SoftBoundsReference(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     slope_up_dtod: float
     """[relative] >= 0. Device-to-device spread of the up step's slope, beside that of its bound."""
     slope_down_dtod: float
@@ -546,7 +546,7 @@ class ExpStep(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     a_up: float
     """Weight of the up step's exponential (AIHWKit: A_up)."""
     a_down: float
@@ -662,7 +662,7 @@ class PowStep(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     pow_gamma: float
     """>= 0. Mean exponent."""
     pow_gamma_dtod: float
@@ -766,7 +766,7 @@ class PiecewiseStep(Device):
     noise_merge: _NoiseMerge
     """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
     construction_seed: int
-    """>= 0. Seed of this array's device-to-device spreads; 0 takes the tile's seed."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
     piecewise_up: tuple[float, ...]
     """[dw_min] Up steps at equally spaced weights, the first at the lower bound; 1 to 64 numbers."""
     piecewise_down: tuple[float, ...]

@@ -4,8 +4,8 @@
 #include "devices/pulsed_model.h"
 #include "array/pulsed_kernels.h"
 
-// What happens to a cell besides pulses: decay, diffusion and resets. One function per formula, for
-// every backend.
+// What happens to a cell besides pulses: it is made, described and written, it decays, diffuses and
+// is reset. One function per formula, for every backend, and then what the kernels run.
 
 namespace RPU {
 
@@ -34,7 +34,7 @@ RPU_HD float relaxedWeight(float w, const Response &r, const Params &p, const Re
   if (p.lifetime > 0.0f) {
     const float rate = RPU::min(planeValue(event.decayRates, cell) / p.lifetime, 1.0f);
     const float base = resetValue(r, p, event.resets, cell);
-    w = RPU::fma(w - base, RPU::fma(-event.decayScale, rate, 1.0f), base);
+    w = RPU::fma(w - base, 1.0f - rate, base);
   }
   return clipWeight(w, r);
 }
@@ -51,6 +51,13 @@ RPU_HD float resetWeight(float w, const Response &r, const Params &p, const Rese
   return clipWeight(RPU::fma(p.reset_std, xi, resetValue(r, p, event.resets, cell)), r);
 }
 
+/// A digital write of the element of `from` that is this cell's, or of its weight w if `from` is
+/// empty: the value within the bounds, and never -0 (see clipWeight).
+template <class Response>
+RPU_HD float writtenWeight(float w, const Response &r, MatrixView<const float> from, int64_t cell) {
+  return clipWeight(from.data ? from(cell / from.cols, cell % from.cols) + 0.0f : w, r);
+}
+
 /// Bounds and mean steps of a cell at weight w, as four planes: w_max, w_min, step up, step down
 /// (signed changes).
 template <class Device>
@@ -61,5 +68,63 @@ RPU_HD void describeCell(float w, const typename Device::Response &r,
   out[2 * plane] = Device::pulse(w, true, r, p, 0.0f) - w;
   out[3 * plane] = Device::pulse(w, false, r, p, 0.0f) - w;
 }
+
+// The work of the kernels on cell i of an array. A backend's `Array` has the members of CellArray,
+// with the model's own parameters in `params`, and response(i), by whatever way that reads fastest.
+
+/// Samples the cell into the planes `cells`.
+template <class Device>
+struct ConstructCell {
+  uint16_t *cells;
+
+  template <class Array>
+  RPU_HD void operator()(const Array &a, int64_t i) const {
+    CellDraws draws(a.key, static_cast<uint64_t>(i));
+    typename Device::Cell cell = Device::construct(a.params, draws, i % a.cols == a.cols - 1);
+    int64_t at = i;
+    cell.members([&](const char *, float &value) {
+      cells[at] = floatToHalf(value);
+      at += a.size();
+    });
+  }
+};
+
+template <class Device>
+struct DescribeCell {
+  const float *weights;
+  float *out;
+
+  template <class Array>
+  RPU_HD void operator()(const Array &a, int64_t i) const {
+    describeCell<Device>(weights[i], a.response(i), a.params, out + i, a.size());
+  }
+};
+
+struct RelaxCell {
+  Relaxation event;
+
+  template <class Array>
+  RPU_HD void operator()(const Array &a, int64_t i) const {
+    a.weights[i] = relaxedWeight(a.weights[i], a.response(i), a.params, event, a.key, i);
+  }
+};
+
+struct ResetCell {
+  ResetEvent event;
+
+  template <class Array>
+  RPU_HD void operator()(const Array &a, int64_t i) const {
+    a.weights[i] = resetWeight(a.weights[i], a.response(i), a.params, event, a.key, i, a.cols);
+  }
+};
+
+struct WriteCell {
+  MatrixView<const float> from;
+
+  template <class Array>
+  RPU_HD void operator()(const Array &a, int64_t i) const {
+    a.weights[i] = writtenWeight(a.weights[i], a.response(i), from, i);
+  }
+};
 
 }  // namespace RPU

@@ -79,7 +79,7 @@ DeviceParams DeviceParams::read(const Value &value, const std::string &path) {
 }
 
 Value DeviceParams::write() const {
-  Value value = model_->writeParams(data_.get());
+  Value value = model_->writeParams(*data_);
   (*value.map())["model"] = model_->name;
   return value;
 }

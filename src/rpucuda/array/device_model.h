@@ -21,12 +21,12 @@ struct DeviceModel {
   std::string doc;
   std::vector<FieldInfo> fields;
   std::vector<std::string> cellMembers;  // names of the stored planes, in order
-  size_t paramsBytes = 0;
-  std::shared_ptr<const void> (*readParams)(const Value &, const std::string &path) = nullptr;
-  Value (*writeParams)(const void *) = nullptr;
-  const PulsedParams &(*common)(const void *) = nullptr;
-  // Weight change of one pulse, which sets the scale of pulse trains.
-  float (*granularity)(const void *) = nullptr;
+  std::shared_ptr<const PulsedParams> (*readParams)(const Value &,
+                                                    const std::string &path) = nullptr;
+  // What takes PulsedParams here takes those that readParams() gave.
+  Value (*writeParams)(const PulsedParams &) = nullptr;
+  /// Weight change of one pulse, which sets the scale of pulse trains.
+  float (*granularity)(const PulsedParams &) = nullptr;
   const PulsedKernels &(*cpu)(Isa) = nullptr;
   const PulsedKernels *(*cuda)() = nullptr;  // gives null if it has no kernels for a GPU
 };
@@ -59,15 +59,20 @@ class DeviceParams {
   Value write() const;
 
   const DeviceModel &model() const { return *model_; }
-  const void *data() const { return data_.get(); }
-  const PulsedParams &common() const { return model_->common(data_.get()); }
-  float granularity() const { return model_->granularity(data_.get()); }
+  /// What every model has of the parameters.
+  const PulsedParams &common() const { return *data_; }
+  /// The parameters as the model's own struct; `Params` must be that of model().
+  template <class Params>
+  const Params &as() const {
+    return paramsOf<Params>(*data_);
+  }
+  float granularity() const { return model_->granularity(*data_); }
 
  private:
   DeviceParams(const DeviceModel &model, const Value &params);
 
   const DeviceModel *model_;
-  std::shared_ptr<const void> data_;
+  std::shared_ptr<const PulsedParams> data_;
 };
 
 }  // namespace RPU

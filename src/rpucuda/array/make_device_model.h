@@ -40,7 +40,6 @@ typename Device::Params readCheckedParams(const Value &value, const std::string 
 template <class Device>
 DeviceModel makeDeviceModel() {
   using Params = typename Device::Params;
-  static_assert(std::is_base_of_v<PulsedParams, Params>, "a model's Params extend PulsedParams");
   static_assert(std::is_trivially_copyable_v<Params>, "Params are handed to CUDA kernels by value");
   static_assert(sizeof(typename Device::Cell) % sizeof(float) == 0, "a Cell consists of floats");
   DeviceModel m;
@@ -49,17 +48,12 @@ DeviceModel makeDeviceModel() {
   m.fields = describeParams<Params>();
   typename Device::Cell cell{};
   cell.members([&](const char *name, float &) { m.cellMembers.emplace_back(name); });
-  m.paramsBytes = sizeof(Params);
-  m.readParams = [](const Value &value, const std::string &path) -> std::shared_ptr<const void> {
+  m.readParams = [](const Value &value,
+                    const std::string &path) -> std::shared_ptr<const PulsedParams> {
     return std::make_shared<const Params>(detail::readCheckedParams<Device>(value, path));
   };
-  m.writeParams = [](const void *data) { return writeParams(*static_cast<const Params *>(data)); };
-  m.common = [](const void *data) -> const PulsedParams & {
-    return *static_cast<const Params *>(data);
-  };
-  m.granularity = [](const void *data) {
-    return Device::granularity(*static_cast<const Params *>(data));
-  };
+  m.writeParams = [](const PulsedParams &p) { return writeParams(paramsOf<Params>(p)); };
+  m.granularity = [](const PulsedParams &p) { return Device::granularity(paramsOf<Params>(p)); };
   m.cpu = [](Isa wanted) -> const PulsedKernels & {
     return *withIsa(wanted, [](auto isa) { return &cpuKernels<Device, isa>(); });
   };

@@ -53,7 +53,7 @@ Buffer<uint16_t> spreadPlane(const Context &context, bool used, const SpreadSamp
 }  // namespace
 
 PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, int64_t rows,
-                           int64_t cols, RandomKey key)
+                           int64_t cols, RandomKey key, uint32_t slot)
     : params_(params), rows_(rows), cols_(cols), key_(key) {
   RPU_CHECK(ConfigError, rows >= 1 && cols >= 1, "an array of size [", rows, ", ", cols,
             "] was asked for; both sizes must be >= 1");
@@ -61,15 +61,15 @@ PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, i
             "] was asked for; an array holds at most 2^32 cells: split it over several tiles");
   const PulsedParams &p = params_.common();
   const RandomKey sampling =
-      p.construction_seed ? makeKey(static_cast<uint64_t>(p.construction_seed), 0, 0) : key_;
+      p.construction_seed ? makeKey(static_cast<uint64_t>(p.construction_seed), 0, slot) : key_;
   weights_ = Buffer<float>::zeros(context, size());
   if (p.write_noise_std > 0.0f) visible_ = Buffer<float>::zeros(context, size());
   cells_ =
       Buffer<uint16_t>(context, size() * static_cast<int64_t>(params_.model().cellMembers.size()));
   pulseCount_ = Buffer<uint64_t>::zeros(context, 1);
   if (!context.onCpu() && p.noise_merge == NoiseMerge::Batch)
-    late_ = Buffer<uint32_t>(context, size() + 1);
-  CellArray sampled = array();
+    deferred_ = Buffer<uint32_t>(context, size() + 1);
+  SampledCells sampled = sampledCells();
   sampled.key = sampling;
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
@@ -87,17 +87,12 @@ PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, i
   if (p.apply_write_noise_on_set) afterWrite(context, kSetEvents);
 }
 
-CellArray PulsedDevice::array() const {
-  CellArray a;
-  a.rows = rows_;
-  a.cols = cols_;
-  a.weights = const_cast<float *>(
-      weights_.data());  // kernels decide; a const device hands it to reading ones alone
-  a.cells = cells_.data();
-  a.params = params_.data();
-  a.key = key_;
-  a.late = const_cast<uint32_t *>(late_.data());
-  return a;
+SampledCells PulsedDevice::sampledCells() const {
+  return {rows_, cols_, cells_.data(), &params_.common(), key_};
+}
+
+CellArray PulsedDevice::array() {
+  return {sampledCells(), weights_.data(), deferred_.data()};
 }
 
 // Writes `from`, or what is there if that is empty, within the bounds.
@@ -144,22 +139,31 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) 
   afterWrite(context, words.endSample);
 }
 
-void PulsedDevice::applyPulsesToBoth(const Context &context, PulsedDevice &a,
-                                     const PulseWords &aWords, PulsedDevice &b,
-                                     const PulseWords &bWords) {
-  const PulsedKernels &kernels = kernelsOf(a.params_.model(), context);
-  const bool together = kernels.updateTwo && &a.params_.model() == &b.params_.model() &&
-                        aWords.samples > 0 && bWords.samples > 0;
-  if (!together) {
-    a.applyPulses(context, aWords);
-    b.applyPulses(context, bWords);
-    return;
+void PulsedDevice::applyPulsesToEach(const Context &context, const ArrayPulses *list, int count) {
+  const auto modelOf = [](const ArrayPulses &p) { return &p.array->params_.model(); };
+  const auto joins = [&](const ArrayPulses &p) {
+    return kernelsOf(*modelOf(p), context).updateTogether && p.words->samples > 0 &&
+           p.array->params_.common().noise_merge != NoiseMerge::Batch;
+  };
+  for (int i = 0; i < count;) {
+    const DeviceModel *model = modelOf(list[i]);
+    PulsedUpdate updates[kMostTogether];
+    int together = 0;
+    for (; together < kMostTogether && i + together < count; ++together) {
+      const ArrayPulses &p = list[i + together];
+      if (modelOf(p) != model || !joins(p)) break;
+      updates[together] = {p.array->array(), *p.words, p.array->pulseCount_.data()};
+    }
+    if (together < 2) {
+      list[i].array->applyPulses(context, *list[i].words);
+      ++i;
+      continue;
+    }
+    const CudaScope scope(context.device);
+    kernelsOf(*model, context).updateTogether(updates, together, context.stream);
+    for (const int end = i + together; i < end; ++i)
+      list[i].array->afterWrite(context, list[i].words->endSample);
   }
-  const CudaScope scope(context.device);
-  kernels.updateTwo({a.array(), aWords, a.pulseCount_.data()},
-                    {b.array(), bWords, b.pulseCount_.data()}, context.stream);
-  a.afterWrite(context, aWords.endSample);
-  b.afterWrite(context, bWords.endSample);
 }
 
 void PulsedDevice::applyOuterProduct(const Context &context, MatrixView<const float> x,
@@ -181,12 +185,11 @@ void PulsedDevice::addWeights(const Context &context, MatrixView<const float> de
   afterWrite(context, kSetEvents + event);
 }
 
-void PulsedDevice::relax(const Context &context, uint64_t event, float decayScale) {
+void PulsedDevice::relax(const Context &context, uint64_t event) {
   const PulsedParams &p = params_.common();
   if (p.lifetime == 0.0f && p.diffusion == 0.0f) return;
   const CellArray a = array();
-  const Relaxation relaxation{decayRates_.data(), diffusions_.data(), resets_.data(), decayScale,
-                              event};
+  const Relaxation relaxation{decayRates_.data(), diffusions_.data(), resets_.data(), event};
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
     kernels.relax(a, relaxation, begin, end, stream);
@@ -212,10 +215,10 @@ void PulsedDevice::resetColumns(const Context &context, int64_t firstCol, int64_
 
 Buffer<float> PulsedDevice::describeCells(const Context &context) const {
   Buffer<float> planes(context, 4 * size());
-  const CellArray a = array();
+  const SampledCells cells = sampledCells();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
-    kernels.describe(a, planes.data(), begin, end, stream);
+    kernels.describe(cells, weights_.data(), planes.data(), begin, end, stream);
   });
   return planes;
 }
@@ -239,7 +242,7 @@ uint64_t PulsedDevice::pulseCount(const Context &context) const {
 
 size_t PulsedDevice::memoryBytes() const {
   return weights_.bytes() + visible_.bytes() + cells_.bytes() + decayRates_.bytes() +
-         diffusions_.bytes() + resets_.bytes() + late_.bytes();
+         diffusions_.bytes() + resets_.bytes() + deferred_.bytes();
 }
 
 void PulsedDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {

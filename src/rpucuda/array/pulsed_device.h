@@ -11,14 +11,17 @@
 
 namespace RPU {
 
+struct ArrayPulses;
+
 /// One array [rows, cols] of cells of one device model: weights, sampled cells, and what pulses do
 /// to them. Of any shape: a tile's weights, or one factor of an adapter.
 class PulsedDevice {
  public:
-  /// Samples the cells. `key` must be this array's own (makeKey). Weights start at 0, confined to
-  /// the bounds.
+  /// Samples the cells. `key` must be this array's own (makeKey). With a construction_seed, cells
+  /// depend on it and on `slot` alone, the array's place in its tile. Weights start at 0, confined
+  /// to the bounds.
   PulsedDevice(const Context &context, const DeviceParams &params, int64_t rows, int64_t cols,
-               RandomKey key);
+               RandomKey key, uint32_t slot = 0);
 
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
@@ -35,9 +38,9 @@ class PulsedDevice {
   /// Applies pulses to every cell; words are those of a BitLineMaker for d [m, rows] and x [m,
   /// cols].
   void applyPulses(const Context &context, const PulseWords &words);
-  /// The same for two arrays; in one launch on a GPU if their model is the same.
-  static void applyPulsesToBoth(const Context &context, PulsedDevice &a, const PulseWords &aWords,
-                                PulsedDevice &b, const PulseWords &bWords);
+  /// Applies pulses to each of `count` different arrays. The weights are those of applyPulses() for
+  /// one after another; a GPU takes neighbours of one model in one launch, up to kMostTogether.
+  static void applyPulsesToEach(const Context &context, const ArrayPulses *list, int count);
   /// W <- W - lr d^T x in floating point, sample by sample in order; with `bounded`, then the
   /// cells' bounds.
   void applyOuterProduct(const Context &context, MatrixView<const float> x,
@@ -46,7 +49,7 @@ class PulsedDevice {
   void addWeights(const Context &context, MatrixView<const float> delta, uint64_t event);
 
   /// End of mini-batch number `event`: diffusion, decay, bounds, write noise.
-  void relax(const Context &context, uint64_t event, float decayScale = 1.0f);
+  void relax(const Context &context, uint64_t event);
   /// Resets the columns [firstCol, firstCol + count), taken modulo the width, each cell with the
   /// given probability.
   void resetColumns(const Context &context, int64_t firstCol, int64_t count, float probability,
@@ -59,7 +62,7 @@ class PulsedDevice {
   int64_t saturatedCells(const Context &context) const;
   /// Coincidences since construction (the pulse ledger).
   uint64_t pulseCount(const Context &context) const;
-  /// The same where the array is, without waiting.
+  /// Where the number of pulseCount() lies, in the memory of the array.
   const uint64_t *pulseCounter() const { return pulseCount_.data(); }
 
   /// Bytes of device state per array (weights, cells, optional planes).
@@ -70,7 +73,8 @@ class PulsedDevice {
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
  private:
-  CellArray array() const;
+  SampledCells sampledCells() const;
+  CellArray array();
   void write(const Context &context, MatrixView<const float> from);
   void afterWrite(const Context &context, uint64_t event);
 
@@ -84,7 +88,13 @@ class PulsedDevice {
   Buffer<uint16_t> decayRates_, diffusions_, resets_;  // empty where the cells do not differ
   Buffer<uint64_t> pulseCount_;                        // one
   Buffer<float> scaled_;                               // scratch of applyOuterProduct
-  Buffer<uint32_t> late_;  // scratch of noise_merge = "batch" on a GPU: cells near a bound
+  Buffer<uint32_t> deferred_;  // scratch of noise_merge = "batch" on a GPU: cells near a bound
+};
+
+/// The pulses of a mini-batch for one array of a list.
+struct ArrayPulses {
+  PulsedDevice *array;
+  const PulseWords *words;  // as for PulsedDevice::applyPulses()
 };
 
 }  // namespace RPU

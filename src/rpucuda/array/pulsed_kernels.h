@@ -4,22 +4,26 @@
 
 #include "core/random.h"
 #include "core/view.h"
+#include "devices/pulsed_model.h"
 #include "pulses/pulse_words.h"
 
 namespace RPU {
 
-/// One array of cells, as the kernels see it. Element (i, j) has index i * cols + j.
-struct CellArray {
+/// What is fixed of an array of cells once they are sampled. Element (i, j) has index i * cols + j.
+struct SampledCells {
   int64_t rows = 0;
   int64_t cols = 0;
-  float *weights = nullptr;  // what pulses act on: the stored weights
-  const uint16_t *cells =
-      nullptr;  // planes of rows * cols half floats, one per member of the model's Cell
-  const void *params = nullptr;  // the model's Params, in host memory
-  RandomKey key{};               // of this array
-  uint32_t *late = nullptr;      // room for size() + 1 numbers if a GPU merges noise, else null
+  const uint16_t *cells = nullptr;  // a plane of size() half floats per member of the model's Cell
+  const PulsedParams *params = nullptr;  // the model's Params (see paramsOf), in host memory
+  RandomKey key{};                       // of this array
 
   int64_t size() const { return rows * cols; }
+};
+
+/// One array of cells, as the kernels see it.
+struct CellArray : SampledCells {
+  float *weights = nullptr;      // what pulses act on: the stored weights
+  uint32_t *deferred = nullptr;  // room for size() + 1 numbers if a GPU merges noise, else null
 };
 
 /// What happens to every cell at the end of a mini-batch, in this order: diffusion, then decay
@@ -29,8 +33,7 @@ struct Relaxation {
   const uint16_t *decayRates = nullptr;
   const uint16_t *diffusions = nullptr;
   const uint16_t *resets = nullptr;
-  float decayScale = 1.0f;  // share of a mini-batch's decay that is due
-  uint64_t event = 0;       // index of the mini-batch, which keys the draws
+  uint64_t event = 0;  // index of the mini-batch, which keys the draws
 };
 
 /// A reset of the cells whose draw falls below `probability`, in columns [firstCol, firstCol +
@@ -43,6 +46,9 @@ struct ResetEvent {
   uint64_t event = 0;
 };
 
+/// Arrays that a GPU updates in one launch, at most.
+constexpr int kMostTogether = 4;
+
 /// An array, the pulses of a mini-batch for it, and where to add the number of coincidences.
 struct PulsedUpdate {
   CellArray array;
@@ -54,16 +60,18 @@ struct PulsedUpdate {
 /// kernels enqueue the same on `stream`. No kernel allocates, throws or synchronises.
 struct PulsedKernels {
   /// Samples the stored planes (rows * cols per plane) from the array's key.
-  void (*construct)(const CellArray &array, uint16_t *cells, int64_t begin, int64_t end,
+  void (*construct)(const SampledCells &array, uint16_t *cells, int64_t begin, int64_t end,
                     void *stream);
   /// Applies a mini-batch of pulses, and adds the number of coincidences to `*coincidences`.
   void (*update)(const CellArray &array, const PulseWords &words, uint64_t *coincidences,
                  int64_t begin, int64_t end, void *stream);
-  /// The same for two arrays at once. On a GPU alone; null on the CPU.
-  void (*updateTwo)(const PulsedUpdate &one, const PulsedUpdate &other, void *stream);
-  /// Each cell's bounds and mean steps at weight w: out = {w_max, w_min, up step, down step}, four
+  /// Updates up to kMostTogether different arrays of this model, none of which merges noise, in one
+  /// launch. Null on the CPU, where that would gain nothing.
+  void (*updateTogether)(const PulsedUpdate *updates, int count, void *stream);
+  /// Each cell's bounds and mean steps at its weight: out = {w_max, w_min, up step, down step}, four
   /// planes of rows * cols.
-  void (*describe)(const CellArray &array, float *out, int64_t begin, int64_t end, void *stream);
+  void (*describe)(const SampledCells &array, const float *weights, float *out, int64_t begin,
+                   int64_t end, void *stream);
   void (*relax)(const CellArray &array, const Relaxation &event, int64_t begin, int64_t end,
                 void *stream);
   void (*reset)(const CellArray &array, const ResetEvent &event, int64_t begin, int64_t end,

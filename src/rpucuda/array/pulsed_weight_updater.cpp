@@ -20,7 +20,7 @@ void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
             " columns and d has ", d.cols, "; this array is [", device.rows(), ", ", device.cols(),
             "]");
   const PulseType type = parameters_.pulse_type;
-  if (type == PulseType::None || type == PulseType::NoneWithDevice) {
+  if (isDigital(type)) {
     device.applyOuterProduct(context, x, d, lr, type == PulseType::NoneWithDevice,
                              samples.first + static_cast<uint64_t>(samples.room));
     return;

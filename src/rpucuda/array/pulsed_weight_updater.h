@@ -29,10 +29,7 @@ class PulsedWeightUpdater {
                  float lr, TrainSide *sides);
   const PulseWords &words() const { return bitLineMaker_.words(); }
   /// Whether the pulse type is one of random trains.
-  bool sendsTrains() const {
-    return parameters_.pulse_type == PulseType::StochasticCompressed ||
-           parameters_.pulse_type == PulseType::Stochastic;
-  }
+  bool sendsTrains() const { return sendsRandomTrains(parameters_.pulse_type); }
 
   const UpdateParameters &parameters() const { return parameters_; }
   BitLineMaker &bitLineMaker() { return bitLineMaker_; }

@@ -18,7 +18,7 @@ class Crossbar {
   /// The array in `slot` of the tile that `keys` belong to; no two arrays of a tile may share a slot.
   Crossbar(const Context &context, const DeviceParams &device, int64_t rows, int64_t cols,
            const Surroundings &surroundings, const TileKeys &keys, uint32_t slot)
-      : cells_(context, device, rows, cols, keys.of(slot, Role::Cells)),
+      : cells_(context, device, rows, cols, keys.of(slot, Role::Cells), slot),
         reads_(context, surroundings.forward, surroundings.backward, rows, cols,
                keys.of(slot, Role::Read)),
         updater_(surroundings.update, keys.of(slot, Role::Update)) {}

@@ -28,7 +28,7 @@ void SingleDevice::update(const Context &context, MatrixView<const float> x,
 }
 
 bool SingleDevice::updateLooksForFaults(const Context &context, int64_t) const {
-  return !context.onCpu() && makesPulses(visible_.updater().parameters().pulse_type);
+  return !context.onCpu() && !isDigital(visible_.updater().parameters().pulse_type);
 }
 
 void SingleDevice::getWeights(const Context &context, MatrixView<float> out) const {

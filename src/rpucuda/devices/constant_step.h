@@ -30,7 +30,7 @@ struct ConstantStep {
   }
 
   /// Exact: the sum of n independent normals; none leaves the weight as it is, to the bit.
-  RPU_HD static Moments pulses(float w, PulseCount n, bool up, const Response &r, const Params &) {
+  RPU_HD static Moments pulses(float w, PulseSum n, bool up, const Response &r, const Params &) {
     const float s = r.step(up);
     return {RPU::fma(n.n, s, w), s * n.noise, 0.0f};
   }

@@ -96,7 +96,7 @@ RPU_HD float linearPulse(float w, float v, bool up, const LinearResponse &r, flo
 /// rho^2n)/k^2, of which this is the leading term in k sigma, 7e-5 short at the largest skewness
 /// admitted; that is about 3 abs(k) sigma (sqrt(n) - 1/sqrt(n)), of which 3 abs(k) sigma sqrt(n) is
 /// the bound used here (no division in the inner loop).
-RPU_HD Moments linearPulses(float w, float v, PulseCount n, bool up, const LinearResponse &r,
+RPU_HD Moments linearPulses(float w, float v, PulseSum n, bool up, const LinearResponse &r,
                             float sigma, bool multiplicative) {
   const float s = r.step(up);
   const float k = r.slope(up);

@@ -60,7 +60,7 @@ RPU_HD float sequentialPulses(float w, int n, bool up, const typename Device::Re
 /// n >= 1 pulses in closed form; `holds` says whether the result may stand for them, as it always
 /// may for one.
 template <class Device>
-RPU_HD float closedPulses(float w, PulseCount n, bool up, const typename Device::Response &r,
+RPU_HD float closedPulses(float w, PulseSum n, bool up, const typename Device::Response &r,
                           const typename Device::Params &p, float z, bool &holds) {
   const Moments m = Device::pulses(w, n, up, r, p);
   holds = closedFormHolds(w, m, r, p);
@@ -70,7 +70,7 @@ RPU_HD float closedPulses(float w, PulseCount n, bool up, const typename Device:
 /// The rule: one coincidence is one pulse; several are taken in closed form where that holds, else
 /// one by one. (The closed form of one pulse is that pulse, to the bit.)
 template <class Device, class Key>
-RPU_HD float applyPulses(float w, PulseCount n, bool up, const typename Device::Response &r,
+RPU_HD float applyPulses(float w, PulseSum n, bool up, const typename Device::Response &r,
                          const typename Device::Params &p, float z, const Key &key, uint64_t cell,
                          uint64_t sample) {
   if (n.n == 0.0f) return w;
@@ -87,7 +87,7 @@ RPU_HD float applyPulses(float w, int n, bool up, const typename Device::Respons
                          const typename Device::Params &p, float z, const Key &key, uint64_t cell,
                          uint64_t sample) {
   if (n == 0) return w;
-  return applyPulses<Device>(w, pulseCount(static_cast<float>(n), p), up, r, p, z, key, cell,
+  return applyPulses<Device>(w, pulseSum(static_cast<float>(n), p), up, r, p, z, key, cell,
                              sample);
 }
 
@@ -95,7 +95,7 @@ RPU_HD float applyPulses(float w, int n, bool up, const typename Device::Respons
 template <class Device>
 RPU_HD bool closedFormsUpTo(int most, const typename Device::Response &r,
                             const typename Device::Params &p) {
-  const PulseCount n = pulseCount(static_cast<float>(most < 1 ? 1 : most), p);
+  const PulseSum n = pulseSum(static_cast<float>(most < 1 ? 1 : most), p);
   const float limit = skewnessLimit(p);
   return Device::pulses(0.0f, n, true, r, p).skewnessSquared < limit &&
          Device::pulses(0.0f, n, false, r, p).skewnessSquared < limit;

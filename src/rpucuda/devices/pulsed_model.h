@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "core/field_types.h"
 #include "core/math.h"
 #include "core/random.h"
@@ -8,9 +10,9 @@
 // below.
 //
 //   Params    per array, read from the configuration
-//   Cell      per cross-point, sampled once: dimensionless numbers of order 1, stored as 16-bit
-//   floats Response  what a pulse needs of one cell, in single precision; derived from (Cell,
-//   Params) whenever a kernel starts
+//   Cell      per cross-point, sampled once: dimensionless numbers of order 1, stored as 16-bit floats
+//   Response  what a pulse needs of one cell, in single precision; derived from (Cell, Params)
+//             whenever a kernel starts
 //
 // A model is a struct of static functions over these (soft_bounds.h is a short one). Formulas
 // follow Gokmen & Vlasov, Front. Neurosci. 10:333 (2016) and the published semantics of AIHWKit.
@@ -139,7 +141,8 @@ struct PulsedParams {
       "Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep "
       "only; faster, but cutting a mini-batch changes the draws).");
     f(&P::construction_seed, "construction_seed", atLeast(0), "",
-      "Seed of this array's device-to-device spreads; 0 takes the tile's seed.");
+      "Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have "
+      "equal cells, array by array.");
   }
 
   template <class Check>
@@ -158,6 +161,14 @@ struct PulsedParams {
   RPU_HD float boundMaxScale() const { return w_max != 0.0f ? w_max : w_min; }
   RPU_HD float boundMinScale() const { return w_min != 0.0f ? w_min : w_max; }
 };
+
+/// The parameters of a model, given the part of them that every model has. They must be that
+/// model's.
+template <class Params>
+RPU_HD const Params &paramsOf(const PulsedParams &common) {
+  static_assert(std::is_base_of_v<PulsedParams, Params>, "a model's Params extend PulsedParams");
+  return static_cast<const Params &>(common);
+}
 
 /// The random draws that make one cell, in a fixed order.
 class CellDraws {
@@ -234,13 +245,13 @@ struct PulsedResponse {
 
 /// A number of pulses in one direction, and the relative cycle noise of their sum: dw_min_std
 /// sqrt(n).
-struct PulseCount {
+struct PulseSum {
   float n;
   float noise;
 };
 
 /// n >= 1 pulses. (For n = 0 the noise is 0 on the CPU alone.)
-RPU_HD PulseCount pulseCount(float n, const PulsedParams &p) {
+RPU_HD PulseSum pulseSum(float n, const PulsedParams &p) {
   return {n, p.dw_min_std * RPU::sqrtOfNormal(n)};
 }
 

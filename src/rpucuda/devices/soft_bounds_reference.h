@@ -96,7 +96,7 @@ struct SoftBoundsReference {
   RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
     return linearPulse(w, w + r.reference, up, r, p.dw_min_std, p.mult_noise, xi);
   }
-  RPU_HD static Moments pulses(float w, PulseCount n, bool up, const Response &r, const Params &p) {
+  RPU_HD static Moments pulses(float w, PulseSum n, bool up, const Response &r, const Params &p) {
     return linearPulses(w, w + r.reference, n, up, r, p.dw_min_std, p.mult_noise);
   }
   RPU_HD static float reach(const Response &r, const Params &) {

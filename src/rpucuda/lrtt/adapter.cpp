@@ -196,8 +196,9 @@ void LRTTAdapter::updateInFewLaunches(const Context &context, MatrixView<const f
   const int count = a_.updater().trainSides(context, g, out, eta, sides);
   cudaDrawTrains(context, sides,
                  count + b_.updater().trainSides(context, in, e, eta, sides + count));
-  PulsedDevice::applyPulsesToBoth(context, a_.cells(), a_.updater().words(), b_.cells(),
-                                  b_.updater().words());
+  const ArrayPulses both[] = {{&a_.cells(), &a_.updater().words()},
+                              {&b_.cells(), &b_.updater().words()}};
+  PulsedDevice::applyPulsesToEach(context, both, 2);
 }
 
 void LRTTAdapter::endMiniBatch(const Context &context, uint64_t event) {

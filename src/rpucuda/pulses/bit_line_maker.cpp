@@ -48,18 +48,13 @@ void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
     return;
   }
   scaleTrains(context, x, d, scaler(context, lr, granularity, parameters));
-  const bool ascend = lr < 0.0f;
-  switch (parameters.pulse_type) {
-    case PulseType::MeanCount:
-    case PulseType::DeterministicImplicit:
-      if (exposeRawInputs_) keepRawInputs(context, x, d);
-      fillLevels(context, x, d, ascend, parameters);
-      break;
-    default: {
-      TrainSide sides[3];
-      const int count = trainSides(context, x, d, lr, parameters, key, sides);
-      drawSides(context, sides, count);
-    }
+  if (sendsRandomTrains(parameters.pulse_type)) {
+    TrainSide sides[3];
+    const int count = trainSides(context, x, d, lr, parameters, key, sides);
+    drawSides(context, sides, count);
+  } else {
+    if (exposeRawInputs_) keepRawInputs(context, x, d);
+    fillLevels(context, x, d, lr < 0.0f, parameters);
   }
 }
 

@@ -5,19 +5,6 @@
 
 namespace RPU {
 
-/// Where the slots of a sample begin.
-struct SlotPlace {
-  int64_t word;
-  int shift;
-
-  RPU_HD static SlotPlace of(const PulseLayout &layout, int64_t sample) {
-    if (layout.samplesPerWord == 1) return {sample * layout.wordsPerSample, 0};
-    const auto s = static_cast<uint32_t>(sample);  // a word is 4 bytes of every line: 2^32 are many
-    const auto perWord = static_cast<uint32_t>(layout.samplesPerWord);
-    return {s / perWord, static_cast<int>(s % perWord) * layout.slots};
-  }
-};
-
 /// Slots of word `word` in which both lines of cell (row, col) fire.
 RPU_HD uint32_t slotsOfBoth(const PulseWords &p, int64_t word, int64_t row, int64_t col) {
   uint32_t d = p.dBits[word * p.dSize + row];
@@ -36,7 +23,7 @@ RPU_HD uint32_t slotsUp(const PulseWords &p, int64_t word, int64_t row, int64_t 
 /// Signed coincidences of cell (row, col) in one sample; negative steps down.
 RPU_HD int32_t signedCoincidences(const PulseWords &p, const PulseLayout &layout, int64_t sample,
                                   int64_t row, int64_t col) {
-  if (p.kind > PulseKind::TwoPass) {
+  if (hasLevels(p.kind)) {
     return -static_cast<int32_t>(levelCount(p.xLevels[sample * p.xSize + col],
                                             p.dLevels[sample * p.dSize + row],
                                             levelScale(p.kind, p.trainLength[sample])));

@@ -82,14 +82,10 @@ void drawLines(const TrainSide &side, const Quad &quad, int64_t line, int count)
       }
     }
     for (int q = quad.begin; q < quad.end; ++q) {
-      const int64_t s = quad.first + q;
-      const int shift = static_cast<int>(s % layout.samplesPerWord) * layout.slots;
-      const int64_t at = (layout.samplesPerWord > 1 ? s / layout.samplesPerWord
-                                                    : s * layout.wordsPerSample + part) *
-                             lines +
-                         line;
-      const uint32_t mask = slotMask(layout.slots) << shift;
-      for (int j = 0; j < count; ++j) side.bits[at + j] |= word[q][j] << shift;
+      const SlotPlace place = SlotPlace::of(layout, quad.first + q);
+      const int64_t at = (place.word + part) * lines + line;
+      const uint32_t mask = slotMask(layout.slots) << place.shift;
+      for (int j = 0; j < count; ++j) side.bits[at + j] |= word[q][j] << place.shift;
       if (side.signs) {
         for (int j = 0; j < count; ++j) side.signs[at + j] |= negative[q][j] & mask;
       }

@@ -18,6 +18,11 @@ enum class PulseKind : int {
   Implicit,   ///< n = round(BL x_q d_q) from quantised values
 };
 
+/// Whether lines send levels, from which coincidences are computed, instead of bits.
+RPU_HD bool hasLevels(PulseKind kind) {
+  return kind == PulseKind::MeanCount || kind == PulseKind::Implicit;
+}
+
 /// How slots lie in words. It follows from the largest train length of a mini-batch, so on a GPU it
 /// is known on the device alone.
 struct PulseLayout {
@@ -33,6 +38,19 @@ struct PulseLayout {
   RPU_HD int64_t words(int64_t samples) const {
     return samplesPerWord > 1 ? (samples + samplesPerWord - 1) / samplesPerWord
                               : samples * wordsPerSample;
+  }
+};
+
+/// Where the slots of a sample begin.
+struct SlotPlace {
+  int64_t word;
+  int shift;
+
+  RPU_HD static SlotPlace of(const PulseLayout &layout, int64_t sample) {
+    if (layout.samplesPerWord == 1) return {sample * layout.wordsPerSample, 0};
+    const auto s = static_cast<uint32_t>(sample);  // a word is 4 bytes of every line: 2^32 are many
+    const auto perWord = static_cast<uint32_t>(layout.samplesPerWord);
+    return {s / perWord, static_cast<int>(s % perWord) * layout.slots};
   }
 };
 

@@ -19,10 +19,13 @@ struct EnumNames<PulseType> {
       "stochastic_compressed",  "stochastic", "mean_count",
       "deterministic_implicit", "none",       "none_with_device"};
 };
-
-/// Whether the type sends pulses at all; the others add the outer product itself.
-constexpr bool makesPulses(PulseType type) {
-  return type != PulseType::None && type != PulseType::NoneWithDevice;
+/// Whether the update is an outer product in floating point, without pulses.
+constexpr bool isDigital(PulseType type) {
+  return type == PulseType::None || type == PulseType::NoneWithDevice;
+}
+/// Whether lines send trains whose slots fire at random.
+constexpr bool sendsRandomTrains(PulseType type) {
+  return type == PulseType::StochasticCompressed || type == PulseType::Stochastic;
 }
 
 /// Parameters of the pulsed update.

@@ -39,7 +39,7 @@ struct TransferRule {
   bool xIsFirst = false;
 
   /// Whether trains of pulses carry it; otherwise it is added in floating point.
-  bool sendsPulses() const { return mode != TransferMode::Exact && makesPulses(update.pulse_type); }
+  bool sendsPulses() const { return mode != TransferMode::Exact && !isDigital(update.pulse_type); }
 };
 
 }  // namespace RPU

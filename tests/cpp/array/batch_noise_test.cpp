@@ -44,7 +44,7 @@ struct ByRule {
 ByRule byRule(const DeviceParams &params, const TestWords &batch, int64_t rows = kRows,
               int64_t cols = kCols) {
   using Params = ConstantStep::Params;
-  const auto &p = *static_cast<const Params *>(params.data());
+  const auto &p = params.as<Params>();
   PulsedDevice array(cpu(), params, rows, cols, kKey);
   fillWeights(array, startWeight);
   const auto planes = storedCells(array);
@@ -155,8 +155,8 @@ int checkMixedPulses() {
       for (const float n : {1.0f, 2.0f, 40.0f}) {
         const float none = 0.0f;
         const Moments both = Device::mixedPulses(w, n, 3.0f * n, r, p);
-        const Moments up = Device::pulses(w, pulseCount(n, p), true, r, p);
-        const Moments down = Device::pulses(w, pulseCount(3.0f * n, p), false, r, p);
+        const Moments up = Device::pulses(w, pulseSum(n, p), true, r, p);
+        const Moments down = Device::pulses(w, pulseSum(3.0f * n, p), false, r, p);
         EXPECT_NEAR(Device::mixedPulses(w, n, none, r, p).mean, up.mean, 1e-7f);
         EXPECT_NEAR(Device::mixedPulses(w, none, 3.0f * n, r, p).mean, down.mean, 1e-7f);
         EXPECT_NEAR(Device::mixedPulses(w, n, none, r, p).sd, std::abs(up.sd),

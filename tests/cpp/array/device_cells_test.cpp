@@ -1,8 +1,10 @@
 // What the cells of every device model are like.
 
 #include <cmath>
+#include <cstddef>
 
 #include "array/device_contract.h"
+#include "util/fnv_hash.h"
 
 namespace RPU::testing {
 namespace {
@@ -45,7 +47,7 @@ TEST_P(DeviceCells, Property31_BoundsHoldUnderRandomOperations) {
         array.setWeights(cpu(), rowMajor<const float>(values.data(), 3, 5), op);
         break;
       case 1:
-        array.relax(cpu(), op, 3.0f * uniform(random.v[1]));
+        array.relax(cpu(), op);
         break;
       case 2:
         array.resetColumns(cpu(), random.v[1] % 5, random.v[2] % 6, 0.7f, op);
@@ -166,9 +168,46 @@ TEST_P(DeviceCells, TheKeyDecidesTheCells) {
   const auto first = cells(params(), kKey, 1);
   EXPECT_EQ(first, cells(params(), kKey, 3));
   EXPECT_NE(first, cells(params(), {5, 6}, 1));
-  const DeviceParams seeded = params({{"construction_seed", 7}});
-  EXPECT_EQ(cells(seeded, kKey, 1), cells(seeded, {5, 6}, 1));
-  EXPECT_NE(first, cells(seeded, kKey, 1));
+}
+
+TEST_P(DeviceCells, AConstructionSeedDecidesTheCellsOfEachSlotWhateverTheKey) {
+  const auto cells = [&](const DeviceParams &device, RandomKey key, uint32_t slot) {
+    return storedCells(PulsedDevice(cpu(), device, 30, 70, key, slot));
+  };
+  // Spreads that are stored beside the cells come from the seed as well.
+  const auto resets = [&](const DeviceParams &device, RandomKey key, uint32_t slot) {
+    State state;
+    PulsedDevice(cpu(), device, 30, 70, key, slot).saveTo(cpu(), state, "");
+    return state.tensors.at("resets").bytes;
+  };
+  const DeviceParams seeded = params({{"construction_seed", 7}, {"reset_dtod", 0.1}});
+  EXPECT_EQ(cells(seeded, kKey, 0), cells(seeded, {5, 6}, 0));
+  EXPECT_EQ(cells(seeded, kKey, 2), cells(seeded, {5, 6}, 2));
+  EXPECT_NE(cells(seeded, kKey, 0), cells(seeded, kKey, 1));
+  EXPECT_NE(cells(seeded, kKey, 1), cells(seeded, kKey, 2));
+  EXPECT_EQ(resets(seeded, kKey, 1), resets(seeded, {5, 6}, 1));
+  EXPECT_NE(resets(seeded, kKey, 0), resets(seeded, kKey, 1));
+  // Slot 0 has the cells that an array by itself has with that key.
+  const DeviceParams keyed = params({{"reset_dtod", 0.1}});
+  EXPECT_EQ(cells(seeded, kKey, 0), cells(keyed, makeKey(7, 0, 0), 0));
+  // Without a construction seed the key alone decides.
+  EXPECT_NE(cells(seeded, kKey, 0), cells(keyed, kKey, 0));
+  EXPECT_EQ(cells(keyed, kKey, 0), cells(keyed, kKey, 1));
+}
+
+// The same simulated chip again, whichever version of Pulsora makes it.
+TEST(ConstructionSeed, GivesASingleArrayTheCellsOfEarlierVersions) {
+  const PulsedDevice array(
+      cpu(), makeParams("ConstantStep", {{"construction_seed", 7}, {"reset_dtod", 0.1}}), 5, 9,
+      kKey);
+  State state;
+  array.saveTo(cpu(), state, "");
+  FnvHash hash;
+  for (const char *name : {"cells", "resets"}) {
+    for (const std::byte byte : state.tensors.at(name).bytes)
+      hash.add(std::to_integer<uint32_t>(byte));
+  }
+  EXPECT_EQ(hash.value(), 0x1U);
 }
 
 TEST_P(DeviceCells, PerfectBiasCellsAreNominalWithWideBoundsAndNeverStuck) {

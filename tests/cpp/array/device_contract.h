@@ -37,7 +37,7 @@ typename Device::Cell cellAt(const std::vector<std::vector<float>> &planes, size
 template <class Device>
 std::vector<float> referenceUpdate(const DeviceParams &params, const PulsedDevice &device,
                                    const std::vector<const TestWords *> &batches) {
-  const auto &p = *static_cast<const typename Device::Params *>(params.data());
+  const auto &p = params.as<typename Device::Params>();
   const auto planes = storedCells(device);
   std::vector<float> weights = storedWeights(device);
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -61,7 +61,7 @@ std::vector<float> referenceUpdate(const DeviceParams &params, const PulsedDevic
 template <class Device>
 std::vector<std::vector<float>> sampledCells(const DeviceParams &params, int64_t cells,
                                              int64_t cols) {
-  const auto &p = *static_cast<const typename Device::Params *>(params.data());
+  const auto &p = params.as<typename Device::Params>();
   std::vector<std::vector<float>> planes;
   for (int64_t i = 0; i < cells; ++i) {
     CellDraws draws(kKey, static_cast<uint64_t>(i));

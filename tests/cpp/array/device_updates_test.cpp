@@ -136,11 +136,6 @@ uint64_t responseHash(const DeviceParams &params) {
   return hash.value();
 }
 
-/// Whether PULSORA_EXTRA_DEVICES, "Name=/path.h:Name=/path.h", brought the model in.
-bool isFromOutside(const std::string &model) {
-  return (std::string(":") + PULSORA_EXTRA_DEVICES).find(":" + model + "=") != std::string::npos;
-}
-
 // Golden values change only with a decision to change the physics or the contract of random
 // numbers. Then:
 //   PULSORA_WRITE_GOLDEN=1 rpucuda_tests --gtest_filter='*GoldenResponse*'

@@ -80,7 +80,7 @@ TEST(PulsedWeightUpdater, Property08_ANegativeLearningRateIsANegatedD) {
 TEST(PulsedWeightUpdater, Property09_ABatchIsTheSumOfItsSamples) {
   const Batch b = randomBatch(40, 9, 6, 5);
   for (const PulseType type : kPulseTypes) {
-    const bool exact = type != PulseType::None && type != PulseType::NoneWithDevice;
+    const bool exact = !isDigital(type);
     const std::vector<float> whole =
         updatedWeights(Context{}, typed(type), b, 0.05f, idealDevice(double(kDw)), 0);
     std::vector<double> sum(whole.size());
@@ -202,7 +202,7 @@ TEST_P(UpdateOfShape, Property36_FollowsThePulseRuleCellByCell) {
   const int64_t samples = rows * cols > 10000 ? 5 : 11;
   const Batch b = randomBatch(samples, cols, rows, 17);
   const DeviceParams params = noisyDevice();
-  const auto &p = *static_cast<const ConstantStep::Params *>(params.data());
+  const auto &p = params.as<ConstantStep::Params>();
   for (const PulseType type :
        {PulseType::StochasticCompressed, PulseType::Stochastic, PulseType::DeterministicImplicit}) {
     for (const int bl : {1, 3, 31, 40}) {

@@ -95,9 +95,9 @@ void typedMoments(const DeviceParams &params, float w, int n, bool up,
                   std::vector<TypedMoments> &out) {
   if constexpr (kHasClosedForm<Device>) {
     if (params.model().name != Device::kName) return;
-    const auto &p = *static_cast<const typename Device::Params *>(params.data());
+    const auto &p = params.as<typename Device::Params>();
     const auto r = Device::response(typename Device::Cell{}, p);
-    const Moments m = Device::pulses(w, pulseCount(static_cast<float>(n), p), up, r, p);
+    const Moments m = Device::pulses(w, pulseSum(static_cast<float>(n), p), up, r, p);
     out.push_back({m, closedFormHolds(w, m, r, p)});
   }
 }
@@ -159,7 +159,7 @@ void onePulseIsItsClosedForm() {
       const float z = normalOfSample(kKey, Purpose::CycleNoise, cell, 3);
       const float w = clipWeight(0.3f * normalOfSample(kKey, Purpose::UserDraw, cell, 0), r);
       const bool up = cell % 2 == 0;
-      const Moments m = Device::pulses(w, pulseCount(1.0f, p), up, r, p);
+      const Moments m = Device::pulses(w, pulseSum(1.0f, p), up, r, p);
       ASSERT_EQ(bitCast<uint32_t>(RPU::fma(m.sd, z, m.mean)),
                 bitCast<uint32_t>(Device::pulse(w, up, r, p, z)))
           << Device::kName << " cell " << cell;
@@ -211,9 +211,9 @@ void safeRangesAreSafe() {
         const bool up = cell % 2 != 0;
         const float z = up == (r.step(up) > 0.0f) ? 4.855f : -4.855f;
         bool holds = false;
-        const Moments m = Device::pulses(w, pulseCount(static_cast<float>(n[s]), p), up, r, p);
+        const Moments m = Device::pulses(w, pulseSum(static_cast<float>(n[s]), p), up, r, p);
         const float closed =
-            closedPulses<Device>(w, pulseCount(static_cast<float>(n[s]), p), up, r, p, z, holds);
+            closedPulses<Device>(w, pulseSum(static_cast<float>(n[s]), p), up, r, p, z, holds);
         ASSERT_TRUE(holds || n[s] == 1) << Device::kName << " cell " << cell;
         ASSERT_EQ(closed, RPU::fma(m.sd, z, m.mean)) << Device::kName << " cell " << cell;
         w = closed;

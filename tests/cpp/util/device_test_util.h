@@ -12,14 +12,18 @@
 #include "array/pulsed_device.h"
 #include "util/test_words.h"
 
-// What the tests of device models share: arrays read and written as
-// vectors.
+// What the tests of device models share: arrays read and written as vectors.
 
 namespace RPU::testing {
 
 inline DeviceParams makeParams(const std::string &model, Value::Map values = {}) {
   values["model"] = Value(model);
   return DeviceParams::read(Value(std::move(values)), "device");
+}
+
+/// Whether PULSORA_EXTRA_DEVICES, "Name=/path.h:Name=/path.h", brought the model in.
+inline bool isFromOutside(const std::string &model) {
+  return (std::string(":") + PULSORA_EXTRA_DEVICES).find(":" + model + "=") != std::string::npos;
 }
 
 /// Every spread between cells set to 0.

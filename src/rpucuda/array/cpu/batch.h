@@ -4,15 +4,15 @@
 #include "pulses/coincidences.h"
 
 // Updates with noise_merge = "batch": pulses are counted over the whole mini-batch, then each cell
-// takes them at once (devices/batch_noise.h). Cells near a bound are collected from many blocks and
-// take the mini-batch sample by sample in full vectors.
+// takes them at once (devices/batch_noise.h). Cells that come near a bound are deferred: they are
+// collected from many blocks and take the mini-batch sample by sample in full vectors.
 
 namespace RPU {
 namespace cpu {
 
 /// Cells of any places that take a mini-batch sample by sample.
 template <Isa isa, class Device>
-class ScatteredCells : public Lanes<isa, Device> {
+class DeferredCells : public Lanes<isa, Device> {
   using Base = Lanes<isa, Device>;
   using Base::a_;
   using Base::cells_;
@@ -68,13 +68,7 @@ class ScatteredCells : public Lanes<isa, Device> {
       PhiloxBatch batch;
       drawBatch(a_.key, Purpose::CycleNoise, cells, group, static_cast<uint32_t>(sample >> 35), 0,
                 batch);
-      for (int m = 0; m < 4; ++m) {
-        for (int k = 0; k < kPhiloxBatch; ++k) {
-          const NormalPair pair = normalPair16(batch.words[m][k]);
-          z[2 * m][j + k] = pair.z0;
-          z[2 * m + 1][j + k] = pair.z1;
-        }
-      }
+      normalsOfBatch<kBlock, 1>(batch, &z[0][j]);
     }
   }
 
@@ -128,24 +122,18 @@ RPU_HD void normalsOfUpdate(RandomKey key, uint64_t firstCell, uint64_t firstSam
   drawBatch(key, Purpose::CycleNoiseBatch, static_cast<uint32_t>(firstCell >> 3), firstSample, 0,
             batch);
   float all[8 * kPhiloxBatch];
-  for (int m = 0; m < 4; ++m) {
-    for (int k = 0; k < kPhiloxBatch; ++k) {
-      const NormalPair pair = normalPair16(batch.words[m][k]);
-      all[8 * k + 2 * m] = pair.z0;
-      all[8 * k + 2 * m + 1] = pair.z1;
-    }
-  }
+  normalsOfBatch<1, 8>(batch, all);
   const float *first = all + (firstCell & 7U);
   for (int j = 0; j < kBlock; ++j) z[j] = first[j];
 }
 
-/// A mini-batch of one block. Cells that must take it sample by sample are added to `aside`, and
+/// A mini-batch of one block. Cells that must take it sample by sample are added to `deferred`, and
 /// keep their weights until it runs.
 template <Isa isa, class Device>
 RPU_HD uint64_t updateMerged(Block<isa, Device> &b, RandomKey key, const PulseWords &words,
-                             ScatteredCells<isa, Device> &aside) {
+                             DeferredCells<isa, Device> &deferred) {
   LaneCounts counts;
-  if (words.kind > PulseKind::TwoPass) {
+  if (hasLevels(words.kind)) {
     counts.countLevels(b, words);
   } else {
     counts.countWords(b, words);
@@ -153,16 +141,16 @@ RPU_HD uint64_t updateMerged(Block<isa, Device> &b, RandomKey key, const PulseWo
   const uint64_t total = counts.total();
   if (total == 0) return 0;
   float z[kBlock];
-  uint32_t redo[kBlock];
+  uint32_t marks[kBlock];
   normalsOfUpdate<isa>(key, b.cell(0), words.firstSample, z);
   b.template load<false>();
-  b.mergePulses(counts.up, counts.down, z, redo);
+  b.mergePulses(counts.up, counts.down, z, marks);
   b.store();
-  for (uint64_t left = lanesWith(redo, 1U); left; left &= left - 1) {
+  for (uint64_t left = lanesWith(marks, 1U); left; left &= left - 1) {
     const int lane = __builtin_ctzll(left);
     if (lane >= b.count()) break;
-    aside.add(static_cast<uint32_t>(b.cell(lane)));
-    if (aside.full()) aside.run(words);
+    deferred.add(static_cast<uint32_t>(b.cell(lane)));
+    if (deferred.full()) deferred.run(words);
   }
   return total;
 }

@@ -30,7 +30,6 @@ class Block : public Lanes<isa, Device> {
   int count() const { return count_; }
 
   // --- weights and responses
-  // -------------------------------------------------------------------------------------
 
   /// Reads weights and derives responses; with kAtMostOne, without what samples of several pulses
   /// need.
@@ -56,7 +55,6 @@ class Block : public Lanes<isa, Device> {
   }
 
   // --- lines
-  // -----------------------------------------------------------------------------------------------------
 
   /// Reads one word of every lane's lines. False if none of the d lines has a pulse in it; the
   /// words are then unchanged.
@@ -123,7 +121,6 @@ class Block : public Lanes<isa, Device> {
   }
 
   // --- pulses
-  // ----------------------------------------------------------------------------------------------------
 
   /// Signed coincidences of every lane in one sample of the present word: those of the slots from
   /// `shift` on, under `mask` once shifted. Negative is down. Adds their number to `pulses`.

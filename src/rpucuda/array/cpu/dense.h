@@ -9,29 +9,26 @@ namespace cpu {
 template <Isa isa>
 class BlockNormals {
  public:
-  /// Normals of sample `sample` for the cells from `firstCell` on.
- RPU_HD const float (&of(RandomKey key, uint32_t firstCell, uint64_t sample)) [kBlock] {
-   if (!made_ || group_ != sample >> 3) {
-     group_ = sample >> 3;
-     made_ = true;
-     for (int j = 0; j < kBlock; j += kPhiloxBatch) {
-       PhiloxBatch batch;
-       drawBatch(key, Purpose::CycleNoise, firstCell + static_cast<uint32_t>(j), group_, 0, batch);
-       for (int m = 0; m < 4; ++m) {
-         for (int k = 0; k < kPhiloxBatch; ++k) {
-           const NormalPair pair = normalPair16(batch.words[m][k]);
-           z_[2 * m][j + k] = pair.z0;
-           z_[2 * m + 1][j + k] = pair.z1;
-         }
-       }
-     }
-   }
-   return z_[sample & 7];
- }
+  using Normals = float[kBlock];
 
- private : bool made_ = false;
+  /// Normals of sample `sample` for the cells from `firstCell` on.
+  RPU_HD const Normals &of(RandomKey key, uint32_t firstCell, uint64_t sample) {
+    if (!made_ || group_ != sample >> 3) {
+      group_ = sample >> 3;
+      made_ = true;
+      for (int j = 0; j < kBlock; j += kPhiloxBatch) {
+        PhiloxBatch batch;
+        drawBatch(key, Purpose::CycleNoise, firstCell + static_cast<uint32_t>(j), group_, 0, batch);
+        normalsOfBatch<kBlock, 1>(batch, &z_[0][j]);
+      }
+    }
+    return z_[sample & 7];
+  }
+
+ private:
+  bool made_ = false;
   uint64_t group_ = 0;
-  float z_[8][kBlock];
+  Normals z_[8];
 };
 
 /// Sample by sample over a block, with a normal for every lane. Returns the number of coincidences.
@@ -46,16 +43,14 @@ RPU_HD uint64_t updateDense(Block<isa, Device> &b, RandomKey key, const PulseWor
   bool hit = false;
   int64_t word = -1;
   for (int64_t s = 0; s < words.samples; ++s) {
-    const int shift = static_cast<int>(s % layout.samplesPerWord) * layout.slots;
-    const int64_t first =
-        layout.samplesPerWord > 1 ? s / layout.samplesPerWord : s * layout.wordsPerSample;
-    if (first != word) hit = b.loadWord(words, first);
-    word = first;
-    bool fires = hit && (b.anyD() >> shift & mask);
-    if (fires) b.template count<false>(shift, mask, n, pulses);
+    const SlotPlace place = SlotPlace::of(layout, s);
+    if (place.word != word) hit = b.loadWord(words, place.word);
+    word = place.word;
+    bool fires = hit && (b.anyD() >> place.shift & mask);
+    if (fires) b.template count<false>(place.shift, mask, n, pulses);
     for (int part = 1; part < layout.wordsPerSample; ++part) {
       float more[kBlock];
-      if (!b.loadWord(words, first + part)) continue;
+      if (!b.loadWord(words, place.word + part)) continue;
       b.template count<false>(0, mask, more, pulses);
       for (int j = 0; j < kBlock; ++j) n[j] = fires ? n[j] + more[j] : more[j];
       fires = true;
@@ -73,7 +68,7 @@ RPU_HD uint64_t updateDense(Block<isa, Device> &b, RandomKey key, const PulseWor
   return total;
 }
 
-/// The same for the deterministic pulse types.
+/// updateDense() for the deterministic pulse types.
 template <Isa isa, class Device>
 RPU_HD uint64_t updateLevels(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {
   BlockNormals<isa> normals;

@@ -21,54 +21,43 @@ const PulsedKernels &cpuKernels();
 
 namespace cpu {
 
+/// An array for the work of array/cell_events.h.
+template <class Device>
+struct Array {
+  int64_t rows;
+  int64_t cols;
+  float *weights;
+  const uint16_t *cells;
+  RandomKey key;
+  typename Device::Params params;
+
+  static RPU_HD Array of(const SampledCells &a, float *weights = nullptr) {
+    return {a.rows, a.cols, weights, a.cells, a.key, paramsOf<typename Device::Params>(*a.params)};
+  }
+  static RPU_HD Array of(const CellArray &a) { return of(a, a.weights); }
+  RPU_HD int64_t size() const { return rows * cols; }
+  RPU_HD typename Device::Response response(int64_t i) const {
+    typename Device::Cell cell;
+    int64_t at = i;
+    cell.members([&](const char *, float &value) {
+      value = halfToFloat(cells[at]);
+      at += size();
+    });
+    return Device::response(cell, params);
+  }
+};
+
 template <Isa isa, class Device>
 struct Kernels {
   using Params = typename Device::Params;
-  using Cell = typename Device::Cell;
-  using Response = typename Device::Response;
-  static constexpr int kCellMembers = sizeof(Cell) / sizeof(float);
-  static constexpr int kResponseMembers = sizeof(Response) / sizeof(float);
-
-  static const Params &paramsOf(const CellArray &a) {
-    return *static_cast<const Params *>(a.params);
-  }
-
-  // --- cells
-  // -----------------------------------------------------------------------------------------------------
-
-  static void construct(const CellArray &a, uint16_t *cells, int64_t begin, int64_t end, void *) {
-    const Params &p = paramsOf(a);
-    const int64_t plane = a.size();
-    for (int64_t i = begin; i < end; ++i) {
-      CellDraws draws(a.key, static_cast<uint64_t>(i));
-      Cell cell = Device::construct(p, draws, i % a.cols == a.cols - 1);
-      int64_t at = i;
-      cell.members([&](const char *, float &value) {
-        cells[at] = floatToHalf(value);
-        at += plane;
-      });
-    }
-  }
-
-  static RPU_HD Response responseOf(const CellArray &a, const Params &p, int64_t i) {
-    Cell cell;
-    const int64_t plane = a.size();
-    int64_t at = i;
-    cell.members([&](const char *, float &value) {
-      value = halfToFloat(a.cells[at]);
-      at += plane;
-    });
-    return Device::response(cell, p);
-  }
 
   // --- updates
-  // -----------------------------------------------------------------------------------------------------
 
   /// Calls step(block) for the cells [begin, end), a block at a time, and adds up what it returns.
   template <class Step>
   static RPU_HD uint64_t overBlocks(const CellArray &a, int64_t begin, int64_t end,
                                     const Step &step) {
-    const Params p = paramsOf(a);
+    const Params p = paramsOf<Params>(*a.params);
     uint64_t pulses = 0;
     for (int64_t first = begin; first < end;) {
       // Wide arrays are cut at the ends of rows, so that a block has one d line and neighbouring x
@@ -88,8 +77,8 @@ struct Kernels {
                      int64_t begin, int64_t end, void *) {
     uint64_t pulses = 0;
     if constexpr (kMergesNoise<Device>) {
-      pulses = paramsOf(a).noise_merge == NoiseMerge::Batch ? updateAtOnce(a, words, begin, end)
-                                                            : updateBySample(a, words, begin, end);
+      pulses = a.params->noise_merge == NoiseMerge::Batch ? updateAtOnce(a, words, begin, end)
+                                                          : updateBySample(a, words, begin, end);
     } else {
       pulses = updateBySample(a, words, begin, end);
     }
@@ -101,7 +90,7 @@ struct Kernels {
     using Cells = Block<isa, Device>;
     constexpr int kSparseSlots = 4;  // up to here most samples leave most cells alone
     const int slots = words.layout->slots;
-    if (words.kind > PulseKind::TwoPass)
+    if (hasLevels(words.kind))
       return overBlocks(a, begin, end, [&](Cells &b) { return updateLevels(b, a.key, words); });
     if (slots == 1)
       return overBlocks(a, begin, end,
@@ -114,46 +103,42 @@ struct Kernels {
 
   static uint64_t updateAtOnce(const CellArray &a, const PulseWords &words, int64_t begin,
                                int64_t end) {
-    const Params p = paramsOf(a);
-    ScatteredCells<isa, Device> aside(a, p);
-    const uint64_t pulses = overBlocks(
-        a, begin, end, [&](Block<isa, Device> &b) { return updateMerged(b, a.key, words, aside); });
-    aside.run(words);
+    const Params p = paramsOf<Params>(*a.params);
+    DeferredCells<isa, Device> deferred(a, p);
+    const uint64_t pulses = overBlocks(a, begin, end, [&](Block<isa, Device> &b) {
+      return updateMerged(b, a.key, words, deferred);
+    });
+    deferred.run(words);
     return pulses;
   }
 
   // --- everything else, cell by cell
-  // ---------------------------------------------------------------------------------
 
-  static void write(const CellArray &a, MatrixView<const float> from, int64_t begin, int64_t end,
-                    void *) {
-    const Params p = paramsOf(a);
-    for (int64_t i = begin; i < end; ++i) {
-      const float value = from.data ? from(i / a.cols, i % a.cols) + 0.0f : a.weights[i];
-      a.weights[i] = clipWeight(value, responseOf(a, p, i));
-    }
+  template <class Work>
+  static RPU_HD void overCells(const Array<Device> &a, const Work &work, int64_t begin,
+                               int64_t end) {
+    for (int64_t i = begin; i < end; ++i) work(a, i);
   }
 
-  static void describe(const CellArray &a, float *out, int64_t begin, int64_t end, void *) {
-    const Params p = paramsOf(a);
-    for (int64_t i = begin; i < end; ++i)
-      describeCell<Device>(a.weights[i], responseOf(a, p, i), p, out + i, a.size());
+  static void construct(const SampledCells &a, uint16_t *cells, int64_t begin, int64_t end,
+                        void *) {
+    overCells(Array<Device>::of(a), ConstructCell<Device>{cells}, begin, end);
   }
-
+  static void describe(const SampledCells &a, const float *weights, float *out, int64_t begin,
+                       int64_t end, void *) {
+    overCells(Array<Device>::of(a), DescribeCell<Device>{weights, out}, begin, end);
+  }
   static void relax(const CellArray &a, const Relaxation &event, int64_t begin, int64_t end,
                     void *) {
-    const Params p = paramsOf(a);
-    for (int64_t i = begin; i < end; ++i) {
-      a.weights[i] = relaxedWeight(a.weights[i], responseOf(a, p, i), p, event, a.key, i);
-    }
+    overCells(Array<Device>::of(a), RelaxCell{event}, begin, end);
   }
-
   static void reset(const CellArray &a, const ResetEvent &event, int64_t begin, int64_t end,
                     void *) {
-    const Params p = paramsOf(a);
-    for (int64_t i = begin; i < end; ++i) {
-      a.weights[i] = resetWeight(a.weights[i], responseOf(a, p, i), p, event, a.key, i, a.cols);
-    }
+    overCells(Array<Device>::of(a), ResetCell{event}, begin, end);
+  }
+  static void write(const CellArray &a, MatrixView<const float> from, int64_t begin, int64_t end,
+                    void *) {
+    overCells(Array<Device>::of(a), WriteCell{from}, begin, end);
   }
 };
 

@@ -14,6 +14,19 @@ namespace cpu {
 /// Cells that an update treats together; they are the lanes of every vector loop.
 constexpr int kBlock = 64;
 
+/// normal8() of each block of a batch: normal n of block k goes to z[n * kNormals + k * kBlocks].
+/// Those from `count` on need not be there.
+template <int kNormals, int kBlocks>
+RPU_HD void normalsOfBatch(const PhiloxBatch &batch, float *z, int count = 8) {
+  for (int m = 0; m < 4 && 2 * m < count; ++m) {
+    for (int k = 0; k < kPhiloxBatch; ++k) {
+      const NormalPair pair = normalPair16(batch.words[m][k]);
+      z[2 * m * kNormals + k * kBlocks] = pair.z0;
+      z[(2 * m + 1) * kNormals + k * kBlocks] = pair.z1;
+    }
+  }
+}
+
 /// kBlock cells during an update, from wherever: weights, responses, and the rule of pulse_rule.h.
 template <Isa isa, class Device>
 class Lanes {
@@ -31,8 +44,8 @@ class Lanes {
   template <bool kAtMostOne>
   RPU_HD void apply(const float (&n)[kBlock], const float (&z)[kBlock], uint64_t sample) {
     float next[kBlock];
-    uint32_t redo[kBlock];
-    uint32_t anyRedo = 0;
+    uint32_t deferred[kBlock];
+    uint32_t anyDeferred = 0;
     for (int j = 0; j < kBlock; ++j) {
       const Response r = gather(response_, j);
       const float w = w_[j];
@@ -41,34 +54,34 @@ class Lanes {
       float result = w;
       if constexpr (!kAtMostOne && kHasClosedForm<Device>) {
         bool holds = false;
-        const float closed = closedPulses<Device>(w, pulseCount(count, p_), up, r, p_, z[j], holds);
+        const float closed = closedPulses<Device>(w, pulseSum(count, p_), up, r, p_, z[j], holds);
         result = count > 0.0f ? closed : w;
-        redo[j] = (count > 1.0f ? 1U : 0U) & (holds ? 0U : 1U);
+        deferred[j] = (count > 1.0f ? 1U : 0U) & (holds ? 0U : 1U);
       } else {
         const float one = onePulse<Device>(w, up, r, p_, z[j]);
         result = count > 0.0f ? one : w;
-        redo[j] = !kAtMostOne && count > 1.0f ? 1U : 0U;
+        deferred[j] = !kAtMostOne && count > 1.0f ? 1U : 0U;
       }
-      anyRedo |= redo[j];
+      anyDeferred |= deferred[j];
       next[j] = result;
     }
     if constexpr (!kAtMostOne) {
-      if (anyRedo) pulseByPulse(redo, n, z, sample, next);
+      if (anyDeferred) pulseByPulse(deferred, n, z, sample, next);
     }
     for (int j = 0; j < kBlock; ++j) w_[j] = next[j];
   }
 
   /// All pulses of an update at once, with normals z (devices/batch_noise.h). Lanes for which that
-  /// does not hold are marked in `redo` and keep their weights.
+  /// does not hold are marked in `deferred` and keep their weights.
   RPU_HD void mergePulses(const uint32_t (&up)[kBlock], const uint32_t (&down)[kBlock],
-                          const float (&z)[kBlock], uint32_t (&redo)[kBlock]) {
+                          const float (&z)[kBlock], uint32_t (&deferred)[kBlock]) {
     for (int j = 0; j < kBlock; ++j) {
       const Response r = gather(response_, j);
       bool holds = false;
       const float merged = mergedPulses<Device>(
           w_[j], static_cast<float>(static_cast<int32_t>(up[j])),
           static_cast<float>(static_cast<int32_t>(down[j])), r, p_, z[j], holds);
-      redo[j] = holds ? 0U : 1U;
+      deferred[j] = holds ? 0U : 1U;
       w_[j] = holds ? merged : w_[j];
     }
   }
@@ -107,11 +120,11 @@ class Lanes {
   float response_[kResponseMembers][kBlock];
 
  private:
-  /// sequentialPulses() for the lanes marked in `redo`, which are packed into full vectors.
-  RPU_HD void pulseByPulse(const uint32_t (&redo)[kBlock], const float (&n)[kBlock],
+  /// sequentialPulses() for the lanes marked in `deferred`, which are packed into full vectors.
+  RPU_HD void pulseByPulse(const uint32_t (&deferred)[kBlock], const float (&n)[kBlock],
                            const float (&z)[kBlock], uint64_t sample, float (&next)[kBlock]) const {
     constexpr int kLanes = kPhiloxBatch;
-    for (uint64_t left = lanesWith(redo, 1u); left;) {
+    for (uint64_t left = lanesWith(deferred, 1u); left;) {
       int lane[kLanes];
       int lanes = 0;
       for (; left && lanes < kLanes; left &= left - 1) lane[lanes++] = __builtin_ctzll(left);
@@ -150,13 +163,11 @@ class Lanes {
     PhiloxBatch batch;
     drawBatch(a_.key, Purpose::CyclePulse, cells, samples, static_cast<uint32_t>(sample >> 32),
               static_cast<uint32_t>(k >> 3), batch);
-    for (int m = 0; m < 4 && k + 2 * m < pulses; ++m) {
-      const bool keep = k == 0 && m == 0;
-      for (int i = 0; i < kPhiloxBatch; ++i) {
-        const NormalPair pair = normalPair16(batch.words[m][i]);
-        if (!keep) xi[2 * m][i] = pair.z0;
-        xi[2 * m + 1][i] = pair.z1;
-      }
+    float ofSample[kPhiloxBatch];
+    for (int i = 0; i < kPhiloxBatch; ++i) ofSample[i] = xi[0][i];
+    normalsOfBatch<kPhiloxBatch, 1>(batch, xi[0], pulses - k);
+    if (k == 0) {
+      for (int i = 0; i < kPhiloxBatch; ++i) xi[0][i] = ofSample[i];
     }
   }
 };

@@ -2,7 +2,7 @@
 
 #include <cuda_pipeline.h>
 
-#include "cuda/array/batch_aside.cuh"
+#include "cuda/array/deferred_cells.cuh"
 
 // The pulses of a mini-batch for a tile of cells. Over all slots, pulses in either direction are
 // the product of the matrix of bits of d with that of x, in which a product of bits is "and" and a
@@ -40,8 +40,8 @@ struct CountTile {
     alignas(16) CellCounts counts[kMergeWarps][kWarpRows][kTileCols];
   };
   alignas(16) float z[kMergeWarps][8][kTileCols];  // of eight rows of each warp at a time
-  uint16_t aside[kTileRows * kTileCols];           // row of the tile * kTileCols + column
-  int asideCount;
+  uint16_t deferred[kTileRows * kTileCols];        // row of the tile * kTileCols + column
+  int deferredCount;
 };
 
 /// Adds to c the number of bits that are set in both a [16, 256] and b [256, 8], in the fragments

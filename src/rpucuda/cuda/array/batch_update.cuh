@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/array/batch_aside.cuh"
+#include "cuda/array/deferred_cells.cuh"
 #include "cuda/array/batch_counts.cuh"
 #include "cuda/array/pulsed_update.cuh"
 
@@ -10,7 +10,7 @@
 //
 //   flat: everything else; a thread counts for one cell.
 //
-// Either lists the cells that must go sample by sample, which a second kernel does.
+// Either defers the cells that must go sample by sample to a second kernel.
 
 namespace RPU {
 namespace gpu {
@@ -36,12 +36,11 @@ __device__ inline void addPulses(unsigned long long pulses, uint64_t *coincidenc
 }
 
 // --- flat
-// -----------------------------------------------------------------------------------------------------------
 
 __device__ inline CellCounts countCell(const Samples &s, int64_t row, int64_t col) {
   const PulseWords &p = s.words;
   CellCounts c{};
-  if (p.kind > PulseKind::TwoPass) {
+  if (hasLevels(p.kind)) {
     for (int64_t sample = 0; sample < s.count; ++sample) {
       const int n = signedCoincidences(p, s.layout, sample, row, col);
       c.up += ::max(n, 0);
@@ -63,12 +62,12 @@ __device__ inline CellCounts countCell(const Samples &s, int64_t row, int64_t co
 template <class Device>
 __global__ void __launch_bounds__(kMergeThreads)
     mergeFlatKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
-                    uint64_t *coincidences, uint32_t *late) {
+                    uint64_t *coincidences, uint32_t *deferred) {
   awaitEarlier();
-  __shared__ uint16_t aside[kMergeThreads];
-  __shared__ int asideCount;
+  __shared__ uint16_t cells[kMergeThreads];
+  __shared__ int cellCount;
   __shared__ uint32_t base;
-  const BlockList list{aside, &asideCount};
+  const BlockList list{cells, &cellCount};
   list.clear();
   __syncthreads();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kMergeThreads;
@@ -85,11 +84,10 @@ __global__ void __launch_bounds__(kMergeThreads)
   }
   addPulses(static_cast<unsigned long long>(c.up) + static_cast<unsigned long long>(c.down),
             coincidences);
-  list.append(late, base, [&](int cell) { return first + cell; });
+  list.append(deferred, base, [&](int cell) { return first + cell; });
 }
 
 // --- tiled
-// ----------------------------------------------------------------------------------------------------------
 
 /// Normals for a warp's eight rows from `row` on. Where eight cells that share a draw lie in one
 /// row, a thread draws for eight at a time.
@@ -186,7 +184,7 @@ __device__ __forceinline__ void mergeTile(const Array<Device> &a, uint64_t first
     __syncwarp();
     drawNormals(a, firstSample, place.row + firstRow - laneRow, place.col, tile.z[warp]);
     __syncwarp();
-    uint32_t late = 0;
+    uint32_t unmerged = 0;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (there(i) <= 0) continue;
@@ -198,12 +196,12 @@ __device__ __forceinline__ void mergeTile(const Array<Device> &a, uint64_t first
         bool holds = false;
         (&w.x)[k] = mergeCell(a, (&w.x)[k], cells[i].stored(k),
                               tile.counts[warp][8 * part + row][laneCol + k], (&z.x)[k], holds);
-        if (!holds && k < there(i)) late |= 1u << (4 * i + k);
+        if (!holds && k < there(i)) unmerged |= 1u << (4 * i + k);
       }
       cells[i].w = w;
       cells[i].write(a, first + 4 * i * a.cols, there(i), aligned);
     }
-    list.addAll(late,
+    list.addAll(unmerged,
                 [&](int bit) { return (firstRow + bit / 4 * 4) * kTileCols + laneCol + bit % 4; });
   }
 }
@@ -227,11 +225,11 @@ __device__ __forceinline__ void prefetchTile(const Array<Device> &a, const TileP
 template <class Device>
 __global__ void __launch_bounds__(kMergeThreads, kMergeBlocks)
     mergeTilesKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
-                     uint64_t *coincidences, uint32_t *late, bool aligned) {
+                     uint64_t *coincidences, uint32_t *deferred, bool aligned) {
   awaitEarlier();
   __shared__ CountTile tile;
   __shared__ uint32_t base;
-  const BlockList list{tile.aside, &tile.asideCount};
+  const BlockList list{tile.deferred, &tile.deferredCount};
   list.clear();
   const auto across = static_cast<unsigned>((a.cols + kTileCols - 1) / kTileCols);
   const TilePlace place = {int64_t{blockIdx.x / across} * kTileRows,
@@ -248,13 +246,12 @@ __global__ void __launch_bounds__(kMergeThreads, kMergeBlocks)
   addPulses(pulses, coincidences);
   storeCounts(counts, tile.counts[threadIdx.x >> 5]);
   mergeTile(a, p.firstSample, place, tile, list, aligned);
-  list.append(late, base, [&](int cell) {
+  list.append(deferred, base, [&](int cell) {
     return (place.row + cell / kTileCols) * a.cols + place.col + cell % kTileCols;
   });
 }
 
 // --- launch
-// ---------------------------------------------------------------------------------------------------------
 
 inline bool multipliesBits() {
   int device = 0;
@@ -282,22 +279,22 @@ void mergeOrUpdate(const CellArray &array, const PulseWords &words, uint64_t *co
   if (a.params.noise_merge != NoiseMerge::Batch)
     return update<Device>(array, words, coincidences, begin, end, stream);
   constexpr int64_t kManyCells = int64_t{1} << 20;  // enough tiles to keep the card busy
-  constexpr int64_t kLateBlocks = 528;              // four of each processor of the largest cards
-  RPU_CUDA(cudaMemsetAsync(array.late, 0, sizeof(uint32_t), static_cast<cudaStream_t>(stream)));
+  constexpr int64_t kDeferredBlocks = 528;              // four of each processor of the largest cards
+  RPU_CUDA(cudaMemsetAsync(array.deferred, 0, sizeof(uint32_t), static_cast<cudaStream_t>(stream)));
   if (words.kind == PulseKind::Words && array.size() >= kManyCells && array.rows >= kTileRows &&
       array.cols >= kTileCols && multipliesBits()) {
     const int64_t tiles =
         (array.rows + kTileRows - 1) / kTileRows * ((array.cols + kTileCols - 1) / kTileCols);
     launch(stream, mergeTilesKernel<Device>, static_cast<unsigned>(tiles), kMergeThreads, 0, a,
-           words, coincidences, array.late, inFours(a));
+           words, coincidences, array.deferred, inFours(a));
   } else {
     const int64_t blocks = (array.size() + kMergeThreads - 1) / kMergeThreads;
     launch(stream, mergeFlatKernel<Device>, static_cast<unsigned>(blocks), kMergeThreads, 0, a,
-           words, coincidences, array.late);
+           words, coincidences, array.deferred);
   }
-  const int64_t most = (array.size() + kLateThreads - 1) / kLateThreads;
-  const auto late = static_cast<unsigned>(most < kLateBlocks ? most : kLateBlocks);
-  launch(stream, lateCellsKernel<Device>, late, kLateThreads, 0, a, words, array.late);
+  const int64_t most = (array.size() + kDeferredThreads - 1) / kDeferredThreads;
+  const auto blocks = static_cast<unsigned>(most < kDeferredBlocks ? most : kDeferredBlocks);
+  launch(stream, deferredCellsKernel<Device>, blocks, kDeferredThreads, 0, a, words, array.deferred);
 }
 
 }  // namespace gpu

@@ -32,15 +32,16 @@ struct Array {
   RoundKeys rounds;  // of the key
   typename Device::Params params;
 
-  static Array of(const CellArray &a) {
+  static Array of(const SampledCells &a, float *weights = nullptr) {
     return {a.rows,
             a.cols,
-            a.weights,
+            weights,
             a.cells,
             a.key,
             roundKeys(a.key),
-            *static_cast<const typename Device::Params *>(a.params)};
+            paramsOf<typename Device::Params>(*a.params)};
   }
+  static Array of(const CellArray &a) { return of(a, a.weights); }
   __device__ int64_t size() const { return rows * cols; }
   __device__ Stored stored(int64_t i) const {
     Stored s;

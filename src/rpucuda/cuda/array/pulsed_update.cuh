@@ -25,6 +25,7 @@ struct UpdateMemory {
   unsigned pulses;
 };
 
+/// This block's part of one array.
 template <class Device>
 __device__ __forceinline__ void updateBlock(const Array<Device> &a, const PulseWords &p,
                                             const Partition &part, uint64_t *coincidences,
@@ -85,46 +86,68 @@ struct Blocks {
   }
 };
 
+/// One array of a launch.
 template <class Device>
+struct ArrayUpdate {
+  Array<Device> array;
+  PulseWords words;
+  Blocks blocks;
+  uint64_t *coincidences;
+};
+
+/// The arrays of a launch, in a row of blocks after another. Unused ones have no blocks.
+template <class Device, int kArrays>
+struct ArrayUpdates {
+  ArrayUpdate<Device> each[kArrays];
+};
+
+/// Several arrays in one launch, because small ones take no longer together than one alone. For up
+/// to two, the compiler knows where the parameters of each lie.
+template <class Device, int kArrays>
 __global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
-    updateKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
-                 Blocks blocks, uint64_t *coincidences) {
+    updateKernel(const __grid_constant__ ArrayUpdates<Device, kArrays> updates) {
   awaitEarlier();
   __shared__ UpdateMemory shared;
-  updateBlock(a, p, blocks.at(blockIdx.x), coincidences, shared);
+  unsigned block = blockIdx.x;
+#pragma unroll(kArrays <= 2 ? kArrays : 1)
+  for (int k = 0; k < kArrays; ++k) {
+    const ArrayUpdate<Device> &u = updates.each[k];
+    if (k + 1 == kArrays || block < u.blocks.count()) {
+      updateBlock(u.array, u.words, u.blocks.at(block), u.coincidences, shared);
+      return;
+    }
+    block -= u.blocks.count();
+  }
 }
 
-/// Two arrays in one launch, because small ones take no longer together than one alone.
+template <class Device, int kArrays>
+void launchUpdates(const PulsedUpdate *updates, int count, void *stream) {
+  ArrayUpdates<Device, kArrays> all{};
+  unsigned blocks = 0;
+  for (int k = 0; k < count; ++k) {
+    const PulsedUpdate &u = updates[k];
+    all.each[k] = {Array<Device>::of(u.array), u.words, Blocks::of(u.array), u.coincidences};
+    blocks += all.each[k].blocks.count();
+  }
+  launch(stream, updateKernel<Device, kArrays>, blocks, kUpdateThreads, 0, all);
+}
+
 template <class Device>
-__global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
-    updateTwoKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
-                    Blocks blocks, uint64_t *coincidences, const __grid_constant__ Array<Device> b,
-                    const __grid_constant__ PulseWords q, Blocks otherBlocks,
-                    uint64_t *otherCoincidences) {
-  awaitEarlier();
-  __shared__ UpdateMemory shared;
-  if (blockIdx.x < blocks.count()) {
-    updateBlock(a, p, blocks.at(blockIdx.x), coincidences, shared);
+void updateTogether(const PulsedUpdate *updates, int count, void *stream) {
+  if (count == 1) {
+    launchUpdates<Device, 1>(updates, count, stream);
+  } else if (count == 2) {
+    launchUpdates<Device, 2>(updates, count, stream);
   } else {
-    updateBlock(b, q, otherBlocks.at(blockIdx.x - blocks.count()), otherCoincidences, shared);
+    launchUpdates<Device, kMostTogether>(updates, count, stream);
   }
 }
 
 template <class Device>
 void update(const CellArray &array, const PulseWords &words, uint64_t *coincidences, int64_t,
             int64_t, void *stream) {
-  const Blocks blocks = Blocks::of(array);
-  launch(stream, updateKernel<Device>, blocks.count(), kUpdateThreads, 0, Array<Device>::of(array),
-         words, blocks, coincidences);
-}
-
-template <class Device>
-void updateTwo(const PulsedUpdate &one, const PulsedUpdate &other, void *stream) {
-  const Blocks blocks = Blocks::of(one.array);
-  const Blocks otherBlocks = Blocks::of(other.array);
-  launch(stream, updateTwoKernel<Device>, blocks.count() + otherBlocks.count(), kUpdateThreads, 0,
-         Array<Device>::of(one.array), one.words, blocks, one.coincidences,
-         Array<Device>::of(other.array), other.words, otherBlocks, other.coincidences);
+  const PulsedUpdate one{array, words, coincidences};
+  launchUpdates<Device, 1>(&one, 1, stream);
 }
 
 }  // namespace gpu

@@ -8,8 +8,8 @@
 //
 //   as long as no bound can be reached in the next four, by closed forms alone, without a question;
 //
-//   from the first four in which one could, the cell is set aside, and finished by the whole rule
-//   in warps of such cells. Where it stands it would hold up its warp.
+//   from the first four in which one could, the cell is deferred, and finished by the whole rule in
+//   warps of such cells. Where it stands it would hold up its warp.
 //
 // Models without closed forms take the whole rule where they stand.
 
@@ -19,8 +19,8 @@ namespace gpu {
 constexpr int kStaged = 64;  // samples staged at a time: eight blocks of normals
 constexpr int kStagedRows = 32;
 
-/// A cell that leaves the closed forms, from some sample on.
-struct SetAside {
+/// A cell that is deferred from some sample of a stage on.
+struct DeferredInStage {
   float w;
   uint16_t cell;    // row within the block << 8 | column within the block
   uint16_t sample;  // within the stage
@@ -32,9 +32,9 @@ struct Stage {
   alignas(16) uint32_t d[kStagedRows][kStaged + 4];  // padded against bank conflicts
   uint32_t xSigns[kStaged / 8][32];
   uint32_t dSigns[kStaged / 8][kStagedRows];
-  PulseCount counts[32];
-  SetAside aside[32 * kStagedRows];
-  int asideCount;
+  PulseSum sums[32];
+  DeferredInStage deferred[32 * kStagedRows];
+  int deferredCount;
 };
 
 /// Eight samples of a line.
@@ -64,8 +64,9 @@ __device__ __forceinline__ uint32_t stage8(const uint32_t *words, const uint32_t
   const auto begin = static_cast<int>(first);
   const auto end = static_cast<int>(samples);
   const auto lastWord = static_cast<int>(layout.words(samples)) - 1;
-  int word = ::max(begin, 0) / layout.samplesPerWord;  // trains beyond 16 slots have a word each
-  int shift = (::max(begin, 0) - word * layout.samplesPerWord) * layout.slots;
+  const SlotPlace place = SlotPlace::of(layout, ::max(begin, 0));
+  auto word = static_cast<int>(place.word);
+  int shift = place.shift;
   uint32_t slots[8];
   uint32_t negative = 0;
 #pragma unroll
@@ -103,7 +104,7 @@ __device__ __forceinline__ float finishCell(const Array<Device> &a, const Stage 
       for (int half = 0; half < 2; ++half) {
         const int n = __popc(stage.x[s >> 2][x][(s & 3) + half] & stage.d[d][s + half]);
         pulses += static_cast<unsigned>(n);
-        w = applyPulses<Device>(w, stage.counts[n], differ >> ((s & 7) + half) & 1u, response,
+        w = applyPulses<Device>(w, stage.sums[n], differ >> ((s & 7) + half) & 1u, response,
                                 a.params, half ? z.z1 : z.z0, a.rounds, cell,
                                 firstSample + static_cast<uint64_t>(s + half));
       }
@@ -149,7 +150,7 @@ __device__ __forceinline__ int closedForms(const Array<Device> &a,
       for (int half = 0; half < 2; ++half) {
         const int s = 2 * pair + half;
         const bool up = (differ & (1u << s)) != 0;
-        const Moments m = Device::pulses(w, stage.counts[n[s]], up, response, params);
+        const Moments m = Device::pulses(w, stage.sums[n[s]], up, response, params);
         const float moved = RPU::fma(m.sd, half ? z.z1 : z.z0, m.mean);
         w = kNoPulseIsExact<Device> || n[s] > 0 ? moved : w;
       }
@@ -191,16 +192,16 @@ __device__ unsigned updateDense(const Array<Device> &a, const PulseWords &p,
   const int me = static_cast<int>(threadIdx.x);
   const int lane = me & 31;
   if (me < 32) {
-    stage.counts[me] = me ? pulseCount(static_cast<float>(me), a.params) : PulseCount{0.0f, 0.0f};
+    stage.sums[me] = me ? pulseSum(static_cast<float>(me), a.params) : PulseSum{0.0f, 0.0f};
   }
   unsigned pulses = 0;
   for (int64_t start = -static_cast<int64_t>(p.firstSample & 7); start < samples;
        start += kStaged) {
     const uint64_t firstSample = p.firstSample + static_cast<uint64_t>(start);
-    const int64_t left = samples - start;
-    const int blocks = static_cast<int>(left < kStaged ? (left + 7) / 8 : kStaged / 8);
+    const int64_t rest = samples - start;
+    const int blocks = static_cast<int>(rest < kStaged ? (rest + 7) / 8 : kStaged / 8);
     __syncthreads();
-    if (me == 0) stage.asideCount = 0;
+    if (me == 0) stage.deferredCount = 0;
     for (int group = me / 32; group < blocks; group += kWarps) {
       const int64_t first = start + 8 * group;
       if (firstCol + lane < a.cols) {
@@ -230,8 +231,8 @@ __device__ unsigned updateDense(const Array<Device> &a, const PulseWords &p,
         });
         a.weights[c.index] = w;
         if (stopped < kStaged) {
-          stage.aside[atomicAdd(&stage.asideCount, 1)] = {w, static_cast<uint16_t>(d << 8 | x),
-                                                          static_cast<uint16_t>(stopped)};
+          stage.deferred[atomicAdd(&stage.deferredCount, 1)] = {
+              w, static_cast<uint16_t>(d << 8 | x), static_cast<uint16_t>(stopped)};
         }
       } else {
         a.weights[c.index] = finishCell(a, stage, c.index, x, d, w, 0, blocks, firstSample, pulses);
@@ -239,13 +240,13 @@ __device__ unsigned updateDense(const Array<Device> &a, const PulseWords &p,
     }
     if constexpr (kHasClosedForm<Device>) {
       __syncthreads();
-      for (int i = me; i < stage.asideCount; i += kUpdateThreads) {
-        const SetAside aside = stage.aside[i];
-        const int x = aside.cell & 255;
-        const int d = aside.cell >> 8;
+      for (int i = me; i < stage.deferredCount; i += kUpdateThreads) {
+        const DeferredInStage left = stage.deferred[i];
+        const int x = left.cell & 255;
+        const int d = left.cell >> 8;
         const int64_t index = (firstRow + d) * a.cols + firstCol + x;
         a.weights[index] =
-            finishCell(a, stage, index, x, d, aside.w, aside.sample, blocks, firstSample, pulses);
+            finishCell(a, stage, index, x, d, left.w, left.sample, blocks, firstSample, pulses);
       }
     }
   }

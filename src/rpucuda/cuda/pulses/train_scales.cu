@@ -1,3 +1,4 @@
+#include "cuda/core/last_block.cuh"
 #include "cuda/core/launch.cuh"
 #include "cuda/pulses/train_scales.cuh"
 

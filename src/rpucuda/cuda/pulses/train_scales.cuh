@@ -47,7 +47,7 @@ __device__ inline void scaleAll(int64_t samples, const TrainJob &job) {
   chooseLayout<kThreads>(longest, job.layout);
 }
 
-/// The same for two arrays at a time, of one tile.
+/// scaleAll() for two arrays of one tile at a time.
 template <int kThreads>
 __device__ inline void scaleBoth(int64_t samples, const TrainJob &a, const TrainJob &b) {
   const bool faulty = isFaulty(a.maxima);
@@ -61,21 +61,6 @@ __device__ inline void scaleBoth(int64_t samples, const TrainJob &a, const Train
   }
   chooseLayout<kThreads>(longestA, a.layout);
   chooseLayout<kThreads>(longestB, b.layout);
-}
-
-/// Whether this block is the last of `blocks` to get here; it then sees what the others wrote.
-/// `finished` is 0 before and after.
-__device__ inline bool finishesLast(uint32_t *finished, unsigned blocks) {
-  __shared__ bool isLast;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    isLast = atomicAdd(finished, 1u) + 1 == blocks;
-    if (isLast) *finished = 0;
-  }
-  __syncthreads();
-  if (isLast) __threadfence();
-  return isLast;
 }
 
 }  // namespace RPU

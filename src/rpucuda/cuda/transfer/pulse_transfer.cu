@@ -1,5 +1,6 @@
 #include "core/backend.h"
 #include "cuda/core/group.cuh"
+#include "cuda/core/last_block.cuh"
 #include "cuda/core/launch.cuh"
 #include "transfer/transfer_ledger.h"
 #include "transfer/transfer_plan.h"
@@ -14,12 +15,7 @@ __global__ void __launch_bounds__(kGroupLanes)
     planKernel(TransferPlanner planner, uint32_t *finished) {
   awaitEarlier();
   planner.planComponent(ThreadBlock{}, blockIdx.x);
-  if (threadIdx.x != 0) return;
-  __threadfence();
-  if (atomicAdd(finished, 1u) + 1 < gridDim.x) return;
-  __threadfence();
-  planner.placeTrains();
-  *finished = 0;
+  if (finishesLast(finished, gridDim.x) && threadIdx.x == 0) planner.placeTrains();
 }
 
 __global__ void __launch_bounds__(kGroupLanes) countKernel(TransferTally tally) {

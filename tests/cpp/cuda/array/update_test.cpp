@@ -1,7 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "cuda/cuda_test_util.h"
+#include "array/array_list.h"
 #include "array/pulsed_device.h"
+#include "cuda/cuda_test_util.h"
 #include "array/pulsed_weight_updater.h"
 
 // Cells, words, counts and weights are the same bits on the GPU as on the CPU.
@@ -220,6 +221,52 @@ TEST(CudaUpdate, Property36_WordsAreThoseOfTheCpu) {
         EXPECT_EQ(ours.stats(host).slots, theirs.stats(gpu).slots);
       }
     }
+  }
+}
+
+/// The arrays of a list on the GPU are those one by one there, which are those of the CPU.
+void expectListOnGpu(const std::vector<ListedArray> &list) {
+  expectListIsOneByOne(gpuContext(), list);
+  const std::vector<State> cpu = updatedArrays(cpuContext(), list, true);
+  const std::vector<State> gpu = updatedArrays(gpuContext(), list, true);
+  for (size_t k = 0; k < list.size(); ++k)
+    EXPECT_TRUE(sameState(cpu[k], gpu[k])) << "array " << k << " of " << list.size();
+}
+
+TEST(CudaUpdate, Property36_AListOfArraysLeavesTheBitsOfOneByOne) {
+  RPU_REQUIRE_GPU();
+  for (const DeviceModel &model : deviceModels()) {
+    const DeviceParams device = makeParams(model.name, {{"write_noise_std", Value(1.5)}});
+    // Narrow and wide, one slot (sparse), dense, and trains of several words.
+    const std::vector<ListedArray> all = {{device, 64, 4},     {device, 4, 300, 31, 64},
+                                          {device, 257, 129, 1}, {device, 3, 5, 100},
+                                          {device, 70, 33, 8, 1}};
+    for (const size_t count : {1, 2, 3, 4, 5}) {
+      SCOPED_TRACE(message(model.name, ", ", count, " arrays"));
+      expectListOnGpu({all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count)});
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(CudaUpdate, Property36_AListMayMixModelsMergedNoiseAndEmptyBatches) {
+  RPU_REQUIRE_GPU();
+  const DeviceParams soft = makeParams("SoftBounds");
+  const DeviceParams constant = makeParams("ConstantStep");
+  const DeviceParams merging = makeParams("ConstantStep", {{"noise_merge", Value("batch")}});
+  const ListedArray softArray{soft, 40, 37}, constantArray{constant, 33, 70},
+      mergingArray{merging, 64, 64}, emptyArray{constant, 8, 8, 31, 0};
+  const std::vector<std::vector<ListedArray>> lists = {
+      {softArray, constantArray},
+      {softArray, constantArray, softArray},
+      {constantArray, mergingArray, constantArray},
+      {mergingArray, mergingArray},
+      {constantArray, emptyArray, constantArray},
+      {emptyArray, emptyArray},
+      {softArray, softArray, softArray, constantArray, constantArray, mergingArray, softArray}};
+  for (size_t i = 0; i < lists.size(); ++i) {
+    SCOPED_TRACE(message("list ", i));
+    expectListOnGpu(lists[i]);
   }
 }
 

@@ -4,20 +4,19 @@
 #include "devices/batch_noise.h"
 #include "pulses/coincidences.h"
 
-// What happens to the cells that must not take a mini-batch at once. The kernel that counts pulses
+// Deferred cells: those that must not take a mini-batch at once. The kernel that counts pulses
 // lists them, because where they stand each would hold up its block; then warps of such cells take
 // them through 64 samples at a time, eight by eight, by closed forms. From the first eight in which
-// one does not hold, a cell waits for the others of its kind in the block, and goes by the whole
-// rule.
+// one does not hold, a cell is deferred again, to warps of its block that go by the whole rule.
 
 namespace RPU {
 namespace gpu {
 
-constexpr int kLateThreads = 128;
-constexpr int kLateSamples = 64;
-constexpr int kWaitingCells = 512;
+constexpr int kDeferredThreads = 128;
+constexpr int kDeferredSamples = 64;
+constexpr int kDeferredAgain = 512;  // cells of a block
 
-/// Cells of a block that are to be listed, as numbers that only the block understands.
+/// Deferred cells of a block, as numbers that only the block understands.
 struct BlockList {
   uint16_t *cells;  // in shared memory
   int *count;
@@ -36,12 +35,12 @@ struct BlockList {
   /// Appends the cells to the array's list: their number, then their indices. For all threads of
   /// the block; `base` is shared.
   template <class IndexOf>
-  __device__ void append(uint32_t *late, uint32_t &base, const IndexOf &indexOf) const {
+  __device__ void append(uint32_t *deferred, uint32_t &base, const IndexOf &indexOf) const {
     __syncthreads();
-    if (threadIdx.x == 0 && *count > 0) base = atomicAdd(late, static_cast<uint32_t>(*count));
+    if (threadIdx.x == 0 && *count > 0) base = atomicAdd(deferred, static_cast<uint32_t>(*count));
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < *count; i += static_cast<int>(blockDim.x))
-      late[1 + base + static_cast<uint32_t>(i)] = static_cast<uint32_t>(indexOf(cells[i]));
+      deferred[1 + base + static_cast<uint32_t>(i)] = static_cast<uint32_t>(indexOf(cells[i]));
   }
 };
 
@@ -57,7 +56,7 @@ struct Samples {
 __device__ __forceinline__ void countEight(const Samples &s, int64_t first, int64_t row,
                                            int64_t col, int (&n)[8]) {
   const PulseWords &p = s.words;
-  const bool oneWord = p.kind <= PulseKind::TwoPass && s.layout.wordsPerSample == 1;
+  const bool oneWord = !hasLevels(p.kind) && s.layout.wordsPerSample == 1;
   if (!oneWord) {
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
@@ -85,16 +84,16 @@ __device__ __forceinline__ void countEight(const Samples &s, int64_t first, int6
   }
 }
 
-/// One cell during some samples.
+/// One deferred cell during some samples.
 template <class Device>
-struct LateCell {
+struct DeferredCell {
   int64_t index;
   int64_t row;
   int64_t col;
   typename Device::Response response;
   float w;
 
-  __device__ LateCell(const Array<Device> &a, int64_t i)
+  __device__ DeferredCell(const Array<Device> &a, int64_t i)
       : index(i),
         row(i / a.cols),
         col(i - row * a.cols),
@@ -105,10 +104,10 @@ struct LateCell {
 /// A sample of n pulses by the closed form, as it is for a single one. `holds` says whether that
 /// may stand for them.
 template <class Device>
-__device__ __forceinline__ float closedSample(const Array<Device> &a, const LateCell<Device> &c,
+__device__ __forceinline__ float closedSample(const Array<Device> &a, const DeferredCell<Device> &c,
                                               float w, int n, float z, bool &holds) {
-  const PulseCount count = pulseCount(static_cast<float>(::max(::abs(n), 1)), a.params);
-  const float moved = closedPulses<Device>(w, count, n > 0, c.response, a.params, z, holds);
+  const PulseSum sum = pulseSum(static_cast<float>(::max(::abs(n), 1)), a.params);
+  const float moved = closedPulses<Device>(w, sum, n > 0, c.response, a.params, z, holds);
   holds = holds | (::abs(n) <= 1);
   return n != 0 ? moved : w;
 }
@@ -117,7 +116,7 @@ __device__ __forceinline__ float closedSample(const Array<Device> &a, const Late
 /// they hold. Returns the eighth in which one does not, with the weight before it, or `end`.
 template <class Device>
 __device__ __forceinline__ int closedEights(const Array<Device> &a, const Samples &s, int64_t first,
-                                            int end, LateCell<Device> &c) {
+                                            int end, DeferredCell<Device> &c) {
 #pragma unroll 1
   for (int eight = 0; eight < end; ++eight) {
     int n[8];
@@ -160,10 +159,10 @@ __device__ __noinline__ float pulseByPulse(const Array<Device> &a,
   return w;
 }
 
-/// The same by the whole rule, from an eighth on to the end.
+/// A cell through the eights [begin, end) of the samples from `first` on by the whole rule.
 template <class Device>
 __device__ __forceinline__ void ruledEights(const Array<Device> &a, const Samples &s, int64_t first,
-                                            int begin, int end, LateCell<Device> &c) {
+                                            int begin, int end, DeferredCell<Device> &c) {
   const auto cell = static_cast<uint64_t>(c.index);
 #pragma unroll 1
   for (int eight = begin; eight < end; ++eight) {
@@ -182,49 +181,49 @@ __device__ __forceinline__ void ruledEights(const Array<Device> &a, const Sample
   }
 }
 
-/// A cell that goes on by the whole rule.
-struct WaitingCell {
+/// A cell that is deferred again.
+struct DeferredAgain {
   uint32_t index;
   int eighth;  // of the 64 samples, from which on
 };
 
-/// Takes the listed cells through the mini-batch.
+/// Takes the deferred cells through the mini-batch.
 template <class Device>
-__global__ void __launch_bounds__(kLateThreads)
-    lateCellsKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
-                    const uint32_t *late) {
+__global__ void __launch_bounds__(kDeferredThreads)
+    deferredCellsKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
+                    const uint32_t *deferred) {
   awaitEarlier();
-  __shared__ WaitingCell waiting[kWaitingCells];
-  __shared__ int waitingCount;
+  __shared__ DeferredAgain again[kDeferredAgain];
+  __shared__ int againCount;
   const Samples s{p, *p.layout, p.sampleCount()};
-  const int64_t cells = *late;
+  const int64_t cells = *deferred;
   const int me = static_cast<int>(threadIdx.x);
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kLateThreads;
-  if (me == 0) waitingCount = 0;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kDeferredThreads;
+  if (me == 0) againCount = 0;
   __syncthreads();
   for (int64_t first = -static_cast<int64_t>(p.firstSample & 7); first < s.count;
-       first += kLateSamples) {
+       first += kDeferredSamples) {
     const int64_t left = s.count - first;
-    const int eights = static_cast<int>(left < kLateSamples ? (left + 7) / 8 : kLateSamples / 8);
-    for (int64_t begin = static_cast<int64_t>(blockIdx.x) * kLateThreads; begin < cells;
+    const int eights = static_cast<int>(left < kDeferredSamples ? (left + 7) / 8 : kDeferredSamples / 8);
+    for (int64_t begin = static_cast<int64_t>(blockIdx.x) * kDeferredThreads; begin < cells;
          begin += stride) {
       if (begin + me < cells) {
-        LateCell<Device> c(a, late[1 + begin + me]);
+        DeferredCell<Device> c(a, deferred[1 + begin + me]);
         const int stopped = closedEights(a, s, first, eights, c);
         a.weights[c.index] = c.w;
         if (stopped < eights)
-          waiting[atomicAdd(&waitingCount, 1)] = {static_cast<uint32_t>(c.index), stopped};
+          again[atomicAdd(&againCount, 1)] = {static_cast<uint32_t>(c.index), stopped};
       }
       __syncthreads();
-      const int count = waitingCount;
+      const int count = againCount;
       __syncthreads();
-      if (count <= kWaitingCells - kLateThreads && begin + stride < cells) continue;
-      for (int i = me; i < count; i += kLateThreads) {
-        LateCell<Device> c(a, waiting[i].index);
-        ruledEights(a, s, first, waiting[i].eighth, eights, c);
+      if (count <= kDeferredAgain - kDeferredThreads && begin + stride < cells) continue;
+      for (int i = me; i < count; i += kDeferredThreads) {
+        DeferredCell<Device> c(a, again[i].index);
+        ruledEights(a, s, first, again[i].eighth, eights, c);
         a.weights[c.index] = c.w;
       }
-      if (me == 0) waitingCount = 0;
+      if (me == 0) againCount = 0;
       __syncthreads();
     }
   }

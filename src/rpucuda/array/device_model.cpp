@@ -41,8 +41,8 @@ const DeviceModel &registerDevice(DeviceModel model) {
     RPU_CHECK(ConfigError, known.name != model.name, "there is a device model '", model.name,
               "' already; choose another name");
   }
-  RPU_CHECK(ConfigError, model.cpu && model.cuda && model.readParams && model.writeParams &&
-                             model.common && model.granularity,
+  RPU_CHECK(ConfigError,
+            model.cpu && model.cuda && model.readParams && model.writeParams && model.granularity,
             "the device model '", model.name,
             "' lacks one of its functions; makeDeviceModel() sets them all");
   return registry().emplace_back(std::move(model));

@@ -34,8 +34,8 @@ TEST(DeviceRegistry, RefusesAModelThatIsKnownOrIncomplete) {
   };
   for (const std::string &message :
        {without(&DeviceModel::readParams), without(&DeviceModel::writeParams),
-        without(&DeviceModel::common), without(&DeviceModel::granularity),
-        without(&DeviceModel::cpu), without(&DeviceModel::cuda)}) {
+        without(&DeviceModel::granularity), without(&DeviceModel::cpu),
+        without(&DeviceModel::cuda)}) {
     EXPECT_NE(message.find("'Incomplete' lacks one of its functions"), std::string::npos);
   }
   EXPECT_EQ(deviceModels().size(), known);

@@ -26,8 +26,8 @@ std::map<std::string, std::vector<std::byte>> cellsOf(uint64_t tileSeed) {
     return state.tensors.at("cells").bytes;
   };
   return {{"visible", cells(rig.device->visible())},
-          {"a", cells(rig.device->adapter().a())},
-          {"b", cells(rig.device->adapter().b())}};
+          {"a", cells(rig.device->factors().a())},
+          {"b", cells(rig.device->factors().b())}};
 }
 
 TEST(LrttConstructionSeed, ArraysOfATileDifferAndTilesAgree) {

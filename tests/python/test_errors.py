@@ -78,12 +78,12 @@ USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
     (
         lambda t: t.forward(X[:, :3]),
         pl.InputError,
-        r"x has shape \[4, 3\]; forward takes \[batch, 10\]",
+        r"x has shape \[4, 3\]; forward takes \[batch, x_size = 10\]",
     ),
     (
         lambda t: t.forward(X[0, :3]),
         pl.InputError,
-        r"x has shape \[1, 3\]; forward takes \[batch, 10\]",
+        r"x has shape \[1, 3\]; forward takes \[batch, x_size = 10\]",
     ),
     (lambda t: t.forward(X[None]), pl.InputError, r"x has shape \[1, 4, 10\]; pass a batch"),
     (lambda t: t.forward(np.array(1.0)), pl.InputError, r"x has shape \[\]; pass a batch"),
@@ -101,12 +101,12 @@ USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
     ),
     (lambda t: t.forward(X, X[:, :6]), pl.InputError, "out shares memory with the input"),
     (lambda t: t.forward(X, _read_only()), pl.InputError, "out must be a writable"),
-    (lambda t: t.backward(X), pl.InputError, r"d has shape \[4, 10\]; backward takes \[batch, 6\]"),
+    (lambda t: t.backward(X), pl.InputError, r"d has shape \[4, 10\]; backward takes \[batch, d_size = 6\]"),
     (lambda t: t.backward(INF), pl.InputError, r"d\[1, 5\] is -inf"),
     (
         lambda t: t.update(X, D[:3], 0.1),
         pl.InputError,
-        r"d has shape \[3, 6\]; update takes \[4, 6\]",
+        r"d has shape \[3, 6\]; update takes \[batch = 4, d_size = 6\]",
     ),
     (lambda t: t.update(D, X, 0.1), pl.InputError, r"x has shape \[4, 6\]"),
     (lambda t: t.update(NAN, D, 0.1), pl.InputError, r"x\[2, 3\] is nan"),
@@ -124,7 +124,7 @@ USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
     (
         lambda t: setattr(t.adapter, "a", WEIGHTS),
         pl.InputError,
-        r"\[6, 10\]; setArray takes \[6, 3\]",
+        r"\[6, 10\]; setArray takes \[rows = 6, columns = 3\]",
     ),
     (lambda t: setattr(t, "threads", 0), pl.ConfigError, "threads is 0"),
     (lambda t: t.describe_cells("fast"), pl.ConfigError, "did you mean 'fast_a'"),

@@ -12,8 +12,10 @@ PACKAGE_FILES := pyproject.toml CMakeLists.txt $(shell find src cmake python -ty
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: demo test bench lint format asan tsan clang cuda-compile tidy build clean help
+.PHONY: demo test bench lint format asan tsan clang cuda-compile tidy build configure extension clean help
 .DELETE_ON_ERROR:
+# Compilers run in parallel anyway, and only one of them at a time may work in a build folder.
+.NOTPARALLEL:
 
 help: ## Show this list
 	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -21,7 +23,7 @@ help: ## Show this list
 demo: .venv/.installed-demo-$(PRESET) ## Build Pulsora and train a small network on analog arrays
 	$(PYTHON) -m pulsora demo
 
-test: .venv/.installed-test-$(PRESET) ## Build Pulsora and run the C++ and the Python tests
+test: build .venv/.installed-test-$(PRESET) ## Build Pulsora and run the C++ and the Python tests
 	@mkdir -p $(REPORTS); status=0; \
 	ctest --preset $(PRESET) --output-junit $(REPORTS)/ctest-$(PRESET).xml || status=1; \
 	$(PYTHON) -m pytest --junitxml=$(REPORTS)/pytest.xml || status=1; \
@@ -29,11 +31,17 @@ test: .venv/.installed-test-$(PRESET) ## Build Pulsora and run the C++ and the P
 	$(PYTHON) scripts/count_tests.py $(REPORTS)/ctest-$(PRESET).xml $(REPORTS)/pytest.xml || status=1; \
 	exit $$status
 
-build: .venv/.tools ## Compile everything of the preset
-	cmake --preset $(PRESET) -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
+build: configure ## Compile everything of the preset
 	cmake --build --preset $(PRESET)
 
-bench: .venv/.installed-demo-$(PRESET) ## Measure speed; every case is checked before it is timed
+configure: .venv/.tools
+	cmake --preset $(PRESET) -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
+
+# What the package needs, without tests and benchmarks.
+extension: configure
+	cmake --build --preset $(PRESET) --target _core
+
+bench: build .venv/.installed-demo-$(PRESET) ## Measure speed; every case is checked before it is timed
 	@mkdir -p $(REPORTS)
 	OMP_WAIT_POLICY=passive $(BUILD)/rpucuda_benchmarks --json $(REPORTS)/benchmark_raw.json
 	$(PYTHON) benchmarks/cpu_table.py $(REPORTS)/benchmark_raw.json $(REPORTS)/benchmark.json
@@ -77,8 +85,8 @@ clean: ## Delete what was built; .venv stays
 	$(PIP_INSTALL) clang-format clang-tidy mypy ruff
 	@touch $@
 
-# pip finds everything compiled and only packs and installs it.
-.venv/.installed-%-$(PRESET): $(PACKAGE_FILES) constraints.txt | build
+# pip finds the extension compiled; it links it once more, for the place where it will be, and installs the package.
+.venv/.installed-%-$(PRESET): $(PACKAGE_FILES) constraints.txt | extension
 	$(PIP_INSTALL) --no-build-isolation --config-settings=build-dir=$(BUILD) '.[$*]'
 	@find .venv -maxdepth 1 -name '.installed-*' -not -name '*-$(PRESET)' -delete
 	@touch $@

@@ -28,9 +28,8 @@ set_target_properties(_core PROPERTIES
   # The second path is where pip puts NVIDIA's libraries.
   INSTALL_RPATH "$ORIGIN;$ORIGIN/../nvidia/cu${CUDAToolkit_VERSION_MAJOR}/lib"
   INSTALL_RPATH_USE_LINK_PATH ON)
-if(SKBUILD)
-  install(TARGETS _core LIBRARY DESTINATION pulsora)
-endif()
+# pip installs this component (pyproject.toml), and `cmake --install` everything else.
+install(TARGETS _core LIBRARY DESTINATION pulsora COMPONENT python EXCLUDE_FROM_ALL)
 
 file(MAKE_DIRECTORY ${package})
 file(GLOB entries CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/pulsora/*)

@@ -15,12 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/random.h"
-#include "cuda/core/check.cuh"
-#include "core/state.h"
-#include "tile/step_graph.h"
 #include "compounds/single.h"
+#include "core/random.h"
+#include "core/state.h"
+#include "cuda/core/check.cuh"
 #include "lrtt/parameters.h"
+#include "tile/step_graph.h"
 #include "tile/tile.h"
 
 namespace RPU {

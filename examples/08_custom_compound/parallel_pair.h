@@ -8,7 +8,8 @@ namespace RPU {
 struct ParallelPairParams : CompoundBase {
   static constexpr const char *kKind = "parallel_pair";
   static constexpr const char *kName = "ParallelPairConfig";
-  static constexpr const char *kDoc = "Two arrays in parallel, W = W_0 + W_1, that share the gradient.";
+  static constexpr const char *kDoc =
+      "Two arrays in parallel, W = W_0 + W_1, that share the gradient.";
 
   DeviceParams first;
   DeviceParams second;

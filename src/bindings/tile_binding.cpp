@@ -195,7 +195,8 @@ py::tuple forwardGated(SharedTile &self, py::handle x, py::handle gate) {
   const InputMatrix gates = inputOf(self, gate, "gate");
   OutputMatrix y(py::none(), in.view().rows, self.dSize(), in, self.context());
   OutputMatrix read(py::none(), in.view().rows, gates.view().cols, in, self.context());
-  self.run([&](Tile &tile) { tile.adapter().forward(in.view(), gates.view(), y.view(), read.view()); });
+  self.run(
+      [&](Tile &tile) { tile.adapter().forward(in.view(), gates.view(), y.view(), read.view()); });
   return py::make_tuple(y.result(self.context()), read.result(self.context()));
 }
 
@@ -316,10 +317,9 @@ void bindTile(py::module_ &module) {
            [](SharedTile &self) { return self.run([](Tile &tile) { return tile.arrayNames(); }); })
       .def("reset_columns", &resetColumns, arg("name"), arg("first"), arg("count"),
            arg("probability"))
-      .def_property_readonly("has_adapter",
-                             [](SharedTile &self) {
-                               return self.run([](Tile &tile) { return tile.hasAdapter(); });
-                             })
+      .def_property_readonly(
+          "has_adapter",
+          [](SharedTile &self) { return self.run([](Tile &tile) { return tile.hasAdapter(); }); })
       .def_property_readonly("adapter_rank",
                              [](SharedTile &self) {
                                return self.run([](Tile &tile) { return tile.adapter().rank(); });
@@ -330,7 +330,8 @@ void bindTile(py::module_ &module) {
       .def("forward_gated", &forwardGated, arg("x"), arg("gate"))
       .def("backward_gated", &backwardGated, arg("d"), arg("gate"), arg("read"))
       .def("update_gated", &updateGated, arg("x"), arg("d"), arg("gate"), arg("lr"))
-      .def("transfer", [](SharedTile &self) { self.run([](Tile &tile) { tile.adapter().transfer(); }); })
+      .def("transfer",
+           [](SharedTile &self) { self.run([](Tile &tile) { tile.adapter().transfer(); }); })
       .def("set_reinit_vectors", &setReinitVectors, arg("vectors"))
       .def("explain", &explain, arg("x"), arg("d"), arg("lr"))
       .def("config",

@@ -1,9 +1,8 @@
-// What a user's program may rely on: nothing of Pulsora's own paths leaks, a model of the user's own is
-// registered and learns, and versions agree. Exit status 0 if so.
-
-#include <core/check.h>
+// What a user's program may rely on: nothing of Pulsora's own paths leaks, a model of the user's
+// own is registered and learns, and versions agree. Exit status 0 if so.
 
 #include <cmath>
+#include <core/check.h>
 #include <cstdio>
 #include <cstdlib>
 #include <pulsora/array/make_device_model.h>
@@ -79,8 +78,9 @@ int main() {
   const RPU::DeviceModel &model = RPU::deviceModel("DoubledStep", "device");
   require(&model == &RPU::deviceModels().back(), "pulsora_add_device() registers the model");
   require(!model.cuda(), "it has kernels for the CPU alone");
-  require(refusal([] { RPU::registerDevice(RPU::makeDeviceModel<DoubledStep>()); })
-                  .find("'DoubledStep' already") != std::string::npos,
+  require(refusal([] {
+            RPU::registerDevice(RPU::makeDeviceModel<DoubledStep>());
+          }).find("'DoubledStep' already") != std::string::npos,
           "a name is registered once");
   const RPU::DeviceParams device = DoubledStep::Params{};
   require(&RPU::DeviceParams::read(device.write(), "device").model() == &model,

@@ -1,5 +1,5 @@
-// go_on FROM TO: the tile whose state is in the file FROM is trained for three steps and saved to TO.
-// The same is done in Python by tests/python/test_cpp_library.py.
+// go_on FROM TO: the tile whose state is in the file FROM is trained for three steps and saved to
+// TO. The same is done in Python by tests/python/test_cpp_library.py.
 
 #include <cstdio>
 #include <exception>
@@ -34,7 +34,8 @@ void goOn(const std::string &from, const std::string &to) {
   constexpr int64_t kBatch = 4;
   RPU::Tile tile = tileOf(RPU::loadState(from));
   const int64_t dSize = tile.dSize(), xSize = tile.xSize();
-  std::vector<float> y(static_cast<size_t>(kBatch * dSize)), dx(static_cast<size_t>(kBatch * xSize));
+  std::vector<float> y(static_cast<size_t>(kBatch * dSize)),
+      dx(static_cast<size_t>(kBatch * xSize));
   for (int64_t step = 0; step < 3; ++step) {
     const std::vector<float> x = batchOf(kBatch, xSize, step), d = batchOf(kBatch, dSize, step);
     const auto xView = RPU::rowMajor(x.data(), kBatch, xSize);

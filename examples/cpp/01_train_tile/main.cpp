@@ -47,7 +47,8 @@ int main() {
   for (int step = 0; step < 200; ++step) after = trainStep(tile, target, random);
   std::printf("squared error %.4f before training, %.4f after\n", before, after);
 
-  RPU::saveState("tile.safetensors", tile.state());  // Python: pulsora.Tile.load("tile.safetensors")
+  RPU::saveState("tile.safetensors",
+                 tile.state());  // Python: pulsora.Tile.load("tile.safetensors")
   RPU::Tile resumed(kOut, kIn, config, /*seed=*/1);
   resumed.loadState(RPU::loadState("tile.safetensors"));
   std::mt19937 same = random;

@@ -1,5 +1,6 @@
-// A training step of the pulsed low-rank adapter, put together by hand from the library's blocks: arrays, reads,
-// initialisation, pulse trains. It has the bits of a tile with an LRTTConfig, which is how it is checked.
+// A training step of the pulsed low-rank adapter, put together by hand from the library's blocks:
+// arrays, reads, initialisation, pulse trains. It has the bits of a tile with an LRTTConfig, which
+// is how it is checked.
 
 #include <cmath>
 #include <cstdio>
@@ -35,8 +36,9 @@ struct Matrix {
   }
 };
 
-// Everything that stands around one array: cells, reads in both directions, trains, and the read that projects an
-// update's inputs. Random numbers belong to the array's slot in the tile: 0 is W, 1 is A, 2 is B.
+// Everything that stands around one array: cells, reads in both directions, trains, and the read
+// that projects an update's inputs. Random numbers belong to the array's slot in the tile: 0 is W,
+// 1 is A, 2 is B.
 struct Array {
   PulsedDevice cells;
   ForwardBackwardPass reads;
@@ -60,9 +62,11 @@ class HandMade {
       : w_(context_, visible, kOut, kIn, 0, Pass::Forward),
         a_(context_, fast, kOut, kRank, 1, Pass::Backward),
         b_(context_, fast, kRank, kIn, 2, Pass::Forward),
-        // With this alpha the first step moves W + alpha A B as far as plain gradient descent would.
+        // With this alpha the first step moves W + alpha A B as far as plain gradient descent
+        // would.
         alpha_(static_cast<float>(std::sqrt(kIn / (2.0 * kRank)) / static_cast<double>(kGain))) {
-    // A starts at 0, as every array does; B with normal values of standard deviation gain sqrt(2 / inputs).
+    // A starts at 0, as every array does; B with normal values of standard deviation gain sqrt(2 /
+    // inputs).
     Matrix start(kRank, kIn);
     kaimingNormal(context_, Array::key(2, Role::Start), 0, kIn, kGain, start.view());
     b_.cells.setWeights(context_, start.view(), ownWrite(0));
@@ -92,7 +96,8 @@ class HandMade {
     readTogether(context_, {w_.reads.backward(), w_.cells.weights().transposed()}, &injected, 1,
                  d.view(), dx.view(), sample_, scratch_);
   }
-  // A <- A - lr alpha d^T g and B <- B - lr alpha e^T x with g = B x and e = A^T d, both read before either changes.
+  // A <- A - lr alpha d^T g and B <- B - lr alpha e^T x with g = B x and e = A^T d, both read
+  // before either changes.
   void update(Matrix &x, Matrix &d) {
     Matrix g(kBatch, kRank), e(kBatch, kRank);
     b_.projection.run(context_, b_.cells.weights(), x.view(), g.view(), sample_);

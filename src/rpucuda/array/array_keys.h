@@ -4,14 +4,14 @@
 
 #include "core/random.h"
 
-// Which random numbers belong to which array of a tile. A tile has any number of arrays, in slots 0, 1, 2, ...; each has
-// streams of random numbers for different purposes, its roles. Slot and role together make the third coordinate of
-// makeKey(), so that no two streams of a tile share a number.
+// Which random numbers belong to which array of a tile. A tile has any number of arrays, in slots
+// 0, 1, 2, ...; each has streams of random numbers for different purposes, its roles. Slot and role
+// together make the third coordinate of makeKey(), so that no two streams of a tile share a number.
 
 namespace RPU {
 
-/// What a stream of random numbers of one array is for. The values are part of the random-number contract: never
-/// renumber or reuse one, only append (to 15).
+/// What a stream of random numbers of one array is for. The values are part of the random-number
+/// contract: never renumber or reuse one, only append (to 15).
 enum class Role : uint32_t {
   Cells = 0,       ///< sampled cells, noise of cycles and of writes, relaxation
   Update = 1,      ///< pulse trains
@@ -21,12 +21,13 @@ enum class Role : uint32_t {
   Start = 5,       ///< values that the array starts anew with
 };
 
-/// Number of the stream of a role of the array in a slot: injective, and part of the random-number contract.
+/// Number of the stream of a role of the array in a slot: injective, and part of the random-number
+/// contract.
 constexpr uint32_t streamOf(uint32_t slot, Role role) {
-  // A single array, and the three arrays of a low-rank adapter (W, A, B in slots 0, 1, 2), had numbers before there were
-  // slots; these stay.
+  // A single array, and the three arrays of a low-rank adapter (W, A, B in slots 0, 1, 2), had
+  // numbers before there were slots; these stay.
   constexpr uint32_t kNone = ~uint32_t{0};
-  constexpr uint32_t kFirst[][3] = {{0, 1, 2},         {8, 9, 10},      {16, 17, 18},
+  constexpr uint32_t kFirst[][3] = {{0, 1, 2},       {8, 9, 10},      {16, 17, 18},
                                     {kNone, 19, 20}, {kNone, 21, 22}, {kNone, kNone, 32}};
   const auto r = static_cast<uint32_t>(role);
   if (slot < 3 && kFirst[r][slot] != kNone) return kFirst[r][slot];

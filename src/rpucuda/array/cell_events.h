@@ -1,8 +1,8 @@
 #pragma once
 
+#include "array/pulsed_kernels.h"
 #include "core/half.h"
 #include "devices/pulsed_model.h"
-#include "array/pulsed_kernels.h"
 
 // What happens to a cell besides pulses: it is made, described and written, it decays, diffuses and
 // is reset. One function per formula, for every backend, and then what the kernels run.

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "array/cell_events.h"
 #include "core/half.h"
 #include "core/random.h"
 #include "core/view.h"
-#include "array/cell_events.h"
 
 // The element functors of PulsedDevice.
 

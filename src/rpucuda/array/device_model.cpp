@@ -36,7 +36,8 @@ std::deque<DeviceModel> &registry() {
 const std::deque<DeviceModel> &deviceModels() { return registry(); }
 
 const DeviceModel &registerDevice(DeviceModel model) {
-  RPU_CHECK(ConfigError, !model.name.empty(), "a device model has no name; set kName of its struct");
+  RPU_CHECK(ConfigError, !model.name.empty(),
+            "a device model has no name; set kName of its struct");
   for (const DeviceModel &known : deviceModels()) {
     RPU_CHECK(ConfigError, known.name != model.name, "there is a device model '", model.name,
               "' already; choose another name");

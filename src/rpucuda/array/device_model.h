@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "array/pulsed_kernels.h"
 #include "core/field.h"
 #include "core/isa.h"
 #include "devices/pulsed_model.h"
-#include "array/pulsed_kernels.h"
 
 namespace RPU {
 
@@ -31,12 +31,13 @@ struct DeviceModel {
   const PulsedKernels *(*cuda)() = nullptr;  // gives null if it has no kernels for a GPU
 };
 
-/// All registered models: those of cmake/devices.cmake in its order, then those that were registered
-/// later. A model stays where it is.
+/// All registered models: those of cmake/devices.cmake in its order, then those that were
+/// registered later. A model stays where it is.
 const std::deque<DeviceModel> &deviceModels();
 
 /// Adds a model, so that configurations may name it, and returns it as registered. ConfigError if
-/// there is a model of its name. Call it before other threads make tiles: at the start of a program.
+/// there is a model of its name. Call it before other threads make tiles: at the start of a
+/// program.
 const DeviceModel &registerDevice(DeviceModel model);
 
 /// The model of that name; ConfigError with the known names otherwise.

@@ -2,21 +2,24 @@
 
 #include <cstdint>
 
-// All ranges into which the `sample` coordinate of the draws of one array is divided (core/random.h: below 2^48).
+// All ranges into which the `sample` coordinate of the draws of one array is divided
+// (core/random.h: below 2^48).
 //
-// Samples number what trains belong to, and events what happens to an array besides: digital writes, resets, the ends of
-// mini-batches. An event keys its own draws, and those of the write noise that follows it; the noise after trains is keyed
-// by the sample behind them. None of these may meet:
+// Samples number what trains belong to, and events what happens to an array besides: digital
+// writes, resets, the ends of mini-batches. An event keys its own draws, and those of the write
+// noise that follows it; the noise after trains is keyed by the sample behind them. None of these
+// may meet:
 //
-//   trains           [0, 2^44)        samples of updates, or of transfers, as the caller numbers them
-//                    [2^44, 2^45)     pulses that write an array (PulseWriter)
-//   write noise      [0, 2^46)        after trains: the sample behind them
-//                    [2^46, 2 2^46)   after the end of mini-batch n:  kRelaxEvents + n
-//                    [2 2^46, 3 2^46) after reset n:                  kResetEvents + n
-//                    [3 2^46, 4 2^46) after digital write n:          kSetEvents + n, where n is divided again:
-//     n in           [0, 2^45)        writes that a tile counts (Counters::events) to an array that it alone writes
-//                    [2^45, 2^46)     writes that a compound counts, from the bottom up: ownWrite(i); and, to arrays which
-//                                     a compound also writes, those that the tile counts, from the top down: tileWrite(i)
+//   trains       [0, 2^44)         samples of updates or transfers, as the caller numbers them
+//                [2^44, 2^45)      pulses that write an array (writeByPulses)
+//   write noise  [0, 2^46)         after trains: the sample behind them
+//                [2^46, 2 2^46)    after the end of mini-batch n:  kRelaxEvents + n
+//                [2 2^46, 3 2^46)  after reset n:                  kResetEvents + n
+//                [3 2^46, 4 2^46)  after digital write n:          kSetEvents + n
+//
+// Digital writes n are divided again: the tile counts those to an array that it alone writes, from
+// 0 up (Counters::events). A compound counts its own from 2^45 up (ownWrite), and to an array that
+// both write, the tile's are counted from 2^46 down (tileWrite).
 
 namespace RPU {
 
@@ -30,7 +33,8 @@ constexpr uint64_t kOwnWrites = uint64_t{1} << 45;
 
 /// Event of the i-th digital write that a compound makes of its own accord.
 constexpr uint64_t ownWrite(uint64_t i) { return kOwnWrites + i; }
-/// Event of the i-th digital write that a caller of the tile makes, to an array that its compound writes too.
+/// Event of the i-th digital write that a caller of the tile makes, to an array that its compound
+/// writes too.
 constexpr uint64_t tileWrite(uint64_t i) { return 2 * kOwnWrites - 1 - i; }
 
 }  // namespace RPU

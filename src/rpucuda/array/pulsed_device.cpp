@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "array/cell_functors.h"
 #include "array/events.h"
 #include "core/backend.h"
 #include "core/cuda_api.h"
 #include "core/math_util.h"
-#include "array/cell_functors.h"
 
 namespace RPU {
 namespace {
@@ -14,9 +14,10 @@ namespace {
 const PulsedKernels &kernelsOf(const DeviceModel &model, const Context &context) {
   if (context.onCpu()) return model.cpu(context.cpu.isa);
   const PulsedKernels *kernels = model.cuda();
-  RPU_CHECK(DeviceError, kernels, "the device model '", model.name,
-            "' has no kernels for a GPU; use the CPU, or build Pulsora with CUDA and with the model in "
-            "PULSORA_EXTRA_DEVICES");
+  RPU_CHECK(
+      DeviceError, kernels, "the device model '", model.name,
+      "' has no kernels for a GPU; use the CPU, or build Pulsora with CUDA and with the model in "
+      "PULSORA_EXTRA_DEVICES");
   return *kernels;
 }
 
@@ -91,9 +92,7 @@ SampledCells PulsedDevice::sampledCells() const {
   return {rows_, cols_, cells_.data(), &params_.common(), key_};
 }
 
-CellArray PulsedDevice::array() {
-  return {sampledCells(), weights_.data(), deferred_.data()};
-}
+CellArray PulsedDevice::array() { return {sampledCells(), weights_.data(), deferred_.data()}; }
 
 // Writes `from`, or what is there if that is empty, within the bounds.
 void PulsedDevice::write(const Context &context, MatrixView<const float> from) {

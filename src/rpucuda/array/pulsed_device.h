@@ -2,12 +2,12 @@
 
 #include <string>
 
-#include "pulses/bit_line_maker.h"
+#include "array/device_model.h"
 #include "core/buffer.h"
 #include "core/context.h"
-#include "core/view.h"
-#include "array/device_model.h"
 #include "core/state.h"
+#include "core/view.h"
+#include "pulses/bit_line_maker.h"
 
 namespace RPU {
 

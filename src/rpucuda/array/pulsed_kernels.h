@@ -68,8 +68,8 @@ struct PulsedKernels {
   /// Updates up to kMostTogether different arrays of this model, none of which merges noise, in one
   /// launch. Null on the CPU, where that would gain nothing.
   void (*updateTogether)(const PulsedUpdate *updates, int count, void *stream);
-  /// Each cell's bounds and mean steps at its weight: out = {w_max, w_min, up step, down step}, four
-  /// planes of rows * cols.
+  /// Each cell's bounds and mean steps at its weight: out = {w_max, w_min, up step, down step},
+  /// four planes of rows * cols.
   void (*describe)(const SampledCells &array, const float *weights, float *out, int64_t begin,
                    int64_t end, void *stream);
   void (*relax)(const CellArray &array, const Relaxation &event, int64_t begin, int64_t end,

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "pulses/bit_line_maker.h"
 #include "array/pulsed_device.h"
+#include "pulses/bit_line_maker.h"
 
 namespace RPU {
 

@@ -29,11 +29,12 @@ struct NamedArray {
   Crossbar *array;
 };
 
-/// What a tile holds: one array, or a compound of arrays that act together as a weight W [dSize, xSize]. Matrices are on
-/// the context's backend: x and dx [m, xSize], d and y [m, dSize]. Callers have checked shapes and values.
+/// What a tile holds: one array, or a compound of arrays that act together as a weight W [dSize,
+/// xSize]. Matrices are on the context's backend: x and dx [m, xSize], d and y [m, dSize]. Callers
+/// have checked shapes and values.
 ///
-/// A new compound says what its arrays are and how they are read and written; what else a tile asks follows from its
-/// arrays unless the compound knows better.
+/// A new compound says what its arrays are and how they are read and written; what else a tile asks
+/// follows from its arrays unless the compound knows better.
 class AnalogDevice {
  public:
   virtual ~AnalogDevice() = default;
@@ -41,7 +42,8 @@ class AnalogDevice {
   virtual int64_t dSize() const = 0;
   virtual int64_t xSize() const = 0;
 
-  /// Its pulsed arrays in their order; empty if it has none. The names are those that users and saved states know.
+  /// Its pulsed arrays in their order; empty if it has none. The names are those that users and
+  /// saved states know.
   virtual std::vector<NamedArray> arrays() = 0;
   /// An array by its name; ConfigError, listing the names, if there is none of that name.
   Crossbar &array(const std::string &name);
@@ -57,10 +59,11 @@ class AnalogDevice {
   /// bits.
   virtual void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                       float lr, const Counters &c) = 0;
-  /// End of a mini-batch: decay, diffusion, schedules that count mini-batches. Here: each array relaxes.
+  /// End of a mini-batch: decay, diffusion, schedules that count mini-batches. Here: each array
+  /// relaxes.
   virtual void postUpdate(const Context &context, float lr, const Counters &c);
-  /// Whether update() for so many samples looks for values that are not finite by itself, before anything changes; the
-  /// tile looks otherwise. (Kernels of a GPU look at every input anyway.)
+  /// Whether update() for so many samples looks for values that are not finite by itself, before
+  /// anything changes; the tile looks otherwise. (Kernels of a GPU look at every input anyway.)
   virtual bool updateLooksForFaults(const Context &, int64_t /*samples*/) const { return false; }
 
   /// The weight that a perfect read would see now.
@@ -76,8 +79,8 @@ class AnalogDevice {
   virtual void resetColumns(const Context &context, const std::string &name, int64_t firstCol,
                             int64_t count, float probability, const Counters &c);
 
-  /// Settings in force and warnings for an update by (x, d, lr); nothing changes (tile.explain). Here: the number of
-  /// samples, and no warnings.
+  /// Settings in force and warnings for an update by (x, d, lr); nothing changes (tile.explain).
+  /// Here: the number of samples, and no warnings.
   virtual Value::Map explain(const Context &context, MatrixView<const float> x,
                              MatrixView<const float> d, float lr) const;
   /// Numbers gathered so far. Here: pulses, saturated cells and bytes of memory, over all arrays.

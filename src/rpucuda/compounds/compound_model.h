@@ -17,12 +17,12 @@
 //     static constexpr const char *kName = "ParallelConfig";    // its class in Python
 //     static constexpr const char *kDoc = "Two arrays that are read together.";
 //     DeviceParams first, second;
-//     template <class Visitor> static void fields(Visitor &f) { f(&ParallelParams::first, ...); ... }
+// template <class Visitor> static void fields(Visitor &f) { f(&ParallelParams::first, ...); ... }
 //     std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 //   };
 //
-// A line in cmake/compounds.cmake registers it. The Python class, stubs, documentation, what a saved state holds, and the
-// lists that contract tests run over follow from that.
+// A line in cmake/compounds.cmake registers it. The Python class, stubs, documentation, what a
+// saved state holds, and the lists that contract tests run over follow from that.
 
 namespace RPU {
 
@@ -51,8 +51,8 @@ class AnyCompound {
   virtual std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const = 0;
 };
 
-/// One registered compound: what the rest of the library, the bindings, the documentation and the contract tests know
-/// about it.
+/// One registered compound: what the rest of the library, the bindings, the documentation and the
+/// contract tests know about it.
 struct CompoundModel {
   std::string kind;
   std::string name;
@@ -69,17 +69,20 @@ const std::vector<CompoundModel> &compoundModels();
 /// The compound of that kind; ConfigError with the known kinds otherwise.
 const CompoundModel &compoundModel(const std::string &kind, const std::string &path);
 
-/// A compound with its parameters: what a tile holds. Immutable, cheap to copy, and valid from the start.
+/// A compound with its parameters: what a tile holds. Immutable, cheap to copy, and valid from the
+/// start.
 class CompoundParams {
  public:
   /// A single array of ConstantStep cells.
   CompoundParams();
-  /// A compound's own struct: CompoundParams compound = LRTTParams{}. ConfigError for values out of their ranges.
+  /// A compound's own struct: CompoundParams compound = LRTTParams{}. ConfigError for values out of
+  /// their ranges.
   template <class Params, class = std::enable_if_t<std::is_base_of_v<CompoundBase, Params>>>
   CompoundParams(const Params &params)
       : CompoundParams(compoundModel(Params::kKind, "kind"), RPU::writeParams(params),
                        Params::kName) {}
-  /// The compound `model` with these parameters of its own; those that are missing take their defaults.
+  /// The compound `model` with these parameters of its own; those that are missing take their
+  /// defaults.
   CompoundParams(const CompoundModel &model, const Value &own, const std::string &path)
       : model_(&model), compound_(model.read(own, path)) {}
 

@@ -11,11 +11,12 @@
 
 namespace RPU {
 
-/// One array of cells [rows, cols] with everything around it: its reads in both directions, its pulsed update, and the
-/// keys of its random numbers. What compounds are made of.
+/// One array of cells [rows, cols] with everything around it: its reads in both directions, its
+/// pulsed update, and the keys of its random numbers. What compounds are made of.
 class Crossbar {
  public:
-  /// The array in `slot` of the tile that `keys` belong to; no two arrays of a tile may share a slot.
+  /// The array in `slot` of the tile that `keys` belong to; no two arrays of a tile may share a
+  /// slot.
   Crossbar(const Context &context, const DeviceParams &device, int64_t rows, int64_t cols,
            const Surroundings &surroundings, const TileKeys &keys, uint32_t slot)
       : cells_(context, device, rows, cols, keys.of(slot, Role::Cells), slot),
@@ -36,13 +37,14 @@ class Crossbar {
   PulsedWeightUpdater &updater() { return updater_; }
   const PulsedWeightUpdater &updater() const { return updater_; }
 
-  /// The weights W [rows, cols] as a read in that direction multiplies with them: W forward, W^T backward.
+  /// The weights W [rows, cols] as a read in that direction multiplies with them: W forward, W^T
+  /// backward.
   MatrixView<const float> weights(Pass pass = Pass::Forward) const {
     return pass == Pass::Forward ? cells_.weights() : cells_.weights().transposed();
   }
 
-  /// y [m, rows] = W x for x [m, cols] (forward), or dx [m, cols] = W^T d for d [m, rows] (backward), through the
-  /// periphery; the first sample's number keys the noise.
+  /// y [m, rows] = W x for x [m, cols] (forward), or dx [m, cols] = W^T d for d [m, rows]
+  /// (backward), through the periphery; the first sample's number keys the noise.
   void run(const Context &context, Pass pass, MatrixView<const float> in, MatrixView<float> out,
            uint64_t firstSample) {
     read(pass).run(context, weights(pass), in, out, firstSample);

@@ -53,8 +53,9 @@ std::string joinPath(const std::string &path, const std::string &name);
 /// front.
 std::string suggest(const std::string &wanted, const std::vector<std::string> &names);
 
-/// What a struct's own check() says what its members demand of one another with: check(const Check &c) calls
-/// c.require(condition, c.path("name"), " is ...; remedy"). A template over Check needs no host.
+/// What a struct's own check() says what its members demand of one another with: check(const Check
+/// &c) calls c.require(condition, c.path("name"), " is ...; remedy"). A template over Check needs
+/// no host.
 struct ParamsCheck {
   std::string prefix;  ///< configuration path of the struct
 

@@ -222,7 +222,8 @@ struct RangeChecker {
 template <class T, class = void>
 struct HasCheck : std::false_type {};
 template <class T>
-struct HasCheck<T, std::void_t<decltype(std::declval<const T &>().check(std::declval<const ParamsCheck &>()))>>
+struct HasCheck<
+    T, std::void_t<decltype(std::declval<const T &>().check(std::declval<const ParamsCheck &>()))>>
     : std::true_type {};
 
 }  // namespace detail

@@ -2,8 +2,9 @@
 
 #include <limits>
 
-// What a table of parameters is written with (core/field.h reads and writes such tables). Nothing here needs a
-// host, so that device models, which state their tables with it, can be read by a compiler at run time.
+// What a table of parameters is written with (core/field.h reads and writes such tables). Nothing
+// here needs a host, so that device models, which state their tables with it, can be read by a
+// compiler at run time.
 
 namespace RPU {
 

@@ -7,9 +7,9 @@
 // First values of a matrix, or by MatrixView::block of a part of one. They are equal to the bit on
 // every backend and in every layout; elements outside the view are left alone.
 //
-// Fan-in is the number of inputs that an output sums. With y = W x, that is the number of columns of
-// what is initialised: all columns of W for its first K rows, and K for its first K columns, which
-// read K inputs.
+// Fan-in is the number of inputs that an output sums. With y = W x, that is the number of columns
+// of what is initialised: all columns of W for its first K rows, and K for its first K columns,
+// which read K inputs.
 
 namespace RPU {
 

@@ -228,7 +228,8 @@ void writeString(std::string &out, const std::string &text) {
 }
 
 void writeReal(std::string &out, double number) {
-  RPU_CHECK(StateError, std::isfinite(number), "a value is ", number, ", which JSON cannot express");
+  RPU_CHECK(StateError, std::isfinite(number), "a value is ", number,
+            ", which JSON cannot express");
   char buffer[32];
   const char *end = std::to_chars(buffer, buffer + sizeof buffer, number).ptr;
   const std::string_view digits(buffer, static_cast<size_t>(end - buffer));

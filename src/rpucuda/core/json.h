@@ -10,10 +10,10 @@ namespace RPU {
 /// Text nested deeper than this is refused by parseJson().
 constexpr int kMaxJsonDepth = 32;
 
-/// The value that a text in JSON (RFC 8259, UTF-8) stands for. A number without fraction and exponent
-/// is an integer of 64 bits, any other a double. Strict: StateError, with the position in bytes, for
-/// anything else than one value, repeated names in an object, NaN, numbers out of range, and halves
-/// of surrogate pairs.
+/// The value that a text in JSON (RFC 8259, UTF-8) stands for. A number without fraction and
+/// exponent is an integer of 64 bits, any other a double. Strict: StateError, with the position in
+/// bytes, for anything else than one value, repeated names in an object, NaN, numbers out of range,
+/// and halves of surrogate pairs.
 Value parseJson(std::string_view text);
 
 /// The value as JSON, names in order, from which parseJson() and other readers get the same value.

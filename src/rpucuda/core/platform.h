@@ -40,14 +40,13 @@
 
 namespace RPU {
 
-// Whether this build has a CUDA backend. Code outside core/ and cuda/ need not ask: what a room declares for the
-// GPU is defined in cuda/, or in cuda_absent.cpp, where it throws.
+// Whether this build has a CUDA backend. Code outside core/ and cuda/ need not ask: what a room
+// declares for the GPU is defined in cuda/, or in cuda_absent.cpp, where it throws.
 #if defined(PULSORA_CUDA)
 constexpr bool kHasCuda = true;
 #else
 constexpr bool kHasCuda = false;
 #endif
-
 
 // The two places where data can live and code can run.
 enum class Backend { Cpu, Cuda };

@@ -64,7 +64,8 @@ struct Announced {
 
 Announced announced(const std::string &name, const Value &value) {
   const Value::Map *map = value.map();
-  require(map, "tensor '", name, "' is ", value.describe(), " in the header, where an object belongs");
+  require(map, "tensor '", name, "' is ", value.describe(),
+          " in the header, where an object belongs");
   Announced result{0, 0, name, {}};
 
   const Value &dtype = member(*map, name, "dtype");
@@ -154,8 +155,8 @@ State parseState(std::string_view bytes) {
   for (size_t i = 0; i < kLengthBytes; ++i)
     length |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
   bytes.remove_prefix(kLengthBytes);
-  require(length <= bytes.size(), kIncomplete, "its header of ", length, " bytes has ", bytes.size(),
-          "); was it cut short?");
+  require(length <= bytes.size(), kIncomplete, "its header of ", length, " bytes has ",
+          bytes.size(), "); was it cut short?");
   Value header;
   try {
     header = parseJson(bytes.substr(0, length));

@@ -5,11 +5,11 @@
 
 #include "core/state.h"
 
-// States as safetensors files, which the Python package reads and writes too (Tile.save, Tile.load).
-// Such a file is: the length of the header in 8 bytes, lowest first; the header, a JSON object of
-// {name: {"dtype", "shape", "data_offsets": [begin, end]}} and "__metadata__" {name: text}; the tensors
-// one after another, without gaps, numbers with their lowest byte first. The values of a state are
-// JSON under kStateFormat in the metadata. Reading never executes anything.
+// States as safetensors files, which the Python package reads and writes too (Tile.save,
+// Tile.load). Such a file is: the length of the header in 8 bytes, lowest first; the header, a JSON
+// object of {name: {"dtype", "shape", "data_offsets": [begin, end]}} and "__metadata__" {name:
+// text}; the tensors one after another, without gaps, numbers with their lowest byte first. The
+// values of a state are JSON under kStateFormat in the metadata. Reading never executes anything.
 
 namespace RPU {
 

@@ -48,13 +48,11 @@ struct ExpStep {
       constexpr float kLargest = 60.0f;  // e^60 leaves room for the factors around it
       const float z = 2.0f * RPU::abs(a) + RPU::abs(b);
       const float rate = RPU::max(RPU::abs(gamma_up), RPU::abs(gamma_down));
-      c.require(rate * z <= kLargest, c.path("gamma_up"), " is ", gamma_up,
-                " and ", c.path("gamma_down"), " is ", gamma_down,
-                "; times 2 a + b they exceed ", kLargest,
+      c.require(rate * z <= kLargest, c.path("gamma_up"), " is ", gamma_up, " and ",
+                c.path("gamma_down"), " is ", gamma_down, "; times 2 a + b they exceed ", kLargest,
                 ", where the step overflows; use smaller ones");
-      c.require(granularity(*this) > 0.0f, c.path("a_up"), " is ", a_up,
-                " and ", c.path("a_down"), " is ", a_down,
-                "; neither direction then moves a weight at 0; use smaller ones");
+      c.require(granularity(*this) > 0.0f, c.path("a_up"), " is ", a_up, " and ", c.path("a_down"),
+                " is ", a_down, "; neither direction then moves a weight at 0; use smaller ones");
     }
   };
   using Cell = PulsedCell;

@@ -55,12 +55,12 @@ struct LinearStep {
     template <class Check>
     void check(const Check &c) const {
       PulsedParams::check(c);
-      c.require(allow_increasing || gamma_up >= 0.0f, c.path("gamma_up"),
-                " is ", gamma_up, "; a negative one needs allow_increasing=True");
-      c.require(allow_increasing || gamma_down >= 0.0f, c.path("gamma_down"),
-                " is ", gamma_down, "; a negative one needs allow_increasing=True");
-      c.require(mult_noise || !(reverse_up || reverse_down),
-                c.path("mult_noise"), " is False with reverse_up or reverse_down, ",
+      c.require(allow_increasing || gamma_up >= 0.0f, c.path("gamma_up"), " is ", gamma_up,
+                "; a negative one needs allow_increasing=True");
+      c.require(allow_increasing || gamma_down >= 0.0f, c.path("gamma_down"), " is ", gamma_down,
+                "; a negative one needs allow_increasing=True");
+      c.require(mult_noise || !(reverse_up || reverse_down), c.path("mult_noise"),
+                " is False with reverse_up or reverse_down, ",
                 "which are defined for multiplicative noise alone; set mult_noise=True");
     }
   };

@@ -87,8 +87,7 @@ RPU_HD float applyPulses(float w, int n, bool up, const typename Device::Respons
                          const typename Device::Params &p, float z, const Key &key, uint64_t cell,
                          uint64_t sample) {
   if (n == 0) return w;
-  return applyPulses<Device>(w, pulseSum(static_cast<float>(n), p), up, r, p, z, key, cell,
-                             sample);
+  return applyPulses<Device>(w, pulseSum(static_cast<float>(n), p), up, r, p, z, key, cell, sample);
 }
 
 /// Whether samples of up to `most` pulses may take closed forms, as far as their shape goes.

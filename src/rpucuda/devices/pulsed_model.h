@@ -150,8 +150,7 @@ struct PulsedParams {
     c.require(w_max > w_min, c.path("w_max"), " and ", c.path("w_min"),
               " are both 0, which leaves the weight no range; make at least one of them non-zero");
     c.require(!adjust_bounds_with_up_down || adjust_bounds_with_up_down_dev > 0.0f,
-              c.path("adjust_bounds_with_up_down_dev"), " is ",
-              adjust_bounds_with_up_down_dev,
+              c.path("adjust_bounds_with_up_down_dev"), " is ", adjust_bounds_with_up_down_dev,
               " with adjust_bounds_with_up_down; it must be > 0, for example 0.05");
   }
 

@@ -70,11 +70,10 @@ ArrayRead LRTTAdapter::second(Pass ownPass) {
 
 void LRTTAdapter::readWith(const Context &context, Pass pass, const ArrayRead &base,
                            MatrixView<const float> in, MatrixView<const float> gate,
-                           MatrixView<float> ungated, MatrixView<float> out,
-                           uint64_t firstSample) {
+                           MatrixView<float> ungated, MatrixView<float> out, uint64_t firstSample) {
   const MatrixView<float> inner = scratch(context, inner_, in.rows, settings_.rank);
-  const ChainedRead chain{first(own(pass)), second(own(pass)), inner,
-                          gate,             ungated,           settings_.alpha};
+  const ChainedRead chain{first(own(pass)), second(own(pass)), inner, gate,
+                          ungated,          settings_.alpha};
   readTogether(context, base, &chain, 1, in, out, firstSample, product_);
   if (settings_.params.projection == Projection::Reuse)
     keep(context, kept(own(pass)), gate.data ? ungated : inner);

@@ -35,12 +35,12 @@ class LRTTAdapter {
     return settings_.params.swap_xd ? a_.weights() : b_.weights(Pass::Backward);
   }
 
-  /// out = base(in) + alpha A (gate .* (B in)) in the tile's direction `pass` (backward: the transposed
-  /// product), read through the arrays' periphery. `gate` [m, K] may be without data; else `ungated` [m, K] gets the first
-  /// product before the gate.
+  /// out = base(in) + alpha A (gate .* (B in)) in the tile's direction `pass` (backward: the
+  /// transposed product), read through the arrays' periphery. `gate` [m, K] may be without data;
+  /// else `ungated` [m, K] gets the first product before the gate.
   void readWith(const Context &context, Pass pass, const ArrayRead &base,
-                MatrixView<const float> in, MatrixView<const float> gate,
-                MatrixView<float> ungated, MatrixView<float> out, uint64_t firstSample);
+                MatrixView<const float> in, MatrixView<const float> gate, MatrixView<float> ungated,
+                MatrixView<float> out, uint64_t firstSample);
   /// out += alpha A (B in) in exact arithmetic.
   void addExactProduct(const Context &context, Pass pass, MatrixView<const float> in,
                        MatrixView<float> out);
@@ -51,8 +51,8 @@ class LRTTAdapter {
   /// what to reuse.
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               MatrixView<const float> gate, float lr, uint64_t firstSample);
-  /// Whether an update without gates is made in few launches, whose kernels look for values of x and d that are not
-  /// finite before anything changes.
+  /// Whether an update without gates is made in few launches, whose kernels look for values of x
+  /// and d that are not finite before anything changes.
   bool updatesInFewLaunches(const Context &context) const;
   /// Decay and diffusion of mini-batch number `event`; the next update reads the arrays afresh.
   void endMiniBatch(const Context &context, uint64_t event);
@@ -118,7 +118,8 @@ class LRTTAdapter {
   AnalogRead projectionB_;  // g = B in
   RandomKey reinitKey_;
 
-  Buffer<float> snapshotA_, snapshotB_;  // the arrays that this mini-batch's updates are projected with
+  Buffer<float> snapshotA_,
+      snapshotB_;  // the arrays that this mini-batch's updates are projected with
   bool snapshotTaken_ = false;
   Buffer<float> zero_;           // one
   Buffer<float> newB_;           // scratch

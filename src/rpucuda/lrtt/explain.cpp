@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "core/backend.h"
-#include "lrtt/lrtt_transfer_device.h"
 #include "core/math_util.h"
+#include "lrtt/lrtt_transfer_device.h"
 
 namespace RPU {
 namespace {
@@ -57,7 +57,8 @@ Value::Map explainTransfer(const Context &context, const LRTTSettings &s, float 
 Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const float> x,
                                        MatrixView<const float> d, float lr) const {
   if (!adapter_) {
-    return explainPulses(context, visible_.updater().parameters(), visible().granularity(), x, d, lr);
+    return explainPulses(context, visible_.updater().parameters(), visible().granularity(), x, d,
+                         lr);
   }
   const LRTTSettings &s = settings_;
   const MatrixView<const float> in = s.params.swap_xd ? d : x;

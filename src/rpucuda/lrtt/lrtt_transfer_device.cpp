@@ -31,9 +31,7 @@ LRTTTransferDevice::LRTTTransferDevice(const LRTTParams &p, const CompoundSite &
 
 std::vector<NamedArray> LRTTTransferDevice::arrays() {
   if (!adapter_) return {{"visible", &visible_}};
-  return {{"visible", &visible_},
-          {"fast_a", &adapter_->arrayA()},
-          {"fast_b", &adapter_->arrayB()}};
+  return {{"visible", &visible_}, {"fast_a", &adapter_->arrayA()}, {"fast_b", &adapter_->arrayB()}};
 }
 
 void LRTTTransferDevice::requireAdapter() const {
@@ -161,8 +159,7 @@ void LRTTTransferDevice::backwardGated(const Context &context, MatrixView<const 
   forEach(context, e.size(), GateGradient{settings_.alpha, read, e.data, gateGradient});
 }
 
-void LRTTTransferDevice::setReinitVectors(const Context &context,
-                                          MatrixView<const float> vectors) {
+void LRTTTransferDevice::setReinitVectors(const Context &context, MatrixView<const float> vectors) {
   adapter_->setReinitVectors(context, vectors);
 }
 

@@ -22,7 +22,8 @@ class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
 
   int64_t dSize() const override { return settings_.dSize; }
   int64_t xSize() const override { return settings_.xSize; }
-  /// "visible", and unless the rank is 0 "fast_a" [d, K] and "fast_b" [K, x] ([x, K] and [K, d] with swap_xd).
+  /// "visible", and unless the rank is 0 "fast_a" [d, K] and "fast_b" [K, x] ([x, K] and [K, d]
+  /// with swap_xd).
   std::vector<NamedArray> arrays() override;
   void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                const Counters &c) override;
@@ -37,8 +38,8 @@ class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
   /// W <- weights, A <- 0.
   void setWeights(const Context &context, MatrixView<const float> weights,
                   const Counters &c) override;
-  void writeArray(const Context &context, const std::string &name,
-                  MatrixView<const float> weights, const Counters &c) override;
+  void writeArray(const Context &context, const std::string &name, MatrixView<const float> weights,
+                  const Counters &c) override;
   void resetColumns(const Context &context, const std::string &name, int64_t firstCol,
                     int64_t count, float probability, const Counters &c) override;
   Value::Map explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,

@@ -28,9 +28,9 @@ struct LRTTSettings {
   int64_t outputs;
   float alpha = 0.0f;
   float transferLr = 0.0f;
-  float deviation = 0.0f;          ///< of an element of B after a re-init: gain sqrt(2 / inputs)
-  float rowNorm = 0.0f;            ///< root of the expected square norm of a row of B: gain sqrt(2)
-  UpdateParameters fastUpdate;     ///< of A and B
+  float deviation = 0.0f;       ///< of an element of B after a re-init: gain sqrt(2 / inputs)
+  float rowNorm = 0.0f;         ///< root of the expected square norm of a row of B: gain sqrt(2)
+  UpdateParameters fastUpdate;  ///< of A and B
   UpdateParameters transferUpdate;  ///< of the trains of a transfer
 };
 

@@ -9,7 +9,8 @@
 
 namespace RPU {
 
-/// Adds transfer_lr A B to the visible array: reads the factors exactly or line by line, and sends them as trains.
+/// Adds transfer_lr A B to the visible array: reads the factors exactly or line by line, and sends
+/// them as trains.
 class LRTTTransfer {
  public:
   LRTTTransfer(const Context &context, const LRTTSettings &settings,

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "periphery/read_kernels.h"
 #include "core/math_util.h"
 #include "periphery/gpu_read.h"
+#include "periphery/read_kernels.h"
 
 namespace RPU {
 namespace {

@@ -5,9 +5,9 @@
 #include "core/buffer.h"
 #include "core/context.h"
 #include "core/random.h"
+#include "core/state.h"
 #include "core/view.h"
 #include "periphery/read_stages.h"
-#include "core/state.h"
 
 namespace RPU {
 
@@ -41,8 +41,8 @@ class AnalogRead {
   void run(const Context &context, MatrixView<const float> weights, const Product &product,
            MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
 
-  /// Whether kernels of a GPU can take this read together with others: if it is a plain product, by the default
-  /// products.
+  /// Whether kernels of a GPU can take this read together with others: if it is a plain product, by
+  /// the default products.
   bool canBeJoined(const Context &context) const;
   /// The read as such kernels take it; `out` without data is not written. Only if canBeJoined().
   PlainRead plan(const Context &context, MatrixView<const float> weights,

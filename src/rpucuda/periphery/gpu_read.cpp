@@ -6,12 +6,13 @@
 namespace RPU {
 namespace {
 
-// The sums of the first product; with `beside`, while the kernel before it still runs, which must do nothing for them.
+// The sums of the first product; with `beside`, while the kernel before it still runs, which must
+// do nothing for them.
 void multiply(const Context &context, const PlainRead &read, bool beside) {
   if (read.parts > 0) {
-    const bool rounds = context.gpuProducts == GpuProducts::Tf32 ||
-                        (context.gpuProducts == GpuProducts::Tf32Forward &&
-                         read.input.pass == Pass::Forward);
+    const bool rounds =
+        context.gpuProducts == GpuProducts::Tf32 ||
+        (context.gpuProducts == GpuProducts::Tf32Forward && read.input.pass == Pass::Forward);
     cudaMultiplyParts(context, read, !rounds, beside);
     return;
   }
@@ -59,8 +60,8 @@ void readWith(const Context &context, const PlainRead &read, const PlainRead &fi
     cudaReadGroups(context, read, first, added, marks);
     return;
   }
-  // The first read of what is added runs beside the product, if that leaves room on the GPU; else it would hold up the
-  // product more than the conversion of the inputs.
+  // The first read of what is added runs beside the product, if that leaves room on the GPU; else
+  // it would hold up the product more than the conversion of the inputs.
   constexpr int64_t kLeavesRoom = int64_t{1} << 21;
   const bool beside = read.weights.size() <= kLeavesRoom;
   if (beside) {

@@ -12,8 +12,8 @@ double stepOf(float resolution, float bound) {
   return 2.0 * double(bound) * relative;
 }
 
-void checkConverter(const std::string &prefix, const std::string &side, float resolution, float bound,
-                    bool stochastic) {
+void checkConverter(const std::string &prefix, const std::string &side, float resolution,
+                    float bound, bool stochastic) {
   const std::string res = joinPath(prefix, side + "_res");
   RPU_CHECK(ConfigError, resolution <= 1.0f || resolution == std::floor(resolution), res, " is ",
             resolution,

@@ -4,12 +4,13 @@
 #include "core/context.h"
 #include "periphery/analog_read.h"
 
-// Reads that add up: a large array, and chains of two arrays with few lines between them (low-rank factors), driven by
-// one mini-batch.
+// Reads that add up: a large array, and chains of two arrays with few lines between them (low-rank
+// factors), driven by one mini-batch.
 
 namespace RPU {
 
-/// One array as a read takes it: the read, and the weights it multiplies with, [out, in] of its direction.
+/// One array as a read takes it: the read, and the weights it multiplies with, [out, in] of its
+/// direction.
 struct ArrayRead {
   AnalogRead &read;
   MatrixView<const float> weights;
@@ -19,9 +20,9 @@ struct ArrayRead {
 struct ChainedRead {
   ArrayRead first;
   ArrayRead second;
-  MatrixView<float> inner;      ///< [m, K], room for what the first array gives; gated values stay in it
+  MatrixView<float> inner;       ///< [m, K], gets what the second array is driven with
   MatrixView<const float> gate;  ///< [m, K], or without data for none
-  MatrixView<float> ungated;    ///< [m, K], gets what the first array gave before the gate; may be without data
+  MatrixView<float> ungated;     ///< [m, K], gets the values before the gate; may have no data
   float factor;
 };
 
@@ -29,9 +30,9 @@ struct ChainedRead {
 void addChain(const Context &context, const ChainedRead &chain, MatrixView<const float> in,
               MatrixView<float> out, uint64_t firstSample, Buffer<float> &scratch);
 
-/// out = base(in), plus `count` chains in their order. On a GPU the first chain shares the launches of the base read where
-/// both are plain reads and it has no gate; the result is the sum either way, to rounding. (On the CPU, and with
-/// reproducible products, it is the sum to the bit.)
+/// out = base(in), plus `count` chains in their order. On a GPU the first chain shares the launches
+/// of the base read where both are plain reads and it has no gate; the result is the sum either
+/// way, to rounding. (On the CPU, and with reproducible products, it is the sum to the bit.)
 void readTogether(const Context &context, const ArrayRead &base, const ChainedRead *chains,
                   int count, MatrixView<const float> in, MatrixView<float> out,
                   uint64_t firstSample, Buffer<float> &scratch);

@@ -9,8 +9,8 @@
 #include "periphery/io_parameters.h"
 
 // The periphery of a read, one element at a time: each formula of docs/io.md stands here, once. The
-// row loops of the CPU (read_kernels_isa.cpp) and the functors for other backends (read_stages.h) are
-// made of these functions and give the same bits.
+// row loops of the CPU (read_kernels_isa.cpp) and the functors for other backends (read_stages.h)
+// are made of these functions and give the same bits.
 //
 // A parameter at its neutral value makes its formula an exact identity, so that no formula
 // branches.
@@ -41,7 +41,6 @@ RPU_HD float quantised(const Converter &c, float v, float u) {
 }
 
 // --- scales
-// ---------------------------------------------------------------------------------------
 
 /// A row is reduced in 16 parts, element j in part j % 16 in order, and the parts pairwise: for
 /// sums this order is part of the result's bits.
@@ -135,7 +134,6 @@ RPU_HD float runningMean(float mean, float absMax, float decay) {
 }
 
 // --- input
-// ----------------------------------------------------------------------------------------
 
 /// One input line's DAC.
 struct InputConverter {
@@ -162,7 +160,6 @@ RPU_HD float lateness(int64_t j, int64_t n) {
 }
 
 // --- array
-// ----------------------------------------------------------------------------------------
 
 /// What happens between the cells and the output stage.
 struct ArrayEffects {
@@ -211,7 +208,6 @@ RPU_HD float arrayOutput(const ArrayEffects &e, const LineSums &in, float offset
 }
 
 // --- output
-// ---------------------------------------------------------------------------------------
 
 /// An output stage: amplifier and ADC.
 struct OutputConverter {

@@ -23,8 +23,8 @@ void convertInputs(const InputStage &stage, bool measure, int64_t begin, int64_t
 template <Isa isa>
 void finishOutputs(const OutputStage &stage, int64_t begin, int64_t end);
 
-/// The same on a GPU (cuda/periphery/read_kernels.cu). Measuring a row also sets the fault word if a value is
-/// not finite.
+/// The same on a GPU (cuda/periphery/read_kernels.cu). Measuring a row also sets the fault word if
+/// a value is not finite.
 void cudaMeasureInputs(const Context &context, const InputStage &stage);
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst);
 void cudaFinishOutputs(const Context &context, const OutputStage &stage);
@@ -32,8 +32,8 @@ void cudaFinishOutputs(const Context &context, const OutputStage &stage);
 /// How many partial sums the product of a large array is best made of, whose weights are read with
 /// so many rows; 0 where cudaMultiplyParts() cannot make it. By shape alone.
 int64_t cudaProductParts(MatrixView<const float> weights, int64_t rows);
-/// The partial sums of a plain read from its converted inputs (cuda/periphery/tensor_product.cu): to
-/// the accuracy of single precision if `exact`, else of factors rounded to 11 bits (TF32). With
+/// The partial sums of a plain read from its converted inputs (cuda/periphery/tensor_product.cu):
+/// to the accuracy of single precision if `exact`, else of factors rounded to 11 bits (TF32). With
 /// `beside` it runs beside the kernel before it, which must leave inputs, weights and sums alone.
 void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact, bool beside);
 
@@ -48,10 +48,11 @@ void cudaReadRows(const Context &context, const PlainRead &read);
 void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
                     const AddedRead &added, Buffer<uint32_t> &marks);
 /// Reads the first array of a chain, and converts what was read for the second
-/// (cuda/periphery/joined_reads.cu). The next kernel must be cudaMultiplyParts() with `beside`, or one that waits for
-/// this.
+/// (cuda/periphery/joined_reads.cu). The next kernel must be cudaMultiplyParts() with `beside`, or
+/// one that waits for this.
 void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second);
-/// Does what cudaReadBeside() does, and measures and converts the inputs of a large array beside it.
+/// Does what cudaReadBeside() does, and measures and converts the inputs of a large array beside
+/// it.
 void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
                        const PlainRead &second);
 

@@ -85,8 +85,8 @@ struct PlainRead {
   int repeats;  // at most
 };
 
-/// What the second array of a chain adds to a read: `factor` times its own read, whose few inputs have been converted
-/// already.
+/// What the second array of a chain adds to a read: `factor` times its own read, whose few inputs
+/// have been converted already.
 struct AddedRead {
   PlainRead read;
   float factor;

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "core/reduce.h"
 #include "core/math_util.h"
-#include "pulses/train_functors.h"
+#include "core/reduce.h"
 #include "pulses/draw_trains.h"
+#include "pulses/train_functors.h"
 
 namespace RPU {
 namespace {

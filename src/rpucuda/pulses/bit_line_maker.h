@@ -4,9 +4,9 @@
 #include "core/context.h"
 #include "core/random.h"
 #include "core/view.h"
+#include "pulses/draw_trains.h"
 #include "pulses/pulse_trains.h"
 #include "pulses/pulse_words.h"
-#include "pulses/draw_trains.h"
 #include "pulses/update_parameters.h"
 
 namespace RPU {

@@ -49,11 +49,12 @@ class Tile final {
   void getArray(const std::string &name, MatrixView<float> out) const;
   /// Writes one array digitally, each cell within its bounds; the others stay.
   void setArray(const std::string &name, MatrixView<const float> weights);
-  /// Resets the columns [firstCol, firstCol + count) of an array, taken modulo its width, each cell with the given
-  /// probability: to its device's reset value, with that value's spreads.
+  /// Resets the columns [firstCol, firstCol + count) of an array, taken modulo its width, each cell
+  /// with the given probability: to its device's reset value, with that value's spreads.
   void resetColumns(const std::string &name, int64_t firstCol, int64_t count, float probability);
 
-  /// Whether there is a low-rank adapter, and what it offers (tile/tile_adapter.h); ConfigError without one.
+  /// Whether there is a low-rank adapter, and what it offers (tile/tile_adapter.h); ConfigError
+  /// without one.
   bool hasAdapter() const;
   TileAdapter adapter();
 
@@ -65,7 +66,8 @@ class Tile final {
   const Counters &counters() const;
 
   /// Everything that is needed to go on to the bit; `loadState` refuses (StateError) what was not
-  /// made by a tile of the same sizes, configuration and seed, and then changes nothing. States of version 1 load too.
+  /// made by a tile of the same sizes, configuration and seed, and then changes nothing. States of
+  /// version 1 load too.
   State state() const;
   void loadState(const State &state);
 

@@ -4,21 +4,23 @@
 
 namespace RPU {
 
-/// The low-rank adapter of a tile, where it has one: reads and updates in which a gate weighs the adapter's K components,
-/// and transfers out of turn. Inputs are checked here, before anything changes; ConfigError if the tile's settings leave
-/// no place for a gate. Valid as long as the tile is.
+/// The low-rank adapter of a tile, where it has one: reads and updates in which a gate weighs the
+/// adapter's K components, and transfers out of turn. Inputs are checked here, before anything
+/// changes; ConfigError if the tile's settings leave no place for a gate. Valid as long as the tile
+/// is.
 class TileAdapter final {
  public:
   /// Number K of components.
   int64_t rank() const;
 
-  /// y [m, dSize] = W x + alpha A (gate .* (B x)) for x [m, xSize] and gate [m, K]; `read` [m, K] gets B x as it was read.
+  /// y [m, dSize] = W x + alpha A (gate .* (B x)) for x [m, xSize] and gate [m, K]; `read` [m, K]
+  /// gets B x as it was read.
   void forward(MatrixView<const float> x, MatrixView<const float> gate, MatrixView<float> y,
                MatrixView<float> read);
-  /// dx [m, xSize] = W^T d + alpha B^T (gate .* (A^T d)), and the gate's gradient alpha (B x) .* (A^T d) [m, K].
+  /// dx [m, xSize] = W^T d + alpha B^T (gate .* (A^T d)), and the gate's gradient alpha (B x) .*
+  /// (A^T d) [m, K].
   void backward(MatrixView<const float> d, MatrixView<const float> gate,
-                MatrixView<const float> read, MatrixView<float> dx,
-                MatrixView<float> gateGradient);
+                MatrixView<const float> read, MatrixView<float> dx, MatrixView<float> gateGradient);
   /// Tile::update() for samples whose forward was gated.
   void update(MatrixView<const float> x, MatrixView<const float> d, MatrixView<const float> gate,
               float lr);

@@ -13,15 +13,17 @@ namespace RPU {
 ///     config.compound = adapter;
 ///     config.forward.out_noise = 0.0f;
 ///
-/// As a Value it is one table: "kind", the compound's own parameters, and "forward", "backward" and "update".
+/// As a Value it is one table: "kind", the compound's own parameters, and "forward", "backward" and
+/// "update".
 struct TileConfig : Surroundings {
   static constexpr const char *kName = "TileConfig";
 
   CompoundParams compound;
 };
 
-/// Reads a configuration: parameters that are missing take the compound's defaults, unknown names are refused. Also takes
-/// the form that states of version 1 have, in which every kind of tile held the tables of all kinds.
+/// Reads a configuration: parameters that are missing take the compound's defaults, unknown names
+/// are refused. Also takes the form that states of version 1 have, in which every kind of tile held
+/// the tables of all kinds.
 template <>
 TileConfig readParams<TileConfig>(const Value &value, const std::string &path);
 template <>

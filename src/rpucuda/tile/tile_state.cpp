@@ -3,7 +3,8 @@
 namespace RPU {
 namespace {
 
-// Version 2 keeps the settings of the tile's own compound alone; version 1 kept those of every kind. Nothing else differs.
+// Version 2 keeps the settings of the tile's own compound alone; version 1 kept those of every
+// kind. Nothing else differs.
 constexpr uint64_t kVersion = 2;
 constexpr uint64_t kOldestVersion = 1;
 

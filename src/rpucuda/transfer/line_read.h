@@ -11,13 +11,14 @@ namespace RPU {
 /// One-hot reads: the lines of an array one after another, through a periphery of their own.
 class LineRead {
  public:
-  /// Reads an array of which `lines` can be driven and `outputs` sensed, in the direction of `pass`.
+  /// Reads an array of which `lines` can be driven and `outputs` sensed, in the direction of
+  /// `pass`.
   LineRead(const Context &context, const IOParameters &periphery, Pass pass, int64_t lines,
            int64_t outputs, RandomKey key)
       : read_(context, periphery, pass, lines, outputs, key), lines_(lines), outputs_(outputs) {}
 
-  /// All lines [lines, outputs] of the array with these weights [outputs, lines]; line j is read as sample firstRead + j.
-  /// The view is valid until the next run().
+  /// All lines [lines, outputs] of the array with these weights [outputs, lines]; line j is read as
+  /// sample firstRead + j. The view is valid until the next run().
   MatrixView<const float> run(const Context &context, MatrixView<const float> weights,
                               uint64_t firstRead);
 

@@ -3,8 +3,8 @@
 #include "core/group.h"
 #include "core/math.h"
 #include "core/view.h"
-#include "transfer/transfer_stats.h"
 #include "pulses/pulse_trains.h"
+#include "transfer/transfer_stats.h"
 
 // How a transfer is planned, sent and accounted for: one formula each, for every backend. Nothing
 // here needs the host, so that a transfer on a GPU waits for nothing.
@@ -92,9 +92,9 @@ struct TransferPlanner {
   TransferFactors sent;   // as they were read for this transfer
   TransferFactors exact;  // as they are
   TransferPasses passes;
-  ComponentPlan *components;  // [K]
-  int64_t *starts;            // [K + 1], number of each component's first train
-  int64_t *present;           // per pass, how many trains it has
+  ComponentPlan *components;     // [K]
+  int64_t *starts;               // [K + 1], number of each component's first train
+  int64_t *present;              // per pass, how many trains it has
   const uint64_t *pulseCounter;  // of the array that is written; null where nobody asks
   uint64_t *pulsesBefore;        // gets what the counter shows; null with it
 

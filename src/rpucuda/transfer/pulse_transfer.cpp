@@ -10,8 +10,7 @@ PulseTransfer::PulseTransfer(const Context &context, const TransferRule &rule, R
     : rule_(rule), updater_(rule.update, key), ledger_(context) {}
 
 uint64_t PulseTransfer::firstSample() const {
-  return count() * static_cast<uint64_t>(rule_.components) *
-         static_cast<uint64_t>(rule_.maxTrains);
+  return count() * static_cast<uint64_t>(rule_.components) * static_cast<uint64_t>(rule_.maxTrains);
 }
 
 void PulseTransfer::run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
@@ -55,8 +54,8 @@ void PulseTransfer::sendTrains(const Context &context, PulsedDevice &to,
     } else {
       samples.present = plan.present + p;
     }
-    // A pass without trains is left out, but for the last one, which draws the write noise that stays. (A GPU leaves out
-    // none, and ends with the noise of its last pass too.)
+    // A pass without trains is left out, but for the last one, which draws the write noise that
+    // stays. (A GPU leaves out none, and ends with the noise of its last pass too.)
     if (trains == 0 && p + 1 < plan.passes.count()) continue;
     xDrives_.reserve(context, trains * to.cols());
     dDrives_.reserve(context, trains * to.rows());

@@ -8,11 +8,12 @@
 
 namespace RPU {
 
-/// Adds T = lr d x^T to an array, by trains of pulses or digitally, and keeps account of what arrived.
+/// Adds T = lr d x^T to an array, by trains of pulses or digitally, and keeps account of what
+/// arrived.
 ///
 /// The components are sent in the order 0 ... K - 1, each as its trains one after another. Train
-/// number n of transfer number t is sample t K maxTrains + n of the array, which keys all draws. Passes only decide how
-/// many are sent at a time: they leave the bits as they are.
+/// number n of transfer number t is sample t K maxTrains + n of the array, which keys all draws.
+/// Passes only decide how many are sent at a time: they leave the bits as they are.
 ///
 /// On a GPU all of it happens there: how many trains there are, and what arrived, the host learns
 /// when it asks.
@@ -23,7 +24,8 @@ class PulseTransfer {
 
   const TransferRule &rule() const { return rule_; }
 
-  /// One transfer onto `to` of the factors as they were read, `sent`; the account compares with the `exact` ones.
+  /// One transfer onto `to` of the factors as they were read, `sent`; the account compares with the
+  /// `exact` ones.
   void run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
            const TransferFactors &exact);
 

@@ -10,8 +10,8 @@
 
 namespace RPU {
 
-/// Keeps account of the transfers onto one array: what was to arrive, what did, and the pulses that it took. Others may
-/// pulse the array between two transfers.
+/// Keeps account of the transfers onto one array: what was to arrive, what did, and the pulses that
+/// it took. Others may pulse the array between two transfers.
 class TransferLedger {
  public:
   explicit TransferLedger(const Context &context);

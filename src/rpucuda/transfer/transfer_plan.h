@@ -25,8 +25,9 @@ struct PlanMemory {
   Buffer<uint32_t> finished;  // on a GPU, one (see cudaPlanTransfer)
 };
 
-/// Plans a transfer of `sent`, which are `exact` or what was read of them, into `memory`; `granularity` is that of the
-/// array that is written. Unless null, `pulsesBefore` gets what the array's counter of pulses shows by then.
+/// Plans a transfer of `sent`, which are `exact` or what was read of them, into `memory`;
+/// `granularity` is that of the array that is written. Unless null, `pulsesBefore` gets what the
+/// array's counter of pulses shows by then.
 TransferPlanner planInto(const Context &context, const TransferRule &rule, float granularity,
                          const TransferFactors &sent, const TransferFactors &exact,
                          const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory);
@@ -35,8 +36,8 @@ TransferPlanner planInto(const Context &context, const TransferRule &rule, float
 TransferPlan planTransfer(const Context &context, const TransferRule &rule, float granularity,
                           MatrixView<const float> d, MatrixView<const float> x);
 
-/// On a GPU (cuda/transfer/pulse_transfer.cu): planComponent() for every component, then placeTrains(). `finished` is 0
-/// before and after.
+/// On a GPU (cuda/transfer/pulse_transfer.cu): planComponent() for every component, then
+/// placeTrains(). `finished` is 0 before and after.
 void cudaPlanTransfer(const Context &context, const TransferPlanner &planner, uint32_t *finished);
 
 }  // namespace RPU

@@ -25,17 +25,20 @@ struct EnumNames<TransferRead> {
   static constexpr const char *kNames[] = {"exact", "analog"};
 };
 
-/// What transfers onto one array have in common: each writes T = lr sum_k d_k x_k^T, a sum of `components` outer products.
+/// What transfers onto one array have in common: each writes T = lr sum_k d_k x_k^T, a sum of
+/// `components` outer products.
 struct TransferRule {
   int64_t components = 1;
   float lr = 1.0f;  ///< of either sign
   TransferMode mode = TransferMode::Lossless;
   int maxTrains = 64;  ///< per component
-  /// Components that are sent at a time, and the component at which a pass begins; the bits do not depend on them.
+  /// Components that are sent at a time, and the component at which a pass begins; the bits do not
+  /// depend on them.
   int64_t chunk = 1;
   int64_t offset = 0;
   UpdateParameters update;  ///< of the trains
-  /// Whether x is the first factor of the caller, and d the second: the report names their norms in that order.
+  /// Whether x is the first factor of the caller, and d the second: the report names their norms in
+  /// that order.
   bool xIsFirst = false;
 
   /// Whether trains of pulses carry it; otherwise it is added in floating point.

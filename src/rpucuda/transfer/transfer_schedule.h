@@ -9,8 +9,8 @@
 
 namespace RPU {
 
-/// When transfers are due: after every `period` samples, or mini-batches. After n of them exactly floor(n / period) have
-/// been due, however the samples were split over calls.
+/// When transfers are due: after every `period` samples, or mini-batches. After n of them exactly
+/// floor(n / period) have been due, however the samples were split over calls.
 class TransferSchedule {
  public:
   enum class Unit { Samples, MiniBatches };

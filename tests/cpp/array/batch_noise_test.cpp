@@ -7,8 +7,8 @@
 #include <cstdlib>
 
 #include "array/device_contract.h"
-#include "devices/constant_step.h"
 #include "compounds/single.h"
+#include "devices/constant_step.h"
 #include "tile/tile.h"
 
 namespace RPU::testing {

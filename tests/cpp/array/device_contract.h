@@ -5,8 +5,8 @@
 #include <stdexcept>
 
 #include "device_list.h"
-#include "util/device_test_util.h"
 #include "devices/pulse_rule.h"
+#include "util/device_test_util.h"
 
 // The contract of every registered device model: what its tests share. A new model is tested before
 // its author writes a test.

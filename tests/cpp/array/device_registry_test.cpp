@@ -5,8 +5,8 @@
 #include "array/make_device_model.h"
 #include "devices/constant_step.h"
 
-// That a model registered at run time works is tested by tests/installed: here it would stay for the
-// other tests of this program, which run over all models.
+// That a model registered at run time works is tested by tests/installed: here it would stay for
+// the other tests of this program, which run over all models.
 
 namespace RPU {
 namespace {

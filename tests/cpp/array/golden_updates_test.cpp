@@ -104,8 +104,8 @@ TEST(GoldenUpdates, AreTheSameEverywhere) {
   for (const Isa isa : supportedIsas()) {
     for (const int threads : {1, 2}) {
       for (const auto &[name, hash] : hashes(onCpu(threads, isa))) {
-        ASSERT_TRUE(golden.count(name))
-            << path << " has no value for " << name << "; see how to write it at the top of this test";
+        ASSERT_TRUE(golden.count(name)) << path << " has no value for " << name
+                                        << "; see how to write it at the top of this test";
         EXPECT_EQ(golden[name], hash)
             << name << " on " << isaName(isa) << " with " << threads << " threads";
       }

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "array/pulsed_weight_updater.h"
 #include "devices/constant_step.h"
 #include "util/pulse_test_util.h"
-#include "array/pulsed_weight_updater.h"
 
 namespace RPU::testing {
 namespace {

@@ -94,10 +94,9 @@ TEST(Field, PathsReachIntoNestedStructsAndDevices) {
               {"device.model is 'ConstantStp'", "did you mean 'ConstantStep'"});
   expectParts(tileError({{"device", Value::Map{{"dw_min", 1.0}}}}),
               {"device names no device model"});
-  expectParts(
-      tileError({{"kind", "lrtt"},
-                 {"visible", Value::Map{{"model", "SoftBounds"}, {"w_max", -1.0}}}}),
-      {"visible.w_max is -1"});
+  expectParts(tileError({{"kind", "lrtt"},
+                         {"visible", Value::Map{{"model", "SoftBounds"}, {"w_max", -1.0}}}}),
+              {"visible.w_max is -1"});
   expectParts(tileError({{"kind", "lrtt"}, {"lora_alpha", "automatic"}}),
               {"lora_alpha is 'automatic'", "'auto'"});
   expectParts(tileError({{"kind", "lrt"}}), {"kind is 'lrt'", "did you mean 'lrtt'"});

@@ -22,7 +22,8 @@ std::string refusal(const std::string &text) {
 
 TEST(Json, ReadsEveryKindOfValue) {
   const Value value = parseJson(
-      " {\"a\" : [1, -2, 0, 1.5e3, 2.0, true, false, null],\n\t\"b\": {}, \"c\": [ ], \"d\": \"x\"} ");
+      " {\"a\" : [1, -2, 0, 1.5e3, 2.0, true, false, null],\n\t\"b\": {}, \"c\": [ ], \"d\": "
+      "\"x\"} ");
   const Value::List list = {Value(1),   Value(-2),   Value(0),     Value(1500.0),
                             Value(2.0), Value(true), Value(false), Value()};
   EXPECT_EQ(value, Value(Value::Map{{"a", Value(list)},
@@ -39,18 +40,54 @@ TEST(Json, ReadsEscapesAndUtf8) {
 }
 
 TEST(Json, RefusesWhatIsNotJson) {
-  const char *const faulty[] = {
-      "", " ", "{", "[", "\"", "{\"a\"", "{\"a\":", "{\"a\":1", "{\"a\":1,}", "{,}", "{1:2}",
-      "[1,]", "[1 2]", "[,1]", "1 2", "tru", "True", "nul", "NaN", "Infinity", "-Infinity", "-", "+1",
-      "01", "1.", ".5", "1e", "1e+", "0x1", "--1", "'a'", "\"\\x\"", "\"\\u12\"", "\"\\u12g4\"",
-      "\"\\ud800\"", "\"\\ud800\\u0041\"", "\"\\udc00\"", "\"\n\"", "{\"a\":1}}", "// x\n1"};
+  const char *const faulty[] = {"",
+                                " ",
+                                "{",
+                                "[",
+                                "\"",
+                                "{\"a\"",
+                                "{\"a\":",
+                                "{\"a\":1",
+                                "{\"a\":1,}",
+                                "{,}",
+                                "{1:2}",
+                                "[1,]",
+                                "[1 2]",
+                                "[,1]",
+                                "1 2",
+                                "tru",
+                                "True",
+                                "nul",
+                                "NaN",
+                                "Infinity",
+                                "-Infinity",
+                                "-",
+                                "+1",
+                                "01",
+                                "1.",
+                                ".5",
+                                "1e",
+                                "1e+",
+                                "0x1",
+                                "--1",
+                                "'a'",
+                                "\"\\x\"",
+                                "\"\\u12\"",
+                                "\"\\u12g4\"",
+                                "\"\\ud800\"",
+                                "\"\\ud800\\u0041\"",
+                                "\"\\udc00\"",
+                                "\"\n\"",
+                                "{\"a\":1}}",
+                                "// x\n1"};
   for (const char *text : faulty) EXPECT_NE(refusal(text), "") << text;
   EXPECT_NE(refusal("{\"a\": 1, \"a\": 2}").find("byte 12: a name of this object occurs twice"),
             std::string::npos);
 }
 
 TEST(Json, RefusesWhatIsNotUtf8) {
-  // A stray or missing continuation, a form that is too long, half a surrogate pair, beyond the end.
+  // A stray or missing continuation, a form that is too long, half a surrogate pair, beyond the
+  // end.
   for (const char *bytes : {"\x80", "\xC3", "\xC3(", "\xC0\xAF", "\xE0\x80\xAF", "\xED\xA0\x80",
                             "\xF0\x80\x80\x80", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF"}) {
     EXPECT_NE(refusal(std::string("\"") + bytes + "\"").find("not UTF-8"), std::string::npos);

@@ -7,11 +7,11 @@
 
 #include "compounds/ideal.h"
 #include "compounds/single.h"
-#include "lrtt/parameters.h"
 #include "core/cuda_api.h"
-#include "util/pulse_test_util.h"
 #include "core/state.h"
+#include "lrtt/parameters.h"
 #include "tile/tile.h"
+#include "util/pulse_test_util.h"
 
 // What the tests of the CUDA backend share. They compare it with the CPU backend, bit by bit
 // wherever that is promised.

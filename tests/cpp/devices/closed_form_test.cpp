@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "device_list.h"
-#include "util/device_test_util.h"
 #include "devices/pulse_rule.h"
+#include "util/device_test_util.h"
 
 namespace RPU::testing {
 namespace {

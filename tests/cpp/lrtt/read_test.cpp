@@ -142,9 +142,9 @@ TEST(LrttRead, GatesRouteComponentsAndTheirGradientIsExact) {
   const double alpha = double(rig.device->settings().alpha);
   Mat y(m, 7), read(m, 3), dx(m, 11), gateGradient(m, 3);
   rig.device->adapter()->forwardGated(rig.context, in.view(), gate.view(), y.view(), read.view(),
-                           rig.counters);
-  rig.device->adapter()->backwardGated(rig.context, grad.view(), gate.view(), read.view(), dx.view(),
-                            gateGradient.view(), rig.counters);
+                                      rig.counters);
+  rig.device->adapter()->backwardGated(rig.context, grad.view(), gate.view(), read.view(),
+                                       dx.view(), gateGradient.view(), rig.counters);
   for (int64_t s = 0; s < m; ++s) {
     std::vector<double> g(3), e(3);
     for (int64_t k = 0; k < 3; ++k) {
@@ -172,7 +172,7 @@ TEST(LrttRead, GatesRouteComponentsAndTheirGradientIsExact) {
   const Mat plain = rig.forward(in);
   for (float &value : gate.v) value = 1.0f;
   rig.device->adapter()->forwardGated(rig.context, in.view(), gate.view(), y.view(), read.view(),
-                           rig.counters);
+                                      rig.counters);
   EXPECT_TRUE(sameBits(y, plain));
 }
 

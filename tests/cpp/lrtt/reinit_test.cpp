@@ -26,7 +26,8 @@ TEST(LrttReinit, Property15_SketchLaw) {
   double deviation = 0.0;
   Mat b(k, x);
   for (int64_t n = 0; n < draws; ++n) {
-    drawNormalRows(context, TileKeys{5, 0}.of(LRTTAdapter::kSlotB, Role::Start), uint64_t(n), s.deviation, b.view());
+    drawNormalRows(context, TileKeys{5, 0}.of(LRTTAdapter::kSlotB, Role::Start), uint64_t(n),
+                   s.deviation, b.view());
     for (int64_t i = 0; i < x; ++i) {
       for (int64_t j = 0; j < x; ++j) {
         double sum = 0.0;

@@ -275,7 +275,8 @@ TEST(LrttUpdate, GatedSamplesLearnThroughTheirGates) {
   const Mat a = rig.a(), b = rig.b();
   const Mat in = randomMat(5, 11, 1.0f, 4), grad = randomMat(5, 7, 1.0f, 5),
             gate = randomMat(5, 3, 1.0f, 6);
-  rig.device->adapter()->updateGated(rig.context, in.view(), grad.view(), gate.view(), 0.1f, rig.counters);
+  rig.device->adapter()->updateGated(rig.context, in.view(), grad.view(), gate.view(), 0.1f,
+                                     rig.counters);
   Mat g = project(in, b, false), e = project(grad, a, true);
   for (size_t i = 0; i < g.v.size(); ++i) g.v[i] *= gate.v[i];
   for (size_t i = 0; i < e.v.size(); ++i) e.v[i] *= gate.v[i];

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "periphery/analog_read_test_util.h"
 #include "core/check.h"
 #include "core/math_util.h"
+#include "periphery/analog_read_test_util.h"
 
 namespace RPU::testing {
 namespace {

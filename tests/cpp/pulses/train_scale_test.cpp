@@ -2,8 +2,8 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "util/pulse_test_util.h"
 #include "pulses/pulse_trains.h"
+#include "util/pulse_test_util.h"
 
 namespace RPU::testing {
 namespace {

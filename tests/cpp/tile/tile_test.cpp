@@ -22,7 +22,8 @@ namespace {
 constexpr int64_t kRows = 7;
 constexpr int64_t kCols = 9;
 
-/// A configuration of a registered compound, with everything that cells can do and noise on every read.
+/// A configuration of a registered compound, with everything that cells can do and noise on every
+/// read.
 TileConfig configOf(const std::string &kind, Value::Map extra = {}) {
   Value::Map map = std::move(extra);
   map["kind"] = Value(kind);
@@ -266,7 +267,8 @@ TEST_P(TileOfKind, ArraysAreReadWrittenAndResetByName) {
     Numbers read(written.size());
     tile.getArray(name, rowMajor(read.data(), rows, cols));
     for (size_t i = 0; i < read.size(); ++i) EXPECT_NEAR(read[i], written[i], 0.02f) << i;
-    // A reset takes a cell to its reset value, here 0 with spreads of 0.01 between cells and resets.
+    // A reset takes a cell to its reset value, here 0 with spreads of 0.01 between cells and
+    // resets.
     tile.resetColumns(name, cols - 1, 1, 1.0f);
     EXPECT_EQ(tile.counters().events, events + 1);
     Numbers after(written.size());

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/half.h"
 #include "array/pulsed_device.h"
+#include "core/half.h"
 #include "util/test_words.h"
 
 // What the tests of device models share: arrays read and written as vectors.

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "pulses/bit_line_maker.h"
+#include "array/pulsed_weight_updater.h"
 #include "core/isa.h"
 #include "core/random.h"
+#include "pulses/bit_line_maker.h"
 #include "util/device_test_util.h"
-#include "array/pulsed_weight_updater.h"
 
 // What the tests of pulse trains share: inputs, and pulse words read bit by bit.
 

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "array/cell_events.h"
 #include "array/cpu/batch.h"
 #include "array/cpu/dense.h"
 #include "array/cpu/sparse.h"
-#include "array/cell_events.h"
 
 // The CPU kernels of a device model, compiled once per instruction set from this one text. Lanes
 // are kBlock neighbouring cells; every loop over lanes is free of branches and calls, so that the

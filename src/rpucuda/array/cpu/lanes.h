@@ -1,12 +1,12 @@
 #pragma once
 
+#include "array/pulsed_kernels.h"
 #include "core/half.h"
 #include "core/isa.h"
 #include "core/lane_mask.h"
 #include "core/philox_batch.h"
 #include "devices/batch_noise.h"
 #include "devices/pulse_rule.h"
-#include "array/pulsed_kernels.h"
 
 namespace RPU {
 namespace cpu {

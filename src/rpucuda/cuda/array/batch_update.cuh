@@ -1,7 +1,7 @@
 #pragma once
 
-#include "cuda/array/deferred_cells.cuh"
 #include "cuda/array/batch_counts.cuh"
+#include "cuda/array/deferred_cells.cuh"
 #include "cuda/array/pulsed_update.cuh"
 
 // Updates with noise_merge = "batch": the steps are those of devices/batch_noise.h.
@@ -279,7 +279,7 @@ void mergeOrUpdate(const CellArray &array, const PulseWords &words, uint64_t *co
   if (a.params.noise_merge != NoiseMerge::Batch)
     return update<Device>(array, words, coincidences, begin, end, stream);
   constexpr int64_t kManyCells = int64_t{1} << 20;  // enough tiles to keep the card busy
-  constexpr int64_t kDeferredBlocks = 528;              // four of each processor of the largest cards
+  constexpr int64_t kDeferredBlocks = 528;          // four of each processor of the largest cards
   RPU_CUDA(cudaMemsetAsync(array.deferred, 0, sizeof(uint32_t), static_cast<cudaStream_t>(stream)));
   if (words.kind == PulseKind::Words && array.size() >= kManyCells && array.rows >= kTileRows &&
       array.cols >= kTileCols && multipliesBits()) {
@@ -294,7 +294,8 @@ void mergeOrUpdate(const CellArray &array, const PulseWords &words, uint64_t *co
   }
   const int64_t most = (array.size() + kDeferredThreads - 1) / kDeferredThreads;
   const auto blocks = static_cast<unsigned>(most < kDeferredBlocks ? most : kDeferredBlocks);
-  launch(stream, deferredCellsKernel<Device>, blocks, kDeferredThreads, 0, a, words, array.deferred);
+  launch(stream, deferredCellsKernel<Device>, blocks, kDeferredThreads, 0, a, words,
+         array.deferred);
 }
 
 }  // namespace gpu

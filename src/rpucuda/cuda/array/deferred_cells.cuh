@@ -190,8 +190,8 @@ struct DeferredAgain {
 /// Takes the deferred cells through the mini-batch.
 template <class Device>
 __global__ void __launch_bounds__(kDeferredThreads)
-    deferredCellsKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
-                    const uint32_t *deferred) {
+    deferredCellsKernel(const __grid_constant__ Array<Device> a,
+                        const __grid_constant__ PulseWords p, const uint32_t *deferred) {
   awaitEarlier();
   __shared__ DeferredAgain again[kDeferredAgain];
   __shared__ int againCount;
@@ -204,7 +204,8 @@ __global__ void __launch_bounds__(kDeferredThreads)
   for (int64_t first = -static_cast<int64_t>(p.firstSample & 7); first < s.count;
        first += kDeferredSamples) {
     const int64_t left = s.count - first;
-    const int eights = static_cast<int>(left < kDeferredSamples ? (left + 7) / 8 : kDeferredSamples / 8);
+    const int eights =
+        static_cast<int>(left < kDeferredSamples ? (left + 7) / 8 : kDeferredSamples / 8);
     for (int64_t begin = static_cast<int64_t>(blockIdx.x) * kDeferredThreads; begin < cells;
          begin += stride) {
       if (begin + me < cells) {

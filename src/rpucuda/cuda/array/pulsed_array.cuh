@@ -1,9 +1,9 @@
 #pragma once
 
+#include "array/pulsed_kernels.h"
 #include "core/half.h"
 #include "cuda/core/launch.cuh"
 #include "devices/pulse_rule.h"
-#include "array/pulsed_kernels.h"
 
 // What the update kernels share: an array of cells as a launch sees it, and who treats which cell.
 

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "array/cell_events.h"
 #include "cuda/array/batch_update.cuh"
 #include "cuda/array/pulsed_update.cuh"
-#include "array/cell_events.h"
 
 // What happens to cells besides pulses (array/cell_events.h), and the table of a model's kernels. A
 // thread treats one cell.
@@ -74,9 +74,9 @@ struct Kernels {
 template <class Device>
 const PulsedKernels &cudaKernels() {
   using K = gpu::Kernels<Device>;
-  static constexpr PulsedKernels kTable = {
-      &K::construct, &K::update, &gpu::updateTogether<Device>, &K::describe, &K::relax, &K::reset,
-      &K::write};
+  static constexpr PulsedKernels kTable = {&K::construct, &K::update, &gpu::updateTogether<Device>,
+                                           &K::describe,  &K::relax,  &K::reset,
+                                           &K::write};
   return kTable;
 }
 

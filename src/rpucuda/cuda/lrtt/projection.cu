@@ -1,9 +1,8 @@
-#include "lrtt/projection.h"
-
 #include "cuda/core/last_block.cuh"
 #include "cuda/core/launch.cuh"
 #include "cuda/periphery/row_read.cuh"
 #include "cuda/pulses/train_scales.cuh"
+#include "lrtt/projection.h"
 
 namespace RPU {
 namespace {

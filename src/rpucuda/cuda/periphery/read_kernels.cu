@@ -144,7 +144,6 @@ __global__ void __launch_bounds__(kPlainThreads)
 }
 
 // --- rows that left the range of the ADC
-// --------------------------------------------------------------------------------
 
 constexpr int kRepeatThreads = 256;
 constexpr int kRepeatBlocksPerSm = 2;

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "periphery/gpu_read.h"
 #include "cuda/periphery/measure.cuh"
+#include "periphery/gpu_read.h"
 
 // Pieces of a read that a whole block carries out for one row of the mini-batch.
 

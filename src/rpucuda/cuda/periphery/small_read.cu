@@ -7,7 +7,6 @@ namespace RPU {
 namespace {
 
 // --- few outputs
-// --------------------------------------------------------------------------------
 
 constexpr int kRowThreads = 512;
 
@@ -19,7 +18,6 @@ __global__ void __launch_bounds__(kRowThreads, 1) readRowsKernel(PlainRead r) {
 }
 
 // --- many outputs
-// --------------------------------------------------------------------------------
 
 // A block takes kGroupRows rows of the mini-batch and kOutputs outputs, an output of a row per
 // thread in the end.

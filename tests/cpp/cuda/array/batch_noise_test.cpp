@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "cuda/cuda_test_util.h"
 #include "array/pulsed_device.h"
 #include "array/pulsed_weight_updater.h"
+#include "cuda/cuda_test_util.h"
 
 // noise_merge = "batch" gives the bits of the CPU on the GPU, whatever the path of the kernels.
 

@@ -2,8 +2,8 @@
 
 #include "array/array_list.h"
 #include "array/pulsed_device.h"
-#include "cuda/cuda_test_util.h"
 #include "array/pulsed_weight_updater.h"
+#include "cuda/cuda_test_util.h"
 
 // Cells, words, counts and weights are the same bits on the GPU as on the CPU.
 
@@ -238,8 +238,10 @@ TEST(CudaUpdate, Property36_AListOfArraysLeavesTheBitsOfOneByOne) {
   for (const DeviceModel &model : deviceModels()) {
     const DeviceParams device = makeParams(model.name, {{"write_noise_std", Value(1.5)}});
     // Narrow and wide, one slot (sparse), dense, and trains of several words.
-    const std::vector<ListedArray> all = {{device, 64, 4},     {device, 4, 300, 31, 64},
-                                          {device, 257, 129, 1}, {device, 3, 5, 100},
+    const std::vector<ListedArray> all = {{device, 64, 4},
+                                          {device, 4, 300, 31, 64},
+                                          {device, 257, 129, 1},
+                                          {device, 3, 5, 100},
                                           {device, 70, 33, 8, 1}};
     for (const size_t count : {1, 2, 3, 4, 5}) {
       SCOPED_TRACE(message(model.name, ", ", count, " arrays"));

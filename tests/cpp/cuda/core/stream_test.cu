@@ -196,8 +196,7 @@ TEST(CudaMemory, TilesLeaveNothingBehind) {
   RPU_REQUIRE_GPU();
   const Context gpu = gpuContext();
   const auto makeOne = [&](uint64_t seed) {
-    Tile tile(32, 32, seed % 2 ? adapterConfig() : singleConfig(), seed,
-              0, gpu);
+    Tile tile(32, 32, seed % 2 ? adapterConfig() : singleConfig(), seed, 0, gpu);
   };
   for (uint64_t n = 0; n < 100; ++n) makeOne(n);
   const size_t before = freeBytes();

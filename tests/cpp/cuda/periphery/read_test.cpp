@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "core/gemm.h"
-#include "cuda/cuda_test_util.h"
 #include "core/math_util.h"
+#include "cuda/cuda_test_util.h"
 
 // Reads on the GPU, and the matrix products behind them.
 

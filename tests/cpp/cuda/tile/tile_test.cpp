@@ -89,8 +89,7 @@ TEST(CudaTile, Property36_EverySettingOfTheAdapter) {
       {"one train", [](Parts &c) { c.lrtt.transfer_mode = TransferMode::Single; }},
       {"digital transfer", [](Parts &c) { c.lrtt.transfer_mode = TransferMode::Exact; }},
       {"analog transfer read", [](Parts &c) { c.lrtt.transfer_read = TransferRead::Analog; }},
-      {"mini-batches",
-       [](Parts &c) { c.lrtt.units_in_mbatch = true, c.lrtt.transfer_every = 2; }},
+      {"mini-batches", [](Parts &c) { c.lrtt.units_in_mbatch = true, c.lrtt.transfer_every = 2; }},
       {"chunks", [](Parts &c) { c.lrtt.rank_chunk = 2, c.lrtt.rank_offset = 1; }},
       {"many trains",
        [](Parts &c) {
@@ -207,8 +206,7 @@ TEST(CudaTile, Property07_InputsThatAreNotFiniteChangeNothing) {
   const Context gpu = gpuContext();
   for (const TileConfig &config :
        {singleConfig(), lrttConfig(),
-        singleConfig([](Parts &c) { c.update.pulse_type = PulseType::None; }),
-        idealConfig()}) {
+        singleConfig([](Parts &c) { c.update.pulse_type = PulseType::None; }), idealConfig()}) {
     for (const float bad :
          {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       for (const bool inX : {false, true}) {

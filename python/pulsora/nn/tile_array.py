@@ -158,7 +158,8 @@ class TileArray:
         stored, self._stored = self._stored, []
         if not stored:
             return
-        if self.device == "cpu":
+        # A tile refuses what is not finite by itself; with several, none may have changed by then.
+        if self.device == "cpu" and len(stored) * len(self.rows) * len(self.cols) > 1:
             _require_finite(stored)
         for x, d in stored:
             for row, col, tile in self._parts():

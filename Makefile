@@ -6,6 +6,8 @@ REPORTS := $(CURDIR)/build/reports
 PYTHON := .venv/bin/python
 PIP_INSTALL := $(PYTHON) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 CXX_FILES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cpp' '*.cuh' '*.cu')
+TIDY_FILES = $(shell git ls-files --cached --others --exclude-standard 'src/*.cpp' 'tests/cpp/*.cpp' 'benchmarks/*.cpp') \
+  build/tidy/generated/pulsed_kernels_constant_step_v2.cpp
 # What the installed package is made from.
 PACKAGE_FILES := pyproject.toml CMakeLists.txt $(shell find src cmake python -type f \
   -not -name '*.so' -not -path '*/__pycache__/*')
@@ -66,9 +68,9 @@ asan tsan clang: .venv/.tools ## C++ tests under a sanitizer, or built by clang
 	@mkdir -p $(REPORTS)
 	ctest --preset $@ --output-junit $(REPORTS)/ctest-$@.xml
 
-tidy: .venv/.tools-lint ## clang-tidy on every C++ source
-	cmake --preset tidy --log-level=WARNING
-	cmake --build --preset tidy
+tidy: .venv/.tools-lint ## clang-tidy on every C++ source, and on the kernels of one device model
+	cmake --preset tidy -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
+	printf '%s\n' $(TIDY_FILES) | xargs -n 1 -P $(CMAKE_BUILD_PARALLEL_LEVEL) clang-tidy -p build/tidy --quiet
 
 cuda-compile: .venv/.tools ## Compile and link the CUDA backend for one architecture; needs nvcc, no GPU
 	cmake --preset cuda -B build/cuda-compile -DPULSORA_CPU_ISAS=V2 --log-level=WARNING
@@ -85,7 +87,7 @@ clean: ## Delete what was built; .venv stays
 	$(PIP_INSTALL) clang-format clang-tidy mypy ruff
 	@touch $@
 
-# pip finds the extension compiled; it links it once more, for the place where it will be, and installs the package.
+# pip finds the extension compiled, and only packs and installs the package.
 .venv/.installed-%-$(PRESET): $(PACKAGE_FILES) constraints.txt | extension
 	$(PIP_INSTALL) --no-build-isolation --config-settings=build-dir=$(BUILD) '.[$*]'
 	@find .venv -maxdepth 1 -name '.installed-*' -not -name '*-$(PRESET)' -delete

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +13,7 @@ import pytest
 import pulsora as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -68,11 +69,12 @@ def same_bits(first: list[NDArray[np.float32]], second: list[NDArray[np.float32]
     return all(a.tobytes() == b.tobytes() for a, b in zip(first, second, strict=True))
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> str:
-    """Run a command; its output is part of the failure if it fails."""
+def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    """Run a command, with `env` added to the environment; its output is part of the failure if it fails."""
     done = subprocess.run(  # noqa: S603
-        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
+        command, cwd=cwd, env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout
     return done.stdout
 
@@ -80,16 +82,18 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 class CppBuild(NamedTuple):
     """The library as users build it: as a part of the project tests/installed, and from there installed."""
 
+    source: Path
     folder: Path
     prefix: Path
 
 
 @pytest.fixture(scope="session")
 def cpp_build(tmp_path_factory: pytest.TempPathFactory) -> CppBuild:
-    """One small build for all tests that need C++: the instruction set V2, three models, no Python."""
+    """One small build for all tests that need C++: the instruction set V2, two models, no Python."""
+    source = ROOT / "tests" / "installed"
     folder = tmp_path_factory.mktemp("cpp_build")
     run(
-        *("cmake", "-S", ROOT / "tests" / "installed", "-B", folder, f"-DPULSORA_SOURCE={ROOT}"),
+        *("cmake", "-S", source, "-B", folder, f"-DPULSORA_SOURCE={ROOT}"),
         *("-DPULSORA_CUDA=OFF", "-DPULSORA_CPU_ISAS=V2"),
         "-DPULSORA_DEVICES=ConstantStep;SoftBounds",
     )
@@ -97,4 +101,4 @@ def cpp_build(tmp_path_factory: pytest.TempPathFactory) -> CppBuild:
     # What is installed may be moved.
     there = tmp_path_factory.mktemp("installed")
     run("cmake", "--install", folder, "--prefix", there / "first")
-    return CppBuild(folder, (there / "first").rename(there / "moved"))
+    return CppBuild(source, folder, (there / "first").rename(there / "moved"))

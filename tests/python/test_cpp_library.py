@@ -16,8 +16,9 @@ from conftest import CONFIGS, ROOT, make_tile, run, train
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import CppBuild
     from numpy.typing import NDArray
+
+    from conftest import CppBuild
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("cmake"), reason="needs CMake, a C++ compiler and GoogleTest"
@@ -66,7 +67,7 @@ def test_the_example_trains_and_python_reads_its_file(cpp_build: CppBuild, tmp_p
     assert "the same bits" in text
     tile = pl.Tile.load(tmp_path / "tile.safetensors")
     assert (tile.d_size, tile.x_size) == (4, 8)
-    assert tile.counters["update_samples"] == 202 * 16
+    assert tile.counters["update_samples"] == 201 * 16
 
 
 @pytest.mark.slow
@@ -93,7 +94,7 @@ def batch_of(rows: int, cols: int, step: int) -> NDArray[np.float32]:
 def test_property_38_cpp_and_python_go_on_from_files_of_each_other(
     name: str, cpp_build: CppBuild, tmp_path: Path
 ) -> None:
-    tile = make_tile(CONFIGS[name](), seed=2**64 - 1)
+    tile = make_tile(CONFIGS[name](), seed=2**63 - 1)
     train(tile, 2)
     tile.save(tmp_path / "python")
     run(cpp_build.folder / "go_on", tmp_path / "python", tmp_path / "cpp")
@@ -129,7 +130,7 @@ def test_a_damaged_file_is_refused_by_name(cpp_build: CppBuild, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("app quadratic_step.h", "'quadratic_step.h' is not the name of a model"),
+        ("app quadratic x.h", "'quadratic' is not the name of a model"),
         ("app Nowhere nowhere.h", "Nowhere: there is no file"),
         ("nothing QuadraticStep x.h", "there is no target 'nothing'"),
         ("archive QuadraticStep x.h", "archive is of type STATIC_LIBRARY"),

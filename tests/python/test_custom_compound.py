@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from conftest import ROOT, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import CppBuild
+
 HEADER = ROOT / "examples" / "08_custom_compound" / "parallel_pair.h"
 
 pytestmark = pytest.mark.skipif(
@@ -66,31 +71,42 @@ print("as any other")
 """
 
 
-def run(*command: str | Path, **env: str) -> str:
-    done = subprocess.run(  # noqa: S603
-        command, capture_output=True, text=True, check=False, env={**os.environ, **env}
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return done.stdout
-
-
 @pytest.mark.slow
-def test_a_compound_from_outside_the_tree_is_one_like_any_other(tmp_path: Path) -> None:
+def test_a_compound_from_outside_the_tree_is_one_like_any_other(
+    cpp_build: CppBuild, tmp_path: Path
+) -> None:
     run(
-        *("cmake", "-S", ROOT, "-B", tmp_path, "-DPULSORA_CUDA=OFF", "-DPULSORA_BENCHMARKS=OFF"),
-        *("-DPULSORA_CPU_ISAS=V2", "-DPULSORA_DEVICES=ConstantStep;SoftBounds"),
+        *(
+            "cmake",
+            "-S",
+            cpp_build.source,
+            "-B",
+            cpp_build.folder,
+            "-DPULSORA_TESTS=ON",
+            "-DPULSORA_PYTHON=ON",
+        ),
         *("-DPULSORA_TEST_SOURCES=tile_test.cpp", f"-DPython_EXECUTABLE={sys.executable}"),
         f"-DPULSORA_EXTRA_COMPOUNDS=ParallelPairParams={HEADER}",
     )
-    run("cmake", "--build", tmp_path, "--parallel", "2")
-    contract = run(tmp_path / "rpucuda_tests", "--gtest_filter=*TileOfKind*/parallel_pair")
+    run(
+        *("cmake", "--build", cpp_build.folder, "--parallel", "2"),
+        *("--target", "rpucuda_tests", "_core"),
+    )
+    built = cpp_build.folder / "pulsora"
+    contract = run(built / "rpucuda_tests", "--gtest_filter=*TileOfKind*/parallel_pair")
     assert "[  PASSED  ]" in contract
     assert "parallel_pair" in contract
-    path = str(tmp_path / "python")
+    path = str(built / "python")
     saved = tmp_path / "tile.safetensors"
-    assert "as any other" in run(sys.executable, "-c", USE, saved, PYTHONPATH=path)
+    assert "as any other" in run(sys.executable, "-c", USE, saved, env={"PYTHONPATH": path})
     pages = tmp_path / "pages"
-    run(sys.executable, ROOT / "scripts" / "generate_api.py", "--output", pages, PYTHONPATH=path)
+    run(
+        sys.executable,
+        ROOT / "scripts" / "generate_api.py",
+        "--output",
+        pages,
+        env={"PYTHONPATH": path},
+    )
     written = "".join(page.read_text() for page in pages.rglob("*") if page.is_file())
     assert "ParallelPairConfig" in written
     assert "Device model of W_1 [d, x]." in written

@@ -23,7 +23,7 @@ HEADER = ROOT / "examples" / "05_custom_device" / "quadratic_step.h"
 def test_custom_device_fulfils_the_contract(cpp_build: CppBuild) -> None:
     sources = "device_cells_test.cpp;device_updates_test.cpp;device_events_test.cpp"
     run(
-        *("cmake", "-B", cpp_build.folder, "-DPULSORA_TESTS=ON"),
+        *("cmake", "-S", cpp_build.source, "-B", cpp_build.folder, "-DPULSORA_TESTS=ON"),
         f"-DPULSORA_TEST_SOURCES={sources}",
         f"-DPULSORA_EXTRA_DEVICES=QuadraticStep={HEADER}",
     )

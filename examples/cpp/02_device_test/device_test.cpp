@@ -1,5 +1,4 @@
-// Unit tests of your own device model against an installed Pulsora: its formula alone, then a tile
-// of its cells.
+// Unit tests of your own device model: its formula alone, then a tile of its cells.
 
 #include <gtest/gtest.h>
 #include <pulsora/compounds/single.h>

@@ -167,12 +167,15 @@ class Parser {
   }
 
   uint32_t hex4() {
+    constexpr std::string_view kDigits = "0123456789abcdef";
     uint32_t code = 0;
-    const std::string_view four = text_.substr(at_, 4);
-    const char *end = four.data() + four.size();
-    require(four.size() == 4 && std::from_chars(four.data(), end, code, 16).ptr == end,
-            "four hexadecimal digits are expected");
-    at_ += 4;
+    for (int i = 0; i < 4; ++i, ++at_) {
+      const char c = peek();
+      const size_t digit =
+          kDigits.find(c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c);
+      require(digit != kDigits.npos, "four hexadecimal digits are expected");
+      code = 16 * code + static_cast<uint32_t>(digit);
+    }
     return code;
   }
 

@@ -131,9 +131,10 @@ std::string readFile(const std::string &path) {
   if (!file) throwSystemError(errno, path, "opened");
   std::string bytes;
   std::array<char, 1 << 16> part;
-  for (size_t n = 1; n > 0;) {
-    n = std::fread(part.data(), 1, part.size(), file.get());
-    bytes.append(part.data(), n);
+  size_t got = part.size();
+  while (got == part.size()) {  // until the end, or an error
+    got = std::fread(part.data(), 1, part.size(), file.get());
+    bytes.append(part.data(), got);
   }
   if (std::ferror(file.get())) throwSystemError(errno, path, "read");
   return bytes;
@@ -195,6 +196,7 @@ State parseState(std::string_view bytes) {
 std::string writeState(const State &state) {
   // The largest elements first, so that each tensor is aligned.
   std::vector<const std::pair<const std::string, Tensor> *> tensors;
+  tensors.reserve(state.tensors.size());
   for (const auto &entry : state.tensors) tensors.push_back(&entry);
   std::stable_sort(tensors.begin(), tensors.end(), [](const auto *a, const auto *b) {
     return entryOf(a->second.type).bytes > entryOf(b->second.type).bytes;

@@ -16,7 +16,7 @@ struct DoubledStep : ConstantStep {
   RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
     return ConstantStep::pulse(w, up, twice(r), p, xi);
   }
-  RPU_HD static Moments pulses(float w, PulseCount n, bool up, const Response &r, const Params &p) {
+  RPU_HD static Moments pulses(float w, PulseSum n, bool up, const Response &r, const Params &p) {
     return ConstantStep::pulses(w, n, up, twice(r), p);
   }
   RPU_HD static float reach(const Response &r, const Params &p) {

@@ -10,7 +10,8 @@
 // below.
 //
 //   Params    per array, read from the configuration
-//   Cell      per cross-point, sampled once: dimensionless numbers of order 1, stored as 16-bit floats
+//   Cell      per cross-point, sampled once: dimensionless numbers of order 1, stored as 16-bit
+//             floats
 //   Response  what a pulse needs of one cell, in single precision; derived from (Cell, Params)
 //             whenever a kernel starts
 //

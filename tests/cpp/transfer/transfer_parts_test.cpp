@@ -100,7 +100,7 @@ TEST(PulseTransfer, AOneHotFactorWritesOneColumn) {
   TransferRule rule;
   rule.lr = 0.5f;
   PulseTransfer transfer({}, rule, kKeys.of(0, Role::Update));
-  const Mat line = randomMat(5, 1, 0.3f, 2);
+  const Mat line = randomMat(5, 1, 0.1f, 2);
   Mat place(7, 1);
   place(3, 0) = 1.0f;
   const TransferFactors factors{line.view(), place.view()};

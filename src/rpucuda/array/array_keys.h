@@ -21,8 +21,8 @@ enum class Role : uint32_t {
   Start = 5,       ///< values that the array starts anew with
 };
 
-/// Number of the stream of a role of the array in a slot: injective, and part of the random-number
-/// contract.
+/// Number of the stream of a role of the array in a slot. Different arguments give different
+/// numbers; they are part of the random-number contract.
 constexpr uint32_t streamOf(uint32_t slot, Role role) {
   // A single array, and the three arrays of a low-rank adapter (W, A, B in slots 0, 1, 2), had
   // numbers before there were slots; these stay.

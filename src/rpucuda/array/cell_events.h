@@ -51,8 +51,8 @@ RPU_HD float resetWeight(float w, const Response &r, const Params &p, const Rese
   return clipWeight(RPU::fma(p.reset_std, xi, resetValue(r, p, event.resets, cell)), r);
 }
 
-/// A digital write of the element of `from` that is this cell's, or of its weight w if `from` is
-/// empty: the value within the bounds, and never -0 (see clipWeight).
+/// A digital write: the cell's element of `from`, or its weight w if `from` is empty, confined to
+/// the bounds and never -0 (see clipWeight).
 template <class Response>
 RPU_HD float writtenWeight(float w, const Response &r, MatrixView<const float> from, int64_t cell) {
   return clipWeight(from.data ? from(cell / from.cols, cell % from.cols) + 0.0f : w, r);
@@ -69,8 +69,8 @@ RPU_HD void describeCell(float w, const typename Device::Response &r,
   out[3 * plane] = Device::pulse(w, false, r, p, 0.0f) - w;
 }
 
-// The work of the kernels on cell i of an array. A backend's `Array` has the members of CellArray,
-// with the model's own parameters in `params`, and response(i), by whatever way that reads fastest.
+// What kernels do to cell i of an array. A backend's `Array` has the members of CellArray, the
+// model's own parameters in `params`, and response(i), read in the fastest way of the backend.
 
 /// Samples the cell into the planes `cells`.
 template <class Device>

@@ -27,10 +27,10 @@ struct SpreadSampler {
     plane[i] = floatToHalf(standard ? xi : (reciprocal ? 1.0f / relative : relative));
   }
 
-  static constexpr uint32_t kFirstIndex = 1u << 16;  // behind the draws of CellDraws
+  static constexpr uint32_t kFirstIndex = 1u << 16;  // after the draws of CellDraws
 };
 
-/// Stored weights take up a matrix of differences.
+/// Adds a matrix of differences to the stored weights.
 struct WeightAdder {
   MatrixView<const float> delta;
   float *weights;

@@ -14,8 +14,8 @@
 namespace RPU {
 
 /// One registered device model without its type: what the rest of the library, the bindings, the
-/// documentation and the contract tests know about it. makeDeviceModel() of
-/// array/make_device_model.h makes one of a struct.
+/// documentation and the contract tests know about it. makeDeviceModel()
+/// (array/make_device_model.h) makes one from a model's struct.
 struct DeviceModel {
   std::string name;
   std::string doc;
@@ -23,7 +23,7 @@ struct DeviceModel {
   std::vector<std::string> cellMembers;  // names of the stored planes, in order
   std::shared_ptr<const PulsedParams> (*readParams)(const Value &,
                                                     const std::string &path) = nullptr;
-  // What takes PulsedParams here takes those that readParams() gave.
+  // Functions that take PulsedParams expect those that readParams() returned.
   Value (*writeParams)(const PulsedParams &) = nullptr;
   /// Weight change of one pulse, which sets the scale of pulse trains.
   float (*granularity)(const PulsedParams &) = nullptr;
@@ -31,13 +31,12 @@ struct DeviceModel {
   const PulsedKernels *(*cuda)() = nullptr;  // gives null if it has no kernels for a GPU
 };
 
-/// All registered models: those of cmake/devices.cmake in its order, then those that were
-/// registered later. A model stays where it is.
+/// All registered models: those of cmake/devices.cmake in its order, then those registered later.
+/// References to models stay valid.
 const std::deque<DeviceModel> &deviceModels();
 
 /// Adds a model, so that configurations may name it, and returns it as registered. ConfigError if
-/// there is a model of its name. Call it before other threads make tiles: at the start of a
-/// program.
+/// the name is taken. Call it before other threads make tiles: at the start of a program.
 const DeviceModel &registerDevice(DeviceModel model);
 
 /// The model of that name; ConfigError with the known names otherwise.
@@ -60,7 +59,7 @@ class DeviceParams {
   Value write() const;
 
   const DeviceModel &model() const { return *model_; }
-  /// What every model has of the parameters.
+  /// The parameters that every model has.
   const PulsedParams &common() const { return *data_; }
   /// The parameters as the model's own struct; `Params` must be that of model().
   template <class Params>

@@ -17,9 +17,9 @@
 //                [2 2^46, 3 2^46)  after reset n:                  kResetEvents + n
 //                [3 2^46, 4 2^46)  after digital write n:          kSetEvents + n
 //
-// Digital writes n are divided again: the tile counts those to an array that it alone writes, from
-// 0 up (Counters::events). A compound counts its own from 2^45 up (ownWrite), and to an array that
-// both write, the tile's are counted from 2^46 down (tileWrite).
+// The numbers n of digital writes are divided again. The tile numbers writes to an array that it
+// alone writes from 0 up (Counters::events). A compound numbers its own writes from 2^45 up
+// (ownWrite); to an array that both write, the tile numbers from 2^46 down (tileWrite).
 
 namespace RPU {
 
@@ -31,10 +31,10 @@ constexpr uint64_t kSetEvents = uint64_t{3} << 46;
 
 constexpr uint64_t kOwnWrites = uint64_t{1} << 45;
 
-/// Event of the i-th digital write that a compound makes of its own accord.
+/// Event of the i-th digital write that a compound makes by itself.
 constexpr uint64_t ownWrite(uint64_t i) { return kOwnWrites + i; }
-/// Event of the i-th digital write that a caller of the tile makes, to an array that its compound
-/// writes too.
+/// Event of the i-th digital write by a caller of the tile, to an array that its compound writes
+/// too.
 constexpr uint64_t tileWrite(uint64_t i) { return 2 * kOwnWrites - 1 - i; }
 
 }  // namespace RPU

@@ -15,7 +15,7 @@ const PulsedKernels &cpuKernels();
 
 namespace detail {
 
-/// The model's parameters, checked also for what depends on the model itself.
+/// The model's parameters, including checks that depend on the model.
 template <class Device>
 typename Device::Params readCheckedParams(const Value &value, const std::string &path) {
   const auto params = readParams<typename Device::Params>(value, path);
@@ -35,8 +35,8 @@ typename Device::Params readCheckedParams(const Value &value, const std::string 
 
 }  // namespace detail
 
-/// The model `Device` for registerDevice(), with its kernels for the CPU. They must be linked: let
-/// pulsora_add_device() of CMake compile them.
+/// The model `Device` for registerDevice(), with its kernels for the CPU. They must be linked:
+/// pulsora_add_device() of CMake compiles them.
 template <class Device>
 DeviceModel makeDeviceModel() {
   using Params = typename Device::Params;

@@ -21,7 +21,7 @@ const PulsedKernels &kernelsOf(const DeviceModel &model, const Context &context)
   return *kernels;
 }
 
-// Work per cell of everything but a pulsed update.
+// Work per cell, as `steps` of overCells(), of everything but a pulsed update.
 constexpr int64_t kCellSteps = 8;
 
 // Calls kernel(begin, end, stream) over all cells: on threads of the CPU, or once on the GPU's
@@ -94,7 +94,7 @@ SampledCells PulsedDevice::sampledCells() const {
 
 CellArray PulsedDevice::array() { return {sampledCells(), weights_.data(), deferred_.data()}; }
 
-// Writes `from`, or what is there if that is empty, within the bounds.
+// Writes `from`, or the current weights if that is empty, within the bounds.
 void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);

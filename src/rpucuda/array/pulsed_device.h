@@ -35,17 +35,18 @@ class PulsedDevice {
   /// noise.
   void setWeights(const Context &context, MatrixView<const float> weights, uint64_t event);
 
-  /// Applies pulses to every cell; words are those of a BitLineMaker for d [m, rows] and x [m,
+  /// Applies pulses to every cell. `words` are those of a BitLineMaker for d [m, rows], x [m,
   /// cols].
   void applyPulses(const Context &context, const PulseWords &words);
-  /// Applies pulses to each of `count` different arrays. The weights are those of applyPulses() for
-  /// one after another; a GPU takes neighbours of one model in one launch, up to kMostTogether.
+  /// Applies pulses to each of `count` different arrays, with the result of applyPulses() for one
+  /// after another. A GPU updates neighbours in the list that share a model in one launch, up to
+  /// kMostTogether.
   static void applyPulsesToEach(const Context &context, const ArrayPulses *list, int count);
-  /// W <- W - lr d^T x in floating point, sample by sample in order; with `bounded`, then the
-  /// cells' bounds.
+  /// W <- W - lr d^T x in floating point, sample by sample in order; then, if `bounded`, the cells'
+  /// bounds.
   void applyOuterProduct(const Context &context, MatrixView<const float> x,
                          MatrixView<const float> d, float lr, bool bounded, uint64_t event);
-  /// Adds `delta` digitally, then the bounds.
+  /// Adds `delta` [rows, cols] digitally, then applies the bounds.
   void addWeights(const Context &context, MatrixView<const float> delta, uint64_t event);
 
   /// End of mini-batch number `event`: diffusion, decay, bounds, write noise.
@@ -55,20 +56,20 @@ class PulsedDevice {
   void resetColumns(const Context &context, int64_t firstCol, int64_t count, float probability,
                     uint64_t event);
 
-  /// Each cell's w_max, w_min, and mean step up and down at its present weight: four planes of
+  /// Each cell's w_max, w_min, and mean step up and down at its current weight: four planes of
   /// [rows, cols].
   Buffer<float> describeCells(const Context &context) const;
   /// Number of cells whose weight sits at a bound.
   int64_t saturatedCells(const Context &context) const;
   /// Coincidences since construction (the pulse ledger).
   uint64_t pulseCount(const Context &context) const;
-  /// Where the number of pulseCount() lies, in the memory of the array.
+  /// Address of the number that pulseCount() reads, in memory of the array's backend.
   const uint64_t *pulseCounter() const { return pulseCount_.data(); }
 
   /// Bytes of device state per array (weights, cells, optional planes).
   size_t memoryBytes() const;
 
-  /// Adds / reads the tensors `<prefix>weights`, `<prefix>cells/<member>`, ... of this array.
+  /// Writes / reads the tensors `<prefix>weights`, `<prefix>cells/<member>`, ... of this array.
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 

@@ -9,7 +9,7 @@
 
 namespace RPU {
 
-/// What is fixed of an array of cells once they are sampled. Element (i, j) has index i * cols + j.
+/// The fixed properties of an array of sampled cells. Element (i, j) has index i * cols + j.
 struct SampledCells {
   int64_t rows = 0;
   int64_t cols = 0;
@@ -23,7 +23,7 @@ struct SampledCells {
 /// One array of cells, as the kernels see it.
 struct CellArray : SampledCells {
   float *weights = nullptr;      // what pulses act on: the stored weights
-  uint32_t *deferred = nullptr;  // room for size() + 1 numbers if a GPU merges noise, else null
+  uint32_t *deferred = nullptr;  // size() + 1 numbers if a GPU merges noise, else null
 };
 
 /// What happens to every cell at the end of a mini-batch, in this order: diffusion, then decay
@@ -46,7 +46,7 @@ struct ResetEvent {
   uint64_t event = 0;
 };
 
-/// Arrays that a GPU updates in one launch, at most.
+/// Most arrays that a GPU updates in one launch.
 constexpr int kMostTogether = 4;
 
 /// An array, the pulses of a mini-batch for it, and where to add the number of coincidences.
@@ -57,7 +57,7 @@ struct PulsedUpdate {
 };
 
 /// Kernels of one device model on one backend. CPU kernels treat the cells [begin, end); CUDA
-/// kernels enqueue the same on `stream`. No kernel allocates, throws or synchronises.
+/// kernels enqueue that work on `stream`. No kernel allocates, throws or synchronises.
 struct PulsedKernels {
   /// Samples the stored planes (rows * cols per plane) from the array's key.
   void (*construct)(const SampledCells &array, uint16_t *cells, int64_t begin, int64_t end,
@@ -72,12 +72,14 @@ struct PulsedKernels {
   /// four planes of rows * cols.
   void (*describe)(const SampledCells &array, const float *weights, float *out, int64_t begin,
                    int64_t end, void *stream);
+  /// Carries out a Relaxation.
   void (*relax)(const CellArray &array, const Relaxation &event, int64_t begin, int64_t end,
                 void *stream);
+  /// Carries out a ResetEvent.
   void (*reset)(const CellArray &array, const ResetEvent &event, int64_t begin, int64_t end,
                 void *stream);
-  /// Writes `from`, or the weights themselves if that is empty, confined to each cell's bounds; no
-  /// weight is -0 then (see clipWeight).
+  /// Writes `from`, or the current weights if that is empty, confined to each cell's bounds; no
+  /// weight is then -0 (see clipWeight).
   void (*write)(const CellArray &array, MatrixView<const float> from, int64_t begin, int64_t end,
                 void *stream);
 };

@@ -13,22 +13,22 @@ class PulsedWeightUpdater {
   PulsedWeightUpdater(const UpdateParameters &parameters, RandomKey key)
       : parameters_(parameters), key_(key) {}
 
-  /// x [m, cols], d [m, rows]. Samples are numbered from `firstSample`; cutting a batch leaves the
-  /// same bits.
+  /// Updates by x [m, cols] and d [m, rows]. Samples are numbered from `firstSample`; splitting a
+  /// batch leaves the bits unchanged.
   void update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
               MatrixView<const float> d, float lr, uint64_t firstSample);
-  /// The same for a mini-batch of which the GPU alone knows how many samples are there.
+  /// As update() above, for a mini-batch whose number of samples only the GPU knows.
   void update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
               MatrixView<const float> d, float lr, const SampleRange &samples);
 
-  /// The same in steps on a GPU, for kernels that work for several arrays at once: see
-  /// BitLineMaker::startWords() and trainSides(); then words() are there.
+  /// update() in steps on a GPU, for kernels that serve several arrays at once: see
+  /// BitLineMaker::startWords() and trainSides(); afterwards words() holds the pulses.
   TrainJob start(const Context &context, const PulsedDevice &device, MatrixView<const float> x,
                  MatrixView<const float> d, float lr, uint64_t firstSample);
   int trainSides(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, TrainSide *sides);
   const PulseWords &words() const { return bitLineMaker_.words(); }
-  /// Whether the pulse type is one of random trains.
+  /// Whether the pulse type sends random trains.
   bool sendsTrains() const { return sendsRandomTrains(parameters_.pulse_type); }
 
   const UpdateParameters &parameters() const { return parameters_; }

@@ -13,8 +13,8 @@
 namespace RPU {
 
 /// Calls body(begin, end) on disjoint ranges that cover [0, size), on the context's CPU threads.
-/// Ranges are multiples of `grain` but for the last. Callers' results must not depend on how the
-/// ranges fall.
+/// The length of every range but the last is a multiple of `grain`. Results must not depend on
+/// where the ranges are cut.
 template <class Body>
 void parallelRange(const Context &context, int64_t size, int64_t grain, const Body &body) {
   const int64_t chunks = (size + grain - 1) / grain;
@@ -33,15 +33,15 @@ void parallelRange(const Context &context, int64_t size, int64_t grain, const Bo
   }
 }
 
-/// Runs the functor on the GPU; defined in cuda/core/for_each.cuh and instantiated, functor by
-/// functor, in cuda/functors.cu.
+/// forEach() and sumRows() on the GPU; defined in cuda/core/for_each.cuh and instantiated per
+/// functor in cuda/functors.cu.
 template <class Functor>
 void cudaForEach(const Context &context, int64_t size, const Functor &functor);
 template <class Term>
 void cudaSumRows(const Context &context, int64_t rows, int64_t terms, const Term &term,
                  double *out);
 
-/// For templates, which cuda_absent.cpp cannot list.
+/// Throws DeviceError; for the templates here, which cuda_absent.cpp cannot replace.
 [[noreturn]] inline void throwWithoutCuda() {
   throw DeviceError("this build of Pulsora has no CUDA backend");
 }
@@ -65,8 +65,9 @@ void forEach(const Context &context, int64_t size, const Functor &functor) {
   }
 }
 
-/// A row is summed in this many parts, term j in part j % kSumLanes in order, and the parts
-/// pairwise, halves apart: the order is part of the result's bits.
+/// Number of partial sums of a row. Term j is added to part j % kSumLanes, in order of j; then the
+/// second half of the parts is added to the first, until one is left. The order determines the bits
+/// of the result.
 constexpr int kSumLanes = 32;
 
 /// out[i] = sum of term(i, j) over j < terms, for every i < rows. `term` is a plain struct with an

@@ -15,13 +15,13 @@ void *allocateBytes(const Context &context, int64_t count, size_t elementBytes);
 void freeBytes(Backend backend, int device, void *stream, void *data) noexcept;
 void copyBytes(const Context &context, void *to, const void *from, size_t bytes);
 void fillZero(const Context &context, void *data, size_t bytes);
-// Between backends; ordered on the CUDA side's stream and complete on return.
+// Copies between host memory and the context's backend; ordered on its stream, complete on return.
 void copyFromHost(const Context &context, void *to, const void *hostFrom, size_t bytes);
 void copyToHost(const Context &context, void *hostTo, const void *from, size_t bytes);
 }  // namespace detail
 
-/// An array owned on one backend: move-only, never copied or reallocated behind the caller's back.
-/// On a GPU its storage is given back in the order of the stream that it was made in.
+/// An array owned on one backend. It can be moved but not copied; only reserve() reallocates. On a
+/// GPU its storage is freed in the order of the stream it was allocated on.
 template <class T>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<T>, "a Buffer holds plain data");
@@ -48,11 +48,12 @@ class Buffer {
   Buffer(const Buffer &) = delete;
   Buffer &operator=(const Buffer &) = delete;
 
-  /// Makes room for `size` elements, keeping the storage if it is large enough; contents are lost.
+  /// Ensures storage for `size` elements, reusing the old one if it is large enough; contents are
+  /// lost.
   void reserve(const Context &context, int64_t size) {
     const bool elsewhere = context.backend != backend_ || context.device != device_;
     if (size <= size_ && !elsewhere) return;
-    if (!elsewhere) stream_ = context.stream;  // which is the one that used it last
+    if (!elsewhere) stream_ = context.stream;  // the stream that used the storage last
     *this = Buffer(context, size);
   }
 

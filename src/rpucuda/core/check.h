@@ -30,14 +30,14 @@ class StateError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-/// The device or its driver refused: no GPU, launch failure, library failure. Python:
+/// The device or its driver reports an error: no GPU, launch failure, library failure. Python:
 /// DeviceError(RuntimeError).
 class DeviceError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Memory could not be had; the object that asked is as it was. Python:
+/// Memory could not be allocated; the object that asked for it is unchanged. Python:
 /// OutOfMemoryError(MemoryError).
 class OutOfMemoryError : public std::runtime_error {
  public:

@@ -13,11 +13,11 @@ struct Context {
   Backend backend = Backend::Cpu;
   CpuExec cpu;     // threads, instruction set, kind of matrix products
   int device = 0;  // CUDA ordinal
-  /// cudaStream_t in which everything is enqueued; null is the default stream. It must outlive what
-  /// was made with it.
+  /// cudaStream_t on which everything is enqueued; null is the default stream. It must outlive
+  /// every object made with it.
   void *stream = nullptr;
   GpuProducts gpuProducts = GpuProducts::Single;
-  /// On a GPU, a word in device memory that is set once a non-finite input was seen. While it is
+  /// On a GPU, a word in device memory that is set when a non-finite input is seen. While it is
   /// set, updates change nothing. Null: inputs are known to be finite.
   uint32_t *fault = nullptr;
 

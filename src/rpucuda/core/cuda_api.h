@@ -19,7 +19,8 @@ int cudaDeviceCount();
 /// Fails with DeviceError, saying why, unless `device` can be used.
 void requireCudaDevice(int device);
 
-/// Makes a GPU the calling thread's current one while it lives, then the previous one again.
+/// Makes a GPU the calling thread's current one during its lifetime, then restores the previous
+/// one.
 class CudaScope {
  public:
   explicit CudaScope(int device);
@@ -32,14 +33,14 @@ class CudaScope {
 };
 
 namespace detail {
-/// Storage ordered on the context's stream: usable by what is enqueued there from now on.
+/// Allocates storage for the use of work enqueued on the context's stream from now on.
 void *cudaAllocate(const Context &context, size_t bytes);
-/// Gives storage back once everything that is now in `stream` has run.
+/// Frees storage once all work now on `stream` has run.
 void cudaRelease(int device, void *stream, void *data) noexcept;
 void cudaCopy(const Context &context, void *to, const void *from, size_t bytes, CopyKind kind);
 void cudaFillZero(const Context &context, void *data, size_t bytes);
-/// What is enqueued in `then`'s stream from now on waits for what is now in `first`'s. The host
-/// waits for neither.
+/// Work enqueued on `then`'s stream from now on waits for the work now on `first`'s. The host does
+/// not wait.
 void cudaOrder(const Context &first, const Context &then);
 /// Waits for the context's stream.
 void cudaFinish(const Context &context) noexcept;

@@ -12,9 +12,9 @@ enum class Products {
 
 /// How matrix products are made on a GPU.
 enum class GpuProducts {
-  Single,        ///< in single precision, or as accurate
-  Tf32Forward,   ///< forward reads of large arrays of factors rounded to 11 bits, else as Single
-  Tf32,          ///< the same for both directions
+  Single,        ///< in single precision, or equally accurate
+  Tf32Forward,   ///< forward reads of large arrays round factors to 11 bits; else as Single
+  Tf32,          ///< as Tf32Forward, for reads in both directions
   Reproducible,  ///< in the CPU's order of operations and to its bits, a few times slower
 };
 

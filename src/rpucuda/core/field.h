@@ -16,8 +16,8 @@
 //     float dw_min = 0.001f;
 //     template <class Visitor>
 //     static void fields(Visitor &f) {
-//       f(&Params::dw_min, "dw_min", positive(), "weight", "Mean weight change of one pulse at w =
-//       0.");
+//       f(&Params::dw_min, "dw_min", positive(), "weight",
+//         "Mean weight change of one pulse at w = 0.");
 //     }
 //   };
 //
@@ -46,21 +46,21 @@ double shortestDouble(float value);
 /// For example "> 0", ">= 1 and <= 64", "any finite number".
 std::string describe(const Range &range);
 
-/// Joins a configuration path: join("visible", "dw_min") is "visible.dw_min".
+/// Appends a name to a configuration path: joinPath("visible", "dw_min") is "visible.dw_min".
 std::string joinPath(const std::string &path, const std::string &name);
 
-/// The list "'a', 'b', 'c'" and, if one of the names resembles `wanted`, a "did you mean" hint in
-/// front.
+/// The list "'a', 'b', 'c'" of `names`, preceded by a "did you mean" hint if one of them resembles
+/// `wanted`.
 std::string suggest(const std::string &wanted, const std::vector<std::string> &names);
 
-/// What a struct's own check() says what its members demand of one another with: check(const Check
-/// &c) calls c.require(condition, c.path("name"), " is ...; remedy"). A template over Check needs
-/// no host.
+/// For a struct's own check(const Check &c), which states what its members demand of one another by
+/// c.require(condition, c.path("name"), " is ...; remedy"). A template over Check compiles without
+/// a host.
 struct ParamsCheck {
   std::string prefix;  ///< configuration path of the struct
 
   std::string path(const char *name) const { return joinPath(prefix, name); }
-  /// ConfigError with these parts as its message unless `holds`.
+  /// Throws ConfigError with these parts as its message unless `holds`.
   template <class... Parts>
   void require(bool holds, const Parts &...parts) const {
     RPU_CHECK(ConfigError, holds, parts...);
@@ -107,7 +107,7 @@ Value writeParams(const Params &params);
 /// Checks every range of a struct that C++ code filled in.
 template <class Params>
 void checkParams(const Params &params, const std::string &path);
-/// The table itself.
+/// The table as data, one row per member.
 template <class Params>
 std::vector<FieldInfo> describeParams();
 

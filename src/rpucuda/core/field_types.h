@@ -2,9 +2,8 @@
 
 #include <limits>
 
-// What a table of parameters is written with (core/field.h reads and writes such tables). Nothing
-// here needs a host, so that device models, which state their tables with it, can be read by a
-// compiler at run time.
+// The types used in tables of parameters (core/field.h reads and writes such tables). None of them
+// needs a host, so that a run-time compiler can read the device models, which use them.
 
 namespace RPU {
 

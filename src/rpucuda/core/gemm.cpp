@@ -57,7 +57,7 @@ Range part(int64_t total, int64_t unit, int64_t parts, int64_t index) {
   return {begin, std::min(total, units * (index + 1) / parts * unit) - begin};
 }
 
-// A as the kernels read it: as it lies when it serves one panel of columns only, else copied into
+// A as the kernels read it: in place if it serves one panel of columns only, else copied into
 // `packed`.
 ConstMatrix packA(const GemmKernel &kernel, ConstMatrix a, int64_t cols, float *packed) {
   if (cols <= kernel.lanes * GemmKernel::kMaxVectors) return a;
@@ -65,8 +65,8 @@ ConstMatrix packA(const GemmKernel &kernel, ConstMatrix a, int64_t cols, float *
   return rowMajor<const float>(packed, a.rows, a.cols, kPackedRow);
 }
 
-// B as the kernels read it, in rows of whole vectors: as it lies where that can be and only few
-// rows of A need it, else copied into `packed`.
+// B as the kernels read it, in rows of whole vectors: in place if its layout allows that and only
+// few rows of A need it, else copied into `packed`.
 ConstMatrix packB(const GemmKernel &kernel, ConstMatrix b, int64_t rows, float *packed) {
   const int64_t width = ceilDiv(b.cols, kernel.lanes) * kernel.lanes;
   if (b.colStride == 1 && b.cols == width && rows <= 2 * GemmKernel::kMaxRows) return b;
@@ -123,7 +123,7 @@ const GemmKernel &kernelFor(Isa isa) {
   return gemmKernel<static_cast<Isa>(kIsa)>();
 }
 
-// Cuts C into blocks, and further while threads are without work.
+// Cuts C into blocks, and into smaller ones while threads would be idle.
 void multiply(const Product &product, int threads) {
   const MatrixView<float> &c = product.c;
   const int64_t panelCols = product.kernel.lanes * GemmKernel::kMaxVectors;

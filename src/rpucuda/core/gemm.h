@@ -10,21 +10,21 @@ namespace RPU {
 ///   c_ij = alpha * acc_ij                      if beta is 0 (C is not read),
 ///   c_ij = fma(alpha, acc_ij, beta * c_ij)     otherwise,
 /// each operation rounded to float32. Blocking, `threads`, `isa`, strides, the other rows and
-/// columns and the compiler have no part in it: a row of C is the same whether it is computed alone
-/// or in a batch. (Only the payload of a NaN is not laid down.) A is [m, K], B is [K, n], C is [m,
-/// n], any strides; K = 0 gives acc = 0. C must share no element with A or B. Throws InputError
+/// columns and the compiler do not change the bits: a row of C computed alone equals that row in a
+/// batch. (Only the payload of a NaN is unspecified.) A is [m, K], B is [K, n], C is [m, n], with
+/// any strides; K = 0 gives acc = 0. C must share no element with A or B. Throws InputError
 /// when shapes do not fit, ConfigError when `threads` < 1 or this machine cannot execute `isa`.
 void reproducibleGemm(float alpha, MatrixView<const float> a, MatrixView<const float> b, float beta,
                       MatrixView<float> c, int threads, Isa isa);
 
-/// C += A B one product at a time: for k = 0, 1, ..., K-1: c_ij = fma(a_ik, b_kj, c_ij). Cutting K
-/// over several calls therefore leaves the same bits. Otherwise like reproducibleGemm.
+/// C += A B one product at a time: for k = 0, 1, ..., K-1: c_ij = fma(a_ik, b_kj, c_ij), so that
+/// splitting K over several calls leaves the bits unchanged. Otherwise like reproducibleGemm.
 void reproducibleAccumulate(MatrixView<const float> a, MatrixView<const float> b,
                             MatrixView<float> c, int threads, Isa isa);
 
-/// The same product by the system's CBLAS, with its rounding and its own threads. Every view must
-/// be row or column major. Throws ConfigError when the library was built without CBLAS, InputError
-/// when shapes or strides do not fit.
+/// C = alpha * A B + beta * C by the system's CBLAS, with its rounding and its own threads. Every
+/// view must be row or column major. Throws ConfigError when the library was built without CBLAS,
+/// InputError when shapes or strides do not fit.
 void blasGemm(float alpha, MatrixView<const float> a, MatrixView<const float> b, float beta,
               MatrixView<float> c);
 

@@ -7,16 +7,15 @@
 namespace RPU {
 
 /// The inner loops of the reproducible matrix product, compiled once per instruction set
-/// (gemm_isa.cpp). All strides count floats. All of them give the same bits on every instruction
-/// set.
+/// (gemm_isa.cpp), with equal bits on each. All strides count floats.
 struct GemmKernel {
   static constexpr int kMaxRows = 14;
   static constexpr int kMaxVectors = 2;
   static constexpr int kMaxLanes = 16;
 
   /// acc(r, j) = fma(a(r, k), b(k, j), acc(r, j)) for k = 0 .. depth-1 in this order, for a fixed
-  /// number of rows and of columns, starting at 0 when `fresh` and else at what acc holds. b and
-  /// acc have unit column stride, a any.
+  /// number of rows and of columns. acc starts at 0 when `fresh`, else at its old values. b and acc
+  /// have column stride 1, a has any.
   using Micro = void (*)(int64_t depth, const float *a, int64_t aRow, int64_t aCol, const float *b,
                          int64_t bRow, bool fresh, float *acc, int64_t accRow);
 

@@ -4,9 +4,8 @@
 
 #include "core/platform.h"
 
-// Reductions that one thread of the CPU or a whole block of the GPU carries out, with the same
-// bits. A function that needs them is a template over the group, and RPU_CALLS_GROUP stands before
-// it.
+// Reductions with equal bits whether one CPU thread or a whole GPU block carries them out. A
+// function that uses them is a template over the group, marked RPU_CALLS_GROUP.
 
 #if defined(__CUDACC__)
 // nvcc objects to a host-device function that may call the device's group.
@@ -17,13 +16,15 @@
 
 namespace RPU {
 
-/// A range is reduced in this many parts, element j in part j % kGroupLanes in order, and the parts
-/// pairwise, halves apart: the order is part of the result's bits.
+/// Number of partial results of a reduction. Element j goes to part j % kGroupLanes, in order of j;
+/// then the second half of the parts is merged into the first, until one is left. The order
+/// determines the bits of the result.
 constexpr int kGroupLanes = 256;
 
 /// The CPU's group. The GPU's is in cuda/core/group.cuh.
 struct OneThread {
-  /// look(j, part) for every j below `size`; then part.join(other). A Part starts as zeros.
+  /// Calls look(j, part) for every j < `size`, then merges by part.join(other). A Part starts as
+  /// zeros.
   template <class Part, class Look>
   RPU_HD Part reduce(int64_t size, const Look &look) const {
     Part part[kGroupLanes] = {};
@@ -33,7 +34,7 @@ struct OneThread {
     }
     return part[0];
   }
-  /// Whether this thread writes what the group has found.
+  /// Whether this thread writes the group's result.
   RPU_HD bool leads() const { return true; }
 };
 

@@ -17,8 +17,8 @@ struct Half {
   uint16_t bits;
 };
 
-/// Nearest half, ties to even; beyond the range it saturates to +-65504 (infinities too), NaN stays
-/// NaN.
+/// Nearest half, ties to even; beyond the range, infinities included, it saturates to +-65504. NaN
+/// stays NaN.
 RPU_HD uint16_t floatToHalf(float x) {
   const uint32_t bits = bitCast<uint32_t>(x);
   const uint32_t magnitude = bits & 0x7FFFFFFFU;

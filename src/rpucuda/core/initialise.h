@@ -4,8 +4,8 @@
 #include "core/random.h"
 #include "core/view.h"
 
-// First values of a matrix, or by MatrixView::block of a part of one. They are equal to the bit on
-// every backend and in every layout; elements outside the view are left alone.
+// Initial values of a matrix, or of a part of one (MatrixView::block). They are equal to the bit on
+// every backend and in every layout; elements outside the view are not changed.
 //
 // Fan-in is the number of inputs that an output sums. With y = W x, that is the number of columns
 // of what is initialised: all columns of W for its first K rows, and K for its first K columns,
@@ -13,8 +13,8 @@
 
 namespace RPU {
 
-/// out [rows, cols] = deviation * independent standard normals: values number `number` of this key.
-/// Element (i, j) is value i * cols + j of the sequence, whatever the layout.
+/// out [rows, cols] = deviation * independent standard normals, for initialisation `number` of this
+/// key. Element (i, j) is value i * cols + j of the sequence, whatever the layout.
 void drawNormalRows(const Context &context, RandomKey key, uint64_t number, float deviation,
                     MatrixView<float> out);
 
@@ -35,7 +35,7 @@ void kaimingRows(const Context &context, RandomKey key, uint64_t number, int64_t
 void kaimingColumns(const Context &context, RandomKey key, uint64_t number, int64_t count,
                     float gain, MatrixView<float> w);
 
-/// out = 0, whatever stood there.
+/// out = 0, whatever it held.
 void setZero(const Context &context, MatrixView<float> out);
 
 }  // namespace RPU

@@ -24,7 +24,7 @@ enum class Isa {
   V4Popcnt,  ///< V4 and AVX512_VPOPCNTDQ
 };
 
-/// The best one that is compiled in.
+/// The best instruction set that is compiled in.
 constexpr Isa kLastIsa = static_cast<Isa>(PULSORA_LAST_ISA);
 
 /// "V2", "V3", "V4" or "V4Popcnt".
@@ -33,14 +33,14 @@ const char *isaName(Isa isa);
 /// Whether the kernels of `isa` are compiled in and this machine can execute them.
 bool isaSupported(Isa isa);
 
-/// What this machine can execute, from the plainest to the best.
+/// The instruction sets that this machine can execute, from the plainest to the best.
 std::vector<Isa> supportedIsas();
 
 /// The best of `supportedIsas()`.
 Isa bestIsa();
 
-/// body(std::integral_constant<Isa, i>{}) with i = `wanted`, or the best one compiled in if that is
-/// less: how run-time choice meets code that was compiled once per instruction set.
+/// Calls body(std::integral_constant<Isa, i>{}) with i = `wanted`, or the best one compiled in if
+/// that is less: selects at run time among code compiled once per instruction set.
 template <Isa isa = kLastIsa, class Body>
 auto withIsa(Isa wanted, const Body &body) {
   if constexpr (isa != Isa::V2) {

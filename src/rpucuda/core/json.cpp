@@ -81,7 +81,7 @@ class Parser {
     while (at_ < text_.size() && std::string_view(" \t\n\r").find(text_[at_]) != text_.npos) ++at_;
   }
 
-  // `depth` lists and objects are open.
+  // Reads a value inside `depth` open lists and objects.
   Value value(int depth) {
     skipSpace();
     if (peek() == '{') return object(depth + 1);

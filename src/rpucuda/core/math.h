@@ -7,14 +7,13 @@
 
 namespace RPU {
 
-// Elementary functions with the same bits on every compiler, instruction set and GPU: built from
-// correctly rounded
-// + - * / sqrt and explicit fma alone, free of branches so that loops over them vectorise. Compile
-// with -ffp-contract=off (nvcc: --fmad=false). Which NaN comes out (sign, payload) is not defined.
-// "Max ulp" is the largest error measured against double precision over every 61st float of the
-// range (normal results), in units of the last place of the result; the tests repeat the
-// measurement on coarser grids. The polynomials are minimax fits, weighted for the error of the
-// result, with coefficients rounded one by one.
+// Elementary functions with equal bits on every compiler, instruction set and GPU: built from the
+// correctly rounded operations + - * / sqrt and explicit fma alone, free of branches so that loops
+// over them vectorise. Compile with -ffp-contract=off (nvcc: --fmad=false). The sign and payload of
+// a NaN are unspecified. "Max ulp" is the largest error measured against double precision over
+// every 61st float of the range (normal results), in units of the last place of the result; the
+// tests repeat the measurement on coarser grids. The polynomials are minimax fits, weighted for the
+// error of the result, with coefficients rounded one by one.
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -62,8 +61,8 @@ RPU_HD double sqrt(double x) {
 #endif
 }
 
-/// sqrt(x) for 2^-100 <= x <= 2^100. The same bits (compared for every float of the range on
-/// sm_90); on a GPU five instructions without the branch of the general one.
+/// sqrt(x) for 2^-100 <= x <= 2^100, with the bits of sqrt() (compared for every float of the range
+/// on sm_90); on a GPU five instructions, without the branch of sqrt().
 RPU_HD float sqrtOfNormal(float x) {
 #if RPU_DEVICE_CODE
   float y;
@@ -122,7 +121,7 @@ RPU_HD T max(T a, T b) {
   return a < b ? b : a;
 }
 
-/// min and max for values that are compared only: which of two zeros comes back is not laid down,
+/// min and max for values that are only compared: which of two zeros is returned is unspecified,
 /// and a GPU has an instruction for it.
 RPU_HD float minForCompare(float a, float b) {
 #if RPU_DEVICE_CODE

@@ -20,25 +20,25 @@
 
 namespace RPU {
 
-/// C = alpha * A B + beta * C, in the order of operations laid down at `reproducibleGemm`
-/// (core/gemm.h), or as `context.cpu.products` or `context.gpuProducts` says (ConfigError when BLAS
-/// is asked for and not compiled in). BLAS on the CPU takes row-major and column-major matrices
-/// only (InputError). A is [m, K], B is [K, n], C is [m, n]. With beta = 0, C is not read.
+/// C = alpha * A B + beta * C, in the order of operations of `reproducibleGemm` (core/gemm.h), or
+/// as `context.cpu.products` or `context.gpuProducts` says (ConfigError when BLAS is asked for and
+/// not compiled in). BLAS on the CPU takes row-major and column-major matrices only (InputError). A
+/// is [m, K], B is [K, n], C is [m, n]. With beta = 0, C is not read.
 void gemm(const Context &context, float alpha, MatrixView<const float> a, MatrixView<const float> b,
           float beta, MatrixView<float> c);
 
-/// C += A B, product by product in the order of k whatever the choice of products, so that a batch
-/// may be cut anywhere.
+/// C += A B, product by product in the order of k, whatever the context's choice of products, so
+/// that a batch may be split anywhere.
 void accumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b,
                 MatrixView<float> c);
 
-/// y = alpha * A x + beta * y; with reproducible products the bits of `gemm` on one column. A is
-/// [m, K], x is [K], y is [m]. With beta = 0, y is not read.
+/// y = alpha * A x + beta * y; with reproducible products, the bits equal those of `gemm` with one
+/// column. A is [m, K], x is [K], y is [m]. With beta = 0, y is not read.
 void gemv(const Context &context, float alpha, MatrixView<const float> a, VectorView<const float> x,
           float beta, VectorView<float> y);
 
-/// A += alpha * x y^T as fma(alpha, x_i * y_j, a_ij), whatever the choice of products. A is [m, n],
-/// x is [m], y is [n].
+/// A += alpha * x y^T as fma(alpha, x_i * y_j, a_ij), whatever the context's choice of products. A
+/// is [m, n], x is [m], y is [n].
 void ger(const Context &context, float alpha, VectorView<const float> x, VectorView<const float> y,
          MatrixView<float> a);
 
@@ -64,7 +64,7 @@ void elemcopy(const Context &context, MatrixView<Src> from, MatrixView<Dst> to) 
   detail::copyElements<From, Dst>(context, from, to);
 }
 
-/// to = from between matrices of float, to the bit.
+/// to = from between matrices of float, bit by bit.
 inline void copy(const Context &context, MatrixView<const float> from, MatrixView<float> to) {
   elemcopy(context, from, to);
 }

@@ -7,13 +7,13 @@
 #include "core/random.h"
 #include "core/view.h"
 
-// The element functors of the linear algebra in core/: at(i, j) does one element, operator() the
-// one with this number in row-major order (see forEach).
+// The element functors of the linear algebra in core/: at(i, j) computes one element; operator()
+// computes the element with a given number in row-major order (see forEach).
 
 namespace RPU {
 
-/// The value in another type: to the nearest, ties to even, where Dst is a floating-point type or
-/// Half; towards 0 where it is an integer type.
+/// The value converted to another type: rounded to nearest, ties to even, if Dst is a
+/// floating-point type or Half; towards 0 if it is an integer type.
 template <class Dst, class Src>
 RPU_HD Dst convertElement(Src value) {
   if constexpr (std::is_same_v<Src, Dst>) {
@@ -58,13 +58,13 @@ struct ElementCopier {
   Pair(uint8_t, uint8_t)
 // clang-format on
 
-/// The copy on the GPU for a source of which the elements of a column are adjacent, and a target of
-/// which those of a row are: tile by tile through shared memory, so that neighbouring threads read
-/// and write neighbouring elements. Defined in cuda/core/transpose.cu.
+/// The GPU's copy from a column-major view to a row-major one: tile by tile through shared memory,
+/// so that neighbouring threads read and write neighbouring elements. Defined in
+/// cuda/core/transpose.cu.
 template <class Src, class Dst>
 void cudaTransposingCopy(const Context &context, const ElementCopier<Src, Dst> &copier);
 
-/// a(i, j) *= factor; factor 0 gives 0 whatever stands there.
+/// a(i, j) *= factor; factor 0 gives 0 whatever a held.
 struct ElementScaler {
   float factor;
   MatrixView<float> a;
@@ -73,11 +73,11 @@ struct ElementScaler {
   RPU_HD void operator()(int64_t i) const { at(i / a.cols, i % a.cols); }
 };
 
-/// Two normal values per call: elements 2 i and 2 i + 1 in row-major order, the latter where it
+/// Two normal values per call: elements 2 i and 2 i + 1 in row-major order, the second only if it
 /// exists.
 struct NormalPairWriter {
   RandomKey key;
-  uint64_t number;  // of the initialisation
+  uint64_t number;  // number of the initialisation
   float deviation;
   MatrixView<float> to;
 

@@ -5,10 +5,10 @@
 
 namespace RPU {
 
-// Some columns or rows of a matrix moved into a larger one and back: a factor of few components
-// into an array, one tile into a grid, samples into a mini-batch. Exact copies between any layouts,
-// on either backend; nothing outside the part is touched. Each function throws InputError, before
-// it changes anything, when the part does not lie within the larger matrix.
+// Copies a range of columns or rows of a matrix into a larger one and back: a factor of few
+// components into an array, one tile into a grid, samples into a mini-batch. Exact copies between
+// any layouts, on either backend; nothing outside the range is changed. Each function throws
+// InputError, before it changes anything, when the range does not lie within the larger matrix.
 
 /// to(:, offset + k) = from(:, k): from is [m, K], to is [m, n], 0 <= offset <= n - K.
 void packColumns(const Context &context, MatrixView<const float> from, MatrixView<float> to,

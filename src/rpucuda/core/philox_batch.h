@@ -6,9 +6,9 @@
 #include <immintrin.h>
 #endif
 
-// draw() for 16 elements at once. For translation units that are compiled per instruction set: a
-// compiler makes half as many instructions again from a loop over draw(), because it does not see
-// that the products can stay in 64-bit lanes from one round to the next.
+// draw() for 16 elements at once, in translation units compiled per instruction set. A loop over
+// draw() compiles to half as many instructions again, because the compiler does not see that the
+// products can stay in 64-bit lanes from one round to the next.
 
 namespace RPU {
 
@@ -54,7 +54,7 @@ RPU_HD WideLanes interleave(WideLanes even, WideLanes odd) {
 #endif
 
 #if defined(__AVX2__)
-/// philox4x32_10() in the low halves of 64-bit lanes; the high halves are never looked at.
+/// philox4x32_10() in the low halves of 64-bit lanes; the high halves are ignored.
 struct WidePhilox {
   WideLanes c0, c1, c2, c3;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the compiler and the instruction set are is known here and nowhere else.
+// The only place that asks which compiler and which instruction set are used.
 
 #if defined(__CUDACC__)
 #define RPU_HOST_DEVICE __host__ __device__
@@ -29,7 +29,7 @@
 #define RPU_MEMCPY __builtin_memcpy
 #endif
 
-// A condition that a caller within this library must have seen to; checked in debug builds.
+// A condition that callers within this library must ensure; checked in debug builds.
 #if defined(NDEBUG)
 #define RPU_ASSERT(condition) static_cast<void>(0)
 #elif RPU_DEVICE_CODE
@@ -40,8 +40,8 @@
 
 namespace RPU {
 
-// Whether this build has a CUDA backend. Code outside core/ and cuda/ need not ask: what a room
-// declares for the GPU is defined in cuda/, or in cuda_absent.cpp, where it throws.
+// Whether this build has a CUDA backend. Code outside core/ and cuda/ need not ask: functions for
+// the GPU are defined in cuda/, or in cuda_absent.cpp, where they throw.
 #if defined(PULSORA_CUDA)
 constexpr bool kHasCuda = true;
 #else

@@ -8,8 +8,8 @@
 #include "core/check.h"
 #include "core/view.h"
 
-// What the products of matrices on both backends have in common: the check of shapes, and matrices
-// as BLAS describes them.
+// What matrix products on both backends share: the check of shapes, and matrices as BLAS describes
+// them.
 
 namespace RPU {
 

@@ -28,8 +28,8 @@ struct Philox4 {
   uint32_t v[4];
 };
 
-/// Word `index` (0 to 3) of a block, by selection: an array indexed at run time would leave the
-/// registers of a GPU.
+/// Word `index` (0 to 3) of a block, by selection, because an array indexed at run time would leave
+/// the registers of a GPU.
 RPU_HD uint32_t wordOf(const Philox4 &block, uint32_t index) {
   const uint32_t low = (index & 1U) != 0 ? block.v[1] : block.v[0];
   const uint32_t high = (index & 1U) != 0 ? block.v[3] : block.v[2];
@@ -58,11 +58,11 @@ enum class Purpose : uint32_t {
   ForwardWeightNoise = 10,  ///< forward pass, read noise of the weights
   ForwardInputRound = 11,   ///< forward pass, stochastic rounding of the DAC
   ForwardOutputRound = 12,  ///< forward pass, stochastic rounding of the ADC
-  BackwardInputNoise = 13,  ///< backward pass, as the forward one
-  BackwardOutputNoise = 14,  ///< backward pass, as the forward one
-  BackwardWeightNoise = 15,  ///< backward pass, as the forward one
-  BackwardInputRound = 16,   ///< backward pass, as the forward one
-  BackwardOutputRound = 17,  ///< backward pass, as the forward one
+  BackwardInputNoise = 13,  ///< backward pass, noise of the DAC
+  BackwardOutputNoise = 14,  ///< backward pass, noise before the ADC
+  BackwardWeightNoise = 15,  ///< backward pass, read noise of the weights
+  BackwardInputRound = 16,   ///< backward pass, stochastic rounding of the DAC
+  BackwardOutputRound = 17,  ///< backward pass, stochastic rounding of the ADC
   IoConstruct = 18,          ///< fixed spreads of converters and lines
   Reinit = 19,               ///< re-initialisation of an adapter array after a transfer
   Decay = 20,                ///< spread of weight decay
@@ -83,7 +83,7 @@ constexpr uint64_t kMaxElement = (uint64_t{1} << 48) - 1;
 constexpr uint64_t kMaxSample = (uint64_t{1} << 48) - 1;
 constexpr uint32_t kMaxIndex = (uint32_t{1} << 24) - 1;
 
-/// The keys of Philox's ten rounds, for loops in which making them would count.
+/// The keys of Philox's ten rounds, precomputed for loops in which computing them would cost time.
 struct RoundKeys {
   RandomKey round[10];
 };
@@ -114,7 +114,7 @@ RPU_HD Philox4 philoxRounds(Philox4 counter, const Key &key, uint32_t first) {
     const auto low0 = static_cast<uint32_t>(product0);
     const auto low2 = static_cast<uint32_t>(product2);
 #else
-    // Low and high half apart: from one 64-bit product gcc makes a tenth more vector instructions.
+    // Separate halves: from one 64-bit product gcc makes a tenth more vector instructions.
     const uint32_t low0 = 0xD2511F53U * c0;
     const uint32_t low2 = 0xCD9E8D57U * c2;
 #endif
@@ -153,12 +153,12 @@ RPU_HD Philox4 draw(const Key &key, Purpose purpose, uint64_t element, uint64_t 
 // A draw in two parts, for many draws of few elements and few samples: most of the first three
 // rounds depends on the element alone or on the sample alone.
 
-/// The part of an element, for all samples that agree in the bits from 32 on.
+/// The part that an element determines, for all samples that agree in the bits from 32 on.
 struct ElementRounds {
   uint32_t v[4];
 };
 
-/// The part of a sample, for all elements.
+/// The part that a sample determines, for all elements.
 struct SampleRounds {
   uint32_t v[2];
 };
@@ -186,7 +186,7 @@ RPU_HD SampleRounds sampleRounds(const RoundKeys &keys, Purpose purpose, uint64_
       {static_cast<uint32_t>(product >> 32) ^ keys.round[1].k1, static_cast<uint32_t>(product)}};
 }
 
-/// draw() of an element and a sample.
+/// draw() from the parts of an element and of a sample.
 RPU_HD Philox4 joinRounds(const RoundKeys &keys, const ElementRounds &e, const SampleRounds &s) {
   const uint64_t product = uint64_t{0xCD9E8D57U} * (e.v[0] ^ s.v[0]);
   return philoxRounds({{static_cast<uint32_t>(product >> 32) ^ e.v[1],
@@ -203,8 +203,8 @@ RPU_HD uint64_t mixBits(uint64_t x) {
 }
 
 /// Key of the random numbers of one array of one tile. With one seed, different (tile, array) never
-/// share a key, nor do different seeds for one (tile, array): each is a bijection of 64 bits.
-/// Across both, two keys agree by a chance of 2^-64.
+/// share a key, nor do different seeds for one (tile, array): each is a bijection of 64 bits. If
+/// both differ, two keys agree with probability 2^-64.
 RPU_HD RandomKey makeKey(uint64_t seed, uint32_t tile, uint32_t array) {
   const uint64_t place = uint64_t{tile} << 32 | array;
   const uint64_t key = mixBits(mixBits(seed + 0x9E3779B97F4A7C15U) ^ place);
@@ -253,7 +253,7 @@ RPU_HD NormalPair normalPair16(uint32_t word) {
   // of the mantissa m in [1, 2) adds the rest of -2 ln u. The field is small and the low 7 bits of
   // u are zero, so that the conversion to float loses nothing.
 #if RPU_DEVICE_CODE
-  const uint32_t field = __byte_perm(word, 0x0C80U, 0x5410U);  // the same in one instruction
+  const uint32_t field = __byte_perm(word, 0x0C80U, 0x5410U);  // as below, in one instruction
 #else
   const uint32_t field = (word & 0xFFFFU) | 0x0C800000U;
 #endif

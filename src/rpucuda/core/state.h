@@ -21,7 +21,7 @@ struct Tensor {
   int64_t size() const;
 };
 
-/// Everything an object needs to go on as if it had never stopped: named tensors and a table of
+/// Everything an object needs to continue as if it had never stopped: named tensors and a table of
 /// settings and counters. The Python package stores it as a safetensors file.
 struct State {
   std::map<std::string, Tensor> tensors;

@@ -16,18 +16,18 @@ namespace RPU {
 /// Name of a state's values in the metadata of a file.
 constexpr const char *kStateFormat = "pulsora.tile";
 
-/// Writes `state` to a file. It is written under another name in the same folder first, so that a
-/// file of that name is either replaced by a complete one or stays. std::system_error if the file
+/// Writes `state` to a file. It is first written under another name in the same folder, so that an
+/// existing file is replaced by a complete one or left as it is. std::system_error if the file
 /// cannot be written; StateError for a tensor whose bytes do not match its shape.
 void saveState(const std::string &path, const State &state);
 
-/// The state in a file. StateError, which names the file, unless it is complete and holds a state;
+/// The state in a file. StateError, which names the file, unless it is a complete state;
 /// std::system_error if it cannot be read.
 State loadState(const std::string &path);
 
 /// The bytes of the file that saveState() writes.
 std::string writeState(const State &state);
-/// The state whose file consists of `bytes`; StateError unless that is one.
+/// The state whose file consists of `bytes`; StateError unless they form one.
 State parseState(std::string_view bytes);
 
 }  // namespace RPU

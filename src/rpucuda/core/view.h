@@ -5,14 +5,13 @@
 
 #include "core/platform.h"
 
-// Views name elements that somebody else owns: a pointer, extents and strides, all counted in
-// elements. They are plain values, are passed by value to kernels on either backend, and never
-// check an index.
+// Views refer to elements owned elsewhere: a pointer, extents and strides, all counted in elements.
+// They are plain values, are passed by value to kernels on either backend, and never check an
+// index.
 
 namespace RPU {
 
-/// `size` elements of which neighbours lie `stride` apart. A `VectorView<T>` converts to
-/// `VectorView<const T>`.
+/// `size` elements, neighbours `stride` apart. A `VectorView<T>` converts to `VectorView<const T>`.
 template <class T>
 struct VectorView {
   T *data = nullptr;
@@ -67,9 +66,9 @@ struct MatrixView {
     return {data + r0 * rowStride + c0 * colStride, nr, nc, rowStride, colStride};
   }
 
-  /// Neighbours of a row are adjacent in memory (rows may lie further apart than `cols`).
+  /// Elements of a row are adjacent in memory (rows may lie further apart than `cols`).
   RPU_HD bool isRowMajor() const { return colStride == 1 || cols <= 1; }
-  /// Neighbours of a column are adjacent in memory (columns may lie further apart than `rows`).
+  /// Elements of a column are adjacent in memory (columns may lie further apart than `rows`).
   RPU_HD bool isColMajor() const { return rowStride == 1 || rows <= 1; }
   /// Row major without gaps: the elements are `data[0 .. rows * cols)` in row-major order.
   RPU_HD bool isContiguous() const { return isRowMajor() && (rowStride == cols || rows <= 1); }
@@ -81,7 +80,7 @@ RPU_HD MatrixView<T> rowMajor(T *data, int64_t rows, int64_t cols) {
   return {data, rows, cols, cols, 1};
 }
 
-/// A row-major matrix of which consecutive rows lie `rowStride` apart.
+/// A row-major matrix whose consecutive rows lie `rowStride` apart.
 template <class T>
 RPU_HD MatrixView<T> rowMajor(T *data, int64_t rows, int64_t cols, int64_t rowStride) {
   return {data, rows, cols, rowStride, 1};

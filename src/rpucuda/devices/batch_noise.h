@@ -23,14 +23,13 @@ template <class Device>
 struct MergesNoise<Device, std::void_t<decltype(&Device::mixedPulses)>> : std::true_type {};
 }  // namespace detail
 
-/// Whether a model states Device::mixedPulses(), the sum of pulses up and down whatever their
-/// order; such a model takes noise_merge = "batch". It states pulses() and reach() too.
+/// Whether a model states Device::mixedPulses(), the sum of pulses up and down in any order. Such a
+/// model supports noise_merge = "batch", and states pulses() and reach() too.
 template <class Device>
 constexpr bool kMergesNoise = detail::MergesNoise<Device>::value;
 
-/// The block of random words for the updates of eight neighbouring cells, from that of index 8
-/// cellGroup on; normal8() of it has the normal of cell 8 cellGroup + k at z[k]. `firstSample` is
-/// the global index of the first sample of the update.
+/// The random words of eight cells in one update: normal8() of them holds the normal of cell 8
+/// cellGroup + k at z[k]. `firstSample` is the global index of the first sample of the update.
 template <class Key = RandomKey>
 RPU_HD Philox4 drawOfUpdate(const Key &key, uint64_t cellGroup, uint64_t firstSample) {
   return draw(key, Purpose::CycleNoiseBatch, cellGroup, firstSample);
@@ -44,9 +43,9 @@ RPU_HD float normalOfUpdate(const Key &key, uint64_t cell, uint64_t firstSample)
   return (cell & 1U) != 0 ? pair.z1 : pair.z0;
 }
 
-/// The weight after `up` pulses up and `down` pulses down in any order, with normal z. To be used
-/// only where `holds` comes back true: then no bound lies within five standard deviations of the
-/// weight on any path.
+/// The weight after `up` pulses up and `down` pulses down in any order, with normal z. Valid only
+/// if `holds` is set to true: then no bound lies within five standard deviations of the weight on
+/// any path.
 template <class Device>
 RPU_HD float mergedPulses(float w, float up, float down, const typename Device::Response &r,
                           const typename Device::Params &p, float z, bool &holds) {
@@ -61,7 +60,7 @@ RPU_HD float mergedPulses(float w, float up, float down, const typename Device::
   const float lowest =
       RPU::minForCompare(RPU::minForCompare(w, m.mean), RPU::minForCompare(afterUp, afterDown)) -
       margin;
-  // As integers, for the sake of vector code; see closedFormHolds().
+  // Integers, so that the loop vectorises; see closedFormHolds().
   const uint32_t within = (lowest >= r.w_min ? 1U : 0U) & (highest <= r.w_max ? 1U : 0U);
   const uint32_t none = up + down == 0.0f ? 1U : 0U;
   holds = (within | none) != 0;

@@ -29,7 +29,7 @@ struct ConstantStep {
     return RPU::fma(s * p.dw_min_std, xi, w + s);
   }
 
-  /// Exact: the sum of n independent normals; none leaves the weight as it is, to the bit.
+  /// Exact: the sum of n independent normals; n = 0 leaves the weight unchanged, to the bit.
   RPU_HD static Moments pulses(float w, PulseSum n, bool up, const Response &r, const Params &) {
     const float s = r.step(up);
     return {RPU::fma(n.n, s, w), s * n.noise, 0.0f};

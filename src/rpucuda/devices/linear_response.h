@@ -55,8 +55,8 @@ RPU_HD void softSlopes(LinearResponse &r, float up = 1.0f, float down = 1.0f) {
   r.slope_down = r.w_min != 0.0f ? down * r.step_down / r.w_min : 0.0f;
 }
 
-/// yes() or no() by a condition that all cells share: a branch on a GPU. On the CPU a sum with
-/// factors of 1 and 0, which are exact, because compilers do not vectorise such a choice.
+/// Calls yes() or no() by a condition that all cells share: a branch on a GPU; on the CPU a sum
+/// with factors of 1 and 0, which are exact, because compilers do not vectorise such a choice.
 template <class Yes, class No>
 RPU_HD float chooseForAll(bool condition, const Yes &yes, const No &no) {
 #if RPU_DEVICE_CODE
@@ -81,7 +81,7 @@ RPU_HD void finishLinearResponse(LinearResponse &r, bool multiplicative) {
   r.halving_down = chooseForAll(multiplicative, unused, [&] { return 1.0f / (2.0f + down); });
 }
 
-/// One pulse at weight w. The step is that at v, which is w, or w seen from a reference.
+/// One pulse at weight w. The step is taken at v, which is w, or w measured from a reference.
 RPU_HD float linearPulse(float w, float v, bool up, const LinearResponse &r, float sigma,
                          bool multiplicative, float xi) {
   const float s = r.step(up);

@@ -25,12 +25,12 @@ struct HasClosedForm<Device, std::void_t<decltype(&Device::pulses)>> : std::true
 template <class Device>
 constexpr bool kHasClosedForm = detail::HasClosedForm<Device>::value;
 
-/// Whether the closed form of no pulse (no noise) gives the weight itself, so that kernels need not
-/// tell it apart.
+/// Whether the closed form of no pulse (no noise) gives the weight itself, so that kernels need no
+/// special case for it.
 template <class Device>
 constexpr bool kNoPulseIsExact = detail::NoPulseIsExact<Device>::value;
 
-/// One pulse and the bounds.
+/// One pulse, then the bounds.
 template <class Device>
 RPU_HD float onePulse(float w, bool up, const typename Device::Response &r,
                       const typename Device::Params &p, float xi) {
@@ -57,8 +57,8 @@ RPU_HD float sequentialPulses(float w, int n, bool up, const typename Device::Re
   return w;
 }
 
-/// n >= 1 pulses in closed form; `holds` says whether the result may stand for them, as it always
-/// may for one.
+/// n >= 1 pulses in closed form; `holds` tells whether the result may replace pulses one by one
+/// (for n = 1 it always may).
 template <class Device>
 RPU_HD float closedPulses(float w, PulseSum n, bool up, const typename Device::Response &r,
                           const typename Device::Params &p, float z, bool &holds) {
@@ -68,7 +68,7 @@ RPU_HD float closedPulses(float w, PulseSum n, bool up, const typename Device::R
 }
 
 /// The rule: one coincidence is one pulse; several are taken in closed form where that holds, else
-/// one by one. (The closed form of one pulse is that pulse, to the bit.)
+/// one by one. (The closed form of one pulse equals that pulse, to the bit.)
 template <class Device, class Key>
 RPU_HD float applyPulses(float w, PulseSum n, bool up, const typename Device::Response &r,
                          const typename Device::Params &p, float z, const Key &key, uint64_t cell,
@@ -90,7 +90,7 @@ RPU_HD float applyPulses(float w, int n, bool up, const typename Device::Respons
   return applyPulses<Device>(w, pulseSum(static_cast<float>(n), p), up, r, p, z, key, cell, sample);
 }
 
-/// Whether samples of up to `most` pulses may take closed forms, as far as their shape goes.
+/// Whether samples of up to `most` pulses may take closed forms, judged by their skewness alone.
 template <class Device>
 RPU_HD bool closedFormsUpTo(int most, const typename Device::Response &r,
                             const typename Device::Params &p) {
@@ -100,15 +100,15 @@ RPU_HD bool closedFormsUpTo(int most, const typename Device::Response &r,
          Device::pulses(0.0f, n, false, r, p).skewnessSquared < limit;
 }
 
-/// Weights from which four samples of closed forms leave every bound five standard deviations away,
-/// whatever their normals: sufficient for closedFormHolds() in each of them.
+/// Weights that stay five standard deviations away from every bound during four samples of closed
+/// forms, whatever the normals: sufficient for closedFormHolds() in each of them.
 struct SafeRange {
   float perPulse;
   float low;
   float high;
 
-  /// `reach` is that of the model: N pulses in four samples change the weight by less than reach
-  /// (N + 5 sigma sqrt(4 N)), which lies below a line in N that touches at N = 10.
+  /// `reach` is the model's: N pulses in four samples change the weight by less than reach (N + 5
+  /// sigma sqrt(4 N)), which lies below a line in N that touches at N = 10.
   RPU_HD static SafeRange of(float reach, const PulsedResponse &r, const PulsedParams &p) {
     constexpr float kRounding = 2e-6f;  // of the weights on the way
     const float slack = kRounding * RPU::max(RPU::abs(r.w_max), RPU::abs(r.w_min));

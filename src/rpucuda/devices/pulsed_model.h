@@ -182,8 +182,7 @@ class CellDraws {
     const NormalPair pair = normalPair(block.v[0], block.v[1]);
     return (index & 1) ? pair.z1 : pair.z0;
   }
-  /// The next standard normal as the deviation of a value with spread `dtod`: 0 where all cells
-  /// agree.
+  /// The next standard normal as the deviation of a value with spread `dtod`; 0 if the spread is 0.
   RPU_HD float deviation(float dtod) {
     const float xi = normal();
     return dtod > 0.0f ? xi : 0.0f;
@@ -200,7 +199,7 @@ class CellDraws {
   uint32_t used_ = 0;
 };
 
-/// The stored quantities every model has.
+/// The stored quantities that every model has.
 struct PulsedCell {
   float gain_up = 1.0f;    // step up / stepUpScale()
   float gain_down = 1.0f;  // step down / stepDownScale()
@@ -216,8 +215,8 @@ struct PulsedCell {
   }
 };
 
-/// The quantities every model's pulse needs. Steps are magnitudes; bounds are those of the visible
-/// weight.
+/// The quantities that a pulse of every model needs. Steps are magnitudes; bounds are those of the
+/// visible weight.
 struct PulsedResponse {
   float step_up;
   float step_down;
@@ -231,12 +230,12 @@ struct PulsedResponse {
     f(w_max);
     f(w_min);
   }
-  /// The signed step of a pulse before a model's dependence on the weight.
+  /// The signed step of a pulse, before the model makes it depend on the weight.
   RPU_HD float step(bool up) const { return up ? step_up : -step_down; }
   /// The larger step's magnitude.
   RPU_HD float largestStep() const { return RPU::max(RPU::abs(step_up), RPU::abs(step_down)); }
-  /// Clears what only Device::pulses() reads, so that kernels without samples of several pulses
-  /// never compute it; a model's Response may hide it.
+  /// Clears what only Device::pulses() reads, so that kernels without samples of several pulses do
+  /// not compute it; a model's Response may hide it.
   RPU_HD void dropClosedForm() {}
   /// What a model adds to the value its cell is reset to and decays towards; a model's Response may
   /// hide it.
@@ -338,14 +337,14 @@ RPU_HD float clipWeight(float w, const PulsedResponse &r) {
   return RPU::minForCompare(RPU::maxForCompare(w, r.w_min), r.w_max);
 }
 
-/// The square of the skewness that closed forms may neglect; pulse_noise = "sequential" admits no
-/// shape.
+/// The square of the skewness that closed forms may neglect; pulse_noise = "sequential" gives -1,
+/// which refuses all.
 RPU_HD float skewnessLimit(const PulsedParams &p) {
   return p.pulse_noise == PulseNoise::ClosedForm ? kNeglectedSkewness * kNeglectedSkewness : -1.0f;
 }
 
-/// Whether the closed form may stand for n pulses one after another: no bound within five standard
-/// deviations of the path, and a shape that a normal renders.
+/// Whether the closed form may replace n pulses one after another: no bound within five standard
+/// deviations of the path, and a skewness that a normal may neglect.
 RPU_HD bool closedFormHolds(float w, const Moments &m, const PulsedResponse &r,
                             const PulsedParams &p) {
   const float limit = skewnessLimit(p);

@@ -69,7 +69,7 @@ void BitLineMaker::begin(MatrixView<const float> x, MatrixView<const float> d,
   words_.present = samples.present;
 }
 
-// Makes room for what is found out about each sample, and says how to scale its trains.
+// Reserves storage for the results per sample, and returns the functor that scales the trains.
 TrainScaler BitLineMaker::scaler(const Context &context, float lr, float granularity,
                                  const UpdateParameters &parameters) {
   const int64_t m = words_.samples;
@@ -117,8 +117,8 @@ int BitLineMaker::trainSides(const Context &context, MatrixView<const float> x,
   if (exposeRawInputs_) keepRawInputs(context, x, d);
   const bool ascend = lr < 0.0f;
   const bool twoPass = parameters.pulse_type == PulseType::Stochastic;
-  // On the CPU the layout is known here; elsewhere room is made for the longest that the parameters
-  // allow.
+  // On the CPU the layout is known here; on a GPU storage is reserved for the longest trains that
+  // the parameters allow.
   const PulseLayout layout =
       context.onCpu() ? *layout_.data() : PulseLayout::of(longestTrain(parameters));
   const int64_t words = layout.words(x.rows);

@@ -31,41 +31,40 @@ class BitLineMaker {
   void makeWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, float granularity, const UpdateParameters &parameters, RandomKey key,
                  uint64_t firstSample);
-  /// The same for a mini-batch of which the GPU alone knows how many samples are there.
+  /// As makeWords() above, for a mini-batch whose number of samples only the GPU knows.
   void makeWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, float granularity, const UpdateParameters &parameters, RandomKey key,
                  const SampleRange &samples);
 
-  /// The same in two steps on a GPU, for kernels that work for several makers at once: somebody
-  /// runs the job that startWords() gives, then draws the sides that trainSides() writes, two or
-  /// three (their number comes back). For stochastic pulse types.
+  /// makeWords() in two steps on a GPU, for kernels that serve several makers at once: the caller
+  /// runs the job that startWords() returns, then draws the two or three sides that trainSides()
+  /// writes (it returns their number). For stochastic pulse types.
   TrainJob startWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                       float lr, float granularity, const UpdateParameters &parameters,
                       const SampleRange &samples);
   int trainSides(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, const UpdateParameters &parameters, RandomKey key, TrainSide *sides);
 
-  /// The pulses made last; valid until the next makeWords().
+  /// The pulses of the latest mini-batch; valid until the next makeWords().
   const PulseWords &words() const { return words_; }
 
   /// With `expose`, every makeWords() and trainSides() from now on also keeps copies of the x and d
-  /// that it reads, for algorithms that need the inputs beside their pulses: getXData() and
-  /// getDData() are then those of the latest mini-batch. Off at first. It changes no pulse and
-  /// costs a copy of x and d per mini-batch. What was kept before is forgotten. (Pulse types None
-  /// and NoneWithDevice make no words, so that an updater of such a type keeps nothing.)
+  /// that it reads, for algorithms that need inputs as well as pulses: getXData() and getDData()
+  /// return those of the latest mini-batch. Off at first. It changes no pulse and costs a copy of x
+  /// and d per mini-batch. Earlier copies are dropped. (Pulse types None and NoneWithDevice make no
+  /// words, so an updater of such a type keeps nothing.)
   void setExposeRawInputs(bool expose) {
     exposeRawInputs_ = expose;
     rawRows_ = rawXSize_ = rawDSize_ = 0;
   }
-  /// x [m, xSize] and d [m, dSize] of the words made last, row major without gaps whatever layout
-  /// they came in, in memory of the context's backend and there once the context's stream has run;
-  /// 0 x 0 when none were kept. Valid until the next makeWords(), trainSides() or
-  /// setExposeRawInputs(). Of a SampleRange with `present`, rows of samples that are not there hold
-  /// anything.
+  /// x [m, xSize] and d [m, dSize] of the latest mini-batch, row major without gaps whatever their
+  /// layout was, in memory of the context's backend, complete once the context's stream has run;
+  /// 0 x 0 if none were kept. Valid until the next makeWords(), trainSides() or
+  /// setExposeRawInputs(). Rows beyond the number in SampleRange::present are undefined.
   MatrixView<const float> getXData() const;
   MatrixView<const float> getDData() const;
 
-  /// Of the words made last. On CUDA this waits for them.
+  /// Statistics of the latest mini-batch. On CUDA this waits for its pulses.
   PulseStats stats(const Context &context) const;
 
  private:

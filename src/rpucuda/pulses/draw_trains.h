@@ -25,16 +25,17 @@ struct TrainSide {
   const PulseLayout *layout;
   uint32_t firstSlot;      // draws of slot t are those of slot firstSlot + t
   uint32_t *bits;          // [word][line]; the CPU's drawTrains() expects zeros
-  uint32_t *signs;         // the same; may be null
+  uint32_t *signs;         // [word][line]; may be null
   const int64_t *present;  // see SampleRange; may be null
 
   RPU_HD int64_t samples() const { return present ? *present : values.rows; }
 };
 
-/// Sides of one mini-batch that are drawn at a time: those of two arrays.
+/// Most sides of one mini-batch that are drawn at a time: those of two arrays.
 constexpr int kMostSides = 6;
 
-/// Where the largest |x| and |d| of each sample go. `finished` is 0 before and after.
+/// Where the largest |x| and |d| of each sample are written. `finished` counts blocks; 0 before and
+/// after.
 struct TrainMaxima {
   float *x;
   float *d;
@@ -48,9 +49,8 @@ struct TrainJob {
   TrainScaler scaler;
   PulseLayout *layout;
 };
-/// What the CPU does by rowAbsMax(), TrainScaler and LayoutChooser, in one launch
-/// (cuda/pulses/train_scales.cu). A value that is not finite sets the fault word; while that is set
-/// no sample sends a pulse.
+/// rowAbsMax(), TrainScaler and LayoutChooser in one launch (cuda/pulses/train_scales.cu). A value
+/// that is not finite sets the fault word; while that is set, no sample sends a pulse.
 void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      const TrainJob &job);
 /// Draws the trains of up to kMostSides sides of one mini-batch in one launch

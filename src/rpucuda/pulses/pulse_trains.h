@@ -22,8 +22,8 @@ struct TrainScale {
 /// Longest train that lr / granularity may ask for when the length is not fixed.
 constexpr float kLongestTrain = 65536.0f;
 
-/// The rule. `lr` is a magnitude; xMax and dMax are the largest |x| and |d| of the sample. Maxima
-/// below 1e-30 count as 0.
+/// Scale and length of one sample's trains. `lr` is a magnitude; xMax and dMax are the largest |x|
+/// and |d| of the sample. Maxima below 1e-30 count as 0.
 RPU_HD TrainScale trainScale(const UpdateParameters &p, float lr, float granularity, float xMax,
                              float dMax) {
   constexpr float kSmallest = 1e-30f;
@@ -57,7 +57,7 @@ RPU_HD TrainScale trainScale(const UpdateParameters &p, float lr, float granular
 }
 
 /// Whether the largest elements of a sample ask for more than a pulse per slot; its expected update
-/// then falls short of lr x d.
+/// is then smaller than lr d^T x.
 RPU_HD bool trainsClip(const TrainScale &t, float xMax, float dMax) {
   constexpr float kOne = 1.00001f;  // probabilities of 1 may have been rounded up
   return t.xScale * xMax > kOne || t.dScale * dMax > kOne;

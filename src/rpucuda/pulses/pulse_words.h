@@ -7,7 +7,7 @@
 
 namespace RPU {
 
-/// Readable words behind the last line of a bit plane, so that a vector load needs no tail.
+/// Words that may be read behind the last line of a bit plane, so that vector loads need no tail.
 constexpr int kPulsePadding = 64;
 
 /// How a mini-batch of x and d becomes pulses.
@@ -23,8 +23,8 @@ RPU_HD bool hasLevels(PulseKind kind) {
   return kind == PulseKind::MeanCount || kind == PulseKind::Implicit;
 }
 
-/// How slots lie in words. It follows from the largest train length of a mini-batch, so on a GPU it
-/// is known on the device alone.
+/// How slots lie in words. It follows from the largest train length of a mini-batch; for a GPU,
+/// only the device knows it.
 struct PulseLayout {
   int slots = 1;  // per sample: the largest train length of the mini-batch
   int samplesPerWord = 32;
@@ -55,8 +55,8 @@ struct SlotPlace {
 };
 
 /// The numbers of a mini-batch's samples in the life of an array: [first, first + room). If
-/// `present` is not null, it lies on the GPU and says how many of them are there; the others send
-/// nothing.
+/// `present` is not null, it points to GPU memory that holds how many samples exist; the rest of
+/// the range sends nothing.
 struct SampleRange {
   uint64_t first;
   int64_t room;
@@ -81,7 +81,7 @@ struct PulseWords {
   int64_t xSize = 0;
   int64_t dSize = 0;
   uint64_t firstSample = 0;          // global index of sample 0
-  uint64_t endSample = 0;            // the first that is not this mini-batch's
+  uint64_t endSample = 0;            // global index of the first sample after the mini-batch
   const int64_t *present = nullptr;  // see SampleRange
   const uint32_t *xBits = nullptr;
   const uint32_t *xSigns = nullptr;
@@ -95,8 +95,8 @@ struct PulseWords {
   RPU_HD int64_t sampleCount() const { return present ? *present : samples; }
 };
 
-/// The deterministic pulse types: coincidences of two lines in one sample, from their levels and
-/// the scale of the sample; negative where the signs differ.
+/// Deterministic pulse types: coincidences of two lines in one sample, from their levels and the
+/// sample's scale; negative where the signs differ.
 RPU_HD float levelScale(PulseKind kind, int32_t trainLength) {
   const float length = static_cast<float>(trainLength);
   return kind == PulseKind::MeanCount ? (length > 0.0f ? 1.0f / length : 0.0f) : length;

@@ -8,7 +8,7 @@
 
 namespace RPU {
 
-/// In the two-pass pulse type, d lines draw the slots of their second pass from here on.
+/// Two-pass pulse type: the slot number at which the second pass of the d lines begins.
 constexpr uint32_t kSecondPassSlot = 1u << 20;
 
 /// Slots that the longest train can have under these parameters.
@@ -59,7 +59,7 @@ struct LevelMaker {
 
   RPU_HD void operator()(int64_t i) const {
     const int64_t s = i / values.cols;
-    if (present && s >= *present) return;  // nobody wrote its values
+    if (present && s >= *present) return;  // its values are undefined
     const TrainScale t = scales[s];
     const float level = pulseLevel(values(s, i % values.cols), t, isX ? t.xScale : t.dScale,
                                    largest[s], counts, step);

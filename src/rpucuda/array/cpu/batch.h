@@ -10,7 +10,7 @@
 namespace RPU {
 namespace cpu {
 
-/// Cells of any places that take a mini-batch sample by sample.
+/// Cells, not necessarily neighbours, that take a mini-batch sample by sample.
 template <Isa isa, class Device>
 class DeferredCells : public Lanes<isa, Device> {
   using Base = Lanes<isa, Device>;
@@ -127,8 +127,8 @@ RPU_HD void normalsOfUpdate(RandomKey key, uint64_t firstCell, uint64_t firstSam
   for (int j = 0; j < kBlock; ++j) z[j] = first[j];
 }
 
-/// A mini-batch of one block. Cells that must take it sample by sample are added to `deferred`, and
-/// keep their weights until it runs.
+/// One block takes a mini-batch. Cells that must take it sample by sample are added to `deferred`,
+/// and keep their weights until that runs.
 template <Isa isa, class Device>
 RPU_HD uint64_t updateMerged(Block<isa, Device> &b, RandomKey key, const PulseWords &words,
                              DeferredCells<isa, Device> &deferred) {

@@ -122,7 +122,7 @@ class Block : public Lanes<isa, Device> {
 
   // --- pulses
 
-  /// Signed coincidences of every lane in one sample of the present word: those of the slots from
+  /// Signed coincidences of every lane in one sample of the word loaded last: the slots from
   /// `shift` on, under `mask` once shifted. Negative is down. Adds their number to `pulses`.
   template <bool kAtMostOne>
   RPU_HD void count(int shift, uint32_t mask, float (&n)[kBlock],

@@ -31,7 +31,8 @@ class BlockNormals {
   Normals z_[8];
 };
 
-/// Sample by sample over a block, with a normal for every lane. Returns the number of coincidences.
+/// Takes a block through its samples, with a normal for every lane. Returns the number of
+/// coincidences.
 template <Isa isa, class Device>
 RPU_HD uint64_t updateDense(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {
   const PulseLayout layout = *words.layout;

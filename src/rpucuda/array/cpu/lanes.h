@@ -15,7 +15,7 @@ namespace cpu {
 constexpr int kBlock = 64;
 
 /// normal8() of each block of a batch: normal n of block k goes to z[n * kNormals + k * kBlocks].
-/// Those from `count` on need not be there.
+/// Blocks from `count` on may be missing.
 template <int kNormals, int kBlocks>
 RPU_HD void normalsOfBatch(const PhiloxBatch &batch, float *z, int count = 8) {
   for (int m = 0; m < 4 && 2 * m < count; ++m) {
@@ -27,7 +27,8 @@ RPU_HD void normalsOfBatch(const PhiloxBatch &batch, float *z, int count = 8) {
   }
 }
 
-/// kBlock cells during an update, from wherever: weights, responses, and the rule of pulse_rule.h.
+/// kBlock cells, from any places, during an update: weights, responses, and the rule of
+/// pulse_rule.h.
 template <Isa isa, class Device>
 class Lanes {
  public:
@@ -71,8 +72,8 @@ class Lanes {
     for (int j = 0; j < kBlock; ++j) w_[j] = next[j];
   }
 
-  /// All pulses of an update at once, with normals z (devices/batch_noise.h). Lanes for which that
-  /// does not hold are marked in `deferred` and keep their weights.
+  /// All pulses of an update at once, with normals z. Lanes in which batchwise noise
+  /// (devices/batch_noise.h) does not hold are marked in `deferred` and keep their weights.
   RPU_HD void mergePulses(const uint32_t (&up)[kBlock], const uint32_t (&down)[kBlock],
                           const float (&z)[kBlock], uint32_t (&deferred)[kBlock]) {
     for (int j = 0; j < kBlock; ++j) {

@@ -13,8 +13,8 @@ class EventList {
  public:
   using Cells = Block<isa, Device>;
 
-  /// Lists the coincidences of one sample: those of the block's present word under `mask`, whose
-  /// first slot is `shift`.
+  /// Lists the coincidences of one sample: those under `mask` in the word that the block loaded
+  /// last. `shift` is the first slot.
   template <bool kAtMostOne>
   RPU_HD void add(Cells &b, RandomKey key, uint32_t mask, int shift, uint64_t sample) {
     uint64_t lanes = lanesWith(b.both(), mask);
@@ -35,7 +35,7 @@ class EventList {
     end_[samples_ - 1] = size;
   }
 
-  /// Applies what is listed and empties the list.
+  /// Applies the listed coincidences and empties the list.
   template <bool kAtMostOne>
   RPU_HD void apply(Cells &b, RandomKey key) {
     if (samples_ == 0) return;

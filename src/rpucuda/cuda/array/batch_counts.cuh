@@ -39,7 +39,7 @@ struct CountTile {
     };
     alignas(16) CellCounts counts[kMergeWarps][kWarpRows][kTileCols];
   };
-  alignas(16) float z[kMergeWarps][8][kTileCols];  // of eight rows of each warp at a time
+  alignas(16) float z[kMergeWarps][8][kTileCols];  // eight rows of each warp at a time
   uint16_t deferred[kTileRows * kTileCols];        // row of the tile * kTileCols + column
   int deferredCount;
 };

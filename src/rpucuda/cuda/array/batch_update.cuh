@@ -17,8 +17,8 @@ namespace gpu {
 
 constexpr int kMergeBlocks = 5;  // of a processor: the compiler keeps to 96 registers for them
 
-/// The weight of one cell after all its pulses at once; the same weight and not `holds` if it must
-/// go sample by sample.
+/// The weight of one cell after all its pulses at once. If `holds` becomes false, the weight is
+/// unchanged and the cell must go sample by sample.
 template <class Device>
 __device__ __forceinline__ float mergeCell(const Array<Device> &a, float w,
                                            const typename Array<Device>::Stored &stored,
@@ -115,7 +115,7 @@ __device__ __forceinline__ void drawNormals(const Array<Device> &a, uint64_t fir
   }
 }
 
-/// What is stored of four neighbouring cells of a row.
+/// The stored members of four neighbouring cells of a row.
 template <class Device>
 struct FourCells {
   float4 w;
@@ -161,7 +161,7 @@ struct FourCells {
 };
 
 /// Applies the counts of a warp, eight rows at a time; a lane takes four neighbours in each of two
-/// rows. What is stored of them is on its way while normals are made.
+/// rows. Their stored members are loaded while normals are made.
 template <class Device>
 __device__ __forceinline__ void mergeTile(const Array<Device> &a, uint64_t firstSample,
                                           const TilePlace &place, CountTile &tile,
@@ -206,8 +206,7 @@ __device__ __forceinline__ void mergeTile(const Array<Device> &a, uint64_t first
   }
 }
 
-/// Asks for what is stored of the cells of a tile, so that it is in the cache when pulses are
-/// counted.
+/// Prefetches the stored members of a tile's cells into the cache, before pulses are counted.
 template <class Device>
 __device__ __forceinline__ void prefetchTile(const Array<Device> &a, const TilePlace &place) {
   const int64_t row = place.row + threadIdx.x;
@@ -271,7 +270,7 @@ bool inFours(const Array<Device> &a) {
          multiple(a.cells, sizeof(ushort4));
 }
 
-/// The `update` of a model's kernels: at once if the array asks for it.
+/// The `update` of a model's kernels: merges noise if the array asks for it.
 template <class Device>
 void mergeOrUpdate(const CellArray &array, const PulseWords &words, uint64_t *coincidences,
                    int64_t begin, int64_t end, void *stream) {

@@ -5,9 +5,9 @@
 #include "pulses/coincidences.h"
 
 // Deferred cells: those that must not take a mini-batch at once. The kernel that counts pulses
-// lists them, because where they stand each would hold up its block; then warps of such cells take
-// them through 64 samples at a time, eight by eight, by closed forms. From the first eight in which
-// one does not hold, a cell is deferred again, to warps of its block that go by the whole rule.
+// lists them, because each would hold up its whole block; then warps of such cells take them
+// through 64 samples at a time, in groups of eight, by closed forms. From the first group in which
+// one does not hold, a cell is deferred again, to warps of its block that use the whole rule.
 
 namespace RPU {
 namespace gpu {
@@ -16,7 +16,7 @@ constexpr int kDeferredThreads = 128;
 constexpr int kDeferredSamples = 64;
 constexpr int kDeferredAgain = 512;  // cells of a block
 
-/// Deferred cells of a block, as numbers that only the block understands.
+/// Deferred cells of a block, by numbers that are local to the block.
 struct BlockList {
   uint16_t *cells;  // in shared memory
   int *count;
@@ -51,8 +51,8 @@ struct Samples {
   int64_t count;
 };
 
-/// Signed coincidences of one cell in eight samples, 0 outside the mini-batch. All words are asked
-/// for before any is looked at.
+/// Signed coincidences of one cell in eight samples, 0 outside the mini-batch. All words are
+/// requested before any is used.
 __device__ __forceinline__ void countEight(const Samples &s, int64_t first, int64_t row,
                                            int64_t col, int (&n)[8]) {
   const PulseWords &p = s.words;
@@ -101,8 +101,8 @@ struct DeferredCell {
         w(a.weights[i]) {}
 };
 
-/// A sample of n pulses by the closed form, as it is for a single one. `holds` says whether that
-/// may stand for them.
+/// A sample of n pulses by the closed form. `holds` tells whether it may replace them; for up to
+/// one pulse it always may.
 template <class Device>
 __device__ __forceinline__ float closedSample(const Array<Device> &a, const DeferredCell<Device> &c,
                                               float w, int n, float z, bool &holds) {
@@ -112,8 +112,8 @@ __device__ __forceinline__ float closedSample(const Array<Device> &a, const Defe
   return n != 0 ? moved : w;
 }
 
-/// A cell through the eights [0, end) of the samples from `first` on by closed forms, as long as
-/// they hold. Returns the eighth in which one does not, with the weight before it, or `end`.
+/// Takes a cell through groups [0, end) of eight samples, from `first` on, by closed forms, as long
+/// as they hold. Returns the group in which one does not, with the weight before it, or `end`.
 template <class Device>
 __device__ __forceinline__ int closedEights(const Array<Device> &a, const Samples &s, int64_t first,
                                             int end, DeferredCell<Device> &c) {
@@ -138,7 +138,8 @@ __device__ __forceinline__ int closedEights(const Array<Device> &a, const Sample
   return end;
 }
 
-/// sequentialPulses(), with the normals of eight pulses made at once: none waits for the weight.
+/// sequentialPulses(), with normals for eight pulses made at once: they do not depend on the
+/// weight.
 template <class Device>
 __device__ __noinline__ float pulseByPulse(const Array<Device> &a,
                                            typename Device::Response response, float w, int n,
@@ -159,7 +160,7 @@ __device__ __noinline__ float pulseByPulse(const Array<Device> &a,
   return w;
 }
 
-/// A cell through the eights [begin, end) of the samples from `first` on by the whole rule.
+/// Takes a cell through groups [begin, end) of eight samples, from `first` on, by the whole rule.
 template <class Device>
 __device__ __forceinline__ void ruledEights(const Array<Device> &a, const Samples &s, int64_t first,
                                             int begin, int end, DeferredCell<Device> &c) {
@@ -184,7 +185,7 @@ __device__ __forceinline__ void ruledEights(const Array<Device> &a, const Sample
 /// A cell that is deferred again.
 struct DeferredAgain {
   uint32_t index;
-  int eighth;  // of the 64 samples, from which on
+  int eighth;  // the group of eight, of 64 samples, to continue from
 };
 
 /// Takes the deferred cells through the mini-batch.

@@ -5,7 +5,8 @@
 #include "cuda/core/launch.cuh"
 #include "devices/pulse_rule.h"
 
-// What the update kernels share: an array of cells as a launch sees it, and who treats which cell.
+// What the update kernels share: an array of cells as a launch sees it, and which thread treats
+// which cell.
 
 namespace RPU {
 namespace gpu {
@@ -19,7 +20,7 @@ struct Array {
   using Cell = typename Device::Cell;
   static constexpr int kMembers = sizeof(Cell) / sizeof(float);
 
-  /// What is stored of one cell, two members to a word.
+  /// The stored members of one cell, two to a word.
   struct Stored {
     uint32_t words[(kMembers + 1) / 2];
   };

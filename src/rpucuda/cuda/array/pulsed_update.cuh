@@ -58,7 +58,7 @@ __device__ __forceinline__ void updateBlock(const Array<Device> &a, const PulseW
   }
 }
 
-/// A partition's blocks, in a row of blocks after another.
+/// The blocks that share one array, numbered row by row (see Partition).
 struct Blocks {
   int rowsPerWarp;
   bool flat;
@@ -95,14 +95,15 @@ struct ArrayUpdate {
   uint64_t *coincidences;
 };
 
-/// The arrays of a launch, in a row of blocks after another. Unused ones have no blocks.
+/// The arrays of a launch; their blocks are numbered one array after another. Unused ones have
+/// none.
 template <class Device, int kArrays>
 struct ArrayUpdates {
   ArrayUpdate<Device> each[kArrays];
 };
 
-/// Several arrays in one launch, because small ones take no longer together than one alone. For up
-/// to two, the compiler knows where the parameters of each lie.
+/// Updates several arrays in one launch, because small ones together take no longer than one alone.
+/// For up to two, the compiler knows where the parameters of each lie.
 template <class Device, int kArrays>
 __global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
     updateKernel(const __grid_constant__ ArrayUpdates<Device, kArrays> updates) {

@@ -6,12 +6,12 @@
 // words of its lines for 64 samples in shared memory. A thread takes its cell through eight samples
 // at a time, whose normals come from one Philox block:
 //
-//   as long as no bound can be reached in the next four, by closed forms alone, without a question;
+//   as long as no bound can be reached in the next four, by closed forms alone, without a test;
 //
 //   from the first four in which one could, the cell is deferred, and finished by the whole rule in
-//   warps of such cells. Where it stands it would hold up its warp.
+//   warps of deferred cells. Taken in place, it would hold up its warp.
 //
-// Models without closed forms take the whole rule where they stand.
+// Models without closed forms use the whole rule in place.
 
 namespace RPU {
 namespace gpu {
@@ -55,7 +55,7 @@ __device__ inline Words8 dWords(const Stage &stage, int d, int block) {
 }
 
 /// Stages eight samples of one line; `words` and `signs` are its column in the mini-batch's planes.
-/// put(k, word) stores sample k; returns the signs. All words are asked for before one is used.
+/// put(k, word) stores sample k; returns the signs. All words are requested before any is used.
 template <class Put>
 __device__ __forceinline__ uint32_t stage8(const uint32_t *words, const uint32_t *signs,
                                            int64_t lines, const PulseLayout &layout, int64_t first,
@@ -114,8 +114,8 @@ __device__ __forceinline__ float finishCell(const Array<Device> &a, const Stage 
 }
 
 /// The samples of a stage for one cell by closed forms. Stops before the first four samples in
-/// which they might not do: returns their place in the stage, or kStaged. The first sample of a
-/// stage is a multiple of eight globally.
+/// which these might not hold: returns their place in the stage, or kStaged. The global number of
+/// the first sample of a stage is a multiple of eight.
 template <class Device>
 __device__ __forceinline__ int closedForms(const Array<Device> &a,
                                            const typename Device::Params &params,
@@ -125,7 +125,7 @@ __device__ __forceinline__ int closedForms(const Array<Device> &a,
   const typename Device::Response response = Device::response(a.cell(a.stored(index)), params);
   if (!closedFormsUpTo<Device>(slots, response, params)) return 0;
   SafeRange safe = SafeRange::of(Device::reach(response, params), response, params);
-  // Keeps the compiler from deriving them again in the loop.
+  // Keeps the compiler from recomputing them in the loop.
   asm volatile("" : "+f"(safe.perPulse), "+f"(safe.low), "+f"(safe.high));
   uint64_t group = firstSample >> 3;
 #pragma unroll 1
@@ -164,8 +164,8 @@ struct HasMultNoise : std::false_type {};
 template <class Params>
 struct HasMultNoise<Params, std::void_t<decltype(Params::mult_noise)>> : std::true_type {};
 
-/// work(params), with a kind of noise that the compiler knows: a branch in each sample would break
-/// up the loop.
+/// Calls work(params) with a kind of noise that the compiler knows: a branch in each sample would
+/// break up the loop.
 template <class Params, class Work>
 __device__ __forceinline__ auto withKnownNoise(const Params &params, const Work &work) {
   if constexpr (HasMultNoise<Params>::value) {

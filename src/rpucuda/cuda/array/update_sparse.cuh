@@ -49,7 +49,7 @@ struct WarpEvents {
   } samples[kBlocksOf64];
 };
 
-/// Those from word `word` on, of which the second may lie beyond the last.
+/// The slots of a line from word `word` on; the second word may lie beyond the last one.
 __device__ inline LineWords wordsOf(const uint32_t *bits, const uint32_t *signs, int64_t lines,
                                     int line, int64_t word, int64_t samples) {
   const int64_t at = word * lines + line;
@@ -57,7 +57,7 @@ __device__ inline LineWords wordsOf(const uint32_t *bits, const uint32_t *signs,
   return {{bits[at], two ? bits[at + lines] : 0u}, {signs[at], two ? signs[at + lines] : 0u}};
 }
 
-/// One cell by itself, where a warp has more coincidences than its list holds.
+/// Takes one cell by itself, where a warp has more coincidences than its list holds.
 template <class Device>
 __device__ __noinline__ void applyHits(const Array<Device> &a, LineWords x, LineWords d,
                                        int64_t index, uint64_t firstSample) {
@@ -83,8 +83,7 @@ __device__ inline int leadingZeros(uint32_t word) {
 }
 
 /// Writes the codes of this lane's coincidences, the last one to `codes[end - 1]`. One loop over
-/// all its words, so that lanes wait for the lane with most coincidences, not for the one of each
-/// word.
+/// all its words, so that lanes wait for the lane with most coincidences once, not in each word.
 __device__ __forceinline__ void listHits(const HitWord *words, int begin, int end,
                                          uint32_t *codes) {
   HitWord word{};
@@ -222,7 +221,7 @@ __device__ __forceinline__ unsigned updateSparse(const Array<Device> &a, const P
     if (first.live) x = wordsOf(p.xBits, p.xSigns, p.xSize, first.col, word, samples);
     uint32_t d = 0;
     if (part.flat) {
-      // Rows differ between lanes, which have one each: its words join those of the column.
+      // Each lane has one row, its own, so the words of both its lines are combined here.
       LineWords own{};
       if (first.live) own = wordsOf(p.dBits, p.dSigns, p.dSize, first.row, word, samples);
       x = {{x.bits[0] & own.bits[0], x.bits[1] & own.bits[1]},

@@ -49,7 +49,7 @@ class Cublas {
     return *handle;
   }
 
-  /// work(handle), one thread at a time.
+  /// Calls work(handle), one thread at a time.
   template <class Work>
   void run(const Work &work) {
     const std::lock_guard<std::mutex> guard(mutex_);

@@ -6,7 +6,7 @@
 namespace RPU {
 namespace {
 
-/// Compiled like every other kernel, so that it shows for which GPUs they were made.
+/// Compiled for the GPUs that all other kernels are compiled for, so that it shows which these are.
 __global__ void probeKernel() { awaitEarlier(); }
 
 bool findOverlap() {

@@ -4,21 +4,21 @@
 
 #include "cuda/core/check.cuh"
 
-// The one way in which kernels are launched. On a GPU that can do it (compute capability 9.0), a
-// kernel's blocks are brought in while the last blocks of the kernel before it still work, and wait
-// at awaitEarlier(): that hides a good part of a launch.
+// Launches of kernels; every kernel goes through these. On a GPU that supports it (compute
+// capability 9.0), a kernel's blocks are brought in while the last blocks of the previous kernel
+// still work, and wait at awaitEarlier(): that hides a good part of a launch.
 
 namespace RPU {
 
-/// Lets the next kernel in although this one has not ended. Worth it only where the next can do
-/// something before it calls awaitEarlier(): blocks that wait keep others out.
+/// Lets the next kernel begin before this one has ended. Useful only where the next kernel can do
+/// something before it calls awaitEarlier(): waiting blocks keep others out.
 __device__ inline void letNextBegin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-/// Waits until all work before this kernel has ended and can be seen. Every kernel must call it
+/// Waits until all work before this kernel has ended and is visible. Every kernel must call it
 /// before it reads or writes memory, or else before it ends.
 __device__ inline void awaitEarlier() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -26,7 +26,7 @@ __device__ inline void awaitEarlier() {
 #endif
 }
 
-/// Whether the code that runs on the current device is made with awaitEarlier() in it.
+/// Whether the code that runs on the current device was compiled with awaitEarlier() active.
 bool launchesOverlap();
 
 namespace detail {
@@ -64,7 +64,7 @@ void launch(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads
                        std::forward<Arguments>(arguments)...);
 }
 
-/// The same for a kernel whose blocks wait for one another: all are on the GPU at once.
+/// Launches a kernel whose blocks wait for one another: all are on the GPU at once.
 template <class... Parameters, class... Arguments>
 void launchTogether(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads,
                     Arguments &&...arguments) {

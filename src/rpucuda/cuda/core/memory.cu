@@ -9,9 +9,8 @@
 namespace RPU {
 namespace {
 
-// One pool per device, made when it is first used and kept: its memory is shared with no other
-// library, and what is given back to it can be had again without asking the driver. Up to
-// kKeptBytes stay in it.
+// One pool per device, made at its first use and kept: its memory is shared with no other library,
+// and freed memory is reused without asking the driver. Up to kKeptBytes stay in it.
 constexpr uint64_t kKeptBytes = uint64_t{1} << 30;
 
 cudaMemPool_t poolOf(int device) {
@@ -43,7 +42,7 @@ cudaMemcpyKind directionOf(CopyKind kind) {
   }
 }
 
-// Lives no longer than a call.
+// A CUDA event that exists for one call only.
 struct Event {
   Event() { RPU_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); }
   ~Event() { cudaEventDestroy(event); }
@@ -75,7 +74,7 @@ struct CapturedReleases {
   }
 };
 
-/// Storage that is there before the graph which is being captured runs.
+/// Allocates outside the graph that is being captured, so that the storage exists before it runs.
 cudaError_t allocateAside(void **data, size_t bytes, cudaMemPool_t pool) {
   const CaptureAside aside;
   cudaStream_t stream = nullptr;
@@ -160,7 +159,7 @@ void *cudaAllocate(const Context &context, size_t bytes) {
   cudaError_t status = captured ? allocateAside(&data, bytes, pool)
                                 : cudaMallocFromPoolAsync(&data, bytes, pool, streamOf(context));
   if (status == cudaErrorMemoryAllocation &&
-      !captured) {  // what was given back may only lie in too small pieces
+      !captured) {  // freed memory may only lie in too small pieces
     cudaGetLastError();
     RPU_CUDA(cudaDeviceSynchronize());
     RPU_CUDA(cudaMemPoolTrimTo(pool, 0));

@@ -4,11 +4,11 @@
 
 namespace RPU {
 
-/// Gives back what was released while `stream` was being captured. Such memory may still be named
-/// by the graph, so it must wait until that has been launched.
+/// Frees what was released while `stream` was being captured. The graph may use such memory: call
+/// this once it has been launched or given up.
 void releaseCaptured(void *stream) noexcept;
 
-/// Lets calls through that a capture by this thread would refuse, while it lives.
+/// During its lifetime, allows calls that a capture by this thread would refuse.
 struct CaptureAside {
   CaptureAside() { cudaThreadExchangeStreamCaptureMode(&mode); }
   ~CaptureAside() { cudaThreadExchangeStreamCaptureMode(&mode); }

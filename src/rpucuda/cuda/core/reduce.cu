@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
        i += stride) {
     bad |= !isFinite(a(i / a.cols, i % a.cols));
   }
-  if (bad) *fault = 1;  // whoever writes, writes the same
+  if (bad) *fault = 1;  // all threads that write, write 1
 }
 
 __global__ void __launch_bounds__(kThreads)

@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kLines *kQuads) drawTrainsKernel(Sides sides) 
   if (line - threadIdx.x >= side.values.cols) return;  // sides differ in their lines
   const PulseLayout layout = *side.layout;
   if (layout.samplesPerWord > 1) {
-    const int quadsOfWord = (layout.samplesPerWord + 6) / 4;  // wherever they begin
+    const int quadsOfWord = (layout.samplesPerWord + 6) / 4;  // wherever the samples begin
     const int atOnce = kQuads / quadsOfWord;
     const int64_t words = layout.words(side.samples());
     for (int64_t word = int64_t{blockIdx.y} * atOnce; word < words; word += gridDim.y * atOnce)
@@ -162,8 +162,8 @@ void cudaDrawTrains(const Context &context, const TrainSide *sides, int count) {
     all.side[i] = sides[i];
     lines = sides[i].values.cols > lines ? sides[i].values.cols : lines;
   }
-  // How many words there are is known on the GPU alone, and often it is one or two; blocks stride
-  // over them, and many lines are blocks enough.
+  // Only the GPU knows the number of words, which is often one or two; blocks stride over them, and
+  // many lines are blocks enough.
   constexpr int64_t kBlocks = 2048;
   constexpr int64_t kMostWords = 16;
   const int64_t across = (lines + kLines - 1) / kLines;

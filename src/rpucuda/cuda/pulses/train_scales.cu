@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// What a block finds out about a sample.
+/// The results of a block for its sample.
 struct Found {
   float x;
   float d;
@@ -28,7 +28,7 @@ struct JoinFound {
 };
 using FoundReduce = cub::BlockReduce<Found, kThreads>;
 
-/// A block per sample. The block that finishes last scales the trains of all.
+/// A block per sample. The block that finishes last scales the trains of all samples.
 __global__ void __launch_bounds__(kThreads)
     scaleTrainsKernel(MatrixView<const float> x, MatrixView<const float> d, TrainJob job) {
   awaitEarlier();

@@ -11,8 +11,8 @@ struct LargerInt {
   __device__ int operator()(int a, int b) const { return RPU::max(a, b); }
 };
 
-/// The scale of a sample from its maxima; returns the length of its train. Nothing is to be sent if
-/// an input was at fault.
+/// Computes the scale of a sample from its maxima; returns the length of its train, which is 0 if
+/// `isFaulty`, that is, an input was not finite.
 __device__ inline int scaleSample(const TrainJob &job, int64_t i, bool isFaulty) {
   if (isFaulty) {
     job.scaler.scales[i] = {0, 0.0f, 0.0f, 0.0f};
@@ -37,7 +37,7 @@ __device__ inline void chooseLayout(int longest, PulseLayout *layout) {
   __syncthreads();
 }
 
-/// The scales of all samples, once their maxima are there, and the layout; for one block.
+/// Scales all samples, whose maxima must be known, and chooses the layout; run by one block.
 template <int kThreads>
 __device__ inline void scaleAll(int64_t samples, const TrainJob &job) {
   const bool faulty = isFaulty(job.maxima);
@@ -47,7 +47,7 @@ __device__ inline void scaleAll(int64_t samples, const TrainJob &job) {
   chooseLayout<kThreads>(longest, job.layout);
 }
 
-/// scaleAll() for two arrays of one tile at a time.
+/// scaleAll() for two arrays of one tile in one pass.
 template <int kThreads>
 __device__ inline void scaleBoth(int64_t samples, const TrainJob &a, const TrainJob &b) {
   const bool faulty = isFaulty(a.maxima);

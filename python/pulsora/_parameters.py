@@ -164,7 +164,9 @@ def parameter_class(
             **attributes,
         },
     )
-    made.__module__ = module  # which Python 3.12 takes from the caller, so that no object could be pickled
+    made.__module__ = (
+        module  # which Python 3.12 takes from the caller, so that no object could be pickled
+    )
     made.__signature__ = _signature(rows.values())  # type: ignore[attr-defined]
     return made
 

@@ -101,7 +101,11 @@ USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
     ),
     (lambda t: t.forward(X, X[:, :6]), pl.InputError, "out shares memory with the input"),
     (lambda t: t.forward(X, _read_only()), pl.InputError, "out must be a writable"),
-    (lambda t: t.backward(X), pl.InputError, r"d has shape \[4, 10\]; backward takes \[batch, d_size = 6\]"),
+    (
+        lambda t: t.backward(X),
+        pl.InputError,
+        r"d has shape \[4, 10\]; backward takes \[batch, d_size = 6\]",
+    ),
     (lambda t: t.backward(INF), pl.InputError, r"d\[1, 5\] is -inf"),
     (
         lambda t: t.update(X, D[:3], 0.1),

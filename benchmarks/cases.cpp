@@ -114,12 +114,12 @@ using Pass = std::function<void(Rig &, int64_t first, int64_t count)>;
 const Pass kForward = [](Rig &rig, int64_t first, int64_t count) { rig.forward(first, count); };
 const Pass kBackward = [](Rig &rig, int64_t first, int64_t count) { rig.backward(first, count); };
 const Pass kUpdate = [](Rig &rig, int64_t first, int64_t count) { rig.update(first, count); };
-// The tenth ends with a transfer.
+// The tenth mini-batch ends with a transfer.
 const Pass kTenMiniBatches = [](Rig &rig, int64_t first, int64_t count) {
   for (int k = 0; k < 10 && first + count == rig.batch; ++k) rig.tile.postUpdate(rig.lr);
 };
 
-/// Passes over whole batches must give what they give sample by sample in the plainest way.
+/// Throws unless passes over whole batches give the bits of the reference (see Case).
 void verifyPasses(const TileConfig &config, int64_t n, int64_t m, float gradient,
                   const Context &context, const std::vector<Pass> &passes) {
   Rig plain(config, n, m, gradient, contextOf(Isa::V2, 1));

@@ -11,7 +11,7 @@ namespace RPU::bench {
 
 /// One measurement. `run` does the work once. `verify` is called before and throws if the result
 /// differs from the reference: the plainest instruction set on one thread, one sample per call,
-/// whose bits must be the same.
+/// whose bits it must give.
 struct Case {
   std::string operation;  ///< for example "update dense"
   std::string device;

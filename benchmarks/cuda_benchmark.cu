@@ -28,7 +28,7 @@ namespace {
 
 constexpr int64_t kBatch = 64;
 constexpr float kLearningRate = 0.01f;
-constexpr float kAdapterLearningRate = 0.001f;  // which its factor alpha multiplies by 5 to 32
+constexpr float kAdapterLearningRate = 0.001f;  // times the adapter's alpha, 5 to 32
 
 struct Result {
   std::string name;
@@ -75,7 +75,7 @@ struct Matrix {
   MatrixView<float> view;
 };
 
-/// A StepGraph where there is one.
+/// A StepGraph on a GPU; nothing on the CPU.
 struct Graph {
   explicit Graph(const Context &context) {
     if (!context.onCpu()) graph = std::make_unique<StepGraph>(context);

@@ -34,7 +34,7 @@ void bindErrors(py::module_ &module) {
       "The device or its driver refused: no GPU, a failed launch, a failed library call.");
   bindError<OutOfMemoryError>(module, "OutOfMemoryError", PyExc_MemoryError,
                               "Memory could not be had; the object that asked is as it was.");
-  // What the standard library throws where memory, or the size of an array, runs out.
+  // Errors of the standard library: out of memory, or an array too large.
   py::register_local_exception_translator([](std::exception_ptr thrown) {
     const auto raise = [](const char *what) {
       const py::object type = py::module_::import("pulsora._core").attr("OutOfMemoryError");

@@ -25,7 +25,7 @@ ParameterStruct parameterStruct() {
           }};
 }
 
-// A configuration's fields depend on its compound, so that they are listed there.
+// A configuration's fields depend on its compound, so they are listed with the compounds.
 ParameterStruct tileConfig() {
   return {TileConfig::kName, {}, [](const Value &values, const std::string &path) {
             return writeParams(readParams<TileConfig>(values, path));

@@ -54,7 +54,7 @@ RawArray fromNumpy(const py::array &array) {
     raw.strides.push_back(array.strides(axis) / static_cast<py::ssize_t>(sizeof(float)));
     isAligned = isAligned && array.strides(axis) % static_cast<py::ssize_t>(sizeof(float)) == 0;
   }
-  raw.isFloat32 = raw.isFloat32 && isAligned;  // as good as another type: it has to be copied
+  raw.isFloat32 = raw.isFloat32 && isAligned;  // unaligned data must be copied, like another type
   return raw;
 }
 
@@ -109,8 +109,7 @@ RawArray fromDlpack(py::handle object, const char *name, const Context &context)
 }
 
 // A plain float32 tensor of torch in GPU memory, asked for its address. DLPack would do, but takes
-// the host as long as a small read. Whatever is out of the ordinary is left to it, and to its
-// messages.
+// the host as long as a small read. Anything unusual is left to DLPack and its messages.
 std::optional<RawArray> fromTorch(py::handle tensor) {
   if (std::strcmp(Py_TYPE(tensor.ptr())->tp_name, "Tensor") != 0) return {};  // a subclass
   const auto is = [&](const char *what) { return tensor.attr(what).cast<bool>(); };
@@ -318,7 +317,7 @@ py::capsule DeviceArray::toDlpack(void *stream) const {
     try {
       detail::cudaOrder(owned->consumer, owned->producer);
     } catch (const std::runtime_error &) {  // NOLINT(bugprone-empty-catch)
-      // The driver is going down, and the memory with it.
+      // The driver is shutting down and frees the memory.
     }
   };
   py::capsule capsule(&exported->managed, dlpack::kCapsuleName, [](PyObject *raw) {

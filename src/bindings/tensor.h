@@ -23,7 +23,7 @@ namespace py = pybind11;
 class InputMatrix {
  public:
   /// `ofTorch`: the object is a tensor of torch, and the context's stream is torch's current one,
-  /// so that nothing has to be ordered between them.
+  /// so that no synchronisation is needed.
   InputMatrix(py::handle object, const char *name, const Context &context, bool ofTorch = false);
 
   MatrixView<const float> view() const { return view_; }
@@ -49,11 +49,11 @@ class OutputMatrix {
  public:
   OutputMatrix(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like,
                const Context &context);
-  /// Of host memory, not squeezed.
+  /// A new array in host memory, not squeezed.
   OutputMatrix(int64_t rows, int64_t cols, const Context &context);
 
   MatrixView<float> view() const { return view_; }
-  /// The finished array; on a GPU, memory of the host is only now filled.
+  /// The finished array; for a tile on a GPU, host memory is only now filled.
   py::object result(const Context &context);
 
  private:
@@ -78,8 +78,8 @@ class DeviceArray {
   void *stream() const { return context_.stream; }
   /// (device type, ordinal), as DLPack counts them.
   py::tuple device() const;
-  /// A capsule for a consumer that works in `stream`: that stream waits for the data, and who gets
-  /// the memory next waits for what the consumer had enqueued when it let go.
+  /// A capsule for a consumer that works in `stream`: that stream waits for the data, and the next
+  /// user of the memory waits for what the consumer had enqueued when it released it.
   py::capsule toDlpack(void *stream) const;
 
  private:
@@ -88,6 +88,7 @@ class DeviceArray {
   std::vector<int64_t> shape_;
 };
 
+/// Adds class DeviceArray to the module.
 void bindDeviceArray(py::module_ &module);
 
 /// "[2, 3]", for messages.

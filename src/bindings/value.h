@@ -14,12 +14,11 @@ namespace py = pybind11;
 /// and the NumPy scalars and arrays of these. ConfigError, with `path` in front, for anything else.
 Value toValue(py::handle object, const std::string &path);
 
-/// The same, back: a tree of plain Python objects.
+/// A Value as a tree of plain Python objects.
 py::object fromValue(const Value &value);
 py::dict fromMap(const Value::Map &map);
 
-/// A whole number or a number given as an argument of that name, read and checked as a parameter
-/// is.
+/// A number given as argument `name`, read and checked as a parameter is.
 template <class T>
 T readArgument(py::handle object, const char *name, const Range &range) {
   T out{};

@@ -1,5 +1,5 @@
-// What the rooms declare for the GPU, in a build without the CUDA backend (CMake compiles this file
-// there alone): it counts no device, and whatever would need one throws.
+// The GPU functions of all folders for a build without the CUDA backend (CMake compiles this file
+// only then): the device count is 0, and whatever needs a device throws.
 
 #include "core/check.h"
 #include "core/cuda_api.h"

@@ -33,8 +33,8 @@ struct NamedArray {
 /// xSize]. Matrices are on the context's backend: x and dx [m, xSize], d and y [m, dSize]. Callers
 /// have checked shapes and values.
 ///
-/// A new compound says what its arrays are and how they are read and written; what else a tile asks
-/// follows from its arrays unless the compound knows better.
+/// A new compound says what its arrays are and how they are read and written; the other functions
+/// have defaults made from its arrays, which it may override.
 class AnalogDevice {
  public:
   virtual ~AnalogDevice() = default;
@@ -42,28 +42,28 @@ class AnalogDevice {
   virtual int64_t dSize() const = 0;
   virtual int64_t xSize() const = 0;
 
-  /// Its pulsed arrays in their order; empty if it has none. The names are those that users and
-  /// saved states know.
+  /// Its pulsed arrays in order; empty if it has none. Users and saved states know them by these
+  /// names.
   virtual std::vector<NamedArray> arrays() = 0;
-  /// An array by its name; ConfigError, listing the names, if there is none of that name.
+  /// The array called `name`; ConfigError, listing the names, if there is none.
   Crossbar &array(const std::string &name);
   const Crossbar &array(const std::string &name) const;
 
-  /// y = W x, read number c.forwardSamples and up.
+  /// y = W x; the first row is sample number c.forwardSamples.
   virtual void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                        const Counters &c) = 0;
-  /// dx = W^T d.
+  /// dx = W^T d; the first row is sample number c.backwardSamples.
   virtual void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,
                         const Counters &c) = 0;
-  /// W <- W - lr d^T x by this device's means. Any split of a mini-batch over calls gives the same
-  /// bits.
+  /// W <- W - lr d^T x, as this device carries it out. The bits do not depend on how a mini-batch
+  /// is split over calls.
   virtual void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                       float lr, const Counters &c) = 0;
-  /// End of a mini-batch: decay, diffusion, schedules that count mini-batches. Here: each array
-  /// relaxes.
+  /// End of a mini-batch: decay, diffusion, schedules that count mini-batches. By default, each
+  /// array relaxes.
   virtual void postUpdate(const Context &context, float lr, const Counters &c);
-  /// Whether update() for so many samples looks for values that are not finite by itself, before
-  /// anything changes; the tile looks otherwise. (Kernels of a GPU look at every input anyway.)
+  /// Whether update() of that many samples checks x and d for values that are not finite, before
+  /// anything changes; if not, the tile checks. (GPU kernels look at every input anyway.)
   virtual bool updateLooksForFaults(const Context &, int64_t /*samples*/) const { return false; }
 
   /// The weight that a perfect read would see now.
@@ -72,25 +72,26 @@ class AnalogDevice {
   /// contribution).
   virtual void setWeights(const Context &context, MatrixView<const float> weights,
                           const Counters &c) = 0;
-  /// Writes one array digitally, each cell within its bounds; the others stay.
+  /// Writes one array digitally, each cell within its bounds; other arrays stay.
   virtual void writeArray(const Context &context, const std::string &name,
                           MatrixView<const float> weights, const Counters &c);
   /// Resets columns of one array; see PulsedDevice::resetColumns().
   virtual void resetColumns(const Context &context, const std::string &name, int64_t firstCol,
                             int64_t count, float probability, const Counters &c);
 
-  /// Settings in force and warnings for an update by (x, d, lr); nothing changes (tile.explain).
-  /// Here: the number of samples, and no warnings.
+  /// Settings in force and warnings for an update by (x, d, lr); nothing changes (tile.explain). By
+  /// default, the number of samples, and no warnings.
   virtual Value::Map explain(const Context &context, MatrixView<const float> x,
                              MatrixView<const float> d, float lr) const;
-  /// Numbers gathered so far. Here: pulses, saturated cells and bytes of memory, over all arrays.
+  /// Numbers gathered so far. By default, pulses, saturated cells and bytes of memory, over all
+  /// arrays.
   virtual Value::Map statistics(const Context &context) const;
 
-  /// Here: every array, under its name.
+  /// By default, every array is saved under its name.
   virtual void saveTo(const Context &context, State &state, const std::string &prefix) const;
   virtual void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
-  /// What it offers if it has a low-rank adapter; null otherwise.
+  /// Its low-rank adapter; null if it has none.
   virtual RoutedAdapter *adapter() { return nullptr; }
 
  protected:

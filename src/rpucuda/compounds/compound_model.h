@@ -17,7 +17,8 @@
 //     static constexpr const char *kName = "ParallelConfig";    // its class in Python
 //     static constexpr const char *kDoc = "Two arrays that are read together.";
 //     DeviceParams first, second;
-// template <class Visitor> static void fields(Visitor &f) { f(&ParallelParams::first, ...); ... }
+//     template <class Visitor>
+//     static void fields(Visitor &f) { f(&ParallelParams::first, ...); ... }
 //     std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 //   };
 //
@@ -26,7 +27,7 @@
 
 namespace RPU {
 
-/// Where a compound's device is made.
+/// What a compound needs to make its device.
 struct CompoundSite {
   const Context &context;
   int64_t dSize;
@@ -35,9 +36,9 @@ struct CompoundSite {
   TileKeys keys;
 };
 
-/// What a compound inherits that does not say otherwise.
+/// Base of every compound's parameters; a compound may redefine these.
 struct CompoundBase {
-  /// Surroundings of a configuration that names none.
+  /// Surroundings where a configuration gives none.
   static Surroundings defaults() { return {}; }
   /// Whether updates are made by pulses, so that `update` means something.
   static constexpr bool kPulses = true;
@@ -57,7 +58,7 @@ struct CompoundModel {
   std::string kind;
   std::string name;
   std::string doc;
-  std::vector<FieldInfo> fields;        ///< its own
+  std::vector<FieldInfo> fields;        ///< its parameters
   std::vector<FieldInfo> surroundings;  ///< those of Surroundings that it uses, with its defaults
   Surroundings defaults;
   std::shared_ptr<const AnyCompound> (*read)(const Value &own, const std::string &path);
@@ -75,21 +76,20 @@ class CompoundParams {
  public:
   /// A single array of ConstantStep cells.
   CompoundParams();
-  /// A compound's own struct: CompoundParams compound = LRTTParams{}. ConfigError for values out of
-  /// their ranges.
+  /// From a compound's struct: CompoundParams compound = LRTTParams{}. ConfigError for values out
+  /// of their ranges.
   template <class Params, class = std::enable_if_t<std::is_base_of_v<CompoundBase, Params>>>
   CompoundParams(const Params &params)
       : CompoundParams(compoundModel(Params::kKind, "kind"), RPU::writeParams(params),
                        Params::kName) {}
-  /// The compound `model` with these parameters of its own; those that are missing take their
-  /// defaults.
+  /// The compound `model` with parameters `own`; missing ones take their defaults.
   CompoundParams(const CompoundModel &model, const Value &own, const std::string &path)
       : model_(&model), compound_(model.read(own, path)) {}
 
   const CompoundModel &model() const { return *model_; }
-  /// Its own parameters, complete.
+  /// All parameters of the compound, without surroundings.
   Value write() const { return compound_->write(); }
-  /// The struct of the compound again; ConfigError if this is another compound.
+  /// Its parameters as the struct of the compound; ConfigError if this is another compound.
   template <class Params>
   Params as() const {
     RPU_CHECK(ConfigError, model_->kind == Params::kKind, "kind is '", model_->kind,

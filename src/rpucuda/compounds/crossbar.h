@@ -55,7 +55,7 @@ class Crossbar {
     updater_.update(context, cells_, x, d, lr, firstSample);
   }
 
-  /// Adds / reads what the array and its reads keep, under names that begin with `prefix`.
+  /// Saves / loads the state of the array and its reads, under names that begin with `prefix`.
   void saveTo(const Context &context, State &state, const std::string &prefix) const {
     cells_.saveTo(context, state, prefix);
     read(Pass::Forward).saveTo(context, state, prefix + "forward/");

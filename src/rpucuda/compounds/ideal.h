@@ -22,7 +22,7 @@ struct IdealParams : CompoundBase {
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 };
 
-/// Floating-point weights with the same periphery: what an analog tile is compared with.
+/// Floating-point weights read through the periphery of an analog tile, as a baseline for it.
 class IdealDevice final : public AnalogDevice {
  public:
   explicit IdealDevice(const CompoundSite &site);

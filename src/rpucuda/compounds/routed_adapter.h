@@ -7,8 +7,8 @@ namespace RPU {
 
 struct Counters;
 
-/// What a device with a low-rank adapter offers besides: reads and updates in which a gate weighs
-/// the adapter's K components, sample by sample, and transfers out of turn.
+/// The interface of a low-rank adapter: reads and updates in which a gate weighs the adapter's K
+/// components, sample by sample, and transfers out of turn.
 class RoutedAdapter {
  public:
   virtual ~RoutedAdapter() = default;

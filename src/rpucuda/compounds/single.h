@@ -39,7 +39,7 @@ class SingleDevice final : public AnalogDevice {
                   const Counters &c) override;
   Value::Map explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      float lr) const override;
-  /// Its array is saved without a name of its own.
+  /// The array is saved directly under `prefix`, without its name.
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;
   void loadFrom(const Context &context, const State &state, const std::string &prefix) override;
 

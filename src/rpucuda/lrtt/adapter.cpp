@@ -23,7 +23,7 @@ MatrixView<float> scratch(const Context &context, Buffer<float> &buffer, int64_t
   return rowMajor(buffer.data(), rows, cols);
 }
 
-// What surrounds A and B. Used transposed, an array's forward direction serves the tile's backward.
+// Surroundings of A and B. With swap_xd, an array's forward direction serves the tile's backward.
 Surroundings aroundFast(const LRTTSettings &s, const Surroundings &tile) {
   const bool swap = s.params.swap_xd;
   return {swap ? tile.backward : tile.forward, swap ? tile.forward : tile.backward, s.fastUpdate};
@@ -46,7 +46,7 @@ LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const Su
       zero_(Buffer<float>::zeros(context, 1)) {
   if (s.params.reinit == Reinit::Svd) {
     reinitVectors_ = Buffer<float>::zeros(context, b_.cells().size());
-    return;  // B waits for its vectors
+    return;  // setReinitVectors() will write B
   }
   const MatrixView<float> target = scratch(context, newB_, b_.rows(), b_.cols());
   drawB(context, target);
@@ -106,7 +106,7 @@ void LRTTAdapter::project(const Context &context, MatrixView<const float> in,
   const MatrixView<float> g = scratch(context, g_, in.rows, settings_.rank);
   const MatrixView<float> e = scratch(context, e_, in.rows, settings_.rank);
   const Projection projection = settings_.params.projection;
-  // After a re-init within the mini-batch, what was read before it belongs to arrays that are gone.
+  // After a re-init within the mini-batch, earlier reads are of arrays that no longer exist.
   if (projection == Projection::Reuse && !keptStale_) {
     takeKept(context, keptG_, g);
     takeKept(context, keptE_, e);
@@ -255,7 +255,7 @@ void LRTTAdapter::reinit(const Context &context) {
   ++reinits_;
 }
 
-// A matrix of A's shape.
+// Zeros of A's shape.
 MatrixView<const float> LRTTAdapter::zeros() const {
   return {zero_.data(), a_.rows(), a_.cols(), 0, 0};
 }

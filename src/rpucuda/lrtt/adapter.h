@@ -18,7 +18,8 @@ class LRTTAdapter {
   static constexpr uint32_t kSlotA = 1;
   static constexpr uint32_t kSlotB = 2;
 
-  /// `surroundings` are the tile's. B starts with re-init number 0 and A with 0.
+  /// `surroundings` are the tile's. A starts as zeros, B as re-init number 0 draws it (with reinit
+  /// = 'svd': as setReinitVectors() sets it).
   LRTTAdapter(const Context &context, const LRTTSettings &settings,
               const Surroundings &surroundings, const TileKeys &keys);
 
@@ -26,8 +27,8 @@ class LRTTAdapter {
   Crossbar &arrayB() { return b_; }
   const PulsedDevice &a() const { return a_.cells(); }
   const PulsedDevice &b() const { return b_.cells(); }
-  /// The factors as the tile sees them: alpha * dFactor xFactor^T adds to W; [dSize, K] and [xSize,
-  /// K].
+  /// The factors in the tile's orientation: alpha * dFactor xFactor^T adds to W; [dSize, K] and
+  /// [xSize, K].
   MatrixView<const float> dFactor() const {
     return settings_.params.swap_xd ? b_.weights(Pass::Backward) : a_.weights();
   }
@@ -47,23 +48,24 @@ class LRTTAdapter {
 
   /// Pulses A by (g, d) and B by (x, e), with g = B x and e = A^T d read from the arrays as they
   /// stood at the first update of this mini-batch or after the last re-init; both are multiplied by
-  /// `gate` unless that is empty. `lr` is the tile's. ConfigError if projection = 'reuse' lacks
-  /// what to reuse.
+  /// `gate` unless that is empty. `lr` is the tile's. ConfigError if projection = 'reuse' has no
+  /// kept reads to reuse.
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               MatrixView<const float> gate, float lr, uint64_t firstSample);
-  /// Whether an update without gates is made in few launches, whose kernels look for values of x
-  /// and d that are not finite before anything changes.
+  /// Whether an update without gates takes few launches; its kernels check x and d for values that
+  /// are not finite before anything changes.
   bool updatesInFewLaunches(const Context &context) const;
   /// Decay and diffusion of mini-batch number `event`; the next update reads the arrays afresh.
   void endMiniBatch(const Context &context, uint64_t event);
 
-  /// What follows a transfer: A and B as lrtt.reinit says.
+  /// Re-initialises A and B after a transfer, as lrtt.reinit says.
   void reinit(const Context &context);
   /// A <- 0, digitally.
   void clear(const Context &context);
   void setA(const Context &context, MatrixView<const float> weights);
   void setB(const Context &context, MatrixView<const float> weights);
-  /// After A or B was changed otherwise than by updates: the next update reads the arrays afresh.
+  /// To be called after A or B was changed by anything but an update: the next update reads the
+  /// arrays afresh.
   void arraysReplaced();
   /// The directions [K, inputs] for reinit = 'svd'; B takes them at once, scaled to the expected
   /// row norm.
@@ -74,8 +76,8 @@ class LRTTAdapter {
   const UpdateParameters &updateParameters() const { return a_.updater().parameters(); }
   size_t memoryBytes() const;
 
-  /// Not part of the state: what projection = 'reuse' keeps of a forward that no update has
-  /// followed yet.
+  /// The state leaves out what projection = 'reuse' keeps of a forward whose update has not come
+  /// yet.
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
@@ -88,7 +90,8 @@ class LRTTAdapter {
     int64_t used = 0;
   };
 
-  // The adapter's own direction: inputs to outputs is Forward, whatever way the tile is used.
+  // The direction of the adapter for the tile's direction `pass`: from its inputs to its outputs is
+  // Forward; swap_xd exchanges the two.
   Pass own(Pass pass) const;
   ArrayRead first(Pass ownPass);
   ArrayRead second(Pass ownPass);

@@ -110,7 +110,7 @@ void LRTTTransferDevice::updateGated(const Context &context, MatrixView<const fl
 bool LRTTTransferDevice::updateLooksForFaults(const Context &context, int64_t samples) const {
   if (context.onCpu()) return false;
   if (!adapter_) return visible_.updater().sendsTrains();
-  // A batch that is cut at a transfer is looked at piece by piece.
+  // In a batch cut at a transfer, later pieces would be checked after earlier ones changed A and B.
   return schedule_.next(samples) == samples && adapter_->updatesInFewLaunches(context);
 }
 

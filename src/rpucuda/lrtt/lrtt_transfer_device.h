@@ -55,7 +55,7 @@ class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
   /// A and B. ConfigError for rank 0.
   const LRTTAdapter &factors() const;
   LRTTAdapter &factors();
-  /// Of the transfers so far, and of the latest one. ConfigError for rank 0.
+  /// The sender of the transfers, with their statistics. ConfigError for rank 0.
   const LRTTTransfer &transfers() const;
 
  private:
@@ -84,7 +84,7 @@ class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
 
   LRTTSettings settings_;
   Crossbar visible_;                      // its updater serves rank 0 alone
-  std::unique_ptr<LRTTAdapter> adapter_;  // null for rank 0, like
+  std::unique_ptr<LRTTAdapter> adapter_;  // null for rank 0, as is transfers_
   std::unique_ptr<LRTTTransfer> transfers_;
   TransferSchedule schedule_;
   Buffer<float> backwardRead_;

@@ -20,10 +20,10 @@ struct AdapterProjection {
   PlainRead e;
   TrainJob a;
   TrainJob b;
-  MatrixCopy copies[2];  // snapshots that are to be taken on the way; null: none
+  MatrixCopy copies[2];  // snapshots to take in that launch; null: none
 };
 
-/// On a GPU, all of it in one launch (cuda/lrtt/projection.cu).
+/// Computes all of `projection` on a GPU in one launch (cuda/lrtt/projection.cu).
 void cudaProject(const Context &context, const AdapterProjection &projection);
 
 }  // namespace RPU

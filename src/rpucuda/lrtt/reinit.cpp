@@ -26,8 +26,8 @@ std::vector<float> toHost(const Context &context, MatrixView<const float> a) {
   return host;
 }
 
-// Modified Gram-Schmidt; the second sweep removes what rounding left of the first (Kahan's "twice
-// is enough").
+// Modified Gram-Schmidt; the second sweep removes what rounding left after the first (Kahan's
+// "twice is enough").
 void orthonormalise(std::vector<double> &rows, int64_t count, int64_t n) {
   for (int64_t i = 0; i < count; ++i) {
     double *row = &rows[static_cast<size_t>(i * n)];
@@ -50,7 +50,7 @@ void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, 
   RPU_CHECK(InputError, out.rows <= out.cols, "no ", out.rows, " rows of length ", out.cols,
             " are orthogonal; there can be at most as many as they are long");
   std::vector<float> drawn(static_cast<size_t>(out.size()));
-  const Context host;  // the same bits on every backend, and no matrix worth a kernel
+  const Context host;  // equal bits on every backend; too small for a kernel
   drawNormalRows(host, key, number, 1.0f, rowMajor(drawn.data(), out.rows, out.cols));
   std::vector<double> rows(drawn.begin(), drawn.end());
   orthonormalise(rows, out.rows, out.cols);

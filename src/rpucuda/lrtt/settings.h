@@ -6,9 +6,9 @@
 
 namespace RPU {
 
-/// LRTTParams for a tile of a given size with everything resolved that the user left to the
-/// library. The adapter has `inputs` and `outputs`: those of the tile, exchanged by swap_xd. B is
-/// [rank, inputs], A is [outputs, rank].
+/// LRTTParams for a tile of a given size with all automatic values resolved. The adapter has
+/// `inputs` and `outputs`: those of the tile, exchanged by swap_xd. B is [rank, inputs], A is
+/// [outputs, rank].
 struct LRTTSettings {
   /// Throws ConfigError, naming `lrtt.<parameter>`, for settings that contradict one another or the
   /// size.

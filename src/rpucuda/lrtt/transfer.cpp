@@ -5,7 +5,7 @@ namespace RPU {
 LRTTTransfer::LRTTTransfer(const Context &context, const LRTTSettings &s,
                            const Surroundings &around, const TileKeys &keys)
     : settings_(s),
-      // Used transposed, an array's forward direction serves the tile's backward.
+      // With swap_xd, an array's forward direction serves the tile's backward.
       readA_(context, s.params.swap_xd ? around.backward : around.forward, Pass::Forward, s.rank,
              s.outputs, keys.of(LRTTAdapter::kSlotA, Role::Transfer)),
       readB_(context, s.params.swap_xd ? around.forward : around.backward, Pass::Backward, s.rank,

@@ -12,7 +12,8 @@
 namespace RPU {
 namespace {
 
-// `index` of the draws of IoConstruct: what is spread. Elements are outputs, or cells.
+// Argument `index` of the draws for IoConstruct: the spread quantity. Elements are outputs, or
+// cells.
 enum Spread : uint32_t { kNoiseSpread = 0, kOffsetSpread = 1, kBendSpread = 2, kCellSpread = 3 };
 
 constexpr char kAverageName[] = "average_abs_max";
@@ -43,8 +44,7 @@ float wireScale(const IOParameters &p, int64_t inputs) {
   return static_cast<float>(double(inputs) / double(p.ir_drop_gw_div_gmax));
 }
 
-// Rows per thread such that it has at least some ten microseconds of work; whole groups of eight
-// samples.
+// Rows per thread for at least some ten microseconds of work, in whole groups of eight samples.
 int64_t rowGrain(int64_t cols) { return 8 * (1 + 8192 / (8 * (cols + 1))); }
 
 void convert(const Context &context, const InputStage &stage, bool measureFirst) {
@@ -157,8 +157,8 @@ void AnalogRead::checkShapes(MatrixView<const float> weights, MatrixView<const f
 }
 
 // Reads the whole mini-batch, then again the rows that left the range of the ADC. On the CPU those
-// rows alone are read; elsewhere, and for a product that must see whole mini-batches, all are: with
-// its scale and round unchanged, a row that had passed repeats to the bit.
+// rows alone are read; elsewhere, and for a product that must see whole mini-batches, all are: a
+// row that had fitted keeps its scale and round, so its result repeats to the bit.
 void AnalogRead::readBatch(const Context &context, MatrixView<const float> weights,
                            const Product *product, MatrixView<const float> in,
                            MatrixView<float> out, uint64_t firstSample) {
@@ -207,7 +207,7 @@ bool AnalogRead::needsInputSums() const {
   return p.w_noise > 0.0f || p.v_offset_std > 0.0f || p.r_series > 0.0f;
 }
 
-// Into how many parts a GPU divides the sums of the first product.
+// Into how many parts a GPU divides each sum of the first product.
 int64_t AnalogRead::partsOf(const Context &context, MatrixView<const float> weights,
                             const Product *product, int64_t rows) const {
   const bool takesParts = !context.onCpu() && isPlain(product) && !needsInputSums();

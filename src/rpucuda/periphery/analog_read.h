@@ -14,17 +14,16 @@ namespace RPU {
 /// The analog product of one array [rows, cols] with its periphery: out[m, outSize] from in[m,
 /// inSize], one direction.
 ///
-/// Order of effects, the same for single vectors, batches, CPU and CUDA (docs/io.md):
-/// scale by noise management -> DAC (quantise, clip, noise, asymmetry) -> matrix product -> IR drop
-/// -> voltage offset and series resistance -> weight noise -> output nonlinearity and asymmetry ->
+/// Order of effects, for single vectors and batches alike, on CPU and CUDA (docs/io.md): scale by
+/// noise management -> DAC (quantise, clip, noise, asymmetry) -> matrix product -> IR drop ->
+/// voltage offset and series resistance -> weight noise -> output nonlinearity and asymmetry ->
 /// output noise -> ADC (quantise, clip) -> scale back and out_scale. Bound management repeats a
 /// sample's read with a larger scale until the ADC does not clip. Every draw is keyed by (line,
 /// firstSample + row), so a batch may be split anywhere.
 class AnalogRead {
  public:
-  /// What is multiplied: gets the converted inputs [m, inSize] and fills the ideal sums [m,
-  /// outSize]. Row i is always sample i of the mini-batch. It may be called several times for one
-  /// mini-batch.
+  /// The matrix product: fills the ideal sums [m, outSize] from the converted inputs [m, inSize].
+  /// Row i is always sample i of the mini-batch. It may be called several times for one mini-batch.
   using Product = std::function<void(MatrixView<const float> in, MatrixView<float> out)>;
 
   /// Samples the fixed spreads of lines and converters from `key` (purpose IoConstruct). `pass`
@@ -37,22 +36,23 @@ class AnalogRead {
   void run(const Context &context, MatrixView<const float> weights, MatrixView<const float> in,
            MatrixView<float> out, uint64_t firstSample);
 
-  /// The same with another product; `weights` still says how strong weight-dependent noise is.
+  /// Reads through `product` in place of in * W^T; `weights` still sets the weight-dependent noise.
   void run(const Context &context, MatrixView<const float> weights, const Product &product,
            MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
 
-  /// Whether kernels of a GPU can take this read together with others: if it is a plain product, by
-  /// the default products.
+  /// Whether GPU kernels can combine this read with others: it must be a PlainRead that is not
+  /// perfect, needs no input sums or average_abs_max, and is not made by reproducible products.
   bool canBeJoined(const Context &context) const;
-  /// The read as such kernels take it; `out` without data is not written. Only if canBeJoined().
+  /// The read as those kernels take it; `out` may have no data, and is then not written. Requires
+  /// canBeJoined().
   PlainRead plan(const Context &context, MatrixView<const float> weights,
                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
-  /// Scratch memory that such kernels need.
+  /// Scratch memory of those kernels.
   Buffer<uint32_t> &marks() { return scratch_.marks; }
 
   const IOParameters &parameters() const { return parameters_; }
 
-  /// The running mean of average_abs_max, the only thing a read remembers.
+  /// Saves / loads the running mean of average_abs_max, the only state of a read.
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
@@ -60,14 +60,14 @@ class AnalogRead {
   /// The scratch memory of a read; grows with the largest mini-batch and is then kept.
   struct Scratch {
     Buffer<float> converted;  // inputs as the array sees them
-    Buffer<float> reformed;   // a function of these
+    Buffer<float> reformed;   // a form of `converted`, see InputForm
     Buffer<float> sums, absSums, lateSums, squareSums;
     Buffer<float> inputSums, inputSquares;  // per row
     Buffer<float> scale, worstScale;        // per row
     Buffer<int32_t> round, clipped, list;   // per row
     Buffer<float> magnitudes, deviation;    // of the weights
     Buffer<uint32_t> marks;                 // on a GPU, of groups of rows
-    int64_t parts = 0;                      // of the sums, on a GPU
+    int64_t parts = 0;                      // per sum, on a GPU
   };
 
   void readBatch(const Context &context, MatrixView<const float> weights, const Product *product,
@@ -105,11 +105,11 @@ class AnalogRead {
   float gain_ = 1.0f;         // of the output amplifier
   Buffer<float> lines_;       // noise, offset and bend of each output
   Buffer<float> asymmetry_;   // of the cells at negative inputs; empty where there is none
-  Buffer<float> averageMax_;  // of average_abs_max: the running mean
+  Buffer<float> averageMax_;  // running mean of average_abs_max
   Scratch scratch_;
 };
 
-/// Both directions of one array [dSize, xSize]: y = W x and W^T d with their own periphery.
+/// Both directions of one array [dSize, xSize]: y = W x and dx = W^T d, each with its periphery.
 class ForwardBackwardPass {
  public:
   ForwardBackwardPass(const Context &context, const IOParameters &forward,

@@ -6,8 +6,8 @@
 namespace RPU {
 namespace {
 
-// The sums of the first product; with `beside`, while the kernel before it still runs, which must
-// do nothing for them.
+// The sums of the first product; with `beside`, this overlaps the kernel before it, on which it
+// must not depend.
 void multiply(const Context &context, const PlainRead &read, bool beside) {
   if (read.parts > 0) {
     const bool rounds =
@@ -60,8 +60,8 @@ void readWith(const Context &context, const PlainRead &read, const PlainRead &fi
     cudaReadGroups(context, read, first, added, marks);
     return;
   }
-  // The first read of what is added runs beside the product, if that leaves room on the GPU; else
-  // it would hold up the product more than the conversion of the inputs.
+  // `first` is read during the product if that leaves processors free; else during the conversion
+  // of the inputs, which it delays less.
   constexpr int64_t kLeavesRoom = int64_t{1} << 21;
   const bool beside = read.weights.size() <= kLeavesRoom;
   if (beside) {

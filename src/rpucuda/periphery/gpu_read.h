@@ -4,32 +4,31 @@
 #include "core/context.h"
 #include "periphery/read_stages.h"
 
-// How a GPU carries out a plain read (PlainRead: one pass that needs no sums but those of the
-// weights): in one launch if the array is small, else as stages around a matrix product.
+// How a GPU carries out a plain read (PlainRead: one pass whose only matrix product is the ideal
+// sums): in one launch if the array is small, else as stages around a matrix product.
 
 namespace RPU {
 
-/// Arrays with at most this many lines on their short side are read a row of the mini-batch per
-/// block, all threads along the long side.
+/// Arrays with at most this many lines on their short side are read with one block per row of the
+/// mini-batch, whose threads share the long side.
 constexpr int64_t kFewLines = 64;
 
 /// Whether one launch is faster than a matrix product with stages before and after, for a
-/// mini-batch of so many rows.
+/// mini-batch of `rows` rows.
 bool fitsOneLaunch(MatrixView<const float> weights, int64_t rows);
 
-/// Into how many parts the sums of the product are divided for tensor cores; 0 if it is left to the
-/// matrix products of the backend.
+/// Into how many parts each sum is divided for the tensor cores; 0 if the backend's matrix product
+/// makes the sums.
 int64_t partsOfSums(const Context &context, MatrixView<const float> weights, int64_t rows);
 
-/// The whole read in one launch. `marks` is scratch memory that belongs to the read.
+/// The whole read in one launch. `marks` is scratch memory of the read.
 void readInOneLaunch(const Context &context, const PlainRead &read, Buffer<uint32_t> &marks);
 
-/// The whole read in stages, repetitions included. If `isMeasured`, the rows' scales are known
-/// already.
+/// The whole read in stages, repetitions included. If `isMeasured`, the scales of the rows are
+/// known already.
 void readInStages(const Context &context, const PlainRead &read, bool isMeasured);
 
-/// A read, and what is added to it: `first` reads an array with few outputs, which `added` takes as
-/// inputs.
+/// `read` plus `added`, whose inputs are the few outputs of `first`.
 void readWith(const Context &context, const PlainRead &read, const PlainRead &first,
               const AddedRead &added, Buffer<uint32_t> &marks);
 

@@ -4,7 +4,7 @@
 
 namespace RPU {
 
-/// How the scale alpha is found by which a sample is divided before the DAC (docs/io.md).
+/// How the scale alpha is found; a sample is divided by it before the DAC (docs/io.md).
 enum class NoiseManagement { None, AbsMax, Max, Constant, AverageAbsMax, AbsMaxNPSum };
 template <>
 struct EnumNames<NoiseManagement> {
@@ -19,12 +19,14 @@ struct EnumNames<BoundManagement> {
   static constexpr const char *kNames[] = {"none", "iterative", "iterative_worst_case"};
 };
 
+/// Read noise of the weights.
 enum class WeightNoiseType { None, AdditiveConstant, PcmRead };
 template <>
 struct EnumNames<WeightNoiseType> {
   static constexpr const char *kNames[] = {"none", "additive_constant", "pcm_read"};
 };
 
+/// How many passes a read takes, and where they are added.
 enum class MvType { Ideal, OnePass, PosNegSeparate, PosNegSeparateDigitalSum };
 template <>
 struct EnumNames<MvType> {
@@ -78,11 +80,11 @@ struct IOParameters {
   float out_nonlinearity_std = 0.0f;
   float slope_calibration = 0.0f;
 
-  /// Throws ConfigError if parameters contradict one another. A perfect read ignores all others,
-  /// and so does this.
+  /// Throws ConfigError if parameters contradict one another. Accepts anything for a perfect read,
+  /// which ignores all other parameters.
   void check(const ParamsCheck &c) const;
 
-  /// Distance of two levels of the DAC (its input being scaled) and of the ADC; 0 is continuous.
+  /// Distance between levels of the DAC (its input being scaled) and of the ADC; 0 is continuous.
   double inputStep() const;
   double outputStep() const;
 
@@ -90,6 +92,7 @@ struct IOParameters {
   /// max_bm_factor, or the DAC's resolution relative to the signal max_bm_res.
   int doublings() const;
 
+  /// Whether positive and negative inputs are read in separate passes.
   bool splitsSigns() const {
     return mv_type == MvType::PosNegSeparate || mv_type == MvType::PosNegSeparateDigitalSum;
   }

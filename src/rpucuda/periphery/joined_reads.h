@@ -20,19 +20,19 @@ struct ArrayRead {
 struct ChainedRead {
   ArrayRead first;
   ArrayRead second;
-  MatrixView<float> inner;       ///< [m, K], gets what the second array is driven with
+  MatrixView<float> inner;       ///< [m, K], gets the inputs of the second array
   MatrixView<const float> gate;  ///< [m, K], or without data for none
   MatrixView<float> ungated;     ///< [m, K], gets the values before the gate; may have no data
   float factor;
 };
 
-/// out += factor * second(gate .* first(in)). `scratch` makes room for [m, out].
+/// out += factor * second(gate .* first(in)). `scratch` grows to hold [m, out].
 void addChain(const Context &context, const ChainedRead &chain, MatrixView<const float> in,
               MatrixView<float> out, uint64_t firstSample, Buffer<float> &scratch);
 
 /// out = base(in), plus `count` chains in their order. On a GPU the first chain shares the launches
-/// of the base read where both are plain reads and it has no gate; the result is the sum either
-/// way, to rounding. (On the CPU, and with reproducible products, it is the sum to the bit.)
+/// of the base read where both are plain reads and it has no gate; the result is the sum of the
+/// separate reads, to rounding; on the CPU and with reproducible products, to the bit.
 void readTogether(const Context &context, const ArrayRead &base, const ChainedRead *chains,
                   int count, MatrixView<const float> in, MatrixView<float> out,
                   uint64_t firstSample, Buffer<float> &scratch);

@@ -19,7 +19,7 @@ namespace RPU {
 
 /// Levels and range of a DAC or ADC.
 struct Converter {
-  float step = 0.0f;     ///< distance of two levels; 0 is continuous
+  float step = 0.0f;     ///< distance between levels; 0 is continuous
   float perUnit = 0.0f;  ///< levels per unit, 1 / step
   float bound = kInfinity;
   bool stochastic = false;
@@ -32,8 +32,8 @@ struct Converter {
         stochastic(stochastic_) {}
 };
 
-/// v on the levels of the converter: the nearest, or with u uniform in [0, 1) the lower or upper
-/// neighbour so that the mean is v.
+/// v rounded to a level of the converter: the nearest; or, if stochastic, the lower or upper
+/// neighbour such that the mean is v, with u uniform in [0, 1).
 RPU_HD float quantised(const Converter &c, float v, float u) {
   const float levels = v * c.perUnit;
   const float whole = select(c.stochastic, floor(levels + u), rint(levels));
@@ -42,8 +42,8 @@ RPU_HD float quantised(const Converter &c, float v, float u) {
 
 // --- scales
 
-/// A row is reduced in 16 parts, element j in part j % 16 in order, and the parts pairwise: for
-/// sums this order is part of the result's bits.
+/// A row is reduced in 16 parts: element j goes to part j % 16, in order, then the parts are
+/// combined pairwise. The bits of a sum depend on this order.
 constexpr int kReduceLanes = 16;
 
 namespace reduce {
@@ -74,6 +74,7 @@ struct AbsLargest : Largest {
 
 }  // namespace reduce
 
+/// The reduction of a row by a rule of namespace reduce.
 template <class Rule>
 RPU_HD float reducedRow(VectorView<const float> row) {
   float part[kReduceLanes];
@@ -98,7 +99,8 @@ struct ScaleRule {
   float weightOverBound = 0.0f;  ///< nm_assumed_wmax / out_bound
 };
 
-/// The scale with which sums of one sign cannot leave the ADC, as far as resolution allows.
+/// The scale of abs_max_np_sum and iterative_worst_case: with it, the sums of positive and of
+/// negative inputs stay within the ADC, as far as max_bm_res allows.
 RPU_HD float worstCaseScale(const ScaleRule &rule, VectorView<const float> row, float absMax) {
   const float oneSided =
       max(reducedRow<reduce::PositiveSum>(row), reducedRow<reduce::NegativeSum>(row));
@@ -106,8 +108,8 @@ RPU_HD float worstCaseScale(const ScaleRule &rule, VectorView<const float> row, 
   return max(absMax, min(absMax * rule.largestFactor, needed));
 }
 
-/// The scale alpha of a sample's first read; of average_abs_max the sample's share in the mean. 0
-/// only if all inputs are 0: such a sample reads as exactly 0.
+/// The scale alpha of a sample's first read; for average_abs_max, the value that enters the running
+/// mean. It is 0 only if all inputs are 0; such a sample reads as exactly 0.
 RPU_HD float noiseScale(const ScaleRule &rule, VectorView<const float> row, float absMax) {
   switch (rule.management) {
     case NoiseManagement::AbsMax:
@@ -128,7 +130,8 @@ RPU_HD float noiseScale(const ScaleRule &rule, VectorView<const float> row, floa
   return 1.0f;
 }
 
-/// The running mean of average_abs_max after one more sample; 0 is a mean of nothing yet.
+/// The running mean of average_abs_max after one more sample; a mean of 0 means that there was no
+/// sample yet.
 RPU_HD float runningMean(float mean, float absMax, float decay) {
   return select(mean > 0.0f, fma(decay, absMax - mean, mean), absMax);
 }
@@ -181,19 +184,20 @@ struct LineSums {
   float inputSum = 0.0f;  ///< sum_j u_j
 };
 
+/// What the IR drop takes from the sum of a line.
 RPU_HD float wireDrop(const ArrayEffects &e, float absSum, float lateSum) {
   const float a = absSum * e.wireScale;
   const float c = a * (0.05f * (a * a) - 0.2f * a + 0.5f);
   return e.irDrop * c * lateSum;
 }
 
-/// Current that is left behind the series resistance of a line.
+/// The current of a line after its series resistance.
 RPU_HD float behindResistance(const ArrayEffects &e, float current) {
   return current / (1.0f + min(e.seriesResistance * abs(current), e.maxSeries));
 }
 
-/// The difference between an output line, whose offset raises its voltage's share `offset` the one
-/// way, and its reference line, where it goes the other way.
+/// The current of an output line minus that of its reference line; the voltage offset lowers the
+/// first by the share `offset` and raises the second by it.
 RPU_HD float lineDifference(const ArrayEffects &e, float y, float inputSum, float offset) {
   const float reference = e.negativeWMin * inputSum;
   return (1.0f - offset) * behindResistance(e, y + reference) -
@@ -217,6 +221,7 @@ struct OutputConverter {
   float lowest = -kInfinity;  ///< readings below count as out of range
 };
 
+/// The amplifier: gain, compression by `bend`, asymmetry.
 RPU_HD float amplified(const OutputConverter &c, float y, float bend) {
   const float v = c.gain * y / (1.0f + abs(bend * y));
   return select(v < 0.0f, v * c.negativeGain, v);
@@ -239,7 +244,7 @@ RPU_HD Reading digitised(const OutputConverter &c, float y, float noise, float z
 /// How many passes make a reading, and where they are added.
 enum class Passes { One, AnalogSum, DigitalSum };
 
-/// What is fixed about an output line.
+/// Fixed properties of an output line.
 struct LineSpread {
   float noise;   ///< standard deviation of the noise before the ADC
   float offset;  ///< voltage offset
@@ -253,7 +258,7 @@ struct OutputDraws {
   float round = 0.0f;   ///< uniform in [0, 1)
 };
 
-/// What pass p of a line brings to its output stage. Without kEffects, that is the plain sum.
+/// What one pass of a line gives to the output stage; without kEffects, the ideal sum.
 template <bool kEffects>
 RPU_HD float passOutput(const ArrayEffects &e, const LineSpread &line, const LineSums &in,
                         const OutputDraws &draws) {
@@ -267,8 +272,8 @@ RPU_HD Reading converted(const OutputConverter &c, const LineSpread &line, float
   return digitised(c, v, line.noise, draws.noise, draws.round);
 }
 
-/// A reading from the sums of its passes. kEffects may be false where neither the array nor the
-/// amplifier has any.
+/// The reading of a line from the sums of its passes. kEffects may be false if neither the array
+/// nor the amplifier has effects.
 template <Passes kPasses, bool kEffects>
 RPU_HD Reading readLine(const ArrayEffects &e, const OutputConverter &c, const LineSpread &line,
                         const LineSums (&in)[2], const OutputDraws (&draws)[2]) {
@@ -287,7 +292,7 @@ RPU_HD Reading readLine(const ArrayEffects &e, const OutputConverter &c, const L
   }
 }
 
-/// `index` of the draws of one pass of a sample's read number `round`.
+/// Argument `index` of the draws for one pass of a sample's read number `round`.
 RPU_HD uint32_t drawIndex(int32_t round, int pass) {
   return 2U * static_cast<uint32_t>(round) + static_cast<uint32_t>(pass);
 }

@@ -7,8 +7,8 @@
 
 namespace RPU {
 
-// The row loops of a read, compiled once per instruction set; the same bits as the functors of
-// read_stages.h on every one.
+// The row loops of a read, compiled once per instruction set; each gives the bits of the functors
+// of read_stages.h.
 
 /// Measures the rows [begin, end) of the mini-batch, as MeasureRow.
 template <Isa isa>
@@ -23,36 +23,37 @@ void convertInputs(const InputStage &stage, bool measure, int64_t begin, int64_t
 template <Isa isa>
 void finishOutputs(const OutputStage &stage, int64_t begin, int64_t end);
 
-/// The same on a GPU (cuda/periphery/read_kernels.cu). Measuring a row also sets the fault word if
-/// a value is not finite.
+/// The three loops above on a GPU (cuda/periphery/read_kernels.cu). Measuring a row also sets the
+/// fault word if a value is not finite.
 void cudaMeasureInputs(const Context &context, const InputStage &stage);
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst);
 void cudaFinishOutputs(const Context &context, const OutputStage &stage);
 
-/// How many partial sums the product of a large array is best made of, whose weights are read with
-/// so many rows; 0 where cudaMultiplyParts() cannot make it. By shape alone.
+/// The best number of partial sums per output for the product of a large array with `rows` rows; 0
+/// if cudaMultiplyParts() cannot make it. Depends on the shape alone.
 int64_t cudaProductParts(MatrixView<const float> weights, int64_t rows);
 /// The partial sums of a plain read from its converted inputs (cuda/periphery/tensor_product.cu):
 /// to the accuracy of single precision if `exact`, else of factors rounded to 11 bits (TF32). With
-/// `beside` it runs beside the kernel before it, which must leave inputs, weights and sums alone.
+/// `beside` it overlaps the kernel before it, which must leave inputs, weights and sums alone.
 void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact, bool beside);
 
-/// The outputs of a plain read from its sums after its first product, and what an adapter adds.
+/// The outputs of the first round of a plain read from its sums, plus what an adapter adds.
 void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added);
-/// Reads the rows that left the range of an ADC again, until they fit or `repeats` is reached.
+/// Repeats the read of rows that left the range of an ADC, until they fit or `repeats` is reached.
 void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedRead &added);
-/// Everything from measuring to the last repetition in one launch, which is the faster way if the
-/// array is small: with few outputs, or with many and what an adapter adds, whose first array is
-/// read by `first` in the same launch. `marks` is scratch memory that belongs to the read.
+/// Whole reads of small arrays, from measuring to the last repetition, in one launch.
+/// cudaReadRows() is for few outputs. cudaReadGroups() is for many, plus what an adapter adds;
+/// `first` reads the first array of that adapter in the same launch. `marks` is scratch memory of
+/// the read.
 void cudaReadRows(const Context &context, const PlainRead &read);
 void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
                     const AddedRead &added, Buffer<uint32_t> &marks);
-/// Reads the first array of a chain, and converts what was read for the second
-/// (cuda/periphery/joined_reads.cu). The next kernel must be cudaMultiplyParts() with `beside`, or
-/// one that waits for this.
+/// Reads the first array of a chain, and converts the result for the second
+/// (cuda/periphery/joined_reads.cu). The next kernel may begin before this one ends: it must be
+/// cudaMultiplyParts() with `beside`, or wait for this one.
 void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second);
-/// Does what cudaReadBeside() does, and measures and converts the inputs of a large array beside
-/// it.
+/// As cudaReadBeside(), but also measures and converts the inputs of a large array in the same
+/// launch.
 void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
                        const PlainRead &second);
 

@@ -1,7 +1,7 @@
 #include "periphery/read_kernels.h"
 
-// Lanes are neighbouring lines. Rows are taken in groups of which all normals come from the same
-// blocks of random words (up to eight consecutive samples), so that each block is drawn once.
+// Lanes are neighbouring lines. Rows are taken in groups of up to eight consecutive samples that
+// share their blocks of random words, so that each block is drawn once.
 
 namespace RPU {
 namespace {
@@ -42,7 +42,7 @@ struct NormalTile {
   float z[8][kTile];
 };
 
-/// The normals of `count` lines and of the samples that are wanted of a block.
+/// The normals of `count` lines, for the samples of a block that are needed.
 void fillNormals(NormalTile &tile, RandomKey key, Purpose purpose, int64_t line, int count,
                  uint64_t block, uint32_t index, uint32_t samples) {
   uint32_t words[4][kTile];
@@ -100,7 +100,7 @@ void storeTile(VectorView<float> row, int64_t begin, int count, const float *y) 
   }
 }
 
-/// Lines [begin, begin + count) of entry k; z and u are zeros where there is neither.
+/// Lines [begin, begin + count) of entry k; z and u are zeros without noise or stochastic rounding.
 void convertTile(const InputStage &s, int64_t k, int64_t begin, int count, const float *z,
                  const float *u) {
   const int64_t n = s.in.cols;

@@ -12,10 +12,10 @@ namespace RPU {
 /// Directions of a read: y = W x, or dx = W^T d.
 enum class Pass { Forward, Backward };
 
-/// What a read knows of each row of the mini-batch.
+/// State of a read, per row of the mini-batch.
 struct RowState {
   float *scale;       ///< alpha; 0 makes the result 0
-  float *worstScale;  ///< alpha of the worst case; null where it is not wanted
+  float *worstScale;  ///< alpha of the worst case; null if not needed
   int32_t *round;     ///< number of reads of this row so far
   int32_t *clipped;   ///< whether the last read left the range of the ADC
 };
@@ -46,16 +46,16 @@ struct InputStage {
   InputConverter converter;
   int passes;
   float *converted;  // [passes * count, n]
-  float *sums;       // of each converted row; null: not wanted
-  float *squares;    // the same
+  float *sums;       // sum of each converted row; null: not needed
+  float *squares;    // sum of squares of each converted row; null: not needed
   uint32_t *fault;   // on a GPU, see Context; may be null
 };
 
 struct OutputStage {
   const float *sums;          // [passes * count, n]
-  const float *absSums;       // the same; null: zero
-  const float *lateSums;      // the same; null: zero
-  const float *squareSums;    // the same; null: take inputSquares
+  const float *absSums;       // [passes * count, n]; null: zero
+  const float *lateSums;      // [passes * count, n]; null: zero
+  const float *squareSums;    // [passes * count, n]; null: take inputSquares
   const float *inputSums;     // [passes * count]; null: zero
   const float *inputSquares;  // [passes * count]; null: zero
   MatrixView<float> out;      // [m, n]
@@ -68,25 +68,25 @@ struct OutputStage {
   ArrayEffects effects;
   OutputConverter converter;
   Passes passes;
-  bool hasEffects;  // whether the array or the amplifier does anything
+  bool hasEffects;  // whether array or amplifier have any effect
   bool noisy;       // whether lineNoise is not all zero
   float outScale;
 };
 
-/// A read of one pass that needs no sums but those of the weights.
+/// A read of one pass whose only matrix product is the ideal sums.
 struct PlainRead {
   InputStage input;
   OutputStage output;
   MatrixView<const float> weights;  // [out, in]
-  float *sums;                      // those of `output`, or their parts one after another
+  float *sums;                      // the sums of `output`, or their parts one after another
   int64_t parts;                    // of each sum
-  int32_t *list;                    // room for every row
+  int32_t *list;                    // holds up to all rows
   int32_t *count;
   int repeats;  // at most
 };
 
-/// What the second array of a chain adds to a read: `factor` times its own read, whose few inputs
-/// have been converted already.
+/// What the second array of a chain adds to a read: `factor` times the read of that array, whose
+/// few inputs have been converted already.
 struct AddedRead {
   PlainRead read;
   float factor;
@@ -103,7 +103,7 @@ struct AddedRead {
   }
 };
 
-/// Prepares row i: its scale, and nothing clipped yet.
+/// Sets row i's state for its first read.
 RPU_HD void prepareRow(const InputStage &s, int64_t i, VectorView<const float> row, float absMax) {
   s.state.scale[i] = noiseScale(s.rule, row, absMax);
   if (s.state.worstScale) s.state.worstScale[i] = worstCaseScale(s.rule, row, absMax);
@@ -121,8 +121,8 @@ struct MeasureRow {
   RPU_HD void operator()(int64_t i) const { measureRow(s, i, s.in.row(i)); }
 };
 
-/// The scales of a whole mini-batch under average_abs_max; one call, because each sample's mean
-/// follows from the one before.
+/// The scales of a whole mini-batch under average_abs_max; one sequential call, because each
+/// sample's mean follows from the one before.
 struct AverageScales {
   float *scale;  // in: absolute maxima; out: scales
   int64_t rows;
@@ -139,13 +139,13 @@ struct AverageScales {
   }
 };
 
-/// Element i of the list's rows: through the DAC.
+/// Converts element i of the list's rows with the DAC.
 struct ConvertInput {
   InputStage s;
 
   RPU_HD void operator()(int64_t i) const { convert(i / s.in.cols, i % s.in.cols); }
 
-  /// Input j of entry k of the list.
+  /// Converts input j of entry k of the list.
   RPU_HD void convert(int64_t k, int64_t j) const {
     const int64_t n = s.in.cols;
     const int64_t i = k * n + j;
@@ -158,7 +158,7 @@ struct ConvertInput {
     }
   }
 
-  /// Input j of a row of which the scale and the number of reads are known.
+  /// The DAC output for input j of a row, given the scale and the number of earlier reads.
   RPU_HD float converted(int64_t row, int64_t j, float scale, int32_t round) const {
     const uint64_t line = static_cast<uint64_t>(j);
     const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row);
@@ -187,13 +187,13 @@ struct SumConverted {
   RPU_HD void operator()(int64_t r) const { sumConverted(s, r); }
 };
 
-/// Element i of the list's rows: from sums to result.
+/// Makes the result of element i of the list's rows from its sums.
 struct FinishOutput {
   OutputStage s;
 
   RPU_HD void operator()(int64_t i) const { finish(i / s.out.cols, i % s.out.cols); }
 
-  /// Output `line` of entry k of the list.
+  /// Makes output `line` of entry k of the list.
   RPU_HD void finish(int64_t k, int64_t line) const {
     switch (s.passes) {
       case Passes::AnalogSum:
@@ -206,7 +206,7 @@ struct FinishOutput {
     }
   }
 
-  /// What is read on a line of a plain product (see PlainRead), before its scale.
+  /// The reading of one line of a PlainRead, before it is scaled back.
   RPU_HD Reading readPlain(int64_t line, float sum, const OutputDraws &draws) const {
     const LineSpread spread{s.lineNoise[line], s.lineOffset[line], s.lineBend[line]};
     LineSums in[2];
@@ -215,7 +215,7 @@ struct FinishOutput {
     return s.hasEffects ? readLine<Passes::One, true>(s.effects, s.converter, spread, in, both)
                         : readLine<Passes::One, false>(s.effects, s.converter, spread, in, both);
   }
-  /// The draws for it.
+  /// The draws that readPlain() takes.
   RPU_HD OutputDraws plainDraws(int64_t row, int64_t line, int32_t round) const {
     return s.hasEffects ? drawsOf<true>(row, line, 0, round) : drawsOf<false>(row, line, 0, round);
   }
@@ -286,7 +286,7 @@ struct NextRead {
   }
 };
 
-/// |w| of a matrix in any layout, gapless.
+/// Writes |w| of a matrix in any layout, without gaps.
 struct Magnitudes {
   MatrixView<const float> from;
   float *to;
@@ -294,7 +294,7 @@ struct Magnitudes {
   RPU_HD void operator()(int64_t i) const { to[i] = abs(from(i / from.cols, i % from.cols)); }
 };
 
-/// What a further product of converted inputs multiplies: |u|, u lateness(j), or u^2.
+/// What a further product takes in place of the converted inputs u: |u|, u lateness(j), or u^2.
 enum class InputForm { Magnitude, Late, Square };
 struct ReformInput {
   const float *from;

@@ -1,7 +1,7 @@
 #include "compound_list.h"
 #include "compounds/compound_model.h"
 
-// The registry of compounds. It stands in the room above them, because it knows them all.
+// The registry of compounds. It is in tile/ and not in compounds/, because it includes them all.
 
 namespace RPU {
 namespace {
@@ -19,7 +19,7 @@ class CompoundOf final : public AnyCompound {
   Params params_;
 };
 
-// The rows of Surroundings that a compound uses, with its own defaults.
+// The rows of Surroundings that a compound uses, with the defaults of that compound.
 template <class Params>
 std::vector<FieldInfo> surroundingsOf(const Surroundings &defaults) {
   const Value values = writeParams(defaults);

@@ -13,13 +13,13 @@ namespace RPU {
 ///     tile.forward(x, y); tile.backward(d, dx); tile.update(x, d, lr); tile.postUpdate(lr);
 ///     graph.end();
 ///
-/// Every mini-batch is captured anew, because sample numbers and the schedule of transfers are the
-/// host's; what was captured then updates an executable graph of the same shape (steps with and
+/// Every mini-batch is captured anew, because the host keeps the sample numbers and the schedule of
+/// transfers; the captured graph then updates an executable graph of equal shape (steps with and
 /// without a transfer have one each), which is launched. The results are those of the plain calls,
 /// to the bit. Buffers that x, y, d and dx lie in may change between mini-batches.
 ///
 /// Between begin() and end() nothing may wait for the GPU: weights, state, statistics and explain
-/// fail. Memory is made and given back around the graph, not in it.
+/// fail. Memory is allocated and freed outside the graph.
 class StepGraph {
  public:
   /// For tiles in the context's stream, which must not be the default stream, because that cannot
@@ -33,8 +33,8 @@ class StepGraph {
   void begin();
   /// Launches what was recorded.
   void end();
-  /// Drops what was recorded since begin(), of which the tiles' counters know nothing: for callers
-  /// that give up. Nothing if nothing is being recorded.
+  /// Drops what was recorded since begin(), for callers that give up; the tiles' counters are not
+  /// set back. Does nothing if nothing is being recorded.
   void abandon() noexcept;
   /// Executable graphs that are kept.
   int shapes() const;

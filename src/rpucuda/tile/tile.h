@@ -39,15 +39,17 @@ class Tile final {
   /// End of a mini-batch; call once after its update()s.
   void postUpdate(float lr);
 
+  /// The weights [dSize, xSize] that a perfect read would see now.
   void getWeights(MatrixView<float> out) const;
+  /// Makes the tile represent `weights` [dSize, xSize] as closely as the bounds of its cells allow.
   void setWeights(MatrixView<const float> weights);
 
   /// Names of its pulsed arrays, in order: "visible" first; none for floating-point weights.
   std::vector<std::string> arrayNames() const;
-  /// One of them; ConfigError for an array that this tile lacks, here and below.
+  /// The array called `name`; ConfigError if the tile has none, here and below.
   const PulsedDevice &array(const std::string &name) const;
   void getArray(const std::string &name, MatrixView<float> out) const;
-  /// Writes one array digitally, each cell within its bounds; the others stay.
+  /// Writes one array digitally, each cell within its bounds; other arrays stay.
   void setArray(const std::string &name, MatrixView<const float> weights);
   /// Resets the columns [firstCol, firstCol + count) of an array, taken modulo its width, each cell
   /// with the given probability: to its device's reset value, with that value's spreads.
@@ -58,15 +60,17 @@ class Tile final {
   bool hasAdapter() const;
   TileAdapter adapter();
 
+  /// Settings in force and warnings for an update by (x, d, lr); nothing changes.
   Value::Map explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const;
+  /// Numbers gathered so far, such as pulses, saturated cells and bytes of memory.
   Value::Map statistics() const;
 
   uint64_t seed() const;
   uint32_t tileId() const;
   const Counters &counters() const;
 
-  /// Everything that is needed to go on to the bit; `loadState` refuses (StateError) what was not
-  /// made by a tile of the same sizes, configuration and seed, and then changes nothing. States of
+  /// Everything that is needed to go on to the bit; `loadState` refuses (StateError), changing
+  /// nothing, a state that was not made by a tile of equal sizes, configuration and seed. States of
   /// version 1 load too.
   State state() const;
   void loadState(const State &state);

@@ -10,7 +10,7 @@
 #include "core/math.h"
 #include "core/view.h"
 
-// What a tile asks of its inputs, before anything changes.
+// Checks of the inputs of a tile, before anything changes.
 
 namespace RPU {
 
@@ -38,7 +38,7 @@ inline void requireLearningRate(float lr) {
   RPU_CHECK(ConfigError, std::isfinite(lr), "lr is ", lr, "; it must be a finite number");
 }
 
-/// On a GPU the fault word is set, and the tile throws later.
+/// InputError if a value is not finite; on a GPU the fault word is set, and the tile throws later.
 inline void requireFinite(const Context &context, MatrixView<const float> a, const char *name) {
   if (!context.onCpu()) {
     detail::cudaCheckFinite(context, a);
@@ -58,7 +58,7 @@ inline void requireFinite(const Context &context, MatrixView<const float> a, con
   }
 }
 
-/// Both inputs of an update.
+/// Checks both inputs of an update.
 inline void requireFinite(const Context &context, MatrixView<const float> x,
                           MatrixView<const float> d) {
   if (!context.onCpu()) {

@@ -3,8 +3,8 @@
 namespace RPU {
 namespace {
 
-// Version 1 kept an adapter's parameters in a table of their own, "lrtt", and wrote the tables of
-// all kinds whatever the kind was. Here is what such a configuration says today.
+// Version 1 kept the parameters of an adapter in a separate table, "lrtt", and wrote the tables of
+// all kinds whatever the kind was. This returns such a configuration in the form of today.
 Value::Map upgraded(Value::Map map, const std::string &kind) {
   const auto found = map.find("lrtt");
   if (found == map.end() || !found->second.map()) return map;

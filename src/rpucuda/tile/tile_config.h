@@ -5,7 +5,7 @@
 
 namespace RPU {
 
-/// Everything that defines a tile, but its sizes and seed: what it holds, and what surrounds that.
+/// Everything that defines a tile, except its sizes and seed: its compound and its surroundings.
 ///
 ///     TileConfig config;
 ///     LRTTParams adapter;

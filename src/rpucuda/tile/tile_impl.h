@@ -9,7 +9,7 @@
 
 namespace RPU {
 
-/// What a Tile is made of; for the sources of this room alone.
+/// What a Tile is made of; for the sources in tile/ alone.
 struct Tile::Impl {
   TileConfig config;
   Context context;
@@ -44,7 +44,7 @@ struct Tile::Impl {
         "an input of an earlier call on this tile was not finite; updates since then have changed "
         "nothing (is the training diverging? lower the learning rate)");
   }
-  /// For what is written at once: InputError unless every value is finite.
+  /// For digital writes: waits for a GPU; InputError unless every value is finite.
   void requireFiniteNow(MatrixView<const float> a, const char *name) {
     reportFault();
     requireFinite(context, a, name);
@@ -58,7 +58,7 @@ struct Tile::Impl {
   void clearFault() {
     if (!context.onCpu()) detail::fillZero(context, context.fault, fault.bytes());
   }
-  /// For a read: a GPU's read with a periphery looks at every input anyway.
+  /// Checks the inputs of a read, unless it is a GPU's with a periphery, which checks them itself.
   void requireFiniteRead(const IOParameters &periphery, MatrixView<const float> in,
                          const char *name) const {
     if (context.onCpu() || periphery.is_perfect) requireFinite(context, in, name);

@@ -3,8 +3,8 @@
 namespace RPU {
 namespace {
 
-// Version 2 keeps the settings of the tile's own compound alone; version 1 kept those of every
-// kind. Nothing else differs.
+// Version 2 saves the settings of the tile's compound alone; version 1 saved those of every kind.
+// Nothing else differs.
 constexpr uint64_t kVersion = 2;
 constexpr uint64_t kOldestVersion = 1;
 
@@ -23,7 +23,7 @@ void requireSameTile(const State &state, const State &mine) {
     const auto found = state.values.find(name);
     bool same = found != state.values.end();
     if (same && std::string(name) == "config") {
-      // In the form that it has today, with what it lacks at its default.
+      // Compared in the form of today, with missing parameters at their defaults.
       same = writeParams(readParams<TileConfig>(found->second, name)) == mine.values.at(name);
     } else if (same) {
       same = found->second == mine.values.at(name);
@@ -33,7 +33,7 @@ void requireSameTile(const State &state, const State &mine) {
   }
 }
 
-// Every tensor and every number that this tile keeps is there, and no other tensor.
+// StateError unless `state` has every tensor and number of `mine`, and no other tensor.
 void requireComplete(const State &state, const State &mine) {
   for (const auto &entry : mine.tensors)
     state.get(entry.first, entry.second.type, entry.second.shape);

@@ -8,7 +8,7 @@
 
 namespace RPU {
 
-/// One-hot reads: the lines of an array one after another, through a periphery of their own.
+/// One-hot reads: the lines of an array one after another, through a separate periphery.
 class LineRead {
  public:
   /// Reads an array of which `lines` can be driven and `outputs` sensed, in the direction of
@@ -17,7 +17,7 @@ class LineRead {
            int64_t outputs, RandomKey key)
       : read_(context, periphery, pass, lines, outputs, key), lines_(lines), outputs_(outputs) {}
 
-  /// All lines [lines, outputs] of the array with these weights [outputs, lines]; line j is read as
+  /// Reads all lines of an array with `weights` [outputs, lines] into [lines, outputs]; line j is
   /// sample firstRead + j. The view is valid until the next run().
   MatrixView<const float> run(const Context &context, MatrixView<const float> weights,
                               uint64_t firstRead);

@@ -11,7 +11,7 @@
 
 namespace RPU {
 
-/// The factors of a transfer T = lr d x^T, as the array sees them that is written.
+/// The factors of a transfer T = lr d x^T, in the orientation of the array that is written.
 struct TransferFactors {
   MatrixView<const float> d;  // [dSize, K]
   MatrixView<const float> x;  // [xSize, K]
@@ -26,7 +26,7 @@ struct ComponentPlan {
   float dScale;
   float strength;   ///< pulses that the component's largest element needs
   double driven;    ///< expected sum over cells of |change|
-  double wanted;    ///< the same sum of |T_k|
+  double wanted;    ///< sum over cells of |T_k|
   double dSquares;  ///< sum of squares of d(., k)
   double xSquares;
 };
@@ -34,7 +34,7 @@ struct ComponentPlan {
 /// What plans depend on besides the factors.
 struct PlanRule {
   UpdateParameters update;
-  bool sends;  // whether by trains at all
+  bool sends;  // whether pulse trains carry the transfer
   bool lossless;
   int maxTrains;  // per component
   float granularity;
@@ -48,8 +48,8 @@ struct PlanRule {
   }
 };
 
-/// The trains of a transfer are numbered 0, 1, ..., component by component; passes cut the numbers
-/// that there may be, [0, most), into pieces that are sent at a time.
+/// The trains of a transfer are numbered 0, 1, ..., component by component; passes cut the possible
+/// numbers [0, most) into pieces that are sent one by one.
 struct TransferPasses {
   int64_t most;
   int64_t first;  // numbers of the first pass
@@ -76,7 +76,7 @@ struct ComponentSizes {
   }
 };
 
-/// The same sums with each magnitude confined to what its line can carry.
+/// Sums of |d| and |x|, each magnitude limited to what its line can carry.
 struct LimitedSums {
   double d, x;
 
@@ -86,7 +86,7 @@ struct LimitedSums {
   }
 };
 
-/// Chooses trains and drives.
+/// Chooses the trains and drives of a transfer.
 struct TransferPlanner {
   PlanRule rule;
   TransferFactors sent;   // as they were read for this transfer
@@ -94,9 +94,9 @@ struct TransferPlanner {
   TransferPasses passes;
   ComponentPlan *components;     // [K]
   int64_t *starts;               // [K + 1], number of each component's first train
-  int64_t *present;              // per pass, how many trains it has
-  const uint64_t *pulseCounter;  // of the array that is written; null where nobody asks
-  uint64_t *pulsesBefore;        // gets what the counter shows; null with it
+  int64_t *present;              // number of trains of each pass
+  const uint64_t *pulseCounter;  // of the array that is written; null if not needed
+  uint64_t *pulsesBefore;        // gets the value of pulseCounter; null with it
 
   RPU_CALLS_GROUP
   template <class Group>
@@ -119,7 +119,7 @@ struct TransferPlanner {
     if (group.leads()) components[k] = plan;
   }
 
-  /// Once all components are planned.
+  /// Numbers the trains and counts those of each pass; after all components are planned.
   RPU_HD void placeTrains() const {
     int64_t number = 0;
     for (int64_t k = 0; k < exact.d.cols; ++k) {
@@ -180,7 +180,7 @@ struct TransferPlanner {
     plan.dScale = static_cast<float>(p / static_cast<double>(dLargest));
   }
 
-  /// The expected change of all cells when lines beyond probability 1 stay there.
+  /// Expected sum over cells of |change| when probabilities above 1 are clipped to 1.
   RPU_CALLS_GROUP
   template <class Group>
   RPU_HD double clippedDrive(const Group &group, int64_t k, const TrainScale &t,
@@ -214,7 +214,7 @@ struct TrainDrives {
 
   RPU_HD void operator()(int64_t i) const {
     const int64_t lines = factors.x.rows + factors.d.rows;
-    if (i >= (starts[factors.x.cols] - first) * lines) return;  // most, so before the divisions
+    if (i >= (starts[factors.x.cols] - first) * lines) return;  // mostly, so before divisions
     const int64_t train = i / lines;
     const int64_t line = i % lines;
     const int64_t k = componentOf(first + train);
@@ -238,7 +238,7 @@ struct TrainDrives {
   }
 };
 
-/// What a transfer did, as soon as it is done.
+/// Gathers the statistics of a transfer right after it.
 struct TransferTally {
   const ComponentPlan *components;
   int64_t rank;
@@ -248,7 +248,7 @@ struct TransferTally {
   const double *intended;
   int64_t rows;
   const uint64_t *pulseCounter;  // of the array that was written
-  const uint64_t *pulsesBefore;  // what it showed before
+  const uint64_t *pulsesBefore;  // its value before the transfer
   TransferStats *latest;
   TransferStats *total;
 

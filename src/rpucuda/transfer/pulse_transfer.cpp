@@ -54,8 +54,8 @@ void PulseTransfer::sendTrains(const Context &context, PulsedDevice &to,
     } else {
       samples.present = plan.present + p;
     }
-    // A pass without trains is left out, but for the last one, which draws the write noise that
-    // stays. (A GPU leaves out none, and ends with the noise of its last pass too.)
+    // A pass without trains is skipped, except the last one: it draws the final write noise. (A GPU
+    // skips none, so that its last pass draws that noise too.)
     if (trains == 0 && p + 1 < plan.passes.count()) continue;
     xDrives_.reserve(context, trains * to.cols());
     dDrives_.reserve(context, trains * to.rows());

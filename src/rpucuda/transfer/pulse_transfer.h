@@ -11,12 +11,12 @@ namespace RPU {
 /// Adds T = lr d x^T to an array, by trains of pulses or digitally, and keeps account of what
 /// arrived.
 ///
-/// The components are sent in the order 0 ... K - 1, each as its trains one after another. Train
-/// number n of transfer number t is sample t K maxTrains + n of the array, which keys all draws.
-/// Passes only decide how many are sent at a time: they leave the bits as they are.
+/// Components are sent in the order 0 ... K - 1, the trains of each in sequence. Draws are keyed by
+/// the sample number: train n of transfer t is sample t K maxTrains + n of the array. Passes only
+/// set how many trains are sent at a time; the bits do not depend on them.
 ///
-/// On a GPU all of it happens there: how many trains there are, and what arrived, the host learns
-/// when it asks.
+/// On a GPU the host does not wait: it learns the number of trains and what arrived only when it
+/// asks.
 class PulseTransfer {
  public:
   /// `key` keys the trains.
@@ -24,8 +24,8 @@ class PulseTransfer {
 
   const TransferRule &rule() const { return rule_; }
 
-  /// One transfer onto `to` of the factors as they were read, `sent`; the account compares with the
-  /// `exact` ones.
+  /// One transfer onto `to` of `sent`, the factors as they were read; the account compares what
+  /// arrived with the `exact` factors.
   void run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
            const TransferFactors &exact);
 

@@ -9,7 +9,7 @@
 namespace RPU {
 namespace {
 
-// Rows of T that are computed at a time to measure what arrived: what a cache holds.
+// Rows of T that are computed at a time to measure what arrived; they fit into a cache.
 constexpr int64_t kAlignedRows = 128;
 
 }  // namespace
@@ -49,7 +49,7 @@ void TransferLedger::close(const Context &context, const PulsedDevice &to,
   ++transfers_;
 }
 
-// Per row of W, its product with T, and unless `squares` is null that of T with itself.
+// Per row i: aligned[i] = sum_j w_ij t_ij and, unless `squares` is null, squares[i] = sum_j t_ij^2.
 void TransferLedger::align(const Context &context, const PulsedDevice &to,
                            const TransferFactors &exact, float lr, double *aligned,
                            double *squares) {

@@ -10,20 +10,20 @@
 
 namespace RPU {
 
-/// Keeps account of the transfers onto one array: what was to arrive, what did, and the pulses that
-/// it took. Others may pulse the array between two transfers.
+/// Keeps account of the transfers onto one array: what was to arrive, what did, and the pulses
+/// used. The array may also be pulsed between transfers.
 class TransferLedger {
  public:
   explicit TransferLedger(const Context &context);
 
-  /// Before a transfer of lr d x^T onto `to`.
+  /// To be called before a transfer of lr d x^T onto `to`.
   void open(const Context &context, const PulsedDevice &to, const TransferFactors &exact, float lr);
-  /// After it, with the plan by which it was sent.
+  /// To be called after that transfer, with the plan by which it was sent.
   void close(const Context &context, const PulsedDevice &to, const TransferFactors &exact,
              const TransferRule &rule, const ComponentPlan *components);
 
   uint64_t transfers() const { return transfers_; }
-  /// Of the latest transfer, and of all; both wait for a GPU.
+  /// Statistics of the latest transfer, and of all; both wait for a GPU.
   TransferStats latest(const Context &context) const;
   TransferStats total(const Context &context) const;
   /// Where the planner of a transfer notes the array's counter of pulses.
@@ -37,7 +37,7 @@ class TransferLedger {
              double *aligned, double *squares);
 
   uint64_t transfers_ = 0;
-  Buffer<TransferStats> stats_;    // of the latest and of all
+  Buffer<TransferStats> stats_;    // of the latest transfer and of all
   Buffer<uint64_t> pulsesBefore_;  // one
   Buffer<double> rowSums_;         // see TransferTally
 };

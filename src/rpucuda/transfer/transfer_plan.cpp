@@ -8,12 +8,12 @@
 namespace RPU {
 namespace {
 
-// Floats of drives that are laid out at a time, and words of trains: longer passes are cut.
+// Limit of one pass, for floats of drives and for words of trains; longer passes are cut.
 constexpr int64_t kDriveBudget = int64_t{1} << 22;
 constexpr int64_t kWordBudget = int64_t{1} << 25;
 
 // A pass begins at every rule.chunk-th component, counted from rule.offset, if all components need
-// as many trains as they may.
+// the maximum number of trains.
 TransferPasses passesOf(const TransferRule &rule, int64_t lines) {
   const int64_t perComponent = rule.maxTrains;
   const int64_t words = 2 * PulseLayout::of(longestTrain(rule.update)).wordsPerSample;

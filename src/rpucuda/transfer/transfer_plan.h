@@ -17,17 +17,17 @@ struct TransferPlan {
   int64_t trains() const;
 };
 
-/// What a plan lies in, on the context's backend.
+/// Memory of a plan, on the context's backend.
 struct PlanMemory {
   Buffer<ComponentPlan> components;
   Buffer<int64_t> starts;
   Buffer<int64_t> present;
-  Buffer<uint32_t> finished;  // on a GPU, one (see cudaPlanTransfer)
+  Buffer<uint32_t> finished;  // on a GPU, one counter (see cudaPlanTransfer)
 };
 
-/// Plans a transfer of `sent`, which are `exact` or what was read of them, into `memory`;
-/// `granularity` is that of the array that is written. Unless null, `pulsesBefore` gets what the
-/// array's counter of pulses shows by then.
+/// Plans a transfer of `sent`, the `exact` factors or what a read made of them, into `memory`;
+/// `granularity` is that of the array that is written. Unless null, `pulsesBefore` gets the value
+/// of `pulseCounter` before the transfer.
 TransferPlanner planInto(const Context &context, const TransferRule &rule, float granularity,
                          const TransferFactors &sent, const TransferFactors &exact,
                          const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory);

@@ -10,7 +10,7 @@ namespace RPU {
 /// How a sum of outer products is written onto an array.
 enum class TransferMode {
   Lossless,  ///< as many trains per component as its largest element needs
-  Single,    ///< one train per component, clipped where that does not carry all
+  Single,    ///< one train per component, clipped where it cannot carry all
   Exact,     ///< a digital write
 };
 template <>
@@ -37,7 +37,7 @@ struct TransferRule {
   int64_t chunk = 1;
   int64_t offset = 0;
   UpdateParameters update;  ///< of the trains
-  /// Whether x is the first factor of the caller, and d the second: the report names their norms in
+  /// Whether x is the first factor of the caller and d the second; the report gives their norms in
   /// that order.
   bool xIsFirst = false;
 

@@ -19,15 +19,16 @@ class TransferSchedule {
   TransferSchedule(int64_t period, Unit unit) : period_(period), unit_(unit) {}
 
   int64_t period() const { return period_; }
-  /// Units since a transfer was due last; below the period.
+  /// Units since the last due transfer; below the period.
   int64_t since() const { return since_; }
+  /// Whether this schedule counts in these units.
   bool counts(Unit unit) const { return period_ > 0 && unit_ == unit; }
 
-  /// Of `samples` that come now, how many may be taken before a transfer is due.
+  /// How many of the next `samples` samples may be taken before a transfer is due.
   int64_t next(int64_t samples) const {
     return counts(Unit::Samples) ? std::min(samples, period_ - since_) : samples;
   }
-  /// Counts `count` units, at most next() of them; whether a transfer is due now.
+  /// Counts `count` units, at most next(); returns whether a transfer is due now.
   bool passed(Unit unit, int64_t count) {
     if (!counts(unit)) return false;
     since_ += count;
@@ -37,7 +38,7 @@ class TransferSchedule {
   }
 
   void saveTo(State &state, const std::string &name) const { state.values[name] = Value(since_); }
-  /// StateError if what is saved cannot be a count of this schedule; nothing has changed then.
+  /// StateError if the saved count does not fit this schedule; nothing has changed then.
   void loadFrom(const State &state, const std::string &name) {
     const auto since = static_cast<int64_t>(state.counter(name));
     RPU_CHECK(StateError, since == 0 || since < period_, name, " is ", since,

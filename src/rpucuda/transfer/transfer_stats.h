@@ -9,8 +9,8 @@
 
 namespace RPU {
 
-/// What transfers delivered, compared with T = lr d x^T as the factors were when each was
-/// due. Sums run over transfers. Plain data, because it is added up where the arrays are.
+/// What transfers delivered, compared with T = lr d x^T, the factors taken when each was due. Sums
+/// run over transfers. Plain data, so that a GPU can add it up.
 struct TransferStats {
   uint64_t transfers = 0;
   uint64_t trains = 0;             ///< pulse trains sent
@@ -20,13 +20,13 @@ struct TransferStats {
   double intended = 0.0;           ///< <T, T>
   /// Expected sum over components and cells of |change|, as the trains carry it.
   double driven = 0.0;
-  double wanted = 0.0;  ///< the same sum of |T_k|
-  double normA = 0.0;   ///< Frobenius norm of the first factor (A of an adapter) at the latest
-  double normB = 0.0;   ///< the same of the second factor
+  double wanted = 0.0;  ///< sum over components and cells of |T_k|
+  double normA = 0.0;   ///< Frobenius norm of the first factor (A of an adapter), summed as well
+  double normB = 0.0;   ///< Frobenius norm of the second factor (B), summed as well
 
   /// <W' - W, T> / <T, T>: 1 if everything arrived; 0 if nothing was to be sent.
   double gain() const { return intended > 0.0 ? delivered / intended : 0.0; }
-  /// Share of what was wanted that clipped trains could not carry.
+  /// Share of `wanted` that clipped trains could not carry.
   double undelivered() const { return wanted > 0.0 ? 1.0 - driven / wanted : 0.0; }
   Value::Map describe() const;
   void saveTo(State &state, const std::string &prefix) const;

@@ -7,7 +7,7 @@
 
 namespace RPU::testing {
 
-/// A LaidOut matrix in a context's memory, in the same layout and gaps included.
+/// A copy of a LaidOut matrix in a context's memory, layout and gaps included.
 template <class T>
 class DeviceLaidOut {
  public:

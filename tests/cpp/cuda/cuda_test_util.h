@@ -16,7 +16,7 @@
 // What the tests of the CUDA backend share. They compare it with the CPU backend, bit by bit
 // wherever that is promised.
 
-/// At the start of each test that needs a GPU.
+/// Skips a test that needs a GPU where there is none; first line of such a test.
 #define RPU_REQUIRE_GPU()                                   \
   if (::RPU::cudaDeviceCount() == 0)                        \
   GTEST_SKIP() << "this build or this machine has no CUDA " \
@@ -34,7 +34,8 @@ inline Context gpuContext() {
   context.backend = Backend::Cuda;
   return context;
 }
-/// With matrix products in the CPU's order of operations: everything is then equal to the bit.
+/// A GPU with matrix products in the CPU's order of operations: all results equal the CPU's to the
+/// bit.
 inline Context reproducibleGpu() {
   Context context = gpuContext();
   context.gpuProducts = GpuProducts::Reproducible;
@@ -62,7 +63,7 @@ struct DeviceMatrix {
   }
 };
 
-/// The same x and d on a backend.
+/// x and d of a Batch in a backend's memory.
 struct DeviceBatch {
   DeviceMatrix x;
   DeviceMatrix d;
@@ -70,7 +71,7 @@ struct DeviceBatch {
       : x(context, batch.xView()), d(context, batch.dView()) {}
 };
 
-/// Whether two states hold the same bits; otherwise which tensor or value differs.
+/// Whether two states are equal to the bit; if not, says which tensor or value differs.
 inline ::testing::AssertionResult sameState(const State &a, const State &b) {
   if (a.tensors.size() != b.tensors.size()) return ::testing::AssertionFailure() << "other tensors";
   for (const auto &[name, tensor] : a.tensors) {
@@ -104,7 +105,7 @@ inline Batch trainingBatch(int64_t samples, int64_t xSize, int64_t dSize, bool s
   return batch;
 }
 
-/// A configuration in the making.
+/// The parts from which with() makes a configuration.
 struct Parts : Surroundings {
   DeviceParams device = makeParams("SoftBounds");  // of a single array
   LRTTParams lrtt;                                 // of an adapter

@@ -52,7 +52,7 @@ inline Mat randomMat(int64_t rows, int64_t cols, float scale, uint64_t seed) {
   return m;
 }
 
-/// Every cell the same, steps of exactly dw_min, bounds far away.
+/// Equal cells with steps of exactly dw_min and bounds far away.
 inline ConstantStep::Params idealCells(float dwMin) {
   ConstantStep::Params p;
   p.dw_min = dwMin;
@@ -75,7 +75,7 @@ inline IOParameters perfectIo() {
   return io;
 }
 
-/// Nothing but output noise.
+/// A periphery with output noise and no other effect.
 inline IOParameters noisyIo(float outNoise) {
   IOParameters io;
   io.inp_bound = io.inp_res = io.out_bound = io.out_res = 0.0f;

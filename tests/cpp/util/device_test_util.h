@@ -21,7 +21,7 @@ inline DeviceParams makeParams(const std::string &model, Value::Map values = {})
   return DeviceParams::read(Value(std::move(values)), "device");
 }
 
-/// Whether PULSORA_EXTRA_DEVICES, "Name=/path.h:Name=/path.h", brought the model in.
+/// Whether PULSORA_EXTRA_DEVICES, "Name=/path.h:Name=/path.h", added the model.
 inline bool isFromOutside(const std::string &model) {
   return (std::string(":") + PULSORA_EXTRA_DEVICES).find(":" + model + "=") != std::string::npos;
 }
@@ -86,7 +86,7 @@ inline void fillWeights(PulsedDevice &device, const std::function<float(int64_t)
                     event);
 }
 
-/// Whether two arrays agree to the bit; otherwise how many do not and which is the first.
+/// Whether two arrays agree to the bit; if not, says how many values differ and which is the first.
 inline ::testing::AssertionResult sameBits(const std::vector<float> &a,
                                            const std::vector<float> &b) {
   size_t different = a.size() == b.size() ? 0 : a.size() + b.size();

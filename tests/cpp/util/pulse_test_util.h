@@ -40,8 +40,7 @@ struct Batch {
   }
 };
 
-/// Values in [-1, 1), one in eight of them 0, each sample with a size of its own between 1 and
-/// 1/64.
+/// Values in [-1, 1), one in eight of them 0, each sample scaled by a factor between 1 and 1/64.
 inline Batch randomBatch(int64_t samples, int64_t xSize, int64_t dSize, uint64_t seed) {
   Batch b{samples, xSize, dSize, {}, {}};
   const auto fill = [&](std::vector<float> &values, int64_t lines, uint64_t what) {
@@ -61,7 +60,7 @@ inline Batch randomBatch(int64_t samples, int64_t xSize, int64_t dSize, uint64_t
   return b;
 }
 
-/// The same x and d in every sample.
+/// A batch that repeats x and d in every sample.
 inline Batch repeatedBatch(int64_t samples, const std::vector<float> &x,
                            const std::vector<float> &d) {
   Batch b{samples, static_cast<int64_t>(x.size()), static_cast<int64_t>(d.size()), {}, {}};

@@ -22,7 +22,7 @@ class TestWords {
     for (auto *plane : {&dBits_, &dSigns_, &dBitsNegativeX_}) plane->assign(planeSize(rows), 0);
   }
 
-  /// Every line fires in every slot. Up or down everywhere.
+  /// Every line fires in every slot; all pulses go up, or all go down.
   static TestWords all(int64_t rows, int64_t cols, int64_t samples, int slots, bool up,
                        uint64_t first = 0) {
     TestWords w(rows, cols, samples, slots, first);
@@ -35,7 +35,7 @@ class TestWords {
     return w;
   }
 
-  /// Turns all pulses of the samples [begin, end) the other way.
+  /// Reverses all pulses of the samples [begin, end).
   void turn(int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) {
       for (int slot = 0; slot < layout_.slots; ++slot) {
@@ -78,7 +78,7 @@ class TestWords {
     return w;
   }
 
-  /// The same pulses as another kind: TwoPass, or levels drawn from the same seed.
+  /// Makes the words another kind: TwoPass with these pulses, or levels drawn from `seed`.
   TestWords &as(PulseKind kind, uint64_t seed = 0) {
     kind_ = kind;
     if (kind == PulseKind::MeanCount || kind == PulseKind::Implicit) {

@@ -8,7 +8,7 @@ namespace {
 constexpr int kThreads = 512;
 
 /// A block reads a row of the adapter's first array. Meanwhile the product of the large array may
-/// run, for which everything before this kernel was done.
+/// run, whose inputs were ready before this kernel.
 __global__ void __launch_bounds__(kThreads)
     readBesideKernel(const __grid_constant__ PlainRead first,
                      const __grid_constant__ PlainRead second) {
@@ -19,8 +19,8 @@ __global__ void __launch_bounds__(kThreads)
   convertShortRow(second.input, blockIdx.x, results);
 }
 
-/// The first blocks read a row of the adapter's first array each, the others convert one for the
-/// large array.
+/// The first blocks each read a row of the adapter's first array; each other block converts a row
+/// for the large array.
 __global__ void __launch_bounds__(kThreads)
     convertBesideKernel(const __grid_constant__ InputStage large,
                         const __grid_constant__ PlainRead first,

@@ -10,8 +10,8 @@ struct LargerFloat {
   __device__ float operator()(float a, float b) const { return RPU::max(a, b); }
 };
 
-/// A block of kThreads measures a row together; thread 0 writes what follows from the maximum, and
-/// alone gets it.
+/// A block of kThreads measures a row; thread 0 writes the state of the row, and alone gets the
+/// maximum.
 template <int kThreads>
 __device__ inline float measureTogether(const InputStage &s, int64_t row) {
   using Reduce = cub::BlockReduce<float, kThreads>;

@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kPlainThreads)
   const int me = static_cast<int>(threadIdx.x);
   const int pair = me / kFinishThreads;
   const uint64_t octet = (s.draws.firstSample >> 3) + blockIdx.y;
-  const auto octetRow = static_cast<int64_t>(octet * kOctet - s.draws.firstSample);  // or before 0
+  const auto octetRow = static_cast<int64_t>(octet * kOctet - s.draws.firstSample);  // may be < 0
   const int64_t line = static_cast<int64_t>(blockIdx.x) * kFinishThreads + me % kFinishThreads;
   const int64_t rows = s.out.rows;
   if constexpr (kAdded) {
@@ -153,7 +153,7 @@ constexpr int kPerThread = kTile * kTile / kRepeatThreads;
 
 using Slice = float[kTile][kTile + 1];
 
-/// m(row0 + i, k0 + k) at slice[k][i]; 0 outside.
+/// Loads m(row0 + i, k0 + k) into slice[k][i]; 0 outside.
 __device__ void loadSlice(MatrixView<const float> m, int64_t row0, int64_t k0, Slice &slice) {
   const bool alongRow = m.colStride == 1;
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kRepeatThreads) {
@@ -197,7 +197,8 @@ __device__ void multiplyTogether(MatrixView<const float> inputs, MatrixView<cons
   }
 }
 
-/// The same on every block, as long as nobody writes the rows' states.
+/// Whether any row is to be read again. All blocks agree, as long as none writes the states of the
+/// rows.
 __device__ bool anyWanted(const PlainRead &r, const AddedRead &added) {
   int any = 0;
   for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads)
@@ -205,7 +206,7 @@ __device__ bool anyWanted(const PlainRead &r, const AddedRead &added) {
   return __syncthreads_or(any) != 0;
 }
 
-/// Lists the rows to be read again and prepares them. For one block.
+/// Lists the rows to be read again and prepares them; by a single block.
 __device__ void listWanted(const PlainRead &r, const AddedRead &added) {
   __shared__ int32_t count;
   if (threadIdx.x == 0) count = 0;

@@ -43,8 +43,8 @@ __device__ inline void multiplyFew(MatrixView<const float> w, const float *in, f
   }
 }
 
-// A short kernel spends much of its time fetching instructions, so what is rarely needed stands in
-// functions of its own.
+// A short kernel spends much of its time fetching instructions, so rarely needed code stands in
+// separate functions.
 
 template <class Stage>
 __device__ __noinline__ float drawnInput(const Stage &s, int64_t row, int64_t j, float scale,
@@ -67,7 +67,7 @@ __device__ inline void convertInputs(const InputStage &s, int64_t row, int64_t b
   }
 }
 
-/// Entry k of the list, converted by a block.
+/// Converts entry k of the list; by a whole block.
 template <int kThreads>
 __device__ inline void convertRow(const InputStage &s, int64_t k) {
   const int64_t n = s.in.cols;
@@ -89,7 +89,7 @@ __device__ __noinline__ Reading drawnReading(const Stage &s, int64_t row, int64_
   return finish.readPlain(line, sum, finish.plainDraws(row, line, round));
 }
 
-/// What is read on one line, for its ideal sum.
+/// The reading of one line from its ideal sum.
 __device__ inline Reading readingOf(const OutputStage &s, int64_t row, int64_t line, float sum,
                                     int32_t round) {
   if (s.hasEffects || s.converter.adc.stochastic) return drawnReading(s, row, line, sum, round);
@@ -100,14 +100,15 @@ __device__ inline Reading readingOf(const OutputStage &s, int64_t row, int64_t l
   return digitised(s.converter, sum, s.lineNoise[line], z, 0.0f);
 }
 
-/// The same with its scale; flags the row if it leaves the range of the ADC.
+/// The result of one line: its reading, scaled back. Flags the row if it leaves the range of the
+/// ADC.
 __device__ inline float finishLine(const OutputStage &s, int64_t row, int64_t line, float sum) {
   const Reading r = readingOf(s, row, line, sum, s.state.round[row]);
   if (r.clipped != 0) s.state.clipped[row] = 1;
   return r.value * (s.state.scale[row] * s.outScale);
 }
 
-/// The same with what an adapter adds.
+/// The result of one line plus what an adapter adds.
 __device__ inline float finishLine(const OutputStage &s, const AddedRead &added, int64_t row,
                                    int64_t line, float sum) {
   const float own = finishLine(s, row, line, sum);
@@ -172,7 +173,7 @@ __device__ inline float largestOf(const float (&values)[kFewLines], int64_t coun
   return largest;
 }
 
-/// Measures and converts a short row, which is also in shared memory; by the first warp.
+/// The first warp measures and converts a short row, whose values are also in shared memory.
 __device__ inline void convertShortRow(const InputStage &s, int64_t row,
                                        const float (&values)[kFewLines]) {
   if (threadIdx.x >= 32) return;

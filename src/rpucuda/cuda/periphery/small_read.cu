@@ -19,8 +19,8 @@ __global__ void __launch_bounds__(kRowThreads, 1) readRowsKernel(PlainRead r) {
 
 // --- many outputs
 
-// A block takes kGroupRows rows of the mini-batch and kOutputs outputs, an output of a row per
-// thread in the end.
+// A block takes kGroupRows rows of the mini-batch and kOutputs outputs; in the end each thread has
+// one output of one row.
 constexpr int kGroupRows = 8;
 constexpr int kGroupThreads = 256;
 constexpr int kGroupWarps = kGroupThreads / 32;
@@ -28,7 +28,7 @@ constexpr int kOutputs = 32;
 constexpr int kChunk = 512;  // inputs at a time
 
 // Marks of a group, all 0 between launches: blocks that are done, rows whose inputs of an added
-// read are there, and clipped rows.
+// read are ready, and clipped rows.
 constexpr int kDone = 0;
 constexpr int kReady = 1;
 constexpr int kClipped = 2;
@@ -52,7 +52,7 @@ __device__ inline void loadInputs(const float (&from)[kGroupRows], float (&u)[kG
 
 /// Lanes along the inputs, four outputs per warp.
 struct AlongInputs {
-  static constexpr int kFeedingBlocks = 2;  // a processor, as far as registers go
+  static constexpr int kFeedingBlocks = 2;  // per processor, as far as registers allow
   static constexpr int kLines = kOutputs / kGroupWarps;
   float sum[kLines * kGroupRows] = {};
 
@@ -78,7 +78,7 @@ struct AlongInputs {
     }
   }
 
-  /// Each step halves the sums that a lane holds; lane l is left with number l.
+  /// Each step halves the sums that a lane holds; lane l ends with sum number l.
   __device__ void store(Sums &sums) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
@@ -128,7 +128,7 @@ struct LanePerOutput {
   }
 };
 
-/// A warp measures a row, which every block of a group does; the first of them writes it down.
+/// A warp measures a row. Every block of a group does so; the first one stores the result.
 __device__ float measureByWarp(const InputStage &s, int64_t row, bool writes) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const VectorView<const float> values = s.in.row(row);
@@ -152,7 +152,7 @@ __device__ float measureByWarp(const InputStage &s, int64_t row, bool writes) {
 }
 
 /// sums = inputs weights^T for one group and the outputs from `line0` on. Each warp converts its
-/// row, unless all inputs are there already.
+/// row, unless all inputs are converted already.
 template <class Product>
 __device__ void multiplyGroup(const PlainRead &r, const Rows &rows, int64_t line0, float scale,
                               int32_t round, bool isConverted, Inputs &inputs, Sums &sums) {
@@ -209,8 +209,8 @@ __device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &ad
   }
 }
 
-/// Reads a row of an adapter's first array, and tells the row's group that the second's inputs are
-/// there.
+/// Reads a row of an adapter's first array, and marks for the row's group that the inputs of the
+/// second array are ready.
 __device__ void feedRow(const PlainRead &first, const InputStage &second, int64_t row,
                         uint32_t *marks) {
   __shared__ float results[kFewLines];
@@ -222,7 +222,7 @@ __device__ void feedRow(const PlainRead &first, const InputStage &second, int64_
   atomicAdd(&marks[kReady], 1u);
 }
 
-/// Waits until as many rows have been fed.
+/// Waits until feedRow() is done for `rows` rows.
 __device__ void awaitRows(const uint32_t *marks, int rows) {
   if (threadIdx.x == 0) {
     const volatile uint32_t *ready = &marks[kReady];
@@ -232,8 +232,8 @@ __device__ void awaitRows(const uint32_t *marks, int rows) {
   __syncthreads();
 }
 
-/// The block of a group that finishes last looks after the rows that left the range of the ADC;
-/// usually there are none.
+/// The block of a group that finishes last repeats the rows that left the range of the ADC; usually
+/// there are none.
 template <class Product, bool kFeeds>
 __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t group,
                           int64_t lineBlock, unsigned lineBlocks, uint32_t *marks) {
@@ -286,8 +286,8 @@ __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t gr
 }
 
 /// With kFeeds, the first blocks read a row of the adapter each, while the others multiply and then
-/// wait for them. Blocks start in the order of their numbers, so nobody waits for a block that
-/// finds no room.
+/// wait for them. Blocks start in the order of their numbers, so none waits for a block that cannot
+/// start.
 template <class Product, bool kFeeds>
 __global__ void __launch_bounds__(kGroupThreads, kFeeds ? Product::kFeedingBlocks : 2)
     readGroupsKernel(const __grid_constant__ PlainRead r, const __grid_constant__ PlainRead first,

@@ -38,7 +38,7 @@ struct Problem {
   int depth;
   int depthOfPart;
   int rowBlocks;
-  bool beside;  // whether to run beside the kernel before this
+  bool beside;  // whether to overlap the kernel before this
 };
 
 /// Copies 16 bytes to shared memory without waiting for them; zeros unless they are `there`.
@@ -107,7 +107,8 @@ struct Loader {
     weightsTo += shared + 16U * kRows * kQuads;
   }
 
-  /// Asks for the inputs from `first` on, counted from the part's begin, where `left` are left.
+  /// Starts the copies of the inputs from `first` on, counted from the start of the part; `left`
+  /// remain.
   __device__ void ask(int stage, int first, int left) const {
     const uint32_t shared = static_cast<uint32_t>(stage * kStageQuads * sizeof(float4));
     constexpr int kRowsOfCopy = kThreads / kQuads;
@@ -130,8 +131,8 @@ struct Loader {
   }
 };
 
-/// What a lane holds of kDepth / 2 inputs: four lines and kRowTiles rows. Which of the inputs each
-/// of the tensor cores' places stands for is free, as long as both factors agree.
+/// What a lane holds of kDepth / 2 inputs: four lines and kRowTiles rows. Inputs may be assigned to
+/// the places of the tensor cores in any order, as long as both factors agree.
 template <bool kAlongInputs>
 struct Fragments {
   float4 w[4];

@@ -20,7 +20,7 @@ struct Shape {
 struct StepGraph::Impl {
   explicit Impl(const Context &context_) : context(context_) {}
 
-  /// An executable for `graph`: one of the same shape takes its parameters, or a new one is made.
+  /// An executable for `graph`: one of equal shape, updated with its parameters, or else a new one.
   cudaGraphExec_t executableFor(cudaGraph_t graph) {
     size_t nodes = 0;
     RPU_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));

@@ -24,11 +24,11 @@ __global__ void __launch_bounds__(kGroupLanes) countKernel(TransferTally tally) 
 }
 
 constexpr int kAlignThreads = 128;
-constexpr int kAlignRows = 2;  // of a warp, which share what is read of the factors
-constexpr int kColumns = 8;    // of a lane at a time, so that loads overlap
+constexpr int kAlignRows = 2;  // per warp; they share the loads of the factors
+constexpr int kColumns = 8;    // per lane at a time, so that loads overlap
 
-/// The rows of a warp; a lane takes the columns that are a part of their sums. With kAdjacent, the
-/// lines of the x factor that belong to one component are neighbours.
+/// Sums over the rows of a warp; each lane takes the columns of one part of the sums. With
+/// kAdjacent, the lines of the x factor that belong to one component are neighbours.
 template <bool kAdjacent>
 struct RowAligner {
   const TransferFactors &factors;

@@ -25,7 +25,7 @@ namespace {
 
 int cudaDeviceCount() { return 0; }
 void requireCudaDevice(int) { absent(); }
-CudaScope::CudaScope(int) : previous_(-1) { absent(); }
+CudaScope::CudaScope(int) { absent(); }
 CudaScope::~CudaScope() { previous_ = -1; }
 
 namespace detail {

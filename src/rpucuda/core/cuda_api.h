@@ -29,7 +29,7 @@ class CudaScope {
   CudaScope &operator=(const CudaScope &) = delete;
 
  private:
-  int previous_;
+  int previous_ = -1;
 };
 
 namespace detail {

@@ -21,9 +21,8 @@ struct TransferStats {
   /// Expected sum over components and cells of |change|, as the trains carry it.
   double driven = 0.0;
   double wanted = 0.0;  ///< sum over components and cells of |T_k|
-  double normA =
-      0.0;  ///< Frobenius norm of the first factor (A of an adapter), at the latest transfer
-  double normB = 0.0;  ///< Frobenius norm of the second factor (B), at the latest transfer
+  double normA = 0.0;   ///< Frobenius norm of the first factor (an adapter's A), of the latest
+  double normB = 0.0;   ///< Frobenius norm of the second factor (B), of the latest
 
   /// <W' - W, T> / <T, T>: 1 if everything arrived; 0 if nothing was to be sent.
   double gain() const { return intended > 0.0 ? delivered / intended : 0.0; }

@@ -83,6 +83,12 @@ def test_a_step_by_hand_has_the_bits_of_the_tile(cpp_build: CppBuild, tmp_path: 
     assert "the same bits as the tile's" in run(folder / "lrtt_step")
 
 
+@pytest.mark.slow
+def test_linear_algebra_by_itself(cpp_build: CppBuild, tmp_path: Path) -> None:
+    folder = build(EXAMPLES / "04_linear_algebra", tmp_path, cpp_build)
+    assert "16 bits hold the factor" in run(folder / "linear_algebra")
+
+
 def batch_of(rows: int, cols: int, step: int) -> NDArray[np.float32]:
     """The inputs of tests/installed/go_on.cpp."""
     i, j = np.indices((rows, cols))

@@ -54,6 +54,26 @@ def test_property_36_updates_are_those_of_the_cpu() -> None:
     assert host.weights.tobytes() == gpu.weights.tobytes()
 
 
+@pytest.mark.parametrize("kind", list(pl.config.CLASSES))
+def test_property_36_every_kind_of_tile_has_the_bits_of_the_cpu(kind: str, tmp_path: Path) -> None:
+    config = pl.config.CLASSES[kind]()
+    if "rank" in config.to_dict():
+        config = config.replace(rank=2, transfer_every=10)
+    host, gpu = _tile(config, "cpu"), _tile(config)
+    gpu.gpu_products = "reproducible"
+    for step in range(4):
+        x, d = _tensors(8, step)
+        y = torch.from_dlpack(gpu.forward(x)).cpu().numpy()
+        assert host.forward(x.cpu().numpy()).tobytes() == y.tobytes()
+        for tile, inputs in ((host, (x.cpu(), d.cpu())), (gpu, (x, d))):
+            tile.update(*inputs, 0.05)
+        if step == 1:  # and goes on from a file
+            gpu.save(tmp_path / "tile.safetensors")
+            gpu = pl.Tile.load(tmp_path / "tile.safetensors", device="cuda")
+            gpu.gpu_products = "reproducible"
+    assert _bits(host) == _bits(gpu)
+
+
 def test_reads_agree_with_torch() -> None:
     tile = _tile(pl.IdealConfig(forward=pl.IOParameters(is_perfect=True)))
     weights = torch.linspace(-0.5, 0.5, D_SIZE * X_SIZE).reshape(D_SIZE, X_SIZE)

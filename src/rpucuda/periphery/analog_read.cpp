@@ -18,30 +18,10 @@ enum Spread : uint32_t { kNoiseSpread = 0, kOffsetSpread = 1, kBendSpread = 2, k
 
 constexpr char kAverageName[] = "average_abs_max";
 
-StageDraws inputDraws(RandomKey key, Pass pass, uint64_t firstSample) {
-  return pass == Pass::Forward
-             ? StageDraws{key, Purpose::ForwardInputNoise, Purpose::ForwardWeightNoise,
-                          Purpose::ForwardInputRound, firstSample}
-             : StageDraws{key, Purpose::BackwardInputNoise, Purpose::BackwardWeightNoise,
-                          Purpose::BackwardInputRound, firstSample};
-}
-
-StageDraws outputDraws(RandomKey key, Pass pass, uint64_t firstSample) {
-  return pass == Pass::Forward
-             ? StageDraws{key, Purpose::ForwardOutputNoise, Purpose::ForwardWeightNoise,
-                          Purpose::ForwardOutputRound, firstSample}
-             : StageDraws{key, Purpose::BackwardOutputNoise, Purpose::BackwardWeightNoise,
-                          Purpose::BackwardOutputRound, firstSample};
-}
-
 float constructNormal(RandomKey key, Pass pass, int64_t line, Spread what) {
   const Philox4 r = draw(key, Purpose::IoConstruct, static_cast<uint64_t>(line),
                          static_cast<uint64_t>(pass), what);
   return normalPair(r.v[0], r.v[1]).z0;
-}
-
-float wireScale(const IOParameters &p, int64_t inputs) {
-  return static_cast<float>(double(inputs) / double(p.ir_drop_gw_div_gmax));
 }
 
 // Rows per thread for at least some ten microseconds of work, in whole groups of eight samples.
@@ -267,74 +247,6 @@ void AnalogRead::reserve(const Context &context, MatrixView<const float> weights
     s.magnitudes.reserve(context, outSize_ * inSize_);
   }
   s.deviation.reserve(context, asymmetry_.size());
-}
-
-InputStage AnalogRead::inputStage(MatrixView<const float> in, uint64_t firstSample) {
-  const IOParameters &p = parameters_;
-  InputStage s{};
-  s.in = in;
-  s.list = {nullptr, in.rows};
-  const bool worstCase =
-      managesBounds() && p.bound_management == BoundManagement::IterativeWorstCase;
-  s.state = {scratch_.scale.data(), worstCase ? scratch_.worstScale.data() : nullptr,
-             scratch_.round.data(), scratch_.clipped.data()};
-  s.draws = inputDraws(key_, pass_, firstSample);
-  s.pass = pass_;
-  s.rule.management = p.noise_management;
-  s.rule.constant = p.nm_thres;
-  s.rule.limit = p.nm_thres > 0.0f ? p.nm_thres : kInfinity;
-  const double step = p.inputStep();
-  s.rule.largestFactor =
-      step > 0.0 ? static_cast<float>(double(p.max_bm_res) * 2.0 * double(p.inp_bound) / step)
-                 : kInfinity;
-  s.rule.weightOverBound = p.out_bound > 0.0f ? p.nm_assumed_wmax / p.out_bound : 0.0f;
-  s.converter = {Converter(step, p.inp_bound, p.inp_sto_round), p.inp_noise,
-                 1.0f - p.inp_asymmetry};
-  s.passes = passCount();
-  s.converted = scratch_.converted.data();
-  const bool lineVoltage = p.v_offset_std > 0.0f || p.r_series > 0.0f;
-  s.sums = lineVoltage && p.v_offset_w_min < 0.0f ? scratch_.inputSums.data() : nullptr;
-  s.squares = p.w_noise > 0.0f && !hasPcmNoise() ? scratch_.inputSquares.data() : nullptr;
-  return s;
-}
-
-OutputStage AnalogRead::outputStage(MatrixView<float> out, uint64_t firstSample) {
-  const IOParameters &p = parameters_;
-  const InputStage input = inputStage({nullptr, out.rows, inSize_, inSize_, 1}, firstSample);
-  const bool wire = p.ir_drop > 0.0f;
-  OutputStage s{};
-  s.sums = scratch_.sums.data();
-  s.absSums = wire ? scratch_.absSums.data() : nullptr;
-  s.lateSums = wire ? scratch_.lateSums.data() : nullptr;
-  s.squareSums = hasPcmNoise() ? scratch_.squareSums.data() : nullptr;
-  s.inputSums = input.sums;
-  s.inputSquares = input.squares;
-  s.out = out;
-  s.list = input.list;
-  s.state = input.state;
-  s.draws = outputDraws(key_, pass_, firstSample);
-  s.lineNoise = lines_.data();
-  s.lineOffset = lines_.data() + outSize_;
-  s.lineBend = lines_.data() + 2 * outSize_;
-  s.effects = {wireScale(p, inSize_),
-               p.ir_drop,
-               p.v_offset_std > 0.0f || p.r_series > 0.0f,
-               -p.v_offset_w_min,
-               p.r_series,
-               p.r_series_max_total > 0.0f ? p.r_series_max_total : kInfinity,
-               p.w_noise};
-  s.converter.gain = gain_;
-  s.converter.negativeGain = 1.0f - p.out_asymmetry;
-  s.converter.adc = Converter(p.outputStep(), p.out_bound, p.out_sto_round);
-  s.converter.lowest = p.bm_test_negative_bound ? -s.converter.adc.bound : -kInfinity;
-  s.passes = !p.splitsSigns()                      ? Passes::One
-             : p.mv_type == MvType::PosNegSeparate ? Passes::AnalogSum
-                                                   : Passes::DigitalSum;
-  s.hasEffects = wire || s.effects.lineVoltage || p.w_noise > 0.0f || p.out_nonlinearity > 0.0f ||
-                 p.out_asymmetry != 0.0f || gain_ != 1.0f;
-  s.noisy = p.out_noise > 0.0f;
-  s.outScale = p.out_scale;
-  return s;
 }
 
 void AnalogRead::prepareWeights(const Context &context, MatrixView<const float> weights) {

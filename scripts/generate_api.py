@@ -310,8 +310,17 @@ def devices_page() -> str:
     lines += ["## Presets", "", "| preset | model | source |", "|---|---|---|"]
     for name, preset in pl.devices.DEVICES.items():
         doc = " ".join((preset.__doc__ or "").split())
-        lines.append(f"| `devices.{name}()` | {preset().model} | {doc} |")
+        if model := model_of(preset):
+            lines.append(f"| `devices.{name}()` | {model} | {doc} |")
     return finish(lines)
+
+
+def model_of(preset: Callable[..., Any]) -> str | None:
+    """The model of a preset, or None if this build leaves it out."""
+    try:
+        return str(preset().model)
+    except AttributeError:
+        return None
 
 
 def parameters_page() -> str:

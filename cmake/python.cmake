@@ -14,7 +14,7 @@ endif()
 
 file(GLOB binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/bindings/*.cpp)
 pybind11_add_module(_core ${binding_sources})
-target_link_libraries(_core PRIVATE pulsora pulsora_internal pulsora_warnings)
+target_link_libraries(_core PRIVATE pulsora_internal pulsora pulsora_warnings)
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   # Where libstdc++ is linked statically, its symbols must not meet those of other extensions, such as torch's.
   target_link_options(_core PRIVATE LINKER:--exclude-libs,ALL)

@@ -14,7 +14,7 @@ if(PULSORA_HAVE_CUDA)
 endif()
 add_executable(rpucuda_tests ${test_sources} ${cuda_test_sources})
 target_include_directories(rpucuda_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/cpp)
-target_link_libraries(rpucuda_tests PRIVATE pulsora pulsora_internal pulsora_warnings GTest::gtest_main)
+target_link_libraries(rpucuda_tests PRIVATE pulsora_internal pulsora pulsora_warnings GTest::gtest_main)
 target_compile_definitions(rpucuda_tests PRIVATE
   PULSORA_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden"
   PULSORA_EXTRA_DEVICES="$<JOIN:${PULSORA_EXTRA_DEVICES},:>")

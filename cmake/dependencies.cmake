@@ -9,7 +9,8 @@ add_library(pulsora_internal INTERFACE)
 target_include_directories(pulsora_internal INTERFACE ${PULSORA_SOURCE_DIR} ${PULSORA_GENERATED_DIR})
 set(PULSORA_LINK_LIBRARIES)
 
-# Headers from outside this tree say <pulsora/room/name.h>, here as everywhere.
+# Headers from outside this tree say <pulsora/room/name.h>, here as everywhere; here that is the source itself, so a target
+# links pulsora_internal before pulsora, whose users get the copies of cmake/headers.cmake.
 file(MAKE_DIRECTORY ${PULSORA_GENERATED_DIR})
 file(CREATE_LINK ${PULSORA_SOURCE_DIR} ${PULSORA_GENERATED_DIR}/pulsora SYMBOLIC)
 

@@ -131,12 +131,11 @@ std::string readFile(const std::string &path) {
   if (!file) throwSystemError(errno, path, "opened");
   std::string bytes;
   std::array<char, 1 << 16> part;
-  size_t got = part.size();
-  while (got == part.size()) {  // until the end, or an error
-    got = std::fread(part.data(), 1, part.size(), file.get());
+  while (!std::feof(file.get())) {
+    const size_t got = std::fread(part.data(), 1, part.size(), file.get());
+    if (std::ferror(file.get())) throwSystemError(errno, path, "read");
     bytes.append(part.data(), got);
   }
-  if (std::ferror(file.get())) throwSystemError(errno, path, "read");
   return bytes;
 }
 

@@ -6,15 +6,16 @@ REPORTS := $(CURDIR)/build/reports
 PYTHON := .venv/bin/python
 PIP_INSTALL := $(PYTHON) -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 CXX_FILES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cpp' '*.cuh' '*.cu')
-TIDY_FILES = $(shell git ls-files --cached --others --exclude-standard 'src/*.cpp' 'tests/cpp/*.cpp' 'benchmarks/*.cpp') \
+TIDY_FILES = $(shell git ls-files --cached --others --exclude-standard 'src/*.cpp' 'benchmarks/*.cpp') \
   build/tidy/generated/pulsed_kernels_constant_step_v2.cpp
+tidy-tests: TIDY_FILES = $(shell git ls-files --cached --others --exclude-standard 'tests/cpp/*.cpp')
 # What the installed package is made from.
 PACKAGE_FILES := pyproject.toml CMakeLists.txt $(shell find src cmake python -type f \
   -not -name '*.so' -not -path '*/__pycache__/*')
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: demo test bench lint format asan tsan clang cuda-compile tidy build configure extension clean help
+.PHONY: demo test bench lint format asan tsan clang cuda-compile tidy tidy-tests nightly build configure extension clean help
 .DELETE_ON_ERROR:
 # Compilers run in parallel anyway, and only one of them at a time may work in a build folder.
 .NOTPARALLEL:
@@ -68,7 +69,10 @@ asan tsan clang: .venv/.tools ## C++ tests under a sanitizer, or built by clang
 	@mkdir -p $(REPORTS)
 	ctest --preset $@ --output-junit $(REPORTS)/ctest-$@.xml
 
-tidy: .venv/.tools-lint ## clang-tidy on every C++ source, and on the kernels of one device model
+nightly: tidy-tests ## What would make .ci/run too long: clang-tidy on the C++ tests
+
+tidy: ## clang-tidy on the C++ sources, and on the kernels of one device model
+tidy tidy-tests: .venv/.tools-lint
 	cmake --preset tidy -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
 	printf '%s\n' $(TIDY_FILES) | xargs -n 1 -P $(CMAKE_BUILD_PARALLEL_LEVEL) clang-tidy -p build/tidy --quiet
 

@@ -22,6 +22,7 @@ struct ListedArray {
 inline std::vector<State> updatedArrays(const Context &context,
                                         const std::vector<ListedArray> &list, bool asList) {
   std::vector<PulsedDevice> arrays;
+  arrays.reserve(list.size());
   for (size_t k = 0; k < list.size(); ++k)
     arrays.emplace_back(context, list[k].device, list[k].rows, list[k].cols,
                         makeKey(7, 3, static_cast<uint32_t>(k)));

@@ -112,7 +112,7 @@ struct Parts : Surroundings {
 
   TileConfig with(const CompoundParams &compound) const {
     TileConfig config;
-    static_cast<Surroundings &>(config) = *this;
+    static_cast<Surroundings &>(config) = static_cast<const Surroundings &>(*this);
     config.compound = compound;
     return config;
   }

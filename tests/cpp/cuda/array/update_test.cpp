@@ -243,9 +243,9 @@ TEST(CudaUpdate, Property36_AListOfArraysLeavesTheBitsOfOneByOne) {
                                           {device, 257, 129, 1},
                                           {device, 3, 5, 100},
                                           {device, 70, 33, 8, 1}};
-    for (const size_t count : {1, 2, 3, 4, 5}) {
+    for (const int count : {1, 2, 3, 4, 5}) {
       SCOPED_TRACE(message(model.name, ", ", count, " arrays"));
-      expectListOnGpu({all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count)});
+      expectListOnGpu({all.begin(), all.begin() + count});
       if (HasFailure()) return;
     }
   }

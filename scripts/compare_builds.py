@@ -23,7 +23,7 @@ def times_of(program: Path, arguments: list[str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         # The CUDA benchmark takes the path of its report as its only option.
-        option = [] if "cuda" in program.name else ["--json"]
+        option = [] if program.name == "rpucuda_cuda_benchmarks" else ["--json"]
         subprocess.run(
             [program, *option, report, *arguments], check=True, stdout=subprocess.DEVNULL
         )

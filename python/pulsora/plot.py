@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from pulsora._checks import require_at_least
 from pulsora.config import SingleConfig, UpdateParameters
 from pulsora.tile import Tile
 
@@ -41,6 +42,10 @@ _MARKERS = ("o", "^", "D", "v", "P", "X")
 _COLORS = ("#1b6ca8", "#d1495b", "#2e933c", "#7a5195", "#e08e0b")
 
 
+_NEARLY = 0.95  # share of the range of weights that pulses cross by default
+_MOST_RANGES = 20.0  # of pulses by default, in ranges over dw_min
+
+
 @dataclass(frozen=True)
 class Response:
     """Weights of single cells under pulses up, then down.
@@ -49,11 +54,20 @@ class Response:
         pulses: Number of pulses so far, [points].
         weights: The weight of each cell then, [points, cells].
         turn: Number of pulses after which the direction changes.
+        bounds: The lower and the upper bound of weights, means over the cells.
     """
 
     pulses: NDArray[np.int64]
     weights: NDArray[np.float32]
     turn: int
+    bounds: tuple[float, float]
+
+    def typical(self, count: int) -> NDArray[np.float32]:
+        """Weights of cells from low to high, [points, count]: equal shares of all cells at the turn."""
+        at_turn = self.weights[np.searchsorted(self.pulses, self.turn)]
+        order = np.argsort(at_turn, kind="stable")
+        places = (np.arange(count) + 0.5) / count * len(order)
+        return self.weights[:, order[places.astype(int)]]
 
 
 def device_response(
@@ -64,25 +78,25 @@ def device_response(
     Args:
         device: A device model, such as `pulsora.devices.EcRam()`.
         cells: Number of cells, sampled with the device's spreads.
-        pulses: Pulses per direction; by default one range of weights over dw_min.
+        pulses: Pulses per direction; by default as many as take the cells through 95 % of the range
+            of weights, on the average and in the slower direction.
         points: How often the weights are looked at, per direction.
         seed: Seed of the cells and of the cycle noise.
 
     Raises:
-        ValueError: for a number below 1.
+        ValueError: for a number below 1, or a seed below 0.
     """
-    numbers = device.to_dict()
-    lowest = numbers["w_min"]
-    if pulses is None:
-        pulses = max(round((numbers["w_max"] - lowest) / numbers["dw_min"]), 1)
-    for name, value in (("cells", cells), ("pulses", pulses), ("points", points)):
-        if value < 1:
-            raise ValueError(f"{name} = {value}: choose a number from 1 up")
+    for name, value in (("cells", cells), ("points", points)):
+        require_at_least(name, value, 1)
     # One slot with probability 1 on both lines is exactly one pulse per sample.
     one_pulse = UpdateParameters(
         desired_bl=1, fixed_bl=True, update_management=False, update_bl_management=False
     )
     tile = Tile(cells, 1, SingleConfig(device=device, update=one_pulse), seed=seed)
+    if pulses is None:
+        pulses = _pulses_across(tile, device.to_dict())
+    require_at_least("pulses", pulses, 1)
+    lowest = device.to_dict()["w_min"]
     tile.weights = np.full((cells, 1), lowest, np.float32)
     edges = np.unique(np.linspace(0, pulses, points + 1).round().astype(np.int64))
     seen = [tile.weights[:, 0].copy()]
@@ -92,21 +106,47 @@ def device_response(
             d = np.full((batch, cells), -direction, np.float32)  # descent: d < 0 drives up
             tile.update(x, d, lr=1.0)
             seen.append(tile.weights[:, 0].copy())
-    return Response(np.concatenate([edges, pulses + edges[1:]]), np.array(seen), pulses)
+    limits = tile.describe_cells()
+    bounds = float(limits["w_min"].mean()), float(limits["w_max"].mean())
+    return Response(
+        np.concatenate([edges, pulses + edges[1:]]), np.array(seen), int(pulses), bounds
+    )
+
+
+def _pulses_across(tile: Tile, numbers: Mapping[str, float]) -> int:
+    """Pulses that cross most of the range of weights, by the mean steps of the cells along the way."""
+    low, high = numbers["w_min"], numbers["w_max"]
+    most = _MOST_RANGES * (high - low) / numbers["dw_min"]
+    margin = (1.0 - _NEARLY) * (high - low)
+    needed = []
+    for name, start, end in (("step_up", low, high - margin), ("step_down", high, low + margin)):
+        steps = []
+        for weight in np.linspace(start, end, 50):
+            tile.weights = np.full((tile.d_size, 1), weight, np.float32)
+            steps.append(abs(float(tile.describe_cells()[name].mean())))
+        with np.errstate(divide="ignore"):
+            needed.append(abs(end - start) * float(np.mean(1.0 / np.array(steps))))
+    return max(round(min(max(needed), most)), 1)
 
 
 def draw_response(axes: Axes, response: Response, title: str) -> None:
-    """Draws single cells, their mean, and one standard deviation around it."""
+    """Draws the mean of cells, one standard deviation around it, some cells, and their bounds."""
     weights = response.weights
     mean, spread = weights.mean(axis=1), weights.std(axis=1)
-    axes.plot(response.pulses, weights[:, :5], color="0.7", linewidth=0.6)
-    axes.fill_between(
+    few = response.typical(min(5, weights.shape[1]))
+    single = axes.plot(response.pulses, few, color="0.6", linewidth=0.6)[0]
+    band = axes.fill_between(
         response.pulses, mean - spread, mean + spread, color=_COLORS[0], alpha=0.2, linewidth=0
     )
-    axes.plot(response.pulses, mean, color=_COLORS[0], label="mean of cells, 1 deviation")
+    (line,) = axes.plot(response.pulses, mean, color=_COLORS[0])
+    bounds = [axes.axhline(at, color="0.3", linestyle="--", lw=0.8) for at in response.bounds]
     axes.axvline(response.turn, color="0.5", linestyle=":", linewidth=0.8)
     axes.set(title=title, xlabel="pulses (up, then down)", ylabel="weight")
-    axes.legend(loc="upper right", frameon=False, fontsize="small")
+    axes.legend(
+        [line, band, single, bounds[0]],
+        ["mean of cells", "\u00b11 standard deviation", "single cells", "bounds, mean of cells"],
+        loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, frameon=False, fontsize="small",
+    )  # fmt: skip
     axes.margins(y=0.15)
 
 
@@ -134,6 +174,8 @@ def plot_training(
     figure = Figure(figsize=(4.2 * panels, 3.6), layout="constrained")
     loss, test, *rest = figure.subplots(1, panels)
     _draw_curves(loss, test, histories)
+    for axes in (loss, test):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     loss.set(title="training loss", xlabel="epoch", ylabel="cross entropy")
     loss.set_ylim(bottom=0.0)
     test.set(title="test accuracy", xlabel="epoch", ylabel="%")

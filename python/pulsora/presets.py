@@ -106,12 +106,22 @@ ReRamSBSingle, ReRamSBLRTT = _single(ReRamSB), _lrtt(ReRamSB)
 
 
 def single(name: str, **settings: Any) -> SingleConfig:
-    """The configuration `<name>Single`. Raises ValueError for an unknown name."""
-    make: Callable[..., SingleConfig] = globals()[f"{find(name).__name__}Single"]
+    """`<name>Single` of a device preset, or the same of a device model with its default parameters.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    made = find(name)
+    make: Callable[..., SingleConfig] = globals().get(f"{made.__name__}Single", _single(made))
     return make(**settings)
 
 
 def lrtt(name: str, rank: int = 16, **settings: Any) -> LRTTConfig:
-    """The configuration `<name>LRTT`. Raises ValueError for an unknown name."""
-    make: Callable[..., LRTTConfig] = globals()[f"{find(name).__name__}LRTT"]
+    """`<name>LRTT` of a device preset, or the same of a device model with its default parameters.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    made = find(name)
+    make: Callable[..., LRTTConfig] = globals().get(f"{made.__name__}LRTT", _lrtt(made))
     return make(rank, **settings)

@@ -42,7 +42,8 @@ class Tile:
         seed: Seed of all random numbers of the tile, from 0 up to 2^63 - 1.
         tile_id: Distinguishes tiles that share a seed; below 2^32.
         device: "cpu", "cuda" or "cuda:<number>".
-        threads: CPU threads that an operation may use; all this process may run on by default.
+        threads: CPU threads that an operation may use; by default OMP_NUM_THREADS of the environment, or all that this
+            process may run on.
 
     Raises:
         ConfigError: For a size, seed or parameter out of range; it names the parameter, the value and the remedy.
@@ -379,5 +380,12 @@ class Tile:
         )
 
 
+def default_threads() -> int:
+    """CPU threads where nobody names a number: OMP_NUM_THREADS, at most all this process may run on."""
+    cores = len(os.sched_getaffinity(0))
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return min(int(wanted), cores) if wanted.isdecimal() and int(wanted) > 0 else cores
+
+
 def _threads(threads: int | None) -> int:
-    return len(os.sched_getaffinity(0)) if threads is None else threads
+    return default_threads() if threads is None else threads

@@ -11,7 +11,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pulsora import _core, devices
+from pulsora import presets
+from pulsora._checks import require_at_least
 from pulsora.bench import least_work
 from pulsora.bench.machine import Work
 from pulsora.config import LRTTConfig, SingleConfig
@@ -66,11 +67,7 @@ class Case:
 
     def device(self) -> Device:
         """The device of all arrays. ValueError if there is none of that name."""
-        if self.model not in (*devices.MODELS, *devices.DEVICES):
-            hint = _core.suggest(self.model, [*devices.MODELS, *devices.DEVICES])
-            raise ValueError(f"there is no device model or preset '{self.model}'{hint}")
-        made: Device = getattr(devices, self.model)()
-        return made
+        return presets.device(self.model)
 
     def config(self) -> TileConfig:
         """The configuration of the tile."""
@@ -104,9 +101,10 @@ def cases(
         ("rank", ranks, 0),
         ("transfer_every", [transfer_every], 0),
     ):
-        if not values or min(values) < least:
-            given = ", ".join(map(str, values)) or "nothing"
-            raise ValueError(f"{name} = {given}: choose whole numbers from {least} up")
+        if not values:
+            raise ValueError(f"{name} must name at least one number")
+        for value in values:
+            require_at_least(name, value, least)
     if max(ranks) > min(sizes):
         raise ValueError(
             f"rank = {max(ranks)} exceeds the array of size {min(sizes)}; choose a lower rank"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pulsora import _core
+from pulsora.tile import default_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,7 @@ class Place:
 
     Args:
         device: "cpu", "cuda" or "cuda:<number>".
-        threads: CPU threads; all that the process may run on by default.
+        threads: CPU threads; by default as of a `Tile`.
 
     Raises:
         ConfigError: for another device, or a number of threads out of range.
@@ -82,7 +82,7 @@ class Place:
 
     def __init__(self, device: str = "cpu", threads: int | None = None) -> None:
         self.device = device
-        self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
+        self.threads = default_threads() if threads is None else threads
         _core.require_place(device, self.threads)
         self.on_cpu = device == "cpu"
         self._torch = _torch()

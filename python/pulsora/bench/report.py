@@ -14,10 +14,15 @@ from pulsora._core import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import JustifyMethod
+
     from pulsora.bench.machine import Ceilings, Place
     from pulsora.bench.measure import Result
 
 __all__ = ["headline", "remark", "table", "to_json"]
+
+
+_SHORT = {"bytes": "bytes", "operations": "ops"}
 
 
 def headline(place: Place, ceilings: Ceilings, batch: int) -> str:
@@ -40,27 +45,28 @@ def remark(place: Place) -> str | None:
 
 
 def table(results: Sequence[Result], place: Place, ceilings: Ceilings) -> Table:
-    """One row per case: what it took, what it must move and compute, and the share reached."""
+    """One row per case: what it took, its bound and what sets that, and the share reached.
+
+    Only the names of tiles may be wrapped, which then take 80 columns on the CPU.
+    """
     heads = ["tile", "operation", "size", "median us", "spread"]
     heads += [] if place.on_cpu else ["host us"]
-    heads += ["MB", "Mop", "bound us", "by", "reached"]
+    heads += ["bound us", "by", "reached"]
     shown = Table(
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
-        caption="spread: between quartiles; MB, Mop: at least; by: what sets the bound",
+        caption="spread: between quartiles; by: what sets the bound, bytes or operations",
     )
     for head in heads:
-        shown.add_column(
-            head, justify="left" if head in {"tile", "operation", "by"} else "right", no_wrap=True
-        )
+        justify: JustifyMethod = "left" if head in {"tile", "operation", "by"} else "right"
+        shown.add_column(head, justify=justify, no_wrap=head != "tile")
     for result in results:
         case, time = result.case, result.time
         bound, limit = ceilings.bound(result.work)
         row = [case.tile, case.operation, str(case.size), _us(time.median)]
         row += [f"{(time.upper - time.lower) / time.median:.0%}"]
         row += [] if place.on_cpu else [_us(time.host)]
-        row += [f"{result.work.bytes * 1e-6:.3g}", f"{result.work.operations * 1e-6:.4g}"]
-        row += [_us(bound), limit, f"{result.reached(ceilings):.0%}"]
+        row += [_us(bound), _SHORT[limit], f"{result.reached(ceilings):.0%}"]
         shown.add_row(*row)
     return shown
 

@@ -1,4 +1,4 @@
-"""What the commands write to, and how they show how far they are."""
+"""What the commands write to, how they show how far they are, and tables of what came of it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,61 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pulsora.training.run import Run
 
-__all__ = ["console", "progress_bar", "train_with_bar"]
+__all__ = ["console", "metrics_table", "progress_bar", "train_with_bar"]
 
 console = Console()
+
+# Of each metric that tables show: its heading, and how it is written.
+_COLUMNS = {
+    "loss": ("loss", ".3f"),
+    "accuracy": ("test accuracy", ".1%"),
+    "seconds": ("seconds", ".2f"),
+    "pulses_per_cell": ("pulses per cell", ".0f"),
+    "gain": ("transfer gain", ".3f"),
+    "undelivered": ("undelivered", ".1%"),
+}
+
+
+def metrics_table(
+    heading: str, rows: Mapping[str, Mapping[str, float]], *left_out: str, right: bool = False
+) -> Table:
+    """One row per name, with what was measured of it; what no row has gets no column.
+
+    Args:
+        heading: Stands above the names.
+        rows: The metrics of each name.
+        left_out: Metrics that are not shown.
+        right: Whether the names are numbers, which stand on the right of their column.
+    """
+    names = [
+        name
+        for name in _COLUMNS
+        if name not in left_out and any(name in metrics for metrics in rows.values())
+    ]
+    table = Table()
+    table.add_column(heading, justify="right" if right else "left")
+    for name in names:
+        table.add_column(_COLUMNS[name][0], justify="right")
+    for row, metrics in rows.items():
+        cells = (
+            format(metrics[name], _COLUMNS[name][1]) if name in metrics else "-" for name in names
+        )
+        table.add_row(row, *cells)
+    return table
 
 
 def progress_bar() -> Progress:
     """A bar with counts, the time left, and a text of the task's own."""
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=16),  # leaves room for the text in 80 columns
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[status]}"),

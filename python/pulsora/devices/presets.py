@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pulsora import _core
 from pulsora.devices import models
 
 if TYPE_CHECKING:
@@ -237,21 +238,27 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Callable[..., Device]:
-    """The device preset of that name, in any case of letters.
+    """What makes the device of that name: a preset, or the class of a model; in any case of letters.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is neither.
     """
-    for known, preset in DEVICES.items():
-        if known.lower() == name.lower():
-            return preset
-    raise ValueError(f"there is no device preset '{name}'; there are {', '.join(DEVICES)}")
+    known: dict[str, Callable[..., Device]] = DEVICES | {
+        model: getattr(models, model) for model in models.MODELS
+    }
+    for one, made in known.items():
+        if one.lower() == name.lower():
+            return made
+    raise ValueError(
+        f"there is no device preset or model '{name}'{_core.suggest(name, list(known))}; presets: "
+        f"{', '.join(DEVICES)}; models: {', '.join(models.MODELS)}"
+    )
 
 
 def device(name: str, **changes: Any) -> Device:
-    """The device of that preset, in any case of letters.
+    """The device of that preset or model, in any case of letters.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is neither.
     """
     return find(name)(**changes)

@@ -6,71 +6,97 @@ history = Run(Experiment(algorithm="lrtt", rank=8)).train()
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pulsora import presets
+from pulsora._checks import require_at_least, require_positive, whole_numbers
 from pulsora.config import TileConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-__all__ = ["ALGORITHMS", "Experiment"]
+__all__ = ["ALGORITHMS", "TILE_DEFAULTS", "Experiment"]
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Everything that settles a run.
 
+    The last five describe the tiles in two ways. Either `tile` holds a whole configuration, and the
+    others must not be given and stay None; or it is None, and they have the defaults below.
+
     Attributes:
         data: 'digits', or a folder of IDX files.
-        hidden: Sizes of the hidden layers. These are analog; the output layer is digital.
+        hidden: Sizes of the hidden layers, as numbers or as text such as "256,128". These layers are
+            analog; the output layer is digital.
         epochs: Passes over the training set.
         batch: Images per mini-batch.
         lr: Learning rate of plain SGD, for all layers.
-        algorithm: 'digital': floating point; 'pulsed': pulsed SGD on one full array;
-            'lrtt': a pulsed low-rank adapter.
-        device_preset: Name of the device, see `pulsora.presets.names()`.
-        rank: Rank of the adapter (lrtt).
-        transfer_every: Samples per transfer of the adapter (lrtt).
         seed: Seed of everything.
-        tile: A complete tile configuration as `TileConfig.to_dict()` writes it; replaces
-            algorithm, device_preset, rank and transfer_every.
+        algorithm: 'digital': floating point; 'pulsed': pulsed SGD on one full array;
+            'lrtt', the default: a pulsed low-rank adapter.
+        device_preset: Name of a device preset or model, see `pulsora info`; EcRam by default.
+        rank: Rank of the adapter (lrtt); 8 by default.
+        transfer_every: Mini-batches per transfer of the adapter (lrtt); 10 by default, 0 for never.
+        tile: A complete tile configuration as `TileConfig.to_dict()` writes it.
 
     Raises:
-        ValueError: for a value out of range.
+        ValueError: for a value of a wrong type or out of range, and for `tile` beside one of the
+            four that it replaces.
     """
 
     data: str = "digits"
     hidden: tuple[int, ...] = (64,)
-    epochs: int = 10
+    epochs: int = 20
     batch: int = 32
-    lr: float = 0.1
-    algorithm: str = "lrtt"
-    device_preset: str = "Idealized"
-    rank: int = 8
-    transfer_every: int = 100
+    lr: float = 0.4
     seed: int = 0
+    algorithm: str | None = None
+    device_preset: str | None = None
+    rank: int | None = None
+    transfer_every: int | None = None
     tile: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", tuple(self.hidden))
-        for name, low in (("epochs", 1), ("batch", 1), ("rank", 1), ("transfer_every", 0)):
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} = {getattr(self, name)}: choose a number from {low} up")
-        if not self.hidden or min(self.hidden) < 1:
-            raise ValueError(
-                f"hidden = {list(self.hidden)}: give sizes of hidden layers, from 1 up"
-            )
-        if not 0.0 < self.lr < float("inf"):
-            raise ValueError(f"lr = {self.lr}: choose a positive number")
-        if self.seed < 0:
-            raise ValueError(f"seed = {self.seed}: choose a number from 0 up")
+        self._settle_tiles()
+        self._require_text("data", "algorithm", "device_preset")
+        object.__setattr__(self, "hidden", _hidden(self.hidden))
+        for name, least in (("epochs", 1), ("batch", 1), ("seed", 0)):
+            require_at_least(name, getattr(self, name), least)
+        require_positive("lr", self.lr)
+        if self.tile is not None:
+            return
+        require_at_least("rank", self.rank, 1)
+        require_at_least("transfer_every", self.transfer_every, 0)
         if self.algorithm not in ALGORITHMS:
             raise ValueError(
-                f"algorithm = '{self.algorithm}': choose one of {', '.join(ALGORITHMS)}"
+                f"algorithm must be one of {', '.join(ALGORITHMS)} (got '{self.algorithm}')"
             )
-        presets.device(self.device_preset)
+        presets.device(str(self.device_preset))
+
+    def _settle_tiles(self) -> None:
+        """Gives those that describe tiles their defaults, or refuses those that `tile` replaces."""
+        if self.tile is None:
+            for name, default in TILE_DEFAULTS.items():
+                if getattr(self, name) is None:
+                    object.__setattr__(self, name, default)
+            return
+        if not isinstance(self.tile, Mapping):
+            raise ValueError(f"tile must be a table of settings (got {self.tile!r})")  # noqa: TRY004
+        given = [name for name in TILE_DEFAULTS if getattr(self, name) is not None]
+        if given:
+            raise ValueError(
+                f"tile is a whole configuration and leaves nothing for {', '.join(given)} to say; "
+                f"leave out either tile or {', '.join(given)}"
+            )
+
+    def _require_text(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if not isinstance(value, str) and not (value is None and self.tile is not None):
+                raise ValueError(f"{name} must be text (got {value!r})")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Experiment:
@@ -81,18 +107,36 @@ class Experiment:
             raise ValueError(f"unknown setting {unknown}; there are {', '.join(known)}")
         return cls(**values)
 
+    @property
+    def name(self) -> str:
+        """What to call it: the algorithm, or the kind of the tile."""
+        config = self.tile_config()
+        return str(self.algorithm) if self.tile is None or config is None else config.kind
+
     def tile_config(self) -> TileConfig | None:
         """The configuration of the tiles; None where there are none."""
         if self.tile is not None:
             return TileConfig.from_dict(self.tile)
-        return ALGORITHMS[self.algorithm](self)
+        return ALGORITHMS[str(self.algorithm)](self)
 
 
-ALGORITHMS: dict[str, Callable[[Experiment], TileConfig | None]] = {
+TILE_DEFAULTS = {"algorithm": "lrtt", "device_preset": "EcRam", "rank": 8, "transfer_every": 10}
+"""What describes the tiles unless `tile` does."""
+
+ALGORITHMS: dict[str, Callable[[Any], TileConfig | None]] = {
     "digital": lambda _: None,
     "pulsed": lambda run: presets.single(run.device_preset),
     "lrtt": lambda run: presets.lrtt(
-        run.device_preset, run.rank, transfer_every=run.transfer_every
+        run.device_preset, run.rank, transfer_every=run.transfer_every, units_in_mbatch=True
     ),
 }
-"""What the tiles of each algorithm are made of; None where there are none."""
+"""What the tiles of each algorithm are made of, from an experiment; None where there are none."""
+
+
+def _hidden(sizes: object) -> tuple[int, ...]:
+    made = whole_numbers("hidden", sizes) if isinstance(sizes, str) else sizes
+    if not isinstance(made, list | tuple) or not made:
+        raise ValueError(f"hidden must be sizes of layers, such as [256, 128] (got {sizes!r})")
+    for size in made:
+        require_at_least("hidden", size, 1)
+    return tuple(made)

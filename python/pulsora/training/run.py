@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 from torch import nn
 
+from pulsora._checks import require_folder
 from pulsora.nn import AnalogLinear, AnalogModule
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
@@ -111,11 +112,14 @@ class Run:
             nothing.
         resume: Continue from the checkpoint in `out`. It must be one of the same experiment,
             the number of epochs apart.
-        threads: CPU threads; None takes all that the process may run on.
+        overwrite: Replace the run in `out`, if there is one.
+        threads: CPU threads of the tiles; by default as of a `Tile`.
         data: The data set, where it is loaded already.
 
     Raises:
-        ValueError: if the data cannot be loaded, or there is nothing to resume.
+        ValueError: if the data cannot be loaded, if there is nothing to resume, or more epochs
+            than asked for, and if `out` has a run that is neither resumed nor overwritten.
+        OSError: if nothing can be written to `out`.
     """
 
     def __init__(
@@ -124,11 +128,13 @@ class Run:
         out: Path | None = None,
         *,
         resume: bool = False,
+        overwrite: bool = False,
         threads: int | None = None,
         data: Dataset | None = None,
     ) -> None:
         self.experiment = experiment
         self.out = out
+        self._require_clear(resume=resume, overwrite=overwrite)
         self.data = datasets.load(experiment.data) if data is None else data
         sizes = (self.data.features, *experiment.hidden, self.data.classes)
         self.model = mlp(sizes, experiment.tile_config(), seed=experiment.seed, threads=threads)
@@ -136,6 +142,8 @@ class Run:
         self.history: list[Metrics] = []
         if resume:
             self._load()
+        if out is not None:
+            require_folder("out", out)
 
     @property
     def batches(self) -> int:
@@ -198,6 +206,17 @@ class Run:
         del values["epochs"]
         return json.dumps(values, sort_keys=True)
 
+    def _require_clear(self, *, resume: bool, overwrite: bool) -> None:
+        if resume and overwrite:
+            raise ValueError("resume and overwrite contradict one another; choose one")
+        if resume or overwrite or self.out is None:
+            return
+        if any((self.out / name).exists() for name in (_CHECKPOINT, _METRICS)):
+            raise ValueError(
+                f"out: {self.out} has a run already; continue it with resume (--resume), replace it "
+                "with overwrite (--overwrite), or choose another folder"
+            )
+
     def _save(self) -> None:
         if self.out is None:
             return
@@ -229,3 +248,8 @@ class Run:
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.history = saved["history"]
+        if len(self.history) > self.experiment.epochs:
+            raise ValueError(
+                f"epochs must be at least {len(self.history)} (got {self.experiment.epochs}): the "
+                f"run in {self.out} already has {len(self.history)} epochs"
+            )

@@ -1,0 +1,68 @@
+"""Checks of what a user passes, in one wording: what it must be, and what was given."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from numbers import Integral
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "require_at_least",
+    "require_file",
+    "require_folder",
+    "require_positive",
+    "whole_numbers",
+]
+
+
+def require_at_least(name: str, value: object, least: int) -> None:
+    """ValueError unless the value is a whole number from `least` up."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise ValueError(f"{name} must be a whole number (got {value!r})")  # noqa: TRY004
+    if int(value) < least:
+        raise ValueError(f"{name} must be at least {least} (got {value})")
+
+
+def require_positive(name: str, value: object) -> None:
+    """ValueError unless the value is a finite number above 0."""
+    if not isinstance(value, int | float) or not 0.0 < value < float("inf"):
+        raise ValueError(f"{name} must be a positive number (got {value!r})")
+
+
+def whole_numbers(name: str, text: str) -> tuple[int, ...]:
+    """The numbers of a text such as "256,128". ValueError if there is anything else in it."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise ValueError(f"{name} must be whole numbers, such as 256,128 (got {text!r})") from error
+
+
+def require_folder(name: str, folder: Path) -> None:
+    """Makes a folder if there is none. OSError unless files can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(
+            f"{name} = '{folder}': nothing can be written there ({error.strerror}); choose another "
+            "folder"
+        ) from error
+
+
+def require_file(name: str, path: Path | None) -> None:
+    """OSError unless the file can be written; a file that is there stays as it is."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise OSError(f"{name} = '{path}' is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise OSError(f"{name} = '{path}': there is no folder '{path.parent}'; make it first")
+    if not path.exists():
+        require_folder(name, path.parent)
+    elif not os.access(path, os.W_OK):
+        raise OSError(f"{name} = '{path}' must not be overwritten; choose another name")

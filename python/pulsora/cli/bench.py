@@ -1,0 +1,102 @@
+"""`pulsora bench`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.measure import Measurement
+
+from pulsora._checks import require_at_least, require_file, whole_numbers
+from pulsora.bench import report
+from pulsora.bench.cases import OPERATIONS, cases
+from pulsora.bench.machine import Place, measure_ceilings
+from pulsora.bench.measure import WrongResultError, run
+from pulsora.cli.errors import errors
+from pulsora.cli.options import Threads
+from pulsora.cli.progress import console, progress_bar
+from pulsora.plot import plot_roofline
+
+__all__ = ["bench"]
+
+
+def bench(
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:<number>.")] = "cpu",
+    models: Annotated[
+        str, typer.Option(help="Device presets or models, see 'pulsora info'.")
+    ] = "ConstantStep,SoftBounds",
+    sizes: Annotated[str, typer.Option(help="Rows and columns of the arrays, e.g. 512,4096.")] = (
+        "512"
+    ),
+    batch: Annotated[int, typer.Option(help="Samples of a mini-batch.")] = 64,
+    operations: Annotated[
+        str, typer.Option(help="Some of these, with commas between them.")
+    ] = ",".join(OPERATIONS),
+    lrtt: Annotated[bool, typer.Option(help="Measure tiles with an adapter as well.")] = True,
+    rank: Annotated[int, typer.Option(help="Rank of the adapter.")] = 8,
+    transfer_every: Annotated[
+        int, typer.Option(help="Mini-batches per transfer of the adapter, in steps; 0 is never.")
+    ] = 10,
+    seconds: Annotated[float, typer.Option(help="Time for each case.")] = 0.3,
+    threads: Threads = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw a roofline into this PNG.", show_default="none")
+    ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Write everything to this file.", show_default="none"),
+    ] = None,
+) -> None:
+    """Measure how fast tiles are, beside what this machine could do.
+
+    Every case is checked before it is timed. A case with a wrong result is left out, and the exit
+    status is 1 then.
+    """
+    if lrtt:
+        require_at_least("rank", rank, 1)
+    if not seconds >= 0.0:
+        raise ValueError(f"seconds must be at least 0 (got {seconds})")
+    require_file("--plot", plot)  # now, and not after minutes of measuring
+    require_file("--json", json_file)
+    chosen = cases(
+        models=_names(models),
+        sizes=whole_numbers("sizes", sizes),
+        batch=batch,
+        ranks=(0, rank) if lrtt else (0,),
+        operations=_names(operations),
+        transfer_every=transfer_every,
+    )
+    place = Place(device, threads)
+    ceilings = measure_ceilings(place)
+    results, wrong = [], []
+    with progress_bar() as progress:
+        task = progress.add_task("bench", total=len(chosen), status="")
+        for case in chosen:
+            progress.update(task, status=f"{case.tile}, {case.size}, {case.operation}")
+            try:
+                results.append(run(case, place, seconds))
+            except WrongResultError as error:
+                wrong.append(str(error))
+            progress.advance(task)
+    ceilings |= measure_ceilings(place)
+    console.print(report.headline(place, ceilings, batch), highlight=False)
+    table = report.table(results, place, ceilings)
+    # Numbers and names are never cut off, on however narrow a terminal.
+    width = Measurement.get(console, console.options.update(width=1000), table).minimum
+    Console(width=max(width, console.width)).print(table)
+    if remark := report.remark(place):
+        console.print(remark, style="yellow", highlight=False)
+    if plot is not None and results:
+        plot_roofline(results, ceilings, place.name).savefig(plot, dpi=150)
+        console.print(f"written: {plot}", highlight=False)
+    if json_file is not None:
+        json_file.write_text(report.to_json(results, place, ceilings))
+        console.print(f"written: {json_file}", highlight=False)
+    for message in wrong:
+        errors.print(f"wrong: {message}", style="bold red", markup=False, highlight=False)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,105 @@
+"""Options that several commands have, and the experiment that they describe."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pulsora import _core
+from pulsora.tile import default_threads
+from pulsora.training.experiment import ALGORITHMS, TILE_DEFAULTS, Experiment
+
+__all__ = [
+    "Algorithm",
+    "ConfigFile",
+    "LearningRate",
+    "Preset",
+    "Rank",
+    "Seed",
+    "Threads",
+    "TransferEvery",
+    "experiment_of",
+    "setting",
+    "threads_of",
+]
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Experiment)} | TILE_DEFAULTS
+
+
+def setting(name: str, text: str) -> Any:  # noqa: ANN401 - as typer.Option
+    """An option that a settings file may hold as well; its default is that of `Experiment`."""
+    default = _DEFAULTS[name]
+    shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    return typer.Option(help=text, show_default=shown)
+
+
+# None means: not given, so the settings file or the default.
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(help="Settings as a TOML or JSON file; options override it.", show_default="none"),
+]
+Algorithm = Annotated[str | None, setting("algorithm", f"One of {', '.join(ALGORITHMS)}.")]
+Preset = Annotated[
+    str | None, setting("device_preset", "A device preset or model, see 'pulsora info'.")
+]
+Rank = Annotated[int | None, setting("rank", "Rank of the adapter.")]
+TransferEvery = Annotated[
+    int | None,
+    setting("transfer_every", "Mini-batches per transfer of the adapter; 0 is never."),
+]
+Seed = Annotated[int | None, setting("seed", "Seed of everything.")]
+LearningRate = Annotated[float | None, setting("lr", "Learning rate.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        help="CPU threads of tiles and of torch.",
+        show_default="OMP_NUM_THREADS, or all that there are",
+    ),
+]
+
+
+def threads_of(threads: int | None) -> int:
+    """The number of CPU threads that were asked for, which torch takes from now on as well.
+
+    Raises:
+        ConfigError: for a number out of range.
+        ImportError: without torch.
+    """
+    import torch  # noqa: PLC0415 - optional
+
+    chosen = default_threads() if threads is None else threads
+    _core.require_place("cpu", chosen)
+    torch.set_num_threads(chosen)
+    return chosen
+
+
+def experiment_of(file: Path | None, **given: Any) -> Experiment:
+    """What a settings file and options describe; options override the file.
+
+    Raises:
+        ValueError: for a file that holds no settings, or settings that are none or contradict.
+        OSError: if the file cannot be read.
+    """
+    settings = {} if file is None else _read_settings(file)
+    return Experiment.from_dict(settings | {k: v for k, v in given.items() if v is not None})
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    text = path.read_text()
+    try:
+        if path.suffix == ".toml":
+            return dict(importlib.import_module("tomllib").loads(text))
+        settings = json.loads(text)
+    except ImportError as error:
+        raise ValueError(f"{path}: TOML needs Python 3.11; write the settings as JSON") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: the file holds no table of settings")  # noqa: TRY004
+    return settings

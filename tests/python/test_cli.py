@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
+import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 import pulsora as pl
+from pulsora.bench.cases import Case
+from pulsora.bench.machine import Place
 from pulsora.cli import app
+from pulsora.cli.progress import metrics_table, progress_bar
+from pulsora.experiment import Experiment, Run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,25 +85,39 @@ def test_a_file_may_hold_a_complete_tile(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--data", "no/folder"], "neither 'digits' nor a folder"),
-        (["train", "--device-preset", "EcRom"], "no device preset 'EcRom'"),
-        (["train", "--algorithm", "magic"], "algorithm = 'magic'"),
-        (["train", "--hidden", "64,x"], "hidden = '64,x'"),
-        (["train", "--hidden", "0"], "hidden = [0]"),
-        (["train", "--lr", "-1"], "lr = -1"),
+        (["train", "--data", "no/folder"], "--data = 'no/folder' is neither 'digits' nor a folder"),
+        (["train", "--device-preset", "EcRom"], "no device preset or model 'EcRom'"),
+        (["train", "--algorithm", "magic"], "--algorithm must be one of digital, pulsed, lrtt"),
+        (["train", "--hidden", "64,x"], "--hidden must be whole numbers, such as 256,128 (got '64"),
+        (["train", "--hidden", "0"], "--hidden must be at least 1 (got 0)"),
+        (["train", "--epochs", "0"], "--epochs must be at least 1 (got 0)"),
+        (["train", "--lr", "-1"], "--lr must be a positive number (got -1.0)"),
+        (["train", "--transfer-every", "-1"], "--transfer-every must be at least 0 (got -1)"),
+        (["train", "--threads", "0"], "--threads is 0; it must be >= 1"),
         (["train", "--rank", "65"], "rank is 65"),
-        (["train", "--batch", "100000"], "batch = 100000"),
-        (["train", "--resume", "--out", "no/folder"], "there is no no/folder/checkpoint.pt"),
+        (["train", "--batch", "100000"], "--batch = 100000"),
+        (["train", "--resume"], "there is no runs/train/checkpoint.pt"),
+        (["train", "--resume", "--overwrite"], "resume and overwrite contradict"),
         (["train", "--config", "no.toml"], "No such file"),
         (["explain", "8", "8", "--algorithm", "digital"], "has no tiles"),
+        (["explain", "8", "8", "--device-preset", "EcRom"], "no device preset or model 'EcRom'"),
         (["explain", "0", "8"], "d_size is 0"),
-        (["plot-device", "EcRom"], "no device preset 'EcRom'"),
-        (["plot-device", "EcRam", "--pulses", "0"], "pulses = 0"),
+        (["plot-device", "EcRom"], "did you mean 'EcRam'"),
+        (["plot-device", "EcRom"], "presets: Idealized, "),
+        (["plot-device", "EcRom"], "models: ConstantStep, "),
+        (["plot-device", "EcRam", "--pulses", "0"], "--pulses must be at least 1 (got 0)"),
+        (["plot-device", "EcRam", "--cells", "0"], "--cells must be at least 1 (got 0)"),
+        (["plot-device", "EcRam", "--out", "absent/a.png"], "there is no folder 'absent'"),
+        (["demo", "--epochs", "0"], "--epochs must be at least 1 (got 0)"),
     ],
 )
-def test_errors_are_one_line(arguments: list[str], message: str) -> None:
+def test_errors_are_one_line(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # nothing is written, and if it is, not here
     code, output = run(*arguments)
     assert code == 2
+    assert list(tmp_path.iterdir()) == []
     line = output.strip().splitlines()[-1]
     assert line.startswith("error: ")
     assert message in line
@@ -101,14 +126,69 @@ def test_errors_are_one_line(arguments: list[str], message: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("[1, 2]", "no table of settings"), ("{", "settings.json: "), ('{"rnak": 2}', "['rnak']")],
+    [
+        ("[1, 2]", "no table of settings"),
+        ("{", "settings.json: "),
+        ('{"rnak": 2}', "['rnak']"),
+        ('{"epochs": "x"}', "epochs must be a whole number (got 'x')"),
+        ('{"epochs": 2.5}', "epochs must be a whole number (got 2.5)"),
+        ('{"batch": true}', "batch must be a whole number (got True)"),
+        ('{"rank": "8"}', "rank must be a whole number (got '8')"),
+        ('{"lr": "0.1"}', "lr must be a positive number (got '0.1')"),
+        ('{"lr": Infinity}', "lr must be a positive number (got inf)"),
+        ('{"data": 3}', "data must be text (got 3)"),
+        ('{"device_preset": 3}', "device_preset must be text (got 3)"),
+        ('{"algorithm": ["lrtt"]}', "algorithm must be text (got ['lrtt'])"),
+        ('{"hidden": "256;128"}', "hidden must be whole numbers, such as 256,128 (got '256;128')"),
+        ('{"hidden": [8, "x"]}', "hidden must be a whole number (got 'x')"),
+        ('{"hidden": []}', "hidden must be sizes of layers"),
+        ('{"hidden": 8}', "hidden must be sizes of layers, such as [256, 128] (got 8)"),
+        ('{"tile": "lrtt"}', "tile must be a table of settings (got 'lrtt')"),
+        ('{"tile": {"kind": "single"}, "rank": 4}', "nothing for rank to say"),
+    ],
 )
 def test_bad_settings_files_are_refused(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text(text)
-    code, output = run("train", "--config", file)
+    code, output = run("train", "--config", file, "--out", tmp_path / "out")
     assert code == 2
-    assert message in output
+    assert f"error: {message}" in output or message in output.partition("settings.json: ")[2]
+    assert not (tmp_path / "out").exists()
+
+
+def test_lists_of_a_settings_file_may_be_text_as_on_the_command_line() -> None:
+    experiment = Experiment.from_dict({"hidden": "256,128"})
+    assert experiment == Experiment(hidden=(256, 128))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--device-preset", "EcRam"),
+        ("--algorithm", "pulsed"),
+        ("--rank", "8"),
+        ("--transfer-every", "10"),
+    ],
+)
+@pytest.mark.parametrize("command", [("train",), ("explain", "8", "8")])
+def test_options_that_a_whole_tile_would_silence_are_refused(
+    command: tuple[str, ...], option: str, value: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"tile": pl.SingleConfig().to_dict()}))
+    out = () if command[0] == "explain" else ("--out", tmp_path / "out")
+    code, output = run(*command, "--config", file, *out, option, value)
+    assert code == 2
+    name = option[2:].replace("-", "_")
+    assert f"leave out either tile or {name}" in " ".join(output.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_experiment_goes_through_plain_values() -> None:
+    for experiment in (Experiment(rank=3), Experiment(tile=pl.SingleConfig().to_dict())):
+        assert Experiment.from_dict(dataclasses.asdict(experiment)) == experiment
+    assert Experiment().name == "lrtt"
+    assert Experiment(tile=pl.SingleConfig().to_dict()).name == "single"
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
@@ -116,6 +196,221 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
     code, output = run(*SMALL, "--lr", "0.5", "--resume", "--out", tmp_path)
     assert code == 2
     assert "another experiment" in output
+
+
+def test_a_run_is_replaced_only_on_request(tmp_path: Path) -> None:
+    assert run(*SMALL, "--out", tmp_path)[0] == 0
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    for settings in ([], ["--lr", "0.5"]):
+        code, output = run(*SMALL, *settings, "--out", tmp_path)
+        assert code == 2
+        assert str(tmp_path) in output
+        assert "--resume" in output
+        assert "--overwrite" in output
+        assert (tmp_path / "checkpoint.pt").read_bytes() == before
+    code, output = run(*SMALL, "--lr", "0.5", "--overwrite", "--out", tmp_path)
+    assert code == 0, output
+    report = json.loads((tmp_path / "metrics.json").read_text())
+    assert report["experiment"]["lr"] == 0.5
+    assert len(report["epochs"]) == 1
+    with pytest.raises(ValueError, match=r"has a run already.*resume.*overwrite"):
+        Run(Experiment(), tmp_path)
+
+
+def test_a_finished_run_says_so(tmp_path: Path) -> None:
+    assert run(*SMALL, "--epochs", "2", "--out", tmp_path)[0] == 0
+    code, output = run(*SMALL, "--epochs", "2", "--resume", "--out", tmp_path)
+    assert code == 0, output
+    assert "already has 2 epochs; raise --epochs to go on" in " ".join(output.split())
+    code, output = run(*SMALL, "--epochs", "1", "--resume", "--out", tmp_path)
+    assert code == 2
+    assert "--epochs must be at least 2 (got 1)" in output
+    assert "already has 2 epochs" in output
+
+
+def test_what_cannot_be_written_is_found_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def worked(*_: object, **__: object) -> None:
+        raise AssertionError("it went to work")
+
+    monkeypatch.setattr(Run, "train", worked)
+    monkeypatch.setattr("pulsora.cli.main.device_figure", worked)
+    file = tmp_path / "file"
+    file.touch()
+    below = file / "below"
+    for arguments in (["train"], ["demo"]):
+        code, output = run(*arguments, "--out", below)
+        assert code == 2, output
+        assert f"out = '{below}': nothing can be written there" in output
+    code, output = run("plot-device", "EcRam", "--out", tmp_path)
+    assert code == 2
+    assert "is a folder; name a file in it" in output
+
+
+def test_the_defaults_learn(tmp_path: Path) -> None:
+    code, output = run("train", "--epochs", 3, "--out", tmp_path)
+    assert code == 0, output
+    epochs = json.loads((tmp_path / "metrics.json").read_text())["epochs"]
+    assert epochs[0]["accuracy"] > 0.5
+    assert epochs[2]["accuracy"] > 0.8
+
+
+def test_device_models_are_accepted_wherever_presets_are(tmp_path: Path) -> None:
+    for algorithm in ("pulsed", "lrtt"):
+        options = ["--device-preset", "softbounds", "--algorithm", algorithm]
+        out = tmp_path / algorithm
+        code, output = run(*SMALL, *options, "--out", out)
+        assert code == 0, output
+        code, output = run("explain", 8, 8, *options)
+        assert code == 0, output
+        assert "=SoftBounds" in output
+    assert pl.presets.single("SoftBounds").device == pl.devices.SoftBounds()
+    made = pl.presets.lrtt("SoftBounds", 4)
+    assert (made.rank, made.visible, made.fast) == (4, pl.devices.SoftBounds(), made.visible)
+    assert made.forward == pl.presets.io()
+
+
+def test_transfer_every_counts_mini_batches_everywhere() -> None:
+    for config in (
+        Experiment(transfer_every=3).tile_config(),
+        Case("step", "EcRam", 8, 4, rank=2, transfer_every=3).config(),
+    ):
+        assert config is not None
+        tile = pl.Tile(8, 8, config, threads=1)
+        rng = np.random.default_rng(0)
+        for batch in (1, 5, 2, 7, 3, 4):  # of any size
+            x, d = rng.standard_normal((2, batch, 8)).astype(np.float32)
+            tile.update(x, d, 0.01)
+        assert tile.statistics()["transfers"] == 2
+    for command in ("train", "explain", "bench"):
+        _, output = run(command, "--help")
+        assert "Mini-batches per transfer" in " ".join(output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("command", ["train", "plot-device", "explain", "bench", "demo"])
+def test_help_names_every_default_in_80_columns(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, output = run(command, "-h")
+    assert code == 0, output
+    assert max(map(len, output.splitlines())) <= 80
+    assert "…" not in output
+    options = re.split(r"(?m)^│ (?=--)", output.partition("─ Options ")[2])[1:-1]  # but --help
+    assert options
+    assert [text for text in options if "[default:" not in text] == []
+
+
+def test_version_and_short_help() -> None:
+    assert run("--version") == (0, f"pulsora {pl.__version__}\n")
+    code, output = run("-h")
+    assert code == 0
+    assert "plot-device" in output
+    assert run("demo", "-h")[1].count("default") == 3
+    assert "all that there are" not in run("demo", "-h")[1]  # its default is 1
+
+
+def metrics(epoch: int, *, adapter: bool) -> dict[str, float]:
+    made = {"epoch": epoch, "loss": 12.345678, "accuracy": 0.98765, "seconds": 1234.5678}
+    if adapter:
+        made |= {"cells": 5120.0, "pulses": 1e9, "pulses_per_cell": 123456.7}
+        made |= {"transfers": 99999.0, "gain": 0.98765, "undelivered": 0.01234}
+    return made
+
+
+def test_tables_are_whole_in_80_columns() -> None:
+    console = Console(width=80, file=io.StringIO())
+    rows = {"1": metrics(1, adapter=False), "1000": metrics(1000, adapter=True)}
+    console.print(metrics_table("epoch", rows, right=True))
+    last = {"floating point": rows["1"], "full-rank pulses": rows["1000"]}
+    console.print(metrics_table("first layer", last, "loss", "seconds"))
+    shown = console.file.getvalue()
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    for text in ("1000", "12.346", "98.8%", "1234.57", "123457", "0.988", "1.2%", "full-rank puls"):
+        assert text in shown
+    assert shown.count(" - ") == 3 * 2  # floating point has no pulses and no transfers
+    assert "12.346" not in shown.partition("first layer")[2]
+
+
+def test_what_is_shown_while_training_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulsora.cli.progress.console", Console(width=80, file=io.StringIO()))
+    with progress_bar() as progress:
+        status = "loss 0.123, accuracy 100.0%"
+        progress.add_task("full-rank pulses", total=1000, completed=999, status=status)
+        console = Console(width=80, file=io.StringIO())
+        console.print(progress.get_renderable())
+    (line,) = console.file.getvalue().splitlines()
+    assert "full-rank pulses" in line
+    assert "999/1000" in line
+    assert line.rstrip().endswith(status)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")],
+)
+@pytest.mark.parametrize("how", ["module", "script"])
+def test_threads_wait_without_spinning_unless_asked_to(
+    how: str, environment: dict[str, str], expected: str
+) -> None:
+    """What the OpenMP library says of itself, as it starts, in the process that runs the command."""
+    command = {
+        "module": ["-m", "pulsora", "--version"],
+        "script": ["-c", "from pulsora.__main__ import main; main()", "--version"],
+    }[how]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, *command],
+        env=clean | {"OMP_DISPLAY_ENV": "true"} | environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"pulsora {pl.__version__}\n"
+    said = re.findall(r"OMP_WAIT_POLICY ?= ?'(\w+)'", done.stderr)
+    assert said
+    assert said[-1].lower() == expected
+
+
+@pytest.mark.parametrize("command", ["train", "demo"])
+def test_threads_are_those_of_torch_too(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_num_threads()
+    seen = []
+
+    def train(self: Run, **_: object) -> None:
+        tiles = [tile for layer in self.model if hasattr(layer, "tiles") for tile in layer.tiles]
+        seen.append((torch.get_num_threads(), {tile.threads for tile in tiles}))
+        raise ValueError("enough was seen")
+
+    monkeypatch.setattr(Run, "train", train)
+    try:
+        for threads in (2, 1):
+            run(command, "--threads", threads, "--out", tmp_path)
+    finally:
+        torch.set_num_threads(before)
+    assert [count for count, _ in seen] == [2, 1]
+    assert all(tiles <= {count} for count, tiles in seen)
+    assert command == "demo" or all(tiles for _, tiles in seen)
+
+
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [(None, "all"), ("1", 1), ("1,2", 1), ("100000", "all"), ("none", "all"), ("0", "all")],
+)
+def test_the_default_number_of_threads(
+    variable: str | None, expected: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    cores = len(os.sched_getaffinity(0))
+    threads = cores if expected == "all" else expected
+    assert pl.Tile(2, 2).threads == threads
+    assert Place().threads == threads
+    assert f", {threads} thread" in Place().name
 
 
 def test_plot_device_explain_and_info(tmp_path: Path) -> None:

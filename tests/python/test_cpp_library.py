@@ -136,7 +136,10 @@ def test_a_damaged_file_is_refused_by_name(cpp_build: CppBuild, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("app quadratic x.h", "'quadratic' is not the name of a model"),
+        (
+            "app quadratic x.h",
+            "'quadratic' is not the name of a model, which begins with a capital",
+        ),
         ("app Nowhere nowhere.h", "Nowhere: there is no file"),
         ("nothing QuadraticStep x.h", "there is no target 'nothing'"),
         ("archive QuadraticStep x.h", "archive is of type STATIC_LIBRARY"),

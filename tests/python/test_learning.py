@@ -61,8 +61,9 @@ def scores() -> dict[str, dict[str, float]]:
         for seed in SEEDS:
             experiment = Experiment(
                 epochs=7,
+                lr=0.1,
                 seed=seed,
-                algorithm="digital" if config is None else "lrtt",
+                algorithm="digital" if config is None else None,
                 tile=None if config is None else config.to_dict(),
             )
             last.append(Run(experiment, threads=1, data=data).train()[-1])

@@ -6,6 +6,7 @@
 
 #include "array/device_model.h"
 #include "devices/batch_noise.h"
+#include "devices/model_contract.h"
 
 namespace RPU {
 
@@ -39,6 +40,7 @@ typename Device::Params readCheckedParams(const Value &value, const std::string 
 /// pulsora_add_device() of CMake compiles them.
 template <class Device>
 DeviceModel makeDeviceModel() {
+  static_assert(isDeviceModel<Device>());
   using Params = typename Device::Params;
   static_assert(std::is_trivially_copyable_v<Params>, "Params are handed to CUDA kernels by value");
   static_assert(sizeof(typename Device::Cell) % sizeof(float) == 0, "a Cell consists of floats");

@@ -1,9 +1,11 @@
 #include "array/pulsed_weight_updater.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
-#include "core/reduce.h"
+#include "core/backend.h"
+#include "core/math_util.h"
 
 namespace RPU {
 
@@ -41,51 +43,99 @@ int PulsedWeightUpdater::trainSides(const Context &context, MatrixView<const flo
   return bitLineMaker_.trainSides(context, x, d, lr, parameters_, key_, sides);
 }
 
+namespace {
+
+std::vector<float> onHost(const Context &context, MatrixView<const float> rows) {
+  Buffer<float> packed(context, rows.rows * rows.cols);
+  copy(context, rows, rowMajor(packed.data(), rows.rows, rows.cols));
+  std::vector<float> host(static_cast<size_t>(rows.rows * rows.cols));
+  detail::copyToHost(context, host.data(), packed.data(), packed.bytes());
+  return host;
+}
+
+float largestOf(const float *values, int64_t count) {
+  float largest = 0.0f;
+  for (int64_t i = 0; i < count; ++i) largest = RPU::max(largest, RPU::abs(values[i]));
+  return largest;
+}
+
+struct LineSums {
+  double wanted = 0.0;     // |value|, over the lines
+  double expected = 0.0;   // probability that a slot fires, over the lines
+};
+
+LineSums sumLines(const float *values, int64_t count, float scale) {
+  LineSums sums;
+  for (int64_t i = 0; i < count; ++i) {
+    sums.wanted += static_cast<double>(RPU::abs(values[i]));
+    sums.expected += static_cast<double>(pulseProbability(values[i], scale, 0.0f, false, 0.0f));
+  }
+  return sums;
+}
+
+}  // namespace
+
 Value::Map explainPulses(const Context &context, const UpdateParameters &parameters,
                          float granularity, MatrixView<const float> x, MatrixView<const float> d,
                          float lr) {
-  const auto m = static_cast<size_t>(x.rows);
-  Buffer<float> maxima(context, 2 * x.rows);
-  rowAbsMax(context, x, maxima.data());
-  rowAbsMax(context, d, maxima.data() + m);
-  std::vector<float> host(2 * m);
-  detail::copyToHost(context, host.data(), maxima.data(), maxima.bytes());
+  constexpr double kNoticeable = 0.01;  // share of an update whose loss is worth a warning
+  const std::vector<float> xs = onHost(context, x);
+  const std::vector<float> ds = onHost(context, d);
   double length = 0.0;
   double strength = 0.0;
   double largestX = 0.0;
   double largestD = 0.0;
+  double wanted = 0.0;
+  double delivered = 0.0;
   int longest = 0;
   int64_t clipped = 0;
-  for (size_t s = 0; s < m; ++s) {
-    const TrainScale t = trainScale(parameters, RPU::abs(lr), granularity, host[s], host[m + s]);
+  for (int64_t s = 0; s < x.rows; ++s) {
+    const float *xRow = xs.data() + s * x.cols;
+    const float *dRow = ds.data() + s * d.cols;
+    const float xMax = largestOf(xRow, x.cols);
+    const float dMax = largestOf(dRow, d.cols);
+    const TrainScale t = trainScale(parameters, RPU::abs(lr), granularity, xMax, dMax);
     length += t.length;
     strength += static_cast<double>(t.strength);
     longest = std::max(longest, t.length);
-    largestX = std::max(largestX, static_cast<double>(RPU::min(t.xScale * host[s], 1.0f)));
-    largestD = std::max(largestD, static_cast<double>(RPU::min(t.dScale * host[m + s], 1.0f)));
-    clipped += trainsClip(t, host[s], host[m + s]);
+    largestX = std::max(largestX, static_cast<double>(RPU::min(t.xScale * xMax, 1.0f)));
+    largestD = std::max(largestD, static_cast<double>(RPU::min(t.dScale * dMax, 1.0f)));
+    const LineSums onX = sumLines(xRow, x.cols, t.xScale);
+    const LineSums onD = sumLines(dRow, d.cols, t.dScale);
+    const double sampleWanted =
+        static_cast<double>(RPU::abs(lr) / granularity) * onX.wanted * onD.wanted;
+    wanted += sampleWanted;
+    if (!isDigital(parameters.pulse_type) && trainsClip(t, xMax, dMax)) {
+      ++clipped;
+      delivered += static_cast<double>(t.length) * onX.expected * onD.expected;
+    } else {
+      delivered += sampleWanted;
+    }
   }
-  const double samples = std::max<double>(1.0, static_cast<double>(m));
+  const double samples = std::max<double>(1.0, static_cast<double>(x.rows));
+  const double lost = wanted > 0.0 ? 1.0 - delivered / wanted : 0.0;
   Value::List warnings;
-  if (clipped > 0) {
+  if (lost >= kNoticeable) {
     warnings.emplace_back(message(
-        clipped, " of ", m, " samples need more pulses than their trains hold (largest element: ",
-        strength / samples, " pulses on average, desired_bl ", parameters.desired_bl,
-        "), so their largest updates are clipped; raise desired_bl or dw_min, or lower lr"));
+        std::lround(100.0 * lost), " % of this update is lost, from its largest elements: ", clipped, " of ",
+        x.rows, " samples need more pulses than their trains hold (the largest element ",
+        strength / samples, " on average, desired_bl is ", parameters.desired_bl,
+        "); raise desired_bl or dw_min, or lower lr"));
   }
-  if (strength / samples < 0.1 && strength > 0.0) {
+  if (!isDigital(parameters.pulse_type) && strength / samples < 0.1 && strength > 0.0) {
     warnings.emplace_back(message(
         "the largest element of a sample asks for ", strength / samples,
         " pulses on average: dw_min ", granularity,
         " is coarse for this update, which then is mostly noise; lower dw_min or raise lr"));
   }
-  return {{"samples", Value(static_cast<int64_t>(m))},
+  return {{"samples", Value(x.rows)},
           {"mean_bl", Value(length / samples)},
           {"longest_bl", Value(longest)},
           {"mean_pulses_of_largest", Value(strength / samples)},
           {"largest_x_probability", Value(largestX)},
           {"largest_d_probability", Value(largestD)},
           {"clipped_samples", Value(clipped)},
+          {"undelivered", Value(lost)},
           {"warnings", Value(std::move(warnings))}};
 }
 

@@ -40,9 +40,9 @@ class PulsedWeightUpdater {
   BitLineMaker bitLineMaker_;
 };
 
-/// What an update by (x, d, lr) would send: train lengths, probabilities, and warnings where trains
-/// would clip or where dw_min is too coarse or too fine to carry the update. Host-side, for
-/// `explain`.
+/// What an update by (x, d, lr) would send: train lengths, probabilities, the share of the update
+/// that clipped trains lose ("undelivered", of the sum of |lr d x|), and warnings where that is
+/// worth one or where dw_min is too coarse to carry the update. On the host, for `explain`.
 Value::Map explainPulses(const Context &context, const UpdateParameters &parameters,
                          float granularity, MatrixView<const float> x, MatrixView<const float> d,
                          float lr);

@@ -319,6 +319,32 @@ TEST(PulsedWeightUpdater, ExplainsCoarseDevicesAndHealthyUpdates) {
   EXPECT_NE(coarse.at("warnings").list()->front().text()->find("coarse"), std::string::npos);
 }
 
+TEST(PulsedWeightUpdater, ExplainsHowMuchClippingCosts) {
+  const UpdateParameters p = typed(PulseType::StochasticCompressed);  // trains of 31 slots at most
+  // One d in 200 asks for 32 pulses, where a train holds 31: all samples clip, and little is lost.
+  std::vector<float> d(200, 0.1f);
+  d.front() = 1.0f;
+  const Batch slight = repeatedBatch(4, {1.0f, 0.5f}, d);
+  const Value::Map told =
+      explainPulses(Context{}, p, kDw, slight.xView(), slight.dView(), 32.0f * kDw);
+  EXPECT_EQ(*told.at("clipped_samples").integer(), 4);
+  EXPECT_NEAR(*told.at("undelivered").real(), (1.0 - 31.0 / 32.0) / 20.9, 1e-5);
+  EXPECT_TRUE(told.at("warnings").list()->empty());
+  // All ask for 62 pulses: half of everything is lost.
+  const Batch heavy = repeatedBatch(4, {1.0f, 1.0f}, {1.0f, -1.0f});
+  const Value::Map worse =
+      explainPulses(Context{}, p, kDw, heavy.xView(), heavy.dView(), 62.0f * kDw);
+  EXPECT_NEAR(*worse.at("undelivered").real(), 0.5, 1e-5);
+  ASSERT_EQ(worse.at("warnings").list()->size(), 1u);
+  const std::string &text = *worse.at("warnings").list()->front().text();
+  EXPECT_EQ(text.find("50 % of this update is lost"), 0u) << text;
+  // What is added in floating point loses nothing.
+  const Value::Map digital = explainPulses(Context{}, typed(PulseType::None), kDw, heavy.xView(),
+                                           heavy.dView(), 62.0f * kDw);
+  EXPECT_EQ(*digital.at("undelivered").real(), 0.0);
+  EXPECT_TRUE(digital.at("warnings").list()->empty());
+}
+
 TEST(PulsedWeightUpdater, RefusesShapesThatDoNotFitAndChangesNothing) {
   const Batch b = randomBatch(4, 5, 3, 1);
   PulsedDevice device(Context{}, noisyDevice(), 5, 3, kDeviceKey);

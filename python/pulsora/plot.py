@@ -175,7 +175,7 @@ def plot_training(
     loss, test, *rest = figure.subplots(1, panels)
     _draw_curves(loss, test, histories)
     for axes in (loss, test):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     loss.set(title="training loss", xlabel="epoch", ylabel="cross entropy")
     loss.set_ylim(bottom=0.0)
     test.set(title="test accuracy", xlabel="epoch", ylabel="%")
@@ -222,7 +222,7 @@ def plot_comparison(
         _draw_curves(loss, test, histories)
         loss.set_title(name)
         test.set_xlabel("epoch")
-        test.xaxis.set_major_locator(MaxNLocator(integer=True))
+        test.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     panels[0, 0].set_ylabel("training loss")
     panels[0, 0].legend(frameon=False)
     panels[1, 0].set_ylabel("test accuracy %")

@@ -152,7 +152,7 @@ def draw_response(axes: Axes, response: Response, title: str) -> None:
 
 def plot_device(device: Device, *, title: str = "", **options: Any) -> Figure:
     """The response of a device, with some single cells; options as of `device_response`."""
-    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    figure = Figure(figsize=(6.0, 4.2), layout="constrained")
     response = device_response(device, **options)
     draw_response(figure.subplots(), response, title or type(device).__name__)
     return figure
@@ -171,7 +171,7 @@ def plot_training(
         device_name: What to call it; by default its model.
     """
     panels = 2 + (device is not None)
-    figure = Figure(figsize=(4.2 * panels, 3.6), layout="constrained")
+    figure = Figure(figsize=(4.2 * panels, 3.6 if device is None else 4.2), layout="constrained")
     loss, test, *rest = figure.subplots(1, panels)
     _draw_curves(loss, test, histories)
     for axes in (loss, test):

@@ -24,7 +24,7 @@ _COLUMNS = {
     "seconds": ("seconds", ".2f"),
     "pulses_per_cell": ("pulses per cell", ".0f"),
     "gain": ("transfer gain", ".3f"),
-    "undelivered": ("undelivered", ".1%"),
+    "undelivered": ("not delivered", ".1%"),
 }
 
 
@@ -45,7 +45,7 @@ def metrics_table(
         if name not in left_out and any(name in metrics for metrics in rows.values())
     ]
     table = Table()
-    table.add_column(heading, justify="right" if right else "left")
+    table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     for name in names:
         table.add_column(_COLUMNS[name][0], justify="right")
     for row, metrics in rows.items():

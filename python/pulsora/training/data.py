@@ -30,6 +30,7 @@ __all__ = [
     "idx_folder",
     "load",
     "read_idx",
+    "require_batch",
     "shuffled",
 ]
 
@@ -170,13 +171,19 @@ def batches(
     Raises:
         DataError: if `batch` is out of range.
     """
+    require_batch(data, batch)
     count = len(data.train_x)
-    if not 1 <= batch <= count:
-        raise DataError(f"batch = {batch}: choose between 1 and the {count} training images")
     order = shuffled(count, seed, epoch)
     for start in range(0, count - batch + 1 if drop_last else count, batch):
         chosen = order[start : start + batch]
         yield data.train_x[chosen], data.train_y[chosen]
+
+
+def require_batch(data: Dataset, batch: int) -> None:
+    """DataError unless the training set has images for a mini-batch."""
+    count = len(data.train_x)
+    if not 1 <= batch <= count:
+        raise DataError(f"batch = {batch}: choose between 1 and the {count} training images")
 
 
 def shuffled(count: int, seed: int, epoch: int) -> NDArray[np.int64]:

@@ -39,7 +39,7 @@ class Experiment:
             'lrtt', the default: a pulsed low-rank adapter.
         device_preset: Name of a device preset or model, see `pulsora info`; EcRam by default.
         rank: Rank of the adapter (lrtt); 8 by default.
-        transfer_every: Mini-batches per transfer of the adapter (lrtt); 10 by default, 0 for never.
+        transfer_every: Mini-batches per transfer of the adapter (lrtt); 100 by default, 0 for never.
         tile: A complete tile configuration as `TileConfig.to_dict()` writes it.
 
     Raises:
@@ -120,7 +120,7 @@ class Experiment:
         return ALGORITHMS[str(self.algorithm)](self)
 
 
-TILE_DEFAULTS = {"algorithm": "lrtt", "device_preset": "EcRam", "rank": 8, "transfer_every": 10}
+TILE_DEFAULTS = {"algorithm": "lrtt", "device_preset": "EcRam", "rank": 8, "transfer_every": 100}
 """What describes the tiles unless `tile` does."""
 
 ALGORITHMS: dict[str, Callable[[Any], TileConfig | None]] = {

@@ -136,6 +136,7 @@ class Run:
         self.out = out
         self._require_clear(resume=resume, overwrite=overwrite)
         self.data = datasets.load(experiment.data) if data is None else data
+        datasets.require_batch(self.data, experiment.batch)
         sizes = (self.data.features, *experiment.hidden, self.data.classes)
         self.model = mlp(sizes, experiment.tile_config(), seed=experiment.seed, threads=threads)
         self.optimizer = AnalogSGD(self.model.parameters(), lr=experiment.lr)

@@ -6,7 +6,7 @@ import pulsora as pl
 
 # 1. What the tile is made of: an array of electrochemical cells under a low-rank adapter.
 config = pl.LRTTConfig(
-    rank=8, visible=pl.devices.EcRam(), fast=pl.devices.Idealized(), transfer_every=2000
+    rank=8, visible=pl.devices.EcRam(), fast=pl.devices.EcRam(), transfer_every=2000
 )
 tile = pl.Tile(32, 64, config, seed=7)
 

@@ -21,7 +21,7 @@ __all__ = [
 
 def require_at_least(name: str, value: object, least: int) -> None:
     """ValueError unless the value is a whole number from `least` up."""
-    if not isinstance(value, Integral) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise ValueError(f"{name} must be a whole number (got {value!r})")  # noqa: TRY004
     if int(value) < least:
         raise ValueError(f"{name} must be at least {least} (got {value})")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SMALL = ["train", "--hidden", "16", "--epochs", "1", "--rank", "4", "--threads", "1"]
+SMALL += ["--transfer-every", "10"]
 
 
 def run(*arguments: object) -> tuple[int, str]:
@@ -98,7 +99,7 @@ def test_a_file_may_hold_a_complete_tile(tmp_path: Path) -> None:
         (["train", "--rank", "65"], "rank is 65"),
         (["train", "--batch", "100000"], "--batch = 100000"),
         (["train", "--resume"], "there is no runs/train/checkpoint.pt"),
-        (["train", "--resume", "--overwrite"], "resume and overwrite contradict"),
+        (["train", "--resume", "--overwrite"], "continued or begun anew, choose one"),
         (["train", "--config", "no.toml"], "No such file"),
         (["explain", "8", "8", "--algorithm", "digital"], "has no tiles"),
         (["explain", "8", "8", "--device-preset", "EcRom"], "no device preset or model 'EcRom'"),
@@ -215,7 +216,9 @@ def test_a_run_is_replaced_only_on_request(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "metrics.json").read_text())
     assert report["experiment"]["lr"] == 0.5
     assert len(report["epochs"]) == 1
-    with pytest.raises(ValueError, match=r"has a run already.*resume.*overwrite"):
+    with pytest.raises(
+        ValueError, match=r"holds the checkpoint of a run.*resume=True.*overwrite=True"
+    ):
         Run(Experiment(), tmp_path)
 
 
@@ -427,6 +430,20 @@ def test_plot_device_explain_and_info(tmp_path: Path) -> None:
     assert code == 0, output
     assert pl.__version__ in output
     assert "SixT1C" in output
+
+
+@pytest.mark.parametrize("algorithm", ["pulsed", "lrtt"])
+@pytest.mark.parametrize("size", [(32, 64), (256, 784)])
+def test_the_defaults_explain_themselves_without_a_warning(
+    algorithm: str, size: tuple[int, int]
+) -> None:
+    code, output = run("explain", *size, "--algorithm", algorithm)
+    assert code == 0, output
+    assert "undelivered" in output
+    assert "warning" not in output
+    # and where it matters, it is said how much:
+    _, output = run("explain", *size, "--algorithm", algorithm, "--lr", 10)
+    assert re.search(r"\d\d % of this update is lost", " ".join(output.split()))
 
 
 def test_demo_shows_all_three(tmp_path: Path) -> None:

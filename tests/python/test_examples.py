@@ -29,6 +29,7 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+    assert "warning" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

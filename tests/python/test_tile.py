@@ -244,8 +244,9 @@ def test_explanation_reads_well() -> None:
     x, d = make_batch(5)
     tile = make_tile(CONFIGS["single"]())
     before = tile.state()
-    text = str(tile.explain(x, 100.0 * d, 1.0))
-    assert "warning: " in text
+    told = tile.explain(x, 100.0 * d, 1.0)
+    text = str(told)
+    assert f"warning: {100.0 * told['undelivered']:.0f} % of this update is lost" in text
     assert "raise desired_bl" in text
     assert tile.state().values == before.values
     assert not make_tile(pl.IdealConfig()).explain(x, d, 0.1).warnings

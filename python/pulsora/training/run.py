@@ -112,7 +112,7 @@ class Run:
             nothing.
         resume: Continue from the checkpoint in `out`. It must be one of the same experiment,
             the number of epochs apart.
-        overwrite: Replace the run in `out`, if there is one.
+        overwrite: Begin anew where `out` has a checkpoint, which the first epoch's replaces.
         threads: CPU threads of the tiles; by default as of a `Tile`.
         data: The data set, where it is loaded already.
 
@@ -132,9 +132,15 @@ class Run:
         threads: int | None = None,
         data: Dataset | None = None,
     ) -> None:
+        if resume and overwrite:
+            raise ValueError("resume and overwrite: a run is continued or begun anew, choose one")
+        if out is not None and not resume and not overwrite and (out / _CHECKPOINT).exists():
+            raise ValueError(
+                f"out = {out} holds the checkpoint of a run: continue it (--resume, resume=True), "
+                "replace it (--overwrite, overwrite=True), or choose another folder"
+            )
         self.experiment = experiment
         self.out = out
-        self._require_clear(resume=resume, overwrite=overwrite)
         self.data = datasets.load(experiment.data) if data is None else data
         datasets.require_batch(self.data, experiment.batch)
         sizes = (self.data.features, *experiment.hidden, self.data.classes)
@@ -207,17 +213,6 @@ class Run:
         del values["epochs"]
         return json.dumps(values, sort_keys=True)
 
-    def _require_clear(self, *, resume: bool, overwrite: bool) -> None:
-        if resume and overwrite:
-            raise ValueError("resume and overwrite contradict one another; choose one")
-        if resume or overwrite or self.out is None:
-            return
-        if any((self.out / name).exists() for name in (_CHECKPOINT, _METRICS)):
-            raise ValueError(
-                f"out: {self.out} has a run already; continue it with resume (--resume), replace it "
-                "with overwrite (--overwrite), or choose another folder"
-            )
-
     def _save(self) -> None:
         if self.out is None:
             return
@@ -246,11 +241,12 @@ class Run:
                 f"resume: {path} is of another experiment ({saved['experiment']}); "
                 "repeat its settings, or choose another folder"
             )
+        made = len(saved["history"])
+        if made > self.experiment.epochs:
+            raise ValueError(
+                f"epochs must be at least {made} (got {self.experiment.epochs}): the run in "
+                f"{self.out} already has {made} epochs"
+            )
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.history = saved["history"]
-        if len(self.history) > self.experiment.epochs:
-            raise ValueError(
-                f"epochs must be at least {len(self.history)} (got {self.experiment.epochs}): the "
-                f"run in {self.out} already has {len(self.history)} epochs"
-            )

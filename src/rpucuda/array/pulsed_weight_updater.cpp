@@ -60,8 +60,8 @@ float largestOf(const float *values, int64_t count) {
 }
 
 struct LineSums {
-  double wanted = 0.0;     // |value|, over the lines
-  double expected = 0.0;   // probability that a slot fires, over the lines
+  double wanted = 0.0;    // |value|, over the lines
+  double expected = 0.0;  // probability that a slot fires, over the lines
 };
 
 LineSums sumLines(const float *values, int64_t count, float scale) {
@@ -78,7 +78,7 @@ LineSums sumLines(const float *values, int64_t count, float scale) {
 Value::Map explainPulses(const Context &context, const UpdateParameters &parameters,
                          float granularity, MatrixView<const float> x, MatrixView<const float> d,
                          float lr) {
-  constexpr double kNoticeable = 0.01;  // share of an update whose loss is worth a warning
+  constexpr double kNoticeable = 0.05;  // share of an update whose loss is worth a warning
   const std::vector<float> xs = onHost(context, x);
   const std::vector<float> ds = onHost(context, d);
   double length = 0.0;
@@ -116,11 +116,12 @@ Value::Map explainPulses(const Context &context, const UpdateParameters &paramet
   const double lost = wanted > 0.0 ? 1.0 - delivered / wanted : 0.0;
   Value::List warnings;
   if (lost >= kNoticeable) {
-    warnings.emplace_back(message(
-        std::lround(100.0 * lost), " % of this update is lost, from its largest elements: ", clipped, " of ",
-        x.rows, " samples need more pulses than their trains hold (the largest element ",
-        strength / samples, " on average, desired_bl is ", parameters.desired_bl,
-        "); raise desired_bl or dw_min, or lower lr"));
+    warnings.emplace_back(
+        message(std::lround(100.0 * lost),
+                " % of this update is lost, from its largest elements: ", clipped, " of ", x.rows,
+                " samples need more pulses than their trains hold (the largest element ",
+                std::round(10.0 * strength / samples) / 10.0, " on average, desired_bl is ",
+                parameters.desired_bl, "); raise desired_bl or dw_min, or lower lr"));
   }
   if (!isDigital(parameters.pulse_type) && strength / samples < 0.1 && strength > 0.0) {
     warnings.emplace_back(message(

@@ -11,10 +11,10 @@
 namespace RPU {
 namespace detail {
 
-#define RPU_DETECT(Has, ...)                                                     \
-  template <class Device, class = void>                                          \
-  struct Has : std::false_type {};                                               \
-  template <class Device>                                                        \
+#define RPU_DETECT(Has, ...)            \
+  template <class Device, class = void> \
+  struct Has : std::false_type {};      \
+  template <class Device>               \
   struct Has<Device, std::void_t<decltype(__VA_ARGS__)>> : std::true_type {}
 
 template <class Device>
@@ -31,10 +31,10 @@ RPU_DETECT(HasCell, static_cast<const PulsedCell &>(someCell<Device>()));
 RPU_DETECT(HasResponse, static_cast<const PulsedResponse &>(someResponse<Device>()));
 RPU_DETECT(Constructs, typename Device::Cell(Device::construct(someParams<Device>(),
                                                                std::declval<CellDraws &>(), true)));
-RPU_DETECT(Responds, typename Device::Response(Device::response(someCell<Device>(),
-                                                                someParams<Device>())));
-RPU_DETECT(Pulses, float(Device::pulse(0.0f, true, someResponse<Device>(), someParams<Device>(),
-                                       0.0f)));
+RPU_DETECT(Responds,
+           typename Device::Response(Device::response(someCell<Device>(), someParams<Device>())));
+RPU_DETECT(Pulses,
+           float(Device::pulse(0.0f, true, someResponse<Device>(), someParams<Device>(), 0.0f)));
 RPU_DETECT(HasGranularity, float(Device::granularity(someParams<Device>())));
 
 #undef RPU_DETECT

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import pulsora as pl
@@ -16,7 +18,7 @@ from pulsora.bench import machine, measure
 from pulsora.bench.cases import OPERATIONS, Case, cases, work_of
 from pulsora.bench.machine import Ceilings, Place, Work
 from pulsora.bench.measure import WrongResultError, check, run
-from pulsora.bench.report import remark
+from pulsora.bench.report import remark, table
 from pulsora.cli import app
 from pulsora.plot import plot_roofline
 
@@ -218,6 +220,26 @@ def test_a_wrong_result_is_left_out_and_sets_the_exit_status(
     assert "wrong: backward went wrong" in output
     assert "forward" in output
     assert "reached" in output
+
+
+def test_the_table_is_whole_in_80_columns() -> None:
+    place, ceilings = Place("cpu", 1), Ceilings(1e9, 1e9)
+    time = measure.Timing(0.1234567, 0.1, 0.2, 0.12, 5)
+    slow = [
+        measure.Result(Case(operation, model, 65536, 64, rank), time, Work(3e7, operations))
+        for operation, operations in (("update sparse", 1e6), ("update dense", 9e7))
+        for model in ("SoftBoundsReference", "EcRam")
+        for rank in (0, 128)
+    ]
+    console = Console(width=80, file=io.StringIO())
+    console.print(table(slow, place, ceilings))
+    shown = console.file.getvalue()
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    for text in ("SoftBoundsReference", "LRTT K=128", "update sparse", "65536", "123457", "81%"):
+        assert text in shown
+    for text in ("30000", "90000", "bytes", "ops", "24%", "73%"):
+        assert shown.count(text) >= 4
 
 
 def test_cases_may_be_chosen() -> None:

@@ -49,12 +49,12 @@ def table(results: Sequence[Result], place: Place, ceilings: Ceilings) -> Table:
 
     Only the names of tiles may be wrapped, which then take 80 columns on the CPU.
     """
-    heads = ["tile", "operation", "size", "median us", "spread"]
-    heads += [] if place.on_cpu else ["host us"]
-    heads += ["bound us", "by", "reached"]
+    heads = ["tile", "operation", "size", "median\nus", "spread"]
+    heads += [] if place.on_cpu else ["host\nus"]
+    heads += ["bound\nus", "by", "reached"]
     shown = Table(
         box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        padding=0,
         caption="spread: between quartiles; by: what sets the bound, bytes or operations",
     )
     for head in heads:

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "core/backend.h"
 #include "core/math_util.h"
 
 namespace RPU {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <type_traits>
-#include <utility>
 
 #include "devices/pulsed_model.h"
 
@@ -17,6 +16,8 @@ namespace detail {
   template <class Device>               \
   struct Has<Device, std::void_t<decltype(__VA_ARGS__)>> : std::true_type {}
 
+// Only declared, as what follows asks for types alone.
+CellDraws &someDraws();
 template <class Device>
 const typename Device::Params &someParams();
 template <class Device>
@@ -29,8 +30,8 @@ RPU_DETECT(HasDoc, Device::kDoc);
 RPU_DETECT(HasParams, static_cast<const PulsedParams &>(someParams<Device>()));
 RPU_DETECT(HasCell, static_cast<const PulsedCell &>(someCell<Device>()));
 RPU_DETECT(HasResponse, static_cast<const PulsedResponse &>(someResponse<Device>()));
-RPU_DETECT(Constructs, typename Device::Cell(Device::construct(someParams<Device>(),
-                                                               std::declval<CellDraws &>(), true)));
+RPU_DETECT(Constructs,
+           typename Device::Cell(Device::construct(someParams<Device>(), someDraws(), true)));
 RPU_DETECT(Responds,
            typename Device::Response(Device::response(someCell<Device>(), someParams<Device>())));
 RPU_DETECT(Pulses,

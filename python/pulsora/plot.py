@@ -97,7 +97,7 @@ def device_response(
         pulses = _pulses_across(tile, device.to_dict())
     require_at_least("pulses", pulses, 1)
     lowest = device.to_dict()["w_min"]
-    tile.weights = np.full((cells, 1), lowest, np.float32)
+    tile.visible = np.full((cells, 1), lowest, np.float32)
     edges = np.unique(np.linspace(0, pulses, points + 1).round().astype(np.int64))
     seen = [tile.weights[:, 0].copy()]
     for direction in (1.0, -1.0):
@@ -122,7 +122,7 @@ def _pulses_across(tile: Tile, numbers: Mapping[str, float]) -> int:
     for name, start, end in (("step_up", low, high - margin), ("step_down", high, low + margin)):
         steps = []
         for weight in np.linspace(start, end, 50):
-            tile.weights = np.full((tile.d_size, 1), weight, np.float32)
+            tile.visible = np.full((tile.d_size, 1), weight, np.float32)
             steps.append(abs(float(tile.describe_cells()[name].mean())))
         with np.errstate(divide="ignore"):
             needed.append(abs(end - start) * float(np.mean(1.0 / np.array(steps))))

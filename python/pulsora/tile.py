@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulsora import _core
 from pulsora import state as states
+from pulsora._threads import default_threads
 from pulsora.adapter import Moved, adapter_of
 from pulsora.arrays import Arrays
 from pulsora.config import CLASSES, SingleConfig, TileConfig
@@ -378,13 +379,6 @@ class Tile:
             f"Tile({self.d_size}, {self.x_size}, {self.config!r}, seed={self.seed}, "
             f"tile_id={self.tile_id}, device={self.device!r})"
         )
-
-
-def default_threads() -> int:
-    """CPU threads where nobody names a number: OMP_NUM_THREADS, at most all this process may run on."""
-    cores = len(os.sched_getaffinity(0))
-    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return min(int(wanted), cores) if wanted.isdecimal() and int(wanted) > 0 else cores
 
 
 def _threads(threads: int | None) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pulsora import _core
-from pulsora.tile import default_threads
+from pulsora._threads import default_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from pulsora import _core
-from pulsora.tile import default_threads
+from pulsora._threads import default_threads
 from pulsora.training.experiment import ALGORITHMS, TILE_DEFAULTS, Experiment
 
 __all__ = [

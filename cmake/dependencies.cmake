@@ -2,7 +2,7 @@
 # PULSORA_LINK_LIBRARIES are linked alone. `pulsora_internal` is how our own sources are compiled beside that: they
 # name the rooms of src/rpucuda in includes.
 option(PULSORA_OPENMP "Use OpenMP threads if the compiler has them" ON)
-option(PULSORA_BLAS "Offer the system's CBLAS beside our own matrix products" ON)
+option(PULSORA_BLAS "Offer C++ programs the system's CBLAS beside our own matrix products" OFF)
 
 add_library(pulsora_dependencies INTERFACE)
 add_library(pulsora_internal INTERFACE)
@@ -25,15 +25,17 @@ else()
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas>)
 endif()
 
+# Off by default: only a C++ program can ask for these products (Context::cpu.products), and a library or a wheel that is
+# linked with a BLAS needs that BLAS wherever it goes.
 if(PULSORA_BLAS)
   find_package(BLAS)
   find_path(PULSORA_CBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas openblas-pthread)
   mark_as_advanced(PULSORA_CBLAS_INCLUDE_DIR)
-endif()
-if(BLAS_FOUND AND PULSORA_CBLAS_INCLUDE_DIR)
+  if(NOT (BLAS_FOUND AND PULSORA_CBLAS_INCLUDE_DIR))
+    message(FATAL_ERROR "PULSORA_BLAS=ON: no BLAS with cblas.h found; install libopenblas-dev (Debian, Ubuntu) or "
+      "openblas-devel (Fedora), or leave it out with -DPULSORA_BLAS=OFF")
+  endif()
   list(APPEND PULSORA_LINK_LIBRARIES BLAS::BLAS)
   target_include_directories(pulsora_internal SYSTEM INTERFACE ${PULSORA_CBLAS_INCLUDE_DIR})
   target_compile_definitions(pulsora_internal INTERFACE PULSORA_HAVE_CBLAS=1)
-else()
-  message(STATUS "Pulsora: no CBLAS found, only the reproducible matrix products are built")
 endif()

@@ -23,11 +23,15 @@ target_compile_definitions(_core PRIVATE PULSORA_VERSION="${PROJECT_VERSION}")
 
 # The build directory gets a complete package, made of links to the sources: PYTHONPATH=<build>/python.
 set(package ${PROJECT_BINARY_DIR}/python/pulsora)
-set_target_properties(_core PROPERTIES
-  LIBRARY_OUTPUT_DIRECTORY ${package}
-  # The second path is where pip puts NVIDIA's libraries.
-  INSTALL_RPATH "$ORIGIN;$ORIGIN/../nvidia/cu${CUDAToolkit_VERSION_MAJOR}/lib"
-  INSTALL_RPATH_USE_LINK_PATH ON)
+set_target_properties(_core PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${package})
+if(PULSORA_HAVE_CUDA)
+  # Where pip puts cuBLAS, seen from the installed package; then where cuBLAS was at build time, which wheels for other
+  # machines lose (auditwheel). The build tree lists the first path too: it would otherwise be padded with empty entries,
+  # each of which means the current folder.
+  set(nvidia "$ORIGIN/../nvidia/cu${CUDAToolkit_VERSION_MAJOR}/lib")
+  set_target_properties(_core PROPERTIES
+    INSTALL_RPATH ${nvidia} BUILD_RPATH ${nvidia} INSTALL_RPATH_USE_LINK_PATH ON)
+endif()
 # pip installs this component (pyproject.toml), and `cmake --install` everything else.
 install(TARGETS _core LIBRARY DESTINATION pulsora COMPONENT python EXCLUDE_FROM_ALL)
 

@@ -1,5 +1,6 @@
-# Warnings are errors in our own code. Link `pulsora_warnings` PRIVATE, so that no user inherits them.
-option(PULSORA_WERROR "Treat warnings as errors" ON)
+# Warnings are errors for those who work on Pulsora, not for those who build it with a compiler that we do not know. Link
+# `pulsora_warnings` PRIVATE, so that no user inherits them.
+option(PULSORA_WERROR "Treat warnings as errors" ${developing})
 
 set(host_warnings -Wall -Wextra -Wconversion -Wshadow)
 if(PULSORA_WERROR)

@@ -209,7 +209,7 @@ void blasGemm(float alpha, MatrixView<const float> a, MatrixView<const float> b,
 void blasGemm(float, MatrixView<const float>, MatrixView<const float>, float, MatrixView<float>) {
   throw ConfigError(
       "products is Blas, but this build has no CBLAS; choose Reproducible, or build with "
-      "PULSORA_HAVE_CBLAS");
+      "-DPULSORA_BLAS=ON");
 }
 #endif
 

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Tries a wheel as another machine would: check_wheel.py WHEEL.
+
+Looks at the libraries that its extension needs and where they are searched for, installs it into an empty virtual
+environment, and there trains, saves and loads a tile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+# What every Linux machine with a C++ program has (the policy of manylinux), and the driver of a GPU.
+SYSTEM = {
+    "libc.so.6",
+    "libm.so.6",
+    "libgcc_s.so.1",
+    "libstdc++.so.6",
+    "libpthread.so.0",
+    "librt.so.1",
+    "libdl.so.2",
+}
+CUBLAS = {"libcublas.so.13", "libcublasLt.so.13"}
+PROGRAM = """
+import numpy as np
+import pulsora as pl
+
+tile = pl.Tile(4, 6, pl.LRTTConfig(rank=2), seed=7, threads=2)
+x, d = np.eye(6, dtype=np.float32), np.full((6, 4), 0.1, np.float32)
+before = tile.weights
+tile.update(x, d, lr=0.1)
+tile.save("tile.safetensors")
+other = pl.Tile.load("tile.safetensors")
+assert other.weights.tobytes() == tile.weights.tobytes() != before.tobytes()
+print(pl.__version__, pl.__file__)
+"""
+
+
+def dynamic_section(library: Path) -> tuple[set[str], list[str]]:
+    """The libraries that one needs, and the folders of its RUNPATH or RPATH, empty ones included."""
+    text = subprocess.run(
+        ["readelf", "--dynamic", "--wide", library], capture_output=True, text=True, check=True
+    ).stdout
+    needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", text))
+    paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", text)
+    return needed, [folder for path in paths for folder in path.split(":")]
+
+
+def complaints(package: Path, *, cuda: bool) -> list[str]:
+    """What in the unpacked wheel would not work elsewhere."""
+    found = []
+    libraries = sorted(package.rglob("*.so*"))
+    if not libraries:
+        return ["the wheel has no extension"]
+    known = SYSTEM | {library.name for library in libraries} | (CUBLAS if cuda else set())
+    for library in libraries:
+        needed, folders = dynamic_section(library)
+        needed = {name for name in needed if not name.startswith("ld-linux")}
+        found += [f"{library.name} needs {name}" for name in sorted(needed - known)]
+        for folder in folders:
+            inside = folder.startswith("$ORIGIN") and (cuda or "nvidia" not in folder)
+            if not inside:
+                found.append(f"{library.name} searches {folder or 'the current folder'!r}")
+    return found
+
+
+def run_in_a_bare_environment(wheel: Path, folder: Path) -> str:
+    """The output of PROGRAM in an environment that has the wheel and what it depends on, and nothing else."""
+    venv.create(folder / "venv", with_pip=True)
+    python = folder / "venv" / "bin" / "python"
+    hidden = {"PYTHONPATH", "LD_LIBRARY_PATH", "PIP_CONSTRAINT"}
+    env = {name: value for name, value in os.environ.items() if name not in hidden}
+    subprocess.run(
+        [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", wheel],
+        check=True, env=env,
+    )  # fmt: skip
+    return subprocess.run(
+        [python, "-c", PROGRAM], check=True, env=env, cwd=folder, stdout=subprocess.PIPE, text=True
+    ).stdout
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("wheel", type=Path)
+    wheel = parser.parse_args().wheel.resolve()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder / "package")
+        found = complaints(folder / "package", cuda="+cu" in wheel.name)
+        if found:
+            print(f"{wheel.name}:", *found, sep="\n  ", file=sys.stderr)
+            return 1
+        print(f"{wheel.name} works: {run_in_a_bare_environment(wheel, folder).strip()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

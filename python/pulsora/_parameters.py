@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
 from pulsora import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from typing_extensions import Self
 
@@ -135,6 +135,21 @@ class Parameters:
             if value != default_of(self._fields[name])
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __str__(self) -> str:
+        return "\n".join([type(self).__name__, *self._lines("  ")])
+
+    def _lines(self, indent: str) -> Iterator[str]:
+        """A line for each parameter: its value, and its default where that is another."""
+        width = max(map(len, self._fields), default=0)
+        for name, value in self._values().items():
+            label = f"{indent}{name:{width}}  "
+            if isinstance(value, Parameters):
+                yield label + type(value).__name__
+                yield from value._lines(f"{indent}  ")
+            else:
+                default = default_of(self._fields[name])
+                yield f"{label}{value!r}" + ("" if value == default else f"  (default {default!r})")
 
 
 _P = TypeVar("_P", bound=Parameters)

@@ -5,6 +5,7 @@ import inspect
 import json
 import pickle
 import random
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -63,6 +64,18 @@ def test_repr_shows_what_differs_from_the_defaults() -> None:
     config = pl.LRTTConfig(rank=2, visible=pl.devices.SoftBounds(dw_min=0.01))
     assert repr(config) == "LRTTConfig(rank=2, visible=SoftBounds(dw_min=0.01))"
     assert eval(repr(config), vars(pl) | vars(pl.devices)) == config  # noqa: S307
+
+
+def test_print_shows_every_parameter_and_what_differs_from_the_defaults() -> None:
+    lines = str(pl.IOParameters(out_noise=0.5)).splitlines()
+    assert lines[0] == "IOParameters"
+    assert [line.split()[0] for line in lines[1:]] == list(pl.IOParameters().to_dict())
+    assert "  bound_management        'iterative'" in lines
+    assert [line for line in lines if "default" in line] == [
+        "  out_noise               0.5  (default 0.06)"
+    ]
+    text = str(pl.LRTTConfig(visible=pl.devices.SoftBounds(dw_min=0.25)))
+    assert re.search(r"^  visible +SoftBounds\n    dw_min +0.25  \(default 0.001\)\n", text, re.M)
 
 
 def test_replace_and_assignment_check() -> None:

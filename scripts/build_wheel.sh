@@ -16,13 +16,13 @@ mkdir -p "$work"
 tar -xzf "$work"/pulsora-*.tar.gz -C "$work"
 source=$(find "$work" -mindepth 1 -maxdepth 1 -type d)
 
-settings=()
+settings=(--config-settings=cmake.define.PULSORA_WERROR=ON)
 if [ "$kind" = cuda ]; then
   cublas=$("$python" -c 'import pathlib, nvidia.cu13; print(pathlib.Path(nvidia.cu13.__path__[0]))')
   settings+=(--config-settings=cmake.define.PULSORA_CUBLAS_ROOT="$cublas"
     --config-settings=cmake.define.CMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-80;90}")
 fi
-PULSORA_WHEEL=$kind PIP_CONSTRAINT=$PWD/constraints.txt "$python" -m pip --disable-pip-version-check wheel \
+PULSORA_WHEEL=$kind PIP_CONSTRAINT=$PWD/constraints.txt "$python" -m pip --disable-pip-version-check --no-cache-dir wheel \
   --no-deps --wheel-dir "$work" --config-settings=build-dir=build/package "${settings[@]}" "$source"
 
 # Puts the OpenMP runtime into the wheel and drops paths of this machine. cuBLAS comes from NVIDIA's own package; the

@@ -146,7 +146,7 @@ class Parameters:
             label = f"{indent}{name:{width}}  "
             if isinstance(value, Parameters):
                 yield label + type(value).__name__
-                yield from value._lines(f"{indent}  ")
+                yield from value._lines(f"{indent}  ")  # noqa: SLF001 - of this class
             else:
                 default = default_of(self._fields[name])
                 yield f"{label}{value!r}" + ("" if value == default else f"  (default {default!r})")

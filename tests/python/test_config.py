@@ -75,7 +75,7 @@ def test_print_shows_every_parameter_and_what_differs_from_the_defaults() -> Non
         "  out_noise               0.5  (default 0.06)"
     ]
     text = str(pl.LRTTConfig(visible=pl.devices.SoftBounds(dw_min=0.25)))
-    assert re.search(r"^  visible +SoftBounds\n    dw_min +0.25  \(default 0.001\)\n", text, re.M)
+    assert re.search(r"\n  visible +SoftBounds\n    dw_min +0.25  \(default 0.001\)\n", text)
 
 
 def test_replace_and_assignment_check() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -37,6 +38,16 @@ def build(source: Path, folder: Path, cpp_build: CppBuild) -> Path:
 @pytest.mark.slow
 def test_a_project_may_contain_the_sources(cpp_build: CppBuild) -> None:
     assert "may rely on it" in run(cpp_build.folder / "consumer")
+
+
+@pytest.mark.slow
+def test_warnings_are_no_errors_for_a_project_that_contains_the_sources(
+    cpp_build: CppBuild,
+) -> None:
+    commands = json.loads((cpp_build.folder / "compile_commands.json").read_text())
+    ours = [c["command"] for c in commands if c["file"].startswith(f"{ROOT / 'src'}/")]
+    assert len(ours) > 20
+    assert not any("-Werror" in command for command in ours)
 
 
 @pytest.mark.slow

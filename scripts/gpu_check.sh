@@ -43,6 +43,11 @@ run configure cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DPULSORA
 run build cmake --build $build -j "$(nproc)" || exit 1
 
 run tests timeout 240 $build/rpucuda_tests
+# A user's program against what is installed: it is configured without a CUDA compiler.
+run install cmake --install $build --prefix $build/installed &&
+  run program-configure cmake -S examples/cpp/05_gpu -B $build/on_gpu -DCMAKE_PREFIX_PATH="$PWD/$build/installed" &&
+  run program-build cmake --build $build/on_gpu &&
+  run program $build/on_gpu/on_gpu
 run python timeout 120 env PYTHONPATH=$build/python "$python" -m pytest -q \
   tests/python/test_cuda.py tests/python/test_step_graph.py tests/python/test_bench.py
 if [ $quick = 1 ]; then exit $failed; fi

@@ -100,6 +100,13 @@ def test_linear_algebra_by_itself(cpp_build: CppBuild, tmp_path: Path) -> None:
     assert "16 bits hold the factor" in run(folder / "linear_algebra")
 
 
+@pytest.mark.slow
+def test_the_example_for_a_gpu_says_that_there_is_none(cpp_build: CppBuild, tmp_path: Path) -> None:
+    # scripts/gpu_check.sh builds it against a library with CUDA.
+    folder = build(EXAMPLES / "05_gpu", tmp_path, cpp_build)
+    assert run(folder / "on_gpu").startswith("no GPU: ")
+
+
 def batch_of(rows: int, cols: int, step: int) -> NDArray[np.float32]:
     """The inputs of tests/installed/go_on.cpp."""
     i, j = np.indices((rows, cols))

@@ -1,0 +1,39 @@
+// The same updates of a tile on the CPU and on a GPU, with inputs in memory of the library: the
+// states are equal to the bit. The program needs no CUDA compiler, but a Pulsora built with CUDA.
+
+#include <cstdio>
+#include <pulsora/core/buffer.h>
+#include <pulsora/core/cuda_api.h>
+#include <pulsora/core/initialise.h>
+#include <pulsora/core/state_file.h>
+#include <pulsora/tile/tile.h>
+
+constexpr int64_t kOut = 300, kIn = 200, kBatch = 32;
+
+// The state of a tile of constant-step cells after 20 mini-batches of random inputs.
+auto trained(const RPU::Context &context) {
+  RPU::Tile tile(kOut, kIn, RPU::TileConfig{}, /*seed=*/1, /*tileId=*/0, context);
+  RPU::Buffer<float> x(context, kBatch * kIn), d(context, kBatch * kOut);
+  const auto xs = RPU::rowMajor(x.data(), kBatch, kIn);
+  const auto ds = RPU::rowMajor(d.data(), kBatch, kOut);
+  const RPU::RandomKey key = RPU::makeKey(/*seed=*/2, /*tile=*/0, /*array=*/0);
+  for (uint64_t step = 0; step < 20; ++step) {
+    RPU::kaimingRows(context, key, 2 * step, kBatch, /*gain=*/10.0f, xs);
+    RPU::kaimingRows(context, key, 2 * step + 1, kBatch, /*gain=*/1.0f, ds);
+    tile.update(xs, ds, /*lr=*/0.05f);
+    tile.postUpdate(0.05f);
+  }
+  return RPU::writeState(tile.state());
+}
+
+int main() {
+  if (RPU::cudaDeviceCount() == 0) {
+    std::puts("no GPU: none in this machine, or Pulsora was built without CUDA");
+    return 0;
+  }
+  RPU::Context gpu;
+  gpu.backend = RPU::Backend::Cuda;
+  const bool equal = trained(gpu) == trained(RPU::Context{});
+  std::printf("CPU and GPU: %s\n", equal ? "the same bits" : "other bits");
+  return equal ? 0 : 1;
+}

@@ -5,6 +5,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
 
+# The package runs on Python 3.10; the versions in constraints.txt do not.
+if "$PYTHON" --version >/dev/null 2>&1 && ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+  echo "Please choose Python 3.11 or newer, as in PYTHON=python3.12 make demo; $PYTHON is $("$PYTHON" --version)" >&2
+  exit 1
+fi
+
 packages=()
 need() { # need PACKAGE COMMAND...: wants PACKAGE unless the command succeeds
   local package=$1

@@ -18,6 +18,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+try:
+    from pulsora import _core  # noqa: F401 - before all others, which import it too
+except ImportError as error:
+    if "libcublas" not in str(error):
+        raise
+    raise ImportError(
+        f"this pulsora has the CUDA backend, and cuBLAS was not found ({error}); install it with "
+        "pip install 'nvidia-cublas>=13,<14' beside pulsora, or install a pulsora without CUDA"
+    ) from error
+
 from pulsora import config, devices, presets, state
 from pulsora._core import (
     ConfigError,

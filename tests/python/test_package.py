@@ -7,6 +7,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,32 @@ def test_a_cuda_wheel_has_a_name_and_a_requirement_of_its_own(
     monkeypatch.setenv("PULSORA_WHEEL", "rocm")
     with pytest.raises(ValueError, match="PULSORA_WHEEL = 'rocm': give 'cpu' or 'cuda'"):
         package_metadata.dynamic_metadata({}, project)
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("libcublas.so.13: cannot open shared object file", "pip install 'nvidia-cublas>=13,<14'"),
+        ("some other fault", "ImportError: some other fault"),
+    ],
+)
+def test_an_import_without_cublas_says_what_to_install(missing: str, says: str) -> None:
+    program = f"""
+import sys
+class Loader:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pulsora._core":
+            raise ImportError({missing!r})
+sys.meta_path.insert(0, Loader())
+import pulsora
+"""
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert says in last
+    assert ("nvidia" in last) == ("cublas" in missing)
 
 
 def test_the_citation_is_of_this_version() -> None:

@@ -26,11 +26,12 @@ set(package ${PROJECT_BINARY_DIR}/python/pulsora)
 set_target_properties(_core PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${package})
 if(PULSORA_HAVE_CUDA)
   # Where pip puts cuBLAS, seen from the installed package; then where cuBLAS was at build time, which wheels for other
-  # machines lose (auditwheel). The build tree lists the first path too: it would otherwise be padded with empty entries,
-  # each of which means the current folder.
-  set(nvidia "$ORIGIN/../nvidia/cu${CUDAToolkit_VERSION_MAJOR}/lib")
+  # machines lose (auditwheel). In the build tree alike: if the paths were rewritten at installation, they would be padded
+  # there with empty entries, each of which means the current folder.
   set_target_properties(_core PROPERTIES
-    INSTALL_RPATH ${nvidia} BUILD_RPATH ${nvidia} INSTALL_RPATH_USE_LINK_PATH ON)
+    INSTALL_RPATH "$ORIGIN/../nvidia/cu${CUDAToolkit_VERSION_MAJOR}/lib"
+    INSTALL_RPATH_USE_LINK_PATH ON
+    BUILD_WITH_INSTALL_RPATH ON)
 endif()
 # pip installs this component (pyproject.toml), and `cmake --install` everything else.
 install(TARGETS _core LIBRARY DESTINATION pulsora COMPONENT python EXCLUDE_FROM_ALL)

@@ -366,7 +366,7 @@ class Tile:
         """
         made = cls.__new__(cls)
         made._hold(  # noqa: SLF001 - it is of this class
-            _core.Tile.from_state(saved.tensors, saved.values, device, _threads(threads))
+            _core.tile_from_state(saved.tensors, saved.values, device, _threads(threads))
         )
         return made
 

@@ -45,8 +45,7 @@ Tensor toTensor(py::handle object, const std::string &name) {
     tensor.type = entry.type;
     tensor.shape.assign(array.shape(), array.shape() + array.ndim());
     tensor.bytes.resize(static_cast<size_t>(array.nbytes()));
-    if (!tensor.bytes.empty())
-      std::memcpy(tensor.bytes.data(), array.data(), tensor.bytes.size());
+    if (!tensor.bytes.empty()) std::memcpy(tensor.bytes.data(), array.data(), tensor.bytes.size());
     return tensor;
   }
   throw StateError(message("tensor '", name, "' of the state has dtype ", dtype,
@@ -141,8 +140,8 @@ void bindSavedState(py::module_ &module) {
       arg("tensors"), arg("values"), "The checksum that belongs to a state.");
   module.def(
       "parse_values",
-      [](const std::string &json) {
-        const Value value = parseJson(json);
+      [](const py::bytes &json) {
+        const Value value = parseJson(static_cast<std::string_view>(json));
         RPU_CHECK(StateError, value.map(), "it is no JSON object");
         return fromMap(*value.map());
       },

@@ -303,8 +303,6 @@ void bindTile(py::module_ &module) {
            }),
            arg("d_size"), arg("x_size"), arg("config"), arg("seed") = 0, arg("tile_id") = 0,
            arg("device") = "cpu", arg("threads") = 1)
-      .def_static("from_state", &tileFromState, arg("tensors"), arg("values"),
-                  arg("device") = "cpu", arg("threads") = 1)
       .def_property_readonly("d_size", &SharedTile::dSize)
       .def_property_readonly("x_size", &SharedTile::xSize)
       .def_property_readonly("seed", &SharedTile::seed)
@@ -358,6 +356,8 @@ void bindTile(py::module_ &module) {
              return fromState(self.run([](Tile &tile) { return tile.state(); }));
            })
       .def("load_state", &loadState, arg("tensors"), arg("values"));
+  module.def("tile_from_state", &tileFromState, arg("tensors"), arg("values"), arg("device"),
+             arg("threads"), "The tile that a state belongs to, in that state.");
 }
 
 }  // namespace RPU::bindings

@@ -58,7 +58,7 @@ def _kill_savers(folder: Path, kills: int) -> None:
         process.stdout.close()
         assert _is_whole(path)
     make_tile(CONFIGS["single"]()).save(path)
-    assert os.listdir(folder) == [path.name]  # the next save removes what the dead have left
+    assert list(folder.iterdir()) == [path]  # the next save removes what the dead have left
 
 
 def test_a_killed_save_damages_nothing(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_threads_and_processes_save_to_one_path(tmp_path: Path) -> None:
     assert not failures
     assert loads > 3
     tiles[0].save(path)
-    assert os.listdir(tmp_path) == [path.name]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_modes_links_and_long_names(tmp_path: Path) -> None:
@@ -163,4 +163,4 @@ def test_a_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
     assert "File too large" in done.stdout
     assert str(path) in done.stdout
     assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
+    assert list(tmp_path.iterdir()) == [path]

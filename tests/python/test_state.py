@@ -108,7 +108,11 @@ def _large_axis(header: dict[str, Any], _: dict[str, Any]) -> None:
 
 EDITS: list[tuple[str, Edit, str]] = [
     ("version", lambda _, v: v.update(version=3), "version 3 but has no value 'checksum'"),
-    ("old version", lambda _, v: v.update(version=0), "version 0; this build reads versions 1 to 3"),
+    (
+        "old version",
+        lambda _, v: v.update(version=0),
+        "version 0; this build reads versions 1 to 3",
+    ),
     ("no version", lambda _, v: v.pop("version"), "no count 'version'"),
     ("seed", lambda _, v: v.update(seed=[]), r"seed is \[\]; it must be a number, as text"),
     ("infinite seed", lambda _, v: v.update(seed=math.inf), "table of values is damaged"),
@@ -159,41 +163,50 @@ def _same(first: pl.State, second: pl.State) -> bool:
         and all(
             (array.dtype, array.shape, array.tobytes())
             == (other.dtype, other.shape, other.tobytes())
-            for array, other in zip(
-                first.tensors.values(), second.tensors.values(), strict=True
-            )
+            for array, other in zip(first.tensors.values(), second.tensors.values(), strict=True)
         )
     )
 
 
+def _is_found(read: Callable[[], pl.State], saved: pl.State) -> bool:
+    """Whether a change is; one that is not has changed nothing, such as one kind of space into another."""
+    try:
+        changed = read()
+    except pl.StateError:
+        return True
+    assert _same(changed, saved)
+    return False
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_changed_byte_of_a_file_is_found(config: pl.TileConfig, seed: int) -> None:
-    tile = pl.Tile(2, 3, _small(config), seed=seed, threads=1)
-    data = state.dumps(tile.state())
+    saved = pl.Tile(2, 3, _small(config), seed=seed, threads=1).state()
+    data = state.dumps(saved)
     rng = random.Random(seed)  # noqa: S311
-    same = 0
+    found = 0
     for at in range(len(data)):
         mutant = bytearray(data)
         mutant[at] ^= rng.randint(1, 255)
-        try:
-            read = state.loads(bytes(mutant))
-        except pl.StateError:  # noqa: PERF203
-            continue
-        assert _same(read, tile.state()), at  # one kind of space instead of another
-        same += 1
-    assert same < 5
+        found += _is_found(lambda: state.loads(bytes(mutant)), saved)  # noqa: B023 - at once
+    assert found > 0.99 * len(data)
 
 
 def test_every_changed_byte_of_tensors_alone_is_found(config: pl.TileConfig) -> None:
-    saved = state.to_tensors(pl.Tile(2, 3, _small(config), threads=1).state())
+    saved = pl.Tile(2, 3, _small(config), threads=1).state()
+    tensors = state.to_tensors(saved)
     rng = random.Random(3)  # noqa: S311
-    for name, array in saved.items():
+    found = changes = 0
+    for name, array in tensors.items():
         for at in range(array.nbytes):
             data = bytearray(array.tobytes())
             data[at] ^= rng.randint(1, 255)
-            mutant = np.frombuffer(bytes(data), array.dtype).reshape(array.shape)
-            with pytest.raises(pl.StateError):
-                pl.Tile.from_state(state.from_tensors({**saved, name: mutant}), threads=1)
+            mutant = {**tensors, name: np.frombuffer(data, array.dtype).reshape(array.shape)}
+            found += _is_found(
+                lambda: pl.Tile.from_state(state.from_tensors(mutant), threads=1).state(),  # noqa: B023 - at once
+                saved,
+            )
+            changes += 1
+    assert found > 0.99 * changes
 
 
 def _small(config: pl.TileConfig) -> pl.TileConfig:
@@ -222,40 +235,48 @@ def test_a_change_that_is_meant_is_signed(tmp_path: Path) -> None:
         assert other.weights[2, 3] == 0.25
 
 
+def _number(value: int) -> bytes:
+    return struct.pack("<q", value)
+
+
+def _text(value: str) -> bytes:
+    return _number(len(value.encode())) + value.encode()
+
+
+def _list(values: list[Any]) -> bytes:
+    return _number(len(values)) + b"".join(map(_content, values))
+
+
+def _map(values: dict[str, Any]) -> bytes:
+    entries = sorted(values.items())
+    return _number(len(entries)) + b"".join(_text(k) + _content(v) for k, v in entries)
+
+
+KINDS: dict[type, tuple[bytes, Callable[[Any], bytes]]] = {
+    type(None): (b"n", lambda _: b""),
+    bool: (b"b", _number),
+    int: (b"i", _number),
+    float: (b"r", lambda value: struct.pack("<d", value)),
+    str: (b"t", _text),
+    list: (b"l", _list),
+    dict: (b"m", _map),
+}
+
+
+def _content(value: Any) -> bytes:  # noqa: ANN401
+    letter, encode = KINDS[type(value)]
+    return letter + encode(value)
+
+
 def test_the_checksum_is_what_the_core_says_it_is() -> None:
     """Made once more from the words in core/state.h; the CRC is that of another library."""
     saved = make_tile(CONFIGS["lrtt"]()).state()
-    kinds = {"float32": "F32", "float16": "F16"}
-
-    def number(value: int) -> bytes:
-        return struct.pack("<q", value)
-
-    def text(value: str) -> bytes:
-        return number(len(value.encode())) + value.encode()
-
-    def content(value: Any) -> bytes:  # noqa: ANN401
-        match value:
-            case None:
-                return b"n"
-            case bool():
-                return b"b" + number(value)
-            case int():
-                return b"i" + number(value)
-            case float():
-                return b"r" + struct.pack("<d", value)
-            case str():
-                return b"t" + text(value)
-            case list():
-                return b"l" + number(len(value)) + b"".join(map(content, value))
-        entries = sorted(value.items())
-        return b"m" + number(len(entries)) + b"".join(text(k) + content(v) for k, v in entries)
-
     rest = dict(saved.values)
     checksum = rest.pop("checksum")
-    whole = content(rest) + number(len(saved.tensors))
+    whole = _content(rest) + _number(len(saved.tensors))
     for name, array in sorted(saved.tensors.items()):
-        whole += text(name) + text(kinds[str(array.dtype)])
-        whole += b"".join(map(number, (array.ndim, *array.shape, array.nbytes))) + array.tobytes()
+        whole += _text(name) + _text({"float32": "F32", "float16": "F16"}[str(array.dtype)])
+        whole += b"".join(map(_number, (array.ndim, *array.shape, array.nbytes))) + array.tobytes()
     assert int(checksum, 16) == _crc64(whole)
 
 
@@ -267,7 +288,9 @@ def _crc64(data: bytes) -> int:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_neither_loaded_nor_saved(config: pl.TileConfig, value: float) -> None:
+def test_what_is_not_finite_is_neither_loaded_nor_saved(
+    config: pl.TileConfig, value: float
+) -> None:
     tile = make_tile(config)
     train(tile, 2)
     before = state.dumps(tile.state())

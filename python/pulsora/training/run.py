@@ -159,11 +159,6 @@ class Run:
             require_folder("out", out)
 
     @property
-    def epochs_left(self) -> int:
-        """Epochs that `train` would make; 0 if the run has all, or more, that the experiment asks for."""
-        return max(0, self.experiment.epochs - len(self.history))
-
-    @property
     def batches(self) -> int:
         """Mini-batches per epoch; images that do not fill one are left out."""
         return len(self.data.train_x) // self.experiment.batch
@@ -187,7 +182,7 @@ class Run:
             ValueError: if training diverges.
         """
         test_x, test_y = torch.from_numpy(self.data.test_x), torch.from_numpy(self.data.test_y)
-        while self.epochs_left:
+        while len(self.history) < self.experiment.epochs:
             start = time.perf_counter()
             loss = self._epoch(len(self.history), on_batch)
             seconds = time.perf_counter() - start
@@ -275,19 +270,23 @@ def _checkpoint(path: Path) -> dict[str, Any]:
     """What a checkpoint holds; ValueError, naming the file, if it is damaged or none."""
     data = path.read_bytes()
     try:
-        # torch does not look at the checksums that its files have.
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise ValueError(f"the checksum of {damaged} is wrong")
-        saved = torch.load(io.BytesIO(data), weights_only=True)
-        if not isinstance(saved, dict) or saved.keys() != _CONTENT:
-            raise ValueError("it holds something else")
+        return _content(data)
     except Exception as error:  # noqa: BLE001 - there is no end to what damaged files raise
         raise ValueError(
             f"resume: {path} is no checkpoint of a run, or is damaged ({_line(error)}); "
             "begin anew with --overwrite (overwrite=True)"
         ) from None
+
+
+def _content(data: bytes) -> dict[str, Any]:
+    # torch does not look at the checksums that its files have.
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(f"the checksum of {damaged} is wrong")
+    saved = torch.load(io.BytesIO(data), weights_only=True)
+    if not isinstance(saved, dict) or saved.keys() != _CONTENT:
+        raise ValueError("it holds something else")
     return saved
 
 

@@ -37,8 +37,7 @@ void Crc64::add(const void *bytes, size_t count) {
   for (; count >= kStride; count -= kStride, at += kStride) {
     for (size_t i = 0; i < kStride; ++i) rest ^= uint64_t{at[i]} << (8 * i);
     uint64_t next = 0;
-    for (size_t i = 0; i < kStride; ++i)
-      next ^= kTables[kStride - 1 - i][(rest >> (8 * i)) & 0xFF];
+    for (size_t i = 0; i < kStride; ++i) next ^= kTables[kStride - 1 - i][(rest >> (8 * i)) & 0xFF];
     rest = next;
   }
   for (; count > 0; --count, ++at) rest = (rest >> 8) ^ kTables[0][(rest ^ *at) & 0xFF];

@@ -81,7 +81,7 @@ bool endsWith(const std::string &text, const std::string &end) {
 
 void removeIfLeft(const fs::path &draft) {
   const Descriptor file(::open(draft.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  struct stat status {};
+  struct stat status{};
   if (!file.valid() || ::fstat(file.get(), &status) != 0) return;
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) return;
   const bool own = startsWith(draft.filename().string(), ownPrefix());
@@ -101,8 +101,7 @@ void removeLeftDrafts(const fs::path &folder) {
 class Draft {
  public:
   Draft(const fs::path &folder, mode_t mode)
-      : path_(folder / newName()),
-        file_(uninterrupted([&] {
+      : path_(folder / newName()), file_(uninterrupted([&] {
           return ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
         })) {
     if (!file_.valid()) fail(errno, "cannot write to this folder", folder);
@@ -118,7 +117,7 @@ class Draft {
   int file() const { return file_.get(); }
   /// Whether it was removed before it was locked.
   bool lost() const {
-    struct stat status {};
+    struct stat status{};
     return ::fstat(file_.get(), &status) == 0 && status.st_nlink == 0;
   }
   void write(std::string_view bytes, const fs::path &target) const {
@@ -179,7 +178,7 @@ void syncFolder(const fs::path &folder) {
 void replaceFile(const std::string &path, const std::vector<std::string_view> &parts) {
   if (path.find('\0') != path.npos) fail(EINVAL, "a path holds no zero byte", path.c_str());
   const fs::path target = behindLinks(path);
-  struct stat old {};
+  struct stat old{};
   const bool replaces = isThere(target, old);
   const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
   removeLeftDrafts(folder);

@@ -180,8 +180,8 @@ uint64_t State::counter(const std::string &name, uint64_t most) const {
   const int64_t *value = found == values.end() ? nullptr : found->second.integer();
   RPU_CHECK(StateError, value && *value >= 0, "the state has no count '", name,
             "'; it is incomplete or was made by another version");
-  RPU_CHECK(StateError, static_cast<uint64_t>(*value) <= most, "the state's count '", name,
-            "' is ", *value, "; it is at most ", most, ": the state is damaged");
+  RPU_CHECK(StateError, static_cast<uint64_t>(*value) <= most, "the state's count '", name, "' is ",
+            *value, "; it is at most ", most, ": the state is damaged");
   return static_cast<uint64_t>(*value);
 }
 

@@ -19,8 +19,8 @@ struct NamedCounter {
   uint64_t most;
 };
 constexpr NamedCounter kCounters[] = {
-    {"forward_samples", &Counters::forwardSamples, kMaxSample},
-    {"backward_samples", &Counters::backwardSamples, kMaxSample},
+    {"forward_samples", &Counters::forwardSamples, kMaxSample + 1},
+    {"backward_samples", &Counters::backwardSamples, kMaxSample + 1},
     {"update_samples", &Counters::updateSamples, kWritePulseSamples},
     {"mini_batches", &Counters::miniBatches, kRelaxEvents},
     {"events", &Counters::events, kOwnWrites}};
@@ -55,8 +55,8 @@ void requireComplete(const State &state, const State &mine) {
     RPU_CHECK(StateError, found != state.values.end(), "the state lacks '", entry.first,
               "'; it is incomplete");
     RPU_CHECK(StateError, found->second.isLike(entry.second), "the state's '", entry.first, "' is ",
-              found->second.describe(), ", which is of another kind than ",
-              entry.second.describe(), "; the state is damaged");
+              found->second.describe(), ", which is of another kind than ", entry.second.describe(),
+              "; the state is damaged");
     if (entry.second.integer()) state.counter(entry.first);
   }
   for (const auto &entry : state.values) {

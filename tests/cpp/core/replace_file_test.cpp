@@ -46,7 +46,7 @@ class ReplaceFile : public ::testing::Test {
     return found;
   }
   mode_t modeOf(const std::string &name) const {
-    struct stat status {};
+    struct stat status{};
     EXPECT_EQ(::stat(at(name).c_str(), &status), 0);
     return status.st_mode & 07777;
   }
@@ -120,7 +120,7 @@ TEST_F(ReplaceFile, WhatIsNoFileIsRefused) {
 
 TEST_F(ReplaceFile, AFailedWriteLeavesTheOldFileAlone) {
   write("a", "old");
-  struct rlimit limit {};
+  struct rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
   const auto handler = ::signal(SIGXFSZ, SIG_IGN);
   struct rlimit small = limit;

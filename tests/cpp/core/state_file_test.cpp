@@ -190,9 +190,8 @@ TEST_F(StateFile, WhatIsWrongIsSaid) {
                 .find("tensor 'w' has 65 axes"),
             std::string::npos);
   const auto header = [](const std::string &text) { return refusal(fileOf(text, 0)); };
-  for (const char *foreign :
-       {"{}", R"({"__metadata__": {}})", R"({"__metadata__": null})",
-        R"({"__metadata__": {"pulsora.tile": 1}})"}) {
+  for (const char *foreign : {"{}", R"({"__metadata__": {}})", R"({"__metadata__": null})",
+                              R"({"__metadata__": {"pulsora.tile": 1}})"}) {
     EXPECT_NE(header(foreign).find("not the state of a tile"), std::string::npos) << foreign;
   }
   EXPECT_NE(header("[]").find("no JSON object"), std::string::npos);

@@ -216,10 +216,11 @@ TEST_P(TileOfKind, ADamagedStateIsRefusedAndChangesNothing) {
     bad.sign();
     expectDamaged(bad, "not finite: " + name);
   }
-  for (const auto &[name, most] :
-       {std::pair{"forward_samples", uint64_t{1} << 48}, {"backward_samples", uint64_t{1} << 48},
-        {"update_samples", uint64_t{1} << 44}, {"mini_batches", uint64_t{1} << 46},
-        {"events", uint64_t{1} << 45}}) {
+  for (const auto &[name, most] : {std::pair{"forward_samples", uint64_t{1} << 48},
+                                   {"backward_samples", uint64_t{1} << 48},
+                                   {"update_samples", uint64_t{1} << 44},
+                                   {"mini_batches", uint64_t{1} << 46},
+                                   {"events", uint64_t{1} << 45}}) {
     State bad = good;
     bad.values[name] = Value(most + 1);
     bad.sign();
@@ -243,9 +244,15 @@ TEST_P(TileOfKind, AStateSaysWhatTileItBelongsTo) {
   EXPECT_EQ(made.seed(), source.seed());
   EXPECT_EQ(made.tileId(), source.tileId());
   EXPECT_EQ(run(made, 2, 2), run(source, 2, 2));
-  const Value values[] = {Value(),         Value(-1),       Value(int64_t{1} << 40),
-                          Value(0.5),      Value("x"),      Value("1 "),
-                          Value("-1"),     Value(""),       Value("99999999999999999999"),
+  const Value values[] = {Value(),
+                          Value(-1),
+                          Value(int64_t{1} << 40),
+                          Value(0.5),
+                          Value("x"),
+                          Value("1 "),
+                          Value("-1"),
+                          Value(""),
+                          Value("99999999999999999999"),
                           Value(Value::List{Value(1)})};
   for (const char *name : {"d_size", "x_size", "tile_id", "seed", "config"}) {
     for (const Value &value : values) {
@@ -265,8 +272,8 @@ TEST(Tile, WhatIsNotFiniteIsNotSaved) {
   const State good = tile.state();
   const Numbers large(2, 3e38f);
   for (int i = 0; i < 2; ++i)
-    tile.update(rowMajor<const float>(large.data(), 1, 2), rowMajor<const float>(large.data(), 1, 2),
-                1.0f);
+    tile.update(rowMajor<const float>(large.data(), 1, 2),
+                rowMajor<const float>(large.data(), 1, 2), 1.0f);
   try {
     tile.state();
     ADD_FAILURE();

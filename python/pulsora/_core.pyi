@@ -139,7 +139,7 @@ def tile_from_state(
     values: dict[str, Any],
     device: str,
     threads: object,
-) -> pulsora._core.Tile:
+) -> Tile:
     """The tile that a state belongs to, in that state."""
 
 class StepGraph:

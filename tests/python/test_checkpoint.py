@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
-import signal
-import subprocess
 import sys
-import textwrap
-import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from conftest import run
 from pulsora.training.data import Dataset
 from pulsora.training.experiment import Experiment
 
@@ -23,6 +21,9 @@ torch = pytest.importorskip("torch")
 
 from pulsora.training import run as runs  # noqa: E402 - needs torch
 from pulsora.training.run import Run  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SETTINGS: dict[str, Any] = {"hidden": (4,), "batch": 8, "rank": 2, "epochs": 1}
 
@@ -71,7 +72,7 @@ def test_resuming_repairs_the_metrics(left: str | None, tmp_path: Path) -> None:
 def test_a_checkpoint_that_cannot_be_written_leaves_the_old_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = make(tmp_path, epochs=2)
+    trained = make(tmp_path, epochs=2)
     written = []
 
     def full(path: Path, content: bytes) -> None:
@@ -84,7 +85,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_ones(
     with monkeypatch.context() as patch:
         patch.setattr(runs, "replace_file", full)
         with pytest.raises(OSError, match="No space"):
-            run.train()
+            trained.train()
     assert written == ["checkpoint.pt", "metrics.json", "checkpoint.pt"]  # the metrics come last
     assert len(epochs_in(tmp_path)) == 1
     assert len(make(tmp_path, resume=True).history) == 1
@@ -167,45 +168,34 @@ def same(first: Any, second: Any) -> bool:  # noqa: ANN401
     return bool(first == second)
 
 
-TRAINER = """
-    import sys
-    from pathlib import Path
-    sys.path.insert(0, sys.argv[1])
-    import test_checkpoint as t
-
-    folder = Path(sys.argv[2])
-    run = t.make(folder, epochs=10**6, resume=(folder / "checkpoint.pt").exists())
-    run.train(on_epoch=lambda _: print(flush=True))
-"""
+def train_for_ever(folder: Path, begun: Callable[[], object]) -> None:
+    torch.set_num_threads(1)
+    resumes = (folder / "checkpoint.pt").exists()
+    make(folder, epochs=10**6, resume=resumes).train(on_epoch=lambda _: begun())
 
 
-def kill_trainers(folder: Path, kills: int) -> None:
-    rng = np.random.default_rng(kills)
-    epochs = 0
-    for _ in range(kills):
-        process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-c", textwrap.dedent(TRAINER), str(Path(__file__).parent), folder],
-            stdout=subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(rng.uniform(0, 0.05))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        last = len(epochs_in(folder))  # it can be read at any moment
-        history = make(folder, resume=True, epochs=10**6).history
-        assert len(history) - last in {0, 1}
-        assert epochs_in(folder) == history
-        assert len(history) > epochs
-        epochs = len(history)
+def check_run(folder: Path) -> None:
+    last = len(epochs_in(folder))  # it can be read at any moment
+    history = make(folder, resume=True, epochs=10**6).history
+    assert len(history) - last in {0, 1}
+    assert epochs_in(folder) == history
+    assert [epoch["epoch"] for epoch in history] == list(range(1, len(history) + 1))
+
+
+def kill(kills: int, folder: Path) -> None:
+    run(
+        *(sys.executable, Path(__file__).with_name("kills.py"), Path(__file__).stem),
+        *("train_for_ever", "check_run", folder, str(kills)),
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert len(epochs_in(folder)) >= kills  # each went on where the one before was killed
     assert {path.name for path in folder.iterdir()} == {"checkpoint.pt", "metrics.json"}
 
 
 def test_killed_training_can_be_resumed(tmp_path: Path) -> None:
-    kill_trainers(tmp_path, 2)
+    kill(5, tmp_path)
 
 
 @pytest.mark.slow
-def test_training_that_is_killed_a_hundred_times_can_be_resumed(tmp_path: Path) -> None:
-    kill_trainers(tmp_path, 100)
+def test_training_that_is_killed_two_hundred_times_can_be_resumed(tmp_path: Path) -> None:
+    kill(200, tmp_path)

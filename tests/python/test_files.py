@@ -2,72 +2,61 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import signal
 import stat
 import subprocess
 import sys
 import textwrap
 import threading
-import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import pulsora as pl
-from conftest import CONFIGS, make_tile
+from conftest import CONFIGS, make_tile, run
 from pulsora.files import replace_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
-SAVER = """
-    import sys
-    import numpy as np
-    import pulsora as pl
 
+def save_for_ever(folder: Path, begun: Callable[[], object]) -> None:
     tile = pl.Tile(120, 150, pl.SingleConfig(), threads=1)
-    number = 0
-    while True:
-        number += 1
+    for number in itertools.count():
         tile.visible = np.full((120, 150), 0.001 * (number % 100), np.float32)
-        tile.save(sys.argv[1])
-        print(number, flush=True)
-"""
+        tile.save(folder / "tile.safetensors")
+        begun()
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether a file of SAVER's is one that it wrote; loading verifies the rest."""
-    weights = pl.Tile.load(path, threads=1).weights
-    return float(np.ptp(weights)) < 0.2
+def check_tile(folder: Path) -> None:
+    """Loading verifies the checksum."""
+    assert pl.Tile.load(folder / "tile.safetensors", threads=1).d_size == 120
 
 
-def _kill_savers(folder: Path, kills: int) -> None:
+def kill(kills: int, folder: Path) -> None:
+    run(
+        *(sys.executable, Path(__file__).with_name("kills.py"), Path(__file__).stem),
+        *("save_for_ever", "check_tile", folder, str(kills)),
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     path = folder / "tile.safetensors"
-    rng = np.random.default_rng(kills)
-    for _ in range(kills):
-        process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-c", textwrap.dedent(SAVER), str(path)], stdout=subprocess.PIPE
-        )
-        assert process.stdout is not None
-        process.stdout.readline()  # it saves
-        time.sleep(rng.uniform(0, 0.03))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        assert _is_whole(path)
     make_tile(CONFIGS["single"]()).save(path)
-    assert list(folder.iterdir()) == [path]  # the next save removes what the dead have left
+    assert list(folder.iterdir()) == [path]  # a save removes what the dead have left
+
+
+SAVER = "import sys, pathlib, test_files; test_files.save_for_ever(pathlib.Path(sys.argv[1]), lambda: 0)"
 
 
 def test_a_killed_save_damages_nothing(tmp_path: Path) -> None:
-    _kill_savers(tmp_path, 5)
+    kill(20, tmp_path)
 
 
 @pytest.mark.slow
 def test_three_hundred_killed_saves_damage_nothing(tmp_path: Path) -> None:
-    _kill_savers(tmp_path, 300)
+    kill(300, tmp_path)
 
 
 def test_threads_and_processes_save_to_one_path(tmp_path: Path) -> None:
@@ -75,8 +64,8 @@ def test_threads_and_processes_save_to_one_path(tmp_path: Path) -> None:
     tiles = [pl.Tile(60, 70, pl.SingleConfig(), seed=seed, threads=1) for seed in range(3)]
     tiles[0].save(path)
     process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", textwrap.dedent(SAVER), str(path)], stdout=subprocess.DEVNULL
-    )
+        [sys.executable, "-c", SAVER, str(tmp_path)], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )  # fmt: skip
     failures: list[Exception] = []
 
     def save(tile: pl.Tile) -> None:

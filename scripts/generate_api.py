@@ -188,7 +188,9 @@ def function_stub(name: str, doc: str) -> Iterator[str]:
     arguments = [a.replace("typing.SupportsInt | typing.SupportsIndex", "int") for a in arguments]
     arguments = [re.sub(r": dict$", ": dict[str, Any]", a) for a in arguments]
     arguments = [f"{a}: object" if a.startswith("**") else a for a in arguments]
-    result = RETURNS.get(match["result"], match["result"].removeprefix("typing_extensions."))
+    result = RETURNS.get(
+        match["result"], re.sub(r"^(typing_extensions|pulsora\._core)\.", "", match["result"])
+    )
     text = "\n".join(doc.splitlines()[1:]).strip()
     body = [f'    """{text}"""'] if text else []
     end = ":" if body else ": ..."

@@ -41,6 +41,30 @@ class DeviceArray:
     def __dlpack_device__(self) -> tuple[Any, ...]: ...
     def __dlpack__(self, stream: object = None, **kwargs: object) -> CapsuleType: ...
 
+def parse_state(data: bytes) -> tuple[Any, ...]:
+    """(tensors, values) of the state whose file consists of `data`."""
+
+def dump_state(tensors: dict[str, Any], values: dict[str, Any]) -> bytes:
+    """The bytes of the file of a state."""
+
+def load_state(path: bytes) -> tuple[Any, ...]:
+    """(tensors, values) of the state in a file."""
+
+def save_state(path: bytes, tensors: dict[str, Any], values: dict[str, Any]) -> None:
+    """Writes a state to a file, as replace_file() does."""
+
+def state_checksum(tensors: dict[str, Any], values: dict[str, Any]) -> str:
+    """The checksum that belongs to a state."""
+
+def parse_values(json: bytes) -> dict[str, Any]:
+    """The values of a state from JSON."""
+
+def dump_values(values: dict[str, Any]) -> str:
+    """The values of a state as JSON."""
+
+def replace_file(path: bytes, data: bytes) -> None:
+    """Makes `data` the content of a file: at once, whole, and of a link the file behind it. The path is bytes (os.fsencode)."""
+
 def require_place(device: str, threads: object) -> None:
     """ConfigError or DeviceError unless a tile can be made on this device with so many threads."""
 
@@ -59,6 +83,10 @@ class Tile:
     def d_size(self) -> int: ...
     @property
     def x_size(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def tile_id(self) -> int: ...
     @property
     def device(self) -> str: ...
     @property
@@ -105,6 +133,14 @@ class Tile:
     def counters(self) -> dict[str, Any]: ...
     def state(self) -> tuple[Any, ...]: ...
     def load_state(self, tensors: dict[str, Any], values: dict[str, Any]) -> None: ...
+
+def tile_from_state(
+    tensors: dict[str, Any],
+    values: dict[str, Any],
+    device: str,
+    threads: object,
+) -> Tile:
+    """The tile that a state belongs to, in that state."""
 
 class StepGraph:
     def __init__(self, device: int, stream: int) -> None: ...

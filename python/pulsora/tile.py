@@ -66,19 +66,22 @@ class Tile:
         chosen = SingleConfig() if config is None else config
         if not isinstance(chosen, TileConfig):
             raise TypeError(f"config is of type {type(config).__name__}; pass a {_CONFIGS}")
-        self._core = _core.Tile(
-            d_size,
-            x_size,
-            chosen.to_dict(),
-            seed,
-            tile_id,
-            device,
-            _threads(threads),
+        self._hold(
+            _core.Tile(
+                d_size,
+                x_size,
+                chosen.to_dict(),
+                seed,
+                tile_id,
+                device,
+                _threads(threads),
+            )
         )
-        self._arrays = Arrays(self._core)
-        self._adapter = adapter_of(self._core, self._arrays)
-        self._seed = seed
-        self._tile_id = tile_id
+
+    def _hold(self, core: _core.Tile) -> None:
+        self._core = core
+        self._arrays = Arrays(core)
+        self._adapter = adapter_of(core, self._arrays)
 
     @property
     def d_size(self) -> int:
@@ -98,12 +101,12 @@ class Tile:
     @property
     def seed(self) -> int:
         """Seed of all random numbers of the tile."""
-        return self._seed
+        return self._core.seed
 
     @property
     def tile_id(self) -> int:
         """What distinguishes this tile from others of its seed."""
-        return self._tile_id
+        return self._core.tile_id
 
     @property
     def device(self) -> str:
@@ -306,22 +309,28 @@ class Tile:
         return tile
 
     def state(self) -> states.State:
-        """Everything needed to go on to the bit; a copy."""
+        """Everything needed to go on to the bit; a copy.
+
+        Raises:
+            StateError: If a weight is not finite, as after a training that diverged: no tile could go on from that.
+        """
         return states.State(*self._core.state())
 
     def load_state(self, saved: states.State) -> None:
         """Goes on where the tile that gave `saved` stood; this one needs the same sizes, configuration and seed.
 
         Raises:
-            StateError: If the state does not fit or is incomplete; nothing has changed then.
+            StateError: If the state does not fit, is incomplete or damaged, or was changed and not signed
+                (`State.signed`); nothing has changed then.
         """
         self._core.load_state(saved.tensors, saved.values)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the state to a safetensors file.
+        """Writes the state to a safetensors file: whole or not at all, whatever happens meanwhile.
 
         Raises:
             OSError: If the file cannot be written; a previous one is then still there.
+            StateError: If a weight is not finite.
         """
         states.save(self.state(), path)
 
@@ -353,16 +362,12 @@ class Tile:
         """A tile in the state that another one gave.
 
         Raises:
-            StateError: If the state is damaged, incomplete or of another version.
+            StateError: If the state is damaged, incomplete or of another version, or was changed and not signed.
         """
-        _core.require_place(device, _threads(threads))
-        try:
-            made = cls(**states.tile_arguments(saved), device=device, threads=threads)
-        except _core.ConfigError as error:
-            raise states.StateError(
-                f"the state belongs to no tile that can be made: {error}"
-            ) from None
-        made.load_state(saved)
+        made = cls.__new__(cls)
+        made._hold(  # noqa: SLF001 - it is of this class
+            _core.tile_from_state(saved.tensors, saved.values, device, _threads(threads))
+        )
         return made
 
     fast_a = Moved("a")

@@ -1,7 +1,9 @@
 #include "errors.h"
 
+#include <filesystem>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "core/check.h"
@@ -34,7 +36,7 @@ void bindErrors(py::module_ &module) {
       "The device or its driver refused: no GPU, a failed launch, a failed library call.");
   bindError<OutOfMemoryError>(module, "OutOfMemoryError", PyExc_MemoryError,
                               "Memory could not be had; the object that asked is as it was.");
-  // Errors of the standard library: out of memory, or an array too large.
+  // Errors of the standard library: of a file, out of memory, or an array too large.
   py::register_local_exception_translator([](std::exception_ptr thrown) {
     const auto raise = [](const char *what) {
       const py::object type = py::module_::import("pulsora._core").attr("OutOfMemoryError");
@@ -42,6 +44,15 @@ void bindErrors(py::module_ &module) {
     };
     try {
       std::rethrow_exception(std::move(thrown));
+    } catch (const std::filesystem::filesystem_error &error) {
+      // Made from its number, an OSError is the FileNotFoundError, PermissionError, ... it ought to
+      // be.
+      const std::string path = error.path1().string();
+      const auto name = py::reinterpret_steal<py::object>(
+          PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size())));
+      const py::tuple arguments =
+          py::make_tuple(error.code().value(), error.code().message(), name);
+      PyErr_SetObject(PyExc_OSError, arguments.ptr());
     } catch (const std::bad_alloc &) {
       raise("the machine has not enough memory for this; use a smaller array or batch");
     } catch (const std::length_error &) {

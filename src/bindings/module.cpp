@@ -6,6 +6,7 @@
 #include "core/cuda_api.h"
 #include "core/isa.h"
 #include "errors.h"
+#include "saved_state.h"
 #include "schema.h"
 #include "step_graph_binding.h"
 #include "tensor.h"
@@ -18,6 +19,7 @@ PYBIND11_MODULE(_core, module) {
   RPU::bindings::bindErrors(module);
   RPU::bindings::bindSchema(module);
   RPU::bindings::bindDeviceArray(module);
+  RPU::bindings::bindSavedState(module);
   RPU::bindings::bindTile(module);
   RPU::bindings::bindStepGraph(module);
   module.def(

@@ -4,6 +4,9 @@
 #include <cstring>
 #include <pybind11/numpy.h>
 
+#include "core/json.h"
+#include "core/replace_file.h"
+#include "core/state_file.h"
 #include "value.h"
 
 namespace RPU::bindings {
@@ -24,7 +27,8 @@ py::array fromTensor(const Tensor &tensor) {
   for (const TypeEntry &entry : kTypes) {
     if (entry.type != tensor.type) continue;
     py::array array(py::dtype(entry.numpy), tensor.shape);
-    std::memcpy(array.mutable_data(), tensor.bytes.data(), tensor.bytes.size());
+    if (!tensor.bytes.empty())
+      std::memcpy(array.mutable_data(), tensor.bytes.data(), tensor.bytes.size());
     return array;
   }
   throw StateError("a tensor has a type that cannot be saved");
@@ -41,7 +45,7 @@ Tensor toTensor(py::handle object, const std::string &name) {
     tensor.type = entry.type;
     tensor.shape.assign(array.shape(), array.shape() + array.ndim());
     tensor.bytes.resize(static_cast<size_t>(array.nbytes()));
-    std::memcpy(tensor.bytes.data(), array.data(), tensor.bytes.size());
+    if (!tensor.bytes.empty()) std::memcpy(tensor.bytes.data(), array.data(), tensor.bytes.size());
     return tensor;
   }
   throw StateError(message("tensor '", name, "' of the state has dtype ", dtype,
@@ -56,14 +60,98 @@ py::tuple fromState(const State &state) {
   return py::make_tuple(tensors, fromMap(state.values));
 }
 
+Value::Map toValues(const py::dict &values) {
+  try {
+    return *toValue(values, "state").map();
+  } catch (const ConfigError &error) {
+    throw StateError(message("the state holds what cannot be saved: ", error.what()));
+  }
+}
+
 State toState(const py::dict &tensors, const py::dict &values) {
   State state;
   for (const auto &[name, array] : tensors) {
-    const std::string text = py::str(name);
+    RPU_CHECK(StateError, PyUnicode_Check(name.ptr()), "a tensor of the state is named by a ",
+              Py_TYPE(name.ptr())->tp_name, "; names are text");
+    const auto text = py::cast<std::string>(name);
     state.tensors[text] = toTensor(array, text);
   }
-  state.values = *toValue(values, "state").map();
+  state.values = toValues(values);
   return state;
+}
+
+namespace {
+
+/// The bytes of a path, as os.fsencode() gave them.
+using Path = py::bytes;
+
+py::tuple parse(const py::bytes &data) {
+  const auto bytes = static_cast<std::string_view>(data);
+  const State state = [&] {
+    const py::gil_scoped_release released;
+    return parseState(bytes);
+  }();
+  return fromState(state);
+}
+
+py::tuple load(const Path &path) {
+  const std::string name = path;
+  const State state = [&] {
+    const py::gil_scoped_release released;
+    return loadState(name);
+  }();
+  return fromState(state);
+}
+
+void save(const Path &path, const py::dict &tensors, const py::dict &values) {
+  const State state = toState(tensors, values);
+  const std::string name = path;
+  const py::gil_scoped_release released;
+  saveState(name, state);
+}
+
+void replace(const Path &path, const py::bytes &data) {
+  const auto bytes = static_cast<std::string_view>(data);
+  const std::string name = path;
+  const py::gil_scoped_release released;
+  replaceFile(name, {bytes});
+}
+
+}  // namespace
+
+void bindSavedState(py::module_ &module) {
+  using py::arg;
+  module.def("parse_state", &parse, arg("data"),
+             "(tensors, values) of the state whose file consists of `data`.");
+  module.def(
+      "dump_state",
+      [](const py::dict &tensors, const py::dict &values) {
+        return py::bytes(writeState(toState(tensors, values)));
+      },
+      arg("tensors"), arg("values"), "The bytes of the file of a state.");
+  module.def("load_state", &load, arg("path"), "(tensors, values) of the state in a file.");
+  module.def("save_state", &save, arg("path"), arg("tensors"), arg("values"),
+             "Writes a state to a file, as replace_file() does.");
+  module.def(
+      "state_checksum",
+      [](const py::dict &tensors, const py::dict &values) {
+        return toState(tensors, values).checksum();
+      },
+      arg("tensors"), arg("values"), "The checksum that belongs to a state.");
+  module.def(
+      "parse_values",
+      [](const py::bytes &json) {
+        const Value value = parseJson(static_cast<std::string_view>(json));
+        RPU_CHECK(StateError, value.map(), "it is no JSON object");
+        return fromMap(*value.map());
+      },
+      arg("json"), "The values of a state from JSON.");
+  module.def(
+      "dump_values", [](const py::dict &values) { return writeJson(Value(toValues(values))); },
+      arg("values"), "The values of a state as JSON.");
+  module.def("replace_file", &replace, arg("path"), arg("data"),
+             "Makes `data` the content of a file: at once, whole, and of a link the file behind "
+             "it. The path is bytes (os.fsencode).");
 }
 
 }  // namespace RPU::bindings

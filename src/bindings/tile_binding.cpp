@@ -60,6 +60,8 @@ class SharedTile {
 
   int64_t dSize() const { return tile_.dSize(); }
   int64_t xSize() const { return tile_.xSize(); }
+  uint64_t seed() const { return tile_.seed(); }
+  uint32_t tileId() const { return tile_.tileId(); }
   const Context &context() const { return context_; }
 
   /// work(tile), without the interpreter lock: it may not touch a Python object.
@@ -244,12 +246,16 @@ py::dict counters(SharedTile &self) {
 }
 
 void loadState(SharedTile &self, const py::dict &tensors, const py::dict &values) {
-  try {
-    const State state = toState(tensors, values);
-    self.run([&](Tile &tile) { tile.loadState(state); });
-  } catch (const ConfigError &error) {
-    throw StateError(message("the state holds a bad setting: ", error.what()));
-  }
+  const State state = toState(tensors, values);
+  self.run([&](Tile &tile) { tile.loadState(state); });
+}
+
+std::unique_ptr<SharedTile> tileFromState(const py::dict &tensors, const py::dict &values,
+                                          const std::string &device, py::handle threads) {
+  const Context context = contextOf(device, readThreads(threads));
+  const State state = toState(tensors, values);
+  const py::gil_scoped_release released;
+  return std::make_unique<SharedTile>(Tile::fromState(state, context));
 }
 
 void setThreads(SharedTile &self, py::handle threads) {
@@ -299,6 +305,8 @@ void bindTile(py::module_ &module) {
            arg("device") = "cpu", arg("threads") = 1)
       .def_property_readonly("d_size", &SharedTile::dSize)
       .def_property_readonly("x_size", &SharedTile::xSize)
+      .def_property_readonly("seed", &SharedTile::seed)
+      .def_property_readonly("tile_id", &SharedTile::tileId)
       .def_property_readonly("device", &deviceName)
       .def_property(
           "threads", [](const SharedTile &self) { return self.context().cpu.threads; }, &setThreads)
@@ -348,6 +356,8 @@ void bindTile(py::module_ &module) {
              return fromState(self.run([](Tile &tile) { return tile.state(); }));
            })
       .def("load_state", &loadState, arg("tensors"), arg("values"));
+  module.def("tile_from_state", &tileFromState, arg("tensors"), arg("values"), arg("device"),
+             arg("threads"), "The tile that a state belongs to, in that state.");
 }
 
 }  // namespace RPU::bindings

@@ -20,19 +20,9 @@ std::vector<float> batchOf(int64_t rows, int64_t cols, int64_t step) {
   return values;
 }
 
-RPU::Tile tileOf(const RPU::State &state) {
-  const auto config = RPU::readParams<RPU::TileConfig>(state.values.at("config"), "config");
-  RPU::Tile tile(static_cast<int64_t>(state.counter("d_size")),
-                 static_cast<int64_t>(state.counter("x_size")), config,
-                 std::stoull(*state.values.at("seed").text()),
-                 static_cast<uint32_t>(state.counter("tile_id")));
-  tile.loadState(state);
-  return tile;
-}
-
 void goOn(const std::string &from, const std::string &to) {
   constexpr int64_t kBatch = 4;
-  RPU::Tile tile = tileOf(RPU::loadState(from));
+  RPU::Tile tile = RPU::Tile::fromState(RPU::loadState(from));
   const int64_t dSize = tile.dSize(), xSize = tile.xSize();
   std::vector<float> y(static_cast<size_t>(kBatch * dSize)),
       dx(static_cast<size_t>(kBatch * xSize));

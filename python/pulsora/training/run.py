@@ -8,16 +8,19 @@ What `pulsora train` and `pulsora demo` do, for use from Python:
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 import json
 import time
+import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import nn
 
 from pulsora._checks import require_folder
+from pulsora.files import replace_file
 from pulsora.nn import AnalogLinear, AnalogModule
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
@@ -35,7 +38,9 @@ __all__ = ["Metrics", "Run", "accuracy", "mlp", "pulse_report"]
 Metrics: TypeAlias = dict[str, float]
 
 _CHECKPOINT = "checkpoint.pt"
+_CONTENT = {"experiment", "model", "optimizer", "history"}
 _METRICS = "metrics.json"
+_MOST_SAID = 200  # characters of another library's message
 
 
 def mlp(
@@ -108,17 +113,18 @@ class Run:
 
     Args:
         experiment: What to run.
-        out: Folder for metrics.json and checkpoint.pt, written after every epoch; None writes
+        out: Folder for checkpoint.pt and metrics.json, written after every epoch; None writes
             nothing.
         resume: Continue from the checkpoint in `out`. It must be one of the same experiment,
-            the number of epochs apart.
+            the number of epochs apart. Then metrics.json is made to agree with it.
         overwrite: Begin anew where `out` has a checkpoint, which the first epoch's replaces.
         threads: CPU threads of the tiles; by default as of a `Tile`.
         data: The data set, where it is loaded already.
 
     Raises:
-        ValueError: if the data cannot be loaded, if there is nothing to resume, or more epochs
-            than asked for, and if `out` has a run that is neither resumed nor overwritten.
+        ValueError: if the data cannot be loaded, if there is nothing to resume, a damaged
+            checkpoint, or more epochs than asked for, and if `out` has a run that is neither
+            resumed nor overwritten.
         OSError: if nothing can be written to `out`.
     """
 
@@ -217,9 +223,7 @@ class Run:
         if self.out is None:
             return
         self.out.mkdir(parents=True, exist_ok=True)
-        report = {"experiment": dataclasses.asdict(self.experiment), "epochs": self.history}
-        (self.out / _METRICS).write_text(json.dumps(report, indent=1) + "\n")
-        unfinished = self.out / f"{_CHECKPOINT}.part"
+        checkpoint = io.BytesIO()
         torch.save(
             {
                 "experiment": self._identity(),
@@ -227,15 +231,21 @@ class Run:
                 "optimizer": self.optimizer.state_dict(),
                 "history": self.history,
             },
-            unfinished,
+            checkpoint,
         )
-        unfinished.replace(self.out / _CHECKPOINT)
+        replace_file(self.out / _CHECKPOINT, checkpoint.getvalue())
+        self._save_metrics(self.out)
+
+    def _save_metrics(self, out: Path) -> None:
+        """Behind the checkpoint, which can make up for it: a resumed run writes it first of all."""
+        report = {"experiment": dataclasses.asdict(self.experiment), "epochs": self.history}
+        replace_file(out / _METRICS, f"{json.dumps(report, indent=1)}\n".encode())
 
     def _load(self) -> None:
         path = (self.out or Path()) / _CHECKPOINT
         if self.out is None or not path.is_file():
             raise ValueError(f"resume: there is no {path}; start without --resume")
-        saved = torch.load(path, weights_only=True)
+        saved = _checkpoint(path)
         if saved["experiment"] != self._identity():
             raise ValueError(
                 f"resume: {path} is of another experiment ({saved['experiment']}); "
@@ -247,6 +257,40 @@ class Run:
                 f"epochs must be at least {made} (got {self.experiment.epochs}): the run in "
                 f"{self.out} already has {made} epochs"
             )
-        self.model.load_state_dict(saved["model"])
-        self.optimizer.load_state_dict(saved["optimizer"])
+        try:
+            self.model.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"resume: {path} does not fit this model ({_line(error)})") from None
         self.history = saved["history"]
+        self._save_metrics(self.out)
+
+
+def _checkpoint(path: Path) -> dict[str, Any]:
+    """What a checkpoint holds; ValueError, naming the file, if it is damaged or none."""
+    data = path.read_bytes()
+    try:
+        return _content(data)
+    except Exception as error:  # noqa: BLE001 - there is no end to what damaged files raise
+        raise ValueError(
+            f"resume: {path} is no checkpoint of a run, or is damaged ({_line(error)}); "
+            "begin anew with --overwrite (overwrite=True)"
+        ) from None
+
+
+def _content(data: bytes) -> dict[str, Any]:
+    # torch does not look at the checksums that its files have.
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(f"the checksum of {damaged} is wrong")
+    saved = torch.load(io.BytesIO(data), weights_only=True)
+    if not isinstance(saved, dict) or saved.keys() != _CONTENT:
+        raise ValueError("it holds something else")
+    return saved
+
+
+def _line(error: Exception) -> str:
+    """What an error says, in one short line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]}..."

@@ -14,6 +14,7 @@ namespace RPU {
 /// One named tensor of a state, in host memory, row major.
 struct Tensor {
   enum class Type { F32, F16, U8, I32, I64, U64 };
+  static constexpr size_t kTypes = 6;
   Type type = Type::F32;
   std::vector<int64_t> shape;
   std::vector<std::byte> bytes;
@@ -21,11 +22,40 @@ struct Tensor {
   int64_t size() const;
 };
 
+/// What files call a type, and the bytes of one element.
+struct TensorType {
+  const char *name;
+  uint64_t bytes;
+};
+const TensorType &typeOf(Tensor::Type type);
+
 /// Everything an object needs to continue as if it had never stopped: named tensors and a table of
-/// settings and counters. The Python package stores it as a safetensors file.
+/// settings and counters. Files hold it as safetensors (core/state_file.h).
+///
+/// The state of a tile is signed: among its values is a checksum of everything else. Whoever reads
+/// or loads it verifies that, so that damage is found on whatever way the state has taken.
 struct State {
+  /// The value that holds the checksum, in 16 hexadecimal digits.
+  static constexpr const char *kChecksum = "checksum";
+
   std::map<std::string, Tensor> tensors;
   Value::Map values;
+
+  /// CRC-64/XZ of everything but the value kChecksum. What it runs over, numbers in 8 bytes with
+  /// the lowest first, and texts as their length and their bytes in UTF-8: the values as one map;
+  /// the number of tensors and, in the order of their names, each one's name, the name of its type
+  /// in files, the number of its extents, these, the number of its bytes, and they. A value is a
+  /// letter and its content: n for none, b with a number 0 or 1, i with a number, r with a
+  /// double's bits, t with a text, l with the number of its values and they, m with the number of
+  /// its entries and, in the order of their names, each one's name and value.
+  std::string checksum() const;
+  /// Enters the checksum; to be called last, and again after a change that is meant.
+  void sign();
+  /// StateError if the checksum is not that of the content, or is missing from the state of a tile
+  /// that had one when it was saved (of version 3 or later).
+  void verify() const;
+  /// StateError, naming the place, unless every floating-point number is finite.
+  void requireFinite() const;
 
   /// Copies a buffer of `Element` into a tensor of the given type and shape.
   template <class Element>
@@ -38,8 +68,10 @@ struct State {
   template <class Element>
   void take(const Context &context, const std::string &name, Tensor::Type type,
             const std::vector<int64_t> &shape, Buffer<Element> &buffer) const;
-  /// The integer under `name`; StateError if it is absent or negative.
-  uint64_t counter(const std::string &name) const;
+  /// The integer under `name`; StateError if it is absent, negative or above `most`.
+  uint64_t counter(const std::string &name, uint64_t most = INT64_MAX) const;
+  /// The same of an integer that is 0 or 1.
+  bool flag(const std::string &name) const { return counter(name, 1) != 0; }
 };
 
 template <class Element>

@@ -5,13 +5,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <system_error>
 #include <tuple>
-#include <unistd.h>
 #include <utility>
 
 #include "core/json.h"
+#include "core/replace_file.h"
 
 namespace RPU {
 namespace {
@@ -20,19 +21,7 @@ constexpr const char *kMetadata = "__metadata__";
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kAlignment = 8;  // of the tensors within the file
 
-struct TypeEntry {
-  Tensor::Type type;
-  const char *name;
-  uint64_t bytes;
-};
-constexpr std::array<TypeEntry, 6> kTypes = {{{Tensor::Type::F32, "F32", 4},
-                                              {Tensor::Type::F16, "F16", 2},
-                                              {Tensor::Type::U8, "U8", 1},
-                                              {Tensor::Type::I32, "I32", 4},
-                                              {Tensor::Type::I64, "I64", 8},
-                                              {Tensor::Type::U64, "U64", 8}}};
-
-const TypeEntry &entryOf(Tensor::Type type) { return kTypes[static_cast<size_t>(type)]; }
+constexpr size_t kMostAxes = 32;  // as many as every version of NumPy takes
 
 template <class... Parts>
 void require(bool holds, const Parts &...parts) {
@@ -69,23 +58,27 @@ Announced announced(const std::string &name, const Value &value) {
   Announced result{0, 0, name, {}};
 
   const Value &dtype = member(*map, name, "dtype");
-  const auto type = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeEntry &entry) {
-    return dtype.text() && *dtype.text() == entry.name;
-  });
-  require(type != kTypes.end(), "tensor '", name, "' has type ", dtype.describe(),
+  size_t type = 0;
+  while (type < Tensor::kTypes && dtype != Value(typeOf(static_cast<Tensor::Type>(type)).name))
+    ++type;
+  require(type < Tensor::kTypes, "tensor '", name, "' has type ", dtype.describe(),
           ", which no array of a tile has");
-  result.tensor.type = type->type;
+  result.tensor.type = static_cast<Tensor::Type>(type);
 
   const Value &shape = member(*map, name, "shape");
   require(shape.list(), "tensor '", name, "' has shape ", shape.describe(), "; it must be a list");
-  uint64_t bytes = type->bytes;
+  require(shape.list()->size() <= kMostAxes, "tensor '", name, "' has ", shape.list()->size(),
+          " axes; an array has at most ", kMostAxes);
+  // Also of an empty tensor, the other extents are those of an array that could be.
+  uint64_t room = typeOf(result.tensor.type).bytes;
   for (const Value &extent : *shape.list()) {
     const uint64_t size = count(extent, name, "an extent of its shape");
-    require(size == 0 || bytes <= static_cast<uint64_t>(INT64_MAX) / size, "tensor '", name,
+    require(size == 0 || room <= static_cast<uint64_t>(INT64_MAX) / size, "tensor '", name,
             "' has shape ", shape.describe(), ", which no memory can hold");
-    bytes *= size;
+    room *= std::max<uint64_t>(size, 1);
     result.tensor.shape.push_back(static_cast<int64_t>(size));
   }
+  const uint64_t bytes = result.tensor.size() == 0 ? 0 : room;
 
   const Value &offsets = member(*map, name, "data_offsets");
   require(offsets.list() && offsets.list()->size() == 2, "tensor '", name, "' has data_offsets ",
@@ -117,8 +110,9 @@ Value::Map valuesOf(const Value::Map &header) {
 
 // --- files
 
-[[noreturn]] void throwSystemError(int error, const std::string &path, const char *what) {
-  throw std::system_error(error, std::generic_category(), message(path, ": cannot be ", what));
+[[noreturn]] void throwFileError(int error, const std::string &path, const char *what) {
+  throw std::filesystem::filesystem_error(what, path,
+                                          std::error_code(error, std::generic_category()));
 }
 
 struct Closer {
@@ -128,22 +122,71 @@ using File = std::unique_ptr<std::FILE, Closer>;
 
 std::string readFile(const std::string &path) {
   const File file(std::fopen(path.c_str(), "rb"));
-  if (!file) throwSystemError(errno, path, "opened");
+  if (!file) throwFileError(errno, path, "cannot be opened");
   std::string bytes;
   std::array<char, 1 << 16> part;
   while (!std::feof(file.get())) {
     const size_t got = std::fread(part.data(), 1, part.size(), file.get());
-    if (std::ferror(file.get())) throwSystemError(errno, path, "read");
+    if (std::ferror(file.get())) throwFileError(errno, path, "cannot be read");
     bytes.append(part.data(), got);
   }
   return bytes;
 }
 
-/// Removes a file at the end of its scope, if it is still there.
-struct Draft {
-  std::string path;
-  ~Draft() { std::remove(path.c_str()); }
-};
+// --- writing
+
+using Entry = const std::pair<const std::string, Tensor> *;
+
+/// The tensors in the order of the file: the largest elements first, so that each is aligned.
+std::vector<Entry> inFileOrder(const State &state) {
+  std::vector<Entry> tensors;
+  tensors.reserve(state.tensors.size());
+  for (const auto &entry : state.tensors) tensors.push_back(&entry);
+  std::stable_sort(tensors.begin(), tensors.end(), [](Entry a, Entry b) {
+    return typeOf(a->second.type).bytes > typeOf(b->second.type).bytes;
+  });
+  return tensors;
+}
+
+/// What stands in front of the tensors: the length of the header, and the header.
+std::string beginning(const State &state, const std::vector<Entry> &tensors) {
+  Value::Map header;
+  header[kMetadata] = Value::Map{{kStateFormat, Value(writeJson(Value(state.values)))}};
+  uint64_t at = 0;
+  for (const Entry entry : tensors) {
+    const auto &[name, tensor] = *entry;
+    const TensorType &type = typeOf(tensor.type);
+    require(name != kMetadata, "a tensor is named '", name, "'; choose another name");
+    const auto bytes = static_cast<uint64_t>(tensor.size()) * type.bytes;
+    require(bytes == tensor.bytes.size(), "tensor '", name, "' has ", tensor.bytes.size(),
+            " bytes, but its type and shape take ", bytes);
+    Value::List shape(tensor.shape.begin(), tensor.shape.end());
+    const uint64_t end = at + bytes;
+    header[name] = Value::Map{{"dtype", Value(type.name)},
+                              {"shape", Value(std::move(shape))},
+                              {"data_offsets", Value(Value::List{Value(at), Value(end)})}};
+    at = end;
+  }
+  std::string text = writeJson(Value(std::move(header)));
+  text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+  std::string length;
+  for (size_t i = 0; i < kLengthBytes; ++i)
+    length += static_cast<char>((uint64_t{text.size()} >> (8 * i)) & 0xFFU);
+  return length + text;
+}
+
+/// The file of a state in parts, of which `first` owns the first and `state` the others.
+std::vector<std::string_view> partsOf(const State &state, std::string &first) {
+  state.verify();
+  const std::vector<Entry> tensors = inFileOrder(state);
+  first = beginning(state, tensors);
+  std::vector<std::string_view> parts{first};
+  for (const Entry entry : tensors) {
+    const std::vector<std::byte> &data = entry->second.bytes;
+    parts.emplace_back(reinterpret_cast<const char *>(data.data()), data.size());
+  }
+  return parts;
+}
 
 }  // namespace
 
@@ -189,61 +232,20 @@ State parseState(std::string_view bytes) {
   }
   require(at == bytes.size(), "the file has ", bytes.size(), " bytes of tensors where ", at,
           " are expected");
+  state.verify();
   return state;
 }
 
 std::string writeState(const State &state) {
-  // The largest elements first, so that each tensor is aligned.
-  std::vector<const std::pair<const std::string, Tensor> *> tensors;
-  tensors.reserve(state.tensors.size());
-  for (const auto &entry : state.tensors) tensors.push_back(&entry);
-  std::stable_sort(tensors.begin(), tensors.end(), [](const auto *a, const auto *b) {
-    return entryOf(a->second.type).bytes > entryOf(b->second.type).bytes;
-  });
-
-  Value::Map header;
-  header[kMetadata] = Value::Map{{kStateFormat, Value(writeJson(Value(state.values)))}};
-  uint64_t at = 0;
-  for (const auto *entry : tensors) {
-    const auto &[name, tensor] = *entry;
-    require(name != kMetadata, "a tensor is named '", name, "'; choose another name");
-    const auto bytes = static_cast<uint64_t>(tensor.size()) * entryOf(tensor.type).bytes;
-    require(bytes == tensor.bytes.size(), "tensor '", name, "' has ", tensor.bytes.size(),
-            " bytes, but its type and shape take ", bytes);
-    Value::List shape(tensor.shape.begin(), tensor.shape.end());
-    const uint64_t end = at + bytes;
-    header[name] = Value::Map{{"dtype", Value(entryOf(tensor.type).name)},
-                              {"shape", Value(std::move(shape))},
-                              {"data_offsets", Value(Value::List{Value(at), Value(end)})}};
-    at = end;
-  }
-  std::string text = writeJson(Value(std::move(header)));
-  text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
-
   std::string bytes;
-  bytes.reserve(kLengthBytes + text.size() + at);
-  for (size_t i = 0; i < kLengthBytes; ++i)
-    bytes += static_cast<char>((uint64_t{text.size()} >> (8 * i)) & 0xFFU);
-  bytes += text;
-  for (const auto *entry : tensors) {
-    const std::vector<std::byte> &data = entry->second.bytes;
-    bytes.append(reinterpret_cast<const char *>(data.data()), data.size());
-  }
+  std::string first;
+  for (const std::string_view part : partsOf(state, first)) bytes += part;
   return bytes;
 }
 
 void saveState(const std::string &path, const State &state) {
-  const std::string bytes = writeState(state);
-  const size_t folder = path.find_last_of('/') + 1;  // 0 without one
-  const Draft draft{
-      message(path.substr(0, folder), '.', path.substr(folder), '.', getpid(), ".part")};
-  File file(std::fopen(draft.path.c_str(), "wb"));
-  if (!file) throwSystemError(errno, draft.path, "opened");
-  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size() &&
-                       std::fflush(file.get()) == 0 && fsync(fileno(file.get())) == 0;
-  if (!written) throwSystemError(errno, draft.path, "written");
-  file.reset();
-  if (std::rename(draft.path.c_str(), path.c_str()) != 0) throwSystemError(errno, path, "replaced");
+  std::string first;
+  replaceFile(path, partsOf(state, first));
 }
 
 State loadState(const std::string &path) {

@@ -16,13 +16,13 @@ namespace RPU {
 /// Name of a state's values in the metadata of a file.
 constexpr const char *kStateFormat = "pulsora.tile";
 
-/// Writes `state` to a file. It is first written under another name in the same folder, so that an
-/// existing file is replaced by a complete one or left as it is. std::system_error if the file
-/// cannot be written; StateError for a tensor whose bytes do not match its shape.
+/// Writes `state` to a file, as replaceFile() does: an existing file is replaced by a complete one
+/// or left as it is. StateError for a tensor whose bytes do not match its shape, or a wrong
+/// checksum; std::filesystem::filesystem_error if the file cannot be written.
 void saveState(const std::string &path, const State &state);
 
-/// The state in a file. StateError, which names the file, unless it is a complete state;
-/// std::system_error if it cannot be read.
+/// The state in a file, its checksum verified. StateError, which names the file, unless it is a
+/// complete state; std::filesystem::filesystem_error if it cannot be read.
 State loadState(const std::string &path);
 
 /// The bytes of the file that saveState() writes.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -20,13 +21,16 @@ class Value {
   Value(bool v) : data_(v) {}
   Value(int v) : data_(static_cast<int64_t>(v)) {}
   Value(int64_t v) : data_(v) {}
-  Value(uint64_t v) : data_(static_cast<int64_t>(v)) {}
+  /// Integers are signed: a count beyond them stays at the largest.
+  Value(uint64_t v) : data_(static_cast<int64_t>(std::min(v, uint64_t{INT64_MAX}))) {}
   Value(double v) : data_(v) {}
   Value(const char *v) : data_(std::string(v)) {}
   Value(std::string v) : data_(std::move(v)) {}
   Value(List v) : data_(std::move(v)) {}
   Value(Map v) : data_(std::move(v)) {}
 
+  /// Whether both are of one kind: both integers, both texts, ...
+  bool isLike(const Value &other) const { return data_.index() == other.data_.index(); }
   bool isNull() const { return std::holds_alternative<std::monostate>(data_); }
   const bool *boolean() const { return std::get_if<bool>(&data_); }
   const int64_t *integer() const { return std::get_if<int64_t>(&data_); }

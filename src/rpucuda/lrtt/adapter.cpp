@@ -325,10 +325,10 @@ void LRTTAdapter::loadFrom(const Context &context, const State &state, const std
   if (!reinitVectors_.empty()) {
     state.take(context, prefix + "reinit_vectors", Tensor::Type::F32, shapeB, reinitVectors_);
   }
-  snapshotTaken_ = state.counter(prefix + "snapshot_taken") != 0;
-  reinitVectorsSet_ = state.counter(prefix + "reinit_vectors_set") != 0;
-  reinits_ = state.counter(prefix + "reinits");
-  writes_ = state.counter(prefix + "writes");
+  snapshotTaken_ = state.flag(prefix + "snapshot_taken");
+  reinitVectorsSet_ = state.flag(prefix + "reinit_vectors_set");
+  reinits_ = state.counter(prefix + "reinits", kMaxSample);
+  writes_ = state.counter(prefix + "writes", kOwnWrites);
   keptG_.rows = keptG_.used = 0;
   keptE_.rows = keptE_.used = 0;
   keptStale_ = false;

@@ -5,15 +5,6 @@
 #include "tile/tile_impl.h"
 
 namespace RPU {
-namespace {
-
-void checkContext(const Context &context) {
-  RPU_CHECK(ConfigError, context.cpu.threads >= 1, "threads is ", context.cpu.threads,
-            "; it must be >= 1");
-  if (!context.onCpu()) requireCudaDevice(context.device);
-}
-
-}  // namespace
 
 Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, uint64_t seed, uint32_t tileId,
            const Context &context) {

@@ -69,15 +69,21 @@ class Tile final {
   uint32_t tileId() const;
   const Counters &counters() const;
 
-  /// Everything that is needed to go on to the bit; `loadState` refuses (StateError), changing
-  /// nothing, a state that was not made by a tile of equal sizes, configuration and seed. States of
-  /// version 1 load too.
+  /// Everything that is needed to go on to the bit, signed (core/state.h). StateError if a weight
+  /// is not finite: no tile could go on from that.
   State state() const;
+  /// Goes on where the tile stood that gave `state`. StateError, changing nothing, unless the state
+  /// is undamaged and of a tile of equal sizes, configuration and seed. States of versions 1 and 2,
+  /// which had no checksum, load too.
   void loadState(const State &state);
+  /// The tile that a state belongs to, in that state. StateError if it is damaged.
+  static Tile fromState(const State &state, const Context &context = {});
 
  private:
   friend class TileAdapter;
   struct Impl;
+  State collect() const;
+  void take(const State &state);
   std::unique_ptr<Impl> impl_;
 };
 

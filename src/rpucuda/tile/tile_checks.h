@@ -14,6 +14,13 @@
 
 namespace RPU {
 
+/// ConfigError or DeviceError unless a tile can work in this context.
+inline void checkContext(const Context &context) {
+  RPU_CHECK(ConfigError, context.cpu.threads >= 1, "threads is ", context.cpu.threads,
+            "; it must be >= 1");
+  if (!context.onCpu()) requireCudaDevice(context.device);
+}
+
 /// A number of rows or columns as a message names it; without a value, any number will do.
 struct Size {
   const char *name;

@@ -1,22 +1,29 @@
+#include <charconv>
+
+#include "array/events.h"
 #include "tile/tile_impl.h"
 
 namespace RPU {
 namespace {
 
-// Version 2 saves the settings of the tile's compound alone; version 1 saved those of every kind.
-// Nothing else differs.
-constexpr uint64_t kVersion = 2;
+// Version 3 is signed (State::sign). Version 2 saved the settings of the tile's compound alone, as
+// version 3 does; version 1 saved those of every kind. Nothing else differs.
+constexpr uint64_t kVersion = 3;
 constexpr uint64_t kOldestVersion = 1;
 
+// Beyond its largest count, a counter would number draws that belong to something else
+// (array/events.h).
 struct NamedCounter {
   const char *name;
   uint64_t Counters::*member;
+  uint64_t most;
 };
-constexpr NamedCounter kCounters[] = {{"forward_samples", &Counters::forwardSamples},
-                                      {"backward_samples", &Counters::backwardSamples},
-                                      {"update_samples", &Counters::updateSamples},
-                                      {"mini_batches", &Counters::miniBatches},
-                                      {"events", &Counters::events}};
+constexpr NamedCounter kCounters[] = {
+    {"forward_samples", &Counters::forwardSamples, kMaxSample + 1},
+    {"backward_samples", &Counters::backwardSamples, kMaxSample + 1},
+    {"update_samples", &Counters::updateSamples, kWritePulseSamples},
+    {"mini_batches", &Counters::miniBatches, kRelaxEvents},
+    {"events", &Counters::events, kOwnWrites}};
 
 void requireSameTile(const State &state, const State &mine) {
   for (const char *name : {"config", "d_size", "x_size", "tile_id", "seed"}) {
@@ -33,7 +40,7 @@ void requireSameTile(const State &state, const State &mine) {
   }
 }
 
-// StateError unless `state` has every tensor and number of `mine`, and no other tensor.
+// StateError unless `state` has the tensors and values of `mine`, each of its kind, and no others.
 void requireComplete(const State &state, const State &mine) {
   for (const auto &entry : mine.tensors)
     state.get(entry.first, entry.second.type, entry.second.shape);
@@ -47,17 +54,53 @@ void requireComplete(const State &state, const State &mine) {
     const auto found = state.values.find(entry.first);
     RPU_CHECK(StateError, found != state.values.end(), "the state lacks '", entry.first,
               "'; it is incomplete");
+    RPU_CHECK(StateError, found->second.isLike(entry.second), "the state's '", entry.first, "' is ",
+              found->second.describe(), ", which is of another kind than ", entry.second.describe(),
+              "; the state is damaged");
     if (entry.second.integer()) state.counter(entry.first);
-    RPU_CHECK(StateError, !entry.second.real() || found->second.real() || found->second.integer(),
-              "the state's '", entry.first, "' is ", found->second.describe(),
-              "; it must be a number: the state is damaged");
   }
+  for (const auto &entry : state.values) {
+    RPU_CHECK(StateError, entry.first == State::kChecksum || mine.values.count(entry.first),
+              "the state has a value '", entry.first,
+              "' that this tile does not know; it is damaged or was made by another version");
+  }
+}
+
+const Value &valueOf(const State &state, const char *name) {
+  const auto found = state.values.find(name);
+  RPU_CHECK(StateError, found != state.values.end(), "the state has no '", name,
+            "', so that it does not say what tile it belongs to");
+  return found->second;
+}
+
+uint64_t seedOf(const State &state) {
+  const Value &seed = valueOf(state, "seed");
+  const std::string text = seed.text() ? *seed.text() : "";
+  uint64_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  RPU_CHECK(StateError,
+            !text.empty() && read.ec == std::errc{} && read.ptr == text.data() + text.size(),
+            "the state's seed is ", seed.describe(), "; it must be a number, as text");
+  return number;
+}
+
+// Every cell has a weight among the tensors, so wrong sizes are found before memory is taken.
+void requireEnoughWeights(const State &state, int64_t dSize, int64_t xSize) {
+  constexpr std::string_view kEnd = "weights";
+  int64_t weights = 0;
+  for (const auto &[name, tensor] : state.tensors) {
+    if (name.size() >= kEnd.size() && name.substr(name.size() - kEnd.size()) == kEnd)
+      weights += static_cast<int64_t>(tensor.bytes.size() / typeOf(tensor.type).bytes);
+  }
+  RPU_CHECK(StateError, dSize >= 1 && xSize >= 1 && dSize <= weights / xSize, "the state holds ",
+            weights, " weights, which is too few for a tile of size [", dSize, ", ", xSize,
+            "]; it is damaged");
 }
 
 }  // namespace
 
-State Tile::state() const {
-  impl_->reportFault();
+// The state as it stands, unsigned.
+State Tile::collect() const {
   const Impl &t = *impl_;
   State state;
   t.device->saveTo(t.context, state, "");
@@ -73,21 +116,37 @@ State Tile::state() const {
   return state;
 }
 
+State Tile::state() const {
+  impl_->reportFault();
+  State state = collect();
+  state.requireFinite();
+  state.sign();
+  return state;
+}
+
 void Tile::loadState(const State &state) {
+  state.verify();
+  take(state);
+}
+
+// Goes on from a state that has been verified.
+void Tile::take(const State &state) {
   Impl &t = *impl_;
-  t.clearFault();
-  const State mine = this->state();
   const uint64_t version = state.counter("version");
   RPU_CHECK(StateError, version >= kOldestVersion && version <= kVersion, "the state has version ",
             version, "; this build reads versions ", kOldestVersion, " to ", kVersion);
+  const State mine = collect();
   try {
     requireSameTile(state, mine);
   } catch (const ConfigError &error) {
     throw StateError(message("the state holds a bad setting: ", error.what()));
   }
   requireComplete(state, mine);
+  state.requireFinite();
   Counters counters;
-  for (const NamedCounter &each : kCounters) counters.*each.member = state.counter(each.name);
+  for (const NamedCounter &each : kCounters)
+    counters.*each.member = state.counter(each.name, each.most);
+  t.clearFault();
   try {
     t.device->loadFrom(t.context, state, "");
   } catch (...) {
@@ -95,6 +154,23 @@ void Tile::loadState(const State &state) {
     throw;
   }
   t.counters = counters;
+}
+
+Tile Tile::fromState(const State &state, const Context &context) {
+  checkContext(context);
+  state.verify();
+  const auto dSize = static_cast<int64_t>(state.counter("d_size"));
+  const auto xSize = static_cast<int64_t>(state.counter("x_size"));
+  requireEnoughWeights(state, dSize, xSize);
+  const auto tileId = static_cast<uint32_t>(state.counter("tile_id", UINT32_MAX));
+  try {
+    const auto config = readParams<TileConfig>(valueOf(state, "config"), "config");
+    Tile tile(dSize, xSize, config, seedOf(state), tileId, context);
+    tile.take(state);
+    return tile;
+  } catch (const ConfigError &error) {
+    throw StateError(message("the state belongs to no tile that can be made: ", error.what()));
+  }
 }
 
 }  // namespace RPU

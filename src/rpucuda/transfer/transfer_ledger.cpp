@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "array/events.h"
 #include "core/backend.h"
 #include "core/math_util.h"
 #include "transfer/line_functors.h"
@@ -93,7 +94,7 @@ void TransferLedger::loadFrom(const Context &context, const State &state,
   const TransferStats stats[2] = {TransferStats::loadFrom(state, prefix + "last/"),
                                   TransferStats::loadFrom(state, prefix + "total/")};
   detail::copyFromHost(context, stats_.data(), stats, sizeof stats);
-  transfers_ = stats[1].transfers;
+  transfers_ = state.counter(prefix + "total/transfers", kOwnWrites);
 }
 
 }  // namespace RPU

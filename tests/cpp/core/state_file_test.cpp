@@ -169,6 +169,10 @@ TEST_F(StateFile, WhatIsWrongIsSaid) {
       {R"({"dtype": "F32", "shape": [2.0], "data_offsets": [0, 8]})", "extent of its shape is 2"},
       {R"({"dtype": "F32", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]})",
        "no memory can hold"},
+      {R"({"dtype": "F32", "shape": [0, 4611686018427387904], "data_offsets": [0, 0]})",
+       "no memory can hold"},
+      {R"({"dtype": "F32", "shape": [0, 9223372036854775808], "data_offsets": [0, 0]})",
+       "beyond 64 bits"},
       {R"({"dtype": "F32", "shape": [3], "data_offsets": [0, 8]})", "take 12 bytes"},
       {R"({"dtype": "F32", "shape": [2], "data_offsets": [8, 0]})", "take 8 bytes"},
       {R"({"dtype": "F32", "shape": [2], "data_offsets": [0]})", "they must be [begin, end]"},
@@ -180,9 +184,14 @@ TEST_F(StateFile, WhatIsWrongIsSaid) {
     EXPECT_NE(with(c.entry, 8).find(c.message), std::string::npos)
         << c.entry << ": " << with(c.entry, 8);
   }
+  std::string axes = "1";
+  for (int i = 0; i < 64; ++i) axes += ", 1";
+  EXPECT_NE(with(R"({"dtype": "U8", "data_offsets": [0, 1], "shape": [)" + axes + "]}", 1)
+                .find("tensor 'w' has 65 axes"),
+            std::string::npos);
   const auto header = [](const std::string &text) { return refusal(fileOf(text, 0)); };
-  for (const char *foreign :
-       {"{}", R"({"__metadata__": {}})", R"({"__metadata__": {"pulsora.tile": 1}})"}) {
+  for (const char *foreign : {"{}", R"({"__metadata__": {}})", R"({"__metadata__": null})",
+                              R"({"__metadata__": {"pulsora.tile": 1}})"}) {
     EXPECT_NE(header(foreign).find("not the state of a tile"), std::string::npos) << foreign;
   }
   EXPECT_NE(header("[]").find("no JSON object"), std::string::npos);
@@ -225,6 +234,28 @@ TEST_F(StateFile, DamagedFilesAreReadOrRefused) {
   }
   EXPECT_GT(refused, kMutants / 2);
   EXPECT_LT(refused, kMutants);
+}
+
+TEST_F(StateFile, AChangedByteIsFoundOrChangesNothing) {
+  State state = sample();
+  state.values["version"] = Value(3);
+  EXPECT_THROW(writeState(state), StateError);  // of this version, but not signed
+  state.sign();
+  const std::string bytes = writeState(state);
+  int same = 0;
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    for (const int flip : {1, 2, 0x20, 0x80, 0xFF}) {
+      std::string mutant = bytes;
+      mutant[at] = static_cast<char>(mutant[at] ^ flip);
+      if (refusal(mutant).empty()) {  // one kind of space instead of another
+        ++same;
+        expectEqual(parseState(mutant), state);
+      }
+    }
+  }
+  EXPECT_LT(same, 20);
+  state.values["seed"] = Value("8");
+  EXPECT_THROW(writeState(state), StateError);
 }
 
 TEST_F(StateFile, Property38_ATileGoesOnFromItsFileToTheBit) {

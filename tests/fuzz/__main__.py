@@ -4,7 +4,8 @@ python -m tests.fuzz --seconds 600            all targets, that long in all
 python -m tests.fuzz --target states --count 100000
 python -m tests.fuzz --target states --seed 17    one input, in this process, with all that it does
 
-The package pulsora is taken from PYTHONPATH. Exit status 1 says that something was found.
+With --build build/fuzz (`cmake --preset fuzz`) sanitizers watch, and the C++ programs that libFuzzer drives are targets
+too; otherwise the package is the one that Python finds. Exit status 1 says that something was found.
 """
 
 from __future__ import annotations
@@ -12,9 +13,16 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.fuzz import TARGETS
-from tests.fuzz.parent import Outcome, fuzz, reproduce
+from tests.fuzz.build import Build
+from tests.fuzz.parent import fuzz, reproduce
+from tests.fuzz.programs import PROGRAMS, fuzz_program
+
+if TYPE_CHECKING:
+    from tests.fuzz.parent import Outcome
 
 MOST = 1 << 62
 
@@ -27,23 +35,22 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one input")
     parser.add_argument("--jobs", type=int, default=1, help="targets at a time")
+    parser.add_argument("--build", type=Path, help="a build folder")
     parser.add_argument("--seed", type=int, help="try this input alone")
     given = parser.parse_args()
-    targets: list[str] = given.target or list(TARGETS)
+    build = Build(given.build)
+    targets: list[str] = given.target or [*TARGETS, *(PROGRAMS if build.has_programs else ())]
     if given.seed is not None:
-        return reproduce(targets[0], given.seed)
+        return reproduce(build, targets[0], given.seed)
     if given.seconds is None and given.count is None:
         parser.error("say how long: --seconds or --count")
     share = (given.seconds or MOST) * given.jobs / len(targets)
 
     def work(target: str) -> Outcome:
-        return fuzz(
-            target,
-            first=given.first,
-            count=given.count or MOST,
-            seconds=share,
-            limit=given.limit,
-        )
+        common = {"first": given.first, "seconds": share, "limit": given.limit}
+        if target in PROGRAMS:
+            return fuzz_program(build, target, **common)
+        return fuzz(build, target, count=given.count or MOST, **common)
 
     with ThreadPoolExecutor(given.jobs) as pool:
         outcomes = list(pool.map(work, targets))

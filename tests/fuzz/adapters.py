@@ -180,7 +180,12 @@ def _hand_in_vectors(draws: Draws, tile: pl.Tile, model: Model) -> None:
 def _mini_batch(draws: Draws, tile: pl.Tile, model: Model) -> None:
     rows = draws.integer(1, 8)
     config = model.config
-    if config.rank and config.reinit in RANDOM and config.transfer_every and not config.units_in_mbatch:
+    if (
+        config.rank
+        and config.reinit in RANDOM
+        and config.transfer_every
+        and not config.units_in_mbatch
+    ):
         # What B is after a re-init by chance can be seen between calls alone.
         rows = min(rows, config.transfer_every - model.since)
     x = draws.normal(rows, tile.x_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import pulsora as pl
@@ -41,29 +42,30 @@ def run(draws: Draws) -> None:
         return made
 
     draws.note(name, "after reads" if reads_first else "")
-    tile = fresh()
+    undisturbed = fresh()
     with Failing(-1) as counting:
-        wanted = outcome(lambda: operation(tile))
-    after = bits(tile)
+        wanted = outcome(lambda: operation(undisturbed))
+    after = bits(undisturbed)
     for _ in range(POINTS):
         point, lasting = draws.integer(0, counting.made), draws.chance(0.3)
         draws.note("fails at", point, "of", counting.made, "and from then on" if lasting else "")
         tile = fresh()
-        _fail(tile, operation, Failing(point, lasting=lasting), name)
-        if bits(tile) != after:
-            got = outcome(lambda: operation(tile))
+        if _fails(tile, operation, Failing(point, lasting=lasting), name):
+            got = outcome(functools.partial(operation, tile))
             require(got == wanted, f"{name} gives something else once there is memory")
-            require(bits(tile) == after, f"{name} leaves another state once there is memory")
+        require(bits(tile) == after, f"{name} leaves another state once there is memory")
 
 
-def _fail(tile: pl.Tile, operation: Work, failing: Failing, name: str) -> None:
-    """The operation while memory is short; where it fails, the tile is as it was."""
+def _fails(tile: pl.Tile, operation: Work, failing: Failing, name: str) -> bool:
+    """Whether the operation fails while memory is short; where it does, the tile is as it was."""
     before = bits(tile)
     try:
         with failing:
             operation(tile)
     except (MemoryError, *REFUSALS):
         require(bits(tile) == before, f"{name} found no memory, and the tile has changed")
+        return True
+    return False
 
 
 def _operation(draws: Draws, tile: pl.Tile) -> tuple[str, Work, Work]:
@@ -73,7 +75,7 @@ def _operation(draws: Draws, tile: pl.Tile) -> tuple[str, Work, Work]:
     d = draws.normal(rows, tile.d_size, scale=0.1)
     weights = draws.normal(tile.d_size, tile.x_size, scale=0.1)
     array = draws.pick([*tile.arrays, "none"])
-    values = tile.arrays[array] if array in tile.arrays else weights
+    values = tile.arrays.get(array, weights)
     saved = tile.state()
     operations: list[tuple[str, Work]] = [
         ("forward", lambda t: t.forward(x)),

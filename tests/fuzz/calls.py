@@ -5,7 +5,6 @@ from __future__ import annotations
 import decimal
 import fractions
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,8 @@ from tests.fuzz.checks import REFUSALS, Planted, bits, require, require_same_fut
 from tests.fuzz.draws import plain_values
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.fuzz.draws import Draws
 
 MEMBERS = ("fast_a", "fast_b", "forward_gated", "backward_gated", "update_gated", "transfer", "transfer_stats", "set_reinit_vectors", "visible", "no_such")  # fmt: skip
@@ -51,7 +52,9 @@ def _one(tile: pl.Tile, call: Call, draws: Draws) -> None:
     if refused is not None:
         draws.note("refused", type(refused).__name__, str(refused))
         interferes = any(isinstance(given, hostile.Interfering) for given in call.arguments)
-        require(interferes or bits(tile) == before, f"{call.name} was refused, but has changed the tile")
+        require(
+            interferes or bits(tile) == before, f"{call.name} was refused, but has changed the tile"
+        )
     # What is handed in stays as it is, but for what is handed in to be written to.
     inputs = zip(arrays, copies, strict=True)
     written = call.name == "out" and refused is None
@@ -182,6 +185,7 @@ def _set_array(draws: Draws, tile: pl.Tile) -> Call:
 def _look(draws: Draws, tile: pl.Tile) -> Call:
     name: Any = draws.pick(["visible", "fast_a", "fast_b", "none", "", 3, None])
     member = draws.pick(MEMBERS)
+    place = draws.pick(("cpu", "cuda", "cuda:7", "cpu:0", "", "x"))
     what: tuple[str, Callable[[], object]] = draws.pick((
         ("statistics", tile.statistics),
         ("counters", lambda: tile.counters),
@@ -190,11 +194,11 @@ def _look(draws: Draws, tile: pl.Tile) -> Call:
         ("array", lambda: tile.arrays[name]),
         ("describe_cells", lambda: tile.describe_cells(name)),
         ("repr", lambda: repr(tile)),
-        ("config", lambda: tile.config.replace()),
+        ("config", tile.config.replace),
         ("member", lambda: getattr(tile, member)),
-        ("to", lambda: tile.to(draws.pick(("cpu", "cuda", "cuda:7", "cpu:0", "", "x")))),
+        ("to", lambda: tile.to(place)),
     ))  # fmt: skip
-    return Call(what[0], (name, member), what[1], (KeyError, AttributeError))
+    return Call(what[0], (name, member, place), what[1], (KeyError, AttributeError))
 
 
 def _reset(draws: Draws, tile: pl.Tile) -> Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -68,7 +69,7 @@ class Draws:
         """The numbers from 0 up to size, cut into one or more parts at random places."""
         inner = {self.integer(1, size - 1) for _ in range(self.integer(0, 3))} if size > 1 else ()
         edges = [0, *sorted(inner), size]
-        return [slice(first, end) for first, end in zip(edges[:-1], edges[1:], strict=True)]
+        return [slice(first, end) for first, end in itertools.pairwise(edges)]
 
 
 def describe(parts: tuple[object, ...]) -> str:

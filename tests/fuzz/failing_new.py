@@ -1,23 +1,15 @@
-"""The library of failing_new.cpp: compiled by the parent, used by the worker that was started with it."""
+"""Tells the operator new of cpp/failing_new.cpp, with which a worker is started, to fail."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-SOURCE = Path(__file__).parent / "cpp" / "failing_new.cpp"
-_NAME = "libfailing_new.so"
+from tests.fuzz.build import FAILING_NEW
 
-
-def build(folder: Path) -> Path:
-    """Compiles the library into a folder, which takes a second."""
-    library = folder / _NAME
-    compiler = os.environ.get("CXX", "c++")
-    command = [compiler, "-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-o", library, SOURCE]
-    subprocess.run(command, check=True)  # noqa: S603
-    return library
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Failing:
@@ -28,12 +20,12 @@ class Failing:
     """
 
     def __init__(self, number: int, *, lasting: bool = False) -> None:
-        library = next(p for p in os.environ["LD_PRELOAD"].split(":") if p.endswith(_NAME))
-        self._library = ctypes.CDLL(library)
+        libraries = os.environ["LD_PRELOAD"].split(":")
+        self._library = ctypes.CDLL(next(path for path in libraries if path.endswith(FAILING_NEW)))
         self._number, self._lasting = number, lasting
         self.made = 0
 
-    def __enter__(self) -> Failing:
+    def __enter__(self) -> Self:
         self._library.pulsoraFailAt(ctypes.c_long(self._number), int(self._lasting))
         return self
 

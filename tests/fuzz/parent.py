@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -16,11 +14,16 @@ from typing import TYPE_CHECKING
 from tests.fuzz.worker import PROGRESS
 
 if TYPE_CHECKING:
+    from tests.fuzz.build import Build
     from tests.fuzz.worker import Finding
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_RESTARTS = 20
 """A target that ends its worker more often is given up."""
+STARTING = -1
+"""Tried inputs of a worker that has not begun."""
+START_LIMIT = 600.0
+"""Seconds that a worker may take to begin: it imports torch, perhaps under a sanitizer and on a busy machine."""
 
 
 @dataclass
@@ -42,15 +45,18 @@ class Outcome:
         return kinds
 
 
-def fuzz(target: str, *, first: int, count: int, seconds: float, limit: float) -> Outcome:
+def fuzz(
+    build: Build, target: str, *, first: int, count: int, seconds: float, limit: float
+) -> Outcome:
     """Tries the inputs first, first + 1, ... until `count` were tried or `seconds` are over.
 
     Args:
+        build: What is fuzzed.
         target: A module of this package.
         first: The first seed.
         count: Number of inputs.
         seconds: Time for all of them.
-        limit: Seconds that one input, or the start of a worker, may take.
+        limit: Seconds that one input may take.
     """
     outcome = Outcome(target)
     start = time.monotonic()
@@ -59,7 +65,9 @@ def fuzz(target: str, *, first: int, count: int, seconds: float, limit: float) -
         if left <= 0.0 or count <= 0:
             break
         with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-            tried = _one_worker(outcome, first, count, left, limit, Path(folder))
+            tried = _one_worker(build, outcome, first, count, left, limit, Path(folder))
+        if tried == STARTING:
+            break
         first += tried
         count -= tried
         outcome.inputs += tried
@@ -67,12 +75,12 @@ def fuzz(target: str, *, first: int, count: int, seconds: float, limit: float) -
     return outcome
 
 
-def reproduce(target: str, seed: int) -> int:
+def reproduce(build: Build, target: str, seed: int) -> int:
     """Tries one input, and says what it does while it does it; 1 if something is wrong."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        command = [sys.executable, "-m", "tests.fuzz.worker", target, str(seed)]
+        command = [*build.python, "-m", "tests.fuzz.worker", target, str(seed)]
         done = subprocess.run(  # noqa: S603
-            command, cwd=ROOT, env=_environment(target, Path(folder)), check=False
+            command, cwd=ROOT, env=build.environment(Path(folder)), check=False
         )
     if done.returncode != 0:
         print(f"process ended: {_status(done.returncode)}")
@@ -80,16 +88,22 @@ def reproduce(target: str, seed: int) -> int:
 
 
 def _one_worker(
-    outcome: Outcome, first: int, count: int, seconds: float, limit: float, folder: Path
+    build: Build,
+    outcome: Outcome,
+    first: int,
+    count: int,
+    seconds: float,
+    limit: float,
+    folder: Path,
 ) -> int:
-    """How many inputs a worker has tried before it was through or died."""
+    """How many inputs a worker has tried before it was through or died, or STARTING."""
     progress = folder / "progress"
-    progress.write_bytes(PROGRESS.pack(first, 0))
-    command = [sys.executable, "-m", "tests.fuzz.worker", outcome.target]
+    progress.write_bytes(PROGRESS.pack(first, STARTING))
+    command = [*build.python, "-m", "tests.fuzz.worker", outcome.target]
     command += [str(first), str(count), str(seconds), str(folder)]
     with (folder / "output").open("w+b") as output:
         worker = subprocess.Popen(  # noqa: S603
-            command, cwd=ROOT, env=_environment(outcome.target, folder),
+            command, cwd=ROOT, env=build.environment(folder),
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
         stuck = _watch(worker, progress, limit)
@@ -101,10 +115,12 @@ def _one_worker(
     if worker.returncode == 0:
         return int(tried)
     kind = f"no end within {limit:g} s" if stuck else f"process ended: {_status(worker.returncode)}"
+    if tried == STARTING:
+        kind = f"the worker does not start: {_status(worker.returncode)}"
     # The last words are those of a sanitizer or of faulthandler; the first ones say what was done.
     report = said if len(said) < 12000 else f"{said[:6000]}\n...\n{said[-6000:]}"
     outcome.add({"seed": int(seed), "kind": kind, "report": report})
-    return int(tried) + 1
+    return STARTING if tried == STARTING else int(tried) + 1
 
 
 def _watch(worker: subprocess.Popen[bytes], progress: Path, limit: float) -> bool:
@@ -115,7 +131,7 @@ def _watch(worker: subprocess.Popen[bytes], progress: Path, limit: float) -> boo
         now = progress.read_bytes()
         if now != seen:
             seen, since = now, time.monotonic()
-        elif time.monotonic() - since > limit:
+        elif time.monotonic() - since > (START_LIMIT if _is_starting(now) else limit):
             worker.send_signal(signal.SIGUSR1)  # faulthandler writes where every thread is
             time.sleep(0.5)
             worker.kill()
@@ -125,20 +141,8 @@ def _watch(worker: subprocess.Popen[bytes], progress: Path, limit: float) -> boo
     return False
 
 
-def _environment(target: str, folder: Path) -> dict[str, str]:
-    environment = {"OMP_WAIT_POLICY": "passive", "PYTHONUNBUFFERED": "1", **os.environ}
-    # What the process itself was started with stands behind what the target needs.
-    preload = [*_needed(target, folder), environment.get("LD_PRELOAD", "")]
-    environment["LD_PRELOAD"] = ":".join(filter(None, preload))
-    return environment
-
-
-def _needed(target: str, folder: Path) -> list[str]:
-    if target != "allocations":
-        return []
-    from tests.fuzz.failing_new import build  # noqa: PLC0415 - it needs a compiler
-
-    return [str(build(folder))]
+def _is_starting(progress: bytes) -> bool:
+    return bool(PROGRESS.unpack(progress)[1] == STARTING)
 
 
 def _status(code: int) -> str:

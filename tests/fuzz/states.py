@@ -47,8 +47,16 @@ def run(draws: Draws) -> None:
     except pl.StateError as error:
         require(str(error), "a refusal without a word")
         return
-    if damaged is not None:
-        _load(draws, number, damaged)
+    if damaged is None:
+        return
+    if draws.chance(0.8):  # otherwise the checksum is all that is ever looked at
+        draws.note("signed")
+        try:
+            damaged = damaged.signed()
+        except pl.StateError as error:
+            require(str(error), "a refusal without a word")
+            return
+    _load(draws, number, damaged)
 
 
 def _load(draws: Draws, number: int, damaged: states.State) -> None:
@@ -73,9 +81,7 @@ def damaged_bytes(draws: Draws, number: int) -> states.State | None:
     data = bytearray(_file(number))
     for _ in range(draws.pick((1, 1, 1, 2, 5))):
         _damage_bytes(draws, data)
-    if draws.chance(0.3):
-        return states.loads(bytes(data))
-    return _loaded_again(bytes(data))
+    return states.loads(bytes(data))
 
 
 def _damage_bytes(draws: Draws, data: bytearray) -> None:
@@ -97,12 +103,6 @@ def _damage_bytes(draws: Draws, data: bytearray) -> None:
         data[at:at] = draws.pick((b"\0", b'"', b"[[", b"9" * size, data[:size], b"null", b"1e999"))
     else:
         data[at : at + size] = _file(draws.integer(0, BASES - 1))[at : at + size]
-
-
-def _loaded_again(data: bytes) -> states.State:
-    """Through a sound header around damaged contents, where they can be read at all."""
-    saved = states.loads(data)
-    return states.loads(states.dumps(saved))
 
 
 def damaged_header(draws: Draws, number: int) -> states.State | None:
@@ -197,11 +197,11 @@ def _damage_values(draws: Draws, flat: np.ndarray[Any, Any], what: int) -> None:
     at = draws.integer(0, flat.size - 1)
     if what == 7:
         flat[:] = np.frombuffer(draws.arrays.bytes(flat.nbytes), flat.dtype)
-    elif flat.dtype.kind == "f":
+    elif flat.dtype.kind in "fc":
         number = draws.pick((float("nan"), float("inf"), -float("inf"), draws.extreme()))
         with np.errstate(over="ignore"):
             flat[at : at + draws.pick((1, flat.size))] = number
-    else:
+    elif flat.dtype.kind in "iu":
         limits = np.iinfo(flat.dtype)
         flat[at] = draws.pick((limits.min, limits.max, limits.max // 2, 0, 1))
 

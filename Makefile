@@ -15,7 +15,7 @@ PACKAGE_FILES := pyproject.toml CMakeLists.txt scripts/package_metadata.py $(she
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: demo test bench lint format asan tsan clang cuda-compile tidy tidy-tests nightly wheel wheel-cuda build configure extension clean help
+.PHONY: demo test bench lint format asan tsan clang fuzz cuda-compile tidy tidy-tests nightly wheel wheel-cuda build configure extension clean help
 .DELETE_ON_ERROR:
 # Compilers run in parallel anyway, and only one of them at a time may work in a build folder.
 .NOTPARALLEL:
@@ -68,6 +68,12 @@ asan tsan clang: .venv/.tools ## C++ tests under a sanitizer, or built by clang
 	cmake --build --preset $@
 	@mkdir -p $(REPORTS)
 	ctest --preset $@ --output-junit $(REPORTS)/ctest-$@.xml
+
+fuzz: .venv/.installed-test-$(PRESET) ## Random and hostile inputs under sanitizers: SECONDS=600, FIRST=1000 (a seed)
+	cmake --preset fuzz -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
+	cmake --build --preset fuzz
+	$(PYTHON) -m tests.fuzz --build build/fuzz --seconds $(or $(SECONDS),600) --first $(or $(FIRST),0) \
+	  --jobs $(CMAKE_BUILD_PARALLEL_LEVEL)
 
 nightly: tidy-tests wheel ## What would make .ci/run too long: clang-tidy on the C++ tests, a wheel that is installed and used
 

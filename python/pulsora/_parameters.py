@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
 
 from pulsora import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from typing_extensions import Self
 
@@ -115,7 +116,9 @@ class Parameters:
 
         Raises:
             ConfigError: For an unknown name or a bad value.
+            TypeError: If `values` are no mapping.
         """
+        require_mapping(values)
         made = cls.__new__(cls)
         made._assign(values)  # noqa: SLF001 - unlike a call, takes names that are no text
         return made
@@ -204,6 +207,12 @@ def device_from_dict(values: Mapping[str, object]) -> Parameters:
         hint = suggestion(model, _DEVICES)
         raise _core.ConfigError(f"model is {model!r}, which is not a device model{hint}")
     return _DEVICES[model].from_dict(rest)
+
+
+def require_mapping(values: object) -> None:
+    """TypeError unless the values of parameters come by name."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"values are of type {type(values).__name__}; pass a dict, name by value")
 
 
 def suggestion(wanted: object, known: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from pulsora._parameters import (
     default_of,
     parameter_class,
     register_struct,
+    require_mapping,
 )
 from pulsora.devices import Device
 
@@ -56,7 +57,9 @@ class TileConfig(Parameters):
 
         Raises:
             ConfigError: For an unknown name or a bad value, or if `values` describe another kind of tile.
+            TypeError: If `values` are no mapping.
         """
+        require_mapping(values)
         complete = _core.validate("TileConfig", {"kind": cls.kind, **values}, "")
         made = CLASSES[complete["kind"]]
         if not issubclass(made, cls):

@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from pulsora import _core
-from pulsora._parameters import Parameters, device_from_dict, parameter_class, register_device
+from pulsora._parameters import (
+    Parameters,
+    device_from_dict,
+    parameter_class,
+    register_device,
+    require_mapping,
+)
 
 
 class Device(Parameters):
@@ -25,7 +31,9 @@ class Device(Parameters):
 
         Raises:
             ConfigError: For an unknown name or a bad value, or if `values` describe another model.
+            TypeError: If `values` are no mapping.
         """
+        require_mapping(values)
         model = values.get("model", cls.__name__)
         if cls is Device:
             return device_from_dict(values)

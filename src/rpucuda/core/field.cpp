@@ -100,7 +100,10 @@ void checkRange(double number, const Range &range, const std::string &path) {
 }
 
 float toFloat(double number, const std::string &path) {
-  RPU_CHECK(ConfigError, std::fabs(number) <= 3.4028234663852886e38, path, " is ", number,
+  // What rounds to the largest float is one, so that the shortest decimal that is written for it,
+  // which lies above it, is read again. From half a step further on numbers round to infinity.
+  constexpr double kLimit = 3.4028235677973366e38;
+  RPU_CHECK(ConfigError, std::fabs(number) < kLimit, path, " is ", number,
             ", which is beyond single precision");
   return static_cast<float>(number);
 }

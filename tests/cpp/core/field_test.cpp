@@ -55,6 +55,16 @@ TEST(Field, WritesAllMembersAndReadsThemBack) {
   EXPECT_EQ(writeParams(readParams<TileConfig>(tile, "")), tile);
 }
 
+TEST(Field, TheLargestNumbersOfSinglePrecisionAreReadAsTheyAreWritten) {
+  for (const float number :
+       {std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min()}) {
+    UpdateParameters p;
+    p.res = number;
+    EXPECT_EQ(readParams<UpdateParameters>(writeParams(p), "update").res, number);
+  }
+  expectParts(updateError({{"res", 3.4028236e38}}), {"update.res", "beyond single precision"});
+}
+
 TEST(Field, UnknownNamesGetASuggestion) {
   expectParts(
       updateError({{"desired_b", 3}}),

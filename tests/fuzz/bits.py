@@ -1,0 +1,69 @@
+"""Cuts of a batch and numbers of threads: whatever they are, the bits are the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import pulsora as pl
+from tests.fuzz import some
+from tests.fuzz.checks import REFUSALS, bits, require
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tests.fuzz.draws import Draws
+
+    Batch = NDArray[np.float32]
+
+
+def run(draws: Draws) -> None:
+    config = some.config(draws, value_of=draws.pick((some.plausible, some.plausible, some.extreme)))
+    # Small tiles work on one thread whatever they are told; a larger one now and then does not.
+    large = draws.chance(0.05)
+    whole = some.tile(draws, config, largest=draws.pick((9, 40)))
+    if large:
+        try:
+            whole = pl.Tile(150, 130, whole.config, seed=1)
+        except REFUSALS:
+            return
+    whole.threads = 1
+    parts = pl.Tile.from_state(whole.state(), threads=draws.integer(1, 3))
+    draws.note("threads", parts.threads)
+    for _ in range(draws.integer(1, 3)):
+        rows = draws.integer(1, 60 if large else 14)
+        scale = draws.pick((1.0, 1.0, 1e-3, 1e3))
+        x = draws.normal(rows, whole.x_size, scale=scale)
+        d = draws.normal(rows, whole.d_size, scale=0.1)
+        x[draws.integer(0, rows - 1)] *= draws.pick((0.0, 1.0))
+        _step(draws, whole, parts, x, d)
+    require(whole.weights.tobytes() == parts.weights.tobytes(), "the weights differ")
+    require(bits(whole) == bits(parts), "the states differ")
+
+
+def _step(draws: Draws, whole: pl.Tile, parts: pl.Tile, x: Batch, d: Batch) -> None:
+    config = whole.config
+    # An update may reuse what the last reads of whole batches gave.
+    reads = [slice(0, len(x))] if config.reads_back else draws.cuts(len(x))
+    y = np.concatenate([parts.forward(x[part]) for part in reads])
+    require(whole.forward(x).tobytes() == y.tobytes(), "forward reads differ")
+    dx = np.concatenate([parts.backward(d[part]) for part in reads])
+    require(whole.backward(d).tobytes() == dx.tobytes(), "backward reads differ")
+    lr = draws.pick((0.01, 0.1, 1.0, -0.05))
+    merged = any(device.noise_merge == "batch" for device in config.devices().values())
+    updates = [slice(0, len(x))] if merged else draws.cuts(len(x))
+    draws.note("reads", reads, "updates", updates, "lr", lr)
+    try:
+        whole.update(x, d, lr)
+    except REFUSALS:
+        for part in updates:
+            try:
+                parts.update(x[part], d[part], lr, end_of_batch=False)
+            except REFUSALS:
+                continue
+            require(holds=False, what="a whole batch is refused, a part of it is not")
+        return
+    for part in updates:
+        parts.update(x[part], d[part], lr, end_of_batch=False)
+    parts.post_update(lr)

@@ -1,0 +1,75 @@
+"""The fuzzer finds faults of every sort, says how to see them again, and finds none in a short time."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pulsora
+from conftest import ROOT
+from tests.fuzz import TARGETS
+from tests.fuzz.draws import Draws
+from tests.fuzz.planted import KINDS
+
+FEW = {"layers": 20, "allocations": 60, "calls": 100, "bits": 60, "adapters": 150}
+
+
+def _fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
+    package = Path(pulsora.__file__).resolve().parents[1]
+    return subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "tests.fuzz", *arguments], cwd=ROOT, check=False,
+        env={**os.environ, "PYTHONPATH": str(package)}, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def _first_seed(kind: str) -> int:
+    """The first seed at which the planted fault is of this kind."""
+    return next(seed for seed in range(1000) if Draws("planted", seed).pick(KINDS) == kind)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_few_inputs_of_every_target_find_nothing(target: str) -> None:
+    if target == "layers":
+        pytest.importorskip("torch")
+    count = FEW.get(target, 300)
+    done = _fuzz("--target", target, "--count", str(count))
+    assert f"{target}: {count} inputs" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_sort_of_fault_is_found_and_the_next_inputs_are_tried() -> None:
+    count = max(_first_seed(kind) for kind in KINDS) + 1
+    done = _fuzz("--target", "planted", "--count", str(count), "--limit", "3")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"planted: {count} inputs" in done.stdout
+    for kind, words in {
+        "broken": "Broken at require: an invariant",
+        "undocumented": "ZeroDivisionError at run: number _",
+        "crash": "process ended: SIGSEGV",
+        "hang": "no end within 3 s",
+        "exit": "process ended: exit status 7",
+    }.items():
+        seed = _first_seed(kind)
+        assert re.search(rf"times: {words}\n.*--target planted --seed {seed}\n", done.stdout), kind
+    assert "Fatal Python error: Segmentation fault" in done.stdout
+    assert "about to be broken" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("fine", "nothing is wrong with this input"),
+        ("broken", "Broken: an invariant"),
+        ("crash", "process ended: SIGSEGV"),
+    ],
+)
+def test_one_input_is_tried_again_by_its_seed(kind: str, words: str) -> None:
+    done = _fuzz("--target", "planted", "--seed", str(_first_seed(kind)))
+    assert f"about to be {kind}" in done.stderr
+    assert words in done.stdout
+    assert done.returncode == (kind != "fine")

@@ -35,6 +35,7 @@ from pulsora.tile import Explanation, Tile
 
 if TYPE_CHECKING:
     from pulsora import nn, optim
+    from pulsora.conversion_report import conversion_report
     from pulsora.convert import convert_to_analog, convert_to_digital
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Tile",
     "__version__",
     "config",
+    "conversion_report",
     "convert_to_analog",
     "convert_to_digital",
     "cuda_device_count",
@@ -64,6 +66,7 @@ __all__ += config.__all__
 _NEEDS_TORCH = {
     "nn": "pulsora.nn",
     "optim": "pulsora.optim",
+    "conversion_report": "pulsora.conversion_report",
     "convert_to_analog": "pulsora.convert",
     "convert_to_digital": "pulsora.convert",
 }
@@ -80,7 +83,9 @@ def __getattr__(name: str) -> object:
         raise ImportError(
             f"pulsora.{name} needs torch; install it with pip install 'pulsora[torch]'"
         ) from error
-    return module if name in {"nn", "optim"} else getattr(module, name)
+    found = module if name in {"nn", "optim"} else getattr(module, name)
+    globals()[name] = found  # importing pulsora.conversion_report has put the module there
+    return found
 
 
 def __dir__() -> list[str]:

@@ -18,13 +18,19 @@ if TYPE_CHECKING:
 Array: TypeAlias = Any
 """A NumPy array, or anything with `__dlpack__`."""
 
-__all__ = ["Array", "Arrays", "Matrix"]
+__all__ = ["Array", "Arrays", "Matrix", "read_only"]
+
+
+def read_only(weights: Matrix) -> Matrix:
+    """The array, which can no longer be written to: writing to a copy would not reach the tile."""
+    weights.flags.writeable = False
+    return weights
 
 
 class Arrays(Mapping[str, "Matrix"]):
     """The weights of each array of a tile: `tile.arrays["visible"]` is a copy of them.
 
-    Setting an entry writes digitally, each cell within its bounds, and leaves the other arrays as they are. The names
+    The copy cannot be written to. Setting an entry writes digitally, each cell within its bounds, and leaves the other arrays as they are. The names
     are those of the configuration's kind, in the order of the core: "visible" is the array to which `tile.weights` are
     written; an adapter adds "fast_a" and "fast_b"; a tile without cells (IdealConfig) has none.
 
@@ -39,8 +45,7 @@ class Arrays(Mapping[str, "Matrix"]):
 
     def __getitem__(self, name: str) -> Matrix:
         self._require(name)
-        weights: Matrix = self._core.get_array(name)
-        return weights
+        return read_only(self._core.get_array(name))
 
     def __setitem__(self, name: str, weights: Array) -> None:
         self._require(name)

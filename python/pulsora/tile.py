@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pulsora import _core
 from pulsora import state as states
 from pulsora._threads import default_threads
 from pulsora.adapter import Moved, adapter_of
-from pulsora.arrays import Arrays
+from pulsora.arrays import Arrays, read_only
 from pulsora.config import CLASSES, SingleConfig, TileConfig
 from pulsora.explanation import Explanation
 
@@ -197,18 +200,18 @@ class Tile:
     def weights(self) -> Matrix:
         """The weights [d_size, x_size] that a perfect read would see, adapter included; a copy.
 
-        Setting them writes digitally: each cell confines its weight to its bounds, and an adapter returns to
-        contributing nothing.
+        The array cannot be written to. Setting `tile.weights` writes digitally: each cell confines its weight to its
+        bounds, with a warning if more than 1 % of the weights lay outside, and an adapter returns to contributing nothing.
 
         Raises:
             InputError: On setting a wrong shape, or values that are not finite.
         """
-        weights: Matrix = self._core.get_weights()
-        return weights
+        return read_only(self._core.get_weights())
 
     @weights.setter
     def weights(self, weights: Array) -> None:
         self._core.set_weights(weights)
+        warn_of_clipping(self.config, _on_host(weights), self.weights)
 
     @property
     def arrays(self) -> Arrays:
@@ -374,10 +377,44 @@ class Tile:
     transfer_stats = Moved("transfer_stats")
     set_reinit_vectors = Moved("set_reinit_vectors")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle and copy: a tile in this one's state, on its device."""
+        return _restored, (type(self), self.state(), self.device, self.threads, self.gpu_products)
+
     def __repr__(self) -> str:
         return (
             f"Tile({self.d_size}, {self.x_size}, {self.config!r}, seed={self.seed}, "
             f"tile_id={self.tile_id}, device={self.device!r})"
+        )
+
+
+def _restored(
+    made: type[Tile], saved: states.State, device: str, threads: int, gpu_products: str
+) -> Tile:
+    tile = made.from_state(saved, device=device, threads=threads)
+    tile.gpu_products = gpu_products
+    return tile
+
+
+def _on_host(weights: Array) -> Matrix:
+    """An array that a tile has taken, as one of NumPy."""
+    host = weights.cpu() if hasattr(weights, "cpu") else weights
+    return host if isinstance(host, np.ndarray) else np.from_dlpack(host)
+
+
+def warn_of_clipping(config: TileConfig, wanted: Matrix, written: Matrix) -> None:
+    """Warns if cells confined more than 1 % of the weights that were written."""
+    written_to = next(iter(config.devices().values()), None)
+    if written_to is not None and written_to.write_noise_std > 0.0:
+        return  # what is read differs from what was written anyway
+    count = int(np.count_nonzero(np.abs(written - wanted) > 1e-3 * np.abs(wanted)))
+    # Where bounds spread, a few cells have narrow ones; that is how the device is.
+    if count > 0.01 * wanted.size:
+        warnings.warn(
+            f"{count} of {wanted.size} weights (up to {float(np.abs(wanted).max()):.3g}) lie "
+            "outside the bounds of their cells and were confined to them; choose a device with a "
+            "larger w_max or scale the layer's weights down",
+            stacklevel=3,
         )
 
 

@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from pulsora._parameters import suggestion
 from pulsora.config import SingleConfig
 from pulsora.nn.parameter import AnalogParameter
+from pulsora.nn.replay import require_first_run
 from pulsora.nn.tile_array import TileArray
 from pulsora.nn.weight_copy import WeightCopy
 from pulsora.tile import warn_of_clipping
@@ -204,7 +205,7 @@ class AnalogModule(nn.Module):
 
         Takes x [..., in_features] and gives y [..., out_features].
         """
-        _require_traceable()
+        _require_untraced()
         rows, columns = self.tiles.shape
         if not x.is_floating_point():
             raise TypeError(f"x has type {x.dtype}: give floating-point values, as by x.float()")
@@ -220,7 +221,7 @@ class AnalogModule(nn.Module):
                 f"x has shape {list(x.shape)}: this layer takes "
                 f"{columns - self.analog_bias} features in the last dimension"
             )
-        y: Tensor = _AnalogProduct.apply(flat, self.analog_weight)  # type: ignore[no-untyped-call]
+        y = _read_tiles(flat, self.analog_weight)
         if self.bias is not None:
             y = y + self.bias
         return y.to(_output_type(x)).reshape(*x.shape[:-1], rows)
@@ -297,12 +298,25 @@ _NOT_TRACED = (
 )
 
 
-def _require_traceable() -> None:
-    """RuntimeError where a tracer would note the numbers of one read; torch.compile goes round the read."""
+def _require_untraced() -> None:
+    """RuntimeError where a tracer would note the numbers of one read."""
     if torch.jit.is_tracing() or torch.compiler.is_exporting():
         raise RuntimeError(_NOT_TRACED)
+
+
+def _read_tiles(x: Tensor, weight: AnalogParameter) -> Tensor:
+    """y = W x, differentiable; torch.compile goes round it."""
     if torch.compiler.is_compiling():
         torch._dynamo.graph_break(msg=_NOT_TRACED)  # noqa: SLF001 - documented for this
+        read: Callable[[Tensor, AnalogParameter], Tensor] = torch.compiler.disable(_product)
+        return read(x, weight)
+    return _product(x, weight)
+
+
+def _product(x: Tensor, weight: AnalogParameter) -> Tensor:
+    require_first_run()
+    y: Tensor = _AnalogProduct.apply(x, weight)  # type: ignore[no-untyped-call]
+    return y
 
 
 def _place(device: torch.device) -> torch.device:

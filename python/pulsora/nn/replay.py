@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-__all__ = ["first_samples", "replayed_reads"]
+__all__ = ["first_samples", "replayed_reads", "require_first_run"]
 
 _Read = tuple[object, list[int]]  # who reads, and the sample numbers its tiles begin at
 
@@ -86,18 +86,27 @@ def first_samples(reader: object, counted: Callable[[], list[int]]) -> list[int]
         The numbers of the read that is repeated, or None for a new read.
 
     Raises:
-        RuntimeError: if a part of the model is run again without `replayed_reads`.
+        RuntimeError: if what is run again reads other layers than at first.
     """
-    again = next((reads for reads in reversed(_active.stack) if reads.again), None)
-    # Only what runs again for its gradient is run during a backward pass with gradients on.
-    if again is None and torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1:  # noqa: SLF001
-        raise RuntimeError(
-            "an analog layer is run again during a backward pass (gradient checkpointing), where "
-            "its tiles would be read with other noise than before; use checkpoint(..., "
-            "use_reentrant=False, context_fn=pulsora.nn.replayed_reads)"
-        )
+    again = _again()
     repeated = None if again is None else again.next(reader)
     for reads in _active.stack:
         if not reads.again:
             reads.noted.append((reader, counted() if repeated is None else repeated))
     return repeated
+
+
+def require_first_run() -> None:
+    """RuntimeError if a part of the model is run again without `replayed_reads`."""
+    # Only what runs again for its gradient is run during a backward pass with gradients on.
+    if torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1 and _again() is None:  # noqa: SLF001
+        raise RuntimeError(
+            "an analog layer is run again during a backward pass (gradient checkpointing), where "
+            "its tiles would be read with other noise than before; use checkpoint(..., "
+            "use_reentrant=False, context_fn=pulsora.nn.replayed_reads)"
+        )
+
+
+def _again() -> _Reads | None:
+    """The part of the model that runs again, if one does."""
+    return next((reads for reads in reversed(_active.stack) if reads.again), None)

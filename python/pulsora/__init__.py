@@ -35,7 +35,7 @@ from pulsora.tile import Explanation, Tile
 
 if TYPE_CHECKING:
     from pulsora import nn, optim
-    from pulsora.conversion_report import conversion_report
+    from pulsora.conversion import conversion_report
     from pulsora.convert import convert_to_analog, convert_to_digital
 
 __all__ = [
@@ -66,7 +66,7 @@ __all__ += config.__all__
 _NEEDS_TORCH = {
     "nn": "pulsora.nn",
     "optim": "pulsora.optim",
-    "conversion_report": "pulsora.conversion_report",
+    "conversion_report": "pulsora.conversion",
     "convert_to_analog": "pulsora.convert",
     "convert_to_digital": "pulsora.convert",
 }
@@ -83,9 +83,7 @@ def __getattr__(name: str) -> object:
         raise ImportError(
             f"pulsora.{name} needs torch; install it with pip install 'pulsora[torch]'"
         ) from error
-    found = module if name in {"nn", "optim"} else getattr(module, name)
-    globals()[name] = found  # importing pulsora.conversion_report has put the module there
-    return found
+    return module if name in {"nn", "optim"} else getattr(module, name)
 
 
 def __dir__() -> list[str]:

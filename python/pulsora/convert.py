@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from pulsora.conversion_report import choice, conversion_report, mark_as_chosen, why_digital
+from pulsora.conversion import choice, conversion_report, mark_as_chosen, why_digital
 from pulsora.nn import AnalogConv2d, AnalogLinear, AnalogModule
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ def convert_to_analog(
     if surprising:
         warnings.warn(
             "these layers stay digital: "
-            + "; ".join(f"{row.name or 'the model'} ({row.layer}: {row.detail})" for row in surprising)
+            + "; ".join(
+                f"{row.name or 'the model'} ({row.layer}: {row.detail})" for row in surprising
+            )
             + ". Name them in exclude if that is meant; print(pulsora.conversion_report(model)) "
             "shows all layers",
             stacklevel=2,
@@ -171,30 +173,32 @@ def _replace(model: nn.Module, made: Mapping[Any, nn.Module]) -> nn.Module:
 def _analog(
     name: str, layer: nn.Linear | nn.Conv2d, config: TileConfig, **options: Any
 ) -> AnalogModule:
-    bias = layer.bias is not None
+    bias: nn.Parameter | None = layer.bias  # type: ignore[assignment]
     options = {"device": layer.weight.device} | options
     made: AnalogModule
     if isinstance(layer, nn.Linear):
-        made = AnalogLinear(layer.in_features, layer.out_features, bias, config, **options)
+        made = AnalogLinear(
+            layer.in_features, layer.out_features, bias is not None, config, **options
+        )
     else:
         made = AnalogConv2d(
             layer.in_channels,
             layer.out_channels,
             (layer.kernel_size[0], layer.kernel_size[1]),
             (layer.stride[0], layer.stride[1]),
-            layer.padding,  # type: ignore[arg-type] - numbers, or the layer would not be here
+            layer.padding,  # type: ignore[arg-type] # numbers, or the layer would not be here
             (layer.dilation[0], layer.dilation[1]),
-            bias,
+            bias is not None,
             config,
             **options,
         )
     made.train(layer.training)
-    made.set_weights(layer.weight.flatten(1), layer.bias)
+    made.set_weights(layer.weight.flatten(1), bias)
     made.analog_weight.requires_grad_(layer.weight.requires_grad)
-    if made.bias is not None:
-        layer.bias.data = layer.bias.data.to(made.bias.device)
-        made.bias = layer.bias
-    elif bias and layer.bias.requires_grad != layer.weight.requires_grad:
+    if bias is not None and made.bias is not None:
+        bias.data = bias.data.to(made.bias.device)
+        made.bias = bias
+    elif bias is not None and bias.requires_grad != layer.weight.requires_grad:
         raise ValueError(
             f"layer '{name}' has only one of weight and bias frozen, but with digital_bias = False "
             "both are in the same tiles; freeze both or none, or use digital_bias = True"

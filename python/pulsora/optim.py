@@ -14,6 +14,7 @@ parameters.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,10 @@ class _Pulses(torch.optim.Optimizer):
         ]
         for parameter, _, _ in updates:
             parameter.grad = None
-        super().step()
+        digital = super().step
+        if getattr(digital, "hooked", False):  # its hooks run around this method already
+            digital = functools.partial(digital.__wrapped__, self)  # type: ignore[attr-defined]
+        digital()
         for parameter, lr, pairs in updates:
             parameter.array.update(pairs, lr)
         return loss
@@ -110,7 +114,7 @@ def _pairs(parameter: AnalogParameter, *, ascend: bool) -> Sequence[Pair]:
     if gradient is None:
         return ()
     if not isinstance(gradient, AnalogGradient):
-        raise RuntimeError(
+        raise RuntimeError(  # noqa: TRY004 - no argument has this type
             f"the gradient of {parameter} has been replaced by another tensor, but pulses are made "
             "of its factors; scale it as a whole (hooks may return grad * number), or leave it"
         )
@@ -145,12 +149,13 @@ class AnalogOptimizer:
         cls, optimizer: type[torch.optim.Optimizer], parameters: ParamsT, **settings: Any
     ) -> torch.optim.Optimizer:
         """An object of a class derived from `optimizer`."""
-        if not (isinstance(optimizer, type) and issubclass(optimizer, torch.optim.Optimizer)):
+        given: object = optimizer
+        if not (isinstance(given, type) and issubclass(given, torch.optim.Optimizer)):
             raise TypeError(
                 f"optimizer = {optimizer!r}: give a class of torch.optim, such as torch.optim.AdamW"
             )
         if issubclass(optimizer, torch.optim.LBFGS):
-            raise ValueError(
+            raise ValueError(  # noqa: TRY004 - it is an optimiser
                 "optimizer = LBFGS needs the gradient as one vector and goes back on its steps, "
                 "which pulses cannot; choose one such as torch.optim.AdamW"
             )

@@ -399,7 +399,10 @@ def _restored(
 def _on_host(weights: Array) -> Matrix:
     """An array that a tile has taken, as one of NumPy."""
     host = weights.cpu() if hasattr(weights, "cpu") else weights
-    return host if isinstance(host, np.ndarray) else np.from_dlpack(host)
+    if isinstance(host, np.ndarray):
+        return host
+    shared: Matrix = np.from_dlpack(host)  # type: ignore[assignment] # of any type
+    return shared
 
 
 def warn_of_clipping(config: TileConfig, wanted: Matrix, written: Matrix) -> None:

@@ -327,7 +327,7 @@ def test_copies_of_a_model_have_gradients_and_tiles_of_their_own(tmp_path: Path)
 def test_averages_are_refused_and_their_remedy_works() -> None:
     model = nn.Sequential(AnalogLinear(4, 3, config=IDEAL, seed=1))
     averaged = AveragedModel(model)
-    with pytest.raises(RuntimeError, match="average those of pulsora.convert_to_digital"):
+    with pytest.raises(RuntimeError, match=r"average those of pulsora\.convert_to_digital"):
         averaged.update_parameters(model)
     averaged = AveragedModel(pl.convert_to_digital(model))
     sums = torch.zeros(3, 4)
@@ -343,7 +343,7 @@ def test_distributed_data_parallel_is_refused(tmp_path: Path) -> None:
         "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
     )
     try:
-        with pytest.raises(RuntimeError, match="DistributedDataParallel.* not available"):
+        with pytest.raises(RuntimeError, match=r"DistributedDataParallel.* not available"):
             nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), AnalogLinear(4, 3)))
     finally:
         torch.distributed.destroy_process_group()

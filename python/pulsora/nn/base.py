@@ -146,7 +146,7 @@ class AnalogModule(nn.Module):
     def tiles(self) -> TileArray:
         """The tiles; iterate over them to look at a `pulsora.Tile`."""
         if not isinstance(self.analog_weight, AnalogParameter):
-            raise RuntimeError(_NOT_TRACED)  # by torch.export and torch.func
+            raise RuntimeError(_NOT_TRACED)  # noqa: TRY004 - torch.export and torch.func did it
         return self.analog_weight.array
 
     @property
@@ -238,7 +238,7 @@ class AnalogModule(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AnalogModule:
         # What has become of this one tells where the tiles go; their numbers keep their type.
         probe = fn(torch.empty(0, device=self.tiles.device))
-        if probe.device.type == "cpu" and probe.is_shared():
+        if probe.device.type == "cpu" and probe.is_shared():  # type: ignore[no-untyped-call]
             raise RuntimeError("the tiles of an analog layer cannot be shared between processes")
         if _place(probe.device) != self.tiles.device:
             self.analog_weight.move(_place(probe.device))
@@ -300,7 +300,7 @@ _NOT_TRACED = (
 
 def _require_untraced() -> None:
     """RuntimeError where a tracer would note the numbers of one read."""
-    if torch.jit.is_tracing() or torch.compiler.is_exporting():
+    if torch.jit.is_tracing() or torch.compiler.is_exporting():  # type: ignore[attr-defined,no-untyped-call]
         raise RuntimeError(_NOT_TRACED)
 
 
@@ -308,7 +308,9 @@ def _read_tiles(x: Tensor, weight: AnalogParameter) -> Tensor:
     """y = W x, differentiable; torch.compile goes round it."""
     if torch.compiler.is_compiling():
         torch._dynamo.graph_break(msg=_NOT_TRACED)  # noqa: SLF001 - documented for this
-        read: Callable[[Tensor, AnalogParameter], Tensor] = torch.compiler.disable(_product)
+        read: Callable[[Tensor, AnalogParameter], Tensor] = torch.compiler.disable(  # type: ignore[no-untyped-call]
+            _product
+        )
         return read(x, weight)
     return _product(x, weight)
 
@@ -326,7 +328,7 @@ def _place(device: torch.device) -> torch.device:
             "an analog layer cannot be on the meta device, because its cells are sampled when it is "
             "made; make it on 'cpu' or 'cuda'"
         )
-    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
+    if device.type == "cuda" and str(device) == "cuda" and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return device if device.type == "cuda" else torch.device(device.type)
 

@@ -78,7 +78,7 @@ class AnalogConv2d(AnalogModule):
         if reason:
             raise ValueError(reason)
         kernel = _pair(kernel_size, "kernel_size", 1)
-        super().__init__(out_channels, in_channels * math.prod(kernel), bias, config, **options)  # type: ignore[arg-type]
+        super().__init__(out_channels, in_channels * math.prod(kernel), bias, config, **options)
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = kernel

@@ -56,7 +56,7 @@ class AnalogGradient(torch.Tensor):
 
     @staticmethod
     def __new__(
-        cls,
+        cls: type[Self],
         pairs: tuple[Pair, ...] | None,
         shape: Sequence[int],
         device: torch.device,
@@ -65,7 +65,7 @@ class AnalogGradient(torch.Tensor):
         passes: int = 0,
     ) -> Self:
         """A tensor without memory of its own, where the factors are."""
-        made: Self = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]  # noqa: SLF001
+        made: Self = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001 - documented by torch
             cls, torch.Size(shape), dtype=torch.float32, device=device
         )
         made._pairs, made._is_fixed, made.passes = pairs, is_fixed, passes
@@ -146,7 +146,7 @@ class AnalogGradient(torch.Tensor):
         return self._pairs + other._pairs
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override] # torch's is not one of a class
         cls,
         func: Any,  # noqa: ANN401 - torch gives no type
         _types: object,
@@ -202,7 +202,7 @@ def _empty_like(self: AnalogGradient, size: Sequence[int], *_: object, **__: obj
 def _copy(self: object, other: object, *_: object) -> Any:  # noqa: ANN401
     if not isinstance(self, AnalogGradient) or not isinstance(other, AnalogGradient):
         return NotImplemented
-    self._pairs, self.passes = other._pairs, other.passes
+    self._pairs, self.passes = other._pairs, other.passes  # noqa: SLF001 - of this class
     return self
 
 
@@ -234,7 +234,7 @@ def _multiply(self: object, factor: object) -> Any:  # noqa: ANN401
 def _multiply_into(self: object, factor: object) -> Any:  # noqa: ANN401
     if not isinstance(self, AnalogGradient) or not _is_number(factor):
         return NotImplemented
-    self._pairs = self.scaled(factor)._pairs  # type: ignore[arg-type]
+    self._pairs = self.scaled(factor).pairs  # type: ignore[arg-type]
     return self
 
 
@@ -250,7 +250,7 @@ def _unscale(gradients: Sequence[Tensor], found_inf: Tensor, factor: Tensor) -> 
     """What `GradScaler` asks for: look for values that are not finite, and multiply. Without waiting for a GPU."""
     plain = [gradient for gradient in gradients if not isinstance(gradient, AnalogGradient)]
     if plain:
-        torch._amp_foreach_non_finite_check_and_unscale_(plain, found_inf, factor)  # noqa: SLF001
+        torch._amp_foreach_non_finite_check_and_unscale_(plain, found_inf, factor)
     for gradient in gradients:
         if isinstance(gradient, AnalogGradient):
             for x, d, _ in gradient.pairs:
@@ -287,10 +287,10 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.div.Tensor: _divide,
     _aten.div_.Tensor: _divide_into,
     _aten.neg.default: lambda gradient: gradient.scaled(-1.0),
-    _aten._foreach_zero_.default: _each(_zero),  # noqa: SLF001
-    _aten._foreach_mul_.Scalar: _each(_multiply_into),  # noqa: SLF001
-    _aten._foreach_mul_.Tensor: _each(_multiply_into),  # noqa: SLF001
-    _aten._foreach_div_.Scalar: _each(_divide_into),  # noqa: SLF001
-    _aten._foreach_div_.Tensor: _each(_divide_into),  # noqa: SLF001
-    _aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,  # noqa: SLF001
+    _aten._foreach_zero_.default: _each(_zero),
+    _aten._foreach_mul_.Scalar: _each(_multiply_into),
+    _aten._foreach_mul_.Tensor: _each(_multiply_into),
+    _aten._foreach_div_.Scalar: _each(_divide_into),
+    _aten._foreach_div_.Tensor: _each(_divide_into),
+    _aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
 }

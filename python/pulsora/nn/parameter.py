@@ -38,9 +38,9 @@ class AnalogParameter(torch.nn.Parameter):
     is_trained: bool
 
     @staticmethod
-    def __new__(cls, array: TileArray, requires_grad: bool = True) -> Self:
+    def __new__(cls: type[Self], array: TileArray, requires_grad: bool = True) -> Self:
         """A tensor without memory, of the array's shape and device."""
-        parameter: Self = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]  # noqa: SLF001
+        parameter: Self = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001 - documented by torch
             cls,
             torch.Size(array.shape),
             dtype=torch.float32,
@@ -49,17 +49,16 @@ class AnalogParameter(torch.nn.Parameter):
         )
         parameter.array = array
         parameter.is_trained = False
-        parameter.register_post_accumulate_grad_hook(_count_pass)
-        return parameter.requires_grad_(requires_grad)
+        parameter.register_post_accumulate_grad_hook(_count_pass)  # type: ignore[no-untyped-call]
+        parameter.requires_grad_(requires_grad)
+        return parameter
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001
 
     def gradient(self, x: Tensor, d: Tensor) -> AnalogGradient:
         """The gradient that x [m, in_features] and d [m, out_features] are the factors of."""
         pairs = (Pair.of(x.detach(), d.detach()),)
-        return AnalogGradient(
-            pairs, self.shape, self.device, is_fixed=self.array.config.reads_back
-        )
+        return AnalogGradient(pairs, self.shape, self.device, is_fixed=self.array.config.reads_back)
 
     def move(self, device: torch.device) -> None:
         """Moves the tiles, and a gradient that no step has taken yet.
@@ -84,7 +83,7 @@ class AnalogParameter(torch.nn.Parameter):
         raise RuntimeError(_message("an assignment to .data"))
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override] # torch's is not one of a class
         cls,
         func: Any,  # noqa: ANN401 - torch gives no type
         _types: object,

@@ -126,12 +126,13 @@ class TileArray:
         Where a checkpointed part of a model runs again, the read is the one it was (`replayed_reads`).
         """
         again = first_samples(self, lambda: [tile.counters["forward_samples"] for tile in self])
+        starts = itertools.repeat(None) if again is None else iter(again)
         parts = [
             _total(
-                _read(_forward(tile, again and again[i * len(tiles) + j]), x[:, col], tile.d_size)
-                for j, (col, tile) in enumerate(zip(self.cols, tiles, strict=True))
+                _read(_forward(tile, next(starts)), x[:, col], tile.d_size)
+                for col, tile in zip(self.cols, tiles, strict=True)
             )
-            for i, tiles in enumerate(self.grid)
+            for tiles in self.grid
         ]
         return _side_by_side(parts)
 
@@ -279,8 +280,11 @@ def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _require_finite(pairs: Sequence[Pair]) -> None:
-    for name, index in (("activations", 0), ("gradients", 1)):
-        if not all(bool(pair[index].isfinite().all()) for pair in pairs):
+    for name, values in (
+        ("activations", [pair.x for pair in pairs]),
+        ("gradients", [pair.d for pair in pairs]),
+    ):
+        if not all(bool(each.isfinite().all()) for each in values):
             raise ValueError(
                 f"the {name} of an analog layer are not finite (nan or inf); no pulse was "
                 "sent. Lower the learning rate or look at the loss"

@@ -39,7 +39,7 @@ class WeightCopy(torch.Tensor):
                 "read, noise and converters included; call the layer itself. A perfect product is "
                 "x @ layer.weight.T"
             )
-        if _is_write(name) and _copies((*args[:1], settings.get("tensor"))) or _copies(
+        if (_is_write(name) and _copies((*args[:1], settings.get("tensor")))) or _copies(
             settings.get("out")
         ):
             raise RuntimeError(
@@ -68,7 +68,7 @@ class WeightCopy(torch.Tensor):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:  # noqa: ANN401
         with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
-            return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)
+            return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
 
 _PRODUCTS = {

@@ -12,10 +12,18 @@ from torch.nn.parameter import is_lazy
 from pulsora.nn import AnalogModule
 from pulsora.nn.conv import without_twin
 
-__all__ = ["ConversionReport", "LayerReport", "choice", "conversion_report", "mark_as_chosen", "why_digital"]
+__all__ = [
+    "ConversionReport",
+    "LayerReport",
+    "choice",
+    "conversion_report",
+    "mark_as_chosen",
+    "why_digital",
+]
 
 _CHOSEN = "_pulsora_left_digital"  # why the user left a layer digital
 
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
 _REASONS: list[tuple[type[nn.Module] | tuple[type[nn.Module], ...], str]] = [
     (nn.MultiheadAttention, "computes its products itself, without calling layers"),
     (NonDynamicallyQuantizableLinear, "MultiheadAttention takes its weight without calling it"),
@@ -23,9 +31,10 @@ _REASONS: list[tuple[type[nn.Module] | tuple[type[nn.Module], ...], str]] = [
     (nn.modules.conv._ConvTransposeNd, "transposed convolutions have no analog twin"),  # noqa: SLF001
     ((nn.Conv1d, nn.Conv3d), "of the convolutions, only Conv2d has an analog twin"),
     (nn.Bilinear, "has no analog twin"),
+    (_TABLES, "a table, of which rows are looked up; no product"),
     ((nn.Linear, nn.Conv2d), "is a subclass of Linear or Conv2d and may compute something else"),
 ]
-_TABLES = (nn.Embedding, nn.EmbeddingBag)
+_OWN_CLASS = "a class with parameters of its own, which has no analog twin"
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,9 @@ class ConversionReport(tuple[LayerReport, ...]):
         ]
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         return "\n".join(
-            "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]])
+            "  ".join(
+                [*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]]
+            )
             for row in rows
         )
 
@@ -110,22 +121,19 @@ def choice(layer: nn.Module) -> str:
 def why_digital(layer: nn.Module) -> str:
     """Why a layer that holds matrices has no analog twin; nothing if it has one, or no matrix."""
     own = dict(layer.named_parameters(recurse=False))
-    if type(layer) in {nn.Linear, nn.Conv2d} and "weight" in own:
-        if isinstance(layer, nn.Conv2d):
-            return without_twin(layer.groups, layer.padding, layer.padding_mode)
-        return ""
-    if type(layer) in {nn.Linear, nn.Conv2d}:
-        return "its weight is computed from other parameters (weight_norm, pruning)"
-    for kinds, reason in _REASONS:
-        if isinstance(layer, kinds):
-            return reason
-    if type(layer).__name__ == "Conv1D":
-        return "Conv1D of transformers, a Linear with its weight transposed; has no analog twin"
-    if isinstance(layer, _TABLES):
-        return "a table, of which rows are looked up; no product"
-    if any(_is_matrix(parameter) for parameter in own.values()):
-        return "a class with parameters of its own, which has no analog twin"
-    return ""
+    if type(layer) in {nn.Linear, nn.Conv2d} and "weight" not in own:
+        reason = "its weight is computed from other parameters (weight_norm, pruning)"
+    elif type(layer) is nn.Conv2d:
+        reason = without_twin(layer.groups, layer.padding, layer.padding_mode)
+    elif type(layer) is nn.Linear:
+        reason = ""
+    elif type(layer).__name__ == "Conv1D":
+        reason = "Conv1D of transformers, a Linear with its weight transposed; has no analog twin"
+    else:
+        known = (why for kinds, why in _REASONS if isinstance(layer, kinds))
+        has_matrix = any(_is_matrix(parameter) for parameter in own.values())
+        reason = next(known, _OWN_CLASS if has_matrix else "")
+    return reason
 
 
 def _why(layer: nn.Module) -> tuple[str, bool]:

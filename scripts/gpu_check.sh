@@ -44,7 +44,7 @@ run build cmake --build $build -j "$(nproc)" || exit 1
 
 run tests timeout 240 $build/rpucuda_tests
 run python timeout 120 env PYTHONPATH=$build/python "$python" -m pytest -q \
-  tests/python/test_cuda.py tests/python/test_step_graph.py tests/python/test_bench.py
+  tests/python/test_cuda.py tests/python/test_torch_cuda.py tests/python/test_step_graph.py tests/python/test_bench.py
 if [ $quick = 1 ]; then exit $failed; fi
 
 run benchmark $build/rpucuda_cuda_benchmarks "$results/benchmark.json"

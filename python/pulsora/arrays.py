@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from pulsora import _core
+    from pulsora.config import TileConfig
 
     Matrix: TypeAlias = NDArray[np.float32]
 
 Array: TypeAlias = Any
 """A NumPy array, or anything with `__dlpack__`."""
 
-__all__ = ["Array", "Arrays", "Matrix", "read_only"]
+__all__ = ["Array", "Arrays", "Matrix", "on_host", "read_only", "warn_of_clipping"]
 
 
 def read_only(weights: Matrix) -> Matrix:
     """The array, which can no longer be written to: writing to a copy would not reach the tile."""
     weights.flags.writeable = False
     return weights
+
+
+def on_host(weights: Array) -> Matrix:
+    """An array that a tile has taken, as one of NumPy."""
+    host = weights.cpu() if hasattr(weights, "cpu") else weights
+    if isinstance(host, np.ndarray):
+        return host
+    shared: Matrix = np.from_dlpack(host)  # type: ignore[assignment] # of any type
+    return shared
+
+
+def warn_of_clipping(config: TileConfig, wanted: Matrix, written: Matrix) -> None:
+    """Warns if cells confined more than 1 % of the weights that were written."""
+    written_to = next(iter(config.devices().values()), None)
+    if written_to is not None and written_to.write_noise_std > 0.0:
+        return  # what is read differs from what was written anyway
+    count = int(np.count_nonzero(np.abs(written - wanted) > 1e-3 * np.abs(wanted)))
+    # Where bounds spread, a few cells have narrow ones; that is how the device is.
+    if count > 0.01 * wanted.size:
+        warnings.warn(
+            f"{count} of {wanted.size} weights (up to {float(np.abs(wanted).max()):.3g}) lie "
+            "outside the bounds of their cells and were confined to them; choose a device with a "
+            "larger w_max or scale the weights down",
+            stacklevel=3,
+        )
 
 
 class Arrays(Mapping[str, "Matrix"]):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from pulsora import _core
 from pulsora import state as states
 from pulsora._threads import default_threads
 from pulsora.adapter import Moved, adapter_of
-from pulsora.arrays import Arrays, read_only
+from pulsora.arrays import Arrays, on_host, read_only, warn_of_clipping
 from pulsora.config import CLASSES, SingleConfig, TileConfig
 from pulsora.explanation import Explanation
 
@@ -211,7 +208,7 @@ class Tile:
     @weights.setter
     def weights(self, weights: Array) -> None:
         self._core.set_weights(weights)
-        warn_of_clipping(self.config, _on_host(weights), self.weights)
+        warn_of_clipping(self.config, on_host(weights), self.weights)
 
     @property
     def arrays(self) -> Arrays:
@@ -394,31 +391,6 @@ def _restored(
     tile = made.from_state(saved, device=device, threads=threads)
     tile.gpu_products = gpu_products
     return tile
-
-
-def _on_host(weights: Array) -> Matrix:
-    """An array that a tile has taken, as one of NumPy."""
-    host = weights.cpu() if hasattr(weights, "cpu") else weights
-    if isinstance(host, np.ndarray):
-        return host
-    shared: Matrix = np.from_dlpack(host)  # type: ignore[assignment] # of any type
-    return shared
-
-
-def warn_of_clipping(config: TileConfig, wanted: Matrix, written: Matrix) -> None:
-    """Warns if cells confined more than 1 % of the weights that were written."""
-    written_to = next(iter(config.devices().values()), None)
-    if written_to is not None and written_to.write_noise_std > 0.0:
-        return  # what is read differs from what was written anyway
-    count = int(np.count_nonzero(np.abs(written - wanted) > 1e-3 * np.abs(wanted)))
-    # Where bounds spread, a few cells have narrow ones; that is how the device is.
-    if count > 0.01 * wanted.size:
-        warnings.warn(
-            f"{count} of {wanted.size} weights (up to {float(np.abs(wanted).max()):.3g}) lie "
-            "outside the bounds of their cells and were confined to them; choose a device with a "
-            "larger w_max or scale the layer's weights down",
-            stacklevel=3,
-        )
 
 
 def _threads(threads: int | None) -> int:

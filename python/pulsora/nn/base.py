@@ -11,12 +11,12 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from pulsora._parameters import suggestion
+from pulsora.arrays import warn_of_clipping
 from pulsora.config import SingleConfig
 from pulsora.nn.parameter import AnalogParameter
 from pulsora.nn.replay import require_first_run
 from pulsora.nn.tile_array import TileArray
 from pulsora.nn.weight_copy import WeightCopy
-from pulsora.tile import warn_of_clipping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -45,6 +45,7 @@ from pulsora.tile import Explanation, Tile
 
 if TYPE_CHECKING:
     from pulsora import nn, optim
+    from pulsora.conversion import conversion_report
     from pulsora.convert import convert_to_analog, convert_to_digital
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "Tile",
     "__version__",
     "config",
+    "conversion_report",
     "convert_to_analog",
     "convert_to_digital",
     "cuda_device_count",
@@ -74,6 +76,7 @@ __all__ += config.__all__
 _NEEDS_TORCH = {
     "nn": "pulsora.nn",
     "optim": "pulsora.optim",
+    "conversion_report": "pulsora.conversion",
     "convert_to_analog": "pulsora.convert",
     "convert_to_digital": "pulsora.convert",
 }

@@ -68,6 +68,7 @@ class Parameters:
     def _assign(self, values: Mapping[str, object]) -> None:
         for name in values:
             self._require_known(name)
+            self._require_object(name, values[name])
         # Objects of these classes are valid already, and so are defaults; the core checks the rest.
         plain = {
             name: _plain(value)
@@ -95,6 +96,14 @@ class Parameters:
         if name not in cls._fields:
             hint = suggestion(name, cls._fields)
             raise _core.ConfigError(f"{cls.__name__} has no parameter {name!r}{hint}")
+
+    @classmethod
+    def _require_object(cls, name: str, value: object) -> None:
+        made = getattr(value, "__name__", None)
+        if cls._fields[name]["type"] in {"struct", "device"} and callable(value) and made:
+            raise _core.ConfigError(
+                f"{cls.__name__}.{name} is {made} itself, not an object of it; did you mean {made}()?"
+            )
 
     def __setattr__(self, name: str, value: object) -> None:
         self._require_known(name)

@@ -2,29 +2,63 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from pulsora import _core
+    from pulsora.config import TileConfig
 
     Matrix: TypeAlias = NDArray[np.float32]
 
 Array: TypeAlias = Any
 """A NumPy array, or anything with `__dlpack__`."""
 
-__all__ = ["Array", "Arrays", "Matrix"]
+__all__ = ["Array", "Arrays", "Matrix", "on_host", "read_only", "warn_of_clipping"]
+
+
+def read_only(weights: Matrix) -> Matrix:
+    """The array, which can no longer be written to: writing to a copy would not reach the tile."""
+    weights.flags.writeable = False
+    return weights
+
+
+def on_host(weights: Array) -> Matrix:
+    """An array that a tile has taken, as one of NumPy."""
+    host = weights.cpu() if hasattr(weights, "cpu") else weights
+    if isinstance(host, np.ndarray):
+        return host
+    shared: Matrix = np.from_dlpack(host)  # type: ignore[assignment] # of any type
+    return shared
+
+
+def warn_of_clipping(config: TileConfig, wanted: Matrix, written: Matrix) -> None:
+    """Warns if cells confined more than 1 % of the weights that were written."""
+    written_to = next(iter(config.devices().values()), None)
+    if written_to is not None and written_to.write_noise_std > 0.0:
+        return  # what is read differs from what was written anyway
+    count = int(np.count_nonzero(np.abs(written - wanted) > 1e-3 * np.abs(wanted)))
+    # Where bounds spread, a few cells have narrow ones; that is how the device is.
+    if count > 0.01 * wanted.size:
+        warnings.warn(
+            f"{count} of {wanted.size} weights (up to {float(np.abs(wanted).max()):.3g}) lie "
+            "outside the bounds of their cells and were confined to them; choose a device with a "
+            "larger w_max or scale the weights down",
+            stacklevel=3,
+        )
 
 
 class Arrays(Mapping[str, "Matrix"]):
     """The weights of each array of a tile: `tile.arrays["visible"]` is a copy of them.
 
-    Setting an entry writes digitally, each cell within its bounds, and leaves the other arrays as they are. The names
+    The copy cannot be written to. Setting an entry writes digitally, each cell within its bounds, and leaves the other arrays as they are. The names
     are those of the configuration's kind, in the order of the core: "visible" is the array to which `tile.weights` are
     written; an adapter adds "fast_a" and "fast_b"; a tile without cells (IdealConfig) has none.
 
@@ -39,8 +73,7 @@ class Arrays(Mapping[str, "Matrix"]):
 
     def __getitem__(self, name: str) -> Matrix:
         self._require(name)
-        weights: Matrix = self._core.get_array(name)
-        return weights
+        return read_only(self._core.get_array(name))
 
     def __setitem__(self, name: str, weights: Array) -> None:
         self._require(name)

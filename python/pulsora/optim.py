@@ -1,63 +1,82 @@
 """Optimisers for models with analog layers.
 
-A pulsed tile takes its update from the pairs (x, d) of the backward pass, not from a gradient:
+A pulsed tile takes its update from the factors (x, d) of a gradient, not from its elements:
 W <- W - lr d^T x, by pulses. These optimisers do that for the analog layers among their
 parameters, and leave every other parameter to an optimiser of torch:
 
     optimizer = AnalogSGD(model.parameters(), lr=0.1, momentum=0.9)
 
 Several forward and backward passes before one `step()` add up to one mini-batch. `step()` uses up
-what the passes left behind; `zero_grad()` throws it away. Learning-rate schedulers act on both
-kinds of parameters.
+the gradients of analog layers; `zero_grad()`, of the optimiser or the model, throws them away.
+Learning-rate schedulers, `maximize`, `GradScaler` and clipping by norm act on both kinds of
+parameters.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pulsora.nn.tile_array import AnalogParameter
+from pulsora.nn.gradient import AnalogGradient
+from pulsora.nn.parameter import AnalogParameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch.optim.optimizer import ParamsT
 
+    from pulsora.nn.gradient import Pair
+
 __all__ = ["AnalogAdam", "AnalogOptimizer", "AnalogSGD"]
 
-# What a group may say that makes no difference to the rule of the update.
-_NEUTRAL = {"params", "lr", "initial_lr", "foreach", "fused", "capturable", "differentiable"}
+# Arguments that act on analog layers too, or make no difference to the rule of the update.
+_NEUTRAL = {"params", "lr", "maximize", "foreach", "fused", "capturable", "differentiable"}
 
 
 class _Pulses(torch.optim.Optimizer):
-    """Put in front of an optimiser of torch, whose `step` passes over analog parameters."""
+    """Put in front of an optimiser of torch, from whose `step` it keeps analog parameters away."""
+
+    # Fused optimisers would undo GradScaler's factor in kernels of their own, which tiles do not
+    # see; where this is False, GradScaler undoes it for all gradients beforehand.
+    _step_supports_amp_scaling = property(lambda _: False, lambda _, __: None)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
+        self._take_up()
         group = self.param_groups[-1]
         if not any(isinstance(parameter, AnalogParameter) for parameter in group["params"]):
             return
         ignored = [
-            f"{name}={value}"
-            for name, value in group.items()
-            if name not in _NEUTRAL and value not in (0, None)  # 0 equals False
+            f"{name}={group[name]}"
+            for name, argument in inspect.signature(type(self)).parameters.items()
+            if name in group and name not in _NEUTRAL and group[name] != argument.default
         ]
         told: set[str] = self.__dict__.setdefault("_told", set())
         if ignored and not told.issuperset(ignored):
             told.update(ignored)
             warnings.warn(
-                f"{', '.join(ignored)} do not act on analog layers: pulsed tiles follow plain SGD "
-                "with the group's lr. They act on the other parameters",
+                f"analog layers ignore {', '.join(ignored)}: pulses follow plain SGD with the "
+                "group's lr. Digital parameters use it",
                 stacklevel=4,
             )
 
-    def _arrays(self) -> Iterator[tuple[dict[str, Any], AnalogParameter]]:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._take_up()
+
+    def _analog(self) -> Iterator[tuple[dict[str, Any], AnalogParameter]]:
         for group in self.param_groups:
             for parameter in group["params"]:
                 if isinstance(parameter, AnalogParameter):
                     yield group, parameter
+
+    def _take_up(self) -> None:
+        for _, parameter in self._analog():
+            parameter.is_trained = True
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One mini-batch: torch's step for digital parameters, pulses for analog ones.
@@ -67,17 +86,39 @@ class _Pulses(torch.optim.Optimizer):
 
         Raises:
             ValueError: if activations or gradients of an analog layer are not finite.
+            RuntimeError: if a gradient of an analog layer is not what `backward()` left; nothing
+                has changed then.
         """
-        loss: float | None = super().step(closure)
-        for group, parameter in self._arrays():
-            parameter.array.step(float(group["lr"]))
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        updates = [
+            (parameter, float(group["lr"]), _pairs(parameter, ascend=bool(group.get("maximize"))))
+            for group, parameter in self._analog()
+        ]
+        for parameter, _, _ in updates:
+            parameter.grad = None
+        digital = super().step
+        if getattr(digital, "hooked", False):  # its hooks run around this method already
+            digital = functools.partial(digital.__wrapped__, self)  # type: ignore[attr-defined]
+        digital()
+        for parameter, lr, pairs in updates:
+            parameter.array.update(pairs, lr)
         return loss
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients, and what backward passes left in the analog layers."""
-        super().zero_grad(set_to_none)
-        for _, parameter in self._arrays():
-            parameter.array.discard()
+
+def _pairs(parameter: AnalogParameter, *, ascend: bool) -> Sequence[Pair]:
+    """The factors of a parameter's gradient, none if it has no gradient."""
+    gradient = parameter.grad
+    if gradient is None:
+        return ()
+    if not isinstance(gradient, AnalogGradient):
+        raise RuntimeError(  # noqa: TRY004 - no argument has this type
+            f"the gradient of {parameter} has been replaced by another tensor, but pulses are made "
+            "of its factors; scale it as a whole (hooks may return grad * number), or leave it"
+        )
+    return gradient.scaled(-1.0).pairs if ascend and gradient.pairs else gradient.pairs
 
 
 class AnalogSGD(_Pulses, torch.optim.SGD):
@@ -97,12 +138,32 @@ class AnalogOptimizer:
         optimizer: The class of the digital optimiser; its groups must have an lr.
         parameters: As for the optimiser.
         **settings: As for the optimiser.
+
+    Raises:
+        TypeError: if `optimizer` is no class of an optimiser.
+        ValueError: if it cannot work with analog layers: LBFGS, whose line search needs the
+            gradient as one vector, and optimisers without an lr.
     """
 
     def __new__(  # type: ignore[misc]
         cls, optimizer: type[torch.optim.Optimizer], parameters: ParamsT, **settings: Any
     ) -> torch.optim.Optimizer:
         """An object of a class derived from `optimizer`."""
+        given: object = optimizer
+        if not (isinstance(given, type) and issubclass(given, torch.optim.Optimizer)):
+            raise TypeError(
+                f"optimizer = {optimizer!r}: give a class of torch.optim, such as torch.optim.AdamW"
+            )
+        if issubclass(optimizer, torch.optim.LBFGS):
+            raise ValueError(  # noqa: TRY004 - it is an optimiser
+                "optimizer = LBFGS needs the gradient as one vector and goes back on its steps, "
+                "which pulses cannot; choose one such as torch.optim.AdamW"
+            )
         combined = type(f"Analog{optimizer.__name__}", (_Pulses, optimizer), {})
         made: torch.optim.Optimizer = combined(parameters, **settings)
+        if any("lr" not in group for group in made.param_groups):
+            raise ValueError(
+                f"optimizer = {optimizer.__name__} has no lr, which pulses need; choose one such as "
+                "torch.optim.AdamW"
+            )
         return made

@@ -9,7 +9,7 @@ from pulsora import _core
 from pulsora import state as states
 from pulsora._threads import default_threads
 from pulsora.adapter import Moved, adapter_of
-from pulsora.arrays import Arrays
+from pulsora.arrays import Arrays, on_host, read_only, warn_of_clipping
 from pulsora.config import CLASSES, SingleConfig, TileConfig
 from pulsora.explanation import Explanation
 
@@ -200,18 +200,18 @@ class Tile:
     def weights(self) -> Matrix:
         """The weights [d_size, x_size] that a perfect read would see, adapter included; a copy.
 
-        Setting them writes digitally: each cell confines its weight to its bounds, and an adapter returns to
-        contributing nothing.
+        The array cannot be written to. Setting `tile.weights` writes digitally: each cell confines its weight to its
+        bounds, with a warning if more than 1 % of the weights lay outside, and an adapter returns to contributing nothing.
 
         Raises:
             InputError: On setting a wrong shape, or values that are not finite.
         """
-        weights: Matrix = self._core.get_weights()
-        return weights
+        return read_only(self._core.get_weights())
 
     @weights.setter
     def weights(self, weights: Array) -> None:
         self._core.set_weights(weights)
+        warn_of_clipping(self.config, on_host(weights), self.weights)
 
     @property
     def arrays(self) -> Arrays:
@@ -379,11 +379,23 @@ class Tile:
     transfer_stats = Moved("transfer_stats")
     set_reinit_vectors = Moved("set_reinit_vectors")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle and copy: a tile in this one's state, on its device."""
+        return _restored, (type(self), self.state(), self.device, self.threads, self.gpu_products)
+
     def __repr__(self) -> str:
         return (
             f"Tile({self.d_size}, {self.x_size}, {self.config!r}, seed={self.seed}, "
             f"tile_id={self.tile_id}, device={self.device!r})"
         )
+
+
+def _restored(
+    made: type[Tile], saved: states.State, device: str, threads: int, gpu_products: str
+) -> Tile:
+    tile = made.from_state(saved, device=device, threads=threads)
+    tile.gpu_products = gpu_products
+    return tile
 
 
 def _threads(threads: int | None) -> int:

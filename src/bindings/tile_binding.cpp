@@ -115,6 +115,14 @@ py::object forward(SharedTile &self, py::handle x, py::handle out) {
   return y.result(self.context());
 }
 
+void forwardAgain(SharedTile &self, py::handle x, py::handle out, py::handle firstSample) {
+  const auto first = readArgument<uint64_t>(firstSample, "first_sample", atLeast(0));
+  const InputMatrix in = inputOf(self, x, "x");
+  OutputMatrix y(out, in.view().rows, self.dSize(), in, self.context());
+  self.run([&](Tile &tile) { tile.forwardAgain(in.view(), y.view(), first); });
+  y.result(self.context());
+}
+
 py::object backward(SharedTile &self, py::handle d, py::handle out) {
   const InputMatrix in = inputOf(self, d, "d");
   OutputMatrix dx(out, in.view().rows, self.xSize(), in, self.context());
@@ -316,6 +324,7 @@ void bindTile(py::module_ &module) {
           [](const SharedTile &self) { return reinterpret_cast<intptr_t>(self.context().stream); },
           &setStream)
       .def("forward", &forward, arg("x"), arg("out") = py::none())
+      .def("forward_again", &forwardAgain, arg("x"), arg("out"), arg("first_sample"))
       .def("backward", &backward, arg("d"), arg("out") = py::none())
       .def("update", &update, arg("x"), arg("d"), arg("lr"))
       .def("post_update", &postUpdate, arg("lr"))

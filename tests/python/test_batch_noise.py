@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+# Weights are written beyond the bounds, so that some cells stand at theirs.
+pytestmark = pytest.mark.filterwarnings("ignore:.*outside the bounds of their cells")
+
 SEED, LR = 11, 0.05
 SHAPE = (6, 21)  # eight neighbouring cells may lie in two rows
 VISIBLE, VISIBLE_UPDATE = 0, 8  # ArrayIds

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,6 +19,9 @@ from hypothesis import strategies as st
 import pulsora as pl
 from conftest import CONFIGS, make_tile
 from pulsora import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CLASSES = [
     pl.UpdateParameters,
@@ -94,6 +97,23 @@ def test_replace_and_assignment_check() -> None:
     assert config.rank == 5
     config.visible.dw_min = 0.01
     assert config.to_dict()["visible"]["dw_min"] == 0.01
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("device", pl.devices.EcRam),
+        ("device", pl.devices.ConstantStep),
+        ("forward", pl.IOParameters),
+    ],
+)
+def test_forgotten_brackets_are_pointed_out(name: str, made: Callable[[], object]) -> None:
+    message = rf"SingleConfig\.{name} is (\w+) itself, .*did you mean \1\(\)\?"
+    with pytest.raises(pl.ConfigError, match=message):
+        pl.SingleConfig(**{name: made})
+    with pytest.raises(pl.ConfigError, match=message):
+        pl.SingleConfig().replace(**{name: made})
+    assert pl.SingleConfig(**{name: made()}) is not None
 
 
 def test_ideal_reads_are_perfect_unless_told_otherwise() -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import pulsora as pl
 from pulsora.nn import AnalogConv2d, AnalogLinear, AnalogModule
 
-IDEAL = pl.IdealConfig(
-    forward=pl.IOParameters(is_perfect=True), backward=pl.IOParameters(is_perfect=True)
-)
+PERFECT: dict[str, Any] = {
+    "forward": pl.IOParameters(is_perfect=True),
+    "backward": pl.IOParameters(is_perfect=True),
+}
+IDEAL = pl.IdealConfig(**PERFECT)
 
 
 class Net(nn.Module):
@@ -91,22 +96,183 @@ def test_a_layer_alone_is_converted_and_frozen_weights_stay_frozen() -> None:
     assert not analog.training
 
 
+class Conv1D(nn.Module):
+    """Like the layer of transformers, which is known by its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3, 4))
+
+
+class OwnLinear(nn.Linear):
+    pass
+
+
+class OwnProduct(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.zeros(3, 4))
+
+
 @pytest.mark.parametrize(
-    "layer",
-    [nn.Conv2d(4, 4, 3, groups=2), nn.Conv2d(4, 4, 3, padding="same"),
-     nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect")],
+    ("layer", "reason"),
+    [
+        (nn.Conv2d(4, 4, 3, groups=2), "groups = 2"),
+        (nn.Conv2d(4, 4, 3, padding="same"), "padding = 'same'"),
+        (nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), "padding_mode = 'reflect'"),
+        (nn.Conv1d(4, 4, 3), "only Conv2d"),
+        (nn.Conv3d(4, 4, 3), "only Conv2d"),
+        (nn.ConvTranspose2d(4, 4, 3), "transposed"),
+        (nn.LSTM(4, 4), "recurrent"),
+        (nn.GRUCell(4, 4), "recurrent"),
+        (nn.Bilinear(4, 4, 3), "no analog twin"),
+        (nn.LazyLinear(4), "subclass"),
+        (OwnLinear(4, 4), "subclass"),
+        (Conv1D(), "transposed"),
+        (OwnProduct(), "parameters of its own"),
+        (torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "subclass"),
+    ],
 )  # fmt: skip
-def test_convolutions_without_an_analog_twin_are_refused(layer: nn.Module) -> None:
-    with pytest.raises(ValueError, match=r"layer '0' has .* [Ee]xclude it"):
-        pl.convert_to_analog(nn.Sequential(layer), IDEAL)
+def test_layers_without_an_analog_twin_stay_digital_and_are_named(
+    layer: nn.Module, reason: str
+) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), layer)
+    with pytest.warns(UserWarning, match=rf"1 \(.*{reason}") as told:
+        analog = pl.convert_to_analog(model, IDEAL)
+    assert len(told) == 1
+    report = pl.conversion_report(analog)
+    assert report.analog == ["0"]
+    assert reason in report.digital["1"]
+    excluded = pl.convert_to_analog(model, IDEAL, exclude=["1"])  # without a warning
+    assert pl.conversion_report(excluded).digital["1"] == "excluded"
 
 
-def test_attention_is_left_alone() -> None:
-    attention = nn.MultiheadAttention(8, 2)
-    assert not any(
-        isinstance(layer, AnalogModule)
-        for layer in pl.convert_to_analog(attention, IDEAL).modules()
+def test_weights_computed_by_hooks_are_not_taken_for_plain_ones() -> None:
+    with torch.no_grad():
+        layer = prune.l1_unstructured(nn.Linear(4, 4), "weight", 0.5)
+    with pytest.warns(UserWarning, match="computed from other parameters"):
+        analog = pl.convert_to_analog(nn.Sequential(layer), IDEAL)
+    assert type(analog[0]) is nn.Linear
+
+
+def test_attention_is_left_digital_and_named() -> None:
+    with pytest.warns(UserWarning, match="self_attn.out_proj"):
+        analog = pl.convert_to_analog(nn.TransformerEncoderLayer(8, 2, 16), IDEAL)
+    report = pl.conversion_report(analog)
+    assert report.analog == ["linear1", "linear2"]
+    assert set(report.digital) == {"self_attn", "self_attn.out_proj"}
+
+
+def test_the_report_is_a_table_of_every_matrix(model: Net) -> None:
+    model.body.append(nn.Embedding(3, 3))
+    analog = pl.convert_to_analog(
+        model, lambda name, _: None if name == "conv" else IDEAL, exclude=["head"]
     )
+    report = pl.conversion_report(analog)
+    assert report.analog == ["body.2"]
+    assert report.digital == {
+        "conv": "config gave None",
+        "body.4": "a table, of which rows are looked up; no product",
+        "head": "excluded",
+    }
+    lines = str(report).splitlines()
+    assert lines[0].split() == ["layer", "class", "is", "configuration,", "or", "why", "it", "is", "digital"]  # fmt: skip
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["conv", "Conv2d", "digital"],
+        ["body.2", "AnalogLinear", "analog"],
+        ["body.4", "Embedding", "digital"],
+        ["head", "Linear", "digital"],
+    ]
+    assert pl.conversion_report(nn.Sequential(analog)).analog == ["0.body.2"]
+    assert pl.conversion_report(model).digital["head"] == "not converted"
+
+
+def test_a_second_conversion_forgets_the_choices_of_the_first(model: Net) -> None:
+    partly = pl.convert_to_analog(model, IDEAL, exclude=["head"])
+    assert isinstance(pl.convert_to_analog(partly, IDEAL).head, AnalogLinear)
+
+
+def step(model: nn.Module) -> None:
+    optimizer = pl.optim.AnalogSGD(model.parameters(), lr=0.1)
+    model(torch.ones(2, 3)).square().sum().backward()
+    optimizer.step()
+
+
+def test_tied_layers_stay_tied_there_and_back() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    model[2].weight = model[0].weight
+    analog = pl.convert_to_analog(model, IDEAL, seed=1, max_input_size=2)
+    assert analog[0].tiles is analog[2].tiles
+    digital = pl.convert_to_digital(analog)
+    assert digital[0].weight is digital[2].weight
+    step(analog)
+    optimizer = torch.optim.SGD(digital.parameters(), lr=0.1)
+    digital(torch.ones(2, 3)).square().sum().backward()
+    optimizer.step()
+    torch.testing.assert_close(analog[2].weight, digital[2].weight.detach())
+    assert not torch.equal(analog[0].bias, analog[2].bias)
+
+
+def tied(first: nn.Module, second: nn.Module) -> nn.Module:
+    second.weight = first.weight
+    return nn.Sequential(first, second)
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (tied(nn.Embedding(3, 3), nn.Linear(3, 3)), {}),
+        (tied(nn.Linear(3, 3), nn.Linear(3, 3)), {"exclude": ["0"]}),
+        (tied(nn.Linear(3, 3), nn.Linear(3, 3)), {"digital_bias": False}),
+    ],
+)
+def test_ties_that_would_break_are_refused_by_name(
+    model: nn.Module, options: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match="layers '0' and '1' share a parameter"):
+        pl.convert_to_analog(model, IDEAL, **options)
+
+
+def test_tied_layers_of_two_configurations_are_refused() -> None:
+    model = tied(nn.Linear(3, 3), nn.Linear(3, 3))
+    with pytest.raises(ValueError, match="different configurations"):
+        pl.convert_to_analog(
+            model, lambda name, _: IDEAL if name == "0" else pl.SingleConfig(**PERFECT)
+        )
+
+
+def test_a_layer_that_occurs_twice_is_excluded_as_a_whole() -> None:
+    layer = nn.Linear(3, 3)
+    with pytest.raises(ValueError, match="occurs several times"):
+        pl.convert_to_analog(nn.Sequential(layer, nn.ReLU(), layer), IDEAL, exclude=["0"])
+    analog = pl.convert_to_analog(nn.Sequential(layer, nn.ReLU(), layer), IDEAL)
+    digital = pl.convert_to_digital(analog)
+    assert digital[0] is digital[2]
+
+
+@pytest.mark.parametrize("weight", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_frozen_stays_frozen_there_and_back(weight: bool, bias: bool) -> None:
+    layer = nn.Linear(3, 3)
+    layer.weight.requires_grad_(weight)
+    layer.bias.requires_grad_(bias)
+    analog = pl.convert_to_analog(nn.Sequential(layer), IDEAL)
+    before, offset = analog[0].get_weights()
+    if weight or bias:
+        step(analog)
+    assert torch.equal(analog[0].weight, before) != weight
+    assert torch.equal(analog[0].bias, offset) != bias
+    digital = pl.convert_to_digital(analog)[0]
+    assert (digital.weight.requires_grad, digital.bias.requires_grad) == (weight, bias)
+    if weight != bias:
+        with pytest.raises(ValueError, match="layer '0' has only one of weight and bias frozen"):
+            pl.convert_to_analog(nn.Sequential(layer), IDEAL, digital_bias=False)
+
+
+def test_a_bias_keeps_its_type() -> None:
+    analog = pl.convert_to_analog(nn.Sequential(nn.Linear(3, 3)).to(torch.bfloat16), IDEAL)
+    assert analog[0].bias.dtype == torch.bfloat16
+    assert analog(torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
 def test_back_to_digital_gives_the_weights_a_perfect_read_sees(model: Net) -> None:

@@ -109,8 +109,11 @@ def test_evaluation_leaves_nothing_behind() -> None:
     [
         (lambda p: AnalogSGD(p, lr=0.1, momentum=0.9), "momentum=0.9"),
         (lambda p: AnalogSGD(p, lr=0.1, weight_decay=1e-3), "weight_decay=0.001"),
-        (lambda p: AnalogAdam(p, lr=0.1), "betas="),
-        (lambda p: AnalogOptimizer(torch.optim.AdamW, p, lr=0.1), "weight_decay=0.01"),
+        (lambda p: AnalogAdam(p, lr=0.1, betas=(0.5, 0.9)), r"ignore betas=\(0.5, 0.9\): pulses"),
+        (
+            lambda p: AnalogOptimizer(torch.optim.AdamW, p, lr=0.1, weight_decay=0.1),
+            r"ignore weight_decay=0.1: pulses",
+        ),
     ],
 )
 def test_settings_that_do_not_act_on_tiles_are_named_once(
@@ -128,10 +131,12 @@ def test_settings_that_do_not_act_on_tiles_are_named_once(
         optimizer.step()
 
 
-def test_plain_sgd_and_purely_digital_groups_warn_of_nothing() -> None:
+def test_defaults_and_purely_digital_groups_warn_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         AnalogSGD(ideal_model().parameters(), lr=0.1)
+        for optimizer in (torch.optim.AdamW, torch.optim.Adam, torch.optim.RMSprop):
+            AnalogOptimizer(optimizer, ideal_model().parameters(), lr=0.1)
         AnalogSGD(nn.Linear(3, 2).parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
 
 
@@ -184,3 +189,39 @@ def test_closures_and_optimiser_states_work() -> None:
     assert second is not None
     assert second < first
     optimizer.load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "error", "message"),
+    [
+        (torch.optim.LBFGS, ValueError, "optimizer = LBFGS needs the gradient as one vector"),
+        (type("Own", (torch.optim.LBFGS,), {}), ValueError, "as one vector"),
+        (type("NoRate", (torch.optim.Optimizer,), {}), ValueError, "NoRate has no lr"),
+        (torch.optim.lr_scheduler.StepLR, TypeError, r"give a class of torch\.optim"),
+        ("AdamW", TypeError, "optimizer = 'AdamW'"),
+    ],
+)
+def test_optimisers_that_cannot_work_are_refused_when_made(
+    optimizer: type[torch.optim.Optimizer], error: type[Exception], message: str
+) -> None:
+    settings: dict[str, Any] = {"defaults": {}} if "NoRate" in str(optimizer) else {}
+    with pytest.raises(error, match=message):
+        AnalogOptimizer(optimizer, ideal_model().parameters(), **settings)
+
+
+def test_the_digital_optimiser_sees_no_analog_gradient() -> None:
+    model = nn.Sequential(ideal_model(), nn.Linear(3, 2))
+    optimizer = AnalogOptimizer(torch.optim.Adam, model.parameters(), lr=0.1)
+    backward(model)
+    optimizer.step()
+    assert model[0][0].analog_weight not in optimizer.state
+    assert len(optimizer.state) == 3  # the bias of the analog layer, weight and bias of the digital
+
+
+def test_hooks_of_a_step_run_once() -> None:
+    torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+    optimizer = AnalogSGD(ideal_model().parameters(), lr=0.1)
+    calls = []
+    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+    optimizer.step()
+    assert calls == [1]

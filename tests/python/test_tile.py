@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 import threading
 import time
@@ -8,11 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import torch
 
 import pulsora as pl
 from conftest import CONFIGS, D_SIZE, X_SIZE, make_batch, make_tile, same_bits, train
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 
@@ -142,7 +147,8 @@ def test_arrays_are_read_and_written_by_name() -> None:
     tile.arrays["fast_a"] = np.full((D_SIZE, 3), 0.2, np.float32)
     wanted = [tile.visible, tile.adapter.a, b]
     assert same_bits(list(tile.arrays.values()), wanted)
-    tile.arrays["fast_a"][:] = 9.0  # a copy
+    with pytest.raises(ValueError, match="read-only"):
+        tile.arrays["fast_a"][:] = 9.0  # a copy
     assert same_bits(list(tile.arrays.values()), wanted)
     assert list(make_tile(CONFIGS["single"]()).arrays) == ["visible"]
     assert list(make_tile(pl.LRTTConfig(rank=0)).arrays) == ["visible"]
@@ -219,7 +225,8 @@ def test_a_gate_of_ones_is_no_gate() -> None:
 
 def test_property_31_cells_bound_their_weights() -> None:
     tile = make_tile(CONFIGS["single"]())
-    tile.weights = np.full((D_SIZE, X_SIZE), 9.0, np.float32)
+    with pytest.warns(UserWarning, match=r"60 of 60 weights \(up to 9\) lie outside the bounds"):
+        tile.weights = np.full((D_SIZE, X_SIZE), 9.0, np.float32)
     cells = tile.describe_cells()
     assert same_bits([tile.weights], [cells["w_max"]])
     assert (cells["step_down"] < 0.0).all()
@@ -261,11 +268,40 @@ def test_repr_and_sizes() -> None:
     assert tile.counters["update_samples"] == 0
 
 
-def test_weights_are_a_copy() -> None:
-    tile = make_tile(pl.IdealConfig())
-    weights = tile.weights
-    weights[:] = 1.0
-    assert not tile.weights.any()
+def test_weights_are_a_copy_that_cannot_be_mistaken_for_them() -> None:
+    tile = make_tile(pl.LRTTConfig(rank=2))
+    for weights in (tile.weights, tile.visible, tile.adapter.a):
+        with pytest.raises(ValueError, match="read-only"):
+            weights[0, 0] = 1.0
+    before = tile.weights
+    tile.weights = np.full((D_SIZE, X_SIZE), 0.1, np.float32)
+    assert not before.any()
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float64])
+def test_weights_of_other_types_that_cells_confine_are_reported(kind: type[np.floating]) -> None:
+    device = pl.devices.ConstantStep(w_max_dtod=0.0, w_min_dtod=0.0)
+    tile = pl.Tile(2, 2, pl.SingleConfig(device=device))
+    wanted = np.array([[0.5, 3.0], [-3.0, 0.1]], kind)
+    for weights in (wanted, torch.from_numpy(wanted)):
+        with pytest.warns(UserWarning, match="2 of 4 weights"):
+            tile.weights = weights
+
+
+@pytest.mark.parametrize("name", list(CONFIGS))
+@pytest.mark.parametrize(
+    "copied",
+    [copy.deepcopy, copy.copy, lambda t: pickle.loads(pickle.dumps(t))],  # noqa: S301 - our own
+)
+def test_copies_of_a_tile_go_on_as_it_would(
+    name: str, copied: Callable[[pl.Tile], pl.Tile]
+) -> None:
+    tile = make_tile(CONFIGS[name](), tile_id=3)
+    tile.gpu_products = "tf32"
+    train(tile, 2)
+    twin = copied(tile)
+    assert (twin.threads, twin.gpu_products, repr(twin)) == (1, "tf32", repr(tile))
+    assert same_bits(train(twin, 3, first=2), train(tile, 3, first=2))
 
 
 def test_calls_release_the_interpreter_lock() -> None:

@@ -2,7 +2,18 @@
 
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.conv import AnalogConv2d
+from pulsora.nn.gradient import AnalogGradient
 from pulsora.nn.linear import AnalogLinear
-from pulsora.nn.tile_array import AnalogParameter, TileArray
+from pulsora.nn.parameter import AnalogParameter
+from pulsora.nn.replay import replayed_reads
+from pulsora.nn.tile_array import TileArray
 
-__all__ = ["AnalogConv2d", "AnalogLinear", "AnalogModule", "AnalogParameter", "TileArray"]
+__all__ = [
+    "AnalogConv2d",
+    "AnalogGradient",
+    "AnalogLinear",
+    "AnalogModule",
+    "AnalogParameter",
+    "TileArray",
+    "replayed_reads",
+]

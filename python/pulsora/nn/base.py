@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from pulsora._parameters import suggestion
+from pulsora.arrays import warn_of_clipping
 from pulsora.config import SingleConfig
-from pulsora.nn.tile_array import AnalogParameter, TileArray
+from pulsora.nn.parameter import AnalogParameter
+from pulsora.nn.replay import require_first_run
+from pulsora.nn.tile_array import TileArray
+from pulsora.nn.weight_copy import WeightCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,37 +28,35 @@ __all__ = ["AnalogModule"]
 
 
 class _AnalogProduct(torch.autograd.Function):
-    """y = W x on tiles. Its backward pass reads W^T d and leaves (x, d) for the optimiser."""
+    """y = W x on tiles. Its backward pass reads W^T d, and gives the weights (x, d) as their gradient."""
 
     @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401 - torch gives no type
-        x: Tensor,
-        weight: AnalogParameter,
-        reads_back: bool,
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: AnalogParameter) -> Tensor:  # noqa: ANN401 - torch gives no type
         ctx.save_for_backward(x)
-        ctx.array = weight.array
-        ctx.reads_back = reads_back
-        y: Tensor = ctx.array.forward(x)
-        return y
+        ctx.weight = weight
+        return weight.array.forward(x)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, None, None]:  # noqa: ANN401
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, Tensor | None]:  # noqa: ANN401
         (x,) = ctx.saved_tensors
-        dx = ctx.array.backward(d) if ctx.needs_input_grad[0] or ctx.reads_back else None
-        if ctx.needs_input_grad[1]:
-            ctx.array.remember(x, d)
-        return dx, None, None
+        weight: AnalogParameter = ctx.weight
+        reads = ctx.needs_input_grad[0] or weight.array.config.reads_back
+        dx = weight.array.backward(d) if reads else None
+        return dx, weight.gradient(x, d) if ctx.needs_input_grad[1] else None
 
 
 class AnalogModule(nn.Module):
     """A layer whose weight matrix [out_features, in_features] is on tiles.
 
     Reads are noisy in `eval()` as in `train()`: the periphery of a chip does not know the
-    difference. Gradients of the weights are never formed; a backward pass keeps its pairs (x, d),
-    and an optimiser of `pulsora.optim` turns them into pulses.
+    difference. `analog_weight` is the parameter: a backward pass leaves its gradient there, in
+    factors (x, d), and an optimiser of `pulsora.optim` turns it into pulses. Two layers of one
+    shape share their tiles by `one.analog_weight = other.analog_weight`.
+
+    `to()`, `cuda()` and `cpu()` move tiles and bias, and the tiles go on there exactly. Tiles are in
+    single precision whatever the type of the layer (`half()`, `double()`) or of its input; y has the
+    type that a layer of torch would give, under autocast too.
 
     `state_dict()` holds the complete state of every tile as tensors, `tiles.<row>_<column>.<name>`
     (weights, sampled cells, counters), so that a resumed run equals an uninterrupted one to the
@@ -71,8 +74,14 @@ class AnalogModule(nn.Module):
             is driven with 1.
         max_input_size: Larger layers are split over tiles; 0 is no limit.
         max_output_size: The same for outputs.
-        device: 'cpu' or 'cuda'. Tiles stay where they were made.
+        device: Where tiles and bias are, 'cpu' or 'cuda'; torch's default device by default.
         threads: Threads of the CPU backend.
+        **unknown: None; what is given here is named in a TypeError.
+
+    Raises:
+        TypeError: for arguments that do not exist, or of a wrong type.
+        ValueError: for sizes below 1 and the meta device; a ConfigError if the configuration does
+            not suit the tiles.
     """
 
     analog_weight: AnalogParameter
@@ -90,12 +99,17 @@ class AnalogModule(nn.Module):
         digital_bias: bool = True,
         max_input_size: int = 512,
         max_output_size: int = 512,
-        device: str = "cpu",
+        device: str | torch.device | None = None,
         threads: int | None = None,
+        **unknown: object,
     ) -> None:
         super().__init__()
+        _require_none(type(self).__name__, unknown)
+        if not isinstance(bias, bool):
+            raise TypeError(f"bias = {bias!r}: write True or False")
+        place = _place(torch.get_default_device() if device is None else torch.device(device))
         if seed is None:
-            seed = int(torch.randint(2**62, ()).item())
+            seed = int(torch.randint(2**62, (), device="cpu").item())
         self.analog_bias = bias and not digital_bias
         array = TileArray(
             rows,
@@ -105,11 +119,12 @@ class AnalogModule(nn.Module):
             tile_id=tile_id,
             max_input_size=max_input_size,
             max_output_size=max_output_size,
-            device=device,
+            device=str(place),
             threads=threads,
         )
+        has_bias = bias and digital_bias
         self.register_parameter(
-            "bias", nn.Parameter(torch.empty(rows)) if bias and digital_bias else None
+            "bias", nn.Parameter(torch.empty(rows, device=array.device)) if has_bias else None
         )
         self.register_parameter("analog_weight", AnalogParameter(array))
         self._initialise(seed * 1_000_003 + tile_id)
@@ -119,7 +134,8 @@ class AnalogModule(nn.Module):
         rows, columns = self.tiles.shape
         bound = 1.0 / math.sqrt(columns - self.analog_bias)
         generator = torch.Generator().manual_seed(seed % 2**63)
-        uniform = torch.rand(rows, columns + (self.bias is not None), generator=generator)
+        columns_too = columns + (self.bias is not None)
+        uniform = torch.rand(rows, columns_too, generator=generator, device="cpu")
         uniform = bound * (2.0 * uniform - 1.0)
         self.tiles.set_weights(uniform[:, :columns])
         if self.bias is not None:
@@ -129,6 +145,8 @@ class AnalogModule(nn.Module):
     @property
     def tiles(self) -> TileArray:
         """The tiles; iterate over them to look at a `pulsora.Tile`."""
+        if not isinstance(self.analog_weight, AnalogParameter):
+            raise RuntimeError(_NOT_TRACED)  # noqa: TRY004 - torch.export and torch.func did it
         return self.analog_weight.array
 
     @property
@@ -138,8 +156,16 @@ class AnalogModule(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """A copy of the weights that a perfect read would see, adapter included."""
-        return self.get_weights()[0]
+        """A copy of the weights that a perfect read would see, adapter included; it cannot be written to."""
+        return self.get_weights()[0].as_subclass(WeightCopy)
+
+    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
+        if name == "weight":
+            raise AttributeError(
+                "the weights of an analog layer are in tiles: write them by set_weights(weight, "
+                "bias), and share them by one.analog_weight = other.analog_weight"
+            )
+        super().__setattr__(name, value)
 
     def get_weights(self) -> tuple[Tensor, Tensor | None]:
         """Copies of the weights [out_features, in_features] and of the bias [out_features] or None."""
@@ -159,8 +185,12 @@ class AnalogModule(nn.Module):
         has_bias = self.analog_bias or self.bias is not None
         if has_bias != (bias is not None):
             raise ValueError("this layer has a bias: give one" if has_bias else "no bias here")
-        if bias is not None and bias.shape != (self.tiles.shape[0],):
-            raise ValueError(f"bias has shape {list(bias.shape)}, not [{self.tiles.shape[0]}]")
+        rows, columns = self.tiles.shape
+        expected = (rows, columns - self.analog_bias)
+        if weight.shape != expected:
+            raise ValueError(f"weights have shape {list(weight.shape)}; expected {list(expected)}")
+        if bias is not None and bias.shape != (rows,):
+            raise ValueError(f"bias has shape {list(bias.shape)}; expected [{rows}]")
         wanted = weight.detach().float().cpu()
         if self.analog_bias and bias is not None:
             wanted = torch.cat([wanted, bias.detach().float().cpu()[:, None]], dim=1)
@@ -168,14 +198,21 @@ class AnalogModule(nn.Module):
         if self.bias is not None and bias is not None:
             with torch.no_grad():
                 self.bias.copy_(bias)
-        _warn_of_clipping(self.config, wanted, self.tiles.get_weights())
+        warn_of_clipping(self.config, wanted.numpy(), self.tiles.get_weights().cpu().numpy())
 
     def product(self, x: Tensor) -> Tensor:
         """y = W x + bias through the tiles, differentiable.
 
         Takes x [..., in_features] and gives y [..., out_features].
         """
+        _require_untraced()
         rows, columns = self.tiles.shape
+        if not x.is_floating_point():
+            raise TypeError(f"x has type {x.dtype}: give floating-point values, as by x.float()")
+        if x.device != self.tiles.device:
+            raise ValueError(
+                f"x is on {x.device}, and this layer on {self.tiles.device}; move one by .to(...)"
+            )
         flat = x.reshape(-1, x.shape[-1]).float()
         if self.analog_bias:
             flat = nn.functional.pad(flat, (0, 1), value=1.0)
@@ -184,10 +221,10 @@ class AnalogModule(nn.Module):
                 f"x has shape {list(x.shape)}: this layer takes "
                 f"{columns - self.analog_bias} features in the last dimension"
             )
-        y: Tensor = _AnalogProduct.apply(flat, self.analog_weight, self.config.reads_back)  # type: ignore[no-untyped-call]
+        y = _read_tiles(flat, self.analog_weight)
         if self.bias is not None:
             y = y + self.bias
-        return y.to(x.dtype).reshape(*x.shape[:-1], rows)
+        return y.to(_output_type(x)).reshape(*x.shape[:-1], rows)
 
     def statistics(self) -> list[dict[str, Any]]:
         """What each tile has counted so far: pulses, transfers and their fidelity."""
@@ -199,7 +236,12 @@ class AnalogModule(nn.Module):
         return f"bias={bias}, config={self.config.summary()}, tiles={shape}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AnalogModule:
-        # A meta tensor cannot be moved or converted; the tiles it stands for stay as they are.
+        # What has become of this one tells where the tiles go; their numbers keep their type.
+        probe = fn(torch.empty(0, device=self.tiles.device))
+        if probe.device.type == "cpu" and probe.is_shared():  # type: ignore[no-untyped-call]
+            raise RuntimeError("the tiles of an analog layer cannot be shared between processes")
+        if _place(probe.device) != self.tiles.device:
+            self.analog_weight.move(_place(probe.device))
         weight = self._parameters.pop("analog_weight")
         try:
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -235,23 +277,82 @@ class AnalogModule(nn.Module):
         missing_keys += [name for name in missing if name != f"{prefix}analog_weight"]
         if not tiles:
             missing_keys.append(f"{start}*")
+            if f"{prefix}weight" in state_dict:
+                error_msgs.append(
+                    f"{prefix}weight is of a digital layer, but this one is analog: load the state "
+                    "into the digital model and convert that by pulsora.convert_to_analog, or call "
+                    "set_weights(weight, bias) of the layer"
+                )
             return
         try:
             self.tiles.load_state_tensors(tiles)
+            self.analog_weight.grad = None  # it was of other weights
         except (ValueError, RuntimeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
 
 
-def _warn_of_clipping(config: TileConfig, wanted: Tensor, written: Tensor) -> None:
-    written_to = next(iter(config.devices().values()), None)
-    if written_to is not None and written_to.write_noise_std > 0.0:
-        return  # what is read differs from what was written anyway
-    count = int(((written - wanted).abs() > 1e-3 * wanted.abs()).sum())
-    # Where bounds spread, a few cells have narrow ones; that is how the device is.
-    if count > 0.01 * wanted.numel():
-        warnings.warn(
-            f"{count} of {wanted.numel()} weights (up to {float(wanted.abs().max()):.3g}) lie "
-            "outside the bounds of their cells and were confined to them; choose a device with a "
-            "larger w_max or scale the layer's weights down",
-            stacklevel=3,
+_NOT_TRACED = (
+    "an analog layer cannot be traced or run with other weights than its tiles' (torch.export, "
+    "torch.jit, torch.func, torch.compile with fullgraph=True); use torch.compile without fullgraph, "
+    "or trace pulsora.convert_to_digital(model)"
+)
+
+
+def _require_untraced() -> None:
+    """RuntimeError where a tracer would note the numbers of one read."""
+    if torch.jit.is_tracing() or torch.compiler.is_exporting():  # type: ignore[attr-defined,no-untyped-call]
+        raise RuntimeError(_NOT_TRACED)
+
+
+def _read_tiles(x: Tensor, weight: AnalogParameter) -> Tensor:
+    """y = W x, differentiable; torch.compile goes round it."""
+    if torch.compiler.is_compiling():
+        torch._dynamo.graph_break(msg=_NOT_TRACED)  # noqa: SLF001 - documented for this
+        read: Callable[[Tensor, AnalogParameter], Tensor] = torch.compiler.disable(  # type: ignore[no-untyped-call]
+            _product
+        )
+        return read(x, weight)
+    return _product(x, weight)
+
+
+def _product(x: Tensor, weight: AnalogParameter) -> Tensor:
+    require_first_run()
+    y: Tensor = _AnalogProduct.apply(x, weight)  # type: ignore[no-untyped-call]
+    return y
+
+
+def _place(device: torch.device) -> torch.device:
+    """The device as tiles name theirs."""
+    if device.type == "meta":
+        raise ValueError(
+            "an analog layer cannot be on the meta device, because its cells are sampled when it is "
+            "made; make it on 'cpu' or 'cuda'"
+        )
+    if device.type == "cuda" and str(device) == "cuda" and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return device if device.type == "cuda" else torch.device(device.type)
+
+
+def _output_type(x: Tensor) -> torch.dtype:
+    """The type that a layer of torch would give y."""
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
+        return torch.get_autocast_dtype(kind)
+    return x.dtype
+
+
+_HINTS = {
+    "rpu_config": "it is called config here",
+    "dtype": "tiles are in single precision; layer.to(dtype) sets the type of its bias",
+}
+
+
+def _require_none(layer: str, unknown: Mapping[str, object]) -> None:
+    """TypeError, with a hint, for arguments that a layer does not have."""
+    for name in unknown:
+        parameters = inspect.signature(AnalogModule.__init__).parameters.values()
+        known = ["bias", "config", *(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)]
+        hint = _HINTS.get(name)
+        raise TypeError(
+            f"{layer} has no argument {name!r}" + (f"; {hint}" if hint else suggestion(name, known))
         )

@@ -24,6 +24,18 @@ def _pair(value: int | tuple[int, int], name: str, least: int) -> tuple[int, int
     return pair
 
 
+def without_twin(groups: int, padding: object, padding_mode: str) -> str:
+    """Why a convolution with these settings cannot be analog; nothing if it can."""
+    if groups != 1:
+        return f"groups = {groups}, which tiles do not have; use a digital Conv2d"
+    if padding_mode != "zeros" or isinstance(padding, str):
+        return (
+            f"padding = {padding!r}, padding_mode = '{padding_mode}', but analog layers pad with a "
+            "number of zeros; use a digital Conv2d"
+        )
+    return ""
+
+
 class AnalogConv2d(AnalogModule):
     """A convolution whose kernels are the rows of a matrix [out_channels, in_channels * kh * kw].
 
@@ -39,10 +51,12 @@ class AnalogConv2d(AnalogModule):
         dilation: Distance of neighbouring pixels of a patch.
         bias: Whether to add a bias.
         config: Configuration of the tiles.
+        groups: 1; tiles have no groups.
+        padding_mode: 'zeros'; there is no other.
         **options: As for `AnalogLinear`.
 
     Raises:
-        ValueError: for sizes out of range.
+        ValueError: for sizes out of range, groups, and padding that is no number of zeros.
     """
 
     def __init__(
@@ -55,8 +69,14 @@ class AnalogConv2d(AnalogModule):
         dilation: int | tuple[int, int] = 1,
         bias: bool = True,
         config: TileConfig | None = None,
+        *,
+        groups: int = 1,
+        padding_mode: str = "zeros",
         **options: Any,
     ) -> None:
+        reason = without_twin(groups, padding, padding_mode)
+        if reason:
+            raise ValueError(reason)
         kernel = _pair(kernel_size, "kernel_size", 1)
         super().__init__(out_channels, in_channels * math.prod(kernel), bias, config, **options)
         self.in_channels = in_channels
@@ -65,6 +85,14 @@ class AnalogConv2d(AnalogModule):
         self.stride = _pair(stride, "stride", 1)
         self.padding = _pair(padding, "padding", 0)
         self.dilation = _pair(dilation, "dilation", 1)
+
+    def set_weights(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        """Writes weights [out_channels, in_channels * kh * kw] or [out_channels, in_channels, kh, kw].
+
+        See `AnalogModule.set_weights`.
+        """
+        kernels = (self.out_channels, self.in_channels, *self.kernel_size)
+        super().set_weights(weight.flatten(1) if weight.shape == kernels else weight, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """y [m, out_channels, h', w'] for x [m, in_channels, h, w]."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from pulsora.nn.replay import first_samples
 from pulsora.state import StateError, from_tensors, to_tensors
 from pulsora.tile import Tile
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
-    from typing_extensions import Self
 
     from pulsora.config import TileConfig
+    from pulsora.nn.gradient import Pair
 
-__all__ = ["AnalogParameter", "TileArray"]
+__all__ = ["TileArray"]
 
 
 def _slices(size: int, limit: int) -> list[slice]:
@@ -34,9 +34,6 @@ def _slices(size: int, limit: int) -> list[slice]:
 class TileArray:
     """A matrix [out_features, in_features] spread over tiles; sums over tiles are digital.
 
-    It also keeps the pairs (x, d) that forward and backward passes leave behind, until `step`
-    turns them into pulses.
-
     Args:
         out_features: Number of rows , the d-lines.
         in_features: Number of columns , the x-lines.
@@ -46,7 +43,7 @@ class TileArray:
             need ranges of numbers of their own.
         max_input_size: Largest number of columns of one tile; 0 is no limit.
         max_output_size: Largest number of rows of one tile; 0 is no limit.
-        device: Where the tiles are, 'cpu' or 'cuda'.
+        device: Where the tiles are, 'cpu' or 'cuda:<number>'.
         threads: CPU threads per tile; None takes all that the process may run on.
 
     Raises:
@@ -75,7 +72,6 @@ class TileArray:
                 raise ValueError(f"{name} = {limit}: give a tile size, or 0 for no limit")
         self.shape = (out_features, in_features)
         self.config = config
-        self.device = device
         self.threads = threads
         self.seed = seed
         self.tile_id = tile_id
@@ -97,7 +93,19 @@ class TileArray:
             ]
             for i, row in enumerate(self.rows)
         ]
-        self._stored: list[tuple[Tensor, Tensor]] = []
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tiles are."""
+        return torch.device(self.grid[0][0].device)
+
+    def move(self, device: torch.device) -> None:
+        """Moves the tiles, which go on there exactly.
+
+        Raises:
+            DeviceError: if they cannot be there; nothing has changed then.
+        """
+        self.grid = [[tile.to(str(device)) for tile in tiles] for tiles in self.grid]
 
     def __len__(self) -> int:
         """Number of tiles."""
@@ -113,55 +121,48 @@ class TileArray:
                 yield row, col, tile
 
     def forward(self, x: Tensor) -> Tensor:
-        """y [m, out_features] = W x for x [m, in_features], read by the tiles' periphery."""
-        moved = x.to(self.device)
+        """y [m, out_features] = W x for x [m, in_features], read by the tiles' periphery.
+
+        Where a checkpointed part of a model runs again, the read is the one it was (`replayed_reads`).
+        """
+        again = first_samples(self, lambda: [tile.counters["forward_samples"] for tile in self])
+        starts = itertools.repeat(None) if again is None else iter(again)
         parts = [
             _total(
-                _read(tile.forward, moved[:, col], tile.d_size)
+                _read(_forward(tile, next(starts)), x[:, col], tile.d_size)
                 for col, tile in zip(self.cols, tiles, strict=True)
             )
             for tiles in self.grid
         ]
-        return _side_by_side(parts).to(x.device)
+        return _side_by_side(parts)
 
     def backward(self, d: Tensor) -> Tensor:
         """dx [m, in_features] = W^T d for d [m, out_features], read by the tiles' periphery."""
-        moved = d.to(self.device)
         parts = [
             _total(
-                _read(tile.backward, moved[:, row], tile.x_size)
+                _read(tile.backward, d[:, row], tile.x_size)
                 for row, tile in zip(self.rows, tiles, strict=True)
             )
             for tiles in zip(*self.grid, strict=True)
         ]
-        return _side_by_side(parts).to(d.device)
+        return _side_by_side(parts)
 
-    def remember(self, x: Tensor, d: Tensor) -> None:
-        """Keeps x [m, in_features] and d [m, out_features] of a backward pass for the next `step`."""
-        self._stored.append((x.detach().to(self.device), d.detach().to(self.device)))
+    def update(self, pairs: Sequence[Pair], lr: float) -> None:
+        """One mini-batch: W <- W - lr d^T x by pulses, for all pairs (x, d).
 
-    def discard(self) -> None:
-        """Forgets what has been remembered."""
-        self._stored.clear()
-
-    def step(self, lr: float) -> None:
-        """One mini-batch: W <- W - lr d^T x by pulses for everything remembered, then forgets it.
-
-        Nothing happens, and no mini-batch passes, where nothing has been remembered. On a GPU
-        nothing waits: a tile that is given values that are not finite changes no more, and says so
-        by an InputError where it is waited for next (weights, state, statistics).
+        Nothing happens, and no mini-batch passes, without pairs. On a GPU nothing waits: a tile
+        that is given values that are not finite changes no more, and says so by an InputError where
+        it is waited for next (weights, state, statistics).
 
         Raises:
-            ValueError: if x or d hold values that are not finite, on the CPU; no tile has changed
-                then, and what was remembered is forgotten.
+            ValueError: if x or d hold values that are not finite, on the CPU; no tile has changed.
         """
-        stored, self._stored = self._stored, []
-        if not stored:
+        if not pairs:
             return
         # A tile refuses what is not finite by itself; with several, none may have changed by then.
-        if self.device == "cpu" and len(stored) * len(self.rows) * len(self.cols) > 1:
-            _require_finite(stored)
-        for x, d in stored:
+        if self.device.type == "cpu" and len(pairs) * len(self.rows) * len(self.cols) > 1:
+            _require_finite(pairs)
+        for x, d, _ in pairs:
             for row, col, tile in self._parts():
                 tile.update(x[:, col].contiguous(), d[:, row].contiguous(), lr, end_of_batch=False)
         for tile in self:
@@ -169,10 +170,10 @@ class TileArray:
 
     def get_weights(self) -> Tensor:
         """The weights [out_features, in_features] that a perfect read would see; a copy."""
-        weights = torch.empty(self.shape)
+        weights = torch.empty(self.shape, device="cpu")
         for row, col, tile in self._parts():
-            weights[row, col] = torch.as_tensor(tile.weights)
-        return weights
+            weights.numpy()[row, col] = tile.weights
+        return weights.to(self.device)
 
     def set_weights(self, weights: Tensor) -> None:
         """Writes weights [out_features, in_features] digitally, within the bounds of their cells.
@@ -181,9 +182,12 @@ class TileArray:
             ValueError: for another shape.
         """
         if tuple(weights.shape) != self.shape:
-            raise ValueError(f"weights have shape {list(weights.shape)}, not {list(self.shape)}")
+            raise ValueError(
+                f"weights have shape {list(weights.shape)}; expected {list(self.shape)}"
+            )
+        matrix = weights.detach().float().cpu().numpy()
         for row, col, tile in self._parts():
-            tile.weights = weights[row, col].detach().cpu().contiguous().numpy()
+            tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Everything needed to go on exactly, as named tensors (copies)."""
@@ -206,7 +210,6 @@ class TileArray:
             for i, tiles in enumerate(self.grid)
         ]
         self.seed, self.tile_id = self.grid[0][0].seed, self.grid[0][0].tile_id
-        self.discard()
 
     def _restored(self, tile: Tile, prefix: str, tensors: Mapping[str, Tensor]) -> Tile:
         """A tile like `tile`, in the state that the tensors with this prefix describe."""
@@ -220,7 +223,7 @@ class TileArray:
                 f"there are no tensors '{prefix}*', but this layer is spread over {len(self)} "
                 "tiles; use the sizes and the max_input_size and max_output_size it was saved with"
             )
-        restored = Tile.from_state(from_tensors(arrays), device=self.device, threads=self.threads)
+        restored = Tile.from_state(from_tensors(arrays), device=tile.device, threads=self.threads)
         restored.gpu_products = tile.gpu_products
         if (restored.d_size, restored.x_size) != (tile.d_size, tile.x_size):
             raise StateError(
@@ -241,7 +244,7 @@ class TileArray:
             "options": {
                 "seed": self.seed,
                 "tile_id": self.tile_id,
-                "device": self.device,
+                "device": str(self.device),
                 "threads": self.threads,
                 **self._limits,
             },
@@ -253,37 +256,11 @@ class TileArray:
         self.load_state_tensors(saved["state"])
 
 
-class AnalogParameter(torch.nn.Parameter):
-    """Stands for weights that live in tiles, among a model's parameters.
-
-    It has the shape of the weights but no values of its own (it is a meta tensor, of no size in
-    memory) and never gets a `.grad`. Optimisers of `pulsora.optim` find the tiles through it;
-    others pass over it.
-
-    Attributes:
-        array: The tiles.
-    """
-
-    array: TileArray
-
-    def __new__(cls, array: TileArray, requires_grad: bool = True) -> Self:
-        """A meta tensor of the array's shape."""
-        parameter = super().__new__(cls, torch.empty(array.shape, device="meta"), requires_grad)
-        parameter.array = array
-        return parameter
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> AnalogParameter:
-        if id(self) not in memo:
-            array = copy.deepcopy(self.array, memo)
-            memo[id(self)] = AnalogParameter(array, self.requires_grad)
-        copied: AnalogParameter = memo[id(self)]
-        return copied
-
-    def __reduce_ex__(self, _protocol: SupportsIndex) -> tuple[Any, ...]:
-        return AnalogParameter, (self.array, self.requires_grad)
-
-    def __repr__(self) -> str:  # type: ignore[override]
-        return f"AnalogParameter(shape={list(self.shape)}, tiles={len(self.array)})"
+def _forward(tile: Tile, first: int | None) -> Callable[[Tensor, Tensor], object]:
+    """A read by the tile, or the one that began at sample number `first` once more."""
+    if first is None:
+        return tile.forward
+    return functools.partial(tile._core.forward_again, first_sample=first)  # noqa: SLF001 - of this package
 
 
 def _read(read: Callable[[Tensor, Tensor], object], lines: Tensor, outputs: int) -> Tensor:
@@ -302,9 +279,12 @@ def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
 
 
-def _require_finite(stored: Sequence[tuple[Tensor, Tensor]]) -> None:
-    for name, index in (("activations", 0), ("gradients", 1)):
-        if not all(bool(pair[index].isfinite().all()) for pair in stored):
+def _require_finite(pairs: Sequence[Pair]) -> None:
+    for name, values in (
+        ("activations", [pair.x for pair in pairs]),
+        ("gradients", [pair.d for pair in pairs]),
+    ):
+        if not all(bool(each.isfinite().all()) for each in values):
             raise ValueError(
                 f"the {name} of an analog layer are not finite (nan or inf); no pulse was "
                 "sent. Lower the learning rate or look at the loss"

@@ -43,11 +43,25 @@ void Tile::setContext(const Context &context) {
 }
 
 void Tile::forward(MatrixView<const float> x, MatrixView<float> y) {
+  readForward(x, y, impl_->counters);
+  impl_->counters.forwardSamples += static_cast<uint64_t>(x.rows);
+}
+
+void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t firstSample) {
+  const IOParameters &io = impl_->config.forward;
+  RPU_CHECK(ConfigError, io.is_perfect || io.noise_management != NoiseManagement::AverageAbsMax,
+            "forward.noise_management is 'average_abs_max', and its scale depends on every earlier "
+            "read, so that none can be repeated; choose 'abs_max'");
+  Counters then = impl_->counters;
+  then.forwardSamples = firstSample;
+  readForward(x, y, then);
+}
+
+void Tile::readForward(MatrixView<const float> x, MatrixView<float> y, const Counters &counters) {
   requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "forward");
   requireShape(y, batchOf(x), {"d_size", dSize()}, "y", "forward");
   impl_->requireFiniteRead(impl_->config.forward, x, "x");
-  impl_->device->forward(impl_->context, x, y, impl_->counters);
-  impl_->counters.forwardSamples += static_cast<uint64_t>(x.rows);
+  impl_->device->forward(impl_->context, x, y, counters);
 }
 
 void Tile::backward(MatrixView<const float> d, MatrixView<float> dx) {

@@ -31,6 +31,9 @@ class Tile final {
 
   /// y [m, dSize] = W x for x [m, xSize].
   void forward(MatrixView<const float> x, MatrixView<float> y);
+  /// The read that began at sample number `firstSample`, with its draws again; counters stay.
+  /// ConfigError with noise_management average_abs_max, whose scale depends on the reads so far.
+  void forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t firstSample);
   /// dx [m, xSize] = W^T d for d [m, dSize].
   void backward(MatrixView<const float> d, MatrixView<float> dx);
   /// W <- W - lr d^T x by pulses. InputError for wrong shapes or values that are not finite;
@@ -84,6 +87,7 @@ class Tile final {
   struct Impl;
   State collect() const;
   void take(const State &state);
+  void readForward(MatrixView<const float> x, MatrixView<float> y, const Counters &counters);
   std::unique_ptr<Impl> impl_;
 };
 

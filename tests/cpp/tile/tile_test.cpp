@@ -318,6 +318,25 @@ TEST_P(TileOfKind, Property07_BadInputIsRefusedAndChangesNothing) {
     EXPECT_EQ(after.tensors.at(name).bytes, tensor.bytes) << name;
 }
 
+TEST_P(TileOfKind, AReadIsRepeatedWithItsDrawsAndNotCounted) {
+  Tile tile = makeTile(GetParam());
+  const Batch batch = randomBatch(4, kCols, kRows, 5);
+  Numbers first(4 * kRows), second(4 * kRows), again(4 * kRows);
+  for (Numbers *y : {&first, &second}) tile.forward(batch.xView(), rowMajor(y->data(), 4, kRows));
+  tile.forwardAgain(batch.xView(), rowMajor(again.data(), 4, kRows), 0);
+  EXPECT_EQ(again, first);
+  tile.forwardAgain(batch.xRows(2, 4), rowMajor(again.data(), 2, kRows), 6);
+  EXPECT_TRUE(std::equal(second.begin() + 2 * kRows, second.end(), again.begin()));
+  EXPECT_EQ(tile.counters().forwardSamples, 8u);
+
+  Tile follows(kRows, kCols,
+               configOf(GetParam(), {{"forward", Value::Map{{"noise_management", "average_abs_max"},
+                                                            {"is_perfect", false}}}}),
+               11, 3);
+  EXPECT_THROW(follows.forwardAgain(batch.xView(), rowMajor(again.data(), 4, kRows), 0),
+               ConfigError);
+}
+
 TEST_P(TileOfKind, CountsItsSamplesAndEvents) {
   Tile tile = makeTile(GetParam());
   run(tile, 0, 2, 4);

@@ -1,0 +1,150 @@
+"""What of a model is analog, what is digital, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.parameter import is_lazy
+
+from pulsora.nn import AnalogModule
+from pulsora.nn.conv import without_twin
+
+__all__ = [
+    "ConversionReport",
+    "LayerReport",
+    "choice",
+    "conversion_report",
+    "mark_as_chosen",
+    "why_digital",
+]
+
+_CHOSEN = "_pulsora_left_digital"  # why the user left a layer digital
+
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
+_REASONS: list[tuple[type[nn.Module] | tuple[type[nn.Module], ...], str]] = [
+    (nn.MultiheadAttention, "computes its products itself, without calling layers"),
+    (NonDynamicallyQuantizableLinear, "MultiheadAttention takes its weight without calling it"),
+    ((nn.RNNBase, nn.RNNCellBase), "recurrent layers have no analog twin"),
+    (nn.modules.conv._ConvTransposeNd, "transposed convolutions have no analog twin"),  # noqa: SLF001
+    ((nn.Conv1d, nn.Conv3d), "of the convolutions, only Conv2d has an analog twin"),
+    (nn.Bilinear, "has no analog twin"),
+    (_TABLES, "a table, of which rows are looked up; no product"),
+    ((nn.Linear, nn.Conv2d), "is a subclass of Linear or Conv2d and may compute something else"),
+]
+_OWN_CLASS = "a class with parameters of its own, which has no analog twin"
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer that holds matrices.
+
+    Attributes:
+        name: As `model.named_modules()` has it.
+        layer: Its class.
+        is_analog: Whether its matrix is on tiles.
+        detail: The configuration of an analog layer; why another one is digital.
+        is_surprising: Whether it is digital although nobody chose that.
+    """
+
+    name: str
+    layer: str
+    is_analog: bool
+    detail: str
+    is_surprising: bool
+
+
+class ConversionReport(tuple[LayerReport, ...]):
+    """The layers of a model that hold matrices, in order; `print` shows a table."""
+
+    __slots__ = ()
+
+    @property
+    def analog(self) -> list[str]:
+        """Names of the analog layers."""
+        return [row.name for row in self if row.is_analog]
+
+    @property
+    def digital(self) -> dict[str, str]:
+        """Names of the layers that are digital, and why."""
+        return {row.name: row.detail for row in self if not row.is_analog}
+
+    def __repr__(self) -> str:
+        rows = [("layer", "class", "is", "configuration, or why it is digital")]
+        rows += [
+            (row.name or "(model)", row.layer, "analog" if row.is_analog else "digital", row.detail)
+            for row in self
+        ]
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        return "\n".join(
+            "  ".join(
+                [*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]]
+            )
+            for row in rows
+        )
+
+    __str__ = __repr__
+
+
+def conversion_report(model: nn.Module) -> ConversionReport:
+    """Which layers of a model are analog, which are digital, and why.
+
+    Layers without a matrix (activations, normalisation) do not occur.
+
+        model = pulsora.convert_to_analog(model, config)
+        print(pulsora.conversion_report(model))
+    """
+    rows = []
+    for name, layer in model.named_modules():
+        if isinstance(layer, AnalogModule):
+            detail = f"{list(layer.tiles.shape)}, {layer.config.summary()}"
+            rows.append(LayerReport(name, type(layer).__name__, True, detail, False))  # noqa: FBT003
+            continue
+        reason, is_surprising = _why(layer)
+        if reason:
+            rows.append(LayerReport(name, type(layer).__name__, False, reason, is_surprising))  # noqa: FBT003
+    return ConversionReport(rows)
+
+
+def mark_as_chosen(layer: nn.Module, reason: str) -> None:
+    """Notes that a layer is digital because the user wants it; no reason takes that back."""
+    setattr(layer, _CHOSEN, reason)
+
+
+def choice(layer: nn.Module) -> str:
+    """Why the user wants a layer to be digital, if so."""
+    return str(getattr(layer, _CHOSEN, ""))
+
+
+def why_digital(layer: nn.Module) -> str:
+    """Why a layer that holds matrices has no analog twin; nothing if it has one, or no matrix."""
+    own = dict(layer.named_parameters(recurse=False))
+    if type(layer) in {nn.Linear, nn.Conv2d} and "weight" not in own:
+        reason = "its weight is computed from other parameters (weight_norm, pruning)"
+    elif type(layer) is nn.Conv2d:
+        reason = without_twin(layer.groups, layer.padding, layer.padding_mode)
+    elif type(layer) is nn.Linear:
+        reason = ""
+    elif type(layer).__name__ == "Conv1D":
+        reason = "Conv1D of transformers, a Linear with its weight transposed; has no analog twin"
+    else:
+        known = (why for kinds, why in _REASONS if isinstance(layer, kinds))
+        has_matrix = any(_is_matrix(parameter) for parameter in own.values())
+        reason = next(known, _OWN_CLASS if has_matrix else "")
+    return reason
+
+
+def _why(layer: nn.Module) -> tuple[str, bool]:
+    """Why a layer is digital, and whether that may surprise its owner."""
+    if choice(layer):
+        return choice(layer), False
+    reason = why_digital(layer)
+    if not reason and type(layer) in {nn.Linear, nn.Conv2d}:
+        return "not converted", False
+    return reason, bool(reason) and not isinstance(layer, _TABLES)
+
+
+def _is_matrix(parameter: Any) -> bool:  # noqa: ANN401 - lazy ones have no shape
+    return is_lazy(parameter) or parameter.ndim == 2

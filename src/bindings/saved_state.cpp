@@ -34,6 +34,16 @@ py::array fromTensor(const Tensor &tensor) {
   throw StateError("a tensor has a type that cannot be saved");
 }
 
+std::string nameOf(py::handle tensor) {
+  RPU_CHECK(StateError, PyUnicode_Check(tensor.ptr()), "a tensor of the state is named by a ",
+            Py_TYPE(tensor.ptr())->tp_name, "; names are text");
+  try {
+    return *toValue(tensor, "the name of a tensor").text();
+  } catch (const ConfigError &error) {
+    throw StateError(error.what());
+  }
+}
+
 Tensor toTensor(py::handle object, const std::string &name) {
   RPU_CHECK(StateError, py::isinstance<py::array>(object), "tensor '", name,
             "' of the state is no NumPy array");
@@ -71,9 +81,7 @@ Value::Map toValues(const py::dict &values) {
 State toState(const py::dict &tensors, const py::dict &values) {
   State state;
   for (const auto &[name, array] : tensors) {
-    RPU_CHECK(StateError, PyUnicode_Check(name.ptr()), "a tensor of the state is named by a ",
-              Py_TYPE(name.ptr())->tp_name, "; names are text");
-    const auto text = py::cast<std::string>(name);
+    const std::string text = nameOf(name);
     state.tensors[text] = toTensor(array, text);
   }
   state.values = toValues(values);

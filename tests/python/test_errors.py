@@ -140,6 +140,7 @@ USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
     (lambda t: t.adapter.update(X, D, X[:3, :3], 0.1), pl.InputError, r"gate has shape \[3, 3\]"),
     (lambda t: t.adapter.set_reinit_vectors(X[:3]), pl.ConfigError, "lrtt.reinit is 'kaiming'"),
     (lambda t: t.load_state(pl.State({}, {})), pl.StateError, "no count 'version'"),
+    (lambda t: t.load_state(pl.State({"\ud800": X}, {})), pl.StateError, "half a surrogate pair"),
     (
         lambda t: t.load_state(pl.State({"a": X > 0}, {})),
         pl.StateError,
@@ -231,3 +232,21 @@ def test_errors_are_what_python_expects() -> None:
     assert issubclass(pl.DeviceError, RuntimeError)
     assert issubclass(pl.OutOfMemoryError, MemoryError)
     assert pl.ConfigError.__module__ == "pulsora"
+
+
+@pytest.mark.parametrize("strange", ["list", "meta", "sparse", "bfloat16"])
+def test_a_layer_refuses_entries_that_no_tile_has_saved(strange: str) -> None:
+    torch = pytest.importorskip("torch")
+    layer = pl.nn.AnalogLinear(3, 2, seed=1)
+    state = layer.state_dict()
+    name = "tiles.0_0.visible/weights"
+    state[name] = {
+        "list": state[name].tolist(),
+        "meta": state[name].to("meta"),
+        "sparse": state[name].to_sparse(),
+        "bfloat16": state[name].to(torch.bfloat16),
+    }[strange]
+    before = layer.state_dict()
+    with pytest.raises(RuntimeError, match=r"visible/weights' is no tensor of a tile's state"):
+        layer.load_state_dict(state)
+    assert all(torch.equal(before[key], value) for key, value in layer.state_dict().items())

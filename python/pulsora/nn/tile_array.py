@@ -16,6 +16,7 @@ from pulsora.tile import Tile
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from pulsora.config import TileConfig
@@ -214,7 +215,7 @@ class TileArray:
     def _restored(self, tile: Tile, prefix: str, tensors: Mapping[str, Tensor]) -> Tile:
         """A tile like `tile`, in the state that the tensors with this prefix describe."""
         arrays = {
-            name.removeprefix(prefix): tensor.detach().cpu().numpy()
+            name.removeprefix(prefix): _array(name, tensor)
             for name, tensor in tensors.items()
             if name.startswith(prefix)
         }
@@ -277,6 +278,14 @@ def _total(reads: Iterable[Tensor]) -> Tensor:
 
 def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
+
+
+def _array(name: str, tensor: Tensor) -> NDArray[Any]:
+    """A tensor of a state for a tile; StateError for what no tile has saved, such as a sparse one."""
+    try:
+        return np.asarray(tensor.detach().cpu().numpy())
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
+        raise StateError(f"{name!r} is no tensor of a tile's state ({error})") from None
 
 
 def _require_finite(pairs: Sequence[Pair]) -> None:

@@ -239,7 +239,7 @@ def test_a_layer_refuses_entries_that_no_tile_has_saved(strange: str) -> None:
     torch = pytest.importorskip("torch")
     layer = pl.nn.AnalogLinear(3, 2, seed=1)
     state = layer.state_dict()
-    name = "tiles.0_0.visible/weights"
+    name = "tiles.0_0.weights"
     state[name] = {
         "list": state[name].tolist(),
         "meta": state[name].to("meta"),
@@ -247,6 +247,6 @@ def test_a_layer_refuses_entries_that_no_tile_has_saved(strange: str) -> None:
         "bfloat16": state[name].to(torch.bfloat16),
     }[strange]
     before = layer.state_dict()
-    with pytest.raises(RuntimeError, match=r"visible/weights' is no tensor of a tile's state"):
+    with pytest.raises(RuntimeError, match=r"0_0.weights' is no tensor of a tile's state"):
         layer.load_state_dict(state)
     assert all(torch.equal(before[key], value) for key, value in layer.state_dict().items())

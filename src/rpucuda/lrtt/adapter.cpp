@@ -149,9 +149,10 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
   const MatrixView<const float> in = swap ? d : x;
   const MatrixView<const float> out = swap ? x : d;
   requireReady(in.rows);
-  const float eta = settings_.fastLr(lr);
+  const float lrA = lr * settings_.lrOfA;
+  const float lrB = lr * settings_.lrOfB;
   if (!gate.data && in.rows > 0 && updatesInFewLaunches(context)) {
-    updateInFewLaunches(context, in, out, eta, firstSample);
+    updateInFewLaunches(context, in, out, lrA, lrB, firstSample);
     return;
   }
   project(context, in, out, firstSample);
@@ -161,8 +162,8 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
     forEach(context, g.size(), GateMultiplier{gate, g.data});
     forEach(context, e.size(), GateMultiplier{gate, e.data});
   }
-  a_.update(context, g, out, eta, firstSample);
-  b_.update(context, in, e, eta, firstSample);
+  a_.update(context, g, out, lrA, firstSample);
+  b_.update(context, in, e, lrB, firstSample);
 }
 
 bool LRTTAdapter::updatesInFewLaunches(const Context &context) const {
@@ -174,7 +175,7 @@ bool LRTTAdapter::updatesInFewLaunches(const Context &context) const {
 // On a GPU: projections, snapshots and the scales of both arrays' trains in one launch, all trains
 // in another, and the pulses of both arrays in a third.
 void LRTTAdapter::updateInFewLaunches(const Context &context, MatrixView<const float> in,
-                                      MatrixView<const float> out, float eta,
+                                      MatrixView<const float> out, float lrA, float lrB,
                                       uint64_t firstSample) {
   const MatrixView<float> g = scratch(context, g_, in.rows, settings_.rank);
   const MatrixView<float> e = scratch(context, e_, in.rows, settings_.rank);
@@ -187,14 +188,14 @@ void LRTTAdapter::updateInFewLaunches(const Context &context, MatrixView<const f
   const auto b = snapshotTaken_ ? snapshotB() : b_.weights();
   p.g = projectionB_.plan(context, b, in, g, firstSample);
   p.e = projectionA_.plan(context, a.transposed(), out, e, firstSample);
-  p.a = a_.updater().start(context, a_.cells(), g, out, eta, firstSample);
-  p.b = b_.updater().start(context, b_.cells(), in, e, eta, firstSample);
+  p.a = a_.updater().start(context, a_.cells(), g, out, lrA, firstSample);
+  p.b = b_.updater().start(context, b_.cells(), in, e, lrB, firstSample);
   cudaProject(context, p);
   snapshotTaken_ = true;
   TrainSide sides[kMostSides];
-  const int count = a_.updater().trainSides(context, g, out, eta, sides);
+  const int count = a_.updater().trainSides(context, g, out, lrA, sides);
   cudaDrawTrains(context, sides,
-                 count + b_.updater().trainSides(context, in, e, eta, sides + count));
+                 count + b_.updater().trainSides(context, in, e, lrB, sides + count));
   const ArrayPulses both[] = {{&a_.cells(), &a_.updater().words()},
                               {&b_.cells(), &b_.updater().words()}};
   PulsedDevice::applyPulsesToEach(context, both, 2);
@@ -224,7 +225,7 @@ void LRTTAdapter::drawB(const Context &context, MatrixView<float> out) {
                 settings_.rowNorm, out);
       break;
     default:
-      kaimingNormal(context, reinitKey_, reinits_, out.cols, settings_.params.reinit_gain, out);
+      kaimingNormal(context, reinitKey_, reinits_, out.cols, settings_.gain, out);
   }
 }
 

@@ -108,7 +108,7 @@ class LRTTAdapter {
   void project(const Context &context, MatrixView<const float> in, MatrixView<const float> out,
                uint64_t firstSample);
   void updateInFewLaunches(const Context &context, MatrixView<const float> in,
-                           MatrixView<const float> out, float eta, uint64_t firstSample);
+                           MatrixView<const float> out, float lrA, float lrB, uint64_t firstSample);
   void takeKept(const Context &context, KeptRead &kept, MatrixView<float> to);
   MatrixView<const float> zeros() const;
   void drawB(const Context &context, MatrixView<float> out);

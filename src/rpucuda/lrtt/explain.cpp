@@ -70,10 +70,11 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
   gemm(context, 1.0f, in, adapter_->b().weights().transposed(), 0.0f, g);
   gemm(context, 1.0f, out, adapter_->a().weights(), 0.0f, e);
 
-  const float eta = s.fastLr(lr);
+  const float lrA = lr * s.lrOfA;
+  const float lrB = lr * s.lrOfB;
   Value::List warnings;
-  Value::Map a = explainPulses(context, s.fastUpdate, adapter_->a().granularity(), g, out, eta);
-  Value::Map b = explainPulses(context, s.fastUpdate, adapter_->b().granularity(), in, e, eta);
+  Value::Map a = explainPulses(context, s.fastUpdate, adapter_->a().granularity(), g, out, lrA);
+  Value::Map b = explainPulses(context, s.fastUpdate, adapter_->b().granularity(), in, e, lrB);
   takeWarnings(a, "update of A", warnings);
   takeWarnings(b, "update of B", warnings);
   Value::Map transfer = explainTransfer(context, s, visible().granularity(), *adapter_, warnings);
@@ -92,7 +93,8 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
   return {{"rank", Value(s.rank)},
           {"alpha", Value(static_cast<double>(s.alpha))},
           {"transfer_lr", Value(static_cast<double>(s.transferLr))},
-          {"ab_lr", Value(static_cast<double>(eta))},
+          {"a_lr", Value(static_cast<double>(lrA))},
+          {"b_lr", Value(static_cast<double>(lrB))},
           {"reinit_std", Value(static_cast<double>(s.deviation))},
           {"transfer_every", Value(s.params.transfer_every)},
           {"since_transfer", Value(schedule_.since())},

@@ -5,10 +5,10 @@
 
 namespace RPU {
 
-enum class LrScale { Alpha, None };
+enum class LrScale { Alpha, None, Matched };
 template <>
 struct EnumNames<LrScale> {
-  static constexpr const char *kNames[] = {"alpha", "none"};
+  static constexpr const char *kNames[] = {"alpha", "none", "matched"};
 };
 enum class RankScaling { None, RsLora };
 template <>
@@ -51,6 +51,8 @@ struct LRTTParams : CompoundBase {
   AutoFloat transfer_lr{true, 0.0f};
   RankScaling rank_scaling = RankScaling::None;
   LrScale ab_lr_scale = LrScale::Alpha;
+  AutoFloat a_lr{true, 0.0f};
+  AutoFloat b_lr{true, 0.0f};
   bool forward_inject = true;
   InjectIo inject_io = InjectIo::PerArray;
   Projection projection = Projection::Analog;
@@ -69,7 +71,7 @@ struct LRTTParams : CompoundBase {
   int rank_chunk = -1;
   int rank_offset = 0;
   Reinit reinit = Reinit::Kaiming;
-  float reinit_gain = 0.5f;
+  AutoFloat reinit_gain{true, 0.0f};
   float reinit_decay = 0.9f;
   ReinitWrite reinit_write = ReinitWrite::Direct;
 
@@ -81,17 +83,23 @@ struct LRTTParams : CompoundBase {
     f(&P::visible, "visible", anyNumber(), "", "Device model of the visible array W [d, x].");
     f(&P::fast, "fast", anyNumber(), "", "Device model of the fast arrays A [d, K] and B [K, x].");
     f(&P::lora_alpha, "lora_alpha", anyNumber(), "",
-      "Weight alpha of the adapter, y = W x + alpha A (B x); 'auto' makes its first step match "
-      "plain SGD, "
-      "sqrt(x / (2 K)) / reinit_gain.",
+      "Weight alpha of the adapter, y = W x + alpha A (B x); 'auto': so that its first step "
+      "matches "
+      "plain SGD, sqrt(x / (2 K)) / reinit_gain, or with ab_lr_scale = 'matched' so that A fills "
+      "its cells.",
       "auto");
     f(&P::transfer_lr, "transfer_lr", anyNumber(), "",
       "A transfer adds transfer_lr A B to W; 'alpha' keeps the effective weight continuous.",
       "alpha");
     f(&P::rank_scaling, "rank_scaling", anyNumber(), "", "'rslora' divides alpha by sqrt(K).");
     f(&P::ab_lr_scale, "ab_lr_scale", anyNumber(), "",
-      "Learning rate of A and B: 'alpha' is lr alpha, the gradient of the injected forward; 'none' "
-      "is lr.");
+      "Learning rates of A and B: 'matched' makes the first step match plain SGD whatever "
+      "lora_alpha and reinit_gain are; 'alpha' is lr alpha for both, the gradient of the injected "
+      "forward; 'none' is lr.");
+    f(&P::a_lr, "a_lr", anyNumber(), "relative",
+      "Learning rate of A, in units of the tile's; 'auto' follows ab_lr_scale.", "auto");
+    f(&P::b_lr, "b_lr", anyNumber(), "relative",
+      "Learning rate of B, in units of the tile's; 'auto' follows ab_lr_scale.", "auto");
     f(&P::forward_inject, "forward_inject", anyNumber(), "",
       "Whether forward and backward see the adapter; otherwise A and B only learn and transfer.");
     f(&P::inject_io, "inject_io", anyNumber(), "",
@@ -134,7 +142,8 @@ struct LRTTParams : CompoundBase {
     f(&P::reinit, "reinit", anyNumber(), "", "What A and B become after a transfer.");
     f(&P::reinit_gain, "reinit_gain", positive(), "",
       "Gain g of the re-init: B is drawn with standard deviation g sqrt(2 / x), x being the number "
-      "of inputs of B.");
+      "of inputs of B; 'auto' is 0.5, or with ab_lr_scale = 'matched' what fills the cells of B.",
+      "auto");
     f(&P::reinit_decay, "reinit_decay", anyNumber(), "", "Factor on B for reinit = 'decay'.");
     f(&P::reinit_write, "reinit_write", anyNumber(), "",
       "Whether a re-init is written digitally or by pulses.");

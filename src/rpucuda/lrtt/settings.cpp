@@ -9,10 +9,22 @@
 namespace RPU {
 namespace {
 
+// The gain of B whose learning the rates of 'matched' reproduce at every gain.
+constexpr double kPlainGain = 0.5;
+// Deviation of B after a re-init, as a part of what its cells reach.
+constexpr double kFillingOfB = 0.1;
+// The change of the effective weight, in one cycle, that an element of A at its bound stands for.
+constexpr double kChangePerCycle = 0.33;
+
 void checkTrainLength(int length, const char *name) {
   RPU_CHECK(ConfigError, length == -1 || (length >= 1 && length <= 65536), "lrtt.", name, " is ",
             length,
             "; it must be between 1 and 65536, or -1 for the update parameters' desired_bl");
+}
+
+void checkFinite(const AutoFloat &number, const char *name) {
+  RPU_CHECK(ConfigError, number.automatic || std::isfinite(number.value), "lrtt.", name, " is ",
+            number.value, "; it must be finite, or 'auto'");
 }
 
 void checkRank(const LRTTParams &p, int64_t dSize, int64_t xSize) {
@@ -44,12 +56,20 @@ void checkCombinations(const LRTTParams &p) {
   RPU_CHECK(ConfigError, p.transfer_max_trains >= 1 && p.transfer_max_trains <= 65536,
             "lrtt.transfer_max_trains is ", p.transfer_max_trains,
             "; it must be between 1 and 65536");
-  RPU_CHECK(ConfigError, p.reinit_gain > 0.0f && std::isfinite(p.reinit_gain),
-            "lrtt.reinit_gain is ", p.reinit_gain, "; it must be > 0 and finite");
+  const AutoFloat &gain = p.reinit_gain;
+  RPU_CHECK(ConfigError, gain.automatic || (gain.value > 0.0f && std::isfinite(gain.value)),
+            "lrtt.reinit_gain is ", gain.value, "; it must be > 0 and finite, or 'auto'");
+  checkFinite(p.a_lr, "a_lr");
+  checkFinite(p.b_lr, "b_lr");
   RPU_CHECK(ConfigError, std::isfinite(p.reinit_decay), "lrtt.reinit_decay is ", p.reinit_decay,
             "; it must be finite");
-  RPU_CHECK(ConfigError, p.lora_alpha.automatic || std::isfinite(p.lora_alpha.value),
-            "lrtt.lora_alpha is ", p.lora_alpha.value, "; it must be finite, or 'auto'");
+  checkFinite(p.lora_alpha, "lora_alpha");
+  RPU_CHECK(
+      ConfigError,
+      p.ab_lr_scale != LrScale::Matched || p.lora_alpha.automatic || p.lora_alpha.value != 0.0f,
+      "lrtt.lora_alpha is 0 and lrtt.ab_lr_scale is 'matched', but no learning rate of A "
+      "makes an adapter of no weight match plain SGD; set lora_alpha to 'auto' or "
+      "ab_lr_scale to 'none'");
   RPU_CHECK(ConfigError, p.transfer_lr.automatic || std::isfinite(p.transfer_lr.value),
             "lrtt.transfer_lr is ", p.transfer_lr.value, "; it must be finite, or 'alpha'");
   checkTrainLength(p.ab_desired_bl, "ab_desired_bl");
@@ -83,16 +103,44 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   if (rank == 0) return;
   const double n = static_cast<double>(inputs);
   const double k = static_cast<double>(rank);
-  const double gain = static_cast<double>(p.reinit_gain);
-  deviation = kaimingDeviation(inputs, p.reinit_gain);
-  rowNorm = static_cast<float>(gain * std::sqrt(2.0));
-  // With E[B^T B] = (2 gain^2 K / inputs) I, this alpha makes alpha^2 E[B^T B] = I: the first step
-  // after a re-init then moves the effective weight as far as plain SGD would.
-  double scale = p.lora_alpha.automatic ? std::sqrt(n / (2.0 * k)) / gain
-                                        : static_cast<double>(p.lora_alpha.value);
+  const bool matched = p.ab_lr_scale == LrScale::Matched;
+  // How far a cell of A and B reaches to either side.
+  const PulsedParams &cell = p.fast.common();
+  const double reach = static_cast<double>(std::min(cell.w_max, -cell.w_min));
+  const double unit = std::sqrt(2.0 / n);  // deviation of B at gain 1
+  const double filling = matched && reach > 0.0 ? kFillingOfB * reach / unit : kPlainGain;
+  gain = p.reinit_gain.automatic ? static_cast<float>(filling) : p.reinit_gain.value;
+  const double spread = static_cast<double>(gain) * unit;
+  deviation = static_cast<float>(spread);
+  rowNorm = static_cast<float>(static_cast<double>(gain) * std::sqrt(2.0));
+  // E[B^T B] = K spread^2 I, so with alpha = 1 / (sqrt(K) spread) and lr alpha as the learning rate
+  // of A, the first step after a re-init moves the effective weight as far as plain SGD would.
+  // Elements of A are then as large as the changes of the effective weight that they stand for.
+  const double plain = 1.0 / (std::sqrt(k) * spread);
+  const double enlarged = matched && reach > 0.0 ? reach / kChangePerCycle : 1.0;
+  double scale =
+      p.lora_alpha.automatic ? plain / enlarged : static_cast<double>(p.lora_alpha.value);
   if (p.rank_scaling == RankScaling::RsLora) scale /= std::sqrt(k);
   alpha = static_cast<float>(scale);
   transferLr = p.transfer_lr.automatic ? alpha : p.transfer_lr.value;
+  switch (p.ab_lr_scale) {
+    case LrScale::Alpha:
+      lrOfA = lrOfB = alpha;
+      break;
+    case LrScale::None:
+      lrOfA = lrOfB = 1.0f;
+      break;
+    case LrScale::Matched: {
+      // A is s = plain / alpha times larger than in the paragraph above, B is t times larger than at
+      // the plain gain; learning rates lr alpha s^2 and lr alpha t^2 leave the path of A B as it is.
+      const double s = plain / scale;
+      const double t = static_cast<double>(gain) / kPlainGain;
+      lrOfA = static_cast<float>(scale * s * s);
+      lrOfB = static_cast<float>(scale * t * t);
+    }
+  }
+  if (!p.a_lr.automatic) lrOfA = p.a_lr.value;
+  if (!p.b_lr.automatic) lrOfB = p.b_lr.value;
 }
 
 TransferRule LRTTSettings::transferRule() const {

@@ -15,8 +15,6 @@ struct LRTTSettings {
   LRTTSettings(const LRTTParams &parameters, const UpdateParameters &update, int64_t dSize,
                int64_t xSize);
 
-  /// Learning rate of A and B for a learning rate of the tile.
-  float fastLr(float lr) const { return params.ab_lr_scale == LrScale::Alpha ? lr * alpha : lr; }
   /// How A B is written onto the visible array.
   TransferRule transferRule() const;
 
@@ -28,6 +26,9 @@ struct LRTTSettings {
   int64_t outputs;
   float alpha = 0.0f;
   float transferLr = 0.0f;
+  float lrOfA = 0.0f;  ///< learning rates of A and B, in units of the tile's
+  float lrOfB = 0.0f;
+  float gain = 0.0f;            ///< of the re-init
   float deviation = 0.0f;       ///< of an element of B after a re-init: gain sqrt(2 / inputs)
   float rowNorm = 0.0f;         ///< root of the expected square norm of a row of B: gain sqrt(2)
   UpdateParameters fastUpdate;  ///< of A and B

@@ -1,0 +1,179 @@
+"""What settings of the low-rank adapter are worth: grids of training runs, several at a time on one GPU.
+
+    python benchmarks/lrtt_study.py GRID ... [--device cuda:0] [--processes N] [--out FOLDER] [--seconds S]
+
+Every run trains 784-256-128-10 with sigmoids on Fashion-MNIST by SGD: mean cross entropy, batch 64, 5 epochs, learning
+rate 0.1 unless a grid varies it, halved after 60 % of the epochs. The first two layers are analog, one tile each, with
+the periphery of the presets; the last layer and all biases are digital. The score is the test accuracy after the last
+epoch, adapter included. The grids are in lrtt_study_grids.py.
+
+Finished runs are lines of FOLDER/runs.jsonl, so that the program can be stopped (or stops itself after S seconds) and
+started again; `--table` prints what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import queue
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lrtt_study_grids import GRIDS, config_of, key_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lrtt_study_grids import Setting
+
+HIDDEN = (256, 128)
+BATCH = 64
+
+
+def network(setting: Setting, features: int, classes: int, device: str) -> nn.Sequential:
+    """The network of a run; its initial weights depend on the seed alone."""
+    import torch
+    from torch import nn
+
+    from pulsora.nn import AnalogLinear
+
+    sizes = (features, *HIDDEN, classes)
+    torch.manual_seed(setting["seed"])
+    plain = [nn.Linear(i, o) for i, o in zip(sizes, sizes[1:])]
+    layers: list[nn.Module] = []
+    for number, layer in enumerate(plain[:-1]):
+        config = config_of(setting, layer.in_features)
+        if config is not None:
+            analog = AnalogLinear(
+                layer.in_features, layer.out_features, config=config, seed=setting["seed"],
+                tile_id=number, max_input_size=0, max_output_size=0, device=device, threads=1,
+            )  # fmt: skip
+            analog.set_weights(layer.weight, layer.bias)
+            layers.append(analog)
+        else:
+            layers.append(layer)
+        layers.append(nn.Sigmoid())
+    return nn.Sequential(*layers, plain[-1]).to(device)
+
+
+def train(setting: Setting, folder: Path, device: str) -> dict[str, Any]:
+    """One run: accuracies after each epoch in per cent, and what the tiles counted."""
+    import torch
+    from torch import nn
+
+    from pulsora.optim import AnalogSGD
+    from pulsora.training import data as datasets
+    from pulsora.training.run import accuracy, pulse_report
+
+    data = datasets.load(str(folder))
+    mean, deviation = 0.2860, 0.3530
+    train_x, test_x = (
+        ((torch.from_numpy(part) - mean) / deviation).to(device)
+        for part in (data.train_x, data.test_x)
+    )
+    train_y, test_y = (torch.from_numpy(part).to(device) for part in (data.train_y, data.test_y))
+    model = network(setting, data.features, data.classes, device)
+    epochs = setting["epochs"]
+    optimizer = AnalogSGD(model.parameters(), lr=setting["lr"])
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [round(0.6 * epochs)], gamma=0.5)
+    scores = []
+    start = time.perf_counter()
+    for epoch in range(epochs):
+        order = torch.from_numpy(datasets.shuffled(len(train_x), setting["seed"], epoch)).to(device)
+        for chosen in order.split(BATCH)[: len(train_x) // BATCH]:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(train_x[chosen]), train_y[chosen]).backward()
+            optimizer.step()
+        schedule.step()
+        scores.append(round(100.0 * accuracy(model, test_x, test_y), 3))
+    return {
+        "setting": setting,
+        "accuracy": scores,
+        "report": pulse_report(model),
+        "seconds": round(time.perf_counter() - start, 2),
+    }
+
+
+def work(tasks: Any, results: Any, folder: Path, device: str, until: float) -> None:  # noqa: ANN401
+    """A process: takes settings until there are none, or the time is over."""
+    import torch
+
+    torch.set_num_threads(1)
+    while time.time() < until:
+        try:
+            setting = tasks.get_nowait()
+        except queue.Empty:
+            return
+        try:
+            results.put(train(setting, folder, device))
+        except (ValueError, RuntimeError) as error:
+            results.put({"setting": setting, "error": str(error)})
+
+
+def finished(path: Path) -> dict[str, dict[str, Any]]:
+    """What has been run so far, by its setting."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return {key_of(result["setting"]): result for result in map(json.loads, lines)}
+
+
+def show(results: dict[str, dict[str, Any]]) -> None:
+    """One line per run."""
+    for key, result in sorted(results.items()):
+        score = result["accuracy"][-1] if "accuracy" in result else result["error"]
+        report = result.get("report", {})
+        extra = " ".join(f"{n}={report[n]:.3g}" for n in ("pulses_per_cell", "gain") if n in report)
+        print(f"{score}  {key}  {extra}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("grids", nargs="*", choices=[*GRIDS, []], help=f"of {', '.join(GRIDS)}")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) - 2))
+    parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
+    parser.add_argument("--out", type=Path, default=Path("runs/lrtt_study"))
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--table", action="store_true", help="print what has been run, and stop")
+    args = parser.parse_args()
+    path = args.out / "runs.jsonl"
+    done = finished(path)
+    if args.table:
+        show(done)
+        return
+    wanted = {key_of(s): s for grid in args.grids for s in GRIDS[grid]()}
+    missing = [setting for key, setting in wanted.items() if key not in done]
+    args.out.mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("spawn")
+    tasks, results = context.Queue(), context.Queue()
+    for setting in missing:
+        tasks.put(setting)
+    until = time.time() + min(args.seconds, 1e9)
+    workers = [
+        context.Process(target=work, args=(tasks, results, args.data, args.device, until))
+        for _ in range(min(args.processes, len(missing)))
+    ]
+    for worker in workers:
+        worker.start()
+    with path.open("a") as file:
+        count = 0
+        while count < len(missing) and (not results.empty() or any(w.is_alive() for w in workers)):
+            try:
+                result = results.get(timeout=1.0)
+            except queue.Empty:
+                continue
+            count += 1
+            file.write(json.dumps(result) + "\n")
+            file.flush()
+            print(f"{count}/{len(missing)}", end="  ")
+            show({key_of(result["setting"]): result})
+    for worker in workers:
+        worker.terminate()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The runs of lrtt_study.py, by name of their grid."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pulsora.config import TileConfig
+
+Setting: TypeAlias = dict[str, Any]
+"""lr, epochs, seed; visible and, for an adapter, fast: names of presets; other entries are settings of LRTTConfig,
+but for `filling`, the deviation of B in units of what its cells reach, and `enlarged`, s of docs/lrtt.md."""
+
+VISIBLE = ("Idealized", "EcRam", "EcRamMO", "Capacitor", "SixT1C", "GokmenVlasov", "ReRamSB", "ReRamES")
+_OF_THE_RUN = ("lr", "epochs", "seed", "visible", "fast")
+
+
+def setting(**changes: Any) -> Setting:
+    return {"lr": 0.1, "epochs": 5, "seed": 1} | changes
+
+
+def key_of(chosen: Setting) -> str:
+    """What tells runs apart."""
+    return json.dumps(chosen, sort_keys=True)
+
+
+def config_of(chosen: Setting, inputs: int) -> TileConfig | None:
+    """The configuration of a layer's tiles; None for floating point."""
+    import pulsora as pl
+    from pulsora import presets
+
+    if "visible" not in chosen:
+        return None
+    visible = presets.device(chosen["visible"])
+    around = {"forward": presets.io(), "backward": presets.io()}
+    if "fast" not in chosen:
+        return pl.SingleConfig(device=visible, **around)
+    given = {k: v for k, v in chosen.items() if k not in _OF_THE_RUN}
+    fast = presets.device(chosen["fast"])
+    if "filling" in chosen:
+        reach = min(fast.w_max, -fast.w_min)
+        spread = given.pop("filling") * reach
+        alpha = 1 / (math.sqrt(chosen["rank"]) * spread * given.pop("enlarged"))
+        gain = spread / math.sqrt(2 / inputs)
+        speed = given.pop("b_speed", 1.0)
+        given |= {"ab_lr_scale": "matched", "lora_alpha": alpha, "reinit_gain": gain}
+        given["b_lr"] = speed * alpha * (gain / 0.5) ** 2
+    return pl.LRTTConfig(visible=visible, fast=fast, **(around | given))
+
+
+def adapter(**changes: Any) -> Setting:
+    base = {"rank": 16, "fast": "SixT1C", "filling": 0.1, "enlarged": 3.0, "inject_io": "shared",
+            "units_in_mbatch": True, "transfer_every": 1000, "reinit": "decay"}  # fmt: skip
+    return setting(**(base | changes))
+
+
+def baselines() -> Iterator[Setting]:
+    """Floating point, and full-rank pulses on every preset."""
+    yield setting()
+    for visible in VISIBLE:
+        yield setting(visible=visible)
+
+
+def gauge() -> Iterator[Setting]:
+    """How large A and B are best."""
+    for enlarged, filling, io, visible in itertools.product(
+        (2.0, 4.0, 8.0), (0.05, 0.1, 0.2), ("per_array", "shared"), ("EcRam", "ReRamSB")
+    ):
+        yield adapter(visible=visible, enlarged=enlarged, filling=filling, inject_io=io)
+
+
+def cycle() -> Iterator[Setting]:
+    """How long a cycle is best, what is kept of B, and how fast B learns."""
+    for visible in ("EcRam", "ReRamSB"):
+        for every, reinit in itertools.product((300, 1000, 3000), ("decay", "keep_b")):
+            yield adapter(visible=visible, transfer_every=every, reinit=reinit)
+        for speed in (0.25, 4.0):
+            yield adapter(visible=visible, b_speed=speed)
+
+
+def partner() -> Iterator[Setting]:
+    """Which cells serve as fast arrays."""
+    for fast, enlarged in itertools.product(
+        ("Idealized", "EcRam", "EcRamMO", "GokmenVlasov", "Capacitor"), (1.5, 3.0, 6.0)
+    ):
+        yield adapter(visible="ReRamSB", fast=fast, enlarged=enlarged)
+
+
+def itself() -> Iterator[Setting]:
+    """ReRAM as A and B."""
+    for cell, enlarged, every in itertools.product(
+        ("ReRamSB", "ReRamES"), (2.0, 5.0), (30, 300, 3000)
+    ):
+        yield adapter(visible=cell, fast=cell, enlarged=enlarged, transfer_every=every)
+
+
+GRIDS: dict[str, Callable[[], Iterator[Setting]]] = {
+    grid.__name__: grid for grid in (baselines, gauge, cycle, partner, itself)
+}

@@ -99,6 +99,22 @@ def itself() -> Iterator[Setting]:
         yield adapter(visible=cell, fast=cell, enlarged=enlarged, transfer_every=every)
 
 
+def gauge2() -> Iterator[Setting]:
+    for enlarged, filling, speed, visible in itertools.product(
+        (8.0, 16.0, 32.0), (0.2, 0.35, 0.5), (0.25, 1.0), ("EcRam", "ReRamSB")
+    ):
+        yield adapter(visible=visible, enlarged=enlarged, filling=filling, inject_io="per_array",
+                      b_speed=speed)
+
+
+def itself2() -> Iterator[Setting]:
+    for cell, enlarged, filling, speed, every in itertools.product(
+        ("ReRamSB", "ReRamES"), (10.0, 30.0), (0.2, 0.4), (0.0, 0.25), (300, 1000)
+    ):
+        yield adapter(visible=cell, fast=cell, enlarged=enlarged, filling=filling, b_speed=speed,
+                      transfer_every=every, inject_io="per_array")
+
+
 GRIDS: dict[str, Callable[[], Iterator[Setting]]] = {
-    grid.__name__: grid for grid in (baselines, gauge, cycle, partner, itself)
+    grid.__name__: grid for grid in (baselines, gauge, cycle, partner, itself, gauge2, itself2)
 }

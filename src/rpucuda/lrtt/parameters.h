@@ -64,6 +64,7 @@ struct LRTTParams : CompoundBase {
   bool units_in_mbatch = false;
   TransferMode transfer_mode = TransferMode::Lossless;
   int transfer_max_trains = 64;
+  int transfer_rounds = 3;
   TransferRead transfer_read = TransferRead::Exact;
   bool transfer_use_update_management = false;
   bool transfer_use_bl_management = false;
@@ -124,9 +125,11 @@ struct LRTTParams : CompoundBase {
     f(&P::transfer_mode, "transfer_mode", anyNumber(), "",
       "'lossless': as many trains per component as its largest element needs; 'single': one train, "
       "clipped; 'exact': a "
-      "digital write.");
+      "digital write; 'verified': lossless, and what a read then finds missing is sent again.");
     f(&P::transfer_max_trains, "transfer_max_trains", atLeast(1), "trains",
       "Upper limit of trains per component.");
+    f(&P::transfer_rounds, "transfer_rounds", atLeast(1), "rounds",
+      "How often at most a transfer with transfer_mode = 'verified' is read back and sent again.");
     f(&P::transfer_read, "transfer_read", anyNumber(), "",
       "How A and B are read for a transfer: exactly, or one-hot through their IO.");
     f(&P::transfer_use_update_management, "transfer_use_update_management", anyNumber(), "",

@@ -56,6 +56,8 @@ void checkCombinations(const LRTTParams &p) {
   RPU_CHECK(ConfigError, p.transfer_max_trains >= 1 && p.transfer_max_trains <= 65536,
             "lrtt.transfer_max_trains is ", p.transfer_max_trains,
             "; it must be between 1 and 65536");
+  RPU_CHECK(ConfigError, p.transfer_rounds >= 1 && p.transfer_rounds <= 64,
+            "lrtt.transfer_rounds is ", p.transfer_rounds, "; it must be between 1 and 64");
   const AutoFloat &gain = p.reinit_gain;
   RPU_CHECK(ConfigError, gain.automatic || (gain.value > 0.0f && std::isfinite(gain.value)),
             "lrtt.reinit_gain is ", gain.value, "; it must be > 0 and finite, or 'auto'");
@@ -149,6 +151,7 @@ TransferRule LRTTSettings::transferRule() const {
   rule.lr = transferLr;
   rule.mode = params.transfer_mode;
   rule.maxTrains = params.transfer_max_trains;
+  rule.rounds = params.transfer_rounds;
   rule.chunk = params.rank_chunk < 0 ? rank : params.rank_chunk;
   rule.offset = params.rank_offset;
   rule.update = transferUpdate;

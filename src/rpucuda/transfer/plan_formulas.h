@@ -39,6 +39,8 @@ struct PlanRule {
   int maxTrains;  // per component
   float granularity;
   double magnitude;  // |lr| of the transfer
+  /// What is still missing of T, as a factor on it; null is all of T.
+  const double *missing;
 
   /// Learning rate of the trains, a magnitude. With granularity * desired_bl the rule of
   /// trainScale() takes drives for probabilities.
@@ -150,14 +152,17 @@ struct TransferPlanner {
   }
 
   RPU_HD TrainScale chooseTrains(float dLargest, float xLargest, ComponentPlan &plan) const {
+    const double missing = rule.missing ? *rule.missing : 1.0;
+    const double part = missing < 0.0 ? -missing : missing;
     plan.strength =
-        static_cast<float>(rule.magnitude * static_cast<double>(dLargest) *
+        static_cast<float>(rule.magnitude * part * static_cast<double>(dLargest) *
                            static_cast<double>(xLargest) / static_cast<double>(rule.granularity));
     if (!(plan.strength > 0.0f)) return {};
     plan.trains = 1;
     plan.xScale = plan.dScale = 1.0f;
     if (rule.lossless) balance(dLargest, xLargest, plan);
-    const float dDrive = plan.dScale * dLargest;
+    if (missing < 0.0) plan.dScale = -plan.dScale;  // too much arrived
+    const float dDrive = RPU::abs(plan.dScale) * dLargest;
     const float xDrive = plan.xScale * xLargest;
     const TrainScale t = trainScale(rule.update, rule.lr(), rule.granularity, xDrive, dDrive);
     if (t.length == 0) plan.trains = 0;
@@ -185,7 +190,7 @@ struct TransferPlanner {
   template <class Group>
   RPU_HD double clippedDrive(const Group &group, int64_t k, const TrainScale &t,
                              const ComponentPlan &plan) const {
-    const float dLimit = 1.0f / (t.dScale * plan.dScale);
+    const float dLimit = 1.0f / (t.dScale * RPU::abs(plan.dScale));
     const float xLimit = 1.0f / (t.xScale * plan.xScale);
     const int64_t lines = RPU::max(sent.d.rows, sent.x.rows);
     const LimitedSums sums =
@@ -195,10 +200,11 @@ struct TransferPlanner {
           if (i < sent.x.rows)
             part.x += static_cast<double>(RPU::min(RPU::abs(sent.x(i, k)), xLimit));
         });
-    const double perElement = static_cast<double>(plan.trains) * static_cast<double>(t.length) *
-                              static_cast<double>(rule.granularity) *
-                              (static_cast<double>(t.dScale) * static_cast<double>(plan.dScale)) *
-                              (static_cast<double>(t.xScale) * static_cast<double>(plan.xScale));
+    const double perElement =
+        static_cast<double>(plan.trains) * static_cast<double>(t.length) *
+        static_cast<double>(rule.granularity) *
+        (static_cast<double>(t.dScale) * static_cast<double>(RPU::abs(plan.dScale))) *
+        (static_cast<double>(t.xScale) * static_cast<double>(plan.xScale));
     return perElement * sums.d * sums.x;
   }
 };
@@ -238,7 +244,10 @@ struct TrainDrives {
   }
 };
 
-/// Gathers the statistics of a transfer right after it.
+/// What may be missing of T, as a part of it, without being sent again.
+constexpr double kDelivered = 0.01;
+
+/// Gathers the statistics of a transfer after each of its sendings.
 struct TransferTally {
   const ComponentPlan *components;
   int64_t rank;
@@ -249,6 +258,9 @@ struct TransferTally {
   int64_t rows;
   const uint64_t *pulseCounter;  // of the array that was written
   const uint64_t *pulsesBefore;  // its value before the transfer
+  bool first;                    // of the transfer's sendings
+  bool last;
+  double *missing;  // gets what the next sending has to deliver, as a factor on T
   TransferStats *latest;
   TransferStats *total;
 
@@ -270,10 +282,6 @@ struct TransferTally {
     });
     if (!group.leads()) return;
     TransferStats stats;
-    stats.transfers = 1;
-    stats.delivered = sums.delivered;
-    stats.intended = sums.intended;
-    stats.pulses = *pulseCounter - *pulsesBefore;
     double dSquares = 0.0;
     double xSquares = 0.0;
     for (int64_t k = 0; k < rank; ++k) {
@@ -287,8 +295,24 @@ struct TransferTally {
     }
     stats.normA = RPU::sqrt(xIsFirst ? xSquares : dSquares);
     stats.normB = RPU::sqrt(xIsFirst ? dSquares : xSquares);
+    if (!first) {  // the clipped and the carried share are those of the first sending
+      stats.driven = latest->driven;
+      stats.wanted = latest->wanted;
+      stats.clippedComponents = latest->clippedComponents;
+      stats.trains += latest->trains;
+    }
+    stats.transfers = 1;
+    stats.sendings = (first ? 0 : latest->sendings) + (first || stats.trains > latest->trains);
+    stats.delivered = sums.delivered;
+    stats.intended = sums.intended;
+    stats.pulses = *pulseCounter - *pulsesBefore;
     *latest = stats;
-    total->add(stats);
+    if (last) {
+      total->add(stats);
+      return;
+    }
+    const double rest = stats.intended > 0.0 ? 1.0 - stats.gain() : 0.0;
+    *missing = rest > kDelivered || rest < -kDelivered ? rest : 0.0;
   }
 };
 

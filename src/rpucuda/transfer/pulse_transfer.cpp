@@ -9,27 +9,34 @@ namespace RPU {
 PulseTransfer::PulseTransfer(const Context &context, const TransferRule &rule, RandomKey key)
     : rule_(rule), updater_(rule.update, key), ledger_(context) {}
 
-uint64_t PulseTransfer::firstSample() const {
-  return count() * static_cast<uint64_t>(rule_.components) * static_cast<uint64_t>(rule_.maxTrains);
+uint64_t PulseTransfer::firstSample(int sending) const {
+  const uint64_t before = count() * static_cast<uint64_t>(rule_.sendings());
+  return (before + static_cast<uint64_t>(sending)) * static_cast<uint64_t>(rule_.components) *
+         static_cast<uint64_t>(rule_.maxTrains);
 }
 
 void PulseTransfer::run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
                         const TransferFactors &exact) {
-  const TransferPlanner plan = planInto(context, rule_, to.granularity(), sent, exact,
-                                        to.pulseCounter(), ledger_.pulsesBefore(), plan_);
   ledger_.open(context, to, exact, rule_.lr);
-  send(context, to, plan);
-  ledger_.close(context, to, exact, rule_, plan.components);
+  for (int sending = 0; sending < rule_.sendings(); ++sending) {
+    const bool first = sending == 0;
+    const TransferPlanner plan = planInto(
+        context, rule_, to.granularity(), sent, exact, first ? to.pulseCounter() : nullptr,
+        first ? ledger_.pulsesBefore() : nullptr, plan_, first ? nullptr : ledger_.missing());
+    send(context, to, plan, sending);
+    ledger_.close(context, to, exact, rule_, plan.components, sending);
+  }
 }
 
-void PulseTransfer::send(const Context &context, PulsedDevice &to, const TransferPlanner &plan) {
+void PulseTransfer::send(const Context &context, PulsedDevice &to, const TransferPlanner &plan,
+                         int sending) {
   if (rule_.mode == TransferMode::Exact) {
     writeDigitally(context, to, plan.sent);
   } else if (!plan.rule.sends) {
     updater_.update(context, to, plan.sent.x.transposed(), plan.sent.d.transposed(), -rule_.lr,
-                    firstSample());
+                    firstSample(sending));
   } else {
-    sendTrains(context, to, plan);
+    sendTrains(context, to, plan, sending);
   }
 }
 
@@ -42,12 +49,12 @@ void PulseTransfer::writeDigitally(const Context &context, PulsedDevice &to,
 }
 
 void PulseTransfer::sendTrains(const Context &context, PulsedDevice &to,
-                               const TransferPlanner &plan) {
+                               const TransferPlanner &plan, int sending) {
   const float lr = rule_.lr < 0.0f ? plan.rule.lr() : -plan.rule.lr();  // updates descend
   for (int64_t p = 0; p < plan.passes.count(); ++p) {
     const int64_t start = plan.passes.start(p);
-    SampleRange samples{firstSample() + static_cast<uint64_t>(start), plan.passes.end(p) - start,
-                        nullptr};
+    SampleRange samples{firstSample(sending) + static_cast<uint64_t>(start),
+                        plan.passes.end(p) - start, nullptr};
     int64_t trains = samples.room;
     if (context.onCpu()) {
       trains = plan.present[p];

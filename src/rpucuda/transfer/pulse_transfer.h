@@ -12,7 +12,8 @@ namespace RPU {
 /// arrived.
 ///
 /// Components are sent in the order 0 ... K - 1, the trains of each in sequence. Draws are keyed by
-/// the sample number: train n of transfer t is sample t K maxTrains + n of the array. Passes only
+/// the sample number: train n of sending s of transfer t is sample (t S + s) K maxTrains + n of the
+/// array, where S is the number of sendings of a transfer. Passes only
 /// set how many trains are sent at a time; the bits do not depend on them.
 ///
 /// On a GPU the host does not wait: it learns the number of trains and what arrived only when it
@@ -40,10 +41,11 @@ class PulseTransfer {
   }
 
  private:
-  void send(const Context &context, PulsedDevice &to, const TransferPlanner &plan);
-  void sendTrains(const Context &context, PulsedDevice &to, const TransferPlanner &plan);
+  void send(const Context &context, PulsedDevice &to, const TransferPlanner &plan, int sending);
+  void sendTrains(const Context &context, PulsedDevice &to, const TransferPlanner &plan,
+                  int sending);
   void writeDigitally(const Context &context, PulsedDevice &to, const TransferFactors &factors);
-  uint64_t firstSample() const;
+  uint64_t firstSample(int sending) const;
 
   TransferRule rule_;
   PulsedWeightUpdater updater_;

@@ -17,7 +17,8 @@ constexpr int64_t kAlignedRows = 128;
 
 TransferLedger::TransferLedger(const Context &context)
     : stats_(Buffer<TransferStats>::zeros(context, 2)),
-      pulsesBefore_(Buffer<uint64_t>::zeros(context, 1)) {}
+      pulsesBefore_(Buffer<uint64_t>::zeros(context, 1)),
+      missing_(Buffer<double>::zeros(context, 1)) {}
 
 void TransferLedger::open(const Context &context, const PulsedDevice &to,
                           const TransferFactors &exact, float lr) {
@@ -27,7 +28,7 @@ void TransferLedger::open(const Context &context, const PulsedDevice &to,
 
 void TransferLedger::close(const Context &context, const PulsedDevice &to,
                            const TransferFactors &exact, const TransferRule &rule,
-                           const ComponentPlan *components) {
+                           const ComponentPlan *components, int sending) {
   const double *before = rowSums_.data();
   double *after = rowSums_.data() + to.rows();
   align(context, to, exact, rule.lr, after, nullptr);
@@ -40,6 +41,9 @@ void TransferLedger::close(const Context &context, const PulsedDevice &to,
                             to.rows(),
                             to.pulseCounter(),
                             pulsesBefore_.data(),
+                            sending == 0,
+                            sending + 1 == rule.sendings(),
+                            missing_.data(),
                             stats_.data(),
                             stats_.data() + 1};
   if (context.onCpu()) {
@@ -47,7 +51,7 @@ void TransferLedger::close(const Context &context, const PulsedDevice &to,
   } else {
     cudaCountTransfer(context, tally);
   }
-  ++transfers_;
+  if (tally.last) ++transfers_;
 }
 
 // Per row i: aligned[i] = sum_j w_ij t_ij and, unless `squares` is null, squares[i] = sum_j t_ij^2.

@@ -34,14 +34,15 @@ int64_t TransferPlan::trains() const {
 
 TransferPlanner planInto(const Context &context, const TransferRule &rule, float granularity,
                          const TransferFactors &sent, const TransferFactors &exact,
-                         const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory) {
+                         const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory,
+                         const double *missing) {
   const TransferPasses passes = passesOf(rule, sent.d.rows + sent.x.rows);
   memory.components.reserve(context, rule.components);
   memory.starts.reserve(context, rule.components + 1);
   memory.present.reserve(context, passes.count());
   const TransferPlanner planner{
-      {rule.update, rule.sendsPulses(), rule.mode == TransferMode::Lossless, rule.maxTrains,
-       granularity, std::abs(static_cast<double>(rule.lr))},
+      {rule.update, rule.sendsPulses(), rule.mode != TransferMode::Single, rule.maxTrains,
+       granularity, std::abs(static_cast<double>(rule.lr)), missing},
       sent,
       exact,
       passes,

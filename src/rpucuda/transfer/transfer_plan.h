@@ -27,10 +27,11 @@ struct PlanMemory {
 
 /// Plans a transfer of `sent`, the `exact` factors or what a read made of them, into `memory`;
 /// `granularity` is that of the array that is written. Unless null, `pulsesBefore` gets the value
-/// of `pulseCounter` before the transfer.
+/// of `pulseCounter` before the transfer. `missing`: see PlanRule.
 TransferPlanner planInto(const Context &context, const TransferRule &rule, float granularity,
                          const TransferFactors &sent, const TransferFactors &exact,
-                         const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory);
+                         const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory,
+                         const double *missing = nullptr);
 
 /// The plan for factors d [dSize, K] and x [xSize, K]; waits for a GPU.
 TransferPlan planTransfer(const Context &context, const TransferRule &rule, float granularity,

@@ -12,10 +12,11 @@ enum class TransferMode {
   Lossless,  ///< as many trains per component as its largest element needs
   Single,    ///< one train per component, clipped where it cannot carry all
   Exact,     ///< a digital write
+  Verified,  ///< lossless, then read back, and sent again as far as it is missing
 };
 template <>
 struct EnumNames<TransferMode> {
-  static constexpr const char *kNames[] = {"lossless", "single", "exact"};
+  static constexpr const char *kNames[] = {"lossless", "single", "exact", "verified"};
 };
 
 /// How lines are read for a transfer.
@@ -31,7 +32,8 @@ struct TransferRule {
   int64_t components = 1;
   float lr = 1.0f;  ///< of either sign
   TransferMode mode = TransferMode::Lossless;
-  int maxTrains = 64;  ///< per component
+  int maxTrains = 64;  ///< per component and round
+  int rounds = 3;      ///< Verified: how often at most T is read back and sent again
   /// Components that are sent at a time, and the component at which a pass begins; the bits do not
   /// depend on them.
   int64_t chunk = 1;
@@ -41,6 +43,8 @@ struct TransferRule {
   /// that order.
   bool xIsFirst = false;
 
+  /// How often trains of one transfer are planned and sent.
+  int sendings() const { return mode == TransferMode::Verified && sendsPulses() ? 1 + rounds : 1; }
   /// Whether trains of pulses carry it; otherwise it is added in floating point.
   bool sendsPulses() const { return mode != TransferMode::Exact && !isDigital(update.pulse_type); }
 };

@@ -40,6 +40,7 @@ Value::Map TransferStats::describe() const {
   return {{"transfers", Value(transfers)},
           {"gain", Value(gain())},
           {"undelivered", Value(undelivered())},
+          {"sendings", Value(sendings)},
           {"trains", Value(trains)},
           {"pulses", Value(pulses)},
           {"clipped_components", Value(clippedComponents)},
@@ -50,11 +51,15 @@ Value::Map TransferStats::describe() const {
 void TransferStats::saveTo(State &state, const std::string &prefix) const {
   visitStats(*this,
              [&](const char *name, auto value) { state.values[prefix + name] = Value(value); });
+  state.values[prefix + "sendings"] = Value(sendings);
 }
 
 TransferStats TransferStats::loadFrom(const State &state, const std::string &prefix) {
   TransferStats stats;
   visitStats(stats, Reader{state, prefix});
+  // States of earlier versions know of one sending per transfer.
+  stats.sendings = state.values.count(prefix + "sendings") > 0 ? state.counter(prefix + "sendings")
+                                                               : stats.transfers;
   return stats;
 }
 

@@ -13,6 +13,7 @@ namespace RPU {
 /// run over transfers. Plain data, so that a GPU can add it up.
 struct TransferStats {
   uint64_t transfers = 0;
+  uint64_t sendings = 0;           ///< rounds of trains; more than transfers if verified
   uint64_t trains = 0;             ///< pulse trains sent
   uint64_t pulses = 0;             ///< coincidences in the array that is written
   uint64_t clippedComponents = 0;  ///< components of which trains could not carry all
@@ -25,7 +26,7 @@ struct TransferStats {
   double normB = 0.0;   ///< Frobenius norm of the second factor (B), of the latest
 
   /// <W' - W, T> / <T, T>: 1 if everything arrived; 0 if nothing was to be sent.
-  double gain() const { return intended > 0.0 ? delivered / intended : 0.0; }
+  RPU_HD double gain() const { return intended > 0.0 ? delivered / intended : 0.0; }
   /// Share of `wanted` that clipped trains could not carry.
   double undelivered() const { return wanted > 0.0 ? 1.0 - driven / wanted : 0.0; }
   Value::Map describe() const;
@@ -35,6 +36,7 @@ struct TransferStats {
 
   RPU_HD void add(const TransferStats &o) {
     transfers += o.transfers;
+    sendings += o.sendings;
     trains += o.trains;
     pulses += o.pulses;
     clippedComponents += o.clippedComponents;

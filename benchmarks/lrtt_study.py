@@ -69,12 +69,10 @@ def train(setting: Setting, folder: Path, device: str) -> dict[str, Any]:
     from pulsora.training.run import accuracy, pulse_report
 
     data = datasets.load(str(folder))
-    mean, deviation = 0.2860, 0.3530
-    train_x, test_x = (
-        ((torch.from_numpy(part) - mean) / deviation).to(device)
-        for part in (data.train_x, data.test_x)
+    train_x, test_x, train_y, test_y = (
+        torch.from_numpy(part).to(device)
+        for part in (data.train_x, data.test_x, data.train_y, data.test_y)
     )
-    train_y, test_y = (torch.from_numpy(part).to(device) for part in (data.train_y, data.test_y))
     model = network(setting, data.features, data.classes, device)
     epochs = setting["epochs"]
     optimizer = AnalogSGD(model.parameters(), lr=setting["lr"])

@@ -54,8 +54,11 @@ def config_of(chosen: Setting, inputs: int) -> TileConfig | None:
 
 
 def adapter(**changes: Any) -> Setting:
-    base = {"rank": 16, "fast": "SixT1C", "filling": 0.1, "enlarged": 3.0, "inject_io": "shared",
-            "units_in_mbatch": True, "transfer_every": 1000, "reinit": "decay"}  # fmt: skip
+    base = {
+        "rank": 16, "fast": "SixT1C", "filling": 0.35, "enlarged": 16.0, "b_speed": 0.25,
+        "units_in_mbatch": True, "transfer_every": 1000, "reinit": "decay",
+        "transfer_mode": "verified",
+    }  # fmt: skip
     return setting(**(base | changes))
 
 
@@ -67,54 +70,45 @@ def baselines() -> Iterator[Setting]:
 
 
 def gauge() -> Iterator[Setting]:
-    """How large A and B are best."""
-    for enlarged, filling, io, visible in itertools.product(
-        (2.0, 4.0, 8.0), (0.05, 0.1, 0.2), ("per_array", "shared"), ("EcRam", "ReRamSB")
+    """How large A and B are best, and how fast B learns."""
+    for enlarged, filling, speed, visible in itertools.product(
+        (8.0, 16.0), (0.2, 0.35), (0.25, 1.0), ("EcRam", "ReRamSB", "ReRamES")
     ):
-        yield adapter(visible=visible, enlarged=enlarged, filling=filling, inject_io=io)
+        yield adapter(visible=visible, enlarged=enlarged, filling=filling, b_speed=speed)
+    for visible in ("ReRamSB", "ReRamES"):
+        yield adapter(visible=visible, transfer_mode="lossless")
 
 
 def cycle() -> Iterator[Setting]:
-    """How long a cycle is best, what is kept of B, and how fast B learns."""
-    for visible in ("EcRam", "ReRamSB"):
-        for every, reinit in itertools.product((300, 1000, 3000), ("decay", "keep_b")):
-            yield adapter(visible=visible, transfer_every=every, reinit=reinit)
-        for speed in (0.25, 4.0):
-            yield adapter(visible=visible, b_speed=speed)
+    """How long a cycle is best, and what is kept of B."""
+    for visible, reinit, every in itertools.product(
+        ("EcRam", "ReRamSB"), ("decay", "keep_b"), (300, 1000, 3000)
+    ):
+        yield adapter(visible=visible, transfer_every=every, reinit=reinit)
 
 
 def partner() -> Iterator[Setting]:
     """Which cells serve as fast arrays."""
-    for fast, enlarged in itertools.product(
-        ("Idealized", "EcRam", "EcRamMO", "GokmenVlasov", "Capacitor"), (1.5, 3.0, 6.0)
-    ):
-        yield adapter(visible="ReRamSB", fast=fast, enlarged=enlarged)
+    for visible in VISIBLE:
+        yield adapter(visible=visible)
+    for cell, scales in {
+        "Idealized": (2.0, 4.0), "EcRam": (8.0, 16.0), "EcRamMO": (2.0, 4.0),
+        "GokmenVlasov": (8.0, 16.0),
+    }.items():  # fmt: skip
+        for enlarged in scales:
+            yield adapter(visible=cell, fast=cell, enlarged=enlarged)
+    yield adapter(visible="Capacitor", fast="Capacitor", enlarged=8.0, transfer_every=100)
 
 
 def itself() -> Iterator[Setting]:
-    """ReRAM as A and B."""
-    for cell, enlarged, every in itertools.product(
-        ("ReRamSB", "ReRamES"), (2.0, 5.0), (30, 300, 3000)
+    """ReRAM as A and B, outside of the forward."""
+    for reinit, enlarged, every in itertools.product(
+        ("decay", "kaiming"), (3.0, 10.0), (100, 300)
     ):
-        yield adapter(visible=cell, fast=cell, enlarged=enlarged, transfer_every=every)
-
-
-def gauge2() -> Iterator[Setting]:
-    for enlarged, filling, speed, visible in itertools.product(
-        (8.0, 16.0, 32.0), (0.2, 0.35, 0.5), (0.25, 1.0), ("EcRam", "ReRamSB")
-    ):
-        yield adapter(visible=visible, enlarged=enlarged, filling=filling, inject_io="per_array",
-                      b_speed=speed)
-
-
-def itself2() -> Iterator[Setting]:
-    for cell, enlarged, filling, speed, every in itertools.product(
-        ("ReRamSB", "ReRamES"), (10.0, 30.0), (0.2, 0.4), (0.0, 0.25), (300, 1000)
-    ):
-        yield adapter(visible=cell, fast=cell, enlarged=enlarged, filling=filling, b_speed=speed,
-                      transfer_every=every, inject_io="per_array")
+        yield adapter(visible="ReRamSB", fast="ReRamSB", enlarged=enlarged, filling=0.2,
+                      transfer_every=every, reinit=reinit, forward_inject=False)  # fmt: skip
 
 
 GRIDS: dict[str, Callable[[], Iterator[Setting]]] = {
-    grid.__name__: grid for grid in (baselines, gauge, cycle, partner, itself, gauge2, itself2)
+    grid.__name__: grid for grid in (baselines, gauge, cycle, partner, itself)
 }

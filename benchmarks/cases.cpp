@@ -171,6 +171,10 @@ TileConfig lrttTile(int rank) {
   lrtt.fast = deviceOf("ConstantStep");
   lrtt.transfer_every = 10;
   lrtt.units_in_mbatch = true;
+  // The settings of the timings so far.
+  lrtt.ab_lr_scale = LrScale::Alpha;
+  lrtt.transfer_mode = TransferMode::Lossless;
+  lrtt.reinit = Reinit::Kaiming;
   config.compound = lrtt;
   return config;
 }

@@ -192,7 +192,9 @@ TileConfig lrttConfig(int rank, int64_t every, TransferMode mode = TransferMode:
   lrtt.visible = lrtt.fast = deviceOf("SoftBounds");
   lrtt.rank = rank;
   lrtt.transfer_every = every;
-  lrtt.units_in_mbatch = true;
+  // The settings of the timings so far.
+  lrtt.ab_lr_scale = LrScale::Alpha;
+  lrtt.reinit = Reinit::Kaiming;
   lrtt.transfer_mode = mode;
   TileConfig config;
   config.compound = lrtt;

@@ -37,6 +37,10 @@ struct EnumNames<ReinitWrite> {
   static constexpr const char *kNames[] = {"direct", "pulsed"};
 };
 
+/// Cells that serve as fast arrays for every visible device: the measured 6T1C cell of the device
+/// presets (a LinearStep); the default device in a build without that model.
+DeviceParams defaultFast();
+
 /// Settings of the low-rank adapter (definition of the device: docs/lrtt.md).
 struct LRTTParams : CompoundBase {
   static constexpr const char *kKind = "lrtt";
@@ -46,11 +50,11 @@ struct LRTTParams : CompoundBase {
 
   int rank = 8;
   DeviceParams visible;
-  DeviceParams fast;
+  DeviceParams fast = defaultFast();
   AutoFloat lora_alpha{true, 0.0f};
   AutoFloat transfer_lr{true, 0.0f};
   RankScaling rank_scaling = RankScaling::None;
-  LrScale ab_lr_scale = LrScale::Alpha;
+  LrScale ab_lr_scale = LrScale::Matched;
   AutoFloat a_lr{true, 0.0f};
   AutoFloat b_lr{true, 0.0f};
   bool forward_inject = true;
@@ -60,9 +64,9 @@ struct LRTTParams : CompoundBase {
   bool ab_use_bl_management = true;
   int ab_desired_bl = -1;
   bool swap_xd = false;
-  int64_t transfer_every = 100;
-  bool units_in_mbatch = false;
-  TransferMode transfer_mode = TransferMode::Lossless;
+  int64_t transfer_every = 1000;
+  bool units_in_mbatch = true;
+  TransferMode transfer_mode = TransferMode::Verified;
   int transfer_max_trains = 64;
   int transfer_rounds = 3;
   TransferRead transfer_read = TransferRead::Exact;
@@ -71,7 +75,7 @@ struct LRTTParams : CompoundBase {
   int transfer_desired_bl = -1;
   int rank_chunk = -1;
   int rank_offset = 0;
-  Reinit reinit = Reinit::Kaiming;
+  Reinit reinit = Reinit::Decay;
   AutoFloat reinit_gain{true, 0.0f};
   float reinit_decay = 0.9f;
   ReinitWrite reinit_write = ReinitWrite::Direct;
@@ -82,7 +86,8 @@ struct LRTTParams : CompoundBase {
     f(&P::rank, "rank", atLeast(0), "",
       "Number K of components of the adapter; 0 is the visible device alone.");
     f(&P::visible, "visible", anyNumber(), "", "Device model of the visible array W [d, x].");
-    f(&P::fast, "fast", anyNumber(), "", "Device model of the fast arrays A [d, K] and B [K, x].");
+    f(&P::fast, "fast", anyNumber(), "",
+      "Device model of the fast arrays A [d, K] and B [K, x]; the measured 6T1C cell by default.");
     f(&P::lora_alpha, "lora_alpha", anyNumber(), "",
       "Weight alpha of the adapter, y = W x + alpha A (B x); 'auto': so that its first step "
       "matches "
@@ -118,10 +123,11 @@ struct LRTTParams : CompoundBase {
       "Train length of A and B; -1 takes the update parameters'.");
     f(&P::swap_xd, "swap_xd", anyNumber(), "",
       "Exchange the roles of x and d: the adapter is that of the transposed tile.");
-    f(&P::transfer_every, "transfer_every", atLeast(0), "samples",
-      "Samples (or mini-batches) per transfer; 0 is never.");
+    f(&P::transfer_every, "transfer_every", atLeast(0), "mini-batches",
+      "Mini-batches (or samples, see units_in_mbatch) per transfer; 0 is never.");
     f(&P::units_in_mbatch, "units_in_mbatch", anyNumber(), "",
-      "Whether transfer_every counts mini-batches.");
+      "Whether transfer_every counts mini-batches; otherwise it counts samples, of which a "
+      "convolution has one per pixel of its output.");
     f(&P::transfer_mode, "transfer_mode", anyNumber(), "",
       "'lossless': as many trains per component as its largest element needs; 'single': one train, "
       "clipped; 'exact': a "

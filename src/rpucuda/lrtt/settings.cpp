@@ -9,12 +9,16 @@
 namespace RPU {
 namespace {
 
-// The gain of B whose learning the rates of 'matched' reproduce at every gain.
+// The scales of 'matched', from the study in docs/results.md.
+// The gain of B whose learning they reproduce at every gain.
 constexpr double kPlainGain = 0.5;
 // Deviation of B after a re-init, as a part of what its cells reach.
-constexpr double kFillingOfB = 0.1;
-// The change of the effective weight, in one cycle, that an element of A at its bound stands for.
-constexpr double kChangePerCycle = 0.33;
+constexpr double kFillingOfB = 0.2;
+// The change of the effective weight, within a cycle, that an element of A at its bound stands for.
+constexpr double kChangePerCycle = 1.0 / 16.0;
+// Trains carry the update of a sample if lr 3 |x| max|d| is below this: that of inputs of root mean
+// square 0.5 at lr 0.1 and gradients of 0.003, as a mean loss over some tens of samples has them.
+constexpr double kTypicalStep = 0.1 * 3.0 * 0.5 * 0.003;
 
 void checkTrainLength(int length, const char *name) {
   RPU_CHECK(ConfigError, length == -1 || (length >= 1 && length <= 65536), "lrtt.", name, " is ",
@@ -88,6 +92,32 @@ UpdateParameters overridden(UpdateParameters update, bool management, bool blMan
 
 }  // namespace
 
+DeviceParams defaultFast() {
+  const auto &models = deviceModels();
+  const bool known = std::any_of(models.begin(), models.end(),
+                                 [](const DeviceModel &m) { return m.name == "LinearStep"; });
+  if (!known) return {};
+  // The numbers of the preset SixT1C (python/pulsora/devices/presets.py), which says where they are
+  // from; a test compares the two.
+  return DeviceParams::read(Value(Value::Map{{"model", Value("LinearStep")},
+                                             {"dw_min", Value(0.001981)},
+                                             {"dw_min_dtod", Value(0.1)},
+                                             {"dw_min_std", Value(0.3)},
+                                             {"up_down_dtod", Value(0.0)},
+                                             {"w_max", Value(1.0)},
+                                             {"w_min", Value(-1.0)},
+                                             {"w_max_dtod", Value(0.1)},
+                                             {"w_min_dtod", Value(0.1)},
+                                             {"gamma_up", Value(-0.1678)},
+                                             {"gamma_down", Value(0.1410)},
+                                             {"gamma_up_dtod", Value(0.0)},
+                                             {"gamma_down_dtod", Value(0.0)},
+                                             {"allow_increasing", Value(true)},
+                                             {"mean_bound_reference", Value(true)},
+                                             {"write_noise_std", Value(0.0182)}}),
+                            "lrtt.fast");
+}
+
 LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, int64_t dSize_,
                            int64_t xSize_)
     : params(p),
@@ -119,7 +149,11 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   // of A, the first step after a re-init moves the effective weight as far as plain SGD would.
   // Elements of A are then as large as the changes of the effective weight that they stand for.
   const double plain = 1.0 / (std::sqrt(k) * spread);
-  const double enlarged = matched && reach > 0.0 ? reach / kChangePerCycle : 1.0;
+  double enlarged = 1.0;
+  if (matched && reach > 0.0) {
+    const double longest = fastUpdate.desired_bl * static_cast<double>(p.fast.granularity());
+    enlarged = std::min(reach / kChangePerCycle, longest * std::sqrt(k / n) / kTypicalStep);
+  }
   double scale =
       p.lora_alpha.automatic ? plain / enlarged : static_cast<double>(p.lora_alpha.value);
   if (p.rank_scaling == RankScaling::RsLora) scale /= std::sqrt(k);

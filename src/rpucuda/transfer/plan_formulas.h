@@ -17,6 +17,12 @@ struct TransferFactors {
   MatrixView<const float> x;  // [xSize, K]
 };
 
+/// What has been sent of a transfer's T by now, and what the next sending sends; factors on T.
+struct MissingPart {
+  double sent;
+  double next;
+};
+
 /// How one component of a transfer is sent: `trains` trains, in each of which x line j is driven by
 /// xScale * x(j, k) and d line i by dScale * d(i, k), at the plan's learning rate.
 struct ComponentPlan {
@@ -38,9 +44,8 @@ struct PlanRule {
   bool lossless;
   int maxTrains;  // per component
   float granularity;
-  double magnitude;  // |lr| of the transfer
-  /// What is still missing of T, as a factor on it; null is all of T.
-  const double *missing;
+  double magnitude;            // |lr| of the transfer
+  const MissingPart *missing;  // what is sent of T; null is all of it
 
   /// Learning rate of the trains, a magnitude. With granularity * desired_bl the rule of
   /// trainScale() takes drives for probabilities.
@@ -152,7 +157,7 @@ struct TransferPlanner {
   }
 
   RPU_HD TrainScale chooseTrains(float dLargest, float xLargest, ComponentPlan &plan) const {
-    const double missing = rule.missing ? *rule.missing : 1.0;
+    const double missing = rule.missing ? rule.missing->next : 1.0;
     const double part = missing < 0.0 ? -missing : missing;
     plan.strength =
         static_cast<float>(rule.magnitude * part * static_cast<double>(dLargest) *
@@ -246,6 +251,8 @@ struct TrainDrives {
 
 /// What may be missing of T, as a part of it, without being sent again.
 constexpr double kDelivered = 0.01;
+/// What a sending is taken to deliver at least, where cells at their bounds take nothing.
+constexpr double kLeastPart = 0.25;
 
 /// Gathers the statistics of a transfer after each of its sendings.
 struct TransferTally {
@@ -260,7 +267,7 @@ struct TransferTally {
   const uint64_t *pulsesBefore;  // its value before the transfer
   bool first;                    // of the transfer's sendings
   bool last;
-  double *missing;  // gets what the next sending has to deliver, as a factor on T
+  MissingPart *missing;
   TransferStats *latest;
   TransferStats *total;
 
@@ -311,8 +318,13 @@ struct TransferTally {
       total->add(stats);
       return;
     }
+    const double sent = first ? 1.0 : missing->sent;
     const double rest = stats.intended > 0.0 ? 1.0 - stats.gain() : 0.0;
-    *missing = rest > kDelivered || rest < -kDelivered ? rest : 0.0;
+    const bool done = rest <= kDelivered && rest >= -kDelivered;
+    // What is sent arrives in part, by now gain / sent of it; the next sending allows for that.
+    const double part = stats.gain() / sent;
+    missing->next = done ? 0.0 : rest / (part > kLeastPart ? part : kLeastPart);
+    missing->sent = sent + missing->next;
   }
 };
 

@@ -18,7 +18,7 @@ constexpr int64_t kAlignedRows = 128;
 TransferLedger::TransferLedger(const Context &context)
     : stats_(Buffer<TransferStats>::zeros(context, 2)),
       pulsesBefore_(Buffer<uint64_t>::zeros(context, 1)),
-      missing_(Buffer<double>::zeros(context, 1)) {}
+      missing_(Buffer<MissingPart>::zeros(context, 1)) {}
 
 void TransferLedger::open(const Context &context, const PulsedDevice &to,
                           const TransferFactors &exact, float lr) {

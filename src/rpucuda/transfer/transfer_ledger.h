@@ -21,8 +21,8 @@ class TransferLedger {
   /// To be called after each sending of that transfer, with the plan by which it was sent.
   void close(const Context &context, const PulsedDevice &to, const TransferFactors &exact,
              const TransferRule &rule, const ComponentPlan *components, int sending);
-  /// What the next sending of the transfer has to deliver, as a factor on T.
-  const double *missing() const { return missing_.data(); }
+  /// What the next sending of the transfer has to deliver.
+  const MissingPart *missing() const { return missing_.data(); }
 
   uint64_t transfers() const { return transfers_; }
   /// Statistics of the latest transfer, and of all; both wait for a GPU.
@@ -42,7 +42,7 @@ class TransferLedger {
   Buffer<TransferStats> stats_;    // of the latest transfer and of all
   Buffer<uint64_t> pulsesBefore_;  // one
   Buffer<double> rowSums_;         // see TransferTally
-  Buffer<double> missing_;         // one
+  Buffer<MissingPart> missing_;    // one
 };
 
 // --- on a GPU (cuda/transfer/pulse_transfer.cu)

@@ -35,7 +35,7 @@ int64_t TransferPlan::trains() const {
 TransferPlanner planInto(const Context &context, const TransferRule &rule, float granularity,
                          const TransferFactors &sent, const TransferFactors &exact,
                          const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory,
-                         const double *missing) {
+                         const MissingPart *missing) {
   const TransferPasses passes = passesOf(rule, sent.d.rows + sent.x.rows);
   memory.components.reserve(context, rule.components);
   memory.starts.reserve(context, rule.components + 1);

@@ -31,7 +31,7 @@ struct PlanMemory {
 TransferPlanner planInto(const Context &context, const TransferRule &rule, float granularity,
                          const TransferFactors &sent, const TransferFactors &exact,
                          const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory,
-                         const double *missing = nullptr);
+                         const MissingPart *missing = nullptr);
 
 /// The plan for factors d [dSize, K] and x [xSize, K]; waits for a GPU.
 TransferPlan planTransfer(const Context &context, const TransferRule &rule, float granularity,

@@ -11,6 +11,7 @@
 #include "core/state.h"
 #include "lrtt/parameters.h"
 #include "tile/tile.h"
+#include "util/plain_lrtt.h"
 #include "util/pulse_test_util.h"
 
 // What the tests of the CUDA backend share. They compare it with the CPU backend, bit by bit
@@ -108,7 +109,7 @@ inline Batch trainingBatch(int64_t samples, int64_t xSize, int64_t dSize, bool s
 /// The parts from which with() makes a configuration.
 struct Parts : Surroundings {
   DeviceParams device = makeParams("SoftBounds");  // of a single array
-  LRTTParams lrtt;                                 // of an adapter
+  LRTTParams lrtt = plainLrtt();                   // of an adapter
 
   TileConfig with(const CompoundParams &compound) const {
     TileConfig config;

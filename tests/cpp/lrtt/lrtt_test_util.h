@@ -10,6 +10,7 @@
 #include "devices/constant_step.h"
 #include "devices/soft_bounds.h"
 #include "lrtt/lrtt_transfer_device.h"
+#include "util/plain_lrtt.h"
 
 namespace RPU {
 
@@ -88,7 +89,7 @@ inline IOParameters noisyIo(float outNoise) {
 /// A device with the counters that a tile would keep.
 class LrttRig {
  public:
-  LRTTParams params;
+  LRTTParams params = plainLrtt();
   UpdateParameters update;
   IOParameters forwardIo = perfectIo();
   IOParameters backwardIo = perfectIo();

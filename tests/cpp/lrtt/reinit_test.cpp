@@ -15,7 +15,7 @@ double normalCdf(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
 // 4000 draws of B; g = 0.5.
 TEST(LrttReinit, Property15_SketchLaw) {
   const int64_t k = 8, x = 40, draws = 4000;
-  LRTTParams p;
+  LRTTParams p = plainLrtt();
   p.rank = int(k);
   const LRTTSettings s(p, UpdateParameters{}, 8, x);
   const Context context;

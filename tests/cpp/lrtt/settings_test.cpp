@@ -11,7 +11,7 @@ namespace RPU {
 namespace {
 
 LRTTParams ranked(int rank) {
-  LRTTParams p;
+  LRTTParams p = plainLrtt();
   p.rank = rank;
   return p;
 }
@@ -47,8 +47,9 @@ TEST(LrttSettings, ErrorsNameParameterValueAndRemedy) {
       std::string::npos);
   EXPECT_NE(broken([](LRTTParams &p) { p.transfer_every = -5; }).find("lrtt.transfer_every is -5"),
             std::string::npos);
-  EXPECT_NE(broken([](LRTTParams &p) { p.reinit_gain = 0.0f; }).find("lrtt.reinit_gain is 0"),
-            std::string::npos);
+  EXPECT_NE(
+      broken([](LRTTParams &p) { p.reinit_gain = {false, 0.0f}; }).find("lrtt.reinit_gain is 0"),
+      std::string::npos);
   EXPECT_NE(broken([](LRTTParams &p) { p.lora_alpha = {false, kNaN}; }).find("lrtt.lora_alpha"),
             std::string::npos);
   EXPECT_NE(broken([](LRTTParams &p) {
@@ -61,19 +62,26 @@ TEST(LrttSettings, ErrorsNameParameterValueAndRemedy) {
               p.inject_io = InjectIo::Shared;
             }).find("lrtt.inject_io is 'shared'"),
             std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) {
+              p.ab_lr_scale = LrScale::Matched;
+              p.lora_alpha = {false, 0.0f};
+            }).find("lrtt.lora_alpha is 0"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.transfer_rounds = 0; }).find("lrtt.transfer_rounds is 0"),
+            std::string::npos);
   EXPECT_EQ(errorOf(ranked(0)), "");
   EXPECT_EQ(errorOf(ranked(6)), "");
 }
 
 TEST(LrttSettings, AutoScalesMatchPlainSgdAndContinuity) {
   LRTTParams p = ranked(4);
-  p.reinit_gain = 0.5f;
   const LRTTSettings s(p, UpdateParameters{}, 6, 8);
   EXPECT_FLOAT_EQ(s.alpha, std::sqrt(8.0f / 8.0f) / 0.5f);
   EXPECT_EQ(s.transferLr, s.alpha);
   EXPECT_FLOAT_EQ(s.deviation, 0.5f * std::sqrt(2.0f / 8.0f));
   EXPECT_FLOAT_EQ(s.alpha * s.alpha * 2.0f * 0.25f * 4.0f / 8.0f, 1.0f);  // alpha^2 2 g^2 K / x
-  EXPECT_EQ(s.fastLr(0.1f), 0.1f * s.alpha);
+  EXPECT_EQ(s.lrOfA, s.alpha);
+  EXPECT_EQ(s.lrOfB, s.alpha);
 
   p.rank_scaling = RankScaling::RsLora;
   p.ab_lr_scale = LrScale::None;
@@ -82,7 +90,53 @@ TEST(LrttSettings, AutoScalesMatchPlainSgdAndContinuity) {
   const LRTTSettings given(p, UpdateParameters{}, 6, 8);
   EXPECT_EQ(given.alpha, 1.5f);
   EXPECT_EQ(given.transferLr, -0.25f);
-  EXPECT_EQ(given.fastLr(0.1f), 0.1f);
+  EXPECT_EQ(given.lrOfA, 1.0f);
+  EXPECT_EQ(given.lrOfB, 1.0f);
+}
+
+// lr_A alpha K s_B^2 = 1, so that the first step is that of plain SGD, and lr_A lr_B does not depend
+// on the sizes of A and B.
+TEST(LrttSettings, MatchedRatesFollowTheSizesOfTheFactors) {
+  for (const float alpha : {0.05f, 0.7f, 10.0f, -2.0f}) {
+    for (const float gain : {0.1f, 0.5f, 3.0f}) {
+      LRTTParams p = ranked(4);
+      p.ab_lr_scale = LrScale::Matched;
+      p.lora_alpha = {false, alpha};
+      p.reinit_gain = {false, gain};
+      const LRTTSettings s(p, UpdateParameters{}, 6, 8);
+      EXPECT_EQ(s.alpha, alpha);
+      EXPECT_NEAR(s.lrOfA * alpha * 4.0f * s.deviation * s.deviation, 1.0f, 1e-5f);
+      // At gain 0.5, alpha would be sqrt(8 / 8) / 0.5 = 2, and both rates lr alpha.
+      EXPECT_NEAR(s.lrOfA * s.lrOfB, 4.0f, 1e-4f) << alpha << " " << gain;
+      p.a_lr = {false, 0.3f};
+      p.b_lr = {false, 0.2f};
+      const LRTTSettings own(p, UpdateParameters{}, 6, 8);
+      EXPECT_EQ(own.lrOfA, 0.3f);
+      EXPECT_EQ(own.lrOfB, 0.2f);
+    }
+  }
+}
+
+TEST(LrttSettings, MatchedScalesFillTheCells) {
+  LRTTParams p = ranked(16);
+  p.ab_lr_scale = LrScale::Matched;
+  ConstantStep::Params cell;
+  cell.w_max = 0.8f;
+  cell.w_min = -0.5f;
+  cell.dw_min = 0.01f;
+  p.fast = cell;
+  UpdateParameters update;
+  const LRTTSettings coarse(p, update, 100, 784);
+  EXPECT_FLOAT_EQ(coarse.deviation, 0.2f * 0.5f);
+  // A at its bound of 0.5 stands for a change of 1/16: it is 8 times larger than what it stands for.
+  EXPECT_FLOAT_EQ(coarse.alpha, 1.0f / (4.0f * 0.1f * 8.0f));
+  // Fine steps: what the longest trains carry limits A instead, in proportion to dw_min.
+  cell.dw_min = 1e-4f;
+  p.fast = cell;
+  const float fine = LRTTSettings(p, update, 100, 784).alpha;
+  EXPECT_GT(fine, 2.0f * coarse.alpha);
+  update.desired_bl *= 2;
+  EXPECT_FLOAT_EQ(LRTTSettings(p, update, 100, 784).alpha, fine / 2.0f);
 }
 
 TEST(LrttSettings, SwapTakesTheOtherSideForInputs) {
@@ -91,7 +145,7 @@ TEST(LrttSettings, SwapTakesTheOtherSideForInputs) {
   const LRTTSettings s(p, UpdateParameters{}, 6, 8);
   EXPECT_EQ(s.inputs, 6);
   EXPECT_EQ(s.outputs, 8);
-  EXPECT_FLOAT_EQ(s.alpha, std::sqrt(6.0f / 4.0f) / p.reinit_gain);
+  EXPECT_FLOAT_EQ(s.alpha, std::sqrt(6.0f / 4.0f) / 0.5f);
 }
 
 TEST(LrttSettings, TrainsOfAdapterAndTransferHaveTheirOwnManagement) {

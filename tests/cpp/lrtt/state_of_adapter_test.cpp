@@ -8,7 +8,7 @@ namespace {
 
 TileConfig noisyConfig() {
   TileConfig config;
-  LRTTParams lrtt;
+  LRTTParams lrtt = plainLrtt();
   lrtt.rank = 3;
   lrtt.transfer_every = 25;
   lrtt.transfer_read = TransferRead::Analog;

@@ -109,6 +109,42 @@ std::vector<double> gradientOf(std::vector<double> at,
   return gradient;
 }
 
+// A -> s A, B -> t B, alpha -> alpha / (s t) with the matched learning rates: in exact arithmetic
+// the effective weight takes the same path through updates, transfers and re-inits.
+TEST(LrttUpdate, MatchedRatesMakeTheSizesOfTheFactorsAGauge) {
+  const auto path = [](float alpha, float gain) {
+    LrttRig rig(5, 9, 3);
+    rig.update.pulse_type = PulseType::None;
+    rig.params.projection = Projection::Exact;
+    rig.params.ab_lr_scale = LrScale::Matched;
+    rig.params.lora_alpha = {false, alpha};
+    rig.params.reinit_gain = {false, gain};
+    rig.params.reinit = Reinit::Decay;
+    rig.params.transfer_every = 12;
+    rig.build();
+    rig.setW(randomMat(5, 9, 0.3f, 1));
+    for (uint64_t step = 0; step < 10; ++step) {
+      rig.learn(randomMat(4, 9, 1.0f, 10 + step), randomMat(4, 5, 0.3f, 50 + step), 0.05f);
+      rig.endMiniBatch();
+    }
+    EXPECT_EQ(rig.transfers(), 3u);
+    return rig.effective();
+  };
+  const Mat expected = path(1.3f, 0.5f);
+  const Mat start = randomMat(5, 9, 0.3f, 1);
+  for (const auto &[alpha, gain] :
+       {std::pair{0.2f, 0.5f}, {1.3f, 2.0f}, {7.0f, 0.1f}, {-0.4f, 1.0f}}) {
+    const Mat reached = path(alpha, gain);
+    double difference = 0.0, moved = 0.0;
+    for (size_t i = 0; i < expected.v.size(); ++i) {
+      difference = std::max(difference, std::fabs(double(reached.v[i]) - double(expected.v[i])));
+      moved = std::max(moved, std::fabs(double(expected.v[i]) - double(start.v[i])));
+    }
+    EXPECT_LT(difference, 1e-5 * moved) << "alpha " << alpha << ", gain " << gain;
+    EXPECT_GT(moved, 0.1);
+  }
+}
+
 TEST(LrttUpdate, Property13_GradientIdentity) {
   LrttRig rig(5, 6, 2);
   rig.update.pulse_type = PulseType::None;
@@ -156,7 +192,7 @@ TEST(LrttUpdate, Property14_FirstStepAfterReinit) {
   EXPECT_TRUE(sameBits(rig.w(), w));
 
   const Mat g = project(x0, b, false), a = rig.a();
-  const float eta = rig.device->settings().fastLr(lr);
+  const float eta = lr * rig.device->settings().lrOfA;
   float gMax = 0.0f, dMax = 0.0f;
   for (float v : g.v) gMax = std::max(gMax, std::fabs(v));
   for (float v : d0.v) dMax = std::max(dMax, std::fabs(v));

@@ -17,10 +17,10 @@ struct TransferFactors {
   MatrixView<const float> x;  // [xSize, K]
 };
 
-/// What has been sent of a transfer's T by now, and what the next sending sends; factors on T.
+/// What the next sending of a transfer sends, as a factor on T, and the gain of those so far.
 struct MissingPart {
-  double sent;
   double next;
+  double gain;
 };
 
 /// How one component of a transfer is sent: `trains` trains, in each of which x line j is driven by
@@ -318,13 +318,12 @@ struct TransferTally {
       total->add(stats);
       return;
     }
-    const double sent = first ? 1.0 : missing->sent;
     const double rest = stats.intended > 0.0 ? 1.0 - stats.gain() : 0.0;
     const bool done = rest <= kDelivered && rest >= -kDelivered;
-    // What is sent arrives in part, by now gain / sent of it; the next sending allows for that.
-    const double part = stats.gain() / sent;
+    // The part of the last sending that arrived; of the next one, about as much will.
+    const double part = first ? stats.gain() : (stats.gain() - missing->gain) / missing->next;
     missing->next = done ? 0.0 : rest / (part > kLeastPart ? part : kLeastPart);
-    missing->sent = sent + missing->next;
+    missing->gain = stats.gain();
   }
 };
 

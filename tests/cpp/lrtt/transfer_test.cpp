@@ -222,8 +222,10 @@ TEST(LrttTransfer, VerifiedTransfersDeliverWhatAsymmetricCellsLose) {
   EXPECT_GT(verified.trains, lossless.trains);
   EXPECT_GT(verified.pulses, lossless.pulses);
   EXPECT_EQ(verified.undelivered(), 0.0);
-  // Two rounds are not enough here, which the gain says.
-  EXPECT_LT(sent(TransferMode::Verified, 1, 0.3f).gain(), 0.9);
+  // One round is not enough here, which the gain says.
+  const double once = sent(TransferMode::Verified, 1, 0.3f).gain();
+  EXPECT_GT(once, lossless.gain() + 0.2);
+  EXPECT_LT(once, 0.98);
   // Below 0 the up steps are larger: too much arrives, and some of it is taken back.
   EXPECT_GT(sent(TransferMode::Lossless, 1, -0.3f).gain(), 1.3);
   EXPECT_NEAR(sent(TransferMode::Verified, 6, -0.3f).gain(), 1.0, 0.02);

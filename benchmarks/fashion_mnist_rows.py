@@ -18,6 +18,8 @@ PERFECT = {
     "backward": pl.IOParameters(is_perfect=True),
 }
 CYCLE = {"transfer_every": 100, "units_in_mbatch": True}
+# The rules that the references followed.
+RULES = {"ab_lr_scale": "alpha", "transfer_mode": "lossless", "reinit": "kaiming"}
 DIGITAL = pl.UpdateParameters(pulse_type="none")
 
 
@@ -43,7 +45,7 @@ def pulsed(dw_min: float) -> pl.SingleConfig:
 def lrtt(dw_min: float, rank: int = 16, spread: float = 0.0, **settings: Any) -> pl.LRTTConfig:
     """A pulsed adapter on a pulsed array."""
     cells = {"visible": device(dw_min, spread), "fast": device(dw_min, spread)}
-    return pl.LRTTConfig(rank=rank, **(cells | CYCLE | PERFECT | settings))
+    return pl.LRTTConfig(rank=rank, **(RULES | cells | CYCLE | PERFECT | settings))
 
 
 def digital_lrtt(rank: int = 16, **settings: Any) -> pl.LRTTConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 
 D_SIZE, X_SIZE = 6, 10
+
+# An adapter without what its defaults choose by themselves, for tests of one rule at a time: A and B learn at lr alpha,
+# transfers count samples and are sent once, and B is drawn anew.
+PLAIN_LRTT: dict[str, Any] = {
+    "fast": pl.devices.ConstantStep(),
+    "ab_lr_scale": "alpha",
+    "transfer_every": 100,
+    "units_in_mbatch": False,
+    "transfer_mode": "lossless",
+    "reinit": "kaiming",
+}
 
 CONFIGS: dict[str, Callable[[], pl.TileConfig]] = {
     "ideal": pl.IdealConfig,

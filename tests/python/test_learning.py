@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pulsora as pl
+from conftest import PLAIN_LRTT
 from pulsora.data import digits
 from pulsora.experiment import Experiment, Run
 
@@ -31,7 +32,7 @@ def device(dw_min: float) -> pl.devices.Device:
 
 def lrtt(dw_min: float = 2e-4, **settings: object) -> pl.TileConfig:
     cells = {"visible": device(dw_min), "fast": device(dw_min)}
-    return pl.LRTTConfig(rank=8, transfer_every=100, **(cells | PERFECT | settings))
+    return pl.LRTTConfig(rank=8, **(PLAIN_LRTT | cells | PERFECT | settings))
 
 
 CONFIGS = {
@@ -106,15 +107,10 @@ def test_property_16_lrtt_with_matched_alpha_follows_sgd_in_expectation() -> Non
     rng = np.random.default_rng(0)
     target = rng.standard_normal((outputs, inputs)).astype(np.float32)
     xs = rng.standard_normal((steps, 1, inputs)).astype(np.float32)
-    config = pl.LRTTConfig(
-        rank=rank,
-        transfer_every=1,
-        transfer_mode="exact",
-        update=DIGITAL,
-        visible=pl.devices.ConstantStep(w_max=10.0, w_min=-10.0),
-        fast=pl.devices.ConstantStep(w_max=10.0, w_min=-10.0),
-        **PERFECT,
-    )
+    rule = {"transfer_every": 1, "transfer_mode": "exact", "update": DIGITAL}
+    cell = pl.devices.ConstantStep(w_max=10.0, w_min=-10.0)
+    cells = {"visible": cell, "fast": cell}
+    config = pl.LRTTConfig(rank=rank, **(PLAIN_LRTT | rule | cells | PERFECT))
     sgd = np.zeros((outputs, inputs))
     expected = []
     for x in xs.astype(np.float64):

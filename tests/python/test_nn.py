@@ -261,7 +261,7 @@ def test_a_deep_copy_goes_on_by_itself_as_the_original_would() -> None:
 def test_print_shows_the_configuration() -> None:
     assert repr(AnalogLinear(12, 6, config=lrtt(), max_input_size=6)) == (
         "AnalogLinear(in_features=12, out_features=6, bias=True, "
-        "config=LRTTConfig(rank=2, visible=ConstantStep, fast=ConstantStep, transfer_every=10), "
+        "config=LRTTConfig(rank=2, visible=ConstantStep, fast=LinearStep, transfer_every=10), "
         "tiles=1x2)"
     )
 

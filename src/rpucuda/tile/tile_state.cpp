@@ -7,7 +7,7 @@ namespace RPU {
 namespace {
 
 // Version 3 is signed (State::sign). Version 2 saved the settings of the tile's compound alone, as
-// version 3 does; version 1 saved those of every kind. Nothing else differs.
+// version 3 does; version 1 saved those of every kind. Both counted no sendings of transfers.
 constexpr uint64_t kVersion = 3;
 constexpr uint64_t kOldestVersion = 1;
 
@@ -64,6 +64,19 @@ void requireComplete(const State &state, const State &mine) {
               "the state has a value '", entry.first,
               "' that this tile does not know; it is damaged or was made by another version");
   }
+}
+
+// States before version 3 know of transfers that are sent once.
+State withSendings(State state) {
+  const std::string transfers = "/transfers";
+  Value::Map added;
+  for (const auto &[name, value] : state.values) {
+    const size_t start = name.size() < transfers.size() ? 0 : name.size() - transfers.size();
+    if (start > 0 && name.compare(start, transfers.size(), transfers) == 0)
+      added.emplace(name.substr(0, start) + "/sendings", value);
+  }
+  state.values.merge(added);
+  return state;
 }
 
 const Value &valueOf(const State &state, const char *name) {
@@ -135,6 +148,11 @@ void Tile::take(const State &state) {
   const uint64_t version = state.counter("version");
   RPU_CHECK(StateError, version >= kOldestVersion && version <= kVersion, "the state has version ",
             version, "; this build reads versions ", kOldestVersion, " to ", kVersion);
+  if (version < kVersion && state.values.count("transfer/last/transfers") > 0 &&
+      state.values.count("transfer/last/sendings") == 0) {
+    take(withSendings(state));
+    return;
+  }
   const State mine = collect();
   try {
     requireSameTile(state, mine);

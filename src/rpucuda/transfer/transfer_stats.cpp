@@ -9,6 +9,7 @@ namespace {
 template <class Stats, class Visitor>
 void visitStats(Stats &s, const Visitor &visit) {
   visit("transfers", s.transfers);
+  visit("sendings", s.sendings);
   visit("trains", s.trains);
   visit("pulses", s.pulses);
   visit("clipped_components", s.clippedComponents);
@@ -51,15 +52,11 @@ Value::Map TransferStats::describe() const {
 void TransferStats::saveTo(State &state, const std::string &prefix) const {
   visitStats(*this,
              [&](const char *name, auto value) { state.values[prefix + name] = Value(value); });
-  state.values[prefix + "sendings"] = Value(sendings);
 }
 
 TransferStats TransferStats::loadFrom(const State &state, const std::string &prefix) {
   TransferStats stats;
   visitStats(stats, Reader{state, prefix});
-  // States of earlier versions know of one sending per transfer.
-  stats.sendings = state.values.count(prefix + "sendings") > 0 ? state.counter(prefix + "sendings")
-                                                               : stats.transfers;
   return stats;
 }
 

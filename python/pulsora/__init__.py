@@ -3,7 +3,7 @@
 A tile without torch:
 
     import pulsora as pl
-    config = pl.LRTTConfig(rank=16, visible=pl.devices.EcRam(), fast=pl.devices.Idealized())
+    config = pl.LRTTConfig(rank=16, visible=pl.devices.EcRam())
     tile = pl.Tile(256, 784, config, seed=7)
     y = tile.forward(x)
     dx = tile.backward(d)

@@ -165,11 +165,15 @@ void PulsedDevice::applyPulsesToEach(const Context &context, const ArrayPulses *
   }
 }
 
+void PulsedDevice::reserveOuterProduct(const Context &context, int64_t samples) {
+  scaled_.reserve(context, samples * rows_);
+}
+
 void PulsedDevice::applyOuterProduct(const Context &context, MatrixView<const float> x,
                                      MatrixView<const float> d, float lr, bool bounded,
                                      uint64_t event) {
   if (x.rows == 0) return;
-  scaled_.reserve(context, d.size());
+  reserveOuterProduct(context, d.rows);
   forEach(context, d.size(), ScaledCopier{d, -lr, scaled_.data()});
   const MatrixView<const float> scaled = rowMajor<const float>(scaled_.data(), d.rows, d.cols);
   accumulate(context, scaled.transposed(), x, rowMajor(weights_.data(), rows_, cols_));

@@ -42,6 +42,8 @@ class PulsedDevice {
   /// after another. A GPU updates neighbours in the list that share a model in one launch, up to
   /// kMostTogether.
   static void applyPulsesToEach(const Context &context, const ArrayPulses *list, int count);
+  /// Storage for applyOuterProduct() of up to `samples` samples.
+  void reserveOuterProduct(const Context &context, int64_t samples);
   /// W <- W - lr d^T x in floating point, sample by sample in order; then, if `bounded`, the cells'
   /// bounds.
   void applyOuterProduct(const Context &context, MatrixView<const float> x,

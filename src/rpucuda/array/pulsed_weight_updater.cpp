@@ -30,6 +30,16 @@ void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
   device.applyPulses(context, bitLineMaker_.words());
 }
 
+void PulsedWeightUpdater::reserve(const Context &context, PulsedDevice &device, int64_t samples,
+                                  float lr) {
+  if (isDigital(parameters_.pulse_type)) {
+    device.reserveOuterProduct(context, samples);
+  } else {
+    bitLineMaker_.reserve(context, samples, device.cols(), device.rows(), lr, device.granularity(),
+                          parameters_);
+  }
+}
+
 TrainJob PulsedWeightUpdater::start(const Context &context, const PulsedDevice &device,
                                     MatrixView<const float> x, MatrixView<const float> d, float lr,
                                     uint64_t firstSample) {

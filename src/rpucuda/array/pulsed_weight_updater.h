@@ -21,6 +21,10 @@ class PulsedWeightUpdater {
   void update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
               MatrixView<const float> d, float lr, const SampleRange &samples);
 
+  /// Storage for update() of up to `samples` samples, whatever x and d are: it cannot run out of
+  /// memory then.
+  void reserve(const Context &context, PulsedDevice &device, int64_t samples, float lr);
+
   /// update() in steps on a GPU, for kernels that serve several arrays at once: see
   /// BitLineMaker::startWords() and trainSides(); afterwards words() holds the pulses.
   TrainJob start(const Context &context, const PulsedDevice &device, MatrixView<const float> x,

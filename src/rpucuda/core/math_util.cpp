@@ -58,6 +58,10 @@ void accumulate(const Context &context, MatrixView<const float> a, MatrixView<co
   }
 }
 
+void prepareProducts(const Context &context) {
+  if (!context.onCpu()) detail::cudaPrepareProducts(context);
+}
+
 void gemv(const Context &context, float alpha, MatrixView<const float> a, VectorView<const float> x,
           float beta, VectorView<float> y) {
   RPU_CHECK(InputError, a.cols == x.size && a.rows == y.size, "gemv: A is [", a.rows, ", ", a.cols,

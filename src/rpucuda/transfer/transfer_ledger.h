@@ -16,6 +16,8 @@ class TransferLedger {
  public:
   explicit TransferLedger(const Context &context);
 
+  /// Storage for open() and close(): they cannot run out of memory then.
+  void reserve(const Context &context, const PulsedDevice &to);
   /// To be called before a transfer of lr d x^T onto `to`.
   void open(const Context &context, const PulsedDevice &to, const TransferFactors &exact, float lr);
   /// To be called after that transfer, with the plan by which it was sent.
@@ -40,6 +42,7 @@ class TransferLedger {
   Buffer<TransferStats> stats_;    // of the latest transfer and of all
   Buffer<uint64_t> pulsesBefore_;  // one
   Buffer<double> rowSums_;         // see TransferTally
+  Buffer<float> block_;            // rows of T; on a GPU, none
 };
 
 // --- on a GPU (cuda/transfer/pulse_transfer.cu)

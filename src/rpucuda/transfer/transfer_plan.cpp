@@ -32,16 +32,32 @@ int64_t TransferPlan::trains() const {
   return total;
 }
 
-TransferPlanner planInto(const Context &context, const TransferRule &rule, float granularity,
-                         const TransferFactors &sent, const TransferFactors &exact,
-                         const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory) {
-  const TransferPasses passes = passesOf(rule, sent.d.rows + sent.x.rows);
+PlanRule trainRule(const TransferRule &rule, float granularity) {
+  return {rule.update,
+          rule.sendsPulses(),
+          rule.mode == TransferMode::Lossless,
+          rule.maxTrains,
+          granularity,
+          std::abs(static_cast<double>(rule.lr))};
+}
+
+TransferPasses reservePlan(const Context &context, const TransferRule &rule, int64_t lines,
+                           PlanMemory &memory) {
+  const TransferPasses passes = passesOf(rule, lines);
   memory.components.reserve(context, rule.components);
   memory.starts.reserve(context, rule.components + 1);
   memory.present.reserve(context, passes.count());
+  if (!context.onCpu() && memory.finished.empty())
+    memory.finished = Buffer<uint32_t>::zeros(context, 1);
+  return passes;
+}
+
+TransferPlanner planInto(const Context &context, const TransferRule &rule, float granularity,
+                         const TransferFactors &sent, const TransferFactors &exact,
+                         const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory) {
+  const TransferPasses passes = reservePlan(context, rule, sent.d.rows + sent.x.rows, memory);
   const TransferPlanner planner{
-      {rule.update, rule.sendsPulses(), rule.mode == TransferMode::Lossless, rule.maxTrains,
-       granularity, std::abs(static_cast<double>(rule.lr))},
+      trainRule(rule, granularity),
       sent,
       exact,
       passes,
@@ -54,7 +70,6 @@ TransferPlanner planInto(const Context &context, const TransferRule &rule, float
     for (int64_t k = 0; k < rule.components; ++k) planner.planComponent(OneThread{}, k);
     planner.placeTrains();
   } else {
-    if (memory.finished.empty()) memory.finished = Buffer<uint32_t>::zeros(context, 1);
     cudaPlanTransfer(context, planner, memory.finished.data());
   }
   return planner;

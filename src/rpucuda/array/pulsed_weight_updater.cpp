@@ -10,19 +10,20 @@ namespace RPU {
 
 void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
                                  MatrixView<const float> x, MatrixView<const float> d, float lr,
-                                 uint64_t firstSample) {
-  update(context, device, x, d, lr, SampleRange{firstSample, x.rows, nullptr});
+                                 uint64_t firstSample, Bounds bounds) {
+  update(context, device, x, d, lr, SampleRange{firstSample, x.rows, nullptr}, bounds);
 }
 
 void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
                                  MatrixView<const float> x, MatrixView<const float> d, float lr,
-                                 const SampleRange &samples) {
+                                 const SampleRange &samples, Bounds bounds) {
   RPU_CHECK(InputError, x.cols == device.cols() && d.cols == device.rows(), "x has ", x.cols,
             " columns and d has ", d.cols, "; this array is [", device.rows(), ", ", device.cols(),
             "]");
   const PulseType type = parameters_.pulse_type;
   if (isDigital(type)) {
-    device.applyOuterProduct(context, x, d, lr, type == PulseType::NoneWithDevice,
+    device.applyOuterProduct(context, x, d, lr,
+                             type == PulseType::NoneWithDevice ? bounds : Bounds::Never,
                              samples.first + static_cast<uint64_t>(samples.room));
     return;
   }

@@ -220,6 +220,11 @@ void LRTTAdapter::endMiniBatch(const Context &context, uint64_t event) {
   keptE_.rows = keptE_.used = 0;
 }
 
+void LRTTAdapter::meetBounds(const Context &context) {
+  a_.cells().meetBounds(context);
+  b_.cells().meetBounds(context);
+}
+
 void LRTTAdapter::arraysReplaced() {
   snapshotTaken_ = false;
   keptStale_ = keptStale_ || keptG_.rows > 0 || keptE_.rows > 0;

@@ -68,6 +68,8 @@ class LRTTAdapter {
   /// Decay and diffusion of mini-batch number `event`; the next update reads the arrays afresh.
   void endMiniBatch(const Context &context, uint64_t event);
 
+  /// To be called before a transfer within a mini-batch.
+  void meetBounds(const Context &context);
   /// Re-initialises A and B after a transfer, as lrtt.reinit says.
   void reinit(const Context &context);
   /// A <- 0, digitally.
@@ -134,9 +136,9 @@ class LRTTAdapter {
   Buffer<float> snapshotA_,
       snapshotB_;  // the arrays that this mini-batch's updates are projected with
   bool snapshotTaken_ = false;
-  Buffer<float> zero_;           // one
-  Buffer<float> newB_;           // scratch
-  HostRows rows_;                // scratch
+  Buffer<float> zero_;  // one
+  Buffer<float> newB_;  // scratch
+  HostRows rows_;       // scratch
   PulseWriter writer_;
   Buffer<float> reinitVectors_;  // reinit = 'svd' alone
   bool reinitVectorsSet_ = false;

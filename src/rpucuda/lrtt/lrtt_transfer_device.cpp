@@ -143,6 +143,7 @@ void LRTTTransferDevice::transfer(const Context &context) {
   reserveTransfer(context);
   Context own = context;  // a transfer sends what the arrays hold, whatever the last inputs were
   own.fault = nullptr;
+  adapter_->meetBounds(own);
   transfers_->run(own, visible_.cells(), *adapter_);
   adapter_->reinit(own);
 }

@@ -33,6 +33,10 @@ class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
               float lr, const Counters &c) override;
   void postUpdate(const Context &context, float lr, const Counters &c) override;
   void reserveUpdate(const Context &context, int64_t samples, float lr) override;
+  /// With projection = 'reuse', an update takes the reads of all its samples or none.
+  bool updateMayBeCut() const override {
+    return settings_.params.projection != Projection::Reuse && AnalogDevice::updateMayBeCut();
+  }
   bool updateLooksForFaults(const Context &context, int64_t samples) const override;
   /// W + alpha A B; with forward_inject = False, W.
   void getWeights(const Context &context, MatrixView<float> out) const override;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/check.h"
 #include "core/initialise.h"
@@ -84,14 +85,20 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   const double n = static_cast<double>(inputs);
   const double k = static_cast<double>(rank);
   const double gain = static_cast<double>(p.reinit_gain);
-  deviation = kaimingDeviation(inputs, p.reinit_gain);
-  rowNorm = static_cast<float>(gain * std::sqrt(2.0));
   // With E[B^T B] = (2 gain^2 K / inputs) I, this alpha makes alpha^2 E[B^T B] = I: the first step
   // after a re-init then moves the effective weight as far as plain SGD would.
   double scale = p.lora_alpha.automatic ? std::sqrt(n / (2.0 * k)) / gain
                                         : static_cast<double>(p.lora_alpha.value);
   if (p.rank_scaling == RankScaling::RsLora) scale /= std::sqrt(k);
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  RPU_CHECK(ConfigError, std::abs(scale) <= kLargest, "lrtt.reinit_gain is ", p.reinit_gain,
+            " and lrtt.lora_alpha is ", p.lora_alpha.automatic ? "'auto'" : "a number",
+            ", which makes alpha ", scale, "; use a larger reinit_gain, or set lora_alpha");
+  RPU_CHECK(ConfigError, gain * std::sqrt(2.0) <= kLargest, "lrtt.reinit_gain is ", p.reinit_gain,
+            ", which makes B too large for single precision; use a smaller one");
   alpha = static_cast<float>(scale);
+  deviation = kaimingDeviation(inputs, p.reinit_gain);
+  rowNorm = static_cast<float>(gain * std::sqrt(2.0));
   transferLr = p.transfer_lr.automatic ? alpha : p.transfer_lr.value;
 }
 

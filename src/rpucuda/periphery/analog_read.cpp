@@ -24,8 +24,8 @@ float constructNormal(RandomKey key, Pass pass, int64_t line, Spread what) {
   return normalPair(r.v[0], r.v[1]).z0;
 }
 
-// Rows per thread for at least some ten microseconds of work, in whole groups of eight samples.
-int64_t rowGrain(int64_t cols) { return 8 * (1 + 8192 / (8 * (cols + 1))); }
+// Rows per thread, in whole groups of eight samples. An element takes some four steps.
+int64_t rowGrain(int64_t cols) { return 8 * (1 + kStepsPerThread / 4 / (8 * (cols + 1))); }
 
 void convert(const Context &context, const InputStage &stage, bool measureFirst) {
   if (context.onCpu()) {
@@ -78,9 +78,7 @@ AnalogRead::AnalogRead(const Context &context, const IOParameters &parameters, P
     bendSum += double(lines[2 * count + i]);
   }
   const double meanBend = outSize > 0 ? bendSum / double(outSize) : 0.0;
-  const double slope =
-      1.0 + (meanBend + double(p.r_series)) * double(p.slope_calibration) * double(p.out_bound);
-  gain_ = static_cast<float>(slope * slope);
+  gain_ = static_cast<float>(p.outputGain(meanBend));
   lines_ = Buffer<float>(context, 3 * outSize);
   detail::copyFromHost(context, lines_.data(), lines.data(), lines_.bytes());
   averageMax_ = Buffer<float>::zeros(context, 1);

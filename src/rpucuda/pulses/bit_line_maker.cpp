@@ -18,7 +18,7 @@ void drawSides(const Context &context, const TrainSide *sides, int count) {
     return;
   }
   const auto drawer = withIsa(context.cpu.isa, [](auto isa) { return &drawTrains<isa>; });
-  constexpr int64_t kTrainsPerThread = 8192;  // fewer are drawn before a second thread has woken up
+  constexpr int64_t kTrainsPerThread = kStepsPerThread / 8;
   const int64_t grain = (1 + kTrainsPerThread / sides[0].values.rows / 64) * 64;
   for (int i = 0; i < count; ++i) {
     parallelRange(context, sides[i].values.cols, grain,

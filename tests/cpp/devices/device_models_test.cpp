@@ -386,5 +386,17 @@ TEST(DeviceModels, BytesPerWeight) {
   }
 }
 
+TEST(PiecewiseStep, APlaceThatIsNoNumberIsTheFirstNode) {
+  FloatList nodes{3, {1.0f, 2.0f, 4.0f}};
+  EXPECT_EQ(PiecewiseStep::interpolate(nodes, kNaN), 1.0f);
+  EXPECT_EQ(PiecewiseStep::interpolate(nodes, -kInfinity), 1.0f);
+  EXPECT_EQ(PiecewiseStep::interpolate(nodes, kInfinity), 4.0f);
+  EXPECT_EQ(PiecewiseStep::interpolate(nodes, 0.75f), 3.0f);
+  // All neighbours of a list that is full are in it.
+  nodes.count = FloatList::kCapacity;
+  EXPECT_EQ(PiecewiseStep::interpolate(nodes, kNaN), 1.0f);
+  EXPECT_EQ(PiecewiseStep::interpolate(nodes, 2.0f), nodes.values[FloatList::kCapacity - 1]);
+}
+
 }  // namespace
 }  // namespace RPU::testing

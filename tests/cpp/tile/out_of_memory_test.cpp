@@ -1,12 +1,13 @@
-#include <cstdlib>
 #include <functional>
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "compounds/compound_model.h"
+#include "core/math_util.h"
 #include "tile/tile.h"
 #include "tile/tile_adapter.h"
 #include "util/failing_new.h"
@@ -258,6 +259,25 @@ TEST(OutOfMemory, LeavesTheTileAsItWas) { failEverywhere(23); }
 
 // `make nightly` runs this one.
 TEST(OutOfMemory, DISABLED_LeavesTheTileAsItWasAtEveryPoint) { failEverywhere(1); }
+
+// Products need no memory that they could fail to get: a thread that has no workspaces yet, and gets
+// none, takes the process's.
+TEST(OutOfMemory, DoesNotStopAProduct) {
+  const std::vector<float> a(100 * 200, 0.5f);
+  const std::vector<float> b(200 * 300, 0.25f);
+  std::vector<float> c(100 * 300);
+  Context context;
+  context.cpu.threads = 2;
+  int64_t failed = 0;
+  std::thread([&] {
+    const FailingNew memory(FailingNew::Kind::FromThenOn, 0);
+    gemm(context, 1.0f, rowMajor(a.data(), 100, 200), rowMajor(b.data(), 200, 300), 0.0f,
+         rowMajor(c.data(), 100, 300));
+    failed = memory.failed();
+  }).join();
+  EXPECT_EQ(failed, 1);
+  for (const float value : c) ASSERT_EQ(value, 25.0f);
+}
 
 }  // namespace
 }  // namespace RPU::testing

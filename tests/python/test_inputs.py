@@ -151,11 +151,11 @@ def test_a_model_that_is_an_array_is_a_bad_value() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: pl.LRTTConfig(rank=2, reinit_gain=1e-40), "reinit_gain is 1.*alpha"),
-        (lambda: pl.LRTTConfig(rank=2, reinit_gain=3e38), "reinit_gain is 3e.38.*B too large"),
+        (lambda: pl.LRTTConfig(rank=2, reinit_gain=1e-40), "reinit_gain is 9.99.*alpha"),
+        (lambda: pl.LRTTConfig(rank=2, reinit_gain=3e38), "reinit_gain is 3.*B too large"),
         (
             lambda: pl.SingleConfig(forward=pl.IOParameters(r_series=1, slope_calibration=1e30)),
-            "slope_calibration is 1e.30",
+            "slope_calibration is 1.*gain",
         ),
         (
             lambda: pl.SingleConfig(device=pl.devices.PowStep(pow_gamma=200.0)),
@@ -169,7 +169,7 @@ def test_a_model_that_is_an_array_is_a_bad_value() -> None:
             ),
             "a pulse changes the weight by inf",
         ),
-        (lambda: pl.UpdateParameters(x_res_implicit=1e-40), "x_res_implicit is 1.*1e-30"),
+        (lambda: pl.UpdateParameters(x_res_implicit=1e-40), "x_res_implicit is .*1e-30"),
     ],
 )
 def test_settings_that_overflow_are_refused(make: Callable[[], object], message: str) -> None:

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "devices/piecewise_step.h"
 #include "util/device_test_util.h"
 
 namespace RPU::testing {

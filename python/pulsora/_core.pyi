@@ -69,16 +69,6 @@ def require_place(device: str, threads: object) -> None:
     """ConfigError or DeviceError unless a tile can be made on this device with so many threads."""
 
 class Tile:
-    def __init__(
-        self,
-        d_size: object,
-        x_size: object,
-        config: object,
-        seed: object = 0,
-        tile_id: object = 0,
-        device: str = "cpu",
-        threads: object = 1,
-    ) -> None: ...
     @property
     def d_size(self) -> int: ...
     @property
@@ -143,14 +133,24 @@ def tile_from_state(
 ) -> Tile:
     """The tile that a state belongs to, in that state."""
 
+def make_tile(
+    d_size: object,
+    x_size: object,
+    config: object,
+    seed: object = 0,
+    tile_id: object = 0,
+    device: str = "cpu",
+    threads: object = 1,
+) -> Tile: ...
+
 class StepGraph:
-    def __init__(self, device: int, stream: int) -> None: ...
     def begin(self) -> None: ...
     def end(self) -> None: ...
     def abandon(self) -> None: ...
     @property
     def shapes(self) -> int: ...
 
+def make_step_graph(device: int, stream: int) -> StepGraph: ...
 def instruction_sets() -> list[str]:
     """Instruction sets that are compiled in and that this machine has, from the plainest to the one in use."""
 

@@ -43,6 +43,14 @@ class TileConfig(Parameters):
 
     kind: ClassVar[str] = "single"
 
+    def __init__(self, **values: object) -> None:
+        if type(self) is TileConfig:
+            names = ", ".join(made.__name__ for made in CLASSES.values())
+            raise TypeError(
+                f"TileConfig is what configurations have in common; make one of {names}"
+            )
+        super().__init__(**values)
+
     @classmethod
     def _validated(cls, values: Mapping[str, object]) -> dict[str, Any]:
         return dict(_core.validate("TileConfig", {"kind": cls.kind, **values}, cls.__name__))

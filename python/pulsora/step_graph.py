@@ -64,7 +64,7 @@ class StepGraph:
     def __enter__(self) -> None:
         stream = _torch_stream(self._device) if self._stream is None else self._stream
         if stream not in self._graphs:
-            self._graphs[stream] = _core.StepGraph(self._device, stream)
+            self._graphs[stream] = _core.make_step_graph(self._device, stream)
         for tile in self._tiles:
             tile._core.stream = stream  # noqa: SLF001 - Tile is of this package
         graph = self._graphs[stream]

@@ -44,7 +44,8 @@ class Tile:
         tile_id: Distinguishes tiles that share a seed; below 2^32.
         device: "cpu", "cuda" or "cuda:<number>".
         threads: CPU threads that an operation may use; by default OMP_NUM_THREADS of the environment, or all that this
-            process may run on.
+            process may run on; at most 64 or as many as there are processors. Small operations take fewer, and in a
+            process made by fork all take one.
 
     Raises:
         ConfigError: For a size, seed or parameter out of range; it names the parameter, the value and the remedy.
@@ -67,7 +68,7 @@ class Tile:
         if not isinstance(chosen, TileConfig):
             raise TypeError(f"config is of type {type(config).__name__}; pass a {_CONFIGS}")
         self._hold(
-            _core.Tile(
+            _core.make_tile(
                 d_size,
                 x_size,
                 chosen.to_dict(),
@@ -175,6 +176,11 @@ class Tile:
 
     def update(self, x: Array, d: Array, lr: float, *, end_of_batch: bool = True) -> None:
         """One step of gradient descent by pulses: W <- W - lr d^T x for a batch, in expectation.
+
+        A long update on the CPU can be interrupted (Ctrl-C): the tile is then as after an update by the samples up to
+        there, with end_of_batch=False; `counters["update_samples"]` tells how many they were. The mini-batch is still
+        open: give the other samples, or end it by post_update(). (Devices with noise_merge="batch" and adapters with
+        projection="reuse" take their samples all at once.)
 
         Args:
             x: Inputs [m, x_size] or [x_size].

@@ -3,7 +3,8 @@
 #include <cstdint>
 
 // The binary interface of DLPack (https://dmlc.github.io/dlpack), version 0: what a capsule named
-// "dltensor" holds.
+// "dltensor" holds. Producers of newer versions give such a capsule to consumers that, like us, do
+// not ask for another.
 
 namespace RPU::bindings::dlpack {
 

@@ -1,7 +1,8 @@
 #include "saved_state.h"
 
+#include <algorithm>
 #include <array>
-#include <cstring>
+#include <cstddef>
 #include <pybind11/numpy.h>
 
 #include "core/json.h"
@@ -27,8 +28,8 @@ py::array fromTensor(const Tensor &tensor) {
   for (const TypeEntry &entry : kTypes) {
     if (entry.type != tensor.type) continue;
     py::array array(py::dtype(entry.numpy), tensor.shape);
-    if (!tensor.bytes.empty())
-      std::memcpy(array.mutable_data(), tensor.bytes.data(), tensor.bytes.size());
+    std::copy(tensor.bytes.begin(), tensor.bytes.end(),
+              static_cast<std::byte *>(array.mutable_data()));
     return array;
   }
   throw StateError("a tensor has a type that cannot be saved");
@@ -54,8 +55,8 @@ Tensor toTensor(py::handle object, const std::string &name) {
     Tensor tensor;
     tensor.type = entry.type;
     tensor.shape.assign(array.shape(), array.shape() + array.ndim());
-    tensor.bytes.resize(static_cast<size_t>(array.nbytes()));
-    if (!tensor.bytes.empty()) std::memcpy(tensor.bytes.data(), array.data(), tensor.bytes.size());
+    const auto *bytes = static_cast<const std::byte *>(array.data());
+    tensor.bytes.assign(bytes, bytes + array.nbytes());
     return tensor;
   }
   throw StateError(message("tensor '", name, "' of the state has dtype ", dtype,

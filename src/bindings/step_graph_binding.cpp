@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "tensor.h"
 #include "tile/step_graph.h"
 
 namespace RPU::bindings {
@@ -19,12 +20,12 @@ std::unique_ptr<StepGraph> makeStepGraph(int device, intptr_t stream) {
 
 void bindStepGraph(pybind11::module_ &module) {
   namespace py = pybind11;
-  py::class_<StepGraph>(module, "StepGraph")
-      .def(py::init(&makeStepGraph), py::arg("device"), py::arg("stream"))
+  py::class_<StepGraph>(module, "StepGraph", py::custom_type_setup(&withoutNew))
       .def("begin", &StepGraph::begin)
       .def("end", &StepGraph::end, py::call_guard<py::gil_scoped_release>())
       .def("abandon", &StepGraph::abandon)
       .def_property_readonly("shapes", &StepGraph::shapes);
+  module.def("make_step_graph", &makeStepGraph, py::arg("device"), py::arg("stream"));
 }
 
 }  // namespace RPU::bindings

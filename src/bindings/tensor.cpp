@@ -11,14 +11,15 @@
 namespace RPU::bindings {
 namespace {
 
-// What NumPy and DLPack agree on. Strides count elements.
+// What NumPy and DLPack agree on. Strides count elements, of arrays whose elements are where floats
+// may be.
 struct RawArray {
   py::object owner;
   void *data = nullptr;
   std::vector<int64_t> shape, strides;
   Backend backend = Backend::Cpu;
   int device = 0;
-  bool isFloat32 = false;
+  bool isFloat32 = false;  // and aligned: it can be read in place
   bool isWritable = true;
 
   int64_t rows() const { return shape.size() == 2 ? shape[0] : 1; }
@@ -32,6 +33,10 @@ struct RawArray {
     return rowMajor(static_cast<T *>(data), rows(), cols(), rows() > 1 ? strides[0] : cols());
   }
 };
+
+bool isFloatAddress(const void *data) {
+  return reinterpret_cast<uintptr_t>(data) % alignof(float) == 0;
+}
 
 [[noreturn]] void refuseType(const char *name, const std::string &dtype) {
   throw py::type_error(message(name, " has dtype ", dtype,
@@ -47,29 +52,40 @@ RawArray fromNumpy(const py::array &array) {
   raw.isFloat32 = type.kind() == 'f' && type.itemsize() == sizeof(float) && isNative;
   raw.data = const_cast<void *>(array.data());
   raw.isWritable = array.writeable();
-  const auto address = reinterpret_cast<uintptr_t>(raw.data);
-  bool isAligned = address % alignof(float) == 0;
+  bool isAligned = isFloatAddress(raw.data);
   for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
     raw.shape.push_back(array.shape(axis));
     raw.strides.push_back(array.strides(axis) / static_cast<py::ssize_t>(sizeof(float)));
     isAligned = isAligned && array.strides(axis) % static_cast<py::ssize_t>(sizeof(float)) == 0;
   }
-  raw.isFloat32 = raw.isFloat32 && isAligned;  // unaligned data must be copied, like another type
+  raw.isFloat32 = raw.isFloat32 && isAligned;  // other data must be copied, like another type
   return raw;
 }
 
-// Adopts the capsule of a DLPack producer; the tensor lives as long as the returned owner.
-py::object adopt(py::capsule capsule, dlpack::ManagedTensor *&managed) {
-  managed = capsule.get_pointer<dlpack::ManagedTensor>();
-  capsule.set_name(dlpack::kUsedCapsuleName);
-  return py::capsule(managed, [](void *pointer) {
+std::string describeCapsule(const py::object &object) {
+  if (!PyCapsule_CheckExact(object.ptr()))
+    return message("an object of type ", Py_TYPE(object.ptr())->tp_name);
+  const char *name = PyCapsule_GetName(object.ptr());
+  return message("a capsule '", name ? name : "", "'");
+}
+
+// Adopts the capsule of a DLPack producer; the tensor lives as long as the returned owner. The
+// capsule's name says what it points to, and whether that still belongs to it.
+py::object adopt(const py::object &capsule, const char *name, dlpack::ManagedTensor *&managed) {
+  RPU_CHECK(InputError, PyCapsule_IsValid(capsule.ptr(), dlpack::kCapsuleName), name,
+            " gives as __dlpack__() ", describeCapsule(capsule), " instead of a fresh capsule '",
+            dlpack::kCapsuleName, "'; pass a copy of it as a NumPy array or a torch tensor");
+  managed = static_cast<dlpack::ManagedTensor *>(
+      PyCapsule_GetPointer(capsule.ptr(), dlpack::kCapsuleName));
+  py::capsule owner(managed, [](void *pointer) {
     auto *owned = static_cast<dlpack::ManagedTensor *>(pointer);
     if (owned->deleter) owned->deleter(owned);
   });
+  PyCapsule_SetName(capsule.ptr(), dlpack::kUsedCapsuleName);
+  return std::move(owner);
 }
 
-py::capsule exportCapsule(py::handle object, const char *name, bool isCuda,
-                          const Context &context) {
+py::object exportCapsule(py::handle object, const char *name, bool isCuda, const Context &context) {
   try {
     if (!isCuda) return object.attr("__dlpack__")();
     // DLPack's number of the legacy default stream is 1.
@@ -91,13 +107,13 @@ RawArray fromDlpack(py::handle object, const char *name, const Context &context)
             "; copy it to the CPU or a CUDA device");
   dlpack::ManagedTensor *managed = nullptr;
   RawArray raw;
-  raw.owner = adopt(exportCapsule(object, name, isCuda, context), managed);
+  raw.owner = adopt(exportCapsule(object, name, isCuda, context), name, managed);
   const dlpack::Tensor &tensor = managed->tensor;
   raw.data = static_cast<char *>(tensor.data) + tensor.byteOffset;
   raw.backend = isCuda ? Backend::Cuda : Backend::Cpu;
   raw.device = tensor.device.id;
-  raw.isFloat32 =
-      tensor.dtype.code == dlpack::kFloat && tensor.dtype.bits == 32 && tensor.dtype.lanes == 1;
+  raw.isFloat32 = tensor.dtype.code == dlpack::kFloat && tensor.dtype.bits == 32 &&
+                  tensor.dtype.lanes == 1 && isFloatAddress(raw.data);
   raw.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
   if (tensor.strides) {
     raw.strides.assign(tensor.strides, tensor.strides + tensor.ndim);
@@ -129,8 +145,12 @@ std::optional<RawArray> fromTorch(py::handle tensor) {
   raw.strides = ask("stride").cast<std::vector<int64_t>>();
   raw.backend = Backend::Cuda;
   raw.device = ask("get_device").cast<int>();
-  raw.isFloat32 = true;
+  raw.isFloat32 = isFloatAddress(raw.data);
   return raw;
+}
+
+bool isMasked(py::handle array) {
+  return py::isinstance(array, py::module_::import("numpy").attr("ma").attr("MaskedArray"));
 }
 
 RawArray readArray(py::handle object, const char *name, const Context &context, bool ofTorch) {
@@ -139,6 +159,9 @@ RawArray readArray(py::handle object, const char *name, const Context &context, 
   if (tensor) {
     raw = std::move(*tensor);
   } else if (py::isinstance<py::array>(object)) {
+    RPU_CHECK(InputError, !isMasked(object), name,
+              " is a masked array, whose masked elements a tile cannot leave out; pass ", name,
+              ".filled(0) to make them 0");
     raw = fromNumpy(py::reinterpret_borrow<py::array>(object));
   } else if (py::hasattr(object, "__dlpack__") && py::hasattr(object, "__dlpack_device__")) {
     raw = fromDlpack(object, name, context);
@@ -165,7 +188,9 @@ RawArray converted(const RawArray &raw, py::handle original, const char *name) {
   }
   const py::dtype type = py::array(source).dtype();
   if (type.kind() != 'f') refuseType(name, py::str(type).cast<std::string>());
-  const auto copy = py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(source);
+  constexpr int kForm =
+      py::array::c_style | py::array::forcecast | py::detail::npy_api::NPY_ARRAY_ALIGNED_;
+  const auto copy = py::array_t<float, kForm>::ensure(source);
   RPU_CHECK(InputError, copy, name, " has values beyond the range of float32; scale it");
   RawArray result = fromNumpy(copy);
   result.shape = raw.shape;
@@ -208,8 +233,10 @@ InputMatrix::InputMatrix(py::handle object, const char *name, const Context &con
   onHost_ = raw.backend == Backend::Cpu;
   isVector_ = raw.shape.size() == 1;
   if (!raw.isFloat32 || !raw.hasGaplessRows()) {
-    RPU_CHECK(InputError, onHost_, name,
-              " on a GPU must be float32 with gapless rows; convert it with .float().contiguous()");
+    RPU_CHECK(
+        InputError, onHost_, name,
+        " on a GPU must be float32 with gapless rows at an address for floats; convert it with "
+        ".float().contiguous()");
     raw = converted(raw, object, name);
   }
   owner_ = raw.owner;
@@ -335,7 +362,8 @@ void bindDeviceArray(py::module_ &module) {
   py::class_<DeviceArray>(
       module, "DeviceArray",
       "A float32 array in GPU memory; other libraries adopt it without a copy, for example with "
-      "torch.from_dlpack(array).")
+      "torch.from_dlpack(array).",
+      py::custom_type_setup(&withoutNew))
       .def_property_readonly(
           "shape", [](const DeviceArray &self) { return py::tuple(py::cast(self.shape())); })
       .def("__dlpack_device__", &DeviceArray::device)

@@ -91,6 +91,12 @@ class DeviceArray {
 /// Adds class DeviceArray to the module.
 void bindDeviceArray(py::module_ &module);
 
+/// For classes whose objects C++ alone makes: without it Python's __new__ would give objects that
+/// hold nothing, and every use of which is undefined.
+inline void withoutNew(PyHeapTypeObject *type) {
+  type->ht_type.tp_flags |= Py_TPFLAGS_DISALLOW_INSTANTIATION;
+}
+
 /// "[2, 3]", for messages.
 std::string describeShape(const std::vector<int64_t> &shape);
 

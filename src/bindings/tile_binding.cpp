@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "core/cuda_api.h"
+#include "core/threads.h"
 #include "saved_state.h"
 #include "tensor.h"
 #include "tile/tile_adapter.h"
@@ -24,6 +25,7 @@ namespace {
 /// "cpu", "cuda" or "cuda:<ordinal>" as a context.
 Context contextOf(const std::string &device, int threads) {
   Context context;
+  requireThreads(threads);
   context.cpu.threads = threads;
   if (device == "cpu") return context;
   const bool isNumbered = device.rfind("cuda:", 0) == 0 && device.size() > 5 && device.size() < 9 &&
@@ -36,9 +38,7 @@ Context contextOf(const std::string &device, int threads) {
   return context;
 }
 
-int readThreads(py::handle threads) {
-  return readArgument<int>(threads, "threads", between(1, 4096));
-}
+int readThreads(py::handle threads) { return readArgument<int>(threads, "threads", atLeast(1)); }
 
 Tile makeTile(py::handle dSize, py::handle xSize, py::handle config, py::handle seed,
               py::handle tileId, const std::string &device, py::handle threads) {
@@ -49,6 +49,7 @@ Tile makeTile(py::handle dSize, py::handle xSize, py::handle config, py::handle 
   const auto id = readArgument<uint32_t>(tileId, "tile_id", atLeast(0));
   const Context context = contextOf(device, readThreads(threads));
   const py::gil_scoped_release released;
+  const StandardFloats standard;
   return Tile(rows, cols, params, seedNumber, id, context);
 }
 
@@ -56,7 +57,11 @@ Tile makeTile(py::handle dSize, py::handle xSize, py::handle config, py::handle 
 /// interpreter lock.
 class SharedTile {
  public:
-  explicit SharedTile(Tile tile) : tile_(std::move(tile)), context_(tile_.context()) {}
+  explicit SharedTile(Tile tile)
+      : tile_(std::move(tile)),
+        context_(tile_.context()),
+        mutex_(std::make_unique<std::recursive_mutex>()),
+        forkDepth_(RPU::forkDepth()) {}
 
   int64_t dSize() const { return tile_.dSize(); }
   int64_t xSize() const { return tile_.xSize(); }
@@ -64,11 +69,14 @@ class SharedTile {
   uint32_t tileId() const { return tile_.tileId(); }
   const Context &context() const { return context_; }
 
-  /// work(tile), without the interpreter lock: it may not touch a Python object.
+  /// work(tile), without the interpreter lock: it may not touch a Python object. A signal's handler
+  /// that runs while `work` pauses may call the tile too.
   template <class Work>
   auto run(const Work &work) {
+    requireWholeAfterFork();
     const py::gil_scoped_release released;
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard<std::recursive_mutex> guard(*mutex_);
+    const StandardFloats standard;
     return work(tile_);
   }
 
@@ -78,10 +86,37 @@ class SharedTile {
   }
 
  private:
+  // In a process made by fork(), a mutex that another thread had locked stays locked, because that
+  // thread is not there to unlock it. Called under the interpreter lock.
+  void requireWholeAfterFork() {
+    if (forkDepth_ != RPU::forkDepth()) {
+      forkDepth_ = RPU::forkDepth();
+      if (mutex_->try_lock()) {
+        mutex_->unlock();
+      } else {
+        static_cast<void>(mutex_.release());  // a locked mutex must not be destroyed
+        mutex_ = std::make_unique<std::recursive_mutex>();
+        isTorn_ = true;
+      }
+    }
+    if (!isTorn_) return;
+    throw std::runtime_error(
+        "another thread was using this tile when the process was forked, so that its state here is "
+        "not known; make it anew with Tile.from_state(), or fork while it is at rest");
+  }
+
   Tile tile_;
   Context context_;  // the tile's; read and written under the interpreter lock
-  std::mutex mutex_;
+  std::unique_ptr<std::recursive_mutex> mutex_;
+  int forkDepth_;  // of the process in which the mutex was last found sound
+  bool isTorn_ = false;
 };
+
+/// Serves signals, such as Ctrl-C, during a long operation; only Python's main thread does so.
+void serveSignals() {
+  const py::gil_scoped_acquire held;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
 
 /// torch orders its work by a current stream; a tile that is handed tensors of torch works in that
 /// stream, so that neither has to wait for the other.
@@ -136,7 +171,7 @@ void update(SharedTile &self, py::handle x, py::handle d, py::handle lr) {
   const float rate = readLearningRate(lr);
   const InputMatrix xIn = inputOf(self, x, "x");
   const InputMatrix dIn = inputOf(self, d, "d");
-  self.run([&](Tile &tile) { tile.update(xIn.view(), dIn.view(), rate); });
+  self.run([&](Tile &tile) { tile.update(xIn.view(), dIn.view(), rate, serveSignals); });
 }
 
 void postUpdate(SharedTile &self, py::handle lr) {
@@ -227,7 +262,9 @@ void updateGated(SharedTile &self, py::handle x, py::handle d, py::handle gate, 
   const InputMatrix xIn = inputOf(self, x, "x");
   const InputMatrix dIn = inputOf(self, d, "d");
   const InputMatrix gates = inputOf(self, gate, "gate");
-  self.run([&](Tile &tile) { tile.adapter().update(xIn.view(), dIn.view(), gates.view(), rate); });
+  self.run([&](Tile &tile) {
+    tile.adapter().update(xIn.view(), dIn.view(), gates.view(), rate, serveSignals);
+  });
 }
 
 void setReinitVectors(SharedTile &self, py::handle vectors) {
@@ -263,6 +300,7 @@ std::unique_ptr<SharedTile> tileFromState(const py::dict &tensors, const py::dic
   const Context context = contextOf(device, readThreads(threads));
   const State state = toState(tensors, values);
   const py::gil_scoped_release released;
+  const StandardFloats standard;
   return std::make_unique<SharedTile>(Tile::fromState(state, context));
 }
 
@@ -303,14 +341,7 @@ void bindTile(py::module_ &module) {
       },
       arg("device"), arg("threads"),
       "ConfigError or DeviceError unless a tile can be made on this device with so many threads.");
-  py::class_<SharedTile>(module, "Tile")
-      .def(py::init([](py::handle dSize, py::handle xSize, py::handle config, py::handle seed,
-                       py::handle tileId, const std::string &device, py::handle threads) {
-             return std::make_unique<SharedTile>(
-                 makeTile(dSize, xSize, config, seed, tileId, device, threads));
-           }),
-           arg("d_size"), arg("x_size"), arg("config"), arg("seed") = 0, arg("tile_id") = 0,
-           arg("device") = "cpu", arg("threads") = 1)
+  py::class_<SharedTile>(module, "Tile", py::custom_type_setup(&withoutNew))
       .def_property_readonly("d_size", &SharedTile::dSize)
       .def_property_readonly("x_size", &SharedTile::xSize)
       .def_property_readonly("seed", &SharedTile::seed)
@@ -367,6 +398,15 @@ void bindTile(py::module_ &module) {
       .def("load_state", &loadState, arg("tensors"), arg("values"));
   module.def("tile_from_state", &tileFromState, arg("tensors"), arg("values"), arg("device"),
              arg("threads"), "The tile that a state belongs to, in that state.");
+  module.def(
+      "make_tile",
+      [](py::handle dSize, py::handle xSize, py::handle config, py::handle seed, py::handle tileId,
+         const std::string &device, py::handle threads) {
+        return std::make_unique<SharedTile>(
+            makeTile(dSize, xSize, config, seed, tileId, device, threads));
+      },
+      arg("d_size"), arg("x_size"), arg("config"), arg("seed") = 0, arg("tile_id") = 0,
+      arg("device") = "cpu", arg("threads") = 1);
 }
 
 }  // namespace RPU::bindings

@@ -35,6 +35,7 @@ void cudaCopy(const Context &, void *, const void *, size_t, CopyKind) { absent(
 void cudaFillZero(const Context &, void *, size_t) { absent(); }
 void cudaOrder(const Context &, const Context &) { absent(); }
 void cudaFinish(const Context &) noexcept {}
+void cudaPrepareProducts(const Context &) { absent(); }
 void cudaGemm(const Context &, float, MatrixView<const float>, MatrixView<const float>, float,
               MatrixView<float>) {
   absent();
@@ -74,6 +75,7 @@ void cudaReadGroups(const Context &, const PlainRead &, const PlainRead &, const
                     Buffer<uint32_t> &) {
   absent();
 }
+void cudaReserveMarks(const Context &, int64_t, Buffer<uint32_t> &) { absent(); }
 void cudaReadBeside(const Context &, const PlainRead &, const PlainRead &) { absent(); }
 void cudaConvertBeside(const Context &, const InputStage &, const PlainRead &, const PlainRead &) {
   absent();

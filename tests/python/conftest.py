@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -88,6 +91,28 @@ def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | 
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def in_child(work: Callable[[], object], seconds: float = 120.0) -> None:
+    """Runs work() in a forked child; fails if it raises, or has not ended in time."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:  # noqa: BLE001 - nothing of the child may go on in the test
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            assert status == 0
+            return
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    pytest.fail("the forked process hangs")
 
 
 class CppBuild(NamedTuple):

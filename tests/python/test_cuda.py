@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import pulsora as pl
-from conftest import CONFIGS, D_SIZE, X_SIZE, make_batch
+from conftest import CONFIGS, D_SIZE, X_SIZE, in_child, make_batch
 from pulsora import nn, optim
 
 if TYPE_CHECKING:
@@ -247,3 +247,20 @@ def test_layers_of_several_tiles_read_as_one_product() -> None:
     weight = layer.weight.cuda()
     torch.testing.assert_close(y, x @ weight.T)
     torch.testing.assert_close(x.grad, weight.sum(0).expand_as(x))
+
+
+def test_a_tile_on_a_gpu_says_that_it_does_not_survive_a_fork() -> None:
+    tile = _tile(CONFIGS["single"]())
+    before = tile.weights
+
+    def work() -> None:
+        with pytest.raises(pl.DeviceError, match="does not survive"):
+            _ = tile.weights
+        with pytest.raises(pl.DeviceError, match="does not survive"):
+            _tile(CONFIGS["single"]())
+        host = _tile(CONFIGS["single"](), "cpu")
+        x, d = make_batch(4)
+        host.update(x, d, 0.1)
+
+    in_child(work)
+    assert tile.weights.tobytes() == before.tobytes()

@@ -37,7 +37,7 @@ class Device(Parameters):
         model = values.get("model", cls.__name__)
         if cls is Device:
             return device_from_dict(values)
-        if model != cls.__name__:
+        if not isinstance(model, str) or model != cls.__name__:
             raise _core.ConfigError(
                 f"model is {model!r}, but the class is {cls.__name__}; use Device.from_dict()"
             )

@@ -11,7 +11,7 @@
 // may meet:
 //
 //   trains       [0, 2^44)         samples of updates or transfers, as the caller numbers them
-//                [2^44, 2^45)      pulses that write an array (writeByPulses)
+//                [2^44, 2^45)      pulses that write an array (PulseWriter)
 //   write noise  [0, 2^46)         after trains: the sample behind them
 //                [2^46, 2 2^46)    after the end of mini-batch n:  kRelaxEvents + n
 //                [2 2^46, 3 2^46)  after reset n:                  kResetEvents + n
@@ -24,6 +24,9 @@
 namespace RPU {
 
 constexpr uint64_t kWritePulseSamples = uint64_t{1} << 44;
+
+/// The most samples, mini-batches or writes that a tile may count: no range above is shorter.
+constexpr uint64_t kMostCounted = uint64_t{1} << 44;
 
 constexpr uint64_t kRelaxEvents = uint64_t{1} << 46;
 constexpr uint64_t kResetEvents = uint64_t{2} << 46;

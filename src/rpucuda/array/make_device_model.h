@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -20,6 +21,12 @@ namespace detail {
 template <class Device>
 typename Device::Params readCheckedParams(const Value &value, const std::string &path) {
   const auto params = readParams<typename Device::Params>(value, path);
+  const float granularity = Device::granularity(params);
+  RPU_CHECK(ConfigError, granularity > 0.0f && granularity <= std::numeric_limits<float>::max(),
+            joinPath(path, "dw_min"), " is ", params.dw_min, " and a pulse changes the weight by ",
+            granularity,
+            " on average, from which no train can be scaled; use parameters for which "
+            "this is a positive, finite number");
   if (params.noise_merge == NoiseMerge::Batch) {
     RPU_CHECK(ConfigError, kMergesNoise<Device>, joinPath(path, "noise_merge"), " is 'batch', but ",
               Device::kName,

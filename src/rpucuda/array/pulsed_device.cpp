@@ -25,13 +25,12 @@ const PulsedKernels &kernelsOf(const DeviceModel &model, const Context &context)
 constexpr int64_t kCellSteps = 8;
 
 // Calls kernel(begin, end, stream) over all cells: on threads of the CPU, or once on the GPU's
-// stream. `steps` is the work per cell, roughly in steps of a device: a thread is worth waking for
-// some 10^5 of them.
+// stream. `steps` is the work per cell, roughly in steps of a device.
 template <class Kernel>
 void overCells(const Context &context, int64_t size, int64_t steps, const Kernel &kernel) {
-  constexpr int64_t kStepsPerThread = 1 << 17;
   if (context.onCpu()) {
-    const int64_t grain = std::max<int64_t>(1024, kStepsPerThread / std::max<int64_t>(1, steps));
+    const int64_t grain =
+        std::max<int64_t>(1024, 2 * kStepsPerThread / std::max<int64_t>(1, steps));
     parallelRange(context, size, grain,
                   [&](int64_t begin, int64_t end) { kernel(begin, end, nullptr); });
   } else {
@@ -96,6 +95,7 @@ CellArray PulsedDevice::array() { return {sampledCells(), weights_.data(), defer
 
 // Writes `from`, or the current weights if that is empty, within the bounds.
 void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
+  boundsDue_ = false;
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
@@ -165,16 +165,28 @@ void PulsedDevice::applyPulsesToEach(const Context &context, const ArrayPulses *
   }
 }
 
+void PulsedDevice::reserveOuterProduct(const Context &context, int64_t samples) {
+  scaled_.reserve(context, samples * rows_);
+}
+
 void PulsedDevice::applyOuterProduct(const Context &context, MatrixView<const float> x,
-                                     MatrixView<const float> d, float lr, bool bounded,
+                                     MatrixView<const float> d, float lr, Bounds bounds,
                                      uint64_t event) {
   if (x.rows == 0) return;
-  scaled_.reserve(context, d.size());
+  reserveOuterProduct(context, d.rows);
   forEach(context, d.size(), ScaledCopier{d, -lr, scaled_.data()});
   const MatrixView<const float> scaled = rowMajor<const float>(scaled_.data(), d.rows, d.cols);
   accumulate(context, scaled.transposed(), x, rowMajor(weights_.data(), rows_, cols_));
-  if (bounded) write(context, {});
+  if (bounds == Bounds::Now) write(context, {});
+  boundsDue_ = bounds == Bounds::Later;
+  boundsEvent_ = event;
   afterWrite(context, event);
+}
+
+void PulsedDevice::meetBounds(const Context &context) {
+  if (!boundsDue_) return;
+  write(context, {});
+  afterWrite(context, boundsEvent_);
 }
 
 void PulsedDevice::addWeights(const Context &context, MatrixView<const float> delta,
@@ -185,6 +197,7 @@ void PulsedDevice::addWeights(const Context &context, MatrixView<const float> de
 }
 
 void PulsedDevice::relax(const Context &context, uint64_t event) {
+  meetBounds(context);
   const PulsedParams &p = params_.common();
   if (p.lifetime == 0.0f && p.diffusion == 0.0f) return;
   const CellArray a = array();
@@ -257,12 +270,16 @@ void PulsedDevice::saveTo(const Context &context, State &state, const std::strin
     state.put(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
   if (!resets_.empty()) state.put(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
   state.values[prefix + "pulses"] = Value(pulseCount(context));
+  // Within a mini-batch alone, so that states made between two have the same values as ever.
+  if (boundsDue_) state.values[prefix + kBoundsDue] = Value(boundsEvent_);
 }
 
 void PulsedDevice::loadFrom(const Context &context, const State &state, const std::string &prefix) {
   const std::vector<int64_t> shape{rows_, cols_};
   const auto members = static_cast<int64_t>(params_.model().cellMembers.size());
   const uint64_t pulses = state.counter(prefix + "pulses");
+  const bool due = state.values.count(prefix + kBoundsDue) != 0;
+  const uint64_t event = due ? state.counter(prefix + kBoundsDue) : 0;
   state.take(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
   state.take(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
   if (!visible_.empty())
@@ -273,6 +290,8 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
     state.take(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
   if (!resets_.empty()) state.take(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
   detail::copyFromHost(context, pulseCount_.data(), &pulses, sizeof pulses);
+  boundsDue_ = due;
+  boundsEvent_ = event;
 }
 
 }  // namespace RPU

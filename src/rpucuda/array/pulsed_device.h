@@ -13,10 +13,21 @@ namespace RPU {
 
 struct ArrayPulses;
 
+/// When an outer product in floating point meets the bounds of the cells.
+enum class Bounds {
+  Never,
+  Now,
+  /// At the end of the mini-batch, so that it does not matter how that is split over calls.
+  Later,
+};
+
 /// One array [rows, cols] of cells of one device model: weights, sampled cells, and what pulses do
 /// to them. Of any shape: a tile's weights, or one factor of an adapter.
 class PulsedDevice {
  public:
+  /// Name of a number that a state has only while bounds are still to be met.
+  static constexpr const char *kBoundsDue = "bounds_due";
+
   /// Samples the cells. `key` must be this array's own (makeKey). With a construction_seed, cells
   /// depend on it and on `slot` alone, the array's place in its tile. Weights start at 0, confined
   /// to the bounds.
@@ -42,10 +53,13 @@ class PulsedDevice {
   /// after another. A GPU updates neighbours in the list that share a model in one launch, up to
   /// kMostTogether.
   static void applyPulsesToEach(const Context &context, const ArrayPulses *list, int count);
-  /// W <- W - lr d^T x in floating point, sample by sample in order; then, if `bounded`, the cells'
-  /// bounds.
+  /// Storage for applyOuterProduct() of up to `samples` samples.
+  void reserveOuterProduct(const Context &context, int64_t samples);
+  /// W <- W - lr d^T x in floating point, sample by sample in order; then the cells' bounds.
   void applyOuterProduct(const Context &context, MatrixView<const float> x,
-                         MatrixView<const float> d, float lr, bool bounded, uint64_t event);
+                         MatrixView<const float> d, float lr, Bounds bounds, uint64_t event);
+  /// Applies bounds that an outer product has left for later; relax() does so too.
+  void meetBounds(const Context &context);
   /// Adds `delta` [rows, cols] digitally, then applies the bounds.
   void addWeights(const Context &context, MatrixView<const float> delta, uint64_t event);
 
@@ -89,6 +103,8 @@ class PulsedDevice {
   Buffer<uint16_t> decayRates_, diffusions_, resets_;  // empty where the cells do not differ
   Buffer<uint64_t> pulseCount_;                        // one
   Buffer<float> scaled_;                               // scratch of applyOuterProduct
+  bool boundsDue_ = false;                             // see Bounds::Later
+  uint64_t boundsEvent_ = 0;                           // keys the write noise then
   Buffer<uint32_t> deferred_;  // scratch of noise_merge = "batch" on a GPU: cells near a bound
 };
 

@@ -10,24 +10,35 @@ namespace RPU {
 
 void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
                                  MatrixView<const float> x, MatrixView<const float> d, float lr,
-                                 uint64_t firstSample) {
-  update(context, device, x, d, lr, SampleRange{firstSample, x.rows, nullptr});
+                                 uint64_t firstSample, Bounds bounds) {
+  update(context, device, x, d, lr, SampleRange{firstSample, x.rows, nullptr}, bounds);
 }
 
 void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
                                  MatrixView<const float> x, MatrixView<const float> d, float lr,
-                                 const SampleRange &samples) {
+                                 const SampleRange &samples, Bounds bounds) {
   RPU_CHECK(InputError, x.cols == device.cols() && d.cols == device.rows(), "x has ", x.cols,
             " columns and d has ", d.cols, "; this array is [", device.rows(), ", ", device.cols(),
             "]");
   const PulseType type = parameters_.pulse_type;
   if (isDigital(type)) {
-    device.applyOuterProduct(context, x, d, lr, type == PulseType::NoneWithDevice,
+    device.applyOuterProduct(context, x, d, lr,
+                             type == PulseType::NoneWithDevice ? bounds : Bounds::Never,
                              samples.first + static_cast<uint64_t>(samples.room));
     return;
   }
   bitLineMaker_.makeWords(context, x, d, lr, device.granularity(), parameters_, key_, samples);
   device.applyPulses(context, bitLineMaker_.words());
+}
+
+void PulsedWeightUpdater::reserve(const Context &context, PulsedDevice &device, int64_t samples,
+                                  float lr) {
+  if (isDigital(parameters_.pulse_type)) {
+    device.reserveOuterProduct(context, samples);
+  } else {
+    bitLineMaker_.reserve(context, samples, device.cols(), device.rows(), lr, device.granularity(),
+                          parameters_);
+  }
 }
 
 TrainJob PulsedWeightUpdater::start(const Context &context, const PulsedDevice &device,

@@ -14,12 +14,19 @@ class PulsedWeightUpdater {
       : parameters_(parameters), key_(key) {}
 
   /// Updates by x [m, cols] and d [m, rows]. Samples are numbered from `firstSample`; splitting a
-  /// batch leaves the bits unchanged.
+  /// batch leaves the bits unchanged (with pulse_type = "none_with_device" if its bounds are met
+  /// later, as `bounds` says).
   void update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
-              MatrixView<const float> d, float lr, uint64_t firstSample);
+              MatrixView<const float> d, float lr, uint64_t firstSample,
+              Bounds bounds = Bounds::Now);
   /// As update() above, for a mini-batch whose number of samples only the GPU knows.
   void update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
-              MatrixView<const float> d, float lr, const SampleRange &samples);
+              MatrixView<const float> d, float lr, const SampleRange &samples,
+              Bounds bounds = Bounds::Now);
+
+  /// Storage for update() of up to `samples` samples, whatever x and d are: it cannot run out of
+  /// memory then.
+  void reserve(const Context &context, PulsedDevice &device, int64_t samples, float lr);
 
   /// update() in steps on a GPU, for kernels that serve several arrays at once: see
   /// BitLineMaker::startWords() and trainSides(); afterwards words() holds the pulses.

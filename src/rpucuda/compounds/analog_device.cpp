@@ -20,6 +20,13 @@ const Crossbar &AnalogDevice::array(const std::string &name) const {
   return const_cast<AnalogDevice *>(this)->array(name);
 }
 
+bool AnalogDevice::updateMayBeCut() const {
+  for (const NamedArray &each : arraysOf()) {
+    if (each.array->cells().params().common().noise_merge == NoiseMerge::Batch) return false;
+  }
+  return true;
+}
+
 void AnalogDevice::postUpdate(const Context &context, float, const Counters &c) {
   for (const NamedArray &each : arrays()) each.array->cells().relax(context, c.miniBatches);
 }

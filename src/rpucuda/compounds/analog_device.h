@@ -59,6 +59,12 @@ class AnalogDevice {
   /// is split over calls.
   virtual void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                       float lr, const Counters &c) = 0;
+  /// Storage for updates of up to `samples` samples at `lr`, whatever x and d are: they cannot run out
+  /// of memory then. A device that needs none, or that may stop between samples, leaves it out.
+  virtual void reserveUpdate(const Context &, int64_t /*samples*/, float /*lr*/) {}
+  /// Whether an update may be given in parts, with the same bits. By default, unless one of its arrays
+  /// merges noise.
+  virtual bool updateMayBeCut() const;
   /// End of a mini-batch: decay, diffusion, schedules that count mini-batches. By default, each
   /// array relaxes.
   virtual void postUpdate(const Context &context, float lr, const Counters &c);

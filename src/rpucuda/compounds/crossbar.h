@@ -49,10 +49,10 @@ class Crossbar {
            uint64_t firstSample) {
     read(pass).run(context, weights(pass), in, out, firstSample);
   }
-  /// W <- W - lr d^T x by pulses.
+  /// W <- W - lr d^T x by pulses, as part of a mini-batch, which cells().relax() ends.
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               float lr, uint64_t firstSample) {
-    updater_.update(context, cells_, x, d, lr, firstSample);
+    updater_.update(context, cells_, x, d, lr, firstSample, Bounds::Later);
   }
 
   /// Saves / loads the state of the array and its reads, under names that begin with `prefix`.

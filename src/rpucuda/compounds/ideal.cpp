@@ -31,10 +31,14 @@ void IdealDevice::backward(const Context &context, MatrixView<const float> d, Ma
 void IdealDevice::update(const Context &context, MatrixView<const float> x,
                          MatrixView<const float> d, float lr, const Counters &) {
   if (x.rows == 0) return;
-  scaled_.reserve(context, d.size());
+  reserveUpdate(context, d.rows, lr);
   forEach(context, d.size(), ScaledCopier{d, -lr, scaled_.data()});
   accumulate(context, rowMajor<const float>(scaled_.data(), d.rows, d.cols).transposed(), x,
              weights());
+}
+
+void IdealDevice::reserveUpdate(const Context &context, int64_t samples, float) {
+  scaled_.reserve(context, samples * dSize_);
 }
 
 void IdealDevice::getWeights(const Context &context, MatrixView<float> out) const {

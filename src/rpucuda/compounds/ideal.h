@@ -37,6 +37,7 @@ class IdealDevice final : public AnalogDevice {
   /// W <- W - lr d^T x in floating point.
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               float lr, const Counters &c) override;
+  void reserveUpdate(const Context &context, int64_t samples, float lr) override;
   void getWeights(const Context &context, MatrixView<float> out) const override;
   void setWeights(const Context &context, MatrixView<const float> weights,
                   const Counters &c) override;

@@ -33,6 +33,9 @@ class SingleDevice final : public AnalogDevice {
                 const Counters &c) override;
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               float lr, const Counters &c) override;
+  void reserveUpdate(const Context &context, int64_t samples, float lr) override {
+    visible_.updater().reserve(context, visible_.cells(), samples, lr);
+  }
   bool updateLooksForFaults(const Context &context, int64_t samples) const override;
   void getWeights(const Context &context, MatrixView<float> out) const override;
   void setWeights(const Context &context, MatrixView<const float> weights,

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/context.h"
+#include "core/threads.h"
 
 // The verbs of a backend. Everything above this seam (IO, schedules, LRTT) is written once in terms
 // of them; storage is in core/buffer.h and matrix products in core/math_util.h.
@@ -13,13 +14,14 @@
 namespace RPU {
 
 /// Calls body(begin, end) on disjoint ranges that cover [0, size), on the context's CPU threads.
-/// The length of every range but the last is a multiple of `grain`. Results must not depend on
-/// where the ranges are cut.
+/// The length of every range but the last is a multiple of `grain`, which is work for a thread (see
+/// kStepsPerThread). Results must not depend on where the ranges are cut.
 template <class Body>
 void parallelRange(const Context &context, int64_t size, int64_t grain, const Body &body) {
   const int64_t chunks = (size + grain - 1) / grain;
-  const int threads = static_cast<int>(std::min<int64_t>(context.cpu.threads, chunks));
+  const int threads = threadsFor(context.cpu.threads, chunks);
   if (threads <= 1) {
+    const StandardFloats standard;
     if (size > 0) body(int64_t{0}, size);
     return;
   }
@@ -27,6 +29,7 @@ void parallelRange(const Context &context, int64_t size, int64_t grain, const Bo
 #pragma omp parallel for num_threads(threads) schedule(static)
 #endif
   for (int t = 0; t < threads; ++t) {
+    const StandardFloats standard;
     const int64_t begin = chunks * t / threads * grain;
     const int64_t end = std::min(size, chunks * (t + 1) / threads * grain);
     if (begin < end) body(begin, end);
@@ -52,8 +55,7 @@ template <class Functor>
 void forEach(const Context &context, int64_t size, const Functor &functor) {
   static_assert(std::is_trivially_copyable_v<Functor>, "a functor is handed to the GPU by value");
   if (context.onCpu()) {
-    constexpr int64_t kGrain = 4096;  // below this a second thread costs more than it saves
-    parallelRange(context, size, kGrain, [&](int64_t begin, int64_t end) {
+    parallelRange(context, size, kStepsPerThread, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) functor(i);
     });
     return;
@@ -76,7 +78,7 @@ template <class Term>
 void sumRows(const Context &context, int64_t rows, int64_t terms, const Term &term, double *out) {
   static_assert(std::is_trivially_copyable_v<Term>, "a functor is handed to the GPU by value");
   if (context.onCpu()) {
-    const int64_t grain = 1 + 4096 / (terms + 1);
+    const int64_t grain = 1 + kStepsPerThread / (terms + 1);
     parallelRange(context, rows, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         double part[kSumLanes] = {};

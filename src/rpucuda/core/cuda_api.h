@@ -44,6 +44,7 @@ void cudaFillZero(const Context &context, void *data, size_t bytes);
 void cudaOrder(const Context &first, const Context &then);
 /// Waits for the context's stream.
 void cudaFinish(const Context &context) noexcept;
+void cudaPrepareProducts(const Context &context);
 void cudaGemm(const Context &context, float alpha, MatrixView<const float> a,
               MatrixView<const float> b, float beta, MatrixView<float> c);
 void cudaAccumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b,

@@ -1,10 +1,18 @@
 #include "core/gemm.h"
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
+#include <new>
 
 #include "core/check.h"
 #include "core/gemm_kernel.h"
 #include "core/product.h"
+#include "core/threads.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #ifdef PULSORA_HAVE_CBLAS
 #include <cblas.h>
@@ -17,8 +25,7 @@ using ConstMatrix = MatrixView<const float>;
 
 // A task multiplies at most kBlockRows x kBlockCols elements of C, kBlockDepth products at a time.
 // Its operands are packed to lie in the first and second cache: 32 KiB of B, 68 KiB of A, and 64
-// KiB of accumulators, on the stack, where unlike fresh heap pages they cost nothing from the
-// second call on.
+// KiB of accumulators.
 constexpr int64_t kBlockRows = 64;
 constexpr int64_t kBlockCols = 256;
 constexpr int64_t kBlockDepth = 256;
@@ -31,6 +38,53 @@ struct Workspace {
   alignas(64) float b[kBlockDepth * kPanelCols];
   alignas(64) float acc[kBlockRows * kBlockCols];
 };
+
+// Workspaces of the calling thread's products, one for each thread that takes part. They are kept,
+// because fresh pages would cost time at every call, and are not on the stack, because the threads
+// of some programs have little of it. A product needs no memory that it could fail to get: where
+// there is none, one workspace of the process serves one product, and one thread, at a time.
+class Workspaces {
+ public:
+  explicit Workspaces(int threads) : threads_(threads) {
+    Owned &mine = ofThread();
+    if (mine.count < threads) {
+      mine.all.reset(new (std::nothrow) Workspace[static_cast<size_t>(threads)]);
+      mine.count = mine.all ? threads : 0;
+    }
+    all_ = mine.all.get();
+    if (all_) return;
+    static Workspace spare;
+    static std::mutex mutex;
+    spare_ = std::unique_lock<std::mutex>(mutex);
+    all_ = &spare;
+    threads_ = 1;
+  }
+
+  int threads() const { return threads_; }
+  Workspace &of(int thread) { return all_[thread]; }
+
+ private:
+  struct Owned {
+    std::unique_ptr<Workspace[]> all;
+    int count = 0;
+  };
+  static Owned &ofThread() {
+    thread_local Owned owned;
+    return owned;
+  }
+
+  int threads_;
+  Workspace *all_ = nullptr;
+  std::unique_lock<std::mutex> spare_;
+};
+
+int threadNumber() {
+#ifdef _OPENMP
+  return omp_get_thread_num();
+#else
+  return 0;
+#endif
+}
 
 struct Product {
   const GemmKernel &kernel;
@@ -89,11 +143,10 @@ void multiplyPanel(const GemmKernel &kernel, ConstMatrix a, ConstMatrix b, bool 
   }
 }
 
-void multiplyBlock(const Product &product, Range rows, Range cols) {
+void multiplyBlock(const Product &product, Range rows, Range cols, Workspace &work) {
   const GemmKernel &kernel = product.kernel;
   const int64_t panelCols = kernel.lanes * GemmKernel::kMaxVectors;
   const int64_t depth = product.a.cols;
-  Workspace work;
   const int64_t accRow = ceilDiv(cols.size, kernel.lanes) * kernel.lanes;
   const MatrixView<float> c = product.c.block(rows.begin, cols.begin, rows.size, cols.size);
   if (product.accumulate)
@@ -131,12 +184,16 @@ void multiply(const Product &product, int threads) {
   const int64_t rowParts = ceilDiv(c.rows, kBlockRows);
   int64_t colParts = ceilDiv(panels, kBlockCols / panelCols);
   colParts = std::min(panels, std::max(colParts, ceilDiv(threads, rowParts)));
+  Workspaces workspaces(threads);
+  threads = workspaces.threads();
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
 #endif
   for (int64_t task = 0; task < rowParts * colParts; ++task) {
+    const StandardFloats standard;
     multiplyBlock(product, part(c.rows, 1, rowParts, task % rowParts),
-                  part(c.cols, panelCols, colParts, task / rowParts));
+                  part(c.cols, panelCols, colParts, task / rowParts),
+                  workspaces.of(threads > 1 ? threadNumber() : 0));
   }
 }
 
@@ -153,11 +210,9 @@ void run(float alpha, ConstMatrix a, ConstMatrix b, float beta, MatrixView<float
   if (c.cols < kernel.lanes && c.rows > c.cols) {
     transposeProduct(a, b, c);
   }
-  // Below some ten microseconds of work, waking threads costs more than they save.
-  constexpr int64_t kProductsPerThread = 1 << 17;
-  const int64_t useful = c.size() * a.cols / kProductsPerThread + 1;
-  multiply({kernel, alpha, a, b, beta, c, accumulate},
-           static_cast<int>(std::min<int64_t>(threads, useful)));
+  constexpr int64_t kProductsPerStep = 8;  // of kStepsPerThread
+  const int64_t useful = c.size() * a.cols / (kProductsPerStep * kStepsPerThread) + 1;
+  multiply({kernel, alpha, a, b, beta, c, accumulate}, threadsFor(threads, useful));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ bool runsDown(MatrixView<T> m) {
 template <class Functor>
 void forEachByTiles(const Context &context, int64_t rows, int64_t cols, int64_t width,
                     const Functor &functor) {
-  const int64_t grain = 1 + 16384 / (cols + 1);
+  const int64_t grain = 1 + kStepsPerThread / (cols + 1);
   parallelRange(context, rows, grain, [&](int64_t begin, int64_t end) {
     for (int64_t j0 = 0; j0 < cols; j0 += width) {
       const int64_t j1 = std::min(cols, j0 + width);
@@ -56,6 +56,10 @@ void accumulate(const Context &context, MatrixView<const float> a, MatrixView<co
   } else {
     detail::cudaAccumulate(context, a, b, c);
   }
+}
+
+void prepareProducts(const Context &context) {
+  if (!context.onCpu()) detail::cudaPrepareProducts(context);
 }
 
 void gemv(const Context &context, float alpha, MatrixView<const float> a, VectorView<const float> x,

@@ -27,6 +27,10 @@ namespace RPU {
 void gemm(const Context &context, float alpha, MatrixView<const float> a, MatrixView<const float> b,
           float beta, MatrixView<float> c);
 
+/// What products in the context need besides their matrices, so that gemm() cannot run out of memory
+/// then.
+void prepareProducts(const Context &context);
+
 /// C += A B, product by product in the order of k, whatever the context's choice of products, so
 /// that a batch may be split anywhere.
 void accumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b,

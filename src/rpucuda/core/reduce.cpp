@@ -11,7 +11,7 @@ void rowAbsMax(const Context &context, MatrixView<const float> a, float *out) {
     detail::cudaRowAbsMax(context, a, out);
     return;
   }
-  const int64_t grain = 1 + 16384 / (a.cols + 1);
+  const int64_t grain = 1 + kStepsPerThread / (a.cols + 1);
   parallelRange(context, a.rows, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const VectorView<const float> row = a.row(i);

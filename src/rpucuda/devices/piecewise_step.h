@@ -58,8 +58,9 @@ struct PiecewiseStep {
   /// The curve at `place`, 0 at the first node and 1 at the last.
   RPU_HD static float interpolate(const FloatList &nodes, float place) {
     const float last = static_cast<float>(nodes.count - 1);
-    const float at = RPU::clamp(place * last, 0.0f, last);
-    const float node = RPU::clamp(RPU::floor(at), 0.0f, RPU::max(last - 1.0f, 0.0f));
+    // The limits in this order make a place that is no number the first node.
+    const float at = RPU::min(RPU::max(0.0f, place * last), last);
+    const float node = RPU::min(RPU::floor(at), RPU::max(last - 1.0f, 0.0f));
     const auto i = static_cast<int>(node);
     return RPU::fma(at - node, nodes.values[i + 1] - nodes.values[i], nodes.values[i]);
   }

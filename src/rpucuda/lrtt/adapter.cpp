@@ -8,10 +8,8 @@
 #include "core/packing.h"
 #include "lrtt/functors.h"
 #include "lrtt/projection.h"
-#include "lrtt/reinit.h"
 #include "periphery/gpu_read.h"
 #include "periphery/joined_functors.h"
-#include "transfer/pulse_writer.h"
 
 namespace RPU {
 namespace {
@@ -72,11 +70,12 @@ void LRTTAdapter::readWith(const Context &context, Pass pass, const ArrayRead &b
                            MatrixView<const float> in, MatrixView<const float> gate,
                            MatrixView<float> ungated, MatrixView<float> out, uint64_t firstSample) {
   const MatrixView<float> inner = scratch(context, inner_, in.rows, settings_.rank);
+  const bool reuses = settings_.params.projection == Projection::Reuse;
+  if (reuses) kept(own(pass)).values.reserve(context, inner.size());
   const ChainedRead chain{first(own(pass)), second(own(pass)), inner, gate,
                           ungated,          settings_.alpha};
   readTogether(context, base, &chain, 1, in, out, firstSample, product_);
-  if (settings_.params.projection == Projection::Reuse)
-    keep(context, kept(own(pass)), gate.data ? ungated : inner);
+  if (reuses) keep(context, kept(own(pass)), gate.data ? ungated : inner);
 }
 
 void LRTTAdapter::addExactProduct(const Context &context, Pass pass, MatrixView<const float> in,
@@ -87,7 +86,6 @@ void LRTTAdapter::addExactProduct(const Context &context, Pass pass, MatrixView<
 }
 
 void LRTTAdapter::keep(const Context &context, KeptRead &kept, MatrixView<const float> read) {
-  kept.values.reserve(context, read.size());
   kept.rows = read.rows;
   kept.used = 0;
   keptStale_ = false;
@@ -149,6 +147,7 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
   const MatrixView<const float> in = swap ? d : x;
   const MatrixView<const float> out = swap ? x : d;
   requireReady(in.rows);
+  reserveUpdate(context, in.rows, lr);
   const float lrA = lr * settings_.lrOfA;
   const float lrB = lr * settings_.lrOfB;
   if (!gate.data && in.rows > 0 && updatesInFewLaunches(context)) {
@@ -164,6 +163,17 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
   }
   a_.update(context, g, out, lrA, firstSample);
   b_.update(context, in, e, lrB, firstSample);
+}
+
+void LRTTAdapter::reserveUpdate(const Context &context, int64_t samples, float lr) {
+  g_.reserve(context, samples * settings_.rank);
+  e_.reserve(context, samples * settings_.rank);
+  if (settings_.params.projection != Projection::Exact) {  // 'reuse' projects after a re-init
+    projectionB_.reserve(context, b_.weights(), samples);
+    projectionA_.reserve(context, a_.weights(Pass::Backward), samples);
+  }
+  a_.updater().reserve(context, a_.cells(), samples, lr * settings_.lrOfA);
+  b_.updater().reserve(context, b_.cells(), samples, lr * settings_.lrOfB);
 }
 
 bool LRTTAdapter::updatesInFewLaunches(const Context &context) const {
@@ -210,6 +220,11 @@ void LRTTAdapter::endMiniBatch(const Context &context, uint64_t event) {
   keptE_.rows = keptE_.used = 0;
 }
 
+void LRTTAdapter::meetBounds(const Context &context) {
+  a_.cells().meetBounds(context);
+  b_.cells().meetBounds(context);
+}
+
 void LRTTAdapter::arraysReplaced() {
   snapshotTaken_ = false;
   keptStale_ = keptStale_ || keptG_.rows > 0 || keptE_.rows > 0;
@@ -218,11 +233,11 @@ void LRTTAdapter::arraysReplaced() {
 void LRTTAdapter::drawB(const Context &context, MatrixView<float> out) {
   switch (settings_.params.reinit) {
     case Reinit::Orthogonal:
-      drawOrthogonalRows(context, reinitKey_, reinits_, settings_.rowNorm, out);
+      drawOrthogonalRows(context, reinitKey_, reinits_, settings_.rowNorm, out, rows_);
       break;
     case Reinit::Svd:
       scaleRows(context, rowMajor<const float>(reinitVectors_.data(), b_.rows(), b_.cols()),
-                settings_.rowNorm, out);
+                settings_.rowNorm, out, rows_);
       break;
     default:
       kaimingNormal(context, reinitKey_, reinits_, out.cols, settings_.gain, out);
@@ -232,13 +247,25 @@ void LRTTAdapter::drawB(const Context &context, MatrixView<float> out) {
 void LRTTAdapter::write(const Context &context, PulsedDevice &array,
                         MatrixView<const float> target) {
   if (settings_.params.reinit_write == ReinitWrite::Pulsed) {
-    writeByPulses(context, array, target, writes_++);
+    writer_.write(context, array, target, writes_++);
   } else {
     array.setWeights(context, target, ownWrite(writes_++));
   }
 }
 
+void LRTTAdapter::reserveReinit(const Context &context) {
+  const Reinit kind = settings_.params.reinit;
+  if (kind == Reinit::None) return;
+  if (kind != Reinit::KeepB) newB_.reserve(context, b_.cells().size());
+  if (kind == Reinit::Orthogonal || kind == Reinit::Svd) rows_.reserve(b_.cells().size());
+  if (settings_.params.reinit_write == ReinitWrite::Pulsed) {
+    writer_.reserve(context, a_.cells());
+    writer_.reserve(context, b_.cells());
+  }
+}
+
 void LRTTAdapter::reinit(const Context &context) {
+  reserveReinit(context);
   const Reinit kind = settings_.params.reinit;
   arraysReplaced();
   if (kind == Reinit::None) return;
@@ -283,6 +310,7 @@ void LRTTAdapter::setReinitVectors(const Context &context, MatrixView<const floa
   RPU_CHECK(InputError, vectors.rows == b_.rows() && vectors.cols == b_.cols(),
             "re-init vectors have shape [", vectors.rows, ", ", vectors.cols,
             "]; lrtt.rank and the tile ask for [", b_.rows(), ", ", b_.cols(), "]");
+  reserveReinit(context);
   copy(context, vectors, rowMajor(reinitVectors_.data(), b_.rows(), b_.cols()));
   reinitVectorsSet_ = true;
   const MatrixView<float> target = scratch(context, newB_, b_.rows(), b_.cols());

@@ -3,8 +3,10 @@
 #include <string>
 
 #include "compounds/crossbar.h"
+#include "lrtt/reinit.h"
 #include "lrtt/settings.h"
 #include "periphery/joined_reads.h"
+#include "transfer/pulse_writer.h"
 
 namespace RPU {
 
@@ -52,12 +54,22 @@ class LRTTAdapter {
   /// kept reads to reuse.
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               MatrixView<const float> gate, float lr, uint64_t firstSample);
+  /// Storage for update() of up to `samples` samples, and for reinit(): they cannot run out of memory
+  /// then.
+  void reserveUpdate(const Context &context, int64_t samples, float lr);
+  void reserveReinit(const Context &context);
+  /// Storage for addExactProduct() of so many rows.
+  void reserveInner(const Context &context, int64_t rows) {
+    inner_.reserve(context, rows * settings_.rank);
+  }
   /// Whether an update without gates takes few launches; its kernels check x and d for values that
   /// are not finite before anything changes.
   bool updatesInFewLaunches(const Context &context) const;
   /// Decay and diffusion of mini-batch number `event`; the next update reads the arrays afresh.
   void endMiniBatch(const Context &context, uint64_t event);
 
+  /// To be called before a transfer within a mini-batch.
+  void meetBounds(const Context &context);
   /// Re-initialises A and B after a transfer, as lrtt.reinit says.
   void reinit(const Context &context);
   /// A <- 0, digitally.
@@ -124,8 +136,10 @@ class LRTTAdapter {
   Buffer<float> snapshotA_,
       snapshotB_;  // the arrays that this mini-batch's updates are projected with
   bool snapshotTaken_ = false;
-  Buffer<float> zero_;           // one
-  Buffer<float> newB_;           // scratch
+  Buffer<float> zero_;  // one
+  Buffer<float> newB_;  // scratch
+  HostRows rows_;       // scratch
+  PulseWriter writer_;
   Buffer<float> reinitVectors_;  // reinit = 'svd' alone
   bool reinitVectorsSet_ = false;
   uint64_t reinits_ = 0;

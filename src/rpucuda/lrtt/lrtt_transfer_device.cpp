@@ -67,6 +67,7 @@ void LRTTTransferDevice::read(const Context &context, Pass pass, MatrixView<cons
 void LRTTTransferDevice::readShared(const Context &context, Pass pass, MatrixView<const float> in,
                                     MatrixView<float> out, uint64_t firstSample) {
   const ArrayRead visible = visibleRead(pass);
+  adapter_->reserveInner(context, in.rows);
   const AnalogRead::Product product = [&](MatrixView<const float> driven, MatrixView<float> sums) {
     gemm(context, 1.0f, driven, visible.weights.transposed(), 0.0f, sums);
     adapter_->addExactProduct(context, pass, driven, sums);
@@ -97,6 +98,7 @@ void LRTTTransferDevice::updateGated(const Context &context, MatrixView<const fl
     visible_.update(context, x, d, lr, c.updateSamples);
     return;
   }
+  reserveUpdate(context, x.rows, lr);
   for (int64_t start = 0; start < x.rows;) {
     const int64_t count = schedule_.next(x.rows - start);
     adapter_->update(context, x.block(start, 0, count, x.cols), d.block(start, 0, count, d.cols),
@@ -107,6 +109,15 @@ void LRTTTransferDevice::updateGated(const Context &context, MatrixView<const fl
   }
 }
 
+void LRTTTransferDevice::reserveUpdate(const Context &context, int64_t samples, float lr) {
+  if (!adapter_) {
+    visible_.updater().reserve(context, visible_.cells(), samples, lr);
+    return;
+  }
+  adapter_->reserveUpdate(context, schedule_.longest(samples), lr);
+  if (schedule_.due(TransferSchedule::Unit::Samples, samples)) reserveTransfer(context);
+}
+
 bool LRTTTransferDevice::updateLooksForFaults(const Context &context, int64_t samples) const {
   if (context.onCpu()) return false;
   if (!adapter_) return visible_.updater().sendsTrains();
@@ -115,16 +126,24 @@ bool LRTTTransferDevice::updateLooksForFaults(const Context &context, int64_t sa
 }
 
 void LRTTTransferDevice::postUpdate(const Context &context, float, const Counters &c) {
+  if (adapter_ && schedule_.due(TransferSchedule::Unit::MiniBatches, 1)) reserveTransfer(context);
   visible_.cells().relax(context, c.miniBatches);
   if (!adapter_) return;
   adapter_->endMiniBatch(context, c.miniBatches);
   if (schedule_.passed(TransferSchedule::Unit::MiniBatches, 1)) transfer(context);
 }
 
+void LRTTTransferDevice::reserveTransfer(const Context &context) {
+  transfers_->reserve(context, visible_.cells());
+  adapter_->reserveReinit(context);
+}
+
 void LRTTTransferDevice::transfer(const Context &context) {
   if (!adapter_) return;
+  reserveTransfer(context);
   Context own = context;  // a transfer sends what the arrays hold, whatever the last inputs were
   own.fault = nullptr;
+  adapter_->meetBounds(own);
   transfers_->run(own, visible_.cells(), *adapter_);
   adapter_->reinit(own);
 }

@@ -32,6 +32,11 @@ class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               float lr, const Counters &c) override;
   void postUpdate(const Context &context, float lr, const Counters &c) override;
+  void reserveUpdate(const Context &context, int64_t samples, float lr) override;
+  /// With projection = 'reuse', an update takes the reads of all its samples or none.
+  bool updateMayBeCut() const override {
+    return settings_.params.projection != Projection::Reuse && AnalogDevice::updateMayBeCut();
+  }
   bool updateLooksForFaults(const Context &context, int64_t samples) const override;
   /// W + alpha A B; with forward_inject = False, W.
   void getWeights(const Context &context, MatrixView<float> out) const override;
@@ -80,6 +85,7 @@ class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
             uint64_t firstSample);
   void readShared(const Context &context, Pass pass, MatrixView<const float> in,
                   MatrixView<float> out, uint64_t firstSample);
+  void reserveTransfer(const Context &context);
   void writeVisible(const Context &context, MatrixView<const float> weights, const Counters &c);
 
   LRTTSettings settings_;

@@ -18,14 +18,6 @@ double dot(const double *a, const double *b, int64_t n) {
   return sum;
 }
 
-std::vector<float> toHost(const Context &context, MatrixView<const float> a) {
-  Buffer<float> gapless(context, a.size());
-  copy(context, a, rowMajor(gapless.data(), a.rows, a.cols));
-  std::vector<float> host(static_cast<size_t>(a.size()));
-  detail::copyToHost(context, host.data(), gapless.data(), gapless.bytes());
-  return host;
-}
-
 // Modified Gram-Schmidt; the second sweep removes what rounding left after the first (Kahan's
 // "twice is enough").
 void orthonormalise(std::vector<double> &rows, int64_t count, int64_t n) {
@@ -46,22 +38,24 @@ void orthonormalise(std::vector<double> &rows, int64_t count, int64_t n) {
 }  // namespace
 
 void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, float rowNorm,
-                        MatrixView<float> out) {
+                        MatrixView<float> out, HostRows &work) {
   RPU_CHECK(InputError, out.rows <= out.cols, "no ", out.rows, " rows of length ", out.cols,
             " are orthogonal; there can be at most as many as they are long");
-  std::vector<float> drawn(static_cast<size_t>(out.size()));
+  work.reserve(out.size());
   const Context host;  // equal bits on every backend; too small for a kernel
-  drawNormalRows(host, key, number, 1.0f, rowMajor(drawn.data(), out.rows, out.cols));
-  std::vector<double> rows(drawn.begin(), drawn.end());
-  orthonormalise(rows, out.rows, out.cols);
-  for (size_t i = 0; i < rows.size(); ++i)
-    drawn[i] = static_cast<float>(static_cast<double>(rowNorm) * rows[i]);
-  detail::copyFromHost(context, out.data, drawn.data(), drawn.size() * sizeof(float));
+  drawNormalRows(host, key, number, 1.0f, rowMajor(work.values.data(), out.rows, out.cols));
+  std::copy(work.values.begin(), work.values.end(), work.precise.begin());
+  orthonormalise(work.precise, out.rows, out.cols);
+  for (size_t i = 0; i < work.precise.size(); ++i)
+    work.values[i] = static_cast<float>(static_cast<double>(rowNorm) * work.precise[i]);
+  detail::copyFromHost(context, out.data, work.values.data(), work.values.size() * sizeof(float));
 }
 
 void scaleRows(const Context &context, MatrixView<const float> vectors, float rowNorm,
-               MatrixView<float> out) {
-  std::vector<float> rows = toHost(context, vectors);
+               MatrixView<float> out, HostRows &work) {
+  work.reserve(vectors.size());
+  std::vector<float> &rows = work.values;
+  detail::copyToHost(context, rows.data(), vectors.data, rows.size() * sizeof(float));
   const int64_t n = vectors.cols;
   for (int64_t i = 0; i < vectors.rows; ++i) {
     float *row = &rows[static_cast<size_t>(i * n)];

@@ -23,6 +23,14 @@ TransferFactors LRTTTransfer::readFactors(const Context &context, const LRTTAdap
   return {(swap ? b : a).transposed(), (swap ? a : b).transposed()};
 }
 
+void LRTTTransfer::reserve(const Context &context, PulsedDevice &visible) {
+  if (settings_.params.transfer_read == TransferRead::Analog) {
+    readA_.reserve(context);
+    readB_.reserve(context);
+  }
+  sender_.reserve(context, visible);
+}
+
 void LRTTTransfer::run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter) {
   sender_.run(context, visible, readFactors(context, adapter),
               {adapter.dFactor(), adapter.xFactor()});

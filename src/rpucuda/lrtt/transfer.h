@@ -16,6 +16,8 @@ class LRTTTransfer {
   LRTTTransfer(const Context &context, const LRTTSettings &settings,
                const Surroundings &surroundings, const TileKeys &keys);
 
+  /// Storage for run(): it cannot run out of memory then.
+  void reserve(const Context &context, PulsedDevice &visible);
   /// One transfer; the adapter is left as it was.
   void run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter);
 

@@ -24,8 +24,8 @@ float constructNormal(RandomKey key, Pass pass, int64_t line, Spread what) {
   return normalPair(r.v[0], r.v[1]).z0;
 }
 
-// Rows per thread for at least some ten microseconds of work, in whole groups of eight samples.
-int64_t rowGrain(int64_t cols) { return 8 * (1 + 8192 / (8 * (cols + 1))); }
+// Rows per thread, in whole groups of eight samples. An element takes some four steps.
+int64_t rowGrain(int64_t cols) { return 8 * (1 + kStepsPerThread / 4 / (8 * (cols + 1))); }
 
 void convert(const Context &context, const InputStage &stage, bool measureFirst) {
   if (context.onCpu()) {
@@ -78,9 +78,7 @@ AnalogRead::AnalogRead(const Context &context, const IOParameters &parameters, P
     bendSum += double(lines[2 * count + i]);
   }
   const double meanBend = outSize > 0 ? bendSum / double(outSize) : 0.0;
-  const double slope =
-      1.0 + (meanBend + double(p.r_series)) * double(p.slope_calibration) * double(p.out_bound);
-  gain_ = static_cast<float>(slope * slope);
+  gain_ = static_cast<float>(p.outputGain(meanBend));
   lines_ = Buffer<float>(context, 3 * outSize);
   detail::copyFromHost(context, lines_.data(), lines.data(), lines_.bytes());
   averageMax_ = Buffer<float>::zeros(context, 1);
@@ -143,13 +141,13 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
                            const Product *product, MatrixView<const float> in,
                            MatrixView<float> out, uint64_t firstSample) {
   if (in.rows == 0) return;
-  reserve(context, weights, product, in.rows);
+  reserve(context, weights, in.rows, product != nullptr);
   prepareWeights(context, weights);
   InputStage input = inputStage(in, firstSample);
   input.fault = context.fault;
   OutputStage output = outputStage(out, firstSample);
   const int repeats = this->repeats(input);
-  const bool plainOnGpu = !context.onCpu() && isPlain(product);
+  const bool plainOnGpu = !context.onCpu() && isPlain(product != nullptr);
   const PlainRead plain = plainRead(weights, input, output, repeats);
   if (plainOnGpu && canBeJoined(context) && fitsOneLaunch(weights, in.rows)) {
     readInOneLaunch(context, plain, scratch_.marks);
@@ -176,7 +174,7 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
   }
 }
 
-bool AnalogRead::isPlain(const Product *product) const {
+bool AnalogRead::isPlain(bool product) const {
   return !product && passCount() == 1 && parameters_.ir_drop == 0.0f && !hasPcmNoise() &&
          asymmetry_.empty();
 }
@@ -188,8 +186,8 @@ bool AnalogRead::needsInputSums() const {
 }
 
 // Into how many parts a GPU divides each sum of the first product.
-int64_t AnalogRead::partsOf(const Context &context, MatrixView<const float> weights,
-                            const Product *product, int64_t rows) const {
+int64_t AnalogRead::partsOf(const Context &context, MatrixView<const float> weights, bool product,
+                            int64_t rows) const {
   const bool takesParts = !context.onCpu() && isPlain(product) && !needsInputSums();
   return takesParts ? partsOfSums(context, weights, rows) : 0;
 }
@@ -209,7 +207,7 @@ int AnalogRead::repeats(const InputStage &input) const {
 bool AnalogRead::canBeJoined(const Context &context) const {
   const IOParameters &p = parameters_;
   return !context.onCpu() && context.gpuProducts != GpuProducts::Reproducible && !p.is_perfect &&
-         isPlain(nullptr) && !needsInputSums() &&
+         isPlain(false) && !needsInputSums() &&
          p.noise_management != NoiseManagement::AverageAbsMax;
 }
 
@@ -217,14 +215,15 @@ PlainRead AnalogRead::plan(const Context &context, MatrixView<const float> weigh
                            MatrixView<const float> in, MatrixView<float> out,
                            uint64_t firstSample) {
   checkShapes(weights, in, out);
-  reserve(context, weights, nullptr, in.rows);
+  reserve(context, weights, in.rows);
   InputStage input = inputStage(in, firstSample);
   input.fault = context.fault;
   return plainRead(weights, input, outputStage(out, firstSample), repeats(input));
 }
 
-void AnalogRead::reserve(const Context &context, MatrixView<const float> weights,
-                         const Product *product, int64_t rows) {
+void AnalogRead::reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
+                         bool product) {
+  if (parameters_.is_perfect) return;
   const int64_t all = passCount() * rows;
   Scratch &s = scratch_;
   s.converted.reserve(context, all * inSize_);
@@ -247,6 +246,7 @@ void AnalogRead::reserve(const Context &context, MatrixView<const float> weights
     s.magnitudes.reserve(context, outSize_ * inSize_);
   }
   s.deviation.reserve(context, asymmetry_.size());
+  if (canBeJoined(context)) cudaReserveMarks(context, rows, s.marks);
 }
 
 void AnalogRead::prepareWeights(const Context &context, MatrixView<const float> weights) {

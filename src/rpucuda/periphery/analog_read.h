@@ -31,6 +31,11 @@ class AnalogRead {
   AnalogRead(const Context &context, const IOParameters &parameters, Pass pass, int64_t inSize,
              int64_t outSize, RandomKey key);
 
+  /// Storage for run() of up to `rows` samples with weights of this shape: it cannot run out of
+  /// memory then. `product`: whether it will read through a Product.
+  void reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
+               bool product = false);
+
   /// out = in * W^T with W [outSize, inSize] given in any layout (a transposed view for the
   /// backward direction).
   void run(const Context &context, MatrixView<const float> weights, MatrixView<const float> in,
@@ -74,8 +79,6 @@ class AnalogRead {
                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
   void checkShapes(MatrixView<const float> weights, MatrixView<const float> in,
                    MatrixView<const float> out) const;
-  void reserve(const Context &context, MatrixView<const float> weights, const Product *product,
-               int64_t rows);
   InputStage inputStage(MatrixView<const float> in, uint64_t firstSample);
   OutputStage outputStage(MatrixView<float> out, uint64_t firstSample);
   void prepareWeights(const Context &context, MatrixView<const float> weights);
@@ -83,8 +86,8 @@ class AnalogRead {
                 const RowList &list);
   void multiplyReformed(const Context &context, InputForm form, MatrixView<const float> weights,
                         int64_t rows, float *sums);
-  bool isPlain(const Product *product) const;
-  int64_t partsOf(const Context &context, MatrixView<const float> weights, const Product *product,
+  bool isPlain(bool product) const;
+  int64_t partsOf(const Context &context, MatrixView<const float> weights, bool product,
                   int64_t rows) const;
   PlainRead plainRead(MatrixView<const float> weights, const InputStage &input,
                       const OutputStage &output, int repeats);

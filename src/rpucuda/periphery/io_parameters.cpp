@@ -1,6 +1,7 @@
 #include "periphery/io_parameters.h"
 
 #include <cmath>
+#include <limits>
 
 #include "core/check.h"
 
@@ -33,6 +34,12 @@ void checkConverter(const std::string &prefix, const std::string &side, float re
 
 double IOParameters::inputStep() const { return stepOf(inp_res, inp_bound); }
 double IOParameters::outputStep() const { return stepOf(out_res, out_bound); }
+
+double IOParameters::outputGain(double meanBend) const {
+  const double slope =
+      1.0 + (meanBend + double(r_series)) * double(slope_calibration) * double(out_bound);
+  return slope * slope;
+}
 
 int IOParameters::doublings() const {
   double limit = double(max_bm_factor);
@@ -68,6 +75,13 @@ void IOParameters::check(const ParamsCheck &c) const {
         "relative to out_bound, which is 0 (unlimited); set out_bound");
   needs(slope_calibration == 0.0f || out_bound > 0.0f, "slope_calibration", slope_calibration,
         "relative to out_bound, which is 0 (unlimited); set out_bound");
+  // No spread of n lies further out than seven standard deviations.
+  const double most = out_bound > 0.0f ? double(out_nonlinearity) / double(out_bound) *
+                                             (1.0 + 7.0 * double(out_nonlinearity_std))
+                                       : 0.0;
+  needs(outputGain(most) <= double(std::numeric_limits<float>::max()), "slope_calibration",
+        slope_calibration, "with which the output's gain may become ", outputGain(most),
+        ", more than single precision holds; use a smaller one");
   const bool arrayEffects =
       w_noise > 0.0f || ir_drop > 0.0f || v_offset_std > 0.0f || r_series > 0.0f;
   needs(mv_type != MvType::Ideal || !arrayEffects, "mv_type", nameOf(mv_type),

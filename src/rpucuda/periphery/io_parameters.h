@@ -88,6 +88,9 @@ struct IOParameters {
   double inputStep() const;
   double outputStep() const;
 
+  /// Gain of the output amplifier for a mean n of `meanBend` (see slope_calibration).
+  double outputGain(double meanBend) const;
+
   /// How often bound management may double the scale of a sample: until the factor has reached
   /// max_bm_factor, or the DAC's resolution relative to the signal max_bm_res.
   int doublings() const;

@@ -17,13 +17,20 @@ bool sharesLaunches(const Context &context, const ArrayRead &base, const Chained
 
 }  // namespace
 
+void reserveChain(const Context &context, const ChainedRead &chain, MatrixView<float> out,
+                  Buffer<float> &scratch) {
+  chain.first.read.reserve(context, chain.first.weights, out.rows);
+  chain.second.read.reserve(context, chain.second.weights, out.rows);
+  scratch.reserve(context, out.size());
+}
+
 void addChain(const Context &context, const ChainedRead &chain, MatrixView<const float> in,
               MatrixView<float> out, uint64_t firstSample, Buffer<float> &scratch) {
+  reserveChain(context, chain, out, scratch);
   chain.first.read.run(context, chain.first.weights, in, chain.inner, firstSample);
   if (chain.ungated.data) copy(context, chain.inner, chain.ungated);
   if (chain.gate.data)
     forEach(context, chain.inner.size(), GateMultiplier{chain.gate, chain.inner.data});
-  scratch.reserve(context, out.size());
   const MatrixView<float> product = rowMajor(scratch.data(), out.rows, out.cols);
   chain.second.read.run(context, chain.second.weights, chain.inner, product, firstSample);
   forEach(context, out.size(), ScaledAdder{product.data, chain.factor, out});
@@ -45,6 +52,9 @@ void readTogether(const Context &context, const ArrayRead &base, const ChainedRe
     readWith(context, base.read.plan(context, base.weights, in, out, firstSample), first, added,
              base.read.marks());
   } else {
+    // A read may change a running mean, so that all must have their storage before the first.
+    base.read.reserve(context, base.weights, in.rows);
+    for (int i = 0; i < count; ++i) reserveChain(context, chains[i], out, scratch);
     base.read.run(context, base.weights, in, out, firstSample);
   }
   for (; next < count; ++next) addChain(context, chains[next], in, out, firstSample, scratch);

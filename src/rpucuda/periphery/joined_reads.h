@@ -26,6 +26,10 @@ struct ChainedRead {
   float factor;
 };
 
+/// Storage for addChain().
+void reserveChain(const Context &context, const ChainedRead &chain, MatrixView<float> out,
+                  Buffer<float> &scratch);
+
 /// out += factor * second(gate .* first(in)). `scratch` grows to hold [m, out].
 void addChain(const Context &context, const ChainedRead &chain, MatrixView<const float> in,
               MatrixView<float> out, uint64_t firstSample, Buffer<float> &scratch);

@@ -48,6 +48,8 @@ void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedR
 void cudaReadRows(const Context &context, const PlainRead &read);
 void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
                     const AddedRead &added, Buffer<uint32_t> &marks);
+/// Storage of `marks` for so many rows.
+void cudaReserveMarks(const Context &context, int64_t rows, Buffer<uint32_t> &marks);
 /// Reads the first array of a chain, and converts the result for the second
 /// (cuda/periphery/joined_reads.cu). The next kernel may begin before this one ends: it must be
 /// cudaMultiplyParts() with `beside`, or wait for this one.

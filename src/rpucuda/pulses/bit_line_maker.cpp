@@ -18,7 +18,7 @@ void drawSides(const Context &context, const TrainSide *sides, int count) {
     return;
   }
   const auto drawer = withIsa(context.cpu.isa, [](auto isa) { return &drawTrains<isa>; });
-  constexpr int64_t kTrainsPerThread = 8192;  // fewer are drawn before a second thread has woken up
+  constexpr int64_t kTrainsPerThread = kStepsPerThread / 8;
   const int64_t grain = (1 + kTrainsPerThread / sides[0].values.rows / 64) * 64;
   for (int i = 0; i < count; ++i) {
     parallelRange(context, sides[i].values.cols, grain,
@@ -69,14 +69,35 @@ void BitLineMaker::begin(MatrixView<const float> x, MatrixView<const float> d,
   words_.present = samples.present;
 }
 
+void BitLineMaker::reserve(const Context &context, int64_t samples, int64_t xSize, int64_t dSize,
+                           float lr, float granularity, const UpdateParameters &parameters) {
+  reserveScales(context, samples);
+  if (sendsRandomTrains(parameters.pulse_type)) {
+    const int longest =
+        context.onCpu() ? static_cast<int>(RPU::longestTrain(parameters, RPU::abs(lr), granularity))
+                        : longestTrain(parameters);
+    const PulseLayout layout = PulseLayout::of(longest);
+    bits_.reserve(context, planesOf(layout, samples, xSize, dSize, parameters.pulse_type).total);
+  } else {
+    levels_.reserve(context, samples * (xSize + dSize));
+  }
+  if (exposeRawInputs_) reserveRawInputs(context, samples * xSize, samples * dSize);
+}
+
+// Storage for the results per sample.
+void BitLineMaker::reserveScales(const Context &context, int64_t samples) {
+  maxima_.reserve(context, 2 * samples);
+  scales_.reserve(context, samples);
+  trainLength_.reserve(context, samples);
+  layout_.reserve(context, 1);
+  if (!context.onCpu() && finished_.empty()) finished_ = Buffer<uint32_t>::zeros(context, 1);
+}
+
 // Reserves storage for the results per sample, and returns the functor that scales the trains.
 TrainScaler BitLineMaker::scaler(const Context &context, float lr, float granularity,
                                  const UpdateParameters &parameters) {
   const int64_t m = words_.samples;
-  maxima_.reserve(context, 2 * m);
-  scales_.reserve(context, m);
-  trainLength_.reserve(context, m);
-  layout_.reserve(context, 1);
+  reserveScales(context, m);
   words_.layout = layout_.data();
   words_.trainLength = trainLength_.data();
   return {parameters,         RPU::abs(lr),   granularity,        maxima_.data(),
@@ -97,7 +118,6 @@ void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x
 }
 
 TrainJob BitLineMaker::jobOf(const Context &context, const TrainScaler &scaler) {
-  if (finished_.empty()) finished_ = Buffer<uint32_t>::zeros(context, 1);
   float *maxima = maxima_.data();
   return {{maxima, maxima + words_.samples, finished_.data(), context.fault, words_.present},
           scaler,
@@ -111,6 +131,14 @@ TrainJob BitLineMaker::startWords(const Context &context, MatrixView<const float
   return jobOf(context, scaler(context, lr, granularity, parameters));
 }
 
+BitLineMaker::Planes BitLineMaker::planesOf(const PulseLayout &layout, int64_t samples,
+                                            int64_t xSize, int64_t dSize, PulseType type) {
+  const int64_t words = layout.words(samples);
+  const int64_t x = words * xSize + kPulsePadding;
+  const int64_t d = words * dSize + kPulsePadding;
+  return {x, d, 2 * x + (type == PulseType::Stochastic ? 3 : 2) * d};
+}
+
 int BitLineMaker::trainSides(const Context &context, MatrixView<const float> x,
                              MatrixView<const float> d, float lr,
                              const UpdateParameters &parameters, RandomKey key, TrainSide *sides) {
@@ -121,17 +149,14 @@ int BitLineMaker::trainSides(const Context &context, MatrixView<const float> x,
   // the parameters allow.
   const PulseLayout layout =
       context.onCpu() ? *layout_.data() : PulseLayout::of(longestTrain(parameters));
-  const int64_t words = layout.words(x.rows);
-  const int64_t xPlane = words * x.cols + kPulsePadding;
-  const int64_t dPlane = words * d.cols + kPulsePadding;
-  const int64_t total = 2 * xPlane + (twoPass ? 3 : 2) * dPlane;
-  bits_.reserve(context, total);
+  const Planes planes = planesOf(layout, x.rows, x.cols, d.cols, parameters.pulse_type);
+  bits_.reserve(context, planes.total);
   if (context.onCpu())
-    detail::fillZero(context, bits_.data(), static_cast<size_t>(total) * sizeof(uint32_t));
+    detail::fillZero(context, bits_.data(), static_cast<size_t>(planes.total) * sizeof(uint32_t));
   uint32_t *xBits = bits_.data();
-  uint32_t *xSigns = xBits + xPlane;
-  uint32_t *dBits = xSigns + xPlane;
-  uint32_t *dSigns = dBits + dPlane;
+  uint32_t *xSigns = xBits + planes.x;
+  uint32_t *dBits = xSigns + planes.x;
+  uint32_t *dSigns = dBits + planes.d;
   const float step = resolutionStep(parameters.res);
   const bool rounding = parameters.sto_round && step > 0.0f;
   const uint64_t first = words_.firstSample;
@@ -150,7 +175,7 @@ int BitLineMaker::trainSides(const Context &context, MatrixView<const float> x,
   words_.dSigns = dSigns;
   if (twoPass) {
     sides[2] = sides[1];
-    sides[2].bits = dSigns + dPlane;
+    sides[2].bits = dSigns + planes.d;
     sides[2].signs = nullptr;
     sides[2].firstSlot = kSecondPassSlot;
     words_.kind = PulseKind::TwoPass;
@@ -178,10 +203,14 @@ void BitLineMaker::fillLevels(const Context &context, MatrixView<const float> x,
   words_.dLevels = levels_.data() + xLevels;
 }
 
+void BitLineMaker::reserveRawInputs(const Context &context, int64_t x, int64_t d) {
+  rawX_.reserve(context, x);
+  rawD_.reserve(context, d);
+}
+
 void BitLineMaker::keepRawInputs(const Context &context, MatrixView<const float> x,
                                  MatrixView<const float> d) {
-  rawX_.reserve(context, x.size());
-  rawD_.reserve(context, d.size());
+  reserveRawInputs(context, x.size(), d.size());
   rawRows_ = x.rows;
   rawXSize_ = x.cols;
   rawDSize_ = d.cols;

@@ -36,6 +36,11 @@ class BitLineMaker {
                  float lr, float granularity, const UpdateParameters &parameters, RandomKey key,
                  const SampleRange &samples);
 
+  /// Storage for makeWords() of up to `samples` samples of such sizes, whatever x and d are: it
+  /// cannot run out of memory then.
+  void reserve(const Context &context, int64_t samples, int64_t xSize, int64_t dSize, float lr,
+               float granularity, const UpdateParameters &parameters);
+
   /// makeWords() in two steps on a GPU, for kernels that serve several makers at once: the caller
   /// runs the job that startWords() returns, then draws the two or three sides that trainSides()
   /// writes (it returns their number). For stochastic pulse types.
@@ -68,6 +73,15 @@ class BitLineMaker {
   PulseStats stats(const Context &context) const;
 
  private:
+  // The bit planes of a mini-batch, one after another.
+  struct Planes {
+    int64_t x, d, total;  // words
+  };
+
+  static Planes planesOf(const PulseLayout &layout, int64_t samples, int64_t xSize, int64_t dSize,
+                         PulseType type);
+  void reserveScales(const Context &context, int64_t samples);
+  void reserveRawInputs(const Context &context, int64_t x, int64_t d);
   void begin(MatrixView<const float> x, MatrixView<const float> d, const SampleRange &samples);
   TrainScaler scaler(const Context &context, float lr, float granularity,
                      const UpdateParameters &parameters);

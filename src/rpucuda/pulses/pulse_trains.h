@@ -22,24 +22,28 @@ struct TrainScale {
 /// Longest train that lr / granularity may ask for when the length is not fixed.
 constexpr float kLongestTrain = 65536.0f;
 
+/// The length of every train, or its upper limit where each sample has its own
+/// (update_bl_management).
+RPU_HD float longestTrain(const UpdateParameters &p, float lr, float granularity) {
+  const float desired = static_cast<float>(p.desired_bl);
+  const bool follows = !p.fixed_bl && !p.update_bl_management && granularity * desired < lr;
+  return follows ? RPU::min(-RPU::floor(-(lr / granularity)), kLongestTrain) : desired;
+}
+
 /// Scale and length of one sample's trains. `lr` is a magnitude; xMax and dMax are the largest |x|
 /// and |d| of the sample. Maxima below 1e-30 count as 0.
 RPU_HD TrainScale trainScale(const UpdateParameters &p, float lr, float granularity, float xMax,
                              float dMax) {
   constexpr float kSmallest = 1e-30f;
   constexpr float kLargest = 3e38f;  // scales stay finite, so that a zero never fires
-  const float limit = static_cast<float>(p.desired_bl);
   const bool managed = p.update_management || p.update_bl_management;
   const float scaledDMax = p.um_grad_scale * dMax;
   TrainScale scale{0, 0.0f, 0.0f, lr * xMax * dMax / granularity};
   if (!(lr > 0.0f) || xMax < kSmallest || scaledDMax < kSmallest) return scale;
 
-  float length = limit;
-  if (!p.fixed_bl && !p.update_bl_management && granularity * limit < lr) {
-    length = RPU::min(-RPU::floor(-(lr / granularity)), kLongestTrain);
-  }
+  float length = longestTrain(p, lr, granularity);
   const float strength = lr * xMax * scaledDMax / granularity;
-  if (p.update_bl_management) length = RPU::max(RPU::min(-RPU::floor(-strength), limit), 1.0f);
+  if (p.update_bl_management) length = RPU::max(RPU::min(length, -RPU::floor(-strength)), 1.0f);
   const float perSlot = RPU::min(lr / (granularity * length), kLargest);
   scale.length = static_cast<int>(length);
   if (!managed) {
@@ -70,7 +74,8 @@ RPU_HD float resolutionStep(float res) { return res > 1.0f ? 1.0f / res : res; }
 /// the resolution.
 RPU_HD float pulseProbability(float value, float scale, float step, bool stochastic,
                               float rounding) {
-  float p = RPU::min(scale * RPU::abs(value), 1.0f);
+  // The limits in this order make what is no number a probability of 0.
+  float p = RPU::max(0.0f, RPU::min(scale * RPU::abs(value), 1.0f));
   if (step > 0.0f) {
     const float dither = stochastic ? rounding - 0.5f : 0.0f;
     p = RPU::clamp(RPU::rint(p / step + dither) * step, 0.0f, 1.0f);
@@ -102,7 +107,8 @@ RPU_HD float pulseLevel(float value, const TrainScale &t, float scale, float lar
   float magnitude = RPU::abs(value);
   if (!counts && step > 0.0f && largest > 0.0f)
     magnitude = RPU::rint(magnitude / largest / step) * step * largest;
-  const float p = t.length > 0 ? RPU::min(scale * magnitude, 1.0f) : 0.0f;
+  // As in pulseProbability().
+  const float p = t.length > 0 ? RPU::max(0.0f, RPU::min(scale * magnitude, 1.0f)) : 0.0f;
   const float level = counts ? RPU::rint(p * static_cast<float>(t.length)) : p;
   return value < 0.0f ? -level : level;
 }

@@ -11,7 +11,7 @@ namespace RPU {
 /// Two-pass pulse type: the slot number at which the second pass of the d lines begins.
 constexpr uint32_t kSecondPassSlot = 1u << 20;
 
-/// Slots that the longest train can have under these parameters.
+/// Slots that the longest train can have under these parameters, whatever the learning rate.
 inline int longestTrain(const UpdateParameters &p) {
   return !p.fixed_bl && !p.update_bl_management ? static_cast<int>(kLongestTrain) : p.desired_bl;
 }

@@ -11,7 +11,7 @@ enum class PulseType {
   MeanCount,   ///< the mean number of coincidences of the two lines' counts, rounded
   DeterministicImplicit,  ///< round(BL x_q d_q) pulses from quantised values
   None,                   ///< floating-point outer product; the device is bypassed, bounds included
-  NoneWithDevice,         ///< floating-point outer product, then the device's bounds
+  NoneWithDevice,  ///< floating-point outer product; the device's bounds at the mini-batch's end
 };
 template <>
 struct EnumNames<PulseType> {
@@ -47,7 +47,9 @@ struct UpdateParameters {
   static void fields(Visitor &f) {
     using P = UpdateParameters;
     f(&P::pulse_type, "pulse_type", anyNumber(), "",
-      "How activations and gradients become pulses.");
+      "How activations and gradients become pulses; 'none' and 'none_with_device' add the outer "
+      "product in floating point, without bounds or with bounds that are met when the mini-batch "
+      "ends.");
     f(&P::desired_bl, "desired_bl", between(1, 65536), "slots",
       "Length of the pulse trains, or its upper limit.");
     f(&P::fixed_bl, "fixed_bl", anyNumber(), "",
@@ -69,6 +71,21 @@ struct UpdateParameters {
     f(&P::d_res_implicit, "d_res_implicit", nonNegative(), "relative",
       "Resolution of d for deterministic pulses; 0 is exact, a value above 1 is a number of "
       "steps.");
+  }
+
+  template <class Check>
+  void check(const Check &c) const {
+    checkResolution(c, "res", res);
+    checkResolution(c, "x_res_implicit", x_res_implicit);
+    checkResolution(c, "d_res_implicit", d_res_implicit);
+  }
+
+ private:
+  // Beyond these, numbers of steps overflow.
+  template <class Check>
+  static void checkResolution(const Check &c, const char *name, float value) {
+    c.require(value == 0.0f || (value >= 1e-30f && value <= 1e30f), c.path(name), " is ", value,
+              "; it must be 0 (exact), or between 1e-30 and 1e30");
   }
 };
 

@@ -60,6 +60,7 @@ void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t
 void Tile::readForward(MatrixView<const float> x, MatrixView<float> y, const Counters &counters) {
   requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "forward");
   requireShape(y, batchOf(x), {"d_size", dSize()}, "y", "forward");
+  Impl::requireRoom(counters.forwardSamples, x.rows, "samples of forward");
   impl_->requireFiniteRead(impl_->config.forward, x, "x");
   impl_->device->forward(impl_->context, x, y, counters);
 }
@@ -67,23 +68,29 @@ void Tile::readForward(MatrixView<const float> x, MatrixView<float> y, const Cou
 void Tile::backward(MatrixView<const float> d, MatrixView<float> dx) {
   requireShape(d, anyBatch(), {"d_size", dSize()}, "d", "backward");
   requireShape(dx, batchOf(d), {"x_size", xSize()}, "dx", "backward");
+  Impl::requireRoom(impl_->counters.backwardSamples, d.rows, "samples of backward");
   impl_->requireFiniteRead(impl_->config.backward, d, "d");
   impl_->device->backward(impl_->context, d, dx, impl_->counters);
   impl_->counters.backwardSamples += static_cast<uint64_t>(d.rows);
 }
 
-void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr) {
+void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr,
+                  const Pause &pause) {
   requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "update");
   requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "update");
   requireLearningRate(lr);
+  Impl::requireRoom(impl_->counters.updateSamples, x.rows, "samples of update");
   if (!impl_->device->updateLooksForFaults(impl_->context, x.rows))
     requireFinite(impl_->context, x, d);
-  impl_->device->update(impl_->context, x, d, lr, impl_->counters);
-  impl_->counters.updateSamples += static_cast<uint64_t>(x.rows);
+  impl_->updateInParts(x.rows, lr, pause, [&](int64_t start, int64_t count) {
+    impl_->device->update(impl_->context, x.block(start, 0, count, x.cols),
+                          d.block(start, 0, count, d.cols), lr, impl_->counters);
+  });
 }
 
 void Tile::postUpdate(float lr) {
   requireLearningRate(lr);
+  Impl::requireRoom(impl_->counters.miniBatches, 1, "mini-batches");
   impl_->device->postUpdate(impl_->context, lr, impl_->counters);
   ++impl_->counters.miniBatches;
 }
@@ -97,6 +104,7 @@ void Tile::getWeights(MatrixView<float> out) const {
 void Tile::setWeights(MatrixView<const float> weights) {
   requireShape(weights, {"d_size", dSize()}, {"x_size", xSize()}, "weights", "setWeights");
   impl_->requireFiniteNow(weights, "weights");
+  Impl::requireRoom(impl_->counters.events, 1, "writes");
   impl_->device->setWeights(impl_->context, weights, impl_->counters);
   ++impl_->counters.events;
 }
@@ -122,6 +130,7 @@ void Tile::setArray(const std::string &name, MatrixView<const float> weights) {
   const PulsedDevice &to = array(name);
   requireShape(weights, {"rows", to.rows()}, {"columns", to.cols()}, "weights", "setArray");
   impl_->requireFiniteNow(weights, "weights");
+  Impl::requireRoom(impl_->counters.events, 1, "writes");
   impl_->device->writeArray(impl_->context, name, weights, impl_->counters);
   ++impl_->counters.events;
 }
@@ -129,6 +138,7 @@ void Tile::setArray(const std::string &name, MatrixView<const float> weights) {
 void Tile::resetColumns(const std::string &name, int64_t firstCol, int64_t count,
                         float probability) {
   impl_->reportFault();
+  Impl::requireRoom(impl_->counters.events, 1, "writes");
   impl_->device->resetColumns(impl_->context, name, firstCol, count, probability, impl_->counters);
   ++impl_->counters.events;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,9 @@
 namespace RPU {
 
 class TileAdapter;
+
+/// Called now and then during a long operation. If it throws, the operation ends there.
+using Pause = std::function<void()>;
 
 /// A crossbar tile [dSize, xSize] with its periphery: the only class a caller needs. Inputs are
 /// checked here, before anything changes. A Tile is not copied; save and load its state instead.
@@ -37,8 +41,11 @@ class Tile final {
   /// dx [m, xSize] = W^T d for d [m, dSize].
   void backward(MatrixView<const float> d, MatrixView<float> dx);
   /// W <- W - lr d^T x by pulses. InputError for wrong shapes or values that are not finite;
-  /// ConfigError for a bad lr.
-  void update(MatrixView<const float> x, MatrixView<const float> d, float lr);
+  /// ConfigError for a bad lr. On the CPU, `pause` is called between parts of a long update; if it
+  /// throws, the tile is as after an update by the samples before, which counters() tells. (Without
+  /// effect for devices with noise_merge = "batch", whose updates must not be cut.)
+  void update(MatrixView<const float> x, MatrixView<const float> d, float lr,
+              const Pause &pause = {});
   /// End of a mini-batch; call once after its update()s.
   void postUpdate(float lr);
 

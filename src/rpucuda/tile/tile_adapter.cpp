@@ -14,6 +14,7 @@ void TileAdapter::forward(MatrixView<const float> x, MatrixView<const float> gat
   requireShape(read, batchOf(x), {"rank", rank()}, "read", "forward");
   requireFinite(tile_.context, x, "x");
   requireFinite(tile_.context, gate, "gate");
+  Tile::Impl::requireRoom(tile_.counters.forwardSamples, x.rows, "samples of forward");
   adapter_.forwardGated(tile_.context, x, gate, y, read, tile_.counters);
   tile_.counters.forwardSamples += static_cast<uint64_t>(x.rows);
 }
@@ -29,20 +30,25 @@ void TileAdapter::backward(MatrixView<const float> d, MatrixView<const float> ga
   requireFinite(tile_.context, d, "d");
   requireFinite(tile_.context, gate, "gate");
   requireFinite(tile_.context, read, "read");
+  Tile::Impl::requireRoom(tile_.counters.backwardSamples, d.rows, "samples of backward");
   adapter_.backwardGated(tile_.context, d, gate, read, dx, gateGradient, tile_.counters);
   tile_.counters.backwardSamples += static_cast<uint64_t>(d.rows);
 }
 
 void TileAdapter::update(MatrixView<const float> x, MatrixView<const float> d,
-                         MatrixView<const float> gate, float lr) {
+                         MatrixView<const float> gate, float lr, const Pause &pause) {
   requireShape(x, anyBatch(), {"x_size", tile_.device->xSize()}, "x", "update");
   requireShape(d, batchOf(x), {"d_size", tile_.device->dSize()}, "d", "update");
   requireShape(gate, batchOf(x), {"rank", rank()}, "gate", "update");
   requireLearningRate(lr);
   requireFinite(tile_.context, x, d);
   requireFinite(tile_.context, gate, "gate");
-  adapter_.updateGated(tile_.context, x, d, gate, lr, tile_.counters);
-  tile_.counters.updateSamples += static_cast<uint64_t>(x.rows);
+  Tile::Impl::requireRoom(tile_.counters.updateSamples, x.rows, "samples of update");
+  tile_.updateInParts(x.rows, lr, pause, [&](int64_t start, int64_t count) {
+    adapter_.updateGated(tile_.context, x.block(start, 0, count, x.cols),
+                         d.block(start, 0, count, d.cols), gate.block(start, 0, count, gate.cols),
+                         lr, tile_.counters);
+  });
 }
 
 void TileAdapter::transfer() { adapter_.transfer(tile_.context); }

@@ -23,7 +23,7 @@ class TileAdapter final {
                 MatrixView<const float> read, MatrixView<float> dx, MatrixView<float> gateGradient);
   /// Tile::update() for samples whose forward was gated.
   void update(MatrixView<const float> x, MatrixView<const float> d, MatrixView<const float> gate,
-              float lr);
+              float lr, const Pause &pause = {});
 
   /// Transfers the adapter into W and starts it anew, now; the schedule goes on as it was.
   void transfer();

@@ -8,6 +8,7 @@
 #include "core/context.h"
 #include "core/cuda_api.h"
 #include "core/math.h"
+#include "core/threads.h"
 #include "core/view.h"
 
 // Checks of the inputs of a tile, before anything changes.
@@ -16,8 +17,7 @@ namespace RPU {
 
 /// ConfigError or DeviceError unless a tile can work in this context.
 inline void checkContext(const Context &context) {
-  RPU_CHECK(ConfigError, context.cpu.threads >= 1, "threads is ", context.cpu.threads,
-            "; it must be >= 1");
+  requireThreads(context.cpu.threads);
   if (!context.onCpu()) requireCudaDevice(context.device);
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
 
+#include "array/events.h"
 #include "core/buffer.h"
 #include "core/cuda_api.h"
 #include "tile/tile.h"
@@ -55,6 +58,35 @@ struct Tile::Impl {
       RPU_CHECK(InputError, bad == 0, name, " has values that are not finite; nothing was written");
     }
   }
+  /// InputError unless `more` can be added to a counter: random numbers are numbered by it.
+  static void requireRoom(uint64_t counter, int64_t more, const char *what) {
+    RPU_CHECK(
+        InputError, counter <= kMostCounted - static_cast<uint64_t>(more), "this tile has counted ",
+        counter, " ", what, ", and ", more,
+        " more would exceed 2^44, up to where its random numbers are numbered; make a new tile "
+        "with another seed, and give it these weights");
+  }
+  /// update(start, count) for all samples, on the CPU in parts that end within a fraction of a
+  /// second, with `pause` between them unless that is empty. The bits do not depend on the parts.
+  template <class Update>
+  void updateInParts(int64_t samples, float lr, const Pause &pause, const Update &update) {
+    const bool pauses = pause && context.onCpu() && device->updateMayBeCut();
+    int64_t part = pauses ? firstPart(samples, lr) : samples;
+    for (int64_t start = 0;;) {
+      const int64_t count = std::min(part, samples - start);
+      const auto begin = std::chrono::steady_clock::now();
+      update(start, count);
+      counters.updateSamples += static_cast<uint64_t>(count);
+      start += count;
+      if (start == samples) break;
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      constexpr double kShort = 0.05;
+      constexpr double kLong = 0.2;
+      if (took.count() < kShort) part = std::min(2 * part, kLargestPart);
+      if (took.count() > kLong) part = std::max<int64_t>(part / 2, 1);
+      pause();
+    }
+  }
   void clearFault() {
     if (!context.onCpu()) detail::fillZero(context, context.fault, fault.bytes());
   }
@@ -62,6 +94,23 @@ struct Tile::Impl {
   void requireFiniteRead(const IOParameters &periphery, MatrixView<const float> in,
                          const char *name) const {
     if (context.onCpu() || periphery.is_perfect) requireFinite(context, in, name);
+  }
+
+ private:
+  static constexpr int64_t kLargestPart = 1024;  // samples
+
+  // Samples of the first part of an update: all, if that is little work, or if there is no memory to
+  // make sure that no later part runs out of it.
+  int64_t firstPart(int64_t samples, float lr) {
+    constexpr int64_t kFewSteps = int64_t{1} << 26;  // of cells
+    const int64_t few = std::max<int64_t>(8, kFewSteps / (device->dSize() * device->xSize()));
+    if (samples <= std::min(few, kLargestPart)) return samples;
+    try {
+      device->reserveUpdate(context, std::min(samples, kLargestPart), lr);
+    } catch (const OutOfMemoryError &) {
+      return samples;
+    }
+    return std::min(few, kLargestPart);
   }
 };
 

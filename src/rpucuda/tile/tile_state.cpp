@@ -40,6 +40,12 @@ void requireSameTile(const State &state, const State &mine) {
   }
 }
 
+// Whether a value is there at some times only.
+bool comesAndGoes(const std::string &name) {
+  constexpr std::string_view kEnd = PulsedDevice::kBoundsDue;
+  return name.size() >= kEnd.size() && name.substr(name.size() - kEnd.size()) == kEnd;
+}
+
 // StateError unless `state` has the tensors and values of `mine`, each of its kind, and no others.
 void requireComplete(const State &state, const State &mine) {
   for (const auto &entry : mine.tensors)
@@ -51,6 +57,7 @@ void requireComplete(const State &state, const State &mine) {
               "tensor '", entry.first, "' of the state is truncated");
   }
   for (const auto &entry : mine.values) {
+    if (comesAndGoes(entry.first)) continue;
     const auto found = state.values.find(entry.first);
     RPU_CHECK(StateError, found != state.values.end(), "the state lacks '", entry.first,
               "'; it is incomplete");
@@ -60,6 +67,10 @@ void requireComplete(const State &state, const State &mine) {
     if (entry.second.integer()) state.counter(entry.first);
   }
   for (const auto &entry : state.values) {
+    if (comesAndGoes(entry.first)) {
+      state.counter(entry.first);
+      continue;
+    }
     RPU_CHECK(StateError, entry.first == State::kChecksum || mine.values.count(entry.first),
               "the state has a value '", entry.first,
               "' that this tile does not know; it is damaged or was made by another version");

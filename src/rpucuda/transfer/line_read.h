@@ -17,6 +17,8 @@ class LineRead {
            int64_t outputs, RandomKey key)
       : read_(context, periphery, pass, lines, outputs, key), lines_(lines), outputs_(outputs) {}
 
+  /// Storage for run(): it cannot run out of memory then.
+  void reserve(const Context &context);
   /// Reads all lines of an array with `weights` [outputs, lines] into [lines, outputs]; line j is
   /// sample firstRead + j. The view is valid until the next run().
   MatrixView<const float> run(const Context &context, MatrixView<const float> weights,
@@ -33,7 +35,7 @@ class LineRead {
   AnalogRead read_;
   int64_t lines_;
   int64_t outputs_;
-  Buffer<float> values_;
+  Buffer<float> unit_, values_;
 };
 
 }  // namespace RPU

@@ -1,5 +1,7 @@
 #include "transfer/pulse_transfer.h"
 
+#include <algorithm>
+
 #include "array/events.h"
 #include "core/backend.h"
 #include "core/math_util.h"
@@ -15,8 +17,25 @@ uint64_t PulseTransfer::firstSample(int sending) const {
          static_cast<uint64_t>(rule_.maxTrains);
 }
 
+void PulseTransfer::reserve(const Context &context, PulsedDevice &to) {
+  const TransferPasses passes = reservePlan(context, rule_, to.cols() + to.rows(), plan_);
+  ledger_.reserve(context, to);
+  if (rule_.mode == TransferMode::Exact) {
+    delta_.reserve(context, to.size());
+    prepareProducts(context);
+  } else if (!rule_.sendsPulses()) {
+    updater_.reserve(context, to, rule_.components, rule_.lr);
+  } else {
+    const int64_t trains = std::min(passes.each, passes.most);
+    xDrives_.reserve(context, trains * to.cols());
+    dDrives_.reserve(context, trains * to.rows());
+    updater_.reserve(context, to, trains, trainRule(rule_, to.granularity()).lr());
+  }
+}
+
 void PulseTransfer::run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
                         const TransferFactors &exact) {
+  reserve(context, to);
   ledger_.open(context, to, exact, rule_.lr);
   for (int sending = 0; sending < rule_.sendings(); ++sending) {
     const bool first = sending == 0;
@@ -42,8 +61,7 @@ void PulseTransfer::send(const Context &context, PulsedDevice &to, const Transfe
 
 void PulseTransfer::writeDigitally(const Context &context, PulsedDevice &to,
                                    const TransferFactors &factors) {
-  Buffer<float> delta(context, to.size());
-  const auto target = rowMajor(delta.data(), to.rows(), to.cols());
+  const auto target = rowMajor(delta_.data(), to.rows(), to.cols());
   gemm(context, rule_.lr, factors.d, factors.x.transposed(), 0.0f, target);
   to.addWeights(context, target, ownWrite(count()));
 }
@@ -64,8 +82,6 @@ void PulseTransfer::sendTrains(const Context &context, PulsedDevice &to,
     // A pass without trains is skipped, except the last one: it draws the final write noise. (A GPU
     // skips none, so that its last pass draws that noise too.)
     if (trains == 0 && p + 1 < plan.passes.count()) continue;
-    xDrives_.reserve(context, trains * to.cols());
-    dDrives_.reserve(context, trains * to.rows());
     forEach(context, trains * (to.cols() + to.rows()),
             TrainDrives{plan.sent, plan.components, plan.starts, start, xDrives_.data(),
                         dDrives_.data()});

@@ -25,6 +25,8 @@ class PulseTransfer {
 
   const TransferRule &rule() const { return rule_; }
 
+  /// Storage for run() onto `to`, whatever the factors are: it cannot run out of memory then.
+  void reserve(const Context &context, PulsedDevice &to);
   /// One transfer onto `to` of `sent`, the factors as they were read; the account compares what
   /// arrived with the `exact` factors.
   void run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
@@ -52,6 +54,7 @@ class PulseTransfer {
   TransferLedger ledger_;
   PlanMemory plan_;
   Buffer<float> xDrives_, dDrives_;
+  Buffer<float> delta_;  // of a digital write
 };
 
 }  // namespace RPU

@@ -20,9 +20,14 @@ TransferLedger::TransferLedger(const Context &context)
       pulsesBefore_(Buffer<uint64_t>::zeros(context, 1)),
       missing_(Buffer<MissingPart>::zeros(context, 1)) {}
 
+void TransferLedger::reserve(const Context &context, const PulsedDevice &to) {
+  rowSums_.reserve(context, 3 * to.rows());
+  if (context.onCpu()) block_.reserve(context, std::min(to.rows(), kAlignedRows) * to.cols());
+}
+
 void TransferLedger::open(const Context &context, const PulsedDevice &to,
                           const TransferFactors &exact, float lr) {
-  rowSums_.reserve(context, 3 * to.rows());
+  reserve(context, to);
   align(context, to, exact, lr, rowSums_.data(), rowSums_.data() + 2 * to.rows());
 }
 
@@ -64,10 +69,9 @@ void TransferLedger::align(const Context &context, const PulsedDevice &to,
   }
   const int64_t cols = to.cols();
   const int64_t most = std::min(to.rows(), kAlignedRows);
-  Buffer<float> block(context, most * cols);
   for (int64_t start = 0; start < to.rows(); start += most) {
     const int64_t count = std::min(most, to.rows() - start);
-    const auto target = rowMajor(block.data(), count, cols);
+    const auto target = rowMajor(block_.data(), count, cols);
     gemm(context, lr, exact.d.block(start, 0, count, exact.d.cols), exact.x.transposed(), 0.0f,
          target);
     const auto weights = to.weights().block(start, 0, count, cols);

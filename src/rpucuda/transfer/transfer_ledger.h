@@ -16,6 +16,8 @@ class TransferLedger {
  public:
   explicit TransferLedger(const Context &context);
 
+  /// Storage for open() and close(): they cannot run out of memory then.
+  void reserve(const Context &context, const PulsedDevice &to);
   /// To be called before a transfer of lr d x^T onto `to`.
   void open(const Context &context, const PulsedDevice &to, const TransferFactors &exact, float lr);
   /// To be called after each sending of that transfer, with the plan by which it was sent.
@@ -43,6 +45,7 @@ class TransferLedger {
   Buffer<uint64_t> pulsesBefore_;  // one
   Buffer<double> rowSums_;         // see TransferTally
   Buffer<MissingPart> missing_;    // one
+  Buffer<float> block_;            // rows of T; on a GPU, none
 };
 
 // --- on a GPU (cuda/transfer/pulse_transfer.cu)

@@ -32,30 +32,43 @@ int64_t TransferPlan::trains() const {
   return total;
 }
 
+PlanRule trainRule(const TransferRule &rule, float granularity) {
+  return {rule.update,    rule.sendsPulses(), rule.mode != TransferMode::Single,
+          rule.maxTrains, granularity,        std::abs(static_cast<double>(rule.lr)),
+          nullptr};
+}
+
+TransferPasses reservePlan(const Context &context, const TransferRule &rule, int64_t lines,
+                           PlanMemory &memory) {
+  const TransferPasses passes = passesOf(rule, lines);
+  memory.components.reserve(context, rule.components);
+  memory.starts.reserve(context, rule.components + 1);
+  memory.present.reserve(context, passes.count());
+  if (!context.onCpu() && memory.finished.empty())
+    memory.finished = Buffer<uint32_t>::zeros(context, 1);
+  return passes;
+}
+
 TransferPlanner planInto(const Context &context, const TransferRule &rule, float granularity,
                          const TransferFactors &sent, const TransferFactors &exact,
                          const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory,
                          const MissingPart *missing) {
-  const TransferPasses passes = passesOf(rule, sent.d.rows + sent.x.rows);
-  memory.components.reserve(context, rule.components);
-  memory.starts.reserve(context, rule.components + 1);
-  memory.present.reserve(context, passes.count());
-  const TransferPlanner planner{
-      {rule.update, rule.sendsPulses(), rule.mode != TransferMode::Single, rule.maxTrains,
-       granularity, std::abs(static_cast<double>(rule.lr)), missing},
-      sent,
-      exact,
-      passes,
-      memory.components.data(),
-      memory.starts.data(),
-      memory.present.data(),
-      pulseCounter,
-      pulsesBefore};
+  const TransferPasses passes = reservePlan(context, rule, sent.d.rows + sent.x.rows, memory);
+  PlanRule sending = trainRule(rule, granularity);
+  sending.missing = missing;
+  const TransferPlanner planner{sending,
+                                sent,
+                                exact,
+                                passes,
+                                memory.components.data(),
+                                memory.starts.data(),
+                                memory.present.data(),
+                                pulseCounter,
+                                pulsesBefore};
   if (context.onCpu()) {
     for (int64_t k = 0; k < rule.components; ++k) planner.planComponent(OneThread{}, k);
     planner.placeTrains();
   } else {
-    if (memory.finished.empty()) memory.finished = Buffer<uint32_t>::zeros(context, 1);
     cudaPlanTransfer(context, planner, memory.finished.data());
   }
   return planner;

@@ -25,6 +25,14 @@ struct PlanMemory {
   Buffer<uint32_t> finished;  // on a GPU, one counter (see cudaPlanTransfer)
 };
 
+/// What the plans of these transfers depend on, onto an array of that granularity.
+PlanRule trainRule(const TransferRule &rule, float granularity);
+
+/// Storage for planInto() with factors that have `lines` rows together: it cannot run out of memory
+/// then. Returns how the transfer is cut into passes.
+TransferPasses reservePlan(const Context &context, const TransferRule &rule, int64_t lines,
+                           PlanMemory &memory);
+
 /// Plans a transfer of `sent`, the `exact` factors or what a read made of them, into `memory`;
 /// `granularity` is that of the array that is written. Unless null, `pulsesBefore` gets the value
 /// of `pulseCounter` before the transfer. `missing`: see PlanRule.

@@ -28,6 +28,12 @@ class TransferSchedule {
   int64_t next(int64_t samples) const {
     return counts(Unit::Samples) ? std::min(samples, period_ - since_) : samples;
   }
+  /// Whether a transfer is due within the next `count` units.
+  bool due(Unit unit, int64_t count) const { return counts(unit) && since_ + count >= period_; }
+  /// The most of `samples` samples that are taken between two transfers.
+  int64_t longest(int64_t samples) const {
+    return counts(Unit::Samples) ? std::min(samples, period_) : samples;
+  }
   /// Counts `count` units, at most next(); returns whether a transfer is due now.
   bool passed(Unit unit, int64_t count) {
     if (!counts(unit)) return false;

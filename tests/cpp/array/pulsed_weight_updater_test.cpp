@@ -244,13 +244,13 @@ TEST_P(UpdateOfShape, Property37_IsTheSameOnEveryIsaAndThreadCountAndForEverySpl
     }
     for (const int threads : {2, 3})
       EXPECT_EQ(updatedWeights(onCpu(threads), p, b, 0.5f, noisyDevice()), expected);
-    if (type == PulseType::NoneWithDevice) continue;  // its bounds act at the end of each call
     PulsedDevice device(Context{}, noisyDevice(), rows, cols, kDeviceKey);
     PulsedWeightUpdater updater(p, kTrainKey);
     for (const auto &[begin, end] : {std::pair<int64_t, int64_t>{0, 2}, {2, 7}, {7, 7}, {7, 9}}) {
       updater.update(Context{}, device, b.xRows(begin, end), b.dRows(begin, end), 0.5f,
-                     3 + static_cast<uint64_t>(begin));
+                     3 + static_cast<uint64_t>(begin), Bounds::Later);
     }
+    device.meetBounds(Context{});
     EXPECT_EQ(storedWeights(device), expected);
   }
 }

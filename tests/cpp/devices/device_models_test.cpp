@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "devices/piecewise_step.h"
 #include "util/device_test_util.h"
 
 namespace RPU::testing {
@@ -384,6 +385,18 @@ TEST(DeviceModels, BytesPerWeight) {
     EXPECT_EQ(PulsedDevice(Context{}, makeParams(model), 10, 10, kKey).memoryBytes(), 100 * bytes)
         << model;
   }
+}
+
+TEST(PiecewiseStep, APlaceThatIsNoNumberIsTheFirstNode) {
+  FloatList nodes{3, {1.0f, 2.0f, 4.0f}};
+  EXPECT_EQ(PiecewiseStep::interpolate(nodes, kNaN), 1.0f);
+  EXPECT_EQ(PiecewiseStep::interpolate(nodes, -kInfinity), 1.0f);
+  EXPECT_EQ(PiecewiseStep::interpolate(nodes, kInfinity), 4.0f);
+  EXPECT_EQ(PiecewiseStep::interpolate(nodes, 0.75f), 3.0f);
+  // All neighbours of a list that is full are in it.
+  nodes.count = FloatList::kCapacity;
+  EXPECT_EQ(PiecewiseStep::interpolate(nodes, kNaN), 1.0f);
+  EXPECT_EQ(PiecewiseStep::interpolate(nodes, 2.0f), nodes.values[FloatList::kCapacity - 1]);
 }
 
 }  // namespace

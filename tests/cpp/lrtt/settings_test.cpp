@@ -162,5 +162,17 @@ TEST(LrttSettings, TrainsOfAdapterAndTransferHaveTheirOwnManagement) {
   EXPECT_FALSE(s.transferUpdate.update_management);
 }
 
+TEST(LrttSettings, RefusesAGainThatOverflows) {
+  for (const float gain : {1e-40f, 3e38f}) {
+    LRTTParams p = ranked(2);
+    p.reinit_gain = {false, gain};
+    EXPECT_THROW(LRTTSettings(p, UpdateParameters{}, 6, 8), ConfigError) << gain;
+  }
+  LRTTParams p = ranked(2);
+  p.reinit_gain = {false, 1e-40f};
+  p.lora_alpha = {false, 2.0f};
+  EXPECT_EQ(LRTTSettings(p, UpdateParameters{}, 6, 8).alpha, 2.0f);
+}
+
 }  // namespace
 }  // namespace RPU

@@ -104,5 +104,34 @@ TEST(TrainScale, StaysFiniteForEveryFiniteInput) {
   }
 }
 
+TEST(PulseProbability, WhatIsNoNumberSendsNothing) {
+  for (const float step : {0.0f, 0.25f}) {
+    EXPECT_EQ(pulseProbability(kNaN, 1.0f, step, false, 0.0f), 0.0f);
+    EXPECT_EQ(pulseProbability(0.0f, kInfinity, step, false, 0.0f), 0.0f);
+    EXPECT_EQ(pulseProbability(-kInfinity, 1.0f, step, false, 0.0f), 1.0f);
+    EXPECT_EQ(pulseProbability(-0.5f, 1.0f, step, false, 0.0f), 0.5f);
+  }
+  const TrainScale scale{10, 1.0f, 1.0f, 1.0f};
+  for (const bool counts : {false, true})
+    EXPECT_EQ(pulseLevel(kNaN, scale, 1.0f, 1.0f, counts, 0.0f), 0.0f);
+}
+
+TEST(TrainScale, LongestTrainIsThatOfTheScales) {
+  for (const bool fixed : {false, true}) {
+    for (const bool managed : {false, true}) {
+      for (const float lr : {1e-6f, 0.01f, 0.5f, 30.0f, 3e38f}) {
+        UpdateParameters p;
+        p.fixed_bl = fixed;
+        p.update_bl_management = managed;
+        const auto longest = static_cast<int>(longestTrain(p, lr, 1e-3f));
+        int seen = 0;
+        for (const float largest : {1e-20f, 1e-3f, 1.0f, 1e20f})
+          seen = std::max(seen, trainScale(p, lr, 1e-3f, largest, largest).length);
+        EXPECT_EQ(seen, longest) << fixed << managed << lr;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace RPU::testing

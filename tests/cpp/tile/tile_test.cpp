@@ -13,9 +13,11 @@
 #include "array/array_keys.h"
 #include "compounds/ideal.h"
 #include "compounds/single.h"
+#include "devices/constant_step.h"
 #include "lrtt/parameters.h"
 #include "tile/tile_adapter.h"
 #include "util/pulse_test_util.h"
+#include "util/state_test_util.h"
 
 namespace RPU::testing {
 namespace {
@@ -422,6 +424,67 @@ TEST(Tile, OnlyATileWithAnAdapterOffersOne) {
   Tile rankZero(kRows, kCols, config, 1);
   EXPECT_FALSE(rankZero.hasAdapter());
   EXPECT_THROW(rankZero.adapter(), ConfigError);
+}
+
+TEST(Tile, ALongUpdateMayPauseAndEndBetweenTwoSamples) {
+  constexpr int64_t kMany = 3000;
+  const Batch b = randomBatch(kMany, kCols, kRows, 11);
+  for (const std::string &kind : kinds()) {
+    SCOPED_TRACE(kind);
+    Tile whole = makeTile(kind);
+    Tile parts = makeTile(kind);
+    Tile ended = makeTile(kind);
+    Tile same = makeTile(kind);
+    whole.update(b.xView(), b.dView(), 0.01f);
+    int pauses = 0;
+    parts.update(b.xView(), b.dView(), 0.01f, [&] { ++pauses; });
+    EXPECT_GE(pauses, 2);
+    EXPECT_TRUE(sameState(whole.state(), parts.state()));
+    EXPECT_THROW(
+        ended.update(b.xView(), b.dView(), 0.01f, [] { throw std::runtime_error("stop"); }),
+        std::runtime_error);
+    const auto done = static_cast<int64_t>(ended.counters().updateSamples);
+    EXPECT_GT(done, 0);
+    EXPECT_LT(done, kMany);
+    same.update(b.xRows(0, done), b.dRows(0, done), 0.01f);
+    EXPECT_TRUE(sameState(ended.state(), same.state()));
+  }
+}
+
+TEST(Tile, UpdatesThatMustNotBeCutDoNotPause) {
+  constexpr int64_t kMany = 3000;
+  const Batch b = randomBatch(kMany, kCols, kRows, 11);
+  ConstantStep::Params merges;
+  merges.noise_merge = NoiseMerge::Batch;
+  SingleParams single;
+  single.device = merges;
+  TileConfig config;
+  config.compound = single;
+  Tile tile(kRows, kCols, config, 1);
+  tile.update(b.xView(), b.dView(), 0.01f, [] { FAIL() << "it pauses"; });
+}
+
+TEST(Tile, CountersEndBeforeTheNumbersOfTheirDraws) {
+  Tile tile = makeTile("single");
+  State state = tile.state();
+  for (const char *name :
+       {"forward_samples", "backward_samples", "update_samples", "mini_batches", "events"}) {
+    state.values[name] = Value(int64_t{1} << 44);
+  }
+  tile.loadState(state);
+  const Batch b = randomBatch(1, kCols, kRows, 1);
+  Numbers y(kRows);
+  Numbers dx(kCols);
+  Numbers w(kRows * kCols);
+  const auto weights = rowMajor(w.data(), kRows, kCols);
+  EXPECT_THROW(tile.forward(b.xView(), rowMajor(y.data(), 1, kRows)), InputError);
+  EXPECT_THROW(tile.backward(b.dView(), rowMajor(dx.data(), 1, kCols)), InputError);
+  EXPECT_THROW(tile.update(b.xView(), b.dView(), 0.1f), InputError);
+  EXPECT_THROW(tile.postUpdate(0.1f), InputError);
+  EXPECT_THROW(tile.setWeights(weights), InputError);
+  EXPECT_THROW(tile.setArray("visible", weights), InputError);
+  EXPECT_THROW(tile.resetColumns("visible", 0, 1, 1.0f), InputError);
+  EXPECT_TRUE(sameState(tile.state(), state));
 }
 
 }  // namespace

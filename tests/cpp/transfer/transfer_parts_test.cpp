@@ -85,7 +85,7 @@ TEST(PulseWriter, EndsWithinHalfAStep) {
     const int64_t rows = tall ? 11 : 4, cols = tall ? 4 : 11;
     PulsedDevice array = arrayOf(idealCells(kStep), rows, cols);
     const Mat target = randomMat(rows, cols, 0.2f, 3);
-    writeByPulses({}, array, target.view(), 0);
+    PulseWriter().write({}, array, target.view(), 0);
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < cols; ++j)
         EXPECT_NEAR(array.weights()(i, j), target(i, j), 0.501f * kStep);

@@ -74,6 +74,12 @@ cublasOperation_t operation(const BlasOperand &operand) {
 
 namespace detail {
 
+void cudaPrepareProducts(const Context &context) {
+  if (context.gpuProducts == GpuProducts::Reproducible) return;
+  const CudaScope scope(context.device);
+  Cublas::of(context);
+}
+
 void cudaGemm(const Context &context, float alpha, ConstMatrix a, ConstMatrix b, float beta,
               MatrixView<float> c) {
   checkProduct("gemm", a, b, c);

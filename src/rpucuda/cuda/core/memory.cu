@@ -1,8 +1,10 @@
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <vector>
 
+#include "core/threads.h"
 #include "cuda/core/check.cuh"
 #include "cuda/core/memory.cuh"
 
@@ -40,6 +42,22 @@ cudaMemcpyKind directionOf(CopyKind kind) {
     default:
       return cudaMemcpyDeviceToDevice;
   }
+}
+
+// The fork depth of the process in which CUDA was first used; -1 before.
+std::atomic<int> usedAtDepth{-1};
+
+/// CUDA does not survive a fork: in the child, nothing that was made before it can be used, and calls
+/// may not return.
+bool lostByFork() {
+  const int depth = usedAtDepth;
+  return depth >= 0 && depth != forkDepth();
+}
+
+void requireSurvival() {
+  RPU_CHECK(DeviceError, !lostByFork(),
+            "CUDA was used before this process was forked, and does not survive that; use the CPU "
+            "here, or start processes by multiprocessing's 'spawn'");
 }
 
 // A CUDA event that exists for one call only.
@@ -115,6 +133,7 @@ void checkCuda(cudaError_t status, const char *call) {
 }
 
 int cudaDeviceCount() {
+  if (lostByFork()) return 0;
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   cudaGetLastError();
@@ -122,6 +141,7 @@ int cudaDeviceCount() {
 }
 
 void requireCudaDevice(int device) {
+  requireSurvival();
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) cudaGetLastError();
@@ -131,6 +151,8 @@ void requireCudaDevice(int device) {
             "; use device='cpu'");
   RPU_CHECK(DeviceError, device >= 0 && device < count, "device='cuda:", device,
             "' was asked for, but this machine has ", count, " GPUs, counted from 0");
+  int unused = -1;
+  usedAtDepth.compare_exchange_strong(unused, forkDepth());
   int pools = 0;
   RPU_CUDA(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device));
   RPU_CHECK(DeviceError, pools, "device='cuda:", device,
@@ -138,6 +160,7 @@ void requireCudaDevice(int device) {
 }
 
 CudaScope::CudaScope(int device) {
+  requireSurvival();
   int current = 0;
   RPU_CUDA(cudaGetDevice(&current));
   if (current == device) return;
@@ -179,6 +202,7 @@ void *cudaAllocate(const Context &context, size_t bytes) {
 }
 
 void cudaRelease(int device, void *stream, void *data) noexcept {
+  if (lostByFork()) return;
   int current = 0;
   if (cudaGetDevice(&current) != cudaSuccess)
     return;  // the driver is going down, and the memory with it
@@ -214,6 +238,7 @@ void cudaOrder(const Context &first, const Context &then) {
 }
 
 void cudaFinish(const Context &context) noexcept {
+  if (lostByFork()) return;
   int current = 0;
   if (cudaGetDevice(&current) != cudaSuccess) return;
   if (current != context.device) cudaSetDevice(context.device);

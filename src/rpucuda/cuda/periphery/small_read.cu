@@ -317,11 +317,16 @@ void cudaReadRows(const Context &context, const PlainRead &read) {
          read);
 }
 
+void cudaReserveMarks(const Context &context, int64_t rows, Buffer<uint32_t> &marks) {
+  const int64_t groups = (rows + kGroupRows - 1) / kGroupRows;
+  if (marks.size() < groups * kMarks) marks = Buffer<uint32_t>::zeros(context, groups * kMarks);
+}
+
 void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
                     const AddedRead &added, Buffer<uint32_t> &marks) {
   const int64_t rows = read.input.in.rows;
   const int64_t groups = (rows + kGroupRows - 1) / kGroupRows;
-  if (marks.size() < groups * kMarks) marks = Buffer<uint32_t>::zeros(context, groups * kMarks);
+  cudaReserveMarks(context, rows, marks);
   const CudaScope scope(context.device);
   const auto lineBlocks = static_cast<unsigned>((read.weights.rows + kOutputs - 1) / kOutputs);
   const int64_t feeders = added.isThere() ? rows : 0;

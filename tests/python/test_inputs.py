@@ -1,0 +1,213 @@
+"""Arrays and objects that a caller may hand in, however they were made."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import pulsora as pl
+from conftest import D_SIZE, X_SIZE, make_batch, make_tile
+from pulsora import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+_CAPSULE_NEW = ctypes.pythonapi.PyCapsule_New
+_CAPSULE_NEW.restype = ctypes.py_object
+_CAPSULE_NEW.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+
+
+class _Producer:
+    """Gives, of an array, the capsule that it is told to."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, **_options: object) -> object:
+        return self._capsule
+
+
+def _consumed() -> object:
+    capsule = np.zeros((2, X_SIZE), np.float32).__dlpack__()
+    make_tile(pl.SingleConfig()).forward(_Producer(capsule))
+    return capsule
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (_consumed, "'used_dltensor'"),
+        (lambda: _CAPSULE_NEW(64, b"dltensor_versioned", None), "'dltensor_versioned'"),
+        (lambda: _CAPSULE_NEW(64, b"something", None), "'something'"),
+        (lambda: _CAPSULE_NEW(64, None, None), "''"),
+        (lambda: 7, "an object of type int"),
+    ],
+)
+def test_only_a_fresh_dlpack_capsule_is_taken(make: Callable[[], object], named: str) -> None:
+    producer = _Producer(make())
+    tile = make_tile(pl.SingleConfig())
+    with pytest.raises(pl.InputError, match=f"x gives as __dlpack__.. .*{named}"):
+        tile.forward(producer)
+
+
+def _misaligned(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    room = np.zeros(values.nbytes + 1, np.uint8)
+    moved = np.ndarray(values.shape, np.float32, buffer=room.data, offset=1)
+    moved[...] = values
+    return moved
+
+
+def _strided(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Elements nine bytes apart."""
+    room = np.zeros((*values.shape, 9), np.uint8)
+    strides = tuple(np.array(room.strides[:-1]))
+    moved = np.ndarray(values.shape, np.float32, buffer=room.data, strides=strides)
+    moved[...] = values
+    return moved
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _misaligned,
+        _strided,
+        lambda values: values.astype(">f4"),
+        lambda values: _misaligned(values)[:, ::-1].copy()[:, ::-1],
+        lambda values: values[::-1].copy()[::-1],
+        lambda values: np.repeat(values, 3, axis=1)[:, ::3],
+    ],
+    ids=["misaligned", "nine bytes apart", "big-endian", "reversed", "rows reversed", "strided"],
+)
+def test_arrays_lie_in_memory_as_they_may(
+    change: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+) -> None:
+    x, d = make_batch(5)
+    plain, other = make_tile(pl.SingleConfig()), make_tile(pl.SingleConfig())
+    assert plain.forward(x).tobytes() == other.forward(change(x)).tobytes()
+    plain.update(x, d, 0.1)
+    other.update(change(x), change(d), 0.1)
+    assert plain.weights.tobytes() == other.weights.tobytes()
+
+
+def test_a_misaligned_result_is_refused() -> None:
+    x, _ = make_batch(5)
+    out = _misaligned(np.zeros((5, D_SIZE), np.float32))
+    with pytest.raises(pl.InputError, match="aligned"):
+        make_tile(pl.SingleConfig()).forward(x, out)
+
+
+def test_a_mask_is_not_dropped() -> None:
+    x, d = make_batch(5)
+    tile = make_tile(pl.SingleConfig())
+    masked = np.ma.masked_array(x, mask=x > 0)
+    with pytest.raises(pl.InputError, match=r"x is a masked array.*x.filled\(0\)"):
+        tile.forward(masked)
+    with pytest.raises(pl.InputError, match="d is a masked array"):
+        tile.update(x, np.ma.masked_array(d), 0.1)
+    assert tile.counters["update_samples"] == 0
+
+
+@pytest.mark.parametrize("made", [_core.Tile, _core.DeviceArray, _core.StepGraph])
+def test_objects_of_the_core_are_made_by_it_alone(made: type) -> None:
+    for make in (made, lambda: made.__new__(made), lambda: object.__new__(made)):
+        with pytest.raises(TypeError):
+            make()
+
+
+def test_the_core_of_a_tile_is_not_copied() -> None:
+    with pytest.raises(TypeError):
+        copy.copy(make_tile(pl.SingleConfig())._core)
+
+
+def test_an_empty_tensor_is_copied() -> None:
+    state = make_tile(pl.SingleConfig()).state()
+    state.tensors["nothing"] = np.zeros((0, 3), np.float32)
+    with pytest.raises(pl.StateError, match="nothing"):
+        make_tile(pl.SingleConfig()).load_state(state)
+
+
+def test_a_configuration_is_of_some_kind() -> None:
+    with pytest.raises(TypeError, match=r"make one of .*SingleConfig"):
+        pl.TileConfig()
+    assert isinstance(pl.TileConfig.from_dict({"kind": "lrtt"}), pl.LRTTConfig)
+
+
+def test_a_model_that_is_an_array_is_a_bad_value() -> None:
+    array = np.array(["ConstantStep", "SoftBounds"])
+    for made in (pl.devices.models.Device, pl.devices.ConstantStep):
+        with pytest.raises(pl.ConfigError, match="model is array"):
+            made.from_dict({"model": array})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pl.LRTTConfig(rank=2, reinit_gain=1e-40), "reinit_gain is 9.99.*alpha"),
+        (lambda: pl.LRTTConfig(rank=2, reinit_gain=3e38), "reinit_gain is 3.*B too large"),
+        (
+            lambda: pl.SingleConfig(forward=pl.IOParameters(r_series=1, slope_calibration=1e30)),
+            "slope_calibration is 1.*gain",
+        ),
+        (
+            lambda: pl.SingleConfig(device=pl.devices.PowStep(pow_gamma=200.0)),
+            "a pulse changes the weight by 0",
+        ),
+        (
+            lambda: pl.SingleConfig(
+                device=pl.devices.PiecewiseStep(
+                    dw_min=3e38, piecewise_up=(2.0,), piecewise_down=(2.0,)
+                )
+            ),
+            "a pulse changes the weight by inf",
+        ),
+        (lambda: pl.UpdateParameters(x_res_implicit=1e-40), "x_res_implicit is .*1e-30"),
+    ],
+)
+def test_settings_that_overflow_are_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(pl.ConfigError, match=message):
+        pl.Tile(4, 4, make())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pulse_type", ["none", "stochastic_compressed", "mean_count"])
+def test_a_weight_that_is_no_number_has_a_place_in_a_measured_curve(pulse_type: str) -> None:
+    device = pl.devices.PiecewiseStep(w_max=3e38, w_min=-3e38, piecewise_up=(1.0, 2.0, 0.5))
+    update = pl.UpdateParameters(pulse_type=pulse_type)
+    tile = pl.Tile(4, 4, pl.SingleConfig(device=device, update=update))
+    huge = np.full((3, 4), 3e38, np.float32)
+    for values in (np.ones((1, 4), np.float32), huge, huge):
+        tile.update(values, values, 1.0)
+    tile.statistics()
+    tile.describe_cells()
+
+
+def test_none_with_device_does_not_depend_on_how_a_batch_is_split() -> None:
+    config = pl.SingleConfig(
+        device=pl.devices.ConstantStep(w_max=0.1, w_min=-0.1, write_noise_std=2.0),
+        update=pl.UpdateParameters(pulse_type="none_with_device"),
+    )
+    lrtt = pl.LRTTConfig(
+        rank=2, transfer_every=4, fast=config.device, visible=config.device, update=config.update
+    )
+    x, d = make_batch(9)
+    for kind in (config, lrtt):
+        whole, split, saved = make_tile(kind), make_tile(kind), make_tile(kind)
+        whole.update(x, d, 1.0)
+        split.update(x[:3], d[:3], 1.0, end_of_batch=False)
+        saved.load_state(split.state())
+        for tile in (split, saved):
+            tile.update(x[3:], d[3:], 1.0)
+            assert tile.weights.tobytes() == whole.weights.tobytes()
+        bounds = whole.describe_cells()
+        stored = whole.state().tensors
+        name = "weights" if kind is config else "visible/weights"
+        assert np.all(stored[name] <= bounds["w_max"])
+        assert np.any(stored[name] == bounds["w_max"])

@@ -1,6 +1,7 @@
 #include "tensor.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <pybind11/stl.h>
 
@@ -15,6 +16,7 @@ namespace {
 // may be.
 struct RawArray {
   py::object owner;
+  py::array array;  // the same elements as NumPy sees them, in host memory
   void *data = nullptr;
   std::vector<int64_t> shape, strides;
   Backend backend = Backend::Cpu;
@@ -47,6 +49,7 @@ bool isFloatAddress(const void *data) {
 RawArray fromNumpy(const py::array &array) {
   RawArray raw;
   raw.owner = array;
+  raw.array = array;
   const py::dtype type = array.dtype();
   const bool isNative = type.byteorder() == '=' || type.byteorder() == '|';
   raw.isFloat32 = type.kind() == 'f' && type.itemsize() == sizeof(float) && isNative;
@@ -98,29 +101,82 @@ py::object exportCapsule(py::handle object, const char *name, bool isCuda, const
   }
 }
 
+// Where a producer says that its memory lies, in DLPack's numbers.
+int64_t deviceTypeOf(py::handle object, const char *name) {
+  const py::object device = object.attr("__dlpack_device__")();
+  if (!PyTuple_Check(device.ptr()) || PyTuple_GET_SIZE(device.ptr()) != 2 ||
+      !PyIndex_Check(PyTuple_GET_ITEM(device.ptr(), 0))) {
+    throw py::type_error(message(name, " gives as __dlpack_device__() an object of type ",
+                                 Py_TYPE(device.ptr())->tp_name,
+                                 "; it must be a tuple of two integers, type and number"));
+  }
+  int overflow = 0;
+  const int64_t type = PyLong_AsLongAndOverflow(PyTuple_GET_ITEM(device.ptr(), 0), &overflow);
+  if (PyErr_Occurred()) throw py::error_already_set();
+  return type;
+}
+
+std::string describeType(const dlpack::DataType &type) {
+  constexpr std::array<const char *, 7> kCodes = {
+      "int", "uint", "float", "an opaque type of ", "bfloat", "complex", "bool"};
+  const char *code = type.code < kCodes.size() ? kCodes[type.code] : "an unknown type of ";
+  return message(code, static_cast<int>(type.bits), type.lanes == 1 ? "" : " in lanes");
+}
+
+void requireBatchShape(const std::vector<int64_t> &shape, const char *name) {
+  RPU_CHECK(InputError, shape.size() == 1 || shape.size() == 2, name, " has shape ",
+            describeShape(shape), "; pass a batch [samples, lines] or one sample [lines]");
+}
+
+// What a capsule says may contradict itself, or what its producer said.
+void requireSound(const dlpack::Tensor &tensor, int64_t type, const std::vector<int64_t> &shape,
+                  const char *name) {
+  RPU_CHECK(InputError, tensor.device.type == type, name, " lies on a device of DLPack type ", type,
+            " by its __dlpack_device__(), but of type ", tensor.device.type, " by its capsule");
+  int64_t size = 1;
+  bool isShape = true;
+  for (const int64_t extent : shape)
+    isShape = isShape && extent >= 0 && !__builtin_mul_overflow(size, extent, &size);
+  RPU_CHECK(InputError, isShape, name, " has shape ", describeShape(shape),
+            " by its capsule, which no array has");
+  RPU_CHECK(InputError, tensor.data || size == 0, name, " has no data behind its capsule");
+}
+
+// The elements of a tensor in host memory for NumPy.
+py::array numpyView(const dlpack::Tensor &tensor, const RawArray &raw, const char *name) {
+  const dlpack::DataType &type = tensor.dtype;
+  const bool isKnown = type.code == dlpack::kFloat && type.lanes == 1 &&
+                       (type.bits == 16 || type.bits == 32 || type.bits == 64);
+  if (!isKnown) refuseType(name, describeType(type));
+  std::vector<py::ssize_t> strides;
+  for (const int64_t stride : raw.strides) strides.push_back(stride * (type.bits / 8));
+  return {py::dtype(describeType(type)), raw.shape, strides, raw.data, raw.owner};
+}
+
 RawArray fromDlpack(py::handle object, const char *name, const Context &context) {
-  const py::tuple device = object.attr("__dlpack_device__")();
-  const auto type = static_cast<dlpack::DeviceType>(py::int_(device[0]).cast<int32_t>());
+  const int64_t type = deviceTypeOf(object, name);
   const bool isCuda = type == dlpack::kCuda || type == dlpack::kCudaManaged;
   RPU_CHECK(DeviceError, isCuda || type == dlpack::kCpu || type == dlpack::kCudaHost, name,
-            " lies on a device of DLPack type ", static_cast<int>(type),
-            "; copy it to the CPU or a CUDA device");
+            " lies on a device of DLPack type ", type, "; copy it to the CPU or a CUDA device");
   dlpack::ManagedTensor *managed = nullptr;
   RawArray raw;
   raw.owner = adopt(exportCapsule(object, name, isCuda, context), name, managed);
   const dlpack::Tensor &tensor = managed->tensor;
+  if (tensor.ndim > 0) raw.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
+  requireBatchShape(raw.shape, name);
+  requireSound(tensor, type, raw.shape, name);
   raw.data = static_cast<char *>(tensor.data) + tensor.byteOffset;
   raw.backend = isCuda ? Backend::Cuda : Backend::Cpu;
   raw.device = tensor.device.id;
   raw.isFloat32 = tensor.dtype.code == dlpack::kFloat && tensor.dtype.bits == 32 &&
                   tensor.dtype.lanes == 1 && isFloatAddress(raw.data);
-  raw.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
   if (tensor.strides) {
     raw.strides.assign(tensor.strides, tensor.strides + tensor.ndim);
   } else {
     raw.strides.assign(raw.shape.size(), 1);
     for (size_t i = raw.shape.size(); i-- > 1;) raw.strides[i - 1] = raw.strides[i] * raw.shape[i];
   }
+  if (!isCuda) raw.array = numpyView(tensor, raw, name);
   return raw;
 }
 
@@ -171,26 +227,17 @@ RawArray readArray(py::handle object, const char *name, const Context &context, 
                 "; pass a NumPy array or an object with __dlpack__, for example numpy.asarray(",
                 name, ", dtype=numpy.float32)"));
   }
-  RPU_CHECK(InputError, raw.shape.size() == 1 || raw.shape.size() == 2, name, " has shape ",
-            describeShape(raw.shape), "; pass a batch [samples, lines] or one sample [lines]");
+  requireBatchShape(raw.shape, name);
   return raw;
 }
 
 // A gapless float32 copy in host memory, of an array there of any floating-point type and layout.
-RawArray converted(const RawArray &raw, py::handle original, const char *name) {
-  py::object source = py::reinterpret_borrow<py::object>(original);
-  if (!py::isinstance<py::array>(source)) {
-    try {
-      source = py::module_::import("numpy").attr("from_dlpack")(source);
-    } catch (py::error_already_set &) {  // a type that NumPy does not have, such as bfloat16
-      refuseType(name, py::str(original.attr("dtype")).cast<std::string>());
-    }
-  }
-  const py::dtype type = py::array(source).dtype();
+RawArray converted(const RawArray &raw, const char *name) {
+  const py::dtype type = raw.array.dtype();
   if (type.kind() != 'f') refuseType(name, py::str(type).cast<std::string>());
   constexpr int kForm =
       py::array::c_style | py::array::forcecast | py::detail::npy_api::NPY_ARRAY_ALIGNED_;
-  const auto copy = py::array_t<float, kForm>::ensure(source);
+  const auto copy = py::array_t<float, kForm>::ensure(raw.array);
   RPU_CHECK(InputError, copy, name, " has values beyond the range of float32; scale it");
   RawArray result = fromNumpy(copy);
   result.shape = raw.shape;
@@ -237,7 +284,7 @@ InputMatrix::InputMatrix(py::handle object, const char *name, const Context &con
         InputError, onHost_, name,
         " on a GPU must be float32 with gapless rows at an address for floats; convert it with "
         ".float().contiguous()");
-    raw = converted(raw, object, name);
+    raw = converted(raw, name);
   }
   owner_ = raw.owner;
   view_ = raw.view<const float>();

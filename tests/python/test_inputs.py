@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -57,6 +57,66 @@ def test_only_a_fresh_dlpack_capsule_is_taken(make: Callable[[], object], named:
     tile = make_tile(pl.SingleConfig())
     with pytest.raises(pl.InputError, match=f"x gives as __dlpack__.. .*{named}"):
         tile.forward(producer)
+
+
+class _Lying(_Producer):
+    """Says of its memory what it is told to."""
+
+    def __init__(self, device: object, capsule: object = None) -> None:
+        super().__init__(capsule)
+        self._device = device
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("device", [None, (), (1,), (1, 0, 0), ("cpu", 0), "cpu", 1])
+def test_a_device_of_dlpack_is_two_integers(device: object) -> None:
+    tile = make_tile(pl.SingleConfig())
+    with pytest.raises(TypeError, match=r"x gives as __dlpack_device__\(\) an object of type"):
+        tile.forward(_Lying(device))
+
+
+@pytest.mark.parametrize("device", [(8, 0), (99, 0), (2**70, 0)])
+def test_a_device_that_is_unknown_is_refused(device: object) -> None:
+    with pytest.raises(pl.DeviceError, match="x lies on a device of DLPack type"):
+        make_tile(pl.SingleConfig()).forward(_Lying(device))
+
+
+class _Header(ctypes.Structure):
+    """The beginning of what a capsule points to, of a batch [2, X_SIZE] of floats, and no deleter."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4), ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("rest", ctypes.c_void_p * 2),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "named"),
+    [
+        ({"data": None}, pl.InputError, "x has no data behind its capsule"),
+        ({"device": (2, 0)}, pl.InputError, "of type 2 by its capsule"),
+        ({"ndim": -1}, pl.InputError, r"x has shape \[\]; pass a batch"),
+        ({"shape": (-2, X_SIZE)}, pl.InputError, r"shape \[-2, 10\] by its capsule"),
+        ({"shape": (2**62, 4)}, pl.InputError, "by its capsule, which no array has"),
+        ({"dtype": (0, 32, 1, 0)}, TypeError, "x has dtype int32; convert it to float32"),
+        ({"dtype": (4, 16, 1, 0)}, TypeError, "x has dtype bfloat16; convert it to float32"),
+        ({"dtype": (200, 7, 0, 0)}, TypeError, "x has dtype an unknown type"),
+    ],
+)
+def test_a_capsule_that_cannot_be_true_is_refused(
+    changed: dict[str, Any], error: type[Exception], named: str
+) -> None:
+    numbers = np.ones((2, X_SIZE), np.float32)
+    shape = (ctypes.c_int64 * 2)(*changed.pop("shape", (2, X_SIZE)))
+    header = _Header(numbers.ctypes.data, (1, 0), 2, (2, 32, 1, 0), shape, None, 0, (None, None))
+    tile = make_tile(pl.SingleConfig())
+    for name, value in changed.items():
+        setattr(header, name, value)
+    with pytest.raises(error, match=named):
+        tile.forward(_Producer(_CAPSULE_NEW(ctypes.addressof(header), b"dltensor", None)))
 
 
 def _misaligned(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -192,7 +192,7 @@ def test_an_empty_tensor_is_copied() -> None:
     state = make_tile(pl.SingleConfig()).state()
     state.tensors["nothing"] = np.zeros((0, 3), np.float32)
     with pytest.raises(pl.StateError, match="nothing"):
-        make_tile(pl.SingleConfig()).load_state(state)
+        make_tile(pl.SingleConfig()).load_state(state.signed())
 
 
 def test_a_configuration_is_of_some_kind() -> None:

@@ -471,6 +471,7 @@ TEST(Tile, CountersEndBeforeTheNumbersOfTheirDraws) {
        {"forward_samples", "backward_samples", "update_samples", "mini_batches", "events"}) {
     state.values[name] = Value(int64_t{1} << 44);
   }
+  state.sign();
   tile.loadState(state);
   const Batch b = randomBatch(1, kCols, kRows, 1);
   Numbers y(kRows);

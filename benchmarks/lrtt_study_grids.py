@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from pulsora.config import TileConfig
 
 Setting: TypeAlias = dict[str, Any]
-"""lr, epochs, seed; visible and, for an adapter, fast: names of presets; other entries are settings of LRTTConfig,
-but for `filling`, the deviation of B in units of what its cells reach, and `enlarged`, s of docs/lrtt.md."""
+"""lr, epochs, seed; visible and, for an adapter, fast: names of presets; default: "pulses" or "adapter", with defaults
+everywhere else; other entries are settings of LRTTConfig, but for `filling`, the deviation of B in units of what its cells
+reach, `enlarged`, the s of docs/lrtt.md, and `b_speed`, a factor on the automatic learning rate of B."""
 
-VISIBLE = ("Idealized", "EcRam", "EcRamMO", "Capacitor", "SixT1C", "GokmenVlasov", "ReRamSB", "ReRamES")
-_OF_THE_RUN = ("lr", "epochs", "seed", "visible", "fast")
+VISIBLE = (
+    "Idealized", "EcRam", "EcRamMO", "Capacitor", "SixT1C", "GokmenVlasov", "ReRamSB", "ReRamES",
+)  # fmt: skip
+_OF_THE_RUN = ("lr", "epochs", "seed", "visible", "fast", "default")
 
 
 def setting(**changes: Any) -> Setting:
@@ -37,6 +40,11 @@ def config_of(chosen: Setting, inputs: int) -> TileConfig | None:
     if "visible" not in chosen:
         return None
     visible = presets.device(chosen["visible"])
+    if chosen.get("default") == "pulses":
+        return pl.SingleConfig(device=visible)
+    if chosen.get("default") == "adapter":
+        rank = {"rank": chosen["rank"]} if "rank" in chosen else {}
+        return pl.LRTTConfig(visible=visible, **rank)
     around = {"forward": presets.io(), "backward": presets.io()}
     if "fast" not in chosen:
         return pl.SingleConfig(device=visible, **around)
@@ -67,6 +75,16 @@ def baselines() -> Iterator[Setting]:
     yield setting()
     for visible in VISIBLE:
         yield setting(visible=visible)
+
+
+def defaults() -> Iterator[Setting]:
+    """Every preset with all settings at their defaults, periphery included: pulses, and adapters of both ranks."""
+    for seed in (1, 2, 3):
+        yield setting(seed=seed)
+        for visible in VISIBLE:
+            yield setting(visible=visible, default="pulses", seed=seed)
+            yield setting(visible=visible, default="adapter", seed=seed)
+            yield setting(visible=visible, default="adapter", rank=16, seed=seed)
 
 
 def gauge() -> Iterator[Setting]:
@@ -110,5 +128,5 @@ def itself() -> Iterator[Setting]:
 
 
 GRIDS: dict[str, Callable[[], Iterator[Setting]]] = {
-    grid.__name__: grid for grid in (baselines, gauge, cycle, partner, itself)
+    grid.__name__: grid for grid in (baselines, defaults, gauge, cycle, partner, itself)
 }

@@ -85,7 +85,7 @@ py::object adopt(const py::object &capsule, const char *name, dlpack::ManagedTen
     if (owned->deleter) owned->deleter(owned);
   });
   PyCapsule_SetName(capsule.ptr(), dlpack::kUsedCapsuleName);
-  return std::move(owner);
+  return owner;
 }
 
 py::object exportCapsule(py::handle object, const char *name, bool isCuda, const Context &context) {

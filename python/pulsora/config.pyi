@@ -93,7 +93,7 @@ class UpdateParameters(Parameters):
     """How activations and gradients become pulses."""
 
     pulse_type: _PulseType
-    """How activations and gradients become pulses."""
+    """How activations and gradients become pulses; 'none' and 'none_with_device' add the outer product in floating point, without bounds or with bounds that are met when the mini-batch ends."""
     desired_bl: int
     """[slots] >= 1 and <= 65536. Length of the pulse trains, or its upper limit."""
     fixed_bl: bool

@@ -14,6 +14,7 @@ started again; `--table` prints what is there.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -22,11 +23,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
+
 from lrtt_study_grids import GRIDS, config_of, key_of
+from pulsora.nn import AnalogLinear
+from pulsora.optim import AnalogSGD
+from pulsora.training import data as datasets
+from pulsora.training.run import accuracy, pulse_report
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from lrtt_study_grids import Setting
 
 HIDDEN = (256, 128)
@@ -35,14 +41,9 @@ BATCH = 64
 
 def network(setting: Setting, features: int, classes: int, device: str) -> nn.Sequential:
     """The network of a run; its initial weights depend on the seed alone."""
-    import torch
-    from torch import nn
-
-    from pulsora.nn import AnalogLinear
-
     sizes = (features, *HIDDEN, classes)
     torch.manual_seed(setting["seed"])
-    plain = [nn.Linear(i, o) for i, o in zip(sizes, sizes[1:])]
+    plain = [nn.Linear(i, o) for i, o in itertools.pairwise(sizes)]
     layers: list[nn.Module] = []
     for number, layer in enumerate(plain[:-1]):
         config = config_of(setting, layer.in_features)
@@ -61,13 +62,6 @@ def network(setting: Setting, features: int, classes: int, device: str) -> nn.Se
 
 def train(setting: Setting, folder: Path, device: str) -> dict[str, Any]:
     """One run: accuracies after each epoch in per cent, and what the tiles counted."""
-    import torch
-    from torch import nn
-
-    from pulsora.optim import AnalogSGD
-    from pulsora.training import data as datasets
-    from pulsora.training.run import accuracy, pulse_report
-
     data = datasets.load(str(folder))
     train_x, test_x, train_y, test_y = (
         torch.from_numpy(part).to(device)
@@ -97,8 +91,6 @@ def train(setting: Setting, folder: Path, device: str) -> dict[str, Any]:
 
 def work(tasks: Any, results: Any, folder: Path, device: str, until: float) -> None:  # noqa: ANN401
     """A process: takes settings until there are none, or the time is over."""
-    import torch
-
     torch.set_num_threads(1)
     while time.time() < until:
         try:
@@ -127,10 +119,13 @@ def show(results: dict[str, dict[str, Any]]) -> None:
 
 
 def main() -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("grids", nargs="*", choices=[*GRIDS, []], help=f"of {', '.join(GRIDS)}")
+    parser.add_argument(
+        "grids", nargs="*", choices=[*GRIDS, []], metavar="GRID", help=f"of {', '.join(GRIDS)}"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) - 2))
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))

@@ -7,6 +7,9 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import pulsora as pl
+from pulsora import presets
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -24,6 +27,7 @@ _OF_THE_RUN = ("lr", "epochs", "seed", "visible", "fast", "default")
 
 
 def setting(**changes: Any) -> Setting:
+    """Those of every run."""
     return {"lr": 0.1, "epochs": 5, "seed": 1} | changes
 
 
@@ -34,9 +38,6 @@ def key_of(chosen: Setting) -> str:
 
 def config_of(chosen: Setting, inputs: int) -> TileConfig | None:
     """The configuration of a layer's tiles; None for floating point."""
-    import pulsora as pl
-    from pulsora import presets
-
     if "visible" not in chosen:
         return None
     visible = presets.device(chosen["visible"])
@@ -50,7 +51,7 @@ def config_of(chosen: Setting, inputs: int) -> TileConfig | None:
         return pl.SingleConfig(device=visible, **around)
     given = {k: v for k, v in chosen.items() if k not in _OF_THE_RUN}
     fast = presets.device(chosen["fast"])
-    if "filling" in chosen:
+    if "filling" in chosen:  # the sizes of B and A, and what follows from them
         reach = min(fast.w_max, -fast.w_min)
         spread = given.pop("filling") * reach
         alpha = 1 / (math.sqrt(chosen["rank"]) * spread * given.pop("enlarged"))
@@ -62,6 +63,7 @@ def config_of(chosen: Setting, inputs: int) -> TileConfig | None:
 
 
 def adapter(**changes: Any) -> Setting:
+    """Those of a run with an adapter, as the defaults were before the last of these grids."""
     base = {
         "rank": 16, "fast": "SixT1C", "filling": 0.35, "enlarged": 16.0, "b_speed": 0.25,
         "units_in_mbatch": True, "transfer_every": 1000, "reinit": "decay",
@@ -120,9 +122,7 @@ def partner() -> Iterator[Setting]:
 
 def itself() -> Iterator[Setting]:
     """ReRAM as A and B, outside of the forward."""
-    for reinit, enlarged, every in itertools.product(
-        ("decay", "kaiming"), (3.0, 10.0), (100, 300)
-    ):
+    for reinit, enlarged, every in itertools.product(("decay", "kaiming"), (3.0, 10.0), (100, 300)):
         yield adapter(visible="ReRamSB", fast="ReRamSB", enlarged=enlarged, filling=0.2,
                       transfer_every=every, reinit=reinit, forward_inject=False)  # fmt: skip
 

@@ -57,6 +57,7 @@ _RankScaling: TypeAlias = Literal[
 _AbLrScale: TypeAlias = Literal[
     "alpha",
     "none",
+    "matched",
 ]
 _InjectIo: TypeAlias = Literal[
     "per_array",
@@ -71,6 +72,7 @@ _TransferMode: TypeAlias = Literal[
     "lossless",
     "single",
     "exact",
+    "verified",
 ]
 _TransferRead: TypeAlias = Literal[
     "exact",
@@ -294,15 +296,19 @@ class LRTTConfig(TileConfig):
     visible: Device
     """Device model of the visible array W [d, x]."""
     fast: Device
-    """Device model of the fast arrays A [d, K] and B [K, x]."""
+    """Device model of the fast arrays A [d, K] and B [K, x]; the measured 6T1C cell by default."""
     lora_alpha: float | Literal["auto"]
-    """Weight alpha of the adapter, y = W x + alpha A (B x); 'auto' makes its first step match plain SGD, sqrt(x / (2 K)) / reinit_gain."""
+    """Weight alpha of the adapter, y = W x + alpha A (B x); 'auto': so that its first step matches plain SGD, sqrt(x / (2 K)) / reinit_gain, or with ab_lr_scale = 'matched' so that A fills its cells."""
     transfer_lr: float | Literal["alpha"]
     """A transfer adds transfer_lr A B to W; 'alpha' keeps the effective weight continuous."""
     rank_scaling: _RankScaling
     """'rslora' divides alpha by sqrt(K)."""
     ab_lr_scale: _AbLrScale
-    """Learning rate of A and B: 'alpha' is lr alpha, the gradient of the injected forward; 'none' is lr."""
+    """Learning rates of A and B: 'matched' makes the first step match plain SGD whatever lora_alpha and reinit_gain are; 'alpha' is lr alpha for both, the gradient of the injected forward; 'none' is lr."""
+    a_lr: float | Literal["auto"]
+    """[relative] Learning rate of A, in units of the tile's; 'auto' follows ab_lr_scale."""
+    b_lr: float | Literal["auto"]
+    """[relative] Learning rate of B, in units of the tile's; 'auto' follows ab_lr_scale."""
     forward_inject: bool
     """Whether forward and backward see the adapter; otherwise A and B only learn and transfer."""
     inject_io: _InjectIo
@@ -318,13 +324,15 @@ class LRTTConfig(TileConfig):
     swap_xd: bool
     """Exchange the roles of x and d: the adapter is that of the transposed tile."""
     transfer_every: int
-    """[samples] >= 0. Samples (or mini-batches) per transfer; 0 is never."""
+    """[mini-batches] >= 0. Mini-batches (or samples, see units_in_mbatch) per transfer; 0 is never."""
     units_in_mbatch: bool
-    """Whether transfer_every counts mini-batches."""
+    """Whether transfer_every counts mini-batches; otherwise it counts samples, of which a convolution has one per pixel of its output."""
     transfer_mode: _TransferMode
-    """'lossless': as many trains per component as its largest element needs; 'single': one train, clipped; 'exact': a digital write."""
+    """'lossless': as many trains per component as its largest element needs; 'single': one train, clipped; 'exact': a digital write; 'verified': lossless, and what a read then finds missing is sent again."""
     transfer_max_trains: int
     """[trains] >= 1. Upper limit of trains per component."""
+    transfer_rounds: int
+    """[rounds] >= 1. How often at most a transfer with transfer_mode = 'verified' is read back and sent again."""
     transfer_read: _TransferRead
     """How A and B are read for a transfer: exactly, or one-hot through their IO."""
     transfer_use_update_management: bool
@@ -339,8 +347,8 @@ class LRTTConfig(TileConfig):
     """>= 0. Component at which a pass of a transfer begins; the result does not depend on it."""
     reinit: _Reinit
     """What A and B become after a transfer."""
-    reinit_gain: float
-    """> 0. Gain g of the re-init: B is drawn with standard deviation g sqrt(2 / x), x being the number of inputs of B."""
+    reinit_gain: float | Literal["auto"]
+    """Gain g of the re-init: B is drawn with standard deviation g sqrt(2 / x), x being the number of inputs of B; 'auto' is 0.5, or with ab_lr_scale = 'matched' what fills the cells of B."""
     reinit_decay: float
     """Factor on B for reinit = 'decay'."""
     reinit_write: _ReinitWrite
@@ -360,7 +368,9 @@ class LRTTConfig(TileConfig):
         lora_alpha: float | Literal["auto"] = "auto",
         transfer_lr: float | Literal["alpha"] = "alpha",
         rank_scaling: _RankScaling = "none",
-        ab_lr_scale: _AbLrScale = "alpha",
+        ab_lr_scale: _AbLrScale = "matched",
+        a_lr: float | Literal["auto"] = "auto",
+        b_lr: float | Literal["auto"] = "auto",
         forward_inject: bool = True,
         inject_io: _InjectIo = "per_array",
         projection: _Projection = "analog",
@@ -368,18 +378,19 @@ class LRTTConfig(TileConfig):
         ab_use_bl_management: bool = True,
         ab_desired_bl: int = -1,
         swap_xd: bool = False,
-        transfer_every: int = 100,
-        units_in_mbatch: bool = False,
-        transfer_mode: _TransferMode = "lossless",
+        transfer_every: int = 1000,
+        units_in_mbatch: bool = True,
+        transfer_mode: _TransferMode = "verified",
         transfer_max_trains: int = 64,
+        transfer_rounds: int = 3,
         transfer_read: _TransferRead = "exact",
         transfer_use_update_management: bool = False,
         transfer_use_bl_management: bool = False,
         transfer_desired_bl: int = -1,
         rank_chunk: int = -1,
         rank_offset: int = 0,
-        reinit: _Reinit = "kaiming",
-        reinit_gain: float = 0.5,
+        reinit: _Reinit = "decay",
+        reinit_gain: float | Literal["auto"] = "auto",
         reinit_decay: float = 0.9,
         reinit_write: _ReinitWrite = "direct",
         forward: IOParameters = ...,

@@ -85,9 +85,7 @@ def _lrtt(preset: Callable[..., Device]) -> Callable[..., LRTTConfig]:
         return LRTTConfig(rank=rank, **(defaults | settings))
 
     make.__name__ = make.__qualname__ = f"{preset.__name__}LRTT"
-    make.__doc__ = (
-        f"A pulsed low-rank adapter of SixT1C cells on an array of {preset.__name__} devices, with `io()`."
-    )
+    make.__doc__ = f"A pulsed low-rank adapter of SixT1C cells on an array of {preset.__name__} devices, with `io()`."
     return make
 
 

@@ -20,9 +20,7 @@ class FailingNew {
     FromThenOn,  ///< allocation `number` and all later ones fail, but for small ones such as names
   };
 
-  FailingNew(Kind kind, int64_t number) {
-    state() = {kind, number, 0, 0};
-  }
+  FailingNew(Kind kind, int64_t number) { state() = {kind, number, 0, 0}; }
   ~FailingNew() { state() = {}; }
   FailingNew(const FailingNew &) = delete;
   FailingNew &operator=(const FailingNew &) = delete;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "devices/constant_step.h"
 #include "tile/tile_config.h"
 
 namespace RPU {
@@ -58,9 +59,9 @@ TEST(Field, WritesAllMembersAndReadsThemBack) {
 TEST(Field, TheLargestNumbersOfSinglePrecisionAreReadAsTheyAreWritten) {
   for (const float number :
        {std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min()}) {
-    UpdateParameters p;
-    p.res = number;
-    EXPECT_EQ(readParams<UpdateParameters>(writeParams(p), "update").res, number);
+    ConstantStep::Params p;
+    p.diffusion = number;
+    EXPECT_EQ(readParams<ConstantStep::Params>(writeParams(p), "device").diffusion, number);
   }
   expectParts(updateError({{"res", 3.4028236e38}}), {"update.res", "beyond single precision"});
 }

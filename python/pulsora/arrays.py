@@ -30,17 +30,22 @@ def read_only(weights: Matrix) -> Matrix:
     return weights
 
 
-def on_host(weights: Array) -> Matrix:
-    """An array that a tile has taken, as one of NumPy."""
+def on_host(weights: Array) -> Matrix | None:
+    """An array that a tile has taken, as one of NumPy; None if its owner hands it out only once."""
     host = weights.cpu() if hasattr(weights, "cpu") else weights
     if isinstance(host, np.ndarray):
-        return host
-    shared: Matrix = np.from_dlpack(host)  # type: ignore[assignment] # of any type
+        return np.asarray(host)
+    try:
+        shared: Matrix = np.from_dlpack(host)  # type: ignore[assignment] # of any type
+    except Exception:  # noqa: BLE001 - whatever an owner raises who was asked before
+        return None
     return shared
 
 
-def warn_of_clipping(config: TileConfig, wanted: Matrix, written: Matrix) -> None:
-    """Warns if cells confined more than 1 % of the weights that were written."""
+def warn_of_clipping(config: TileConfig, wanted: Matrix | None, written: Matrix) -> None:
+    """Warns if cells confined more than 1 % of the weights that were written, unless those are no longer known."""
+    if wanted is None:
+        return
     written_to = next(iter(config.devices().values()), None)
     if written_to is not None and written_to.write_noise_std > 0.0:
         return  # what is read differs from what was written anyway

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -165,6 +166,12 @@ def damaged_tensors(draws: Draws, number: int) -> states.State | None:
 
 
 def _damage_tensor(draws: Draws, tensors: dict[Any, Any]) -> None:
+    # What was damaged before may not be damaged in every way.
+    with contextlib.suppress(ValueError, TypeError, IndexError):
+        _damage_sound_tensor(draws, tensors)
+
+
+def _damage_sound_tensor(draws: Draws, tensors: dict[Any, Any]) -> None:
     name = draws.pick(list(tensors))
     array = tensors[name]
     what = draws.integer(0, 9)

@@ -135,7 +135,7 @@ def test_a_damaged_checkpoint_is_one_clear_line(damage: Any, tmp_path: Path) -> 
     assert "\n" not in text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_changed_byte_of_a_checkpoint_is_found_or_changes_nothing(tmp_path: Path) -> None:
     make(tmp_path).train()
     path = tmp_path / "checkpoint.pt"
@@ -196,6 +196,6 @@ def test_killed_training_can_be_resumed(tmp_path: Path) -> None:
     kill(5, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_training_that_is_killed_two_hundred_times_can_be_resumed(tmp_path: Path) -> None:
     kill(200, tmp_path)

@@ -54,7 +54,7 @@ def test_a_killed_save_damages_nothing(tmp_path: Path) -> None:
     kill(20, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_three_hundred_killed_saves_damage_nothing(tmp_path: Path) -> None:
     kill(300, tmp_path)
 

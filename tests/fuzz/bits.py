@@ -8,7 +8,7 @@ import numpy as np
 
 import pulsora as pl
 from tests.fuzz import some
-from tests.fuzz.checks import REFUSALS, bits, require
+from tests.fuzz.checks import REFUSALS, bits, overflows, require
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +29,12 @@ def run(draws: Draws) -> None:
         except REFUSALS:
             return
     whole.threads = 1
-    parts = pl.Tile.from_state(whole.state(), threads=draws.integer(1, 3))
+    try:
+        start = whole.state()
+    except pl.StateError:
+        require(overflows(whole), "a new tile cannot be saved")
+        return
+    parts = pl.Tile.from_state(start, threads=draws.integer(1, 3))
     draws.note("threads", parts.threads)
     for _ in range(draws.integer(1, 3)):
         rows = draws.integer(1, 60 if large else 14)

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["run_demo"]
 
-_DEVICE = "EcRam"
+_DEVICE = "ReRamSB"
+_RANK = 16
 _RUNS = {
     "floating point": "digital",
     "full-rank pulses": "pulsed",
-    "LRTT, rank 8": "lrtt",
+    f"LRTT, rank {_RANK}": "lrtt",
 }
 
 
@@ -45,7 +46,7 @@ def run_demo(out: Path, epochs: int, threads: int | None) -> None:
     histories: dict[str, list[Metrics]] = {}
     with progress_bar() as progress:
         for name, algorithm in _RUNS.items():
-            settings = Experiment(algorithm=algorithm, epochs=epochs, device_preset=_DEVICE, rank=8)
+            settings = Experiment(algorithm=algorithm, epochs=epochs, device_preset=_DEVICE, rank=_RANK)
             run = Run(settings, threads=threads, data=data)
             train_with_bar(run, progress, name)
             histories[name] = run.history

@@ -1,20 +1,20 @@
 """The low-rank adapter beside full-rank pulsed SGD: accuracy, and what it takes in pulses.
 
-What one sees: the adapter comes within about a point of full-rank pulses. With short cycles it takes
-twice as many pulses, so there it is the worse choice; with long cycles it takes about half of them,
-and is the better choice where writing is what costs.
+What one sees: on ReRAM cells, whose pulses are noisy and asymmetric, full-rank pulses stay some points
+below floating point, and the adapter reaches it. It takes more pulses for that, on small arrays of better
+cells. With short cycles B has no time to learn, and the large array is written too often.
 """
 
 from pulsora.experiment import Experiment, Run
 
 # 1. The same network, data, device and learning rate; cycles in mini-batches.
-common = {"hidden": (64,), "epochs": 20, "lr": 0.4, "device_preset": "EcRam", "seed": 1}
+common = {"hidden": (64,), "epochs": 20, "lr": 0.4, "device_preset": "ReRamSB", "seed": 1}
 ways = {
     "floating point": Experiment(algorithm="digital", **common),
     "full-rank pulses": Experiment(algorithm="pulsed", **common),
     "LRTT, rank 4, cycles of 100": Experiment(rank=4, transfer_every=100, **common),
-    "LRTT, rank 8, cycles of 3": Experiment(rank=8, transfer_every=3, **common),
-    "LRTT, rank 8, cycles of 100": Experiment(rank=8, transfer_every=100, **common),
+    "LRTT, rank 16, cycles of 10": Experiment(rank=16, transfer_every=10, **common),
+    "LRTT, rank 16, cycles of 100": Experiment(rank=16, transfer_every=100, **common),
 }
 
 # 2. Train each, and compare.
@@ -26,7 +26,7 @@ for name, experiment in ways.items():
     gain = f"{last['gain']:.3f}" if "gain" in last else "-"
     print(f"{name:28}{last['accuracy']:>10.1%}{pulses:>13}{gain:>8}")
 
-# 3. Alpha sets itself so that the adapter keeps pace with SGD at the same learning rate.
-full, adapter = results["full-rank pulses"], results["LRTT, rank 8, cycles of 100"]
-assert adapter["accuracy"] > full["accuracy"] - 0.02
-assert adapter["pulses_per_cell"] < 0.7 * full["pulses_per_cell"]
+# 3. The adapter is the better choice here.
+full, adapter = results["full-rank pulses"], results["LRTT, rank 16, cycles of 100"]
+assert adapter["accuracy"] > full["accuracy"] + 0.02
+assert adapter["accuracy"] > results["floating point"]["accuracy"] - 0.03

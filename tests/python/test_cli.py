@@ -272,7 +272,7 @@ def test_device_models_are_accepted_wherever_presets_are(tmp_path: Path) -> None
         assert "=SoftBounds" in output
     assert pl.presets.single("SoftBounds").device == pl.devices.SoftBounds()
     made = pl.presets.lrtt("SoftBounds", 4)
-    assert (made.rank, made.visible, made.fast) == (4, pl.devices.SoftBounds(), made.visible)
+    assert (made.rank, made.visible, made.fast) == (4, pl.devices.SoftBounds(), pl.devices.SixT1C())
     assert made.forward == pl.presets.io()
 
 
@@ -442,7 +442,7 @@ def test_the_defaults_explain_themselves_without_a_warning(
     assert "undelivered" in output
     assert "warning" not in output
     # and where it matters, it is said how much:
-    _, output = run("explain", *size, "--algorithm", algorithm, "--lr", 10)
+    _, output = run("explain", *size, "--algorithm", algorithm, "--lr", 100)
     assert re.search(r"\d\d % of this update is lost", " ".join(output.split()))
 
 

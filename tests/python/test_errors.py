@@ -138,7 +138,7 @@ USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
     (lambda t: t.adapter.forward(X, X), pl.InputError, r"gate has shape \[4, 10\]"),
     (lambda t: t.adapter.backward(D, NAN[:, 2:5], X[:, :3]), pl.InputError, r"gate\[2, 1\] is nan"),
     (lambda t: t.adapter.update(X, D, X[:3, :3], 0.1), pl.InputError, r"gate has shape \[3, 3\]"),
-    (lambda t: t.adapter.set_reinit_vectors(X[:3]), pl.ConfigError, "lrtt.reinit is 'kaiming'"),
+    (lambda t: t.adapter.set_reinit_vectors(X[:3]), pl.ConfigError, "lrtt.reinit is 'decay'"),
     (lambda t: t.load_state(pl.State({}, {})), pl.StateError, "no count 'version'"),
     (lambda t: t.load_state(pl.State({"\ud800": X}, {})), pl.StateError, "half a surrogate pair"),
     (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pulsora as pl
-from conftest import D_SIZE, X_SIZE, make_batch, make_tile
+from conftest import D_SIZE, PLAIN_LRTT, X_SIZE, make_batch, make_tile
 from pulsora import _core
 
 if TYPE_CHECKING:
@@ -254,9 +254,8 @@ def test_none_with_device_does_not_depend_on_how_a_batch_is_split() -> None:
         device=pl.devices.ConstantStep(w_max=0.1, w_min=-0.1, write_noise_std=2.0),
         update=pl.UpdateParameters(pulse_type="none_with_device"),
     )
-    lrtt = pl.LRTTConfig(
-        rank=2, transfer_every=4, fast=config.device, visible=config.device, update=config.update
-    )
+    parts = {"fast": config.device, "visible": config.device, "update": config.update}
+    lrtt = pl.LRTTConfig(rank=2, **(PLAIN_LRTT | parts | {"transfer_every": 4}))
     x, d = make_batch(9)
     for kind in (config, lrtt):
         whole, split, saved = make_tile(kind), make_tile(kind), make_tile(kind)

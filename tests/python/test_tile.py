@@ -269,7 +269,7 @@ def test_repr_and_sizes() -> None:
 
 
 def test_weights_are_a_copy_that_cannot_be_mistaken_for_them() -> None:
-    tile = make_tile(pl.LRTTConfig(rank=2))
+    tile = make_tile(pl.LRTTConfig(rank=2, fast=pl.devices.ConstantStep()))
     for weights in (tile.weights, tile.visible, tile.adapter.a):
         with pytest.raises(ValueError, match="read-only"):
             weights[0, 0] = 1.0

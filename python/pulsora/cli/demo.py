@@ -46,7 +46,9 @@ def run_demo(out: Path, epochs: int, threads: int | None) -> None:
     histories: dict[str, list[Metrics]] = {}
     with progress_bar() as progress:
         for name, algorithm in _RUNS.items():
-            settings = Experiment(algorithm=algorithm, epochs=epochs, device_preset=_DEVICE, rank=_RANK)
+            settings = Experiment(
+                algorithm=algorithm, epochs=epochs, device_preset=_DEVICE, rank=_RANK
+            )
             run = Run(settings, threads=threads, data=data)
             train_with_bar(run, progress, name)
             histories[name] = run.history

@@ -155,7 +155,7 @@ def explain(
     """Show the pulse-train lengths, scales and limits that follow from a configuration.
 
     They are computed for one mini-batch of normal inputs with standard deviation 1 and normal
-    errors with standard deviation 0.1 / batch.
+    errors with standard deviation 0.01 / batch.
     """
     experiment = experiment_of(
         config,
@@ -174,7 +174,11 @@ def explain(
     tile = Tile(outputs, inputs, tiles, seed=experiment.seed)
     rng = np.random.default_rng(experiment.seed)
     x = rng.standard_normal((experiment.batch, inputs)).astype(np.float32)
-    d = rng.standard_normal((experiment.batch, outputs)).astype(np.float32) * 0.1 / experiment.batch
+    d = (
+        rng.standard_normal((experiment.batch, outputs)).astype(np.float32)
+        * 0.01
+        / experiment.batch
+    )
     console.print(
         f"tile [{outputs}, {inputs}] of {tiles.summary()}, batch {experiment.batch}, "
         f"lr {experiment.lr}",

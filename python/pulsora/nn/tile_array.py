@@ -233,8 +233,8 @@ class TileArray:
             )
         if restored.config != self.config:
             raise StateError(
-                f"tile '{prefix}' was saved with another configuration: {restored.config}; "
-                f"this layer has {self.config}"
+                f"tile '{prefix}' was saved with another configuration: {restored.config!r}; "
+                f"this layer has {self.config!r}"
             )
         return restored
 

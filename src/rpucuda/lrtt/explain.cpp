@@ -76,7 +76,18 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
   Value::Map a = explainPulses(context, s.fastUpdate, adapter_->a().granularity(), g, out, lrA);
   Value::Map b = explainPulses(context, s.fastUpdate, adapter_->b().granularity(), in, e, lrB);
   takeWarnings(a, "update of A", warnings);
-  takeWarnings(b, "update of B", warnings);
+  const double asked = *a.at("mean_pulses_of_largest").real();
+  if (!warnings.empty() && asked > s.fastUpdate.desired_bl) {
+    warnings.emplace_back(message("update of A: with lora_alpha = ",
+                                  static_cast<double>(s.alpha) * asked / s.fastUpdate.desired_bl,
+                                  " instead of ", s.alpha,
+                                  ", elements of A and their updates are smaller, and trains carry "
+                                  "them"));
+  }
+  // At the beginning of a cycle A is 0, and so is the update of B.
+  const bool begins = schedule_.period() > 0 && schedule_.since() == 0;
+  Value::List early;
+  takeWarnings(b, "update of B", begins ? early : warnings);
   Value::Map transfer = explainTransfer(context, s, visible().granularity(), *adapter_, warnings);
   if (s.alpha == 0.0f) {
     warnings.emplace_back(

@@ -67,16 +67,9 @@ class Tile:
         chosen = SingleConfig() if config is None else config
         if not isinstance(chosen, TileConfig):
             raise TypeError(f"config is of type {type(config).__name__}; pass a {_CONFIGS}")
+        settings = chosen.to_dict()
         self._hold(
-            _core.make_tile(
-                d_size,
-                x_size,
-                chosen.to_dict(),
-                seed,
-                tile_id,
-                device,
-                _threads(threads),
-            )
+            _core.make_tile(d_size, x_size, settings, seed, tile_id, device, _threads(threads))
         )
 
     def _hold(self, core: _core.Tile) -> None:
@@ -376,13 +369,13 @@ class Tile:
         )
         return made
 
-    fast_a = Moved("a")
-    fast_b = Moved("b")
-    forward_gated = Moved("forward")
-    backward_gated = Moved("backward")
-    update_gated = Moved("update")
-    transfer = Moved("transfer")
-    transfer_stats = Moved("transfer_stats")
+    fast_a, fast_b = Moved("a"), Moved("b")
+    forward_gated, backward_gated, update_gated = (
+        Moved("forward"),
+        Moved("backward"),
+        Moved("update"),
+    )
+    transfer, transfer_stats = Moved("transfer"), Moved("transfer_stats")
     set_reinit_vectors = Moved("set_reinit_vectors")
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ import pytest
 
 import pulsora as pl
 import reference_devices as oracle
-from conftest import same_bits
+from conftest import PLAIN_LRTT, same_bits
 from pulsora import _core
 from reference_pulses import Update, counts
 from reference_random import Purpose, draw, make_key, normal_pair16
@@ -112,7 +112,8 @@ def test_property_37_same_calls_same_bits_whatever_the_threads() -> None:
 
 def test_property_37_an_adapter_with_it_too() -> None:
     device = pl.devices.Idealized(noise_merge="batch")
-    config = pl.LRTTConfig(rank=3, visible=device, fast=device, transfer_every=7)
+    cells = {"visible": device, "fast": device, "transfer_every": 7}
+    config = pl.LRTTConfig(rank=3, **(PLAIN_LRTT | cells))
     tiles = [pl.Tile(*SHAPE, config, seed=SEED, threads=threads) for threads in (1, 2)]
     for tile in tiles:
         for samples in (5, 16, 9):

@@ -65,7 +65,9 @@ def test_property_38_a_model_of_version_1_goes_on_to_the_bit() -> None:
     from safetensors.torch import load_file  # noqa: PLC0415 - needs torch
 
     cells = {"visible": pl.devices.EcRam(), "fast": pl.devices.Idealized()}
-    config = pl.LRTTConfig(rank=2, **(PLAIN_LRTT | cells | {"transfer_every": 5, "reinit_gain": 0.5}))
+    config = pl.LRTTConfig(
+        rank=2, **(PLAIN_LRTT | cells | {"transfer_every": 5, "reinit_gain": 0.5})
+    )
     soft = pl.SingleConfig(device=pl.devices.SoftBounds())
     model = torch.nn.Sequential(
         pl.nn.AnalogConv2d(1, 3, 3, config=soft, seed=1, threads=1),

@@ -294,8 +294,7 @@ class Tile:
             ConfigError: For a bad lr.
         """
         values = self._core.explain(x, d, lr)
-        warnings = tuple(values.pop("warnings", ()))
-        return Explanation(values, warnings)
+        return Explanation(values, warnings=tuple(values.pop("warnings", ())))
 
     def to(self, device: str) -> Tile:
         """A tile on another device in the state of this one: a copy, from where both go on alike.

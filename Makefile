@@ -75,7 +75,7 @@ fuzz: .venv/.installed-test-$(PRESET) ## Random and hostile inputs under sanitiz
 	$(PYTHON) -m tests.fuzz --build build/fuzz --seconds $(or $(SECONDS),600) --first $(or $(FIRST),0) \
 	  --jobs $(CMAKE_BUILD_PARALLEL_LEVEL)
 
-nightly: tidy-tests clang wheel build .venv/.installed-test-$(PRESET) ## What would make .ci/run too long
+nightly: tidy-tests clang fuzz wheel build .venv/.installed-test-$(PRESET) ## What would make .ci/run too long
 	$(BUILD)/rpucuda_tests --gtest_also_run_disabled_tests --gtest_filter='OutOfMemory.*'
 	$(PYTHON) -m pytest -m nightly
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,13 +16,22 @@ if TYPE_CHECKING:
 
     from pulsora import _core
     from pulsora.config import TileConfig
+    from pulsora.tile import Tile
 
     Matrix: TypeAlias = NDArray[np.float32]
 
 Array: TypeAlias = Any
 """A NumPy array, or anything with `__dlpack__`."""
 
-__all__ = ["Array", "Arrays", "Matrix", "on_host", "read_only", "warn_of_clipping"]
+__all__ = [
+    "Array",
+    "Arrays",
+    "Matrix",
+    "on_host",
+    "read_only",
+    "warn_after_write",
+    "warn_of_clipping",
+]
 
 
 def read_only(weights: Matrix) -> Matrix:
@@ -42,7 +52,15 @@ def on_host(weights: Array) -> Matrix | None:
     return shared
 
 
-def warn_of_clipping(config: TileConfig, wanted: Matrix | None, written: Matrix) -> None:
+def warn_after_write(tile: Tile, weights: Array) -> None:
+    """Warns if cells confined more than 1 % of what was written to a tile, unless memory is too short to find out."""
+    with contextlib.suppress(MemoryError):  # the write has been made, so nothing may fail any more
+        warn_of_clipping(tile.config, on_host(weights), tile.weights, stacklevel=4)
+
+
+def warn_of_clipping(
+    config: TileConfig, wanted: Matrix | None, written: Matrix, stacklevel: int = 3
+) -> None:
     """Warns if cells confined more than 1 % of the weights that were written, unless those are no longer known."""
     if wanted is None:
         return
@@ -58,7 +76,7 @@ def warn_of_clipping(config: TileConfig, wanted: Matrix | None, written: Matrix)
             f"{count} of {wanted.size} weights (up to {largest:.3g}) lie "
             "outside the bounds of their cells and were confined to them; choose a device with a "
             "larger w_max or scale the weights down",
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 

@@ -9,7 +9,7 @@ from pulsora import _core
 from pulsora import state as states
 from pulsora._threads import default_threads
 from pulsora.adapter import Moved, adapter_of
-from pulsora.arrays import Arrays, on_host, read_only, warn_of_clipping
+from pulsora.arrays import Arrays, read_only, warn_after_write
 from pulsora.config import CLASSES, SingleConfig, TileConfig
 from pulsora.explanation import Explanation
 
@@ -210,7 +210,7 @@ class Tile:
     @weights.setter
     def weights(self, weights: Array) -> None:
         self._core.set_weights(weights)
-        warn_of_clipping(self.config, on_host(weights), self.weights)
+        warn_after_write(self, weights)
 
     @property
     def arrays(self) -> Arrays:

@@ -11,7 +11,8 @@
 #include "core/threads.h"
 
 #ifdef _OPENMP
-#include <omp.h>
+// As omp.h declares it, which belongs to one compiler and is not found by tools of another.
+extern "C" int omp_get_thread_num();
 #endif
 
 #ifdef PULSORA_HAVE_CBLAS

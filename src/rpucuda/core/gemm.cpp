@@ -12,7 +12,7 @@
 
 #ifdef _OPENMP
 // As omp.h declares it, which belongs to one compiler and is not found by tools of another.
-extern "C" int omp_get_thread_num();
+extern "C" int omp_get_thread_num();  // NOLINT(readability-identifier-naming)
 #endif
 
 #ifdef PULSORA_HAVE_CBLAS

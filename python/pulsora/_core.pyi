@@ -151,6 +151,7 @@ class StepGraph:
     def shapes(self) -> int: ...
 
 def make_step_graph(device: int, stream: int) -> StepGraph: ...
+
 def instruction_sets() -> list[str]:
     """Instruction sets that are compiled in and that this machine has, from the plainest to the one in use."""
 

@@ -149,6 +149,7 @@ py::array numpyView(const dlpack::Tensor &tensor, const RawArray &raw, const cha
                        (type.bits == 16 || type.bits == 32 || type.bits == 64);
   if (!isKnown) refuseType(name, describeType(type));
   std::vector<py::ssize_t> strides;
+  strides.reserve(raw.strides.size());
   for (const int64_t stride : raw.strides) strides.push_back(stride * (type.bits / 8));
   return {py::dtype(describeType(type)), raw.shape, strides, raw.data, raw.owner};
 }

@@ -64,16 +64,16 @@ format: .venv/.tools-lint ## Format every source
 	clang-format -i $(CXX_FILES)
 
 asan tsan clang: .venv/.tools ## C++ tests under a sanitizer, or built by clang
-	cmake --preset $@ --log-level=WARNING
+	cmake --preset $@ -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
 	cmake --build --preset $@
 	@mkdir -p $(REPORTS)
 	ctest --preset $@ --output-junit $(REPORTS)/ctest-$@.xml
 
 fuzz: .venv/.installed-test-$(PRESET) ## Random and hostile inputs under sanitizers: SECONDS=600, FIRST=1000 (a seed)
-	cmake --preset fuzz -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
-	cmake --build --preset fuzz
-	$(PYTHON) -m tests.fuzz --build build/fuzz --seconds $(or $(SECONDS),600) --first $(or $(FIRST),0) \
-	  --jobs $(CMAKE_BUILD_PARALLEL_LEVEL)
+	cmake --preset asan -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
+	cmake --build --preset asan
+	$(PYTHON) -m tests.fuzz --build build/asan --seconds $(or $(SECONDS),600) --first $(or $(FIRST),0) \
+	  --jobs $(CMAKE_BUILD_PARALLEL_LEVEL) --limit 600
 
 nightly: tidy-tests clang fuzz wheel build .venv/.installed-test-$(PRESET) ## What would make .ci/run too long
 	$(BUILD)/rpucuda_tests --gtest_also_run_disabled_tests --gtest_filter='OutOfMemory.*'

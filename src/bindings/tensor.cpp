@@ -150,7 +150,12 @@ py::array numpyView(const dlpack::Tensor &tensor, const RawArray &raw, const cha
   if (!isKnown) refuseType(name, describeType(type));
   std::vector<py::ssize_t> strides;
   strides.reserve(raw.strides.size());
-  for (const int64_t stride : raw.strides) strides.push_back(stride * (type.bits / 8));
+  for (const int64_t stride : raw.strides) {
+    int64_t bytes = 0;
+    RPU_CHECK(InputError, !__builtin_mul_overflow(stride, type.bits / 8, &bytes), name,
+              " has a stride of ", stride, " elements by its capsule, which no memory holds");
+    strides.push_back(bytes);
+  }
   return {py::dtype(describeType(type)), raw.shape, strides, raw.data, raw.owner};
 }
 

@@ -4,7 +4,7 @@ python -m tests.fuzz --seconds 600            all targets, that long in all
 python -m tests.fuzz --target states --count 100000
 python -m tests.fuzz --target states --seed 17    one input, in this process, with all that it does
 
-With --build build/fuzz (`cmake --preset fuzz`) sanitizers watch, and the C++ programs that libFuzzer drives are targets
+With --build build/asan (`cmake --preset asan`) sanitizers watch, and the C++ programs that libFuzzer drives are targets
 too; otherwise the package is the one that Python finds. Exit status 1 says that something was found.
 """
 
@@ -54,12 +54,13 @@ def main() -> int:
 
     with ThreadPoolExecutor(given.jobs) as pool:
         outcomes = list(pool.map(work, targets))
+    again = "python -m tests.fuzz" + (f" --build {given.build}" if given.build else "")
     for outcome in outcomes:
-        report(outcome)
+        report(outcome, again)
     return 1 if any(outcome.findings for outcome in outcomes) else 0
 
 
-def report(outcome: Outcome) -> None:
+def report(outcome: Outcome, again: str) -> None:
     rate = outcome.inputs / max(outcome.seconds, 1e-9)
     kinds = outcome.by_kind()
     print(
@@ -70,7 +71,7 @@ def report(outcome: Outcome) -> None:
     for kind, findings in kinds.items():
         first = findings[0]
         print(f"\n--- {outcome.target}: {len(findings)} times: {kind}")
-        print(f"python -m tests.fuzz --target {outcome.target} --seed {first['seed']}")
+        print(f"{again} --target {outcome.target} --seed {first['seed']}")
         print(first["report"], flush=True)
 
 

@@ -86,7 +86,7 @@ TEST_F(ReplaceFile, ModesAreKeptAndNewFilesHaveTheUsualOne) {
   replaceFile(at("new"), {"x"});
   ::umask(mask);
   EXPECT_EQ(modeOf("new"), 0640U);
-  for (const mode_t mode : {0600, 0604, 0666}) {
+  for (const mode_t mode : {0600U, 0604U, 0666U}) {
     ::chmod(at("new").c_str(), mode);
     replaceFile(at("new"), {"y"});
     EXPECT_EQ(modeOf("new"), mode);

@@ -2,11 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 
-// Memory that runs out when a test says so. Replaces the program's operator new, so exactly one
-// source of a program may include this header.
+// Memory that runs out when a test says so. failing_new.cpp replaces the program's operator new.
 
 namespace RPU::testing {
 
@@ -30,7 +27,7 @@ class FailingNew {
   /// How many of them failed.
   int64_t failed() const { return state().failed; }
 
-  /// For operator new alone.
+  /// For operator new in failing_new.cpp alone.
   static bool refuses(size_t bytes, bool aligned) {
     State &s = state();
     if (s.kind == Kind::Never && s.number < 0) return false;  // there is no FailingNew
@@ -56,34 +53,4 @@ class FailingNew {
   }
 };
 
-inline void *allocateOrNull(size_t bytes, size_t alignment) noexcept {
-  if (FailingNew::refuses(bytes, alignment > 0)) return nullptr;
-  bytes = bytes > 0 ? bytes : 1;
-  if (alignment == 0) return std::malloc(bytes);
-  return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-inline void *allocateOrThrow(size_t bytes, size_t alignment) {
-  void *data = allocateOrNull(bytes, alignment);
-  if (!data) throw std::bad_alloc();
-  return data;
-}
-
 }  // namespace RPU::testing
-
-// NOLINTBEGIN(misc-definitions-in-headers): see above
-void *operator new(size_t bytes) { return RPU::testing::allocateOrThrow(bytes, 0); }
-void *operator new(size_t bytes, const std::nothrow_t &) noexcept {
-  return RPU::testing::allocateOrNull(bytes, 0);
-}
-void *operator new(size_t bytes, std::align_val_t alignment) {
-  return RPU::testing::allocateOrThrow(bytes, static_cast<size_t>(alignment));
-}
-void *operator new(size_t bytes, std::align_val_t alignment, const std::nothrow_t &) noexcept {
-  return RPU::testing::allocateOrNull(bytes, static_cast<size_t>(alignment));
-}
-void operator delete(void *data) noexcept { std::free(data); }
-void operator delete(void *data, size_t) noexcept { std::free(data); }
-void operator delete(void *data, std::align_val_t) noexcept { std::free(data); }
-void operator delete(void *data, size_t, std::align_val_t) noexcept { std::free(data); }
-// NOLINTEND(misc-definitions-in-headers)

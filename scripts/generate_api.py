@@ -255,7 +255,7 @@ def table(fields: Iterable[Field]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for field in fields:
         choices = ", ".join(f"`{literal(choice)}`" for choice in field["choices"])
-        limits = f"a number or {choices}" if field["type"] == "auto" else choices or field["range"]
+        limits = f"a number or {choices}" if "auto" in field["type"] else choices or field["range"]
         meaning = field["doc"].replace("|", "\\|")
         yield f"| `{field['name']}` | {shown_default(field)} | {field['unit']} | {limits} | {meaning} |"
     yield ""

@@ -240,6 +240,7 @@ def annotation(field: Field) -> str:
     return {
         "floats": "Sequence[float]",
         "auto": f"float | Literal[{choices}]",
+        "auto int": f"int | Literal[{choices}]",
         "enum": f"Literal[{choices}]",
         "struct": field["struct"],
         "device": "Device",

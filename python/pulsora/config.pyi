@@ -291,8 +291,8 @@ class IdealConfig(TileConfig):
 class LRTTConfig(TileConfig):
     """The pulsed low-rank adapter: fast arrays A [d, K] and B [K, x] on a visible array W [d, x]."""
 
-    rank: int
-    """>= 0. Number K of components of the adapter; 0 is the visible device alone."""
+    rank: int | Literal["auto"]
+    """Number K of components of the adapter; 0 is the visible device alone. 'auto': 16, or the smaller side of a smaller tile."""
     visible: Device
     """Device model of the visible array W [d, x]."""
     fast: Device
@@ -362,7 +362,7 @@ class LRTTConfig(TileConfig):
     def __init__(
         self,
         *,
-        rank: int = 8,
+        rank: int | Literal["auto"] = "auto",
         visible: Device = ...,
         fast: Device = ...,
         lora_alpha: float | Literal["auto"] = "auto",

@@ -7,7 +7,7 @@ Both take any setting of the configuration.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pulsora.config import IOParameters, LRTTConfig, SingleConfig
 from pulsora.devices import (
@@ -80,7 +80,7 @@ def _single(preset: Callable[..., Device]) -> Callable[..., SingleConfig]:
 def _lrtt(preset: Callable[..., Device]) -> Callable[..., LRTTConfig]:
     # Fast arrays take many pulses around zero: cells that are symmetric there and do not forget serve for every
     # visible device, and of the presets with a measured fit, the 6T1C cell does so best (docs/results.md).
-    def make(rank: int = 16, **settings: Any) -> LRTTConfig:
+    def make(rank: int | Literal["auto"] = "auto", **settings: Any) -> LRTTConfig:
         defaults = {"visible": preset(), "fast": SixT1C(), "forward": io(), "backward": io()}
         return LRTTConfig(rank=rank, **(defaults | settings))
 
@@ -110,7 +110,7 @@ def single(name: str, **settings: Any) -> SingleConfig:
     return make(**settings)
 
 
-def lrtt(name: str, rank: int = 16, **settings: Any) -> LRTTConfig:
+def lrtt(name: str, rank: int | Literal["auto"] = "auto", **settings: Any) -> LRTTConfig:
     """`<name>LRTT` of a device preset, or the same of a device model with its default parameters.
 
     Raises:

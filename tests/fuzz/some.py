@@ -63,7 +63,9 @@ def _valid(draws: Draws, field: Field, *, extreme: bool) -> Any:  # noqa: ANN401
     kind = field["type"]
     if kind == "bool":
         return draws.chance(0.5)
-    if kind == "int":
+    if kind == "auto int" and draws.chance(0.4):
+        return draws.pick(field["choices"])
+    if kind in {"int", "auto int"}:
         large = [2.0**31 - 1, 2.0**53, 65536.0] if extreme else []
         return int(_number(draws, field, [0.0, 1.0, 2.0, 3.0, 5.0, 7.0, 20.0, 31.0, *large]))
     if kind == "enum":

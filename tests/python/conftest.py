@@ -48,6 +48,13 @@ CONFIGS: dict[str, Callable[[], pl.TileConfig]] = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run in several processes, one of them makes the C++ build and runs all tests that use it."""
+    for item in items:
+        if "cpp_build" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("cpp_build"))
+
+
 @pytest.fixture(params=list(CONFIGS))
 def config(request: pytest.FixtureRequest) -> pl.TileConfig:
     return CONFIGS[request.param]()

@@ -131,7 +131,7 @@ int main() {
   lrtt.rank = kRank;
   lrtt.visible = visible;
   lrtt.fast = fast;
-  lrtt.reinit_gain = {false, kGain};
+  lrtt.reinit_gain = kGain;
   lrtt.ab_lr_scale = LrScale::Alpha;
   lrtt.transfer_every = 0;  // this program makes none
   TileConfig config;

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pulsora import presets
 from pulsora._checks import require_at_least, require_positive, whole_numbers
@@ -38,7 +38,7 @@ class Experiment:
         algorithm: 'digital': floating point; 'pulsed': pulsed SGD on one full array;
             'lrtt', the default: a pulsed low-rank adapter.
         device_preset: Name of a device preset or model, see `pulsora info`; EcRam by default.
-        rank: Rank of the adapter (lrtt); 8 by default.
+        rank: Rank of the adapter (lrtt), or 'auto', the default: 16, or fewer for small layers.
         transfer_every: Mini-batches per transfer of the adapter (lrtt); 100 by default, 0 for never.
         tile: A complete tile configuration as `TileConfig.to_dict()` writes it.
 
@@ -55,7 +55,7 @@ class Experiment:
     seed: int = 0
     algorithm: str | None = None
     device_preset: str | None = None
-    rank: int | None = None
+    rank: int | Literal["auto"] | None = None
     transfer_every: int | None = None
     tile: Mapping[str, Any] | None = None
 
@@ -68,7 +68,8 @@ class Experiment:
         require_positive("lr", self.lr)
         if self.tile is not None:
             return
-        require_at_least("rank", self.rank, 1)
+        if self.rank != "auto":
+            require_at_least("rank", self.rank, 1)
         require_at_least("transfer_every", self.transfer_every, 0)
         if self.algorithm not in ALGORITHMS:
             raise ValueError(
@@ -120,7 +121,7 @@ class Experiment:
         return ALGORITHMS[str(self.algorithm)](self)
 
 
-TILE_DEFAULTS = {"algorithm": "lrtt", "device_preset": "EcRam", "rank": 8, "transfer_every": 100}
+TILE_DEFAULTS = {"algorithm": "lrtt", "device_preset": "EcRam", "rank": "auto", "transfer_every": 100}
 """What describes the tiles unless `tile` does."""
 
 ALGORITHMS: dict[str, Callable[[Any], TileConfig | None]] = {

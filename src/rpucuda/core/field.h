@@ -30,7 +30,7 @@ namespace RPU {
 /// One row of the table, as the bindings, the documentation and the tests see it.
 struct FieldInfo {
   std::string name;
-  std::string type;  // float | int | bool | enum | floats | auto | struct | device
+  std::string type;  // float | int | bool | enum | floats | auto | auto int | struct | device
   std::string unit;
   std::string doc;
   std::string range;                 // human-readable

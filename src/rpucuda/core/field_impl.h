@@ -8,6 +8,11 @@ namespace RPU {
 namespace detail {
 
 template <class T>
+inline constexpr bool kIsAuto = false;
+template <class T>
+inline constexpr bool kIsAuto<Auto<T>> = true;
+
+template <class T>
 std::string typeName() {
   if constexpr (std::is_same_v<T, bool>)
     return "bool";
@@ -21,6 +26,8 @@ std::string typeName() {
     return "floats";
   else if constexpr (std::is_same_v<T, AutoFloat>)
     return "auto";
+  else if constexpr (std::is_same_v<T, AutoInt>)
+    return "auto int";
   else if constexpr (IsStruct<T>::value)
     return "struct";
   else
@@ -58,15 +65,15 @@ void readField(T &out, const Value &value, const Range &range, const std::string
     const double number = readNumber(value, path);
     checkRange(number, range, path);
     out = toFloat(number, path);
-  } else if constexpr (std::is_same_v<T, AutoFloat>) {
+  } else if constexpr (kIsAuto<T>) {
     if (const std::string *text = value.text()) {
       RPU_CHECK(ConfigError, *text == keyword, path, " is '", *text, "'; write a number or '",
                 keyword, "'");
-      out = {true, 0.0f};
+      out = T::byLibrary();
     } else {
-      const double number = readNumber(value, path);
-      checkRange(number, range, path);
-      out = {false, toFloat(number, path)};
+      T number;
+      readField(number.value, value, range, path, keyword);
+      out = number;
     }
   } else if constexpr (std::is_same_v<T, FloatList>) {
     const auto *list = value.list();
@@ -98,8 +105,8 @@ Value writeField(const T &in, const char *keyword) {
     return Value(static_cast<int64_t>(in));
   } else if constexpr (std::is_floating_point_v<T>) {
     return Value(shortestDouble(in));
-  } else if constexpr (std::is_same_v<T, AutoFloat>) {
-    return in.automatic ? Value(keyword) : Value(shortestDouble(in.value));
+  } else if constexpr (detail::kIsAuto<T>) {
+    return in.automatic ? Value(keyword) : writeField(in.value, keyword);
   } else if constexpr (std::is_same_v<T, FloatList>) {
     Value::List list;
     for (int i = 0; i < in.count; ++i) list.emplace_back(shortestDouble(in.values[i]));
@@ -158,7 +165,7 @@ struct FieldDescriber {
     row.doc = doc;
     if (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) row.range = describe(range);
     if constexpr (std::is_enum_v<T>) row.choices = enumNames<T>();
-    if constexpr (std::is_same_v<T, AutoFloat>) row.choices = {keyword};
+    if constexpr (kIsAuto<T>) row.choices = {keyword};
     if constexpr (IsStruct<T>::value) row.structName = T::kName;
     row.defaultValue = writeField(defaults.*member, keyword);
     rows.push_back(std::move(row));
@@ -205,7 +212,7 @@ struct RangeChecker {
     const T &value = params.*member;
     if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
       checkRange(static_cast<double>(value), range, joinPath(path, name));
-    } else if constexpr (std::is_same_v<T, AutoFloat>) {
+    } else if constexpr (kIsAuto<T>) {
       if (!value.automatic)
         checkRange(static_cast<double>(value.value), range, joinPath(path, name));
     } else if constexpr (std::is_same_v<T, FloatList>) {

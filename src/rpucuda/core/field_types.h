@@ -36,10 +36,22 @@ template <class Enum>
 struct EnumNames;
 
 /// A number that may instead be left to the library, written as a keyword (`lora_alpha="auto"`).
-struct AutoFloat {
+template <class T>
+struct Auto {
   bool automatic = false;
-  float value = 0.0f;
+  T value{};
+
+  Auto() = default;
+  Auto(T number) : value(number) {}  // NOLINT(google-explicit-constructor): `rank = 4` is meant
+  static Auto byLibrary() {
+    Auto made;
+    made.automatic = true;
+    return made;
+  }
+  bool operator==(T number) const { return !automatic && value == number; }
 };
+using AutoFloat = Auto<float>;
+using AutoInt = Auto<int>;
 
 /// A list of at most kCapacity numbers that stays a plain struct, so that it can be handed to a
 /// CUDA kernel by value.

@@ -48,15 +48,15 @@ struct LRTTParams : CompoundBase {
   static constexpr const char *kDoc =
       "The pulsed low-rank adapter: fast arrays A [d, K] and B [K, x] on a visible array W [d, x].";
 
-  int rank = 8;
+  AutoInt rank = AutoInt::byLibrary();
   DeviceParams visible;
   DeviceParams fast = defaultFast();
-  AutoFloat lora_alpha{true, 0.0f};
-  AutoFloat transfer_lr{true, 0.0f};
+  AutoFloat lora_alpha = AutoFloat::byLibrary();
+  AutoFloat transfer_lr = AutoFloat::byLibrary();
   RankScaling rank_scaling = RankScaling::None;
   LrScale ab_lr_scale = LrScale::Matched;
-  AutoFloat a_lr{true, 0.0f};
-  AutoFloat b_lr{true, 0.0f};
+  AutoFloat a_lr = AutoFloat::byLibrary();
+  AutoFloat b_lr = AutoFloat::byLibrary();
   bool forward_inject = true;
   InjectIo inject_io = InjectIo::PerArray;
   Projection projection = Projection::Analog;
@@ -76,7 +76,7 @@ struct LRTTParams : CompoundBase {
   int rank_chunk = -1;
   int rank_offset = 0;
   Reinit reinit = Reinit::Decay;
-  AutoFloat reinit_gain{true, 0.0f};
+  AutoFloat reinit_gain = AutoFloat::byLibrary();
   float reinit_decay = 0.9f;
   ReinitWrite reinit_write = ReinitWrite::Direct;
 
@@ -84,7 +84,9 @@ struct LRTTParams : CompoundBase {
   static void fields(Visitor &f) {
     using P = LRTTParams;
     f(&P::rank, "rank", atLeast(0), "",
-      "Number K of components of the adapter; 0 is the visible device alone.");
+      "Number K of components of the adapter; 0 is the visible device alone. 'auto': 16, or the "
+      "smaller side of a smaller tile.",
+      "auto");
     f(&P::visible, "visible", anyNumber(), "", "Device model of the visible array W [d, x].");
     f(&P::fast, "fast", anyNumber(), "",
       "Device model of the fast arrays A [d, K] and B [K, x]; the measured 6T1C cell by default.");

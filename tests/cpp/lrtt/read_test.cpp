@@ -107,7 +107,7 @@ TEST(LrttRead, Property18_NoiseComposition) {
   for (InjectIo io : {InjectIo::PerArray, InjectIo::Shared}) {
     LrttRig rig(4, 5, 2);
     rig.params.inject_io = io;
-    rig.params.lora_alpha = {false, 1.5f};
+    rig.params.lora_alpha = 1.5f;
     rig.forwardIo = noisyIo(float(s));
     rig.build();
     const Mat a = randomMat(4, 2, 0.8f, 2);

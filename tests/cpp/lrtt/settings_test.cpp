@@ -47,10 +47,9 @@ TEST(LrttSettings, ErrorsNameParameterValueAndRemedy) {
       std::string::npos);
   EXPECT_NE(broken([](LRTTParams &p) { p.transfer_every = -5; }).find("lrtt.transfer_every is -5"),
             std::string::npos);
-  EXPECT_NE(
-      broken([](LRTTParams &p) { p.reinit_gain = {false, 0.0f}; }).find("lrtt.reinit_gain is 0"),
-      std::string::npos);
-  EXPECT_NE(broken([](LRTTParams &p) { p.lora_alpha = {false, kNaN}; }).find("lrtt.lora_alpha"),
+  EXPECT_NE(broken([](LRTTParams &p) { p.reinit_gain = 0.0f; }).find("lrtt.reinit_gain is 0"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.lora_alpha = kNaN; }).find("lrtt.lora_alpha"),
             std::string::npos);
   EXPECT_NE(broken([](LRTTParams &p) {
               p.projection = Projection::Reuse;
@@ -64,13 +63,25 @@ TEST(LrttSettings, ErrorsNameParameterValueAndRemedy) {
             std::string::npos);
   EXPECT_NE(broken([](LRTTParams &p) {
               p.ab_lr_scale = LrScale::Matched;
-              p.lora_alpha = {false, 0.0f};
+              p.lora_alpha = 0.0f;
             }).find("lrtt.lora_alpha is 0"),
             std::string::npos);
   EXPECT_NE(broken([](LRTTParams &p) { p.transfer_rounds = 0; }).find("lrtt.transfer_rounds is 0"),
             std::string::npos);
   EXPECT_EQ(errorOf(ranked(0)), "");
   EXPECT_EQ(errorOf(ranked(6)), "");
+}
+
+TEST(LrttSettings, TheRankIsSixteenOrTheSmallerSide) {
+  const auto rankOf = [](int64_t dSize, int64_t xSize) {
+    return LRTTSettings(LRTTParams(), UpdateParameters{}, dSize, xSize).rank;
+  };
+  EXPECT_EQ(rankOf(256, 784), 16);
+  EXPECT_EQ(rankOf(10, 784), 10);
+  EXPECT_EQ(rankOf(784, 1), 1);
+  LRTTParams p;
+  p.rank_offset = 10;  // of the 10 components that there are
+  EXPECT_THROW(LRTTSettings(p, UpdateParameters{}, 10, 784), ConfigError);
 }
 
 TEST(LrttSettings, AutoScalesMatchPlainSgdAndContinuity) {
@@ -85,8 +96,8 @@ TEST(LrttSettings, AutoScalesMatchPlainSgdAndContinuity) {
 
   p.rank_scaling = RankScaling::RsLora;
   p.ab_lr_scale = LrScale::None;
-  p.lora_alpha = {false, 3.0f};
-  p.transfer_lr = {false, -0.25f};
+  p.lora_alpha = 3.0f;
+  p.transfer_lr = -0.25f;
   const LRTTSettings given(p, UpdateParameters{}, 6, 8);
   EXPECT_EQ(given.alpha, 1.5f);
   EXPECT_EQ(given.transferLr, -0.25f);
@@ -101,15 +112,15 @@ TEST(LrttSettings, MatchedRatesFollowTheSizesOfTheFactors) {
     for (const float gain : {0.1f, 0.5f, 3.0f}) {
       LRTTParams p = ranked(4);
       p.ab_lr_scale = LrScale::Matched;
-      p.lora_alpha = {false, alpha};
-      p.reinit_gain = {false, gain};
+      p.lora_alpha = alpha;
+      p.reinit_gain = gain;
       const LRTTSettings s(p, UpdateParameters{}, 6, 8);
       EXPECT_EQ(s.alpha, alpha);
       EXPECT_NEAR(s.lrOfA * alpha * 4.0f * s.deviation * s.deviation, 1.0f, 1e-5f);
       // At gain 0.5, alpha would be sqrt(8 / 8) / 0.5 = 2, and both rates lr alpha.
       EXPECT_NEAR(s.lrOfA * s.lrOfB, 4.0f, 1e-4f) << alpha << " " << gain;
-      p.a_lr = {false, 0.3f};
-      p.b_lr = {false, 0.2f};
+      p.a_lr = 0.3f;
+      p.b_lr = 0.2f;
       const LRTTSettings own(p, UpdateParameters{}, 6, 8);
       EXPECT_EQ(own.lrOfA, 0.3f);
       EXPECT_EQ(own.lrOfB, 0.2f);
@@ -165,12 +176,12 @@ TEST(LrttSettings, TrainsOfAdapterAndTransferHaveTheirOwnManagement) {
 TEST(LrttSettings, RefusesAGainThatOverflows) {
   for (const float gain : {1e-40f, 3e38f}) {
     LRTTParams p = ranked(2);
-    p.reinit_gain = {false, gain};
+    p.reinit_gain = gain;
     EXPECT_THROW(LRTTSettings(p, UpdateParameters{}, 6, 8), ConfigError) << gain;
   }
   LRTTParams p = ranked(2);
-  p.reinit_gain = {false, 1e-40f};
-  p.lora_alpha = {false, 2.0f};
+  p.reinit_gain = 1e-40f;
+  p.lora_alpha = 2.0f;
   EXPECT_EQ(LRTTSettings(p, UpdateParameters{}, 6, 8).alpha, 2.0f);
 }
 

@@ -14,7 +14,7 @@ namespace {
 LrttRig loaded(int64_t d, int64_t x, int rank, float scaleA, float scaleB, float dwMin) {
   LrttRig rig(d, x, rank);
   rig.params.visible = idealCells(dwMin);
-  rig.params.transfer_lr = {false, 1.0f};
+  rig.params.transfer_lr = 1.0f;
   rig.params.reinit = Reinit::None;
   rig.build();
   rig.setFactors(randomMat(d, rank, scaleA, 2), randomMat(rank, x, scaleB, 3));
@@ -120,7 +120,7 @@ TEST(LrttTransfer, Property20_21_MeanAndVarianceOfLosslessTransfer) {
     LrttRig rig(256, 512, 8);
     rig.params.visible = idealCells(c.dwMin);
     rig.params.reinit = Reinit::None;
-    rig.params.transfer_lr = {false, c.transferLr};
+    rig.params.transfer_lr = c.transferLr;
     rig.params.transfer_use_update_management = c.management;
     rig.params.swap_xd = c.swap;
     rig.build();
@@ -200,7 +200,7 @@ TEST(LrttTransfer, VerifiedTransfersDeliverWhatAsymmetricCellsLose) {
     rig.params.visible = cell;
     rig.params.transfer_mode = mode;
     rig.params.transfer_rounds = rounds;
-    rig.params.transfer_lr = {false, 1.0f};
+    rig.params.transfer_lr = 1.0f;
     rig.params.reinit = Reinit::None;
     rig.build();
     rig.setW(Mat(48, 64, w));
@@ -237,7 +237,7 @@ TEST(LrttTransfer, VerifiedTransfersStopOnceAllHasArrived) {
     LrttRig rig(64, 64, 4);
     rig.params.visible = idealCells(1e-6f);
     rig.params.transfer_mode = mode;
-    rig.params.transfer_lr = {false, 1.0f};
+    rig.params.transfer_lr = 1.0f;
     rig.params.transfer_max_trains = 1000;
     rig.params.reinit = Reinit::None;
     rig.build();
@@ -252,10 +252,10 @@ TEST(LrttTransfer, VerifiedTransfersStopOnceAllHasArrived) {
 TEST(LrttTransfer, Property22_SingleTrainIsCappedAndReported) {
   LrttRig rig(256, 784, 16);
   rig.params.visible = idealCells(1e-5f);
-  rig.params.transfer_lr = {false, 1.0f};
+  rig.params.transfer_lr = 1.0f;
   rig.params.transfer_mode = TransferMode::Single;
   rig.params.reinit = Reinit::None;
-  rig.params.reinit_gain = {false, 1.0f};
+  rig.params.reinit_gain = 1.0f;
   rig.build();
   const Mat b = rig.b();
   rig.setFactors(randomMat(256, 16, 0.02f, 2), b);
@@ -301,7 +301,7 @@ TEST(LrttTransfer, ExactAndDigitalTransfersArriveWhole) {
   for (int mode = 0; mode < 3; ++mode) {
     LrttRig rig(20, 30, 4);
     rig.params.transfer_mode = mode == 0 ? TransferMode::Exact : TransferMode::Lossless;
-    rig.params.transfer_lr = {false, -0.5f};
+    rig.params.transfer_lr = -0.5f;
     rig.params.reinit = Reinit::None;
     rig.update.pulse_type = mode == 1   ? PulseType::None
                             : mode == 2 ? PulseType::NoneWithDevice
@@ -332,8 +332,8 @@ TEST(LrttTransfer, Property23_Continuity) {
   constexpr double kStep = 1e-4;  // of the rig's visible array
   for (double ratio : {1.0, 0.5}) {
     LrttRig rig(256, 512, 8);
-    rig.params.lora_alpha = {false, 2.0f};
-    rig.params.transfer_lr = {ratio == 1.0, float(2.0 * ratio)};
+    rig.params.lora_alpha = 2.0f;
+    if (ratio != 1.0) rig.params.transfer_lr = float(2.0 * ratio);
     rig.build();
     rig.setFactors(randomMat(256, 8, 0.02f, 2), randomMat(8, 512, 0.03f, 3));
     const std::vector<double> target = product(rig.a(), rig.b());

@@ -117,8 +117,8 @@ TEST(LrttUpdate, MatchedRatesMakeTheSizesOfTheFactorsAGauge) {
     rig.update.pulse_type = PulseType::None;
     rig.params.projection = Projection::Exact;
     rig.params.ab_lr_scale = LrScale::Matched;
-    rig.params.lora_alpha = {false, alpha};
-    rig.params.reinit_gain = {false, gain};
+    rig.params.lora_alpha = alpha;
+    rig.params.reinit_gain = gain;
     rig.params.reinit = Reinit::Decay;
     rig.params.transfer_every = 12;
     rig.build();

@@ -21,7 +21,7 @@ TEST(TileConfig, KeepsItsOwnCompoundsSettingsAlone) {
   EXPECT_EQ(writeParams(readParams<TileConfig>(written, "")), written);
   EXPECT_EQ(config.compound.as<LRTTParams>().rank, 3);
   EXPECT_THROW(config.compound.as<SingleParams>(), ConfigError);
-  lrtt.reinit_gain = {false, -1.0f};
+  lrtt.reinit_gain = -1.0f;
   EXPECT_THROW(config.compound = lrtt, ConfigError);
 }
 

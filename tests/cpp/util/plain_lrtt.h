@@ -8,6 +8,7 @@ namespace RPU {
 /// B learn at lr alpha, transfers count samples and are sent once, and B is drawn anew.
 inline LRTTParams plainLrtt() {
   LRTTParams p;
+  p.rank = 8;
   p.fast = DeviceParams();
   p.ab_lr_scale = LrScale::Alpha;
   p.transfer_every = 100;

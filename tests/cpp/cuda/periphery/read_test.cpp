@@ -79,7 +79,7 @@ TEST(CudaTile, Property36_RepeatedReadsAgreeToRounding) {
 TileConfig smoothLrtt(bool narrow, int rank) {
   return lrttConfig([&](Parts &c) {
     c.lrtt.rank = rank;
-    c.lrtt.lora_alpha = {false, 1.0f};
+    c.lrtt.lora_alpha = 1.0f;
     c.lrtt.visible = makeParams("SoftBounds");
     for (IOParameters *io : {&c.forward, &c.backward}) {
       io->inp_res = io->out_res = 0.0f;

@@ -108,7 +108,7 @@ TEST(CudaTile, Property36_EverySettingOfTheAdapter) {
        [](Parts &c) {
          c.lrtt.transfer_use_update_management = c.lrtt.transfer_use_bl_management = true;
        }},
-      {"negative transfer", [](Parts &c) { c.lrtt.transfer_lr = {false, -0.5f}; }},
+      {"negative transfer", [](Parts &c) { c.lrtt.transfer_lr = -0.5f; }},
       {"two-pass pulses", [](Parts &c) { c.update.pulse_type = PulseType::Stochastic; }},
       {"mean counts", [](Parts &c) { c.update.pulse_type = PulseType::MeanCount; }},
       {"no pulses", [](Parts &c) { c.update.pulse_type = PulseType::NoneWithDevice; }},

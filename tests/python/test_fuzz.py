@@ -20,7 +20,8 @@ FEW = {"layers": 20, "allocations": 60, "calls": 100, "bits": 60, "adapters": 15
 
 
 def _fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
-    package = Path(pulsora.__file__).resolve().parents[1]
+    # A build folder holds links to the sources beside the extension itself.
+    package = Path(pulsora._core.__file__).resolve().parents[1]
     return subprocess.run(  # noqa: S603
         [sys.executable, "-m", "tests.fuzz", *arguments], cwd=ROOT, check=False,
         env={**os.environ, "PYTHONPATH": str(package)}, capture_output=True, text=True,

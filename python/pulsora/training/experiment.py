@@ -121,7 +121,12 @@ class Experiment:
         return ALGORITHMS[str(self.algorithm)](self)
 
 
-TILE_DEFAULTS = {"algorithm": "lrtt", "device_preset": "EcRam", "rank": "auto", "transfer_every": 100}
+TILE_DEFAULTS = {
+    "algorithm": "lrtt",
+    "device_preset": "EcRam",
+    "rank": "auto",
+    "transfer_every": 100,
+}
 """What describes the tiles unless `tile` does."""
 
 ALGORITHMS: dict[str, Callable[[Any], TileConfig | None]] = {

@@ -144,9 +144,13 @@ def config(draws: Draws, kind: str | None = None, value_of: ValueOf = plausible)
 
 def tile(draws: Draws, made: pl.TileConfig, largest: int = 9) -> pl.Tile:
     """A tile of this configuration, of a size for which it is accepted."""
-    if getattr(made, "rank", 0) > largest:
-        made = made.replace(rank=draws.integer(0, 3), rank_chunk=-1, rank_offset=0)
-    least = max(1, getattr(made, "rank", 1))
+    rank = getattr(made, "rank", 0)
+    if rank == "auto":
+        rank = 1
+    elif rank > largest:
+        rank = draws.integer(0, 3)
+        made = made.replace(rank=rank, rank_chunk=-1, rank_offset=0)
+    least = max(1, rank)
     sizes = [draws.integer(least, max(least, largest)) for _ in range(2)]
     options = {"seed": draws.integer(0, 99), "threads": draws.integer(1, 2)}
     draws.note("Tile", sizes, options, made)

@@ -25,7 +25,7 @@ def _base(number: int) -> tuple[pl.TileConfig, int, dict[str, torch.Tensor]]:
     """A configuration, a limit of sizes, and the state of a layer of both that has learnt."""
     draws = Draws("a layer to damage", number)
     config = some.config(draws)
-    if getattr(config, "rank", 0) > 2:
+    if getattr(config, "rank", 0) not in {0, 1, 2}:
         config = config.replace(rank=2, rank_chunk=-1, rank_offset=0)
     limit = draws.pick((0, 3))
     try:
@@ -123,7 +123,7 @@ def _damage(draws: Draws, state: dict[str, Any], other: dict[str, Any]) -> None:
     elif what == 4:
         state[name] = tensor.to("meta") if draws.chance(0.5) else tensor.float().to_sparse()
     elif what == 5:
-        state[name] = other[name]
+        state[name] = other.get(name, tensor)
     elif what == 6:
         state[name] = state[draws.pick(list(state))]
     elif what == 7:

@@ -49,6 +49,17 @@ def test_the_code_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (tmp_path / "model.pt").is_file()
 
 
+@pytest.mark.filterwarnings("ignore:.*lie outside the bounds:UserWarning")
+def test_the_code_of_the_questions_runs() -> None:
+    blocks = code_of("docs/faq.md")
+    assert len(blocks) >= 4
+    for code in blocks:
+        names = {"pl": pl, "torch": torch, "x": torch.rand(4, 784), "config": pl.SingleConfig()}
+        names["linear"] = torch.nn.Linear(784, 256)
+        names["layer"] = pl.nn.AnalogLinear(784, 256, config=pl.SingleConfig())
+        exec(code, names)  # noqa: S102
+
+
 def test_the_code_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)

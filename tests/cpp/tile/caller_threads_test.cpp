@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <mutex>
+#include <pthread.h>
 #include <thread>
 #include <vector>
 
@@ -64,6 +65,23 @@ TEST(CallerThreads, TilesOfTheirOwnDoNotDisturbOneAnother) {
   inThreads([&](int t) { states[static_cast<size_t>(t)] = trained(t); });
   for (int t = 0; t < kThreads; ++t)
     EXPECT_TRUE(sameState(states[static_cast<size_t>(t)], trained(t)));
+}
+
+// Threads of some programs have little stack: the workspaces of one product alone take 230 KB.
+TEST(CallerThreads, ASmallStackIsEnough) {
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, size_t{192} << 10), 0);
+  State state;
+  pthread_t thread;
+  const auto work = [](void *out) -> void * {
+    *static_cast<State *>(out) = trained(1);
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attributes, work, &state), 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+  EXPECT_TRUE(sameState(state, trained(1)));
 }
 
 TEST(CallerThreads, OneTileBehindAMutex) {

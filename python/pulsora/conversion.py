@@ -10,9 +10,9 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 
 from pulsora.nn import AnalogModule
-from pulsora.nn.conv import without_twin
 
 __all__ = [
+    "TWINS",
     "ConversionReport",
     "LayerReport",
     "choice",
@@ -23,18 +23,27 @@ __all__ = [
 
 _CHOSEN = "_pulsora_left_digital"  # why the user left a layer digital
 
+TWINS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+"""Layers of torch that have an analog twin; not their subclasses."""
+
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 _REASONS: list[tuple[type[nn.Module] | tuple[type[nn.Module], ...], str]] = [
     (nn.MultiheadAttention, "computes its products itself, without calling layers"),
     (NonDynamicallyQuantizableLinear, "MultiheadAttention takes its weight without calling it"),
     ((nn.RNNBase, nn.RNNCellBase), "recurrent layers have no analog twin"),
     (nn.modules.conv._ConvTransposeNd, "transposed convolutions have no analog twin"),  # noqa: SLF001
-    ((nn.Conv1d, nn.Conv3d), "of the convolutions, only Conv2d has an analog twin"),
     (nn.Bilinear, "has no analog twin"),
     (_TABLES, "a table, of which rows are looked up; no product"),
-    ((nn.Linear, nn.Conv2d), "is a subclass of Linear or Conv2d and may compute something else"),
+    (TWINS, "is a subclass of a layer of torch and may compute something else; see conversions="),
 ]
-_OWN_CLASS = "a class with parameters of its own, which has no analog twin"
+_COMPUTED = "its weight is computed from other parameters (weight_norm, pruning)"
+_STATE_HOOKS = (
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
+_OWN_CLASS = "a class with parameters of its own, which has no analog twin; see conversions="
 
 
 @dataclass(frozen=True)
@@ -121,12 +130,9 @@ def choice(layer: nn.Module) -> str:
 def why_digital(layer: nn.Module) -> str:
     """Why a layer that holds matrices has no analog twin; nothing if it has one, or no matrix."""
     own = dict(layer.named_parameters(recurse=False))
-    if type(layer) in {nn.Linear, nn.Conv2d} and "weight" not in own:
-        reason = "its weight is computed from other parameters (weight_norm, pruning)"
-    elif type(layer) is nn.Conv2d:
-        reason = without_twin(layer.groups, layer.padding, layer.padding_mode)
-    elif type(layer) is nn.Linear:
-        reason = ""
+    if type(layer) in TWINS:
+        reason = "" if "weight" in own else _COMPUTED
+        reason = reason or _state_hooks(layer)
     elif type(layer).__name__ == "Conv1D":
         reason = "Conv1D of transformers, a Linear with its weight transposed; has no analog twin"
     else:
@@ -136,12 +142,18 @@ def why_digital(layer: nn.Module) -> str:
     return reason
 
 
+def _state_hooks(layer: nn.Module) -> str:
+    """A reason to leave a layer alone whose hooks know the names of its state; nothing if it has none."""
+    hooks = [name for name in _STATE_HOOKS if getattr(layer, name, None)]
+    return f"has hooks on its state_dict ({', '.join(hooks)}), which has other names" * bool(hooks)
+
+
 def _why(layer: nn.Module) -> tuple[str, bool]:
     """Why a layer is digital, and whether that may surprise its owner."""
     if choice(layer):
         return choice(layer), False
     reason = why_digital(layer)
-    if not reason and type(layer) in {nn.Linear, nn.Conv2d}:
+    if not reason and type(layer) in TWINS:
         return "not converted", False
     return reason, bool(reason) and not isinstance(layer, _TABLES)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,6 +12,9 @@ from torch.nn.utils import prune
 
 import pulsora as pl
 from pulsora.nn import AnalogConv2d, AnalogLinear, AnalogModule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PERFECT: dict[str, Any] = {
     "forward": pl.IOParameters(is_perfect=True),
@@ -108,6 +111,11 @@ class OwnLinear(nn.Linear):
     pass
 
 
+def with_state_hook(layer: nn.Module) -> nn.Module:
+    layer.register_load_state_dict_post_hook(lambda *_: None)
+    return layer
+
+
 class OwnProduct(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -117,11 +125,6 @@ class OwnProduct(nn.Module):
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
-        (nn.Conv2d(4, 4, 3, groups=2), "groups = 2"),
-        (nn.Conv2d(4, 4, 3, padding="same"), "padding = 'same'"),
-        (nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), "padding_mode = 'reflect'"),
-        (nn.Conv1d(4, 4, 3), "only Conv2d"),
-        (nn.Conv3d(4, 4, 3), "only Conv2d"),
         (nn.ConvTranspose2d(4, 4, 3), "transposed"),
         (nn.LSTM(4, 4), "recurrent"),
         (nn.GRUCell(4, 4), "recurrent"),
@@ -130,6 +133,7 @@ class OwnProduct(nn.Module):
         (OwnLinear(4, 4), "subclass"),
         (Conv1D(), "transposed"),
         (OwnProduct(), "parameters of its own"),
+        (with_state_hook(nn.Linear(4, 4)), r"_load_state_dict_post_hooks"),
         (torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "subclass"),
     ],
 )  # fmt: skip
@@ -248,6 +252,102 @@ def test_a_layer_that_occurs_twice_is_excluded_as_a_whole() -> None:
     analog = pl.convert_to_analog(nn.Sequential(layer, nn.ReLU(), layer), IDEAL)
     digital = pl.convert_to_digital(analog)
     assert digital[0] is digital[2]
+
+
+def test_hooks_go_over_to_the_analog_layer_and_back() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Conv1d(3, 2, 1))
+    seen: list[tuple[str, str]] = []
+
+    def note(kind: str) -> Callable[..., None]:
+        return lambda layer, *_: seen.append((kind, type(layer).__name__))
+
+    for layer in model:
+        layer.register_forward_pre_hook(note("before"))
+        layer.register_full_backward_pre_hook(note("back before"))
+        layer.register_full_backward_hook(note("back"))
+    model[0].register_forward_hook(lambda _, __, y, **___: y + 1.0)
+    model[0].register_forward_hook(lambda _, __, ___, y: 2.0 * y, with_kwargs=True, prepend=True)
+    analog = pl.convert_to_analog(model, IDEAL)
+    x = torch.ones(3, 3, requires_grad=True)
+    for converted in (analog, pl.convert_to_digital(analog)):
+        seen.clear()
+        y = converted(x.clone())
+        torch.testing.assert_close(y, model(x), rtol=1e-5, atol=1e-6)
+        seen.clear()
+        converted(x.clone()).sum().backward()
+        names = [type(layer).__name__ for layer in converted]
+        assert seen == [
+            *(("before", name) for name in names),
+            *((kind, name) for name in reversed(names) for kind in ("back before", "back")),
+        ]
+
+
+def own_linear(layer: OwnLinear, config: pl.TileConfig, **options: Any) -> AnalogLinear:
+    made = AnalogLinear(layer.in_features, layer.out_features, config=config, **options)
+    made.set_weights(layer.weight, layer.bias)
+    return made
+
+
+def test_types_of_one_s_own_are_converted_by_functions() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), OwnLinear(3, 3), nn.Linear(3, 2))
+    analog = pl.convert_to_analog(
+        model, IDEAL, conversions={OwnLinear: own_linear}, seed=1, max_input_size=2
+    )
+    assert pl.conversion_report(analog).analog == ["0", "1", "2"]
+    tiles = [tile for layer in analog for tile in layer.tiles]
+    assert [tile.tile_id for tile in tiles] == list(range(6))
+    torch.testing.assert_close(analog(torch.ones(2, 4)), model(torch.ones(2, 4)))
+    kept = pl.convert_to_analog(model, IDEAL, conversions={OwnLinear: own_linear}, exclude=["1"])
+    assert type(kept[1]) is OwnLinear
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.inner(x)
+        return y
+
+
+def test_a_function_takes_a_layer_with_what_is_inside() -> None:
+    def convert(layer: Block, config: pl.TileConfig, **options: Any) -> nn.Module:
+        return nn.Sequential(own_linear(layer.inner, config, **options), nn.ReLU())
+
+    model = nn.Sequential(Block(), nn.Linear(3, 3))
+    analog = pl.convert_to_analog(model, IDEAL, conversions={Block: convert}, seed=3)
+    assert pl.conversion_report(analog).analog == ["0.0", "1"]
+    assert next(iter(analog[1].tiles)).tile_id == 1
+
+
+@pytest.mark.parametrize(
+    ("conversions", "error", "message"),
+    [
+        ({OwnLinear: None}, TypeError, "give functions by types of layers"),
+        ({"OwnLinear": own_linear}, TypeError, "give functions by types of layers"),
+        ({OwnLinear: lambda *_, **__: None}, TypeError, "OwnLinear.* gave None for layer '0'"),
+    ],
+)
+def test_conversions_that_are_none_are_refused(
+    conversions: dict[Any, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        pl.convert_to_analog(nn.Sequential(OwnLinear(3, 3)), IDEAL, conversions=conversions)
+
+
+def test_weights_that_a_function_would_part_are_refused() -> None:
+    def convert(layer: nn.Linear, config: pl.TileConfig, **options: Any) -> nn.Module:
+        return nn.Sequential(own_linear(layer, config, **options))
+
+    with pytest.raises(ValueError, match="layer '1' shares its weight"):
+        pl.convert_to_analog(
+            tied(nn.Linear(3, 3), nn.Linear(3, 3)), IDEAL, conversions={nn.Linear: convert}
+        )
+    with pytest.raises(ValueError, match="share a parameter"):
+        pl.convert_to_analog(
+            tied(OwnLinear(3, 3), OwnLinear(3, 3)), IDEAL, conversions={OwnLinear: own_linear}
+        )
 
 
 @pytest.mark.parametrize("weight", [True, False])

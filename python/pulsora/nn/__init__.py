@@ -1,7 +1,7 @@
 """PyTorch layers on analog tiles. Needs torch; the rest of Pulsora does not."""
 
 from pulsora.nn.base import AnalogModule
-from pulsora.nn.conv import AnalogConv2d
+from pulsora.nn.conv import AnalogConv1d, AnalogConv2d, AnalogConv3d, AnalogConvNd
 from pulsora.nn.gradient import AnalogGradient
 from pulsora.nn.linear import AnalogLinear
 from pulsora.nn.parameter import AnalogParameter
@@ -9,7 +9,10 @@ from pulsora.nn.replay import replayed_reads
 from pulsora.nn.tile_array import TileArray
 
 __all__ = [
+    "AnalogConv1d",
     "AnalogConv2d",
+    "AnalogConv3d",
+    "AnalogConvNd",
     "AnalogGradient",
     "AnalogLinear",
     "AnalogModule",

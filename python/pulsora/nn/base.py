@@ -64,9 +64,10 @@ class AnalogModule(nn.Module):
 
     Args:
         rows: Number of outputs of the matrix.
-        columns: Number of its inputs, without the bias.
+        columns: Number of its inputs, without the bias; with groups, of the inputs of each.
         bias: Whether a bias is added.
         config: Configuration of the tiles; a single array of ConstantStep devices by default.
+        groups: Number of blocks of rows with tiles, and inputs, of their own.
         seed: Seed of the tiles and of the initial weights; by default drawn from torch's
             generator, so that `torch.manual_seed` settles everything.
         tile_id: Number of the first tile, for layers that share a seed.
@@ -93,6 +94,7 @@ class AnalogModule(nn.Module):
         columns: int,
         bias: bool = True,
         config: TileConfig | None = None,
+        groups: int = 1,
         *,
         seed: int | None = None,
         tile_id: int = 0,
@@ -121,6 +123,7 @@ class AnalogModule(nn.Module):
             max_output_size=max_output_size,
             device=str(place),
             threads=threads,
+            groups=groups,
         )
         has_bias = bias and digital_bias
         self.register_parameter(
@@ -213,14 +216,17 @@ class AnalogModule(nn.Module):
             raise ValueError(
                 f"x is on {x.device}, and this layer on {self.tiles.device}; move one by .to(...)"
             )
-        flat = x.reshape(-1, x.shape[-1]).float()
-        if self.analog_bias:
-            flat = nn.functional.pad(flat, (0, 1), value=1.0)
-        if flat.shape[1] != columns:
+        groups = self.tiles.groups
+        features = groups * (columns - self.analog_bias)
+        if x.shape[-1] != features:
             raise ValueError(
-                f"x has shape {list(x.shape)}: this layer takes "
-                f"{columns - self.analog_bias} features in the last dimension"
+                f"x has shape {list(x.shape)}: this layer takes {features} features in the last "
+                "dimension"
             )
+        flat = x.reshape(-1, features).float()
+        if self.analog_bias:
+            blocks = flat.reshape(-1, groups, columns - 1)
+            flat = nn.functional.pad(blocks, (0, 1), value=1.0).reshape(-1, groups * columns)
         y = _read_tiles(flat, self.analog_weight)
         if self.bias is not None:
             y = y + self.bias

@@ -1,11 +1,12 @@
-"""A two-dimensional convolution on analog tiles."""
+"""Convolutions over one, two and three dimensions on analog tiles."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
+from torch.nn import functional
 
 from pulsora.nn.base import AnalogModule
 
@@ -14,59 +15,52 @@ if TYPE_CHECKING:
 
     from pulsora.config import TileConfig
 
-__all__ = ["AnalogConv2d"]
+__all__ = ["AnalogConv1d", "AnalogConv2d", "AnalogConv3d", "AnalogConvNd"]
+
+_SIZES = ["width", "height", "depth"]
 
 
-def _pair(value: int | tuple[int, int], name: str, least: int) -> tuple[int, int]:
-    pair = (value, value) if isinstance(value, int) else value
-    if min(pair) < least:
-        raise ValueError(f"{name} = {value}: give one or two whole numbers from {least} up")
-    return pair
+class AnalogConvNd(AnalogModule):
+    """A convolution whose kernels are the rows of a matrix [out_channels, in_channels / groups * kernel].
 
-
-def without_twin(groups: int, padding: object, padding_mode: str) -> str:
-    """Why a convolution with these settings cannot be analog; nothing if it can."""
-    if groups != 1:
-        return f"groups = {groups}, which tiles do not have; use a digital Conv2d"
-    if padding_mode != "zeros" or isinstance(padding, str):
-        return (
-            f"padding = {padding!r}, padding_mode = '{padding_mode}', but analog layers pad with a "
-            "number of zeros; use a digital Conv2d"
-        )
-    return ""
-
-
-class AnalogConv2d(AnalogModule):
-    """A convolution whose kernels are the rows of a matrix [out_channels, in_channels * kh * kw].
-
-    Every patch of the image is one read of the tile, and one sample of the pulsed update; an
+    Every patch of the image is one read of the tiles, and one sample of the pulsed update; an
     image therefore counts as many samples as it has patches (transfer_every counts them too).
+    With groups, each group of channels has tiles of its own.
 
     Args:
         in_channels: Channels of x.
         out_channels: Channels of y.
-        kernel_size: Height and width of the kernels.
+        kernel_size: Sizes of the kernels, or one for all dimensions, as all that follow.
         stride: Distance of neighbouring patches.
-        padding: Zeros around the image.
+        padding: What is added on either side of the image; 'valid' is nothing, and 'same' as much
+            as gives y the sizes of x.
         dilation: Distance of neighbouring pixels of a patch.
         bias: Whether to add a bias.
         config: Configuration of the tiles.
-        groups: 1; tiles have no groups.
-        padding_mode: 'zeros'; there is no other.
+        groups: Number of groups of channels; those of y see only those of x in their group.
+        padding_mode: What is padded with: 'zeros', 'reflect', 'replicate' or 'circular'.
         **options: As for `AnalogLinear`.
 
     Raises:
-        ValueError: for sizes out of range, groups, and padding that is no number of zeros.
+        ValueError: for sizes out of range, groups that do not divide the channels, and paddings
+            that torch does not have.
     """
+
+    _torch: ClassVar[Any]
+    _dimensions: ClassVar[int]
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: str | tuple[int, ...]
+    dilation: tuple[int, ...]
 
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        padding: int | tuple[int, int] = 0,
-        dilation: int | tuple[int, int] = 1,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        padding: str | int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
         bias: bool = True,
         config: TileConfig | None = None,
         *,
@@ -74,56 +68,153 @@ class AnalogConv2d(AnalogModule):
         padding_mode: str = "zeros",
         **options: Any,
     ) -> None:
-        reason = without_twin(groups, padding, padding_mode)
-        if reason:
-            raise ValueError(reason)
-        kernel = _pair(kernel_size, "kernel_size", 1)
-        super().__init__(out_channels, in_channels * math.prod(kernel), bias, config, **options)
+        if type(self) is AnalogConvNd:
+            raise TypeError(
+                "AnalogConvNd is what convolutions have in common; make an AnalogConv2d"
+            )
+        for name, sizes, least in (
+            ("kernel_size", kernel_size, 1),
+            ("stride", stride, 1),
+            ("padding", padding, 0),
+            ("dilation", dilation, 1),
+        ):
+            _require_sizes(name, sizes, self._dimensions, least)
+        # torch's own layer checks the other settings, and tells what they come to; this one has no memory.
+        twin: Any = self._torch(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias=False,
+            padding_mode=padding_mode,
+            device="meta",
+        )
+        columns = in_channels // groups * math.prod(twin.kernel_size)
+        super().__init__(out_channels, columns, bias, config, groups, **options)
         self.in_channels = in_channels
         self.out_channels = out_channels
-        self.kernel_size = kernel
-        self.stride = _pair(stride, "stride", 1)
-        self.padding = _pair(padding, "padding", 0)
-        self.dilation = _pair(dilation, "dilation", 1)
+        self.kernel_size = twin.kernel_size
+        self.stride = twin.stride
+        self.padding = twin.padding
+        self.dilation = twin.dilation
+        self.groups = groups
+        self.padding_mode = padding_mode
+        self._added: list[int] = twin._reversed_padding_repeated_twice  # noqa: SLF001 - as functional.pad takes it
 
     def set_weights(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """Writes weights [out_channels, in_channels * kh * kw] or [out_channels, in_channels, kh, kw].
+        """Writes weights as a matrix, or as [out_channels, in_channels / groups, *kernel_size].
 
         See `AnalogModule.set_weights`.
         """
-        kernels = (self.out_channels, self.in_channels, *self.kernel_size)
+        kernels = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
         super().set_weights(weight.flatten(1) if weight.shape == kernels else weight, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """y [m, out_channels, h', w'] for x [m, in_channels, h, w]."""
-        if x.ndim != 4 or x.shape[1] != self.in_channels:
+        """y [m, out_channels, *output_size] for x [m, in_channels, *size], or both without m."""
+        dimensions = self._dimensions
+        is_batch = x.ndim == dimensions + 2
+        if not (is_batch or x.ndim == dimensions + 1) or x.shape[is_batch] != self.in_channels:
+            sizes = ", ".join([str(self.in_channels), *reversed(_SIZES[:dimensions])])
+            raise ValueError(f"x has shape {list(x.shape)}: give [m, {sizes}] or [{sizes}]")
+        if not is_batch:
+            return self.forward(x[None])[0]
+        sizes_of_y = self.output_size(*x.shape[2:])
+        if min(sizes_of_y) < 1:
             raise ValueError(
-                f"x has shape {list(x.shape)}: give [m, {self.in_channels}, height, width]"
+                f"x has shape {list(x.shape)}: with its padding it is smaller than the kernels, "
+                f"{list(self.kernel_size)} with dilation {list(self.dilation)}"
             )
-        patches = nn.functional.unfold(
-            x, self.kernel_size, self.dilation, self.padding, self.stride
-        )
-        y = self.product(patches.transpose(1, 2)).transpose(1, 2)
-        return y.reshape(len(x), self.out_channels, *self.output_size(x.shape[2], x.shape[3]))
+        if any(self._added):
+            mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
+            x = functional.pad(x, self._added, mode=mode)
+        patches = _patches(x, self.kernel_size, self.stride, self.dilation)
+        return self.product(patches).transpose(1, 2).reshape(len(x), self.out_channels, *sizes_of_y)
 
-    def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of y for an image of this size."""
-        sizes = [
-            (size + 2 * p - d * (k - 1) - 1) // s + 1
-            for size, k, s, p, d in zip(
-                (height, width),
-                self.kernel_size,
-                self.stride,
-                self.padding,
-                self.dilation,
-                strict=True,
+    def digital(self, **options: Any) -> nn.Module:
+        """torch's layer with these settings, and weights of its own; the options are bias and device."""
+        made: nn.Module = self._torch(
+            self.in_channels,
+            self.out_channels,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.groups,
+            padding_mode=self.padding_mode,
+            **options,
+        )
+        return made
+
+    def output_size(self, *sizes: int) -> tuple[int, ...]:
+        """Sizes of y, such as height and width, for an image of these sizes."""
+        added = [sum(self._added[2 * i : 2 * i + 2]) for i in reversed(range(len(sizes)))]
+        return tuple(
+            (size + a - d * (k - 1) - 1) // s + 1
+            for size, a, k, s, d in zip(
+                sizes, added, self.kernel_size, self.stride, self.dilation, strict=True
             )
-        ]
-        return sizes[0], sizes[1]
+        )
 
     def extra_repr(self) -> str:
         """What `print(layer)` shows between the brackets."""
+        groups = "" if self.groups == 1 else f"groups={self.groups}, "
+        mode = "" if self.padding_mode == "zeros" else f"padding_mode={self.padding_mode}, "
         return (
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
-            f"stride={self.stride}, padding={self.padding}, {self._describe()}"
+            f"stride={self.stride}, padding={self.padding}, {groups}{mode}{self._describe()}"
         )
+
+
+class AnalogConv1d(AnalogConvNd):
+    """`torch.nn.Conv1d`'s twin: x [m, in_channels, width]. See `AnalogConvNd`."""
+
+    _torch = nn.Conv1d
+    _dimensions = 1
+
+
+class AnalogConv2d(AnalogConvNd):
+    """`torch.nn.Conv2d`'s twin: x [m, in_channels, height, width]. See `AnalogConvNd`."""
+
+    _torch = nn.Conv2d
+    _dimensions = 2
+
+
+class AnalogConv3d(AnalogConvNd):
+    """`torch.nn.Conv3d`'s twin: x [m, in_channels, depth, height, width]. See `AnalogConvNd`."""
+
+    _torch = nn.Conv3d
+    _dimensions = 3
+
+
+def _require_sizes(
+    name: str, given: str | int | tuple[int, ...], dimensions: int, least: int
+) -> None:
+    if isinstance(given, str):
+        return  # torch knows which
+    sizes = (given,) * dimensions if isinstance(given, int) else tuple(given)
+    if len(sizes) != dimensions or min(sizes) < least:
+        raise ValueError(
+            f"{name} = {given}: give one whole number, or {dimensions}, from {least} up"
+        )
+
+
+def _patches(
+    x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> Tensor:
+    """The patches [m, patches, channels * kernel] of padded images x [m, channels, *size].
+
+    torch unfolds images of two dimensions; a third is unfolded before into images and channels, and
+    one alone is an image of height 1.
+    """
+    samples, places = len(x), 1
+    if len(kernel) == 1:
+        x, kernel, stride, dilation = x[:, :, None], (1, *kernel), (1, *stride), (1, *dilation)
+    if len(kernel) == 3:
+        depths = x.unfold(2, dilation[0] * (kernel[0] - 1) + 1, stride[0])[..., :: dilation[0]]
+        places = depths.shape[2]
+        x = depths.permute(0, 2, 1, 5, 3, 4).flatten(2, 3).flatten(0, 1)
+    columns = functional.unfold(x, kernel[-2:], dilation[-2:], 0, stride[-2:])
+    return columns.transpose(1, 2).reshape(samples, places * columns.shape[2], columns.shape[1])

@@ -21,7 +21,7 @@ _aten: Any = torch.ops.aten
 
 
 class Pair(NamedTuple):
-    """Inputs x [m, in_features] and gradients at the outputs d [m, out_features] of one backward pass."""
+    """Inputs x [m, groups * in_features] and gradients at the outputs d [m, out_features] of a read."""
 
     x: Tensor
     d: Tensor
@@ -118,7 +118,12 @@ class AnalogGradient(torch.Tensor):
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
             total = torch.zeros(self.shape, device=self.device)
             for x, d, _ in self.pairs:
-                total.addmm_(d.T, x)
+                groups = x.shape[1] // self.shape[1]
+                blocks = zip(
+                    total.chunk(groups), d.chunk(groups, 1), x.chunk(groups, 1), strict=True
+                )
+                for block, d_block, x_block in blocks:
+                    block.addmm_(d_block.T, x_block)
         return total
 
     def numpy(self, *, force: bool = False) -> NDArray[np.float32]:

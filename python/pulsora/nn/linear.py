@@ -37,7 +37,7 @@ class AnalogLinear(AnalogModule):
         config: TileConfig | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(out_features, in_features, bias, config, **options)
+        super().__init__(out_features, in_features, bias, config, 1, **options)
         self.in_features = in_features
         self.out_features = out_features
 

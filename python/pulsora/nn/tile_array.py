@@ -35,9 +35,13 @@ def _slices(size: int, limit: int) -> list[slice]:
 class TileArray:
     """A matrix [out_features, in_features] spread over tiles; sums over tiles are digital.
 
+    With groups it is block-diagonal, as the weights of a convolution with groups: each group of
+    rows has tiles of its own, and reads inputs of its own, so that x has groups * in_features
+    columns. Only the blocks are kept, one below the other.
+
     Args:
-        out_features: Number of rows , the d-lines.
-        in_features: Number of columns , the x-lines.
+        out_features: Number of rows of all groups together, the d-lines.
+        in_features: Number of columns of one group, the x-lines.
         config: Configuration of every tile.
         seed: Seed of all random numbers.
         tile_id: Number of the first tile; the others count on from it. Arrays that share a seed
@@ -46,6 +50,7 @@ class TileArray:
         max_output_size: Largest number of rows of one tile; 0 is no limit.
         device: Where the tiles are, 'cpu' or 'cuda:<number>'.
         threads: CPU threads per tile; None takes all that the process may run on.
+        groups: Number of blocks, a divisor of out_features.
 
     Raises:
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
@@ -63,6 +68,7 @@ class TileArray:
         max_output_size: int = 0,
         device: str = "cpu",
         threads: int | None = None,
+        groups: int = 1,
     ) -> None:
         for name, size in (("out_features", out_features), ("in_features", in_features)):
             if size < 1:
@@ -76,8 +82,14 @@ class TileArray:
         self.threads = threads
         self.seed = seed
         self.tile_id = tile_id
+        self.groups = groups
         self._limits = limits
-        self.rows = _slices(out_features, max_output_size)
+        block = out_features // groups
+        self.rows = [
+            slice(group * block + row.start, group * block + row.stop)
+            for group in range(groups)
+            for row in _slices(block, max_output_size)
+        ]
         self.cols = _slices(in_features, max_input_size)
         self.grid = [
             [
@@ -116,13 +128,18 @@ class TileArray:
         """The tiles, row by row."""
         return (tile for _, _, tile in self._parts())
 
+    def _lines(self, row: int, col: slice) -> slice:
+        """The columns of x that the tiles of a row of tiles take for these columns of their block."""
+        start = row * self.groups // len(self.rows) * self.shape[1]
+        return slice(start + col.start, start + col.stop)
+
     def _parts(self) -> Iterator[tuple[slice, slice, Tile]]:
         for row, tiles in zip(self.rows, self.grid, strict=True):
             for col, tile in zip(self.cols, tiles, strict=True):
                 yield row, col, tile
 
     def forward(self, x: Tensor) -> Tensor:
-        """y [m, out_features] = W x for x [m, in_features], read by the tiles' periphery.
+        """y [m, out_features] = W x for x [m, groups * in_features], read by the tiles' periphery.
 
         Where a checkpointed part of a model runs again, the read is the one it was (`replayed_reads`).
         """
@@ -130,21 +147,23 @@ class TileArray:
         starts = itertools.repeat(None) if again is None else iter(again)
         parts = [
             _total(
-                _read(_forward(tile, next(starts)), x[:, col], tile.d_size)
+                _read(_forward(tile, next(starts)), x[:, self._lines(i, col)], tile.d_size)
                 for col, tile in zip(self.cols, tiles, strict=True)
             )
-            for tiles in self.grid
+            for i, tiles in enumerate(self.grid)
         ]
         return _side_by_side(parts)
 
     def backward(self, d: Tensor) -> Tensor:
-        """dx [m, in_features] = W^T d for d [m, out_features], read by the tiles' periphery."""
+        """dx [m, groups * in_features] = W^T d for d [m, out_features], read by the tiles' periphery."""
+        count = len(self.rows) // self.groups
         parts = [
             _total(
                 _read(tile.backward, d[:, row], tile.x_size)
-                for row, tile in zip(self.rows, tiles, strict=True)
+                for row, tile in zip(self.rows[first : first + count], tiles, strict=True)
             )
-            for tiles in zip(*self.grid, strict=True)
+            for first in range(0, len(self.rows), count)
+            for tiles in zip(*self.grid[first : first + count], strict=True)
         ]
         return _side_by_side(parts)
 
@@ -164,8 +183,10 @@ class TileArray:
         if self.device.type == "cpu" and len(pairs) * len(self.rows) * len(self.cols) > 1:
             _require_finite(pairs)
         for x, d, _ in pairs:
-            for row, col, tile in self._parts():
-                tile.update(x[:, col].contiguous(), d[:, row].contiguous(), lr, end_of_batch=False)
+            for i, (row, tiles) in enumerate(zip(self.rows, self.grid, strict=True)):
+                for col, tile in zip(self.cols, tiles, strict=True):
+                    lines = x[:, self._lines(i, col)].contiguous()
+                    tile.update(lines, d[:, row].contiguous(), lr, end_of_batch=False)
         for tile in self:
             tile.post_update(lr)
 
@@ -247,6 +268,7 @@ class TileArray:
                 "tile_id": self.tile_id,
                 "device": str(self.device),
                 "threads": self.threads,
+                "groups": self.groups,
                 **self._limits,
             },
             "state": self.state_tensors(),

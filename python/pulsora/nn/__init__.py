@@ -5,6 +5,7 @@ from pulsora.nn.conv import AnalogConv1d, AnalogConv2d, AnalogConv3d, AnalogConv
 from pulsora.nn.gradient import AnalogGradient
 from pulsora.nn.linear import AnalogLinear
 from pulsora.nn.parameter import AnalogParameter
+from pulsora.nn.recurrent import AnalogGRU, AnalogLSTM, AnalogRNN, AnalogRNNBase
 from pulsora.nn.replay import replayed_reads
 from pulsora.nn.tile_array import TileArray
 
@@ -13,10 +14,14 @@ __all__ = [
     "AnalogConv2d",
     "AnalogConv3d",
     "AnalogConvNd",
+    "AnalogGRU",
     "AnalogGradient",
+    "AnalogLSTM",
     "AnalogLinear",
     "AnalogModule",
     "AnalogParameter",
+    "AnalogRNN",
+    "AnalogRNNBase",
     "TileArray",
     "replayed_reads",
 ]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 
-from pulsora.nn import AnalogModule
+from pulsora.nn import AnalogModule, AnalogRNNBase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "TWINS",
     "ConversionReport",
     "LayerReport",
+    "analog_parts",
     "choice",
     "conversion_report",
     "mark_as_chosen",
@@ -23,20 +27,20 @@ __all__ = [
 
 _CHOSEN = "_pulsora_left_digital"  # why the user left a layer digital
 
-TWINS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TWINS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNN, nn.LSTM, nn.GRU)
 """Layers of torch that have an analog twin; not their subclasses."""
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 _REASONS: list[tuple[type[nn.Module] | tuple[type[nn.Module], ...], str]] = [
     (nn.MultiheadAttention, "computes its products itself, without calling layers"),
     (NonDynamicallyQuantizableLinear, "MultiheadAttention takes its weight without calling it"),
-    ((nn.RNNBase, nn.RNNCellBase), "recurrent layers have no analog twin"),
+    (nn.RNNCellBase, "recurrent cells have no analog twin; RNN, LSTM and GRU have one"),
     (nn.modules.conv._ConvTransposeNd, "transposed convolutions have no analog twin"),  # noqa: SLF001
     (nn.Bilinear, "has no analog twin"),
     (_TABLES, "a table, of which rows are looked up; no product"),
     (TWINS, "is a subclass of a layer of torch and may compute something else; see conversions="),
 ]
-_COMPUTED = "its weight is computed from other parameters (weight_norm, pruning)"
+_COMPUTED = "its weight is computed from other parameters (weight_norm, pruning), or is in it twice"
 _STATE_HOOKS = (
     "_state_dict_hooks",
     "_state_dict_pre_hooks",
@@ -106,15 +110,27 @@ def conversion_report(model: nn.Module) -> ConversionReport:
         print(pulsora.conversion_report(model))
     """
     rows = []
+    recurrent: list[str] = []
     for name, layer in model.named_modules():
-        if isinstance(layer, AnalogModule):
-            detail = f"{list(layer.tiles.shape)}, {layer.config.summary()}"
+        if isinstance(layer, AnalogRNNBase):
+            recurrent.append(f"{name}." if name else "")
+        elif recurrent and name.startswith(recurrent[-1]):
+            continue  # a matrix of that layer
+        if isinstance(layer, AnalogModule | AnalogRNNBase):
+            parts = list(analog_parts(layer))
+            shapes = ", ".join(str(list(part.tiles.shape)) for part in parts)
+            detail = f"{shapes}, {parts[0].config.summary()}"
             rows.append(LayerReport(name, type(layer).__name__, True, detail, False))  # noqa: FBT003
             continue
         reason, is_surprising = _why(layer)
         if reason:
             rows.append(LayerReport(name, type(layer).__name__, False, reason, is_surprising))  # noqa: FBT003
     return ConversionReport(rows)
+
+
+def analog_parts(layer: nn.Module) -> Iterator[AnalogModule]:
+    """The matrices of a layer that are on tiles: itself, or what is inside."""
+    return (part for part in layer.modules() if isinstance(part, AnalogModule))
 
 
 def mark_as_chosen(layer: nn.Module, reason: str) -> None:
@@ -131,7 +147,8 @@ def why_digital(layer: nn.Module) -> str:
     """Why a layer that holds matrices has no analog twin; nothing if it has one, or no matrix."""
     own = dict(layer.named_parameters(recurse=False))
     if type(layer) in TWINS:
-        reason = "" if "weight" in own else _COMPUTED
+        names = getattr(layer, "_flat_weights_names", ["weight"])
+        reason = "" if set(names) <= set(own) else _COMPUTED
         reason = reason or _state_hooks(layer)
     elif type(layer).__name__ == "Conv1D":
         reason = "Conv1D of transformers, a Linear with its weight transposed; has no analog twin"

@@ -9,18 +9,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from pulsora.conversion import TWINS, choice, conversion_report, mark_as_chosen, why_digital
+from pulsora.conversion import (
+    TWINS,
+    analog_parts,
+    choice,
+    conversion_report,
+    mark_as_chosen,
+    why_digital,
+)
 from pulsora.nn import (
     AnalogConv1d,
     AnalogConv2d,
     AnalogConv3d,
     AnalogConvNd,
+    AnalogGRU,
     AnalogLinear,
+    AnalogLSTM,
     AnalogModule,
+    AnalogRNN,
+    AnalogRNNBase,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from typing import TypeAlias
 
     from pulsora.config import TileConfig
@@ -39,7 +50,9 @@ def convert_to_analog(
     seed: int | None = None,
     **options: Any,
 ) -> nn.Module:
-    """A copy of the model in which linear and convolutional layers are analog, weights included.
+    """A copy of the model in which linear, convolutional and recurrent layers are analog.
+
+    They have the weights of the layers whose place they take.
 
     `pulsora.conversion_report(model)` tells of each layer that holds a matrix whether it has become
     analog, or why not. A warning names those that stay digital although nobody left them so.
@@ -95,7 +108,7 @@ def convert_to_analog(
             )
         first = owners.setdefault(getattr(layer, "weight", layer), twin)
         if first is twin:
-            tiles += sum(len(part.tiles) for part in _analog_parts(twin))
+            tiles += sum(len(part.tiles) for part in analog_parts(twin))
         elif isinstance(first, AnalogModule) and isinstance(twin, AnalogModule):
             twin.analog_weight = first.analog_weight
         else:
@@ -130,13 +143,16 @@ def convert_to_digital(model: nn.Module) -> nn.Module:
         TypeError: for analog layers of other classes than those of `pulsora.nn`.
     """
     converted = copy.deepcopy(model)
-    made = {
-        layer: _in_place_of(layer, _digital(layer))
-        for layer in converted.modules()
-        if isinstance(layer, AnalogModule)
-    }
+    recurrent = [layer for layer in converted.modules() if isinstance(layer, AnalogRNNBase)]
+    inside = {part for layer in recurrent for part in analog_parts(layer)}
+    single = [part for part in analog_parts(converted) if part not in inside]
+    made: dict[nn.Module, Any] = {layer: _digital(layer) for layer in single}
+    made |= {layer: _digital_recurrent(layer) for layer in recurrent}
     first: dict[object, Any] = {}
     for layer, twin in made.items():
+        _in_place_of(layer, twin)
+    for layer in single:
+        twin = made[layer]
         twin.weight = first.setdefault(layer.analog_weight, twin).weight
     return _replace(converted, made)
 
@@ -152,7 +168,7 @@ def _functions(
                 f"conversions = {{{kind!r}: {function!r}}}: give functions by types of layers, "
                 "{MyLayer: function}"
             )
-    return dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), _conv) | {nn.Linear: _linear} | given
+    return {nn.Linear: _linear} | dict.fromkeys(_CONVOLUTIONS, _conv) | _RECURRENT | given
 
 
 def _convertible(layer: nn.Module, functions: Mapping[type[nn.Module], Conversion]) -> bool:
@@ -236,7 +252,9 @@ def _replace(model: nn.Module, made: Mapping[Any, nn.Module]) -> nn.Module:
 
 def _kind(layer: nn.Module) -> tuple[object, ...]:
     """What layers have to agree in to share their tiles."""
-    return (type(layer), getattr(layer, "groups", 1)) if type(layer) in TWINS else (layer,)
+    if type(layer) in TWINS and hasattr(layer, "weight"):
+        return type(layer), getattr(layer, "groups", 1)
+    return (layer,)
 
 
 def _require_both_frozen(name: str, layer: nn.Module) -> None:
@@ -267,10 +285,6 @@ def _in_place_of(layer: nn.Module, twin: nn.Module) -> nn.Module:
         getattr(twin, name).update(getattr(layer, name))
     twin._is_full_backward_hook = layer._is_full_backward_hook  # noqa: SLF001
     return twin.train(layer.training)
-
-
-def _analog_parts(layer: nn.Module) -> Iterator[AnalogModule]:
-    return (part for part in layer.modules() if isinstance(part, AnalogModule))
 
 
 def _linear(layer: nn.Linear, config: TileConfig, **options: Any) -> AnalogLinear:
@@ -306,6 +320,45 @@ _CONVOLUTIONS: dict[type[nn.Module], type[AnalogConvNd]] = {
     nn.Conv2d: AnalogConv2d,
     nn.Conv3d: AnalogConv3d,
 }
+
+
+def _recurrent(made: type[AnalogRNNBase], names: tuple[str, ...]) -> Conversion:
+    """The function for a recurrent layer, which hands on these arguments."""
+
+    def convert(layer: nn.RNNBase, config: TileConfig, **options: Any) -> AnalogRNNBase:
+        arguments = {name: getattr(layer, name) for name in names}
+        twin = made(**arguments, config=config, **options)
+        own = dict(layer.named_parameters())
+        twin.set_weights(dict(layer.state_dict()))
+        for name, parameter in own.items():
+            part = name.removeprefix("weight_")
+            if part != name:
+                weight = twin.get_parameter(f"{part}.analog_weight")
+                weight.requires_grad_(parameter.requires_grad)
+            elif options.get("digital_bias", True):
+                parameter.data = parameter.data.to(twin.get_parameter(name).device)
+                setattr(twin, name, parameter)
+        return twin
+
+    return convert
+
+
+_RECURRENT: dict[type[nn.Module], Conversion] = {
+    kind: _recurrent(made, made.settings)
+    for kind, made in ((nn.RNN, AnalogRNN), (nn.LSTM, AnalogLSTM), (nn.GRU, AnalogGRU))
+}
+
+
+def _digital_recurrent(layer: AnalogRNNBase) -> nn.Module:
+    weights = layer.get_weights()
+    made = layer.digital(device=next(analog_parts(layer)).tiles.device)
+    made.load_state_dict(weights)
+    for name, parameter in made.named_parameters():
+        part = name.removeprefix("weight_").removeprefix("bias_")
+        own = layer._parameters.get(name)  # noqa: SLF001 - a bias, unless that is in tiles
+        of = layer.get_parameter(f"{part}.analog_weight") if own is None else own
+        parameter.requires_grad_(of.requires_grad)
+    return made
 
 
 def _take_over(made: AnalogModule, layer: Any) -> None:  # noqa: ANN401 - a layer with weight and bias

@@ -126,7 +126,6 @@ class OwnProduct(nn.Module):
     ("layer", "reason"),
     [
         (nn.ConvTranspose2d(4, 4, 3), "transposed"),
-        (nn.LSTM(4, 4), "recurrent"),
         (nn.GRUCell(4, 4), "recurrent"),
         (nn.Bilinear(4, 4, 3), "no analog twin"),
         (nn.LazyLinear(4), "subclass"),
@@ -157,6 +156,82 @@ def test_weights_computed_by_hooks_are_not_taken_for_plain_ones() -> None:
     with pytest.warns(UserWarning, match="computed from other parameters"):
         analog = pl.convert_to_analog(nn.Sequential(layer), IDEAL)
     assert type(analog[0]) is nn.Linear
+
+
+class Tagger(nn.Module):
+    def __init__(self, kind: type[nn.RNNBase], **options: Any) -> None:
+        super().__init__()
+        self.memory = kind(3, 4, 2, bidirectional=True, **options)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.head(self.memory(x)[0])
+        return y
+
+
+@pytest.mark.parametrize("digital_bias", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (nn.RNN, {"nonlinearity": "relu"}),
+        (nn.LSTM, {"proj_size": 3}),
+        (nn.GRU, {"batch_first": True, "bias": False}),
+        (nn.LSTM, {"dropout": 0.5}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+def test_recurrent_layers_there_and_back(
+    kind: type[nn.RNNBase], options: dict[str, Any], digital_bias: bool
+) -> None:
+    torch.manual_seed(0)
+    model = Tagger(kind, **options).eval()
+    if "proj_size" in options:
+        model.head = nn.Linear(6, 2)
+    model.memory.register_forward_hook(lambda _, __, y: (2.0 * y[0], y[1]))
+    model.memory.weight_hh_l1.requires_grad_(requires_grad=False)
+    if "bias_hh_l1" in dict(model.memory.named_parameters()):
+        model.memory.bias_hh_l1.requires_grad_(requires_grad=False)
+    analog = pl.convert_to_analog(model, IDEAL, digital_bias=digital_bias, max_input_size=3, seed=1)
+    report = pl.conversion_report(analog)
+    assert report.analog == ["memory", "head"]
+    assert report[0].layer == f"Analog{kind.__name__}"
+    assert report[0].detail.startswith("[")
+    tiles = [tile for m in analog.modules() if isinstance(m, AnalogModule) for tile in m.tiles]
+    assert [tile.tile_id for tile in tiles] == list(range(len(tiles)))
+    assert not analog.memory.hh_l1.analog_weight.requires_grad
+    digital = pl.convert_to_digital(analog)
+    assert type(digital.memory) is kind
+    x = torch.randn(3, 5, 3)
+    for each in (analog, digital):
+        torch.testing.assert_close(each(x), model(x), rtol=1e-4, atol=1e-5)
+    for name, parameter in model.named_parameters():
+        twin = digital.get_parameter(name)
+        assert torch.equal(twin, parameter)
+        assert twin.requires_grad == parameter.requires_grad
+    before = analog.memory.get_weights()
+    optimizer = pl.optim.AnalogSGD(analog.parameters(), lr=0.1)
+    analog(x).square().sum().backward()
+    optimizer.step()
+    after = analog.memory.get_weights()
+    kept = {"weight_hh_l1", "bias_hh_l1"}
+    assert {name for name in before if torch.equal(before[name], after[name])} == kept & set(before)
+
+
+def test_recurrent_layers_that_would_lose_something_stay_digital_or_are_refused() -> None:
+    with torch.no_grad():
+        layer = prune.l1_unstructured(nn.LSTM(3, 3), "weight_hh_l0", 0.5)
+    with pytest.warns(UserWarning, match="computed from other parameters"):
+        assert type(pl.convert_to_analog(nn.Sequential(layer), IDEAL)[0]) is nn.LSTM
+    shared = nn.Sequential(nn.GRU(3, 3), nn.GRU(3, 3))
+    shared[1].weight_hh_l0 = shared[0].weight_hh_l0
+    with pytest.raises(ValueError, match="layers '0' and '1' share a parameter"):
+        pl.convert_to_analog(shared, IDEAL)
+    with pytest.warns(UserWarning, match="recurrent cells"):
+        pl.convert_to_analog(nn.Sequential(nn.LSTMCell(3, 3)), IDEAL)
+    layer = nn.GRU(3, 3)
+    layer.bias_hh_l0.requires_grad_(requires_grad=False)
+    with pytest.raises(ValueError, match="only one of weight_hh_l0 and bias_hh_l0 frozen"):
+        pl.convert_to_analog(nn.Sequential(layer), IDEAL, digital_bias=False)
 
 
 def test_attention_is_left_digital_and_named() -> None:

@@ -24,17 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["AnalogGRU", "AnalogLSTM", "AnalogRNN", "AnalogRNNBase"]
 
 
-_SETTINGS = (
-    "input_size",
-    "hidden_size",
-    "num_layers",
-    "bias",
-    "batch_first",
-    "dropout",
-    "bidirectional",
-)
-
-
 class AnalogRNNBase(nn.Module):
     """What recurrent layers have in common: every weight matrix of torch's layer is an analog layer.
 
@@ -68,7 +57,16 @@ class AnalogRNNBase(nn.Module):
     """
 
     _torch: ClassVar[Any]
-    _own: ClassVar[tuple[str, ...]] = ()  # arguments of this layer alone
+    settings: ClassVar[tuple[str, ...]] = (
+        "input_size",
+        "hidden_size",
+        "num_layers",
+        "bias",
+        "batch_first",
+        "dropout",
+        "bidirectional",
+    )
+    """Names of the arguments that torch's layer has too, and of the attributes with their values."""
 
     input_size: int
     hidden_size: int
@@ -111,10 +109,10 @@ class AnalogRNNBase(nn.Module):
             batch_first=batch_first,
             dropout=dropout,
             bidirectional=bidirectional,
-            **{name: options.pop(name) for name in self._own if name in options},
+            **{name: options.pop(name) for name in self.settings if name in options},
             device="meta",
         )
-        for name in (*_SETTINGS, *self._own, "proj_size"):
+        for name in {*self.settings, "proj_size"}:
             setattr(self, name, getattr(twin, name))
         if seed is None:
             seed = int(torch.randint(2**62, (), device="cpu").item())
@@ -220,7 +218,7 @@ class AnalogRNNBase(nn.Module):
 
     def digital(self, **options: Any) -> nn.Module:
         """torch's layer with these settings, and weights of its own; the option is device."""
-        settings = {name: getattr(self, name) for name in (*_SETTINGS, *self._own)}
+        settings = {name: getattr(self, name) for name in self.settings}
         made: nn.Module = self._torch(**settings, **options)
         return made
 
@@ -355,7 +353,7 @@ class AnalogRNNBase(nn.Module):
 
     def extra_repr(self) -> str:
         """What `print(layer)` shows between the brackets."""
-        names = [*_SETTINGS[2:], *self._own]
+        names = self.settings[2:]
         settings = "".join(f", {name}={getattr(self, name)}" for name in names)
         return f"{self.input_size}, {self.hidden_size}{settings}"
 
@@ -367,7 +365,7 @@ class AnalogRNN(AnalogRNNBase):
     """
 
     _torch = nn.RNN
-    _own = ("nonlinearity",)
+    settings = (*AnalogRNNBase.settings, "nonlinearity")
     nonlinearity: str
 
     def __init__(
@@ -396,7 +394,7 @@ class AnalogLSTM(AnalogRNNBase):
     """
 
     _torch = nn.LSTM
-    _own = ("proj_size",)
+    settings = (*AnalogRNNBase.settings, "proj_size")
 
     def _sizes(self) -> list[int]:
         return [*super()._sizes(), self.hidden_size]

@@ -72,8 +72,8 @@ def convert_to_analog(
             is free; the tiles of the module count on from it.
         seed: Seed of all tiles, each of which has a number of its own; by default drawn from
             torch's generator.
-        **options: digital_bias, max_input_size, max_output_size, device and threads of the
-            analog layers. They are on the device of the layer by default.
+        **options: digital_bias, max_input_size, max_output_size, device, threads, weight_scaling,
+            scaling_per and learn_out_scaling of the analog layers, as `AnalogModule` explains them. They are on the device of the layer by default.
 
     Raises:
         TypeError: if `conversions` has something else than types of layers and functions, or one of
@@ -328,9 +328,8 @@ def _recurrent(made: type[AnalogRNNBase], names: tuple[str, ...]) -> Conversion:
     def convert(layer: nn.RNNBase, config: TileConfig, **options: Any) -> AnalogRNNBase:
         arguments = {name: getattr(layer, name) for name in names}
         twin = made(**arguments, config=config, **options)
-        own = dict(layer.named_parameters())
         twin.set_weights(dict(layer.state_dict()))
-        for name, parameter in own.items():
+        for name, parameter in layer.named_parameters():
             part = name.removeprefix("weight_")
             if part != name:
                 weight = twin.get_parameter(f"{part}.analog_weight")

@@ -15,6 +15,7 @@ from pulsora.arrays import warn_of_clipping
 from pulsora.config import SingleConfig
 from pulsora.nn.parameter import AnalogParameter
 from pulsora.nn.replay import require_first_run
+from pulsora.nn.scaling import WeightScaling
 from pulsora.nn.tile_array import TileArray
 from pulsora.nn.weight_copy import WeightCopy
 
@@ -77,16 +78,26 @@ class AnalogModule(nn.Module):
         max_output_size: The same for outputs.
         device: Where tiles and bias are, 'cpu' or 'cuda'; torch's default device by default.
         threads: Threads of the CPU backend.
+        weight_scaling: How weights are fitted to the cells whenever they are written (made,
+            converted, `set_weights`). None writes them as they are. A number divides them so that
+            the largest becomes that, in units of the cells; 'abs_max' makes it the mean bound of
+            the cells less twice its spread, which nearly all of them reach. Outputs are multiplied back, and updates divided, so that the weights move as
+            without scaling; `weight` and gradients are those of the layer, not of the cells.
+        scaling_per: One scale for the 'layer', or one for each 'output'.
+        learn_out_scaling: Whether outputs are multiplied by a parameter besides, `out_scaling` ([1],
+            or [out_features] for `scaling_per` = 'output'), which begins with 1 and is trained as
+            any parameter of torch is.
         **unknown: None; what is given here is named in a TypeError.
 
     Raises:
         TypeError: for arguments that do not exist, or of a wrong type.
-        ValueError: for sizes below 1 and the meta device; a ConfigError if the configuration does
+        ValueError: for sizes below 1, the meta device and scalings that do not exist; a ConfigError if the configuration does
             not suit the tiles.
     """
 
     analog_weight: AnalogParameter
     bias: nn.Parameter | None
+    out_scaling: nn.Parameter | None
 
     def __init__(
         self,
@@ -103,10 +114,14 @@ class AnalogModule(nn.Module):
         max_output_size: int = 512,
         device: str | torch.device | None = None,
         threads: int | None = None,
+        weight_scaling: str | float | None = None,
+        scaling_per: str = "layer",
+        learn_out_scaling: bool = False,
         **unknown: object,
     ) -> None:
         super().__init__()
         _require_none(type(self).__name__, unknown)
+        config = SingleConfig() if config is None else config
         if not isinstance(bias, bool):
             raise TypeError(f"bias = {bias!r}: write True or False")
         place = _place(torch.get_default_device() if device is None else torch.device(device))
@@ -116,7 +131,7 @@ class AnalogModule(nn.Module):
         array = TileArray(
             rows,
             columns + self.analog_bias,
-            SingleConfig() if config is None else config,
+            config,
             seed=seed,
             tile_id=tile_id,
             max_input_size=max_input_size,
@@ -124,12 +139,15 @@ class AnalogModule(nn.Module):
             device=str(place),
             threads=threads,
             groups=groups,
+            scaling=WeightScaling.of(weight_scaling, scaling_per, config),
         )
         has_bias = bias and digital_bias
         self.register_parameter(
             "bias", nn.Parameter(torch.empty(rows, device=array.device)) if has_bias else None
         )
         self.register_parameter("analog_weight", AnalogParameter(array))
+        learned = torch.ones(rows if scaling_per == "output" else 1, device=array.device)
+        self.register_parameter("out_scaling", nn.Parameter(learned) if learn_out_scaling else None)
         self._initialise(seed * 1_000_003 + tile_id)
 
     def _initialise(self, seed: int) -> None:
@@ -173,6 +191,8 @@ class AnalogModule(nn.Module):
     def get_weights(self) -> tuple[Tensor, Tensor | None]:
         """Copies of the weights [out_features, in_features] and of the bias [out_features] or None."""
         weights = self.tiles.get_weights()
+        if self.out_scaling is not None:
+            weights = weights * self.out_scaling.detach().float()[:, None]
         if self.analog_bias:
             return weights[:, :-1].contiguous(), weights[:, -1].contiguous()
         return weights, None if self.bias is None else self.bias.detach().clone()
@@ -180,7 +200,7 @@ class AnalogModule(nn.Module):
     def set_weights(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """Writes weights [out_features, in_features], and the bias where the layer has one.
 
-        Cells confine what is written to their bounds; a warning says so if more than 1 % did.
+        Scales are chosen anew, and `out_scaling` is 1 again. Cells confine what is written to their bounds; a warning says so if more than 1 % did.
 
         Raises:
             ValueError: for a wrong shape, or a bias that is missing or not wanted.
@@ -198,9 +218,11 @@ class AnalogModule(nn.Module):
         if self.analog_bias and bias is not None:
             wanted = torch.cat([wanted, bias.detach().float().cpu()[:, None]], dim=1)
         self.tiles.set_weights(wanted)
-        if self.bias is not None and bias is not None:
-            with torch.no_grad():
+        with torch.no_grad():
+            if self.bias is not None and bias is not None:
                 self.bias.copy_(bias)
+            if self.out_scaling is not None:
+                self.out_scaling.fill_(1.0)
         warn_of_clipping(self.config, wanted.numpy(), self.tiles.get_weights().cpu().numpy())
 
     def product(self, x: Tensor) -> Tensor:
@@ -228,6 +250,8 @@ class AnalogModule(nn.Module):
             blocks = flat.reshape(-1, groups, columns - 1)
             flat = nn.functional.pad(blocks, (0, 1), value=1.0).reshape(-1, groups * columns)
         y = _read_tiles(flat, self.analog_weight)
+        if self.out_scaling is not None:
+            y = y * self.out_scaling
         if self.bias is not None:
             y = y + self.bias
         return y.to(_output_type(x)).reshape(*x.shape[:-1], rows)
@@ -239,7 +263,9 @@ class AnalogModule(nn.Module):
     def _describe(self) -> str:
         shape = f"{len(self.tiles.rows)}x{len(self.tiles.cols)}"
         bias = "analog" if self.analog_bias else str(self.bias is not None)
-        return f"bias={bias}, config={self.config.summary()}, tiles={shape}"
+        scaling = self.tiles.scaling
+        scaled = "" if scaling is None else f", weights up to {scaling.omega:g} per {scaling.per}"
+        return f"bias={bias}, config={self.config.summary()}, tiles={shape}{scaled}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AnalogModule:
         # What has become of this one tells where the tiles go; their numbers keep their type.

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from pulsora.nn.replay import first_samples
+from pulsora.nn.scaling import require_scales
 from pulsora.state import StateError, from_tensors, to_tensors
 from pulsora.tile import Tile
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from pulsora.config import TileConfig
     from pulsora.nn.gradient import Pair
+    from pulsora.nn.scaling import WeightScaling
 
 __all__ = ["TileArray"]
 
@@ -39,6 +41,10 @@ class TileArray:
     rows has tiles of its own, and reads inputs of its own, so that x has groups * in_features
     columns. Only the blocks are kept, one below the other.
 
+    With `scaling`, cells hold the weights divided by scales, which follow from the weights when
+    these are written: outputs are multiplied by them, and updates divided, so that the weights move
+    as without.
+
     Args:
         out_features: Number of rows of all groups together, the d-lines.
         in_features: Number of columns of one group, the x-lines.
@@ -51,6 +57,11 @@ class TileArray:
         device: Where the tiles are, 'cpu' or 'cuda:<number>'.
         threads: CPU threads per tile; None takes all that the process may run on.
         groups: Number of blocks, a divisor of out_features.
+        scaling: How weights are divided before they are written to the cells; None for not at all.
+
+    Attributes:
+        scales: What the weights in the cells have to be multiplied by, [1] or [out_features]; None
+            for nothing.
 
     Raises:
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
@@ -69,6 +80,7 @@ class TileArray:
         device: str = "cpu",
         threads: int | None = None,
         groups: int = 1,
+        scaling: WeightScaling | None = None,
     ) -> None:
         for name, size in (("out_features", out_features), ("in_features", in_features)):
             if size < 1:
@@ -83,6 +95,8 @@ class TileArray:
         self.seed = seed
         self.tile_id = tile_id
         self.groups = groups
+        self.scaling = scaling
+        self.scales: Tensor | None = None
         self._limits = limits
         block = out_features // groups
         self.rows = [
@@ -119,6 +133,7 @@ class TileArray:
             DeviceError: if they cannot be there; nothing has changed then.
         """
         self.grid = [[tile.to(str(device)) for tile in tiles] for tiles in self.grid]
+        self.scales = None if self.scales is None else self.scales.to(device)
 
     def __len__(self) -> int:
         """Number of tiles."""
@@ -152,10 +167,12 @@ class TileArray:
             )
             for i, tiles in enumerate(self.grid)
         ]
-        return _side_by_side(parts)
+        y = _side_by_side(parts)
+        return y if self.scales is None else y * self.scales
 
     def backward(self, d: Tensor) -> Tensor:
         """dx [m, groups * in_features] = W^T d for d [m, out_features], read by the tiles' periphery."""
+        d = d if self.scales is None else d * self.scales
         count = len(self.rows) // self.groups
         parts = [
             _total(
@@ -182,7 +199,8 @@ class TileArray:
         # A tile refuses what is not finite by itself; with several, none may have changed by then.
         if self.device.type == "cpu" and len(pairs) * len(self.rows) * len(self.cols) > 1:
             _require_finite(pairs)
-        for x, d, _ in pairs:
+        for x, gradient, _ in pairs:
+            d = gradient if self.scales is None else gradient / self.scales
             for i, (row, tiles) in enumerate(zip(self.rows, self.grid, strict=True)):
                 for col, tile in zip(self.cols, tiles, strict=True):
                     lines = x[:, self._lines(i, col)].contiguous()
@@ -195,10 +213,13 @@ class TileArray:
         weights = torch.empty(self.shape, device="cpu")
         for row, col, tile in self._parts():
             weights.numpy()[row, col] = tile.weights
-        return weights.to(self.device)
+        weights = weights.to(self.device)
+        return weights if self.scales is None else weights * self.scales[:, None]
 
     def set_weights(self, weights: Tensor) -> None:
         """Writes weights [out_features, in_features] digitally, within the bounds of their cells.
+
+        With `scaling`, scales are chosen anew.
 
         Raises:
             ValueError: for another shape.
@@ -207,13 +228,20 @@ class TileArray:
             raise ValueError(
                 f"weights have shape {list(weights.shape)}; expected {list(self.shape)}"
             )
-        matrix = weights.detach().float().cpu().numpy()
+        wanted = weights.detach().float().cpu()
+        if self.scaling is None:
+            self.scales = None
+        else:
+            scales = self.scaling.scales(wanted)
+            wanted, self.scales = wanted / scales[:, None], scales.to(self.device)
+        matrix = wanted.numpy()
         for row, col, tile in self._parts():
             tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Everything needed to go on exactly, as named tensors (copies)."""
-        return {
+        scales = {} if self.scales is None else {"scales": self.scales.cpu().clone()}
+        return scales | {
             f"{i}_{j}.{name}": torch.from_numpy(array)
             for i, tiles in enumerate(self.grid)
             for j, tile in enumerate(tiles)
@@ -221,16 +249,20 @@ class TileArray:
         }
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes over what `state_tensors` gave, seed included.
+        """Takes over what `state_tensors` gave, seed and scales included.
 
         Raises:
             StateError: if tensors are missing, or belong to another configuration or size; nothing
                 has changed then.
         """
+        scales = tensors.get("scales")
+        if scales is not None:
+            scales = require_scales(scales, self.shape[0]).detach().to(self.device, copy=True)
         self.grid = [
             [self._restored(tile, f"{i}_{j}.", tensors) for j, tile in enumerate(tiles)]
             for i, tiles in enumerate(self.grid)
         ]
+        self.scales = scales
         self.seed, self.tile_id = self.grid[0][0].seed, self.grid[0][0].tile_id
 
     def _restored(self, tile: Tile, prefix: str, tensors: Mapping[str, Tensor]) -> Tile:
@@ -269,6 +301,7 @@ class TileArray:
                 "device": str(self.device),
                 "threads": self.threads,
                 "groups": self.groups,
+                "scaling": self.scaling,
                 **self._limits,
             },
             "state": self.state_tensors(),

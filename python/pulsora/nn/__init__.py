@@ -5,7 +5,8 @@ from pulsora.nn.conv import AnalogConv1d, AnalogConv2d, AnalogConv3d, AnalogConv
 from pulsora.nn.gradient import AnalogGradient
 from pulsora.nn.linear import AnalogLinear
 from pulsora.nn.parameter import AnalogParameter
-from pulsora.nn.recurrent import AnalogGRU, AnalogLSTM, AnalogRNN, AnalogRNNBase
+from pulsora.nn.recurrent import AnalogGRU, AnalogLSTM, AnalogRNN
+from pulsora.nn.recurrent_base import AnalogRNNBase
 from pulsora.nn.replay import replayed_reads
 from pulsora.nn.tile_array import TileArray
 

@@ -22,8 +22,8 @@ class AnalogLinear(AnalogModule):
         out_features: Size of the last dimension of y.
         bias: Whether to add a bias.
         config: Configuration of the tiles, for instance `pulsora.LRTTConfig(rank=16)`.
-        **options: seed, tile_id, digital_bias, max_input_size, max_output_size, device and
-            threads, as `AnalogModule` explains them.
+        **options: seed, tile_id, digital_bias, max_input_size, max_output_size, device, threads,
+            weight_scaling, scaling_per and learn_out_scaling, as `AnalogModule` explains them.
 
     Raises:
         ValueError: for sizes below 1; ConfigError if the configuration does not suit the tiles.

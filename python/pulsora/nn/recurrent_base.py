@@ -1,0 +1,358 @@
+"""What recurrent layers on analog tiles have in common: matrices, steps in time, packed sequences."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence
+
+from pulsora.nn.linear import AnalogLinear
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    from torch import Tensor
+
+    from pulsora.config import TileConfig
+
+    State: TypeAlias = tuple[Tensor, ...]
+
+__all__ = ["AnalogRNNBase"]
+
+
+class AnalogRNNBase(nn.Module):
+    """What recurrent layers have in common: every weight matrix of torch's layer is an analog layer.
+
+    The matrix that torch calls weight_ih_l0 is the layer `rnn.ih_l0`, an `AnalogLinear`, with
+    its tiles and its `analog_weight`; so with hh_l0, hr_l0 (of proj_size), ih_l0_reverse, and those
+    of further layers. `rnn.weight_ih_l0` is a copy of its weights; `set_weights` and `get_weights`
+    take and give all of them by torch's names. Biases are parameters with torch's names.
+
+    Each step in time reads the tiles once, and is one sample of the pulsed update for each
+    sequence: an optimiser of `pulsora.optim` takes all steps of a backward pass as one mini-batch.
+    The inputs of all steps are read at once, which gives the bits of reading them one after another.
+
+    Args:
+        input_size: Size of the last dimension of x.
+        hidden_size: Size of the hidden state.
+        num_layers: Number of layers, each of which reads the outputs of the one before.
+        bias: Whether the matrices of inputs and hidden states have a bias each.
+        batch_first: Whether x and y are [m, steps, features] instead of [steps, m, features].
+        dropout: Probability of zeros in the outputs of all layers but the last, in training.
+        bidirectional: Whether a second set of matrices reads the sequence backwards; its outputs
+            stand behind the others in the last dimension.
+        config: Configuration of the tiles.
+        seed: Seed of all matrices; by default drawn from torch's generator.
+        tile_id: Number of the first tile; the matrices count on from it.
+        digital_bias: Whether biases are torch parameters, or else one more column of cells each.
+        **options: As for `AnalogLinear`.
+
+    Raises:
+        ValueError: for sizes that torch refuses, in its words.
+        TypeError: for arguments that do not exist, or of a wrong type.
+    """
+
+    _torch: ClassVar[Any]
+    settings: ClassVar[tuple[str, ...]] = (
+        "input_size",
+        "hidden_size",
+        "num_layers",
+        "bias",
+        "batch_first",
+        "dropout",
+        "bidirectional",
+    )
+    """Names of the arguments that torch's layer has too, and of the attributes with their values."""
+
+    input_size: int
+    hidden_size: int
+    num_layers: int
+    bias: bool
+    batch_first: bool
+    dropout: float
+    bidirectional: bool
+    proj_size: int
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        config: TileConfig | None = None,
+        seed: int | None = None,
+        tile_id: int = 0,
+        digital_bias: bool = True,
+        **options: Any,
+    ) -> None:
+        if type(self) is AnalogRNNBase:
+            raise TypeError(
+                "AnalogRNNBase is what recurrent layers have in common; make an AnalogLSTM"
+            )
+        super().__init__()
+        if not isinstance(bias, bool):
+            raise TypeError(f"bias = {bias!r}: write True or False")
+        # torch's own layer checks the settings, and names its weights; this one has no memory.
+        twin = self._torch(
+            input_size,
+            hidden_size,
+            num_layers,
+            bias=bias,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            **{name: options.pop(name) for name in self.settings if name in options},
+            device="meta",
+        )
+        for name in {*self.settings, "proj_size"}:
+            setattr(self, name, getattr(twin, name))
+        if seed is None:
+            seed = int(torch.randint(2**62, (), device="cpu").item())
+        self._parts: tuple[str, ...] = tuple(
+            name.removeprefix("weight_")
+            for name, _ in twin.named_parameters()
+            if name.startswith("weight_")
+        )
+        for part in self._parts:
+            rows, columns = getattr(twin, f"weight_{part}").shape
+            has_bias = bias and not part.startswith("hr")
+            made = AnalogLinear(
+                columns,
+                rows,
+                has_bias and not digital_bias,
+                config,
+                seed=seed,
+                tile_id=tile_id,
+                digital_bias=False,
+                **options,
+            )
+            tile_id += len(made.tiles)
+            self.add_module(part, made)
+            if has_bias and digital_bias:
+                values = torch.empty(rows, device=made.tiles.device)
+                self.register_parameter(f"bias_{part}", nn.Parameter(values))
+        self._initialise(seed * 1_000_003 + tile_id)
+
+    def _initialise(self, seed: int) -> None:
+        """All weights and biases uniform within +-1/sqrt(hidden_size), as torch has them."""
+        generator = torch.Generator().manual_seed(seed % 2**63)
+        bound = 1.0 / math.sqrt(self.hidden_size)
+
+        def uniform(shape: Sequence[int]) -> Tensor:
+            return bound * (2.0 * torch.rand(shape, generator=generator, device="cpu") - 1.0)
+
+        for part in self._parts:
+            tiles = self._layer(part).tiles
+            tiles.set_weights(uniform(tiles.shape))
+        with torch.no_grad():
+            for bias in self._parameters.values():
+                if bias is not None:
+                    bias.copy_(uniform(bias.shape))
+
+    def _layer(self, part: str) -> AnalogLinear:
+        layer: AnalogLinear = self._modules[part]  # type: ignore[assignment]
+        return layer
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as torch's
+        kind, _, part = name.partition("_")
+        if kind in {"weight", "bias"} and part in self.__dict__.get("_parts", ()):
+            layer = self._layer(part)
+            if kind == "weight":
+                return layer.weight
+            if layer.analog_bias:
+                return layer.get_weights()[1]
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
+        if (
+            name.removeprefix("weight_") in self.__dict__.get("_parts", ())
+            and name not in self._parts
+        ):
+            raise AttributeError(
+                "the weights of an analog layer are in tiles: write them by set_weights(weights), "
+                f"or share them by one.{name[7:]}.analog_weight = other.{name[7:]}.analog_weight"
+            )
+        super().__setattr__(name, value)
+
+    def get_weights(self) -> dict[str, Tensor]:
+        """Copies of all weights and biases, by torch's names, as of `torch.nn.LSTM.state_dict()`."""
+        found: dict[str, Tensor] = {}
+        for part in self._parts:
+            weight, bias = self._layer(part).get_weights()
+            bias = self._parameters.get(f"bias_{part}", bias)
+            found[f"weight_{part}"] = weight
+            if bias is not None:
+                found[f"bias_{part}"] = bias.detach().clone()
+        return found
+
+    def set_weights(self, weights: dict[str, Tensor]) -> None:
+        """Writes all weights and biases, by torch's names, as from `torch.nn.LSTM.state_dict()`.
+
+        Raises:
+            ValueError: for names that are missing or too many, and wrong shapes; nothing has
+                changed then.
+        """
+        shapes = {name: tuple(values.shape) for name, values in self.get_weights().items()}
+        if set(weights) != set(shapes):
+            raise ValueError(f"weights has {sorted(weights)}: give {sorted(shapes)}")
+        for name, shape in shapes.items():
+            if tuple(weights[name].shape) != shape:
+                raise ValueError(
+                    f"{name} has shape {list(weights[name].shape)}; expected {list(shape)}"
+                )
+        for part in self._parts:
+            layer, bias = self._layer(part), weights.get(f"bias_{part}")
+            layer.set_weights(weights[f"weight_{part}"], bias if layer.analog_bias else None)
+            own = self._parameters.get(f"bias_{part}")
+            if own is not None and bias is not None:
+                with torch.no_grad():
+                    own.copy_(bias)
+
+    def digital(self, **options: Any) -> nn.Module:
+        """torch's layer with these settings, and weights of its own; the option is device."""
+        settings = {name: getattr(self, name) for name in self.settings}
+        made: nn.Module = self._torch(**settings, **options)
+        return made
+
+    def flatten_parameters(self) -> None:
+        """Nothing: as torch's layer has it for its kernels, which tiles do not take."""
+
+    def _product(self, part: str, x: Tensor) -> Tensor:
+        y: Tensor = self._layer(part)(x)
+        bias = self._parameters.get(f"bias_{part}")
+        return y if bias is None else (y + bias).to(y.dtype)
+
+    def _step(self, suffix: str, gates: Tensor, state: State) -> State:
+        """The state after a step: its first tensor is the output. Takes W_ih x + b_ih."""
+        raise NotImplementedError
+
+    def _sizes(self) -> list[int]:
+        """Sizes of the tensors of a state."""
+        return [self.proj_size or self.hidden_size]
+
+    def _direction(
+        self, suffix: str, x: Tensor, counts: Sequence[int], state: State
+    ) -> tuple[Tensor, State]:
+        """Outputs and last state of one layer in one direction, for steps with so many sequences each."""
+        gates = self._product(f"ih{suffix}", x)
+        state = tuple(each.to(gates.dtype) for each in state)
+        steps = torch.split(gates, list(counts))
+        initial, outputs, ended = state, [], []
+        if suffix.endswith("_reverse"):
+            state = tuple(each[: counts[-1]] for each in initial)
+            for step in reversed(steps):  # longer sequences come first; shorter ones join in
+                if len(step) > len(state[0]):
+                    state = tuple(
+                        torch.cat([now, first[len(now) : len(step)]])
+                        for now, first in zip(state, initial, strict=True)
+                    )
+                state = self._step(suffix, step, state)
+                outputs.append(state[0])
+            return torch.cat(outputs[::-1]), state
+        for step in steps:
+            if len(step) < len(state[0]):
+                ended.append(tuple(each[len(step) :] for each in state))
+                state = tuple(each[: len(step)] for each in state)
+            state = self._step(suffix, step, state)
+            outputs.append(state[0])
+        last = tuple(torch.cat(parts) for parts in zip(state, *reversed(ended), strict=True))
+        return torch.cat(outputs), last
+
+    def _run(self, x: Tensor, counts: Sequence[int], state: State) -> tuple[Tensor, State]:
+        """Outputs and last states [layers * directions, m, ...] for x of all steps, one below the other."""
+        directions = ["", "_reverse"] if self.bidirectional else [""]
+        last: list[State] = []
+        for layer in range(self.num_layers):
+            if layer > 0 and self.dropout > 0.0:
+                x = nn.functional.dropout(x, self.dropout, self.training)
+            outputs = []
+            for direction in directions:
+                first = tuple(each[len(last)] for each in state)
+                y, end = self._direction(f"_l{layer}{direction}", x, counts, first)
+                outputs.append(y)
+                last.append(end)
+            x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
+        return x, tuple(torch.stack(parts) for parts in zip(*last, strict=True))
+
+    def forward(
+        self, x: Tensor | PackedSequence, hx: Tensor | State | None = None
+    ) -> tuple[Tensor | PackedSequence, Tensor | State]:
+        """Outputs of all steps, and the states after the last.
+
+        Args:
+            x: [steps, m, input_size], [m, steps, input_size] with batch_first, [steps, input_size]
+                of one sequence, or a PackedSequence.
+            hx: The states before the first step, [layers * directions, m, hidden_size], without m
+                for one sequence; zeros by default. An LSTM has two, (h, c).
+
+        Returns:
+            The outputs in the form of x, and the states in the form of hx.
+        """
+        packed = x if isinstance(x, PackedSequence) else None
+        data: Tensor = x.data if isinstance(x, PackedSequence) else x
+        self._require_shape(data, is_packed=packed is not None)
+        is_one = packed is None and data.ndim == 2
+        swaps = self.batch_first and packed is None and not is_one
+        if packed is None:
+            steps = data[:, None] if is_one else data.transpose(0, 1) if swaps else data
+            counts = [steps.shape[1]] * len(steps)
+            flat = steps.flatten(0, 1)
+        else:
+            counts, flat = packed.batch_sizes.tolist(), data
+        state = self._initial(hx, counts[0], flat, is_one=is_one)
+        if packed is not None and packed.sorted_indices is not None and hx is not None:
+            state = tuple(each[:, packed.sorted_indices] for each in state)
+        y, last = self._run(flat, counts, state)
+        if packed is not None:
+            if packed.unsorted_indices is not None:
+                last = tuple(each[:, packed.unsorted_indices] for each in last)
+            outputs: Tensor | PackedSequence = PackedSequence(
+                y, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
+            )
+        else:
+            y = y.reshape(len(counts), counts[0], -1)
+            outputs = y[:, 0] if is_one else y.transpose(0, 1) if swaps else y
+            if is_one:
+                last = tuple(each[:, 0] for each in last)
+        return outputs, last if len(last) > 1 else last[0]
+
+    def _require_shape(self, x: Tensor, *, is_packed: bool) -> None:
+        dimensions = (2,) if is_packed else (2, 3)
+        if x.ndim not in dimensions or x.shape[-1] != self.input_size or not len(x):
+            batch = "m, steps" if self.batch_first else "steps, m"
+            size = self.input_size
+            raise ValueError(
+                f"x has shape {list(x.shape)}: give [{batch}, {size}], [steps, {size}] for one "
+                "sequence, or a PackedSequence of such features, with at least one step"
+            )
+
+    def _initial(self, hx: Tensor | State | None, batch: int, x: Tensor, *, is_one: bool) -> State:
+        """The states before the first step, checked, with a batch; zeros if none are given."""
+        count = self.num_layers * (1 + self.bidirectional)
+        shapes = [(count, batch, size) for size in self._sizes()]
+        if hx is None:
+            return tuple(x.new_zeros(shape) for shape in shapes)
+        given = (hx,) if isinstance(hx, torch.Tensor) else tuple(hx)
+        if is_one:
+            given = tuple(each[:, None] if each.ndim == 2 else each[None] for each in given)
+        if [tuple(each.shape) for each in given] != shapes:
+            wanted = [list(shape[::2] if is_one else shape) for shape in shapes]
+            raise ValueError(
+                f"hx has shapes {[list(each.shape) for each in given]}: give {wanted}, in a tuple "
+                "if they are two"
+            )
+        return given
+
+    def extra_repr(self) -> str:
+        """What `print(layer)` shows between the brackets."""
+        names = self.settings[2:]
+        settings = "".join(f", {name}={getattr(self, name)}" for name in names)
+        return f"{self.input_size}, {self.hidden_size}{settings}"

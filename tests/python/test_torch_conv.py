@@ -31,6 +31,12 @@ PADDINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own layers on a GPU round to 10 bits otherwise."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 def same_training(digital: nn.Module, x: torch.Tensor, **options: Any) -> None:
     """Outputs, gradients and two steps of training of a layer and its analog twin agree."""
     digital = digital.to(DEVICE)

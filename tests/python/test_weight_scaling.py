@@ -23,6 +23,12 @@ DEVICE = "cuda" if torch.cuda.is_available() and pl.cuda_device_count() > 0 else
 NARROW = pl.SingleConfig(device=pl.devices.ConstantStep(w_max_dtod=0.0, w_min_dtod=0.0), **PERFECT)
 
 
+@pytest.fixture(autouse=True)
+def _single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own layers on a GPU round to 10 bits otherwise."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -74,7 +74,9 @@ class WeightCopy(torch.Tensor):
 _PRODUCTS = {
     functional.linear,
     functional.bilinear,
+    functional.conv1d,
     functional.conv2d,
+    functional.conv3d,
     functional.embedding,
     functional.multi_head_attention_forward,
     torch._transformer_encoder_layer_fwd,  # noqa: SLF001

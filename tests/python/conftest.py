@@ -35,6 +35,8 @@ PLAIN_LRTT: dict[str, Any] = {
     "reinit": "kaiming",
 }
 
+USERS_OF_CPP_BUILD = {"test_cpp_library", "test_custom_compound", "test_custom_device"}
+
 CONFIGS: dict[str, Callable[[], pl.TileConfig]] = {
     "ideal": pl.IdealConfig,
     "single": lambda: pl.SingleConfig(device=pl.devices.SoftBounds(lifetime=50.0, diffusion=1e-3)),
@@ -48,11 +50,17 @@ CONFIGS: dict[str, Callable[[], pl.TileConfig]] = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run in several processes, one of them makes the C++ build and runs all tests that use it."""
-    for item in items:
-        if "cpp_build" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("cpp_build"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:  # noqa: ANN401 - as xdist has it
+    """Where tests run in several processes, each takes whole files; one takes all that use `cpp_build`."""
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - there only where it is used
+
+    class ByBuild(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return "cpp_build" if Path(file).stem in USERS_OF_CPP_BUILD else file
+
+    return ByBuild(config, log)
 
 
 @pytest.fixture(params=list(CONFIGS))

@@ -93,7 +93,7 @@ tidy tidy-tests: .venv/.tools-lint
 	printf '%s\n' $(TIDY_FILES) | xargs -n 1 -P $(CMAKE_BUILD_PARALLEL_LEVEL) clang-tidy -p build/tidy --quiet
 
 cuda-compile: .venv/.tools ## Compile and link the CUDA backend for one architecture; needs nvcc, no GPU
-	cmake --preset cuda -B build/cuda-compile -DPULSORA_CPU_ISAS=V2 --log-level=WARNING
+	cmake --preset cuda -B build/cuda-compile -DPULSORA_CPU_ISAS=V2 -DPULSORA_TEST_SOURCES="cuda/*.cpp" --log-level=WARNING
 	cmake --build build/cuda-compile
 
 clean: ## Delete what was built; .venv stays

@@ -24,7 +24,7 @@ class AnalogConvNd(AnalogModule):
     """A convolution whose kernels are the rows of a matrix [out_channels, in_channels / groups * kernel].
 
     Every patch of the image is one read of the tiles, and one sample of the pulsed update; an
-    image therefore counts as many samples as it has patches (transfer_every counts them too).
+    image therefore counts as many samples as it has patches (which `transfer_every` counts if units_in_mbatch is False).
     With groups, each group of channels has tiles of its own.
 
     Args:

@@ -8,6 +8,9 @@ PIP_INSTALL := $(PYTHON) -m pip --disable-pip-version-check install --quiet --co
 CXX_FILES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cpp' '*.cuh' '*.cu')
 TIDY_FILES = $(shell git ls-files --cached --others --exclude-standard 'src/*.cpp' 'benchmarks/*.cpp') \
   build/tidy/generated/pulsed_kernels_constant_step_v2.cpp
+ifdef SINCE
+TIDY_FILES = $(shell git diff --name-only --diff-filter=d $(SINCE) -- 'src/*.cpp' 'benchmarks/*.cpp')
+endif
 tidy-tests: TIDY_FILES = $(shell git ls-files --cached --others --exclude-standard 'tests/cpp/*.cpp')
 # What the installed package is made from.
 PACKAGE_FILES := pyproject.toml CMakeLists.txt scripts/package_metadata.py $(shell find src cmake python -type f \
@@ -76,7 +79,7 @@ fuzz: .venv/.installed-test-$(PRESET) ## Random and hostile inputs under sanitiz
 	$(PYTHON) -m tests.fuzz --build build/asan --seconds $(or $(SECONDS),600) --first $(or $(FIRST),0) \
 	  --jobs $(CMAKE_BUILD_PARALLEL_LEVEL) --limit 600
 
-nightly: tidy-tests clang fuzz wheel build .venv/.installed-test-$(PRESET) ## What would make .ci/run too long
+nightly: tidy tidy-tests clang fuzz wheel build .venv/.installed-test-$(PRESET) ## What would make .ci/run too long
 	$(BUILD)/rpucuda_tests --gtest_also_run_disabled_tests --gtest_filter='OutOfMemory.*'
 	$(PYTHON) -m pytest -m nightly
 
@@ -87,14 +90,15 @@ wheel-cuda: .venv/.tools-wheel ## The same with the CUDA backend; needs nvcc, no
 	$(PIP_INSTALL) nvidia-cublas
 	bash scripts/build_wheel.sh cuda
 
-tidy: ## clang-tidy on the C++ sources, and on the kernels of one device model
+tidy: ## clang-tidy on the C++ sources, and on the kernels of one device model; on those changed SINCE=COMMIT
 tidy tidy-tests: .venv/.tools-lint
 	cmake --preset tidy -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
-	printf '%s\n' $(TIDY_FILES) | xargs -n 1 -P $(CMAKE_BUILD_PARALLEL_LEVEL) clang-tidy -p build/tidy --quiet
+	printf '%s\n' $(TIDY_FILES) | xargs -r -n 1 -P $(CMAKE_BUILD_PARALLEL_LEVEL) clang-tidy -p build/tidy --quiet
 
-cuda-compile: .venv/.tools ## Compile and link the CUDA backend for one architecture; needs nvcc, no GPU
-	cmake --preset cuda -B build/cuda-compile -DPULSORA_CPU_ISAS=V2 -DPULSORA_TEST_SOURCES="cuda/*.cpp" --log-level=WARNING
-	cmake --build build/cuda-compile
+cuda-compile: .venv/.tools ## Compile (as far as PTX) and link the CUDA backend; needs nvcc, no GPU
+	cmake --preset cuda -B build/cuda-compile -DCMAKE_CUDA_ARCHITECTURES=90-virtual -DPULSORA_CPU_ISAS=V2 \
+	  -DPULSORA_TEST_SOURCES="cuda/*.cpp" -DPULSORA_PYTHON=OFF --log-level=WARNING
+	cmake --build build/cuda-compile --target rpucuda_tests
 
 clean: ## Delete what was built; .venv stays
 	rm -rf build

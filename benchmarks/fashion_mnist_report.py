@@ -149,5 +149,7 @@ def write_report(results: Results, protocol: str, page: Path, figure: Path, numb
         "([the CUDA backend](cuda.md)).\n\n"
         f"![Loss and accuracy]({os.path.relpath(figure, page.parent)})\n\n"
         f"Every epoch of every run is in [{numbers.name}]({os.path.relpath(numbers, page.parent)}). "
-        "Grey lines are the curves of the CPU.\n"
+        "Grey lines are the curves of the CPU.\n\n"
+        "What predicted steps and averages save in training on these images is in "
+        "[forecasts](forecast.md#what-it-brings).\n"
     )

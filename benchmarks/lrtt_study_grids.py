@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Setting: TypeAlias = dict[str, Any]
 """lr, epochs, seed; visible and, for an adapter, fast: names of presets; default: "pulses" or "adapter", with defaults
-everywhere else; other entries are settings of LRTTConfig, but for `filling`, the deviation of B in units of what its cells
+for all that is not an entry; other entries are settings of LRTTConfig, but for `filling`, the deviation of B in units of what its cells
 reach, `enlarged`, the s of docs/lrtt.md, and `b_speed`, a factor on the automatic learning rate of B."""
 
 VISIBLE = (
@@ -43,13 +43,13 @@ def config_of(chosen: Setting, inputs: int) -> TileConfig | None:
     visible = presets.device(chosen["visible"])
     if chosen.get("default") == "pulses":
         return pl.SingleConfig(device=visible)
+    given = {k: v for k, v in chosen.items() if k not in _OF_THE_RUN}
     if chosen.get("default") == "adapter":
-        rank = {"rank": chosen["rank"]} if "rank" in chosen else {}
-        return pl.LRTTConfig(visible=visible, **rank)
+        fast = {"fast": presets.device(chosen["fast"])} if "fast" in chosen else {}
+        return pl.LRTTConfig(visible=visible, **fast, **given)
     around = {"forward": presets.io(), "backward": presets.io()}
     if "fast" not in chosen:
         return pl.SingleConfig(device=visible, **around)
-    given = {k: v for k, v in chosen.items() if k not in _OF_THE_RUN}
     fast = presets.device(chosen["fast"])
     if "filling" in chosen:  # the sizes of B and A, and what follows from them
         reach = min(fast.w_max, -fast.w_min)
@@ -127,6 +127,28 @@ def itself() -> Iterator[Setting]:
                       transfer_every=every, reinit=reinit, forward_inject=False)  # fmt: skip
 
 
+def accumulated() -> Iterator[Setting]:
+    """Whole pulses for accumulated gradients: on every preset, and with ReRAM as fast arrays."""
+    for seed in (1, 2, 3):
+        own = {"default": "adapter", "ab_update": "accumulated", "seed": seed}
+        for cell in ("ReRamSB", "ReRamES"):
+            yield setting(visible=cell, fast=cell, **own)
+        for visible in reversed(VISIBLE):
+            yield setting(visible=visible, **own)
+
+
+def rates() -> Iterator[Setting]:
+    """The best learning rate of each algorithm."""
+    for rate, visible in itertools.product((0.025, 0.05, 0.2, 0.4), (None, *VISIBLE)):
+        if visible is None:
+            yield setting(lr=rate)
+            continue
+        yield setting(visible=visible, default="pulses", lr=rate)
+        yield setting(visible=visible, default="adapter", lr=rate)
+        yield setting(visible=visible, default="adapter", ab_update="accumulated", lr=rate)
+
+
 GRIDS: dict[str, Callable[[], Iterator[Setting]]] = {
-    grid.__name__: grid for grid in (baselines, defaults, gauge, cycle, partner, itself)
+    grid.__name__: grid
+    for grid in (baselines, defaults, gauge, cycle, partner, itself, accumulated, rates)
 }

@@ -9,7 +9,8 @@ if(NOT DEFINED PULSORA_DEVICES)
     SoftBoundsReference
     ExpStep
     PowStep
-    PiecewiseStep)
+    PiecewiseStep
+    TableStep)
 endif()
 
 set(PULSORA_EXTRA_DEVICES "" CACHE STRING

@@ -13,7 +13,8 @@ if(NOT pybind11_FOUND)
 endif()
 
 file(GLOB binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/bindings/*.cpp)
-pybind11_add_module(_core ${binding_sources})
+# Optimising these few sources across each other takes longer than all else here, and gains nothing.
+pybind11_add_module(_core NO_EXTRAS ${binding_sources})
 target_link_libraries(_core PRIVATE pulsora_internal pulsora pulsora_warnings)
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   # Where libstdc++ is linked statically, its symbols must not meet those of other extensions, such as torch's.

@@ -16,14 +16,28 @@ LIBRARY = ROOT / "src" / "rpucuda"
 BINDINGS = ROOT / "src" / "bindings"
 
 # From the ground floor up.
-ROOMS = ["core", "devices", "pulses", "array", "periphery", "transfer", "compounds", "lrtt", "tile"]
+ROOMS = [
+    "core",
+    "lowrank",
+    "devices",
+    "pulses",
+    "array",
+    "runtime",
+    "periphery",
+    "transfer",
+    "compounds",
+    "lrtt",
+    "tile",
+    "forecast",
+]
 
 # Files outside the rooms, and generated ones: the room from where on they may be included.
 OTHERS = {
     "device_list.h": "array",  # generated: every device header
+    "runtime_options.h": "runtime",  # generated: compiler options
     "compound_list.h": "tile",  # generated: every compound's header
-    "cuda_absent.cpp": "tile",  # stands in for the CUDA side of every room
-    "cuda/functors.cu": "tile",  # functors of every room
+    "cuda_absent.cpp": "forecast",  # stands in for the CUDA side of every room
+    "cuda/functors.cu": "forecast",  # functors of every room
 }
 
 # What may be used where there is no host: nothing else may be included by the headers of devices/.

@@ -48,9 +48,11 @@ run install cmake --install $build --prefix $build/installed &&
   run program-configure cmake -S examples/cpp/05_gpu -B $build/on_gpu -DCMAKE_PREFIX_PATH="$PWD/$build/installed" &&
   run program-build cmake --build $build/on_gpu &&
   run program $build/on_gpu/on_gpu
-run python timeout 240 env PYTHONPATH=$build/python "$python" -m pytest -q \
+run python timeout 400 env PYTHONPATH=$build/python "$python" -m pytest -q \
   tests/python/test_cuda.py tests/python/test_torch_cuda.py tests/python/test_step_graph.py tests/python/test_bench.py \
-  tests/python/test_torch_conv.py tests/python/test_torch_recurrent.py tests/python/test_weight_scaling.py
+  tests/python/test_torch_conv.py tests/python/test_torch_recurrent.py tests/python/test_weight_scaling.py \
+  tests/python/test_lowrank.py tests/python/test_adapter_gradients.py tests/python/test_forecast_trainer.py \
+  tests/python/test_gated_adapter.py tests/python/test_peft.py tests/python/test_peft_itself.py tests/python/test_hugging_face.py
 if [ $quick = 1 ]; then exit $failed; fi
 
 run benchmark $build/rpucuda_cuda_benchmarks "$results/benchmark.json"

@@ -28,8 +28,10 @@ except ImportError as error:
         "pip install 'nvidia-cublas>=13,<14' beside pulsora, or install a pulsora without CUDA"
     ) from error
 
-from pulsora import config, devices, presets, state
+from pulsora import config, devices, fit, forecast, presets, state
 from pulsora._core import (
+    CompileError,
+    CompilerNotFound,
     ConfigError,
     DeviceError,
     InputError,
@@ -44,11 +46,13 @@ from pulsora.step_graph import StepGraph
 from pulsora.tile import Explanation, Tile
 
 if TYPE_CHECKING:
-    from pulsora import nn, optim
+    from pulsora import lowrank, nn, optim, peft
     from pulsora.conversion import conversion_report
     from pulsora.convert import convert_to_analog, convert_to_digital
 
 __all__ = [
+    "CompileError",
+    "CompilerNotFound",
     "ConfigError",
     "DeviceError",
     "Explanation",
@@ -65,8 +69,12 @@ __all__ = [
     "convert_to_digital",
     "cuda_device_count",
     "devices",
+    "fit",
+    "forecast",
+    "lowrank",
     "nn",
     "optim",
+    "peft",
     "presets",
     "state",
 ]
@@ -74,8 +82,10 @@ __all__ += config.__all__
 
 # What needs torch, and the module it comes from.
 _NEEDS_TORCH = {
+    "lowrank": "pulsora.lowrank",
     "nn": "pulsora.nn",
     "optim": "pulsora.optim",
+    "peft": "pulsora.peft",
     "conversion_report": "pulsora.conversion",
     "convert_to_analog": "pulsora.convert",
     "convert_to_digital": "pulsora.convert",
@@ -93,7 +103,7 @@ def __getattr__(name: str) -> object:
         raise ImportError(
             f"pulsora.{name} needs torch; install it with pip install 'pulsora[torch]'"
         ) from error
-    return module if name in {"nn", "optim"} else getattr(module, name)
+    return module if name in {"lowrank", "nn", "optim", "peft"} else getattr(module, name)
 
 
 def __dir__() -> list[str]:

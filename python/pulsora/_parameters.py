@@ -208,6 +208,11 @@ def register_device(made: type[Parameters]) -> None:
     _DEVICES[made.__name__] = made
 
 
+def registered_devices() -> dict[str, type[Parameters]]:
+    """The classes of all device models by name: those of the core, then those from source."""
+    return dict(_DEVICES)
+
+
 def device_from_dict(values: Mapping[str, object]) -> Parameters:
     """The device whose model is `values["model"]`."""
     rest = dict(values)

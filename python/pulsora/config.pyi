@@ -68,6 +68,10 @@ _Projection: TypeAlias = Literal[
     "exact",
     "reuse",
 ]
+_AbUpdate: TypeAlias = Literal[
+    "sample",
+    "accumulated",
+]
 _TransferMode: TypeAlias = Literal[
     "lossless",
     "single",
@@ -315,6 +319,8 @@ class LRTTConfig(TileConfig):
     """'per_array': each read has its own DAC, noise and ADC; 'shared': one ADC after an analog sum."""
     projection: _Projection
     """How g = B x and e = A^T d of an update are read: through the arrays' IO, exactly, or as the last forward and backward of the same batch read them."""
+    ab_update: _AbUpdate
+    """How A and B are pulsed: 'sample': by trains for each sample; 'accumulated': gradients are summed digitally, and at the end of a mini-batch each cell gets the whole pulses that it is owed; fewer pulses, for cells that are noisy or not symmetric."""
     ab_use_update_management: bool
     """Update management of A and B."""
     ab_use_bl_management: bool
@@ -374,6 +380,7 @@ class LRTTConfig(TileConfig):
         forward_inject: bool = True,
         inject_io: _InjectIo = "per_array",
         projection: _Projection = "analog",
+        ab_update: _AbUpdate = "sample",
         ab_use_update_management: bool = True,
         ab_use_bl_management: bool = True,
         ab_desired_bl: int = -1,

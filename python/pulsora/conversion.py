@@ -9,10 +9,14 @@ from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 
-from pulsora.nn import AnalogModule, AnalogRNNBase
+from pulsora._tables import aligned
+from pulsora.nn import AnalogModule, AnalogRNNBase, GatedAdapter
+from pulsora.nn.gates import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor
 
 __all__ = [
     "TWINS",
@@ -21,7 +25,9 @@ __all__ = [
     "analog_parts",
     "choice",
     "conversion_report",
+    "is_conv1d",
     "mark_as_chosen",
+    "tables",
     "why_digital",
 ]
 
@@ -47,6 +53,7 @@ _STATE_HOOKS = (
     "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
 )
+_ADAPTER = "factors of a low-rank adapter in tensors of torch; the layer it adapts is its base"
 _OWN_CLASS = "a class with parameters of its own, which has no analog twin; see conversions="
 
 
@@ -90,13 +97,7 @@ class ConversionReport(tuple[LayerReport, ...]):
             (row.name or "(model)", row.layer, "analog" if row.is_analog else "digital", row.detail)
             for row in self
         ]
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
-        return "\n".join(
-            "  ".join(
-                [*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]]
-            )
-            for row in rows
-        )
+        return aligned(rows)
 
     __str__ = __repr__
 
@@ -111,6 +112,7 @@ def conversion_report(model: nn.Module) -> ConversionReport:
     """
     rows = []
     recurrent: list[str] = []
+    of_tables = tables(model)
     for name, layer in model.named_modules():
         if isinstance(layer, AnalogRNNBase):
             recurrent.append(f"{name}." if name else "")
@@ -122,7 +124,7 @@ def conversion_report(model: nn.Module) -> ConversionReport:
             detail = f"{shapes}, {parts[0].config.summary()}"
             rows.append(LayerReport(name, type(layer).__name__, True, detail, False))  # noqa: FBT003
             continue
-        reason, is_surprising = _why(layer)
+        reason, is_surprising = _why(layer, of_tables)
         if reason:
             rows.append(LayerReport(name, type(layer).__name__, False, reason, is_surprising))  # noqa: FBT003
     return ConversionReport(rows)
@@ -150,13 +152,32 @@ def why_digital(layer: nn.Module) -> str:
         names = getattr(layer, "_flat_weights_names", ["weight"])
         reason = "" if set(names) <= set(own) else _COMPUTED
         reason = reason or _state_hooks(layer)
-    elif type(layer).__name__ == "Conv1D":
-        reason = "Conv1D of transformers, a Linear with its weight transposed; has no analog twin"
+    elif is_conv1d(layer):
+        reason = ""
     else:
         known = (why for kinds, why in _REASONS if isinstance(layer, kinds))
         has_matrix = any(_is_matrix(parameter) for parameter in own.values())
         reason = next(known, _OWN_CLASS if has_matrix else "")
     return reason
+
+
+def is_conv1d(layer: nn.Module) -> bool:
+    """Whether a layer is the Conv1D of transformers, known by its name: a Linear whose weight is [inputs, outputs]."""
+    own = dict(layer.named_parameters(recurse=False))
+    return (
+        type(layer).__name__ == "Conv1D"
+        and set(own) == {"weight", "bias"}
+        and tuple(own["weight"].shape[1:])
+        == tuple(own["bias"].shape)
+        == (getattr(layer, "nf", -1),)
+    )
+
+
+def tables(model: nn.Module) -> dict[Tensor, str]:
+    """The weights of the embeddings of a model, with their names."""
+    return {
+        layer.weight: name for name, layer in model.named_modules() if isinstance(layer, _TABLES)
+    }
 
 
 def _state_hooks(layer: nn.Module) -> str:
@@ -165,12 +186,22 @@ def _state_hooks(layer: nn.Module) -> str:
     return f"has hooks on its state_dict ({', '.join(hooks)}), which has other names" * bool(hooks)
 
 
-def _why(layer: nn.Module) -> tuple[str, bool]:
+def _why(layer: nn.Module, of_tables: Mapping[Tensor, str]) -> tuple[str, bool]:
     """Why a layer is digital, and whether that may surprise its owner."""
+    if isinstance(layer, GatedAdapter | Gate):
+        reason = (
+            _ADAPTER
+            if isinstance(layer, GatedAdapter)
+            else "weights for the components of an adapter"
+        )
+        return reason * any(_is_matrix(each) for each in layer.parameters(recurse=False)), False
     if choice(layer):
         return choice(layer), False
+    table = of_tables.get(layer._parameters.get("weight"))  # type: ignore[arg-type]  # noqa: SLF001
+    if table is not None and not isinstance(layer, _TABLES):
+        return f"its weight is the table '{table}', too; see untie=", True
     reason = why_digital(layer)
-    if not reason and type(layer) in TWINS:
+    if not reason and (type(layer) in TWINS or is_conv1d(layer)):
         return "not converted", False
     return reason, bool(reason) and not isinstance(layer, _TABLES)
 

@@ -15,30 +15,19 @@ from pulsora.conversion import (
     choice,
     conversion_report,
     mark_as_chosen,
+    tables,
     why_digital,
 )
-from pulsora.nn import (
-    AnalogConv1d,
-    AnalogConv2d,
-    AnalogConv3d,
-    AnalogConvNd,
-    AnalogGRU,
-    AnalogLinear,
-    AnalogLSTM,
-    AnalogModule,
-    AnalogRNN,
-    AnalogRNNBase,
-)
+from pulsora.nn import AnalogModule, AnalogRNNBase, GatedAdapter
+from pulsora.twins import TO_ANALOG, conversion_of, digital, digital_recurrent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from typing import TypeAlias
 
     from pulsora.config import TileConfig
+    from pulsora.twins import Conversion
 
-    Conversion: TypeAlias = Callable[..., nn.Module]
-
-__all__ = ["convert_to_analog", "convert_to_digital"]
+__all__ = ["convert_to_analog", "convert_to_digital", "converted_copy", "replaced"]
 
 
 def convert_to_analog(
@@ -46,17 +35,20 @@ def convert_to_analog(
     config: TileConfig | Callable[[str, nn.Module], TileConfig | None],
     *,
     exclude: Collection[str] = (),
+    untie: Collection[str] = (),
     conversions: Mapping[type[nn.Module], Conversion] | None = None,
     seed: int | None = None,
     **options: Any,
 ) -> nn.Module:
     """A copy of the model in which linear, convolutional and recurrent layers are analog.
 
-    They have the weights of the layers whose place they take.
+    They have the weights of the layers whose place they take. The Conv1D of transformers (GPT-2) is a linear
+    layer, too.
 
     `pulsora.conversion_report(model)` tells of each layer that holds a matrix whether it has become
     analog, or why not. A warning names those that stay digital although nobody left them so.
-    Layers that shared their weight share their tiles; what was frozen stays frozen; biases are the
+    Layers that shared their weight share their tiles, and a layer that shares it with a table (a tied head) stays
+    digital; what was frozen stays frozen; biases are the
     parameters they were. Hooks on forward and backward passes go over to the analog layers.
 
     Args:
@@ -65,6 +57,7 @@ def convert_to_analog(
             gives its configuration, or None to leave it digital.
         exclude: Names of layers to leave digital, as `model.named_modules()` gives them; a name
             also covers what is inside.
+        untie: Names of layers that share their weight with a table, and shall have tiles with a copy of it.
         conversions: Functions for types of layers that have no analog twin of their own, or for which
             another is wanted. `function(layer, config, **options)` gives the module that takes the
             place of a layer of exactly that type, weights included; the options (seed, tile_id,
@@ -78,20 +71,50 @@ def convert_to_analog(
     Raises:
         TypeError: if `conversions` has something else than types of layers and functions, or one of
             these gives no module.
-        ValueError: if a name in `exclude` does not occur, or layers share a weight that could not
-            be shared afterwards.
+        ValueError: if a name in `exclude` or `untie` does not occur, a layer to untie shares no table, or layers
+            share a weight that could not be shared afterwards.
     """
+    converted = converted_copy(
+        model, config, exclude=exclude, untie=untie, conversions=conversions, seed=seed, **options
+    )
+    surprising = [row for row in conversion_report(converted) if row.is_surprising]
+    if surprising:
+        warnings.warn(
+            "these layers stay digital: "
+            + "; ".join(
+                f"{row.name or 'the model'} ({row.layer}: {row.detail})" for row in surprising
+            )
+            + ". Name them in exclude if that is meant; print(pulsora.conversion_report(model)) "
+            "shows all layers",
+            stacklevel=2,
+        )
+    return converted
+
+
+def converted_copy(
+    model: nn.Module,
+    config: TileConfig | Callable[[str, nn.Module], TileConfig | None],
+    *,
+    exclude: Collection[str] = (),
+    untie: Collection[str] = (),
+    conversions: Mapping[type[nn.Module], Conversion] | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> nn.Module:
+    """What `convert_to_analog` gives, without a warning of layers that stay digital."""
     functions = _functions(conversions)
     names = dict(model.named_modules(remove_duplicate=False))
-    unknown = sorted(set(exclude) - set(names))
-    if unknown:
-        raise ValueError(
-            f"exclude = {unknown}: the model has no such layers; it has "
-            f"{[name for name, layer in names.items() if _convertible(layer, functions)]}"
-        )
+    for argument, given in (("exclude", exclude), ("untie", untie)):
+        unknown = sorted(set(given) - set(names))
+        if unknown:
+            raise ValueError(
+                f"{argument} = {unknown}: the model has no such layers; it has "
+                f"{[name for name, layer in names.items() if _convertible(layer, functions)]}"
+            )
     if seed is None:
         seed = int(torch.randint(2**62, (), device="cpu").item())
     converted = copy.deepcopy(model)
+    _untie(converted, untie)
     chosen = _chosen(converted, config, exclude, functions)
     _require_shareable(converted, chosen, digital_bias=options.get("digital_bias", True))
     tiles = 0
@@ -100,7 +123,8 @@ def convert_to_analog(
     for layer, (name, layer_config) in chosen.items():
         place = next((parameter.device for parameter in layer.parameters()), None)
         settings = {"device": place, "seed": seed, "tile_id": tiles} | options
-        twin = functions[type(layer)](layer, layer_config, **settings)
+        function: Any = conversion_of(layer, functions)
+        twin = function(layer, layer_config, **settings)
         if not isinstance(twin, nn.Module):
             raise TypeError(
                 f"conversions[{type(layer).__name__}] gave {twin!r} for layer '{name}': return a "
@@ -117,19 +141,7 @@ def convert_to_analog(
                 "AnalogModule, which could share tiles; exclude it, or give it a weight of its own"
             )
         made[layer] = _in_place_of(layer, twin)
-    converted = _replace(converted, made)
-    surprising = [row for row in conversion_report(converted) if row.is_surprising]
-    if surprising:
-        warnings.warn(
-            "these layers stay digital: "
-            + "; ".join(
-                f"{row.name or 'the model'} ({row.layer}: {row.detail})" for row in surprising
-            )
-            + ". Name them in exclude if that is meant; print(pulsora.conversion_report(model)) "
-            "shows all layers",
-            stacklevel=2,
-        )
-    return converted
+    return replaced(converted, made)
 
 
 def convert_to_digital(model: nn.Module) -> nn.Module:
@@ -141,20 +153,27 @@ def convert_to_digital(model: nn.Module) -> nn.Module:
 
     Raises:
         TypeError: for analog layers of other classes than those of `pulsora.nn`.
+        ValueError: for gates on the adapters in tiles.
     """
     converted = copy.deepcopy(model)
+    for name, layer in converted.named_modules():
+        if isinstance(layer, GatedAdapter) and layer.in_tiles and layer.gate is not None:
+            raise ValueError(
+                f"the adapters in the tiles of layer '{name}' have a gate, which no digital layer has; "
+                "pulsora.peft.merge_adapters(model) merges those with constant gates"
+            )
     recurrent = [layer for layer in converted.modules() if isinstance(layer, AnalogRNNBase)]
     inside = {part for layer in recurrent for part in analog_parts(layer)}
     single = [part for part in analog_parts(converted) if part not in inside]
-    made: dict[nn.Module, Any] = {layer: _digital(layer) for layer in single}
-    made |= {layer: _digital_recurrent(layer) for layer in recurrent}
+    made: dict[nn.Module, Any] = {layer: digital(layer) for layer in single}
+    made |= {layer: digital_recurrent(layer) for layer in recurrent}
     first: dict[object, Any] = {}
     for layer, twin in made.items():
         _in_place_of(layer, twin)
     for layer in single:
         twin = made[layer]
         twin.weight = first.setdefault(layer.analog_weight, twin).weight
-    return _replace(converted, made)
+    return replaced(converted, made)
 
 
 def _functions(
@@ -168,23 +187,23 @@ def _functions(
                 f"conversions = {{{kind!r}: {function!r}}}: give functions by types of layers, "
                 "{MyLayer: function}"
             )
-    return {nn.Linear: _linear} | dict.fromkeys(_CONVOLUTIONS, _conv) | _RECURRENT | given
+    return TO_ANALOG | given
 
 
-def _convertible(layer: nn.Module, functions: Mapping[type[nn.Module], Conversion]) -> bool:
-    # Not their subclasses: those of torch are not called like layers (in MultiheadAttention).
-    kind = type(layer)
-    return kind in functions and (kind not in TWINS or not why_digital(layer))
+def _convertible(layer: nn.Module, functions: dict[type[nn.Module], Conversion]) -> bool:
+    has_twin = conversion_of(layer, functions) is not None
+    return has_twin and (type(layer) not in TWINS or not why_digital(layer))
 
 
 def _chosen(
     model: nn.Module,
     config: TileConfig | Callable[[str, nn.Module], TileConfig | None],
     exclude: Collection[str],
-    functions: Mapping[type[nn.Module], Conversion],
+    functions: dict[type[nn.Module], Conversion],
 ) -> dict[Any, tuple[str, TileConfig]]:
     """The layers that become analog, with their names and configurations."""
     chosen: dict[Any, tuple[str, TileConfig]] = {}
+    of_tables = tables(model)
     whole: list[str] = []  # names of those, which are converted with what is inside
     for layer in model.modules():
         mark_as_chosen(layer, "")  # of an earlier conversion
@@ -195,7 +214,7 @@ def _chosen(
             continue
         elif layer in chosen:
             whole.append(name)
-        elif _convertible(layer, functions):
+        elif _convertible(layer, functions) and getattr(layer, "weight", None) not in of_tables:
             layer_config = config(name, layer) if callable(config) else config
             if layer_config is None:
                 mark_as_chosen(layer, "config gave None")
@@ -203,6 +222,22 @@ def _chosen(
                 chosen[layer] = (name, layer_config)
                 whole.append(name)
     return chosen
+
+
+def _untie(model: nn.Module, names: Collection[str]) -> None:
+    """Gives layers that share their weight a copy of it."""
+    of_tables = tables(model)
+    for name in names:
+        layer: Any = model.get_submodule(name)
+        weight = getattr(layer, "weight", None)
+        if weight not in of_tables:
+            raise ValueError(
+                f"untie has '{name}', which does not share its weight with a table; leave it out"
+            )
+        layer.weight = nn.Parameter(weight.detach().clone(), weight.requires_grad)
+        settings = getattr(model, "config", None)
+        if getattr(settings, "tie_word_embeddings", False):  # transformers would tie them again
+            settings.tie_word_embeddings = False  # type: ignore[union-attr]
 
 
 def _require_shareable(
@@ -239,11 +274,11 @@ def _require_shareable(
                 raise ValueError(f"{both}, but config gives them different configurations")
 
 
-def _replace(model: nn.Module, made: Mapping[Any, nn.Module]) -> nn.Module:
+def replaced(model: nn.Module, made: Mapping[Any, nn.Module]) -> nn.Module:
     """The model with layers replaced by what has been made of them, wherever they occur."""
     if model in made:
         return made[model]
-    for layer in model.modules():
+    for layer in list(model.modules()):  # not those inside of what has been made
         for name, child in layer._modules.items():  # noqa: SLF001 - shared layers too
             if child in made:
                 setattr(layer, name, made[child])
@@ -285,108 +320,3 @@ def _in_place_of(layer: nn.Module, twin: nn.Module) -> nn.Module:
         getattr(twin, name).update(getattr(layer, name))
     twin._is_full_backward_hook = layer._is_full_backward_hook  # noqa: SLF001
     return twin.train(layer.training)
-
-
-def _linear(layer: nn.Linear, config: TileConfig, **options: Any) -> AnalogLinear:
-    made = AnalogLinear(
-        layer.in_features, layer.out_features, layer.bias is not None, config, **options
-    )
-    _take_over(made, layer)
-    return made
-
-
-def _conv(
-    layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, config: TileConfig, **options: Any
-) -> AnalogConvNd:
-    made = _CONVOLUTIONS[type(layer)](
-        layer.in_channels,
-        layer.out_channels,
-        layer.kernel_size,
-        layer.stride,
-        layer.padding,
-        layer.dilation,
-        layer.bias is not None,
-        config,
-        groups=layer.groups,
-        padding_mode=layer.padding_mode,
-        **options,
-    )
-    _take_over(made, layer)
-    return made
-
-
-_CONVOLUTIONS: dict[type[nn.Module], type[AnalogConvNd]] = {
-    nn.Conv1d: AnalogConv1d,
-    nn.Conv2d: AnalogConv2d,
-    nn.Conv3d: AnalogConv3d,
-}
-
-
-def _recurrent(made: type[AnalogRNNBase], names: tuple[str, ...]) -> Conversion:
-    """The function for a recurrent layer, which hands on these arguments."""
-
-    def convert(layer: nn.RNNBase, config: TileConfig, **options: Any) -> AnalogRNNBase:
-        arguments = {name: getattr(layer, name) for name in names}
-        twin = made(**arguments, config=config, **options)
-        twin.set_weights(dict(layer.state_dict()))
-        for name, parameter in layer.named_parameters():
-            part = name.removeprefix("weight_")
-            if part != name:
-                weight = twin.get_parameter(f"{part}.analog_weight")
-                weight.requires_grad_(parameter.requires_grad)
-            elif options.get("digital_bias", True):
-                parameter.data = parameter.data.to(twin.get_parameter(name).device)
-                setattr(twin, name, parameter)
-        return twin
-
-    return convert
-
-
-_RECURRENT: dict[type[nn.Module], Conversion] = {
-    kind: _recurrent(made, made.settings)
-    for kind, made in ((nn.RNN, AnalogRNN), (nn.LSTM, AnalogLSTM), (nn.GRU, AnalogGRU))
-}
-
-
-def _digital_recurrent(layer: AnalogRNNBase) -> nn.Module:
-    weights = layer.get_weights()
-    made = layer.digital(device=next(analog_parts(layer)).tiles.device)
-    made.load_state_dict(weights)
-    for name, parameter in made.named_parameters():
-        part = name.removeprefix("weight_").removeprefix("bias_")
-        own = layer._parameters.get(name)  # noqa: SLF001 - a bias, unless that is in tiles
-        of = layer.get_parameter(f"{part}.analog_weight") if own is None else own
-        parameter.requires_grad_(of.requires_grad)
-    return made
-
-
-def _take_over(made: AnalogModule, layer: Any) -> None:  # noqa: ANN401 - a layer with weight and bias
-    """Writes the weights of a layer of torch, and takes its bias and what of it is frozen."""
-    bias: nn.Parameter | None = layer.bias
-    made.set_weights(layer.weight.flatten(1), bias)
-    made.analog_weight.requires_grad_(layer.weight.requires_grad)
-    if bias is not None and made.bias is not None:
-        bias.data = bias.data.to(made.bias.device)
-        made.bias = bias
-
-
-def _digital(layer: AnalogModule) -> nn.Module:
-    weight, bias = layer.get_weights()
-    settings: dict[str, Any] = {"bias": bias is not None, "device": weight.device}
-    made: Any
-    if isinstance(layer, AnalogLinear):
-        made = nn.Linear(layer.in_features, layer.out_features, **settings)
-    elif isinstance(layer, AnalogConvNd):
-        made = layer.digital(**settings)
-    else:
-        raise TypeError(f"{type(layer).__name__} has no digital twin")
-    with torch.no_grad():
-        made.weight.copy_(weight.reshape(made.weight.shape))
-        if bias is not None and made.bias is not None:
-            made.bias.copy_(bias)
-    made.weight.requires_grad_(layer.analog_weight.requires_grad)
-    if made.bias is not None:
-        frozen = layer.analog_weight if layer.bias is None else layer.bias
-        made.bias.requires_grad_(frozen.requires_grad)
-    twin: nn.Module = made
-    return twin

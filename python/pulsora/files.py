@@ -1,12 +1,18 @@
-"""How everything that Pulsora saves gets to the disk."""
+"""How everything that Pulsora saves gets to the disk, and settings from it."""
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
+from typing import TYPE_CHECKING, Any
 
 from pulsora import _core
 
-__all__ = ["replace_file"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["read_settings", "replace_file"]
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
@@ -24,3 +30,24 @@ def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
         OSError: If the file cannot be written; a previous one is then as it was.
     """
     _core.replace_file(os.fsencode(path), data)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The table of a TOML or JSON file.
+
+    Raises:
+        ValueError: for a file that holds no table, or a TOML file before Python 3.11.
+        OSError: if the file cannot be read.
+    """
+    text = path.read_text()
+    try:
+        if path.suffix == ".toml":
+            return dict(importlib.import_module("tomllib").loads(text))
+        settings = json.loads(text)
+    except ImportError as error:
+        raise ValueError(f"{path}: TOML needs Python 3.11; write the settings as JSON") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: the file holds no table of settings")  # noqa: TRY004
+    return settings

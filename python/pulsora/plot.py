@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pulsora.bench.machine import Ceilings
     from pulsora.bench.measure import Result
     from pulsora.devices import Device
+    from pulsora.forecast.loss import LossForecast
 
 __all__ = [
     "Response",
@@ -33,6 +34,7 @@ __all__ = [
     "draw_response",
     "plot_comparison",
     "plot_device",
+    "plot_forecast",
     "plot_roofline",
     "plot_training",
     "plot_transfer",
@@ -195,6 +197,29 @@ def _draw_curves(
         epochs = [row["epoch"] for row in history]
         loss.plot(epochs, [row["loss"] for row in history], **own)
         test.plot(epochs, [100.0 * row["accuracy"] for row in history], **own)
+
+
+def plot_forecast(forecast: LossForecast, target: float | None = None) -> Figure:
+    """A loss curve, how it is expected to go on, and the interval in which it is to lie.
+
+    Args:
+        forecast: What `pulsora.forecast.forecast_loss` gave.
+        target: A loss that is to be reached, drawn as a line.
+    """
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    seen = np.arange(1, len(forecast.observed) + 1)
+    axes.plot(seen, forecast.observed, color=_COLORS[0], marker=".", label="so far")
+    axes.plot(forecast.steps, forecast.expected, color=_COLORS[1], label="expected")
+    axes.fill_between(
+        forecast.steps, forecast.lower, forecast.upper, color=_COLORS[1], alpha=0.2, linewidth=0,
+        label=f"with probability {forecast.level:g}",
+    )  # fmt: skip
+    if target is not None:
+        axes.axhline(target, color="0.3", linestyle="--", linewidth=0.8, label="target")
+    axes.set(title="training loss", xlabel="step", ylabel="loss", xscale="log", yscale="log")
+    axes.legend(frameon=False)
+    return figure
 
 
 def plot_comparison(

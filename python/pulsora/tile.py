@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pulsora import _core
 from pulsora import state as states
-from pulsora._threads import default_threads
+from pulsora._threads import chosen_threads
 from pulsora.adapter import Moved, adapter_of
 from pulsora.arrays import Arrays, read_only, warn_after_write
 from pulsora.config import CLASSES, SingleConfig, TileConfig
+from pulsora.devices.source import from_state
 from pulsora.explanation import Explanation
 
 if TYPE_CHECKING:
@@ -67,10 +68,8 @@ class Tile:
         chosen = SingleConfig() if config is None else config
         if not isinstance(chosen, TileConfig):
             raise TypeError(f"config is of type {type(config).__name__}; pass a {_CONFIGS}")
-        settings = chosen.to_dict()
-        self._hold(
-            _core.make_tile(d_size, x_size, settings, seed, tile_id, device, _threads(threads))
-        )
+        settings, count = chosen.to_dict(), chosen_threads(threads)
+        self._hold(_core.make_tile(d_size, x_size, settings, seed, tile_id, device, count))
 
     def _hold(self, core: _core.Tile) -> None:
         self._core = core
@@ -334,7 +333,12 @@ class Tile:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        trust_device_source: bool = False,
     ) -> Tile:
         """The tile that was saved, in its state.
 
@@ -342,6 +346,7 @@ class Tile:
             path: A file that save() wrote.
             device: Where the tile shall be.
             threads: As in the constructor.
+            trust_device_source: Whether device models whose source the file carries may be compiled and run.
 
         Raises:
             FileNotFoundError: If there is no such file.
@@ -349,6 +354,8 @@ class Tile:
         """
         saved = states.load(path)
         try:
+            if trust_device_source:
+                from_state(saved)
             return cls.from_state(saved, device=device, threads=threads)
         except states.StateError as error:
             raise states.StateError(f"{os.fspath(path)}: {error}") from None
@@ -362,18 +369,14 @@ class Tile:
         Raises:
             StateError: If the state is damaged, incomplete or of another version, or was changed and not signed.
         """
+        core = _core.tile_from_state(saved.tensors, saved.values, device, chosen_threads(threads))
         made = cls.__new__(cls)
-        made._hold(  # noqa: SLF001 - it is of this class
-            _core.tile_from_state(saved.tensors, saved.values, device, _threads(threads))
-        )
+        made._hold(core)  # noqa: SLF001 - it is of this class
         return made
 
     fast_a, fast_b = Moved("a"), Moved("b")
-    forward_gated, backward_gated, update_gated = (
-        Moved("forward"),
-        Moved("backward"),
-        Moved("update"),
-    )
+    forward_gated, backward_gated = Moved("forward"), Moved("backward")
+    update_gated = Moved("update")
     transfer, transfer_stats = Moved("transfer"), Moved("transfer_stats")
     set_reinit_vectors = Moved("set_reinit_vectors")
 
@@ -394,7 +397,3 @@ def _restored(
     tile = made.from_state(saved, device=device, threads=threads)
     tile.gpu_products = gpu_products
     return tile
-
-
-def _threads(threads: int | None) -> int:
-    return default_threads() if threads is None else threads

@@ -5,11 +5,14 @@
 
 #include "core/cuda_api.h"
 #include "core/isa.h"
+#include "device_array.h"
+#include "device_source_binding.h"
 #include "errors.h"
+#include "forecast_binding.h"
+#include "lowrank_binding.h"
 #include "saved_state.h"
 #include "schema.h"
 #include "step_graph_binding.h"
-#include "tensor.h"
 #include "tile_binding.h"
 
 PYBIND11_MODULE(_core, module) {
@@ -18,10 +21,13 @@ PYBIND11_MODULE(_core, module) {
   module.attr("__version__") = PULSORA_VERSION;
   RPU::bindings::bindErrors(module);
   RPU::bindings::bindSchema(module);
+  RPU::bindings::bindDeviceSource(module);
   RPU::bindings::bindDeviceArray(module);
   RPU::bindings::bindSavedState(module);
   RPU::bindings::bindTile(module);
   RPU::bindings::bindStepGraph(module);
+  RPU::bindings::bindLowRank(module);
+  RPU::bindings::bindForecast(module);
   module.def(
       "instruction_sets",
       [] {

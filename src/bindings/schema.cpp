@@ -57,13 +57,8 @@ py::list describeFields(const std::vector<FieldInfo> &fields) {
 
 py::dict schema() {
   py::dict devices, compounds, structs;
-  for (const DeviceModel &model : deviceModels()) {
-    py::dict entry;
-    entry["doc"] = model.doc;
-    entry["fields"] = describeFields(model.fields);
-    entry["cell"] = py::cast(model.cellMembers);
-    devices[py::str(model.name)] = entry;
-  }
+  for (const DeviceModel &model : deviceModels())
+    devices[py::str(model.name)] = describeDevice(model);
   for (const CompoundModel &model : compoundModels()) {
     py::dict entry;
     entry["name"] = model.name;
@@ -92,6 +87,14 @@ py::object validate(const std::string &name, py::handle values, const std::strin
 }
 
 }  // namespace
+
+py::dict describeDevice(const DeviceModel &model) {
+  py::dict entry;
+  entry["doc"] = model.doc;
+  entry["fields"] = describeFields(model.fields);
+  entry["cell"] = py::cast(model.cellMembers);
+  return entry;
+}
 
 void bindSchema(py::module_ &module) {
   module.def("schema", &schema,

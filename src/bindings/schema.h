@@ -2,9 +2,14 @@
 
 #include <pybind11/pybind11.h>
 
+#include "array/device_model.h"
+
 namespace RPU::bindings {
 
 /// Adds what Python builds its configuration classes from: schema(), validate() and suggest().
 void bindSchema(pybind11::module_ &module);
+
+/// A device model's entry in schema().
+pybind11::dict describeDevice(const DeviceModel &model);
 
 }  // namespace RPU::bindings

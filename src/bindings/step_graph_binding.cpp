@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "tensor.h"
 #include "tile/step_graph.h"
+#include "without_new.h"
 
 namespace RPU::bindings {
 namespace {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -66,36 +65,6 @@ class OutputMatrix {
   MatrixView<float> view_;
   MatrixView<float> host_;  // where staged_ goes
 };
-
-/// A float32 array in GPU memory that other libraries adopt through DLPack:
-/// torch.from_dlpack(array).
-class DeviceArray {
- public:
-  DeviceArray(const Context &context, std::vector<int64_t> shape);
-
-  float *data() const { return memory_->data(); }
-  const std::vector<int64_t> &shape() const { return shape_; }
-  void *stream() const { return context_.stream; }
-  /// (device type, ordinal), as DLPack counts them.
-  py::tuple device() const;
-  /// A capsule for a consumer that works in `stream`: that stream waits for the data, and the next
-  /// user of the memory waits for what the consumer had enqueued when it released it.
-  py::capsule toDlpack(void *stream) const;
-
- private:
-  Context context_;
-  std::shared_ptr<Buffer<float>> memory_;
-  std::vector<int64_t> shape_;
-};
-
-/// Adds class DeviceArray to the module.
-void bindDeviceArray(py::module_ &module);
-
-/// For classes whose objects C++ alone makes: without it Python's __new__ would give objects that
-/// hold nothing, and every use of which is undefined.
-inline void withoutNew(PyHeapTypeObject *type) {
-  type->ht_type.tp_flags |= Py_TPFLAGS_DISALLOW_INSTANTIATION;
-}
 
 /// "[2, 3]", for messages.
 std::string describeShape(const std::vector<int64_t> &shape);

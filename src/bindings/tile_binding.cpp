@@ -9,6 +9,7 @@
 #include "tensor.h"
 #include "tile/tile_adapter.h"
 #include "value.h"
+#include "without_new.h"
 
 namespace RPU {
 

@@ -3,6 +3,7 @@
 
 #include "core/check.h"
 #include "core/cuda_api.h"
+#include "lowrank/kernels.h"
 #include "lrtt/projection.h"
 #include "periphery/read_kernels.h"
 #include "pulses/draw_trains.h"
@@ -89,6 +90,20 @@ void cudaAlignRows(const Context &, MatrixView<const float>, const TransferFacto
   absent();
 }
 void cudaCountTransfer(const Context &, const TransferTally &) { absent(); }
+
+// --- lowrank
+
+bool cudaGatedLowRank(const Context &, const GatedLowRank &, ConstAnyMatrix, AnyMatrix) {
+  absent();
+}
+bool cudaGatedLowRankBackward(const Context &, const GatedLowRank &, ConstAnyMatrix,
+                              const GatedGradients &) {
+  absent();
+}
+int64_t cudaGatedLowRankScratch(const Context &, const GatedLowRank &, ConstAnyMatrix,
+                                const GatedGradients &) {
+  absent();
+}
 
 // --- lrtt
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,12 +52,13 @@ def main() -> int:
             return fuzz_program(build, target, **common)
         return fuzz(build, target, count=given.count or MOST, **common)
 
-    with ThreadPoolExecutor(given.jobs) as pool:
-        outcomes = list(pool.map(work, targets))
     again = "python -m tests.fuzz" + (f" --build {given.build}" if given.build else "")
-    for outcome in outcomes:
-        report(outcome, again)
-    return 1 if any(outcome.findings for outcome in outcomes) else 0
+    found = False
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for done in as_completed(pool.submit(work, target) for target in targets):
+            report(done.result(), again)
+            found = found or bool(done.result().findings)
+    return int(found)
 
 
 def report(outcome: Outcome, again: str) -> None:

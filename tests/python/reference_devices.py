@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -123,6 +124,26 @@ def _piecewise(w: Array, c: Common, params: Params, _cells: Cells) -> tuple[Arra
     return c.up * curve(params["piecewise_up"]), c.down * curve(params["piecewise_down"])
 
 
+def _table_curve(w: Array, c: Common, params: Params, name: str) -> Array:
+    """A table of TableStep at weight w; SciPy's PCHIP is the reference of the monotone cubic."""
+    table = np.asarray(params[name], float)
+    if len(table) == 1:
+        return np.full_like(w, table[0])
+    place = _ratio(w - c.w_min, c.span)
+    given = np.asarray(params["table_w"], float)
+    nodes = np.linspace(0, 1, len(table))
+    if len(given):
+        nodes = (given - params["w_min"]) / (params["w_max"] - params["w_min"])
+    if params["table_curve"] == "linear":
+        return np.interp(place, nodes, table)
+    return PchipInterpolator(nodes, table)(np.clip(place, nodes[0], nodes[-1]))
+
+
+def _table(w: Array, c: Common, params: Params, _cells: Cells) -> tuple[Array, Array]:
+    up, down = (_table_curve(w, c, params, f"table_{way}") for way in ("up", "down"))
+    return c.up * up, c.down * down
+
+
 STEPS: dict[str, Callable[[Array, Common, Params, Cells], tuple[Array, Array]]] = {
     "ConstantStep": _constant,
     "LinearStep": _linear,
@@ -131,6 +152,7 @@ STEPS: dict[str, Callable[[Array, Common, Params, Cells], tuple[Array, Array]]] 
     "ExpStep": _exp,
     "PowStep": _pow,
     "PiecewiseStep": _piecewise,
+    "TableStep": _table,
 }
 
 
@@ -156,6 +178,11 @@ def pulse(
     scale = step
     if model == "ExpStep":
         scale = abs(step) + params["dw_min_std_add"] + params["dw_min_std_slope"] * abs(w)
+    elif model == "TableStep":
+        spread = [_table_curve(w, c, params, f"table_std_{way}") for way in ("up", "down")]
+        if params["table_spread"] == "absolute":
+            scale = np.where(up, c.up, c.down)
+        scale = scale * np.where(up, *spread)
     elif not params.get("mult_noise", True):
         scale = np.where(up, c.up, -c.down)
     lower, upper = bounds(model, params, cells)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,16 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
-from rich.console import Console
 from typer.testing import CliRunner
 
 import pulsora as pl
 from conftest import ROOT
 from pulsora.bench.cases import Case
-from pulsora.bench.machine import Place
 from pulsora.cli import app
-from pulsora.cli.progress import metrics_table, progress_bar
 from pulsora.experiment import Experiment, Run
 
 if TYPE_CHECKING:
@@ -291,131 +285,6 @@ def test_transfer_every_counts_mini_batches_everywhere() -> None:
     for command in ("train", "explain", "bench"):
         _, output = run(command, "--help")
         assert "Mini-batches per transfer" in " ".join(output.replace("│", " ").split())
-
-
-@pytest.mark.parametrize("command", ["train", "plot-device", "explain", "bench", "demo"])
-def test_help_names_every_default_in_80_columns(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    code, output = run(command, "-h")
-    assert code == 0, output
-    assert max(map(len, output.splitlines())) <= 80
-    assert "…" not in output
-    options = re.split(r"(?m)^│ (?=--)", output.partition("─ Options ")[2])[1:-1]  # but --help
-    assert options
-    assert [text for text in options if "[default:" not in text] == []
-
-
-def test_version_and_short_help() -> None:
-    assert run("--version") == (0, f"pulsora {pl.__version__}\n")
-    code, output = run("-h")
-    assert code == 0
-    assert "plot-device" in output
-    assert run("demo", "-h")[1].count("default") == 3
-    assert "all that there are" not in run("demo", "-h")[1]  # its default is 1
-
-
-def metrics(epoch: int, *, adapter: bool) -> dict[str, float]:
-    made = {"epoch": epoch, "loss": 12.345678, "accuracy": 0.98765, "seconds": 1234.5678}
-    if adapter:
-        made |= {"cells": 5120.0, "pulses": 1e9, "pulses_per_cell": 123456.7}
-        made |= {"transfers": 99999.0, "gain": 0.98765, "undelivered": 0.01234}
-    return made
-
-
-def test_tables_are_whole_in_80_columns() -> None:
-    console = Console(width=80, file=io.StringIO())
-    rows = {"1": metrics(1, adapter=False), "1000": metrics(1000, adapter=True)}
-    console.print(metrics_table("epoch", rows, right=True))
-    last = {"floating point": rows["1"], "full-rank pulses": rows["1000"]}
-    console.print(metrics_table("first layer", last, "loss", "seconds"))
-    shown = console.file.getvalue()
-    assert max(map(len, shown.splitlines())) <= 80
-    assert "…" not in shown
-    for text in ("1000", "12.346", "98.8%", "1234.57", "123457", "0.988", "1.2%", "full-rank puls"):
-        assert text in shown
-    assert shown.count(" - ") == 3 * 2  # floating point has no pulses and no transfers
-    assert "12.346" not in shown.partition("first layer")[2]
-
-
-def test_what_is_shown_while_training_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulsora.cli.progress.console", Console(width=80, file=io.StringIO()))
-    with progress_bar() as progress:
-        status = "loss 0.123, accuracy 100.0%"
-        progress.add_task("full-rank pulses", total=1000, completed=999, status=status)
-        console = Console(width=80, file=io.StringIO())
-        console.print(progress.get_renderable())
-    (line,) = console.file.getvalue().splitlines()
-    assert "full-rank pulses" in line
-    assert "999/1000" in line
-    assert line.rstrip().endswith(status)
-
-
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [({}, False), ({"OMP_WAIT_POLICY": "active"}, True)],
-)
-@pytest.mark.parametrize("how", ["module", "script"])
-def test_threads_wait_without_spinning_unless_asked_to(
-    how: str, environment: dict[str, str], expected: bool
-) -> None:
-    """What the OpenMP library says of itself, as it starts, in the process that runs the command."""
-    command = {
-        "module": ["-m", "pulsora", "--version"],
-        "script": ["-c", "from pulsora.__main__ import main; main()", "--version"],
-    }[how]
-    clean = {name: value for name, value in os.environ.items() if "OMP_" not in name}
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, *command],
-        env=clean | {"OMP_DISPLAY_ENV": "verbose"} | environment,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"pulsora {pl.__version__}\n"
-    spins = re.findall(r"GOMP_SPINCOUNT ?= ?'(\d+)'", done.stderr)  # 0 with a passive policy alone
-    assert spins
-    assert (int(spins[-1]) > 0) == expected
-
-
-@pytest.mark.parametrize("command", ["train", "demo"])
-def test_threads_are_those_of_torch_too(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = torch.get_num_threads()
-    seen = []
-
-    def train(self: Run, **_: object) -> None:
-        tiles = [tile for layer in self.model if hasattr(layer, "tiles") for tile in layer.tiles]
-        seen.append((torch.get_num_threads(), {tile.threads for tile in tiles}))
-        raise ValueError("enough was seen")
-
-    monkeypatch.setattr(Run, "train", train)
-    try:
-        for threads in (2, 1):
-            run(command, "--threads", threads, "--out", tmp_path)
-    finally:
-        torch.set_num_threads(before)
-    assert [count for count, _ in seen] == [2, 1]
-    assert all(tiles <= {count} for count, tiles in seen)
-    assert command == "demo" or all(tiles for _, tiles in seen)
-
-
-@pytest.mark.parametrize(
-    ("variable", "expected"),
-    [(None, "all"), ("1", 1), ("1,2", 1), ("100000", "all"), ("none", "all"), ("0", "all")],
-)
-def test_the_default_number_of_threads(
-    variable: str | None, expected: int | str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if variable is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", variable)
-    cores = len(os.sched_getaffinity(0))
-    threads = cores if expected == "all" else expected
-    assert pl.Tile(2, 2).threads == threads
-    assert Place().threads == threads
-    assert f", {threads} thread" in Place().name
 
 
 def test_plot_device_explain_and_info(tmp_path: Path) -> None:

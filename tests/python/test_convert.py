@@ -100,7 +100,7 @@ def test_a_layer_alone_is_converted_and_frozen_weights_stay_frozen() -> None:
 
 
 class Conv1D(nn.Module):
-    """Like the layer of transformers, which is known by its name."""
+    """Called like the layer of transformers, but without its bias."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class OwnProduct(nn.Module):
         (nn.Bilinear(4, 4, 3), "no analog twin"),
         (nn.LazyLinear(4), "subclass"),
         (OwnLinear(4, 4), "subclass"),
-        (Conv1D(), "transposed"),
+        (Conv1D(), "parameters of its own"),
         (OwnProduct(), "parameters of its own"),
         (with_state_hook(nn.Linear(4, 4)), r"_load_state_dict_post_hooks"),
         (torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "subclass"),
@@ -300,7 +300,6 @@ def tied(first: nn.Module, second: nn.Module) -> nn.Module:
 @pytest.mark.parametrize(
     ("model", "options"),
     [
-        (tied(nn.Embedding(3, 3), nn.Linear(3, 3)), {}),
         (tied(nn.Linear(3, 3), nn.Linear(3, 3)), {"exclude": ["0"]}),
         (tied(nn.Linear(3, 3), nn.Linear(3, 3)), {"digital_bias": False}),
     ],
@@ -310,6 +309,24 @@ def test_ties_that_would_break_are_refused_by_name(
 ) -> None:
     with pytest.raises(ValueError, match="layers '0' and '1' share a parameter"):
         pl.convert_to_analog(model, IDEAL, **options)
+
+
+def test_a_layer_tied_to_a_table_stays_digital_unless_it_is_untied() -> None:
+    model = tied(nn.Embedding(3, 3), nn.Linear(3, 3))
+    with pytest.warns(UserWarning, match=r"1 \(Linear: its weight is the table '0', too"):
+        kept = pl.convert_to_analog(model, IDEAL)
+    assert kept[1].weight is kept[0].weight
+    with pytest.warns(UserWarning, match="stay digital"):
+        pl.convert_to_analog(model, IDEAL, digital_bias=False)
+    parted = pl.convert_to_analog(model, IDEAL, untie=["1"])
+    assert isinstance(parted[1], AnalogLinear)
+    torch.testing.assert_close(parted[1].weight + 0.0, model[1].weight.detach())
+    assert model[1].weight is model[0].weight
+    assert pl.conversion_report(parted).analog == ["1"]
+    with pytest.raises(ValueError, match="untie has '1', which does not share"):
+        pl.convert_to_analog(nn.Sequential(nn.ReLU(), nn.Linear(3, 3)), IDEAL, untie=["1"])
+    with pytest.raises(ValueError, match=r"untie = \['2'\]: the model has no such layers"):
+        pl.convert_to_analog(model, IDEAL, untie=["2"])
 
 
 def test_tied_layers_of_two_configurations_are_refused() -> None:

@@ -85,7 +85,10 @@ def test_a_compound_from_outside_the_tree_is_one_like_any_other(
             "-DPULSORA_TESTS=ON",
             "-DPULSORA_PYTHON=ON",
         ),
-        *("-DPULSORA_TEST_SOURCES=tile_test.cpp", f"-DPython_EXECUTABLE={sys.executable}"),
+        *(
+            "-DPULSORA_TEST_SOURCES=tile_test.cpp;tile_state_test.cpp",
+            f"-DPython_EXECUTABLE={sys.executable}",
+        ),
         f"-DPULSORA_EXTRA_COMPOUNDS=ParallelPairParams={HEADER}",
     )
     run(

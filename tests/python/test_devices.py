@@ -18,6 +18,12 @@ SHAPE = (20, 30)
 # One slot, which fires for certain where lr x d is large.
 ONE_PULSE = pl.UpdateParameters(desired_bl=1, update_management=False, update_bl_management=False)
 COMMON = {"dw_min": 0.01, "up_down": 0.2, "up_down_dtod": 0.1, "w_max": 0.7, "dw_min_std": 0.0}
+TABLE = {
+    "table_w": [-0.6, -0.5, 0.0, 0.1, 0.4, 0.7],
+    "table_up": [0.1, 0.5, 2.0, 1.9, 0.0, 0.3],
+    "table_down": [1.0, 1.0, 0.5, 1.5, 1.4, 0.2],
+    "table_std_up": [1.0, 0.5, 2.0, 1.0, 1.0, 3.0],
+}
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("ConstantStep", {"corrupt_devices_prob": 0.1}),
     ("LinearStep", {"gamma_up": 0.4, "gamma_down": 0.3}),
@@ -30,6 +36,11 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("ExpStep", {}),
     ("PowStep", {"pow_gamma": 1.4, "pow_up_down": 0.3, "pow_up_down_dtod": 0.1}),
     ("PiecewiseStep", {"piecewise_up": [0.1, 0.5, 2.0, 0.3], "piecewise_down": [1.0]}),
+    ("TableStep", {"table_up": [0.1, 0.5, 2.0, 0.3], "table_down": [1.0]}),
+    ("TableStep", {**TABLE, "corrupt_devices_prob": 0.1}),
+    ("TableStep", {**TABLE, "table_curve": "cubic"}),
+    ("TableStep", {"table_up": [0.1, 0.5, 2.0, 0.0, 0.3], "table_curve": "cubic"}),
+    ("TableStep", {"table_up": [0.1, 0.5], "table_curve": "cubic"}),
 ]
 
 
@@ -69,6 +80,32 @@ def test_property_41_one_pulse_is_that_of_the_oracle(model: str, values: dict[st
         tile.update(x, d, lr=10.0)
         after = oracle.pulse(model, before, sign < 0, params, cells, np.zeros(SHAPE))
         np.testing.assert_allclose(tile.weights, after, atol=3e-7)
+
+
+@pytest.mark.parametrize("spread", ["relative", "absolute"])
+@pytest.mark.parametrize("curve", ["linear", "cubic"])
+def test_cycle_noise_of_a_table_is_that_of_the_oracle(curve: str, spread: str) -> None:
+    # 2e4 cells that are equal but for their weight: five standard errors of a standard deviation.
+    values = TABLE | {"table_curve": curve, "table_spread": spread, "dw_min_std": 0.4}
+    off = {"dw_min_dtod": 0.0, "up_down_dtod": 0.0, "w_max_dtod": 0.0, "w_min_dtod": 0.0}
+    device = pl.devices.TableStep(**{**COMMON, **values, **off})
+    tile = pl.Tile(20_000, 7, pl.SingleConfig(device=device, update=ONE_PULSE), seed=5)
+    weights = np.tile(np.linspace(-0.55, 0.6, 7, dtype=np.float32), (20_000, 1))
+    cells = dict.fromkeys(("gain_up", "gain_down", "bound_max", "bound_min"), np.ones(7))
+    for sign in (1.0, -1.0):
+        tile.weights = weights
+        tile.update(np.ones(7, np.float32), np.full(20_000, sign, np.float32), lr=10.0)
+        expected = [
+            oracle.pulse("TableStep", weights[0], sign < 0, device.to_dict(), cells, xi)
+            for xi in (np.zeros(7), np.ones(7))
+        ]
+        sd = abs(expected[1] - expected[0])
+        assert (sd > 0).sum() >= 6
+        np.testing.assert_allclose(
+            tile.weights.std(axis=0, dtype=np.float64), sd, rtol=5 / np.sqrt(4e4), atol=1e-7
+        )
+        error = abs(tile.weights.mean(axis=0, dtype=np.float64) - expected[0])
+        assert (error <= 5 * sd / np.sqrt(2e4) + 1e-6).all()
 
 
 def test_every_model_has_a_case() -> None:

@@ -60,6 +60,16 @@ def test_the_code_of_the_questions_runs() -> None:
         exec(code, names)  # noqa: S102
 
 
+def test_the_code_of_the_page_on_adapters_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = {"pl": pl, "torch": torch}
+    for code in code_of("docs/adapters.md"):
+        exec(code, names)  # noqa: S102
+    assert (tmp_path / "lora" / "adapter_config.json").is_file()
+
+
 def test_the_code_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)

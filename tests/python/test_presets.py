@@ -108,3 +108,15 @@ def test_unknown_names_and_settings_are_refused() -> None:
         presets.device("EcRom")
     with pytest.raises(pl.ConfigError, match="dw_mni"):
         presets.EcRam(dw_mni=1.0)
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_property_20_a_transfer_by_default_delivers_what_it_should(name: str) -> None:
+    # Without write noise, which moves the gain of one transfer by a few hundredths either way, whatever was sent.
+    tile = pl.Tile(48, 96, pl.LRTTConfig(visible=presets.device(name, write_noise_std=0.0)), seed=1)
+    rng = np.random.default_rng(1)
+    tile.weights = 0.05 * rng.normal(size=(48, 96))
+    for _ in range(3):
+        tile.adapter.a = 0.4 * rng.normal(size=(48, 16))
+        tile.adapter.transfer()
+        assert tile.statistics()["last_transfer"]["gain"] == pytest.approx(1.0, abs=0.02)

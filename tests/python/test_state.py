@@ -49,6 +49,25 @@ def test_property_38_resume_within_a_mini_batch(config: pl.TileConfig) -> None:
     assert same_bits([tile.weights], [resumed.weights])
 
 
+def test_property_38_what_accumulated_updates_owe_is_saved(tmp_path: Path) -> None:
+    config = pl.LRTTConfig(
+        rank=3, fast=pl.devices.SoftBounds(dw_min=0.01), ab_update="accumulated", transfer_every=3
+    )
+    x, d = make_batch(5)
+    tile = make_tile(config)
+    train(tile, 4)
+    tile.update(x, d, 0.05, end_of_batch=False)
+    tile.save(tmp_path / "tile.safetensors")
+    resumed = pl.Tile.load(tmp_path / "tile.safetensors", threads=1)
+    assert resumed.config == config
+    assert tile.statistics()["pulses_a"] > 0
+    assert same_bits(train(tile, 4), train(resumed, 4))
+    assert tile.statistics() == resumed.statistics()
+    other = make_tile(config.replace(ab_update="sample"))
+    with pytest.raises(pl.StateError):
+        other.load_state(tile.state())
+
+
 def test_tensors_alone_hold_a_state(config: pl.TileConfig) -> None:
     tile = make_tile(config)
     train(tile, 2)

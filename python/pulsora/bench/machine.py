@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pulsora import _core
-from pulsora._threads import default_threads
+from pulsora._threads import chosen_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +82,7 @@ class Place:
 
     def __init__(self, device: str = "cpu", threads: int | None = None) -> None:
         self.device = device
-        self.threads = default_threads() if threads is None else threads
+        self.threads = chosen_threads(threads)
         _core.require_place(device, self.threads)
         self.on_cpu = device == "cpu"
         self._torch = _torch()

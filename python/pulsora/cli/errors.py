@@ -34,10 +34,14 @@ def one_line_errors(command: Callable[_P, None]) -> Callable[_P, None]:
             OSError,
             ImportError,
             _core.DeviceError,
+            _core.CompilerNotFound,
             MemoryError,
         ) as error:
             line = " ".join(_as_option(str(error), options).split())
             errors.print(f"error: {line}", style="bold red", markup=False, highlight=False)
+            raise typer.Exit(2) from error
+        except _core.CompileError as error:  # with the lines that the compiler wrote
+            errors.print(f"error: {error}", style="bold red", markup=False, highlight=False)
             raise typer.Exit(2) from error
 
     return run

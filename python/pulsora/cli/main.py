@@ -1,4 +1,4 @@
-"""The command line: `pulsora train | plot-device | explain | bench | info | demo`."""
+"""The command line: `pulsora train | forecast | fit | plot-device | explain | compile | bench | info | demo`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +12,8 @@ from pulsora import _core, devices, presets
 from pulsora._checks import require_file
 from pulsora.cli.bench import bench
 from pulsora.cli.errors import one_line_errors
+from pulsora.cli.fit import fit
+from pulsora.cli.forecast import forecast
 from pulsora.cli.options import (
     Algorithm,
     ConfigFile,
@@ -39,6 +41,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(one_line_errors(bench))
+app.command()(one_line_errors(fit))
+app.command()(one_line_errors(forecast))
 
 
 def _show_version(wanted: bool) -> None:
@@ -186,6 +190,25 @@ def explain(
         markup=False,
     )
     console.print(str(tile.explain(x, d, experiment.lr)), highlight=False, markup=False)
+
+
+@app.command("compile")
+@one_line_errors
+def compile_model(
+    source: Annotated[Path, typer.Argument(help="The header of a device model.")],
+    name: Annotated[
+        str | None, typer.Option(help="Its struct.", show_default="the only one named")
+    ] = None,
+    isa: Annotated[
+        str | None,
+        typer.Option(
+            help="Instruction set: V2, V3, V4 or V4Popcnt.", show_default="this machine's"
+        ),
+    ] = None,
+) -> None:
+    """Compile a device model ahead, so that processes without a compiler can use it."""
+    written = devices.compile_ahead(source, name, isa=isa)
+    console.print(f"written: {written}", highlight=False, soft_wrap=True)
 
 
 @app.command()

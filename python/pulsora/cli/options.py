@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from pulsora import _core
-from pulsora._threads import default_threads
+from pulsora._threads import chosen_threads
+from pulsora.files import read_settings
 from pulsora.training.experiment import ALGORITHMS, TILE_DEFAULTS, Experiment
 
 __all__ = [
@@ -73,7 +72,7 @@ def threads_of(threads: int | None) -> int:
     """
     import torch  # noqa: PLC0415 - optional
 
-    chosen = default_threads() if threads is None else threads
+    chosen = chosen_threads(threads)
     _core.require_place("cpu", chosen)
     torch.set_num_threads(chosen)
     return chosen
@@ -86,20 +85,5 @@ def experiment_of(file: Path | None, **given: Any) -> Experiment:
         ValueError: for a file that holds no settings, or settings that are none or contradict.
         OSError: if the file cannot be read.
     """
-    settings = {} if file is None else _read_settings(file)
+    settings = {} if file is None else read_settings(file)
     return Experiment.from_dict(settings | {k: v for k, v in given.items() if v is not None})
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    text = path.read_text()
-    try:
-        if path.suffix == ".toml":
-            return dict(importlib.import_module("tomllib").loads(text))
-        settings = json.loads(text)
-    except ImportError as error:
-        raise ValueError(f"{path}: TOML needs Python 3.11; write the settings as JSON") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    if not isinstance(settings, dict):
-        raise ValueError(f"{path}: the file holds no table of settings")  # noqa: TRY004
-    return settings

@@ -18,6 +18,7 @@ __all__ = [
     "PowStep",
     "SoftBounds",
     "SoftBoundsReference",
+    "TableStep",
 ]
 
 _PulseNoise: TypeAlias = Literal[
@@ -27,6 +28,14 @@ _PulseNoise: TypeAlias = Literal[
 _NoiseMerge: TypeAlias = Literal[
     "none",
     "batch",
+]
+_TableCurve: TypeAlias = Literal[
+    "linear",
+    "cubic",
+]
+_TableSpread: TypeAlias = Literal[
+    "relative",
+    "absolute",
 ]
 
 MODELS: tuple[str, ...]
@@ -804,4 +813,117 @@ class PiecewiseStep(Device):
         construction_seed: int = 0,
         piecewise_up: Sequence[float] = ...,
         piecewise_down: Sequence[float] = ...,
+    ) -> None: ...
+
+class TableStep(Device):
+    """The step and its cycle noise follow measured tables: w += s c(w)(1 + sigma t(w) xi), or s (c(w) + sigma t(w) xi) with an absolute spread. Nodes lie at weights of the mean cell; the tables of a cell with other bounds are stretched to them. Beyond the outermost nodes their values hold."""
+
+    dw_min: float
+    """[weight] > 0. Mean weight change of one pulse at weight 0."""
+    dw_min_dtod: float
+    """[relative] >= 0. Device-to-device spread of dw_min."""
+    dw_min_dtod_log_normal: bool
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution."""
+    dw_min_std: float
+    """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
+    w_max: float
+    """[weight] >= 0. Mean upper weight bound."""
+    w_min: float
+    """[weight] <= 0. Mean lower weight bound."""
+    w_max_dtod: float
+    """[relative] >= 0. Device-to-device spread of the upper bound."""
+    w_min_dtod: float
+    """[relative] >= 0. Device-to-device spread of the lower bound."""
+    up_down: float
+    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up step."""
+    up_down_dtod: float
+    """[relative] >= 0. Device-to-device spread of the asymmetry."""
+    enforce_consistency: bool
+    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min per cell."""
+    adjust_bounds_with_up_down: bool
+    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up easily reaches further down."""
+    adjust_bounds_with_up_down_dev: float
+    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is reached."""
+    corrupt_devices_prob: float
+    """>= 0 and <= 1. Probability that a cell is stuck at one value."""
+    corrupt_devices_range: float
+    """[weight] >= 0. Largest magnitude of a stuck cell's value."""
+    perfect_bias: bool
+    """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
+    lifetime: float
+    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by 1/lifetime towards the reset value; 0 is off."""
+    lifetime_dtod: float
+    """[relative] >= 0. Device-to-device spread of the lifetime."""
+    diffusion: float
+    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is off."""
+    diffusion_dtod: float
+    """[relative] >= 0. Device-to-device spread of the diffusion."""
+    reset: float
+    """[weight] Mean value a cell is reset to and decays towards."""
+    reset_dtod: float
+    """[weight] >= 0. Device-to-device spread (additive) of the reset value."""
+    reset_std: float
+    """[weight] >= 0. Cycle-to-cycle spread of one reset."""
+    write_noise_std: float
+    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each write; 0 is off."""
+    apply_write_noise_on_set: bool
+    """Whether setting weights also draws write noise."""
+    pulse_noise: _PulseNoise
+    """Draw the pulses of one sample at once where a closed form exists, or one by one."""
+    noise_merge: _NoiseMerge
+    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
+    construction_seed: int
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
+    table_w: tuple[float, ...]
+    """[weight] Weights of the nodes, increasing, from w_min to w_max at most; 2 to 64 numbers. Empty: equally spaced from bound to bound."""
+    table_up: tuple[float, ...]
+    """[dw_min] Up steps at the nodes; one number holds everywhere."""
+    table_down: tuple[float, ...]
+    """[dw_min] Down steps at the nodes; one number holds everywhere."""
+    table_std_up: tuple[float, ...]
+    """[dw_min_std] Cycle noise of up steps at the nodes; one number holds everywhere."""
+    table_std_down: tuple[float, ...]
+    """[dw_min_std] Cycle noise of down steps at the nodes; one number holds everywhere."""
+    table_curve: _TableCurve
+    """How tables are read between nodes: 'cubic' is monotone (PCHIP), so that it is never negative, nor beyond its neighbours."""
+    table_spread: _TableSpread
+    """Whether cycle noise is relative to the step at that weight, or to dw_min (with the gain of the cell), whatever the weight."""
+    def __init__(
+        self,
+        *,
+        dw_min: float = 0.001,
+        dw_min_dtod: float = 0.3,
+        dw_min_dtod_log_normal: bool = False,
+        dw_min_std: float = 0.3,
+        w_max: float = 0.6,
+        w_min: float = -0.6,
+        w_max_dtod: float = 0.3,
+        w_min_dtod: float = 0.3,
+        up_down: float = 0.0,
+        up_down_dtod: float = 0.01,
+        enforce_consistency: bool = True,
+        adjust_bounds_with_up_down: bool = False,
+        adjust_bounds_with_up_down_dev: float = 0.0,
+        corrupt_devices_prob: float = 0.0,
+        corrupt_devices_range: float = 0.1,
+        perfect_bias: bool = False,
+        lifetime: float = 0.0,
+        lifetime_dtod: float = 0.0,
+        diffusion: float = 0.0,
+        diffusion_dtod: float = 0.0,
+        reset: float = 0.0,
+        reset_dtod: float = 0.0,
+        reset_std: float = 0.01,
+        write_noise_std: float = 0.0,
+        apply_write_noise_on_set: bool = True,
+        pulse_noise: _PulseNoise = "closed_form",
+        noise_merge: _NoiseMerge = "none",
+        construction_seed: int = 0,
+        table_w: Sequence[float] = ...,
+        table_up: Sequence[float] = ...,
+        table_down: Sequence[float] = ...,
+        table_std_up: Sequence[float] = ...,
+        table_std_down: Sequence[float] = ...,
+        table_curve: _TableCurve = "linear",
+        table_spread: _TableSpread = "relative",
     ) -> None: ...

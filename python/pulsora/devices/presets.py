@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulsora import _core
+from pulsora._parameters import registered_devices
 from pulsora.devices import models
 
 if TYPE_CHECKING:
@@ -243,15 +244,14 @@ def find(name: str) -> Callable[..., Device]:
     Raises:
         ValueError: if there is neither.
     """
-    known: dict[str, Callable[..., Device]] = DEVICES | {
-        model: getattr(models, model) for model in models.MODELS
-    }
+    classes = registered_devices()
+    known: dict[str, Callable[..., Any]] = {**DEVICES, **classes}
     for one, made in known.items():
         if one.lower() == name.lower():
             return made
     raise ValueError(
         f"there is no device preset or model '{name}'{_core.suggest(name, list(known))}; presets: "
-        f"{', '.join(DEVICES)}; models: {', '.join(models.MODELS)}"
+        f"{', '.join(DEVICES)}; models: {', '.join(classes)}"
     )
 
 

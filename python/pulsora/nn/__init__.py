@@ -2,6 +2,8 @@
 
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.conv import AnalogConv1d, AnalogConv2d, AnalogConv3d, AnalogConvNd
+from pulsora.nn.gated_adapter import GatedAdapter
+from pulsora.nn.gates import ConstantGate, Gate, LearnedGate, MixtureGate, TaskGate, select_task
 from pulsora.nn.gradient import AnalogGradient
 from pulsora.nn.linear import AnalogLinear
 from pulsora.nn.parameter import AnalogParameter
@@ -23,6 +25,13 @@ __all__ = [
     "AnalogParameter",
     "AnalogRNN",
     "AnalogRNNBase",
+    "ConstantGate",
+    "Gate",
+    "GatedAdapter",
+    "LearnedGate",
+    "MixtureGate",
+    "TaskGate",
     "TileArray",
     "replayed_reads",
+    "select_task",
 ]

@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from pulsora._parameters import suggestion
 from pulsora.arrays import warn_of_clipping
 from pulsora.config import SingleConfig
+from pulsora.nn.gated_read import flat_gate, gated_read
 from pulsora.nn.parameter import AnalogParameter
 from pulsora.nn.replay import require_first_run
 from pulsora.nn.scaling import WeightScaling
@@ -225,10 +226,11 @@ class AnalogModule(nn.Module):
                 self.out_scaling.fill_(1.0)
         warn_of_clipping(self.config, wanted.numpy(), self.tiles.get_weights().cpu().numpy())
 
-    def product(self, x: Tensor) -> Tensor:
+    def product(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
         """y = W x + bias through the tiles, differentiable.
 
-        Takes x [..., in_features] and gives y [..., out_features].
+        Takes x [..., in_features] and gives y [..., out_features]. A gate that broadcasts to [..., rank]
+        weighs the components of the tiles' adapters for each sample, and gets its gradient.
         """
         _require_untraced()
         rows, columns = self.tiles.shape
@@ -249,7 +251,8 @@ class AnalogModule(nn.Module):
         if self.analog_bias:
             blocks = flat.reshape(-1, groups, columns - 1)
             flat = nn.functional.pad(blocks, (0, 1), value=1.0).reshape(-1, groups * columns)
-        y = _read_tiles(flat, self.analog_weight)
+        flat_weights = None if gate is None else flat_gate(gate, x)
+        y = _read_tiles(flat, self.analog_weight, flat_weights)
         if self.out_scaling is not None:
             y = y * self.out_scaling
         if self.bias is not None:
@@ -336,18 +339,18 @@ def _require_untraced() -> None:
         raise RuntimeError(_NOT_TRACED)
 
 
-def _read_tiles(x: Tensor, weight: AnalogParameter) -> Tensor:
+def _read_tiles(x: Tensor, weight: AnalogParameter, gate: Tensor | None) -> Tensor:
     """y = W x, differentiable; torch.compile goes round it."""
     if torch.compiler.is_compiling():
         torch._dynamo.graph_break(msg=_NOT_TRACED)  # noqa: SLF001 - documented for this
-        read: Callable[[Tensor, AnalogParameter], Tensor] = torch.compiler.disable(  # type: ignore[no-untyped-call]
-            _product
-        )
-        return read(x, weight)
-    return _product(x, weight)
+        read: Callable[..., Tensor] = torch.compiler.disable(_product)  # type: ignore[no-untyped-call]
+        return read(x, weight, gate)
+    return _product(x, weight, gate)
 
 
-def _product(x: Tensor, weight: AnalogParameter) -> Tensor:
+def _product(x: Tensor, weight: AnalogParameter, gate: Tensor | None) -> Tensor:
+    if gate is not None:
+        return gated_read(x, gate, weight)
     require_first_run()
     y: Tensor = _AnalogProduct.apply(x, weight)  # type: ignore[no-untyped-call]
     return y

@@ -27,16 +27,18 @@ class Pair(NamedTuple):
     d: Tensor
     versions: tuple[int, int]
     """How often torch had written to x and d when they were kept."""
+    gate: Tensor | None = None
+    """Weights [m, rank] of the adapters' components, of a gated read; nobody else writes to them."""
 
     @classmethod
-    def of(cls, x: Tensor, d: Tensor) -> Pair:
+    def of(cls, x: Tensor, d: Tensor, gate: Tensor | None = None) -> Pair:
         """The pair as it is now."""
-        return cls(x, d, (x._version, d._version))  # noqa: SLF001 - documented by torch
+        return cls(x, d, (x._version, d._version), gate)  # noqa: SLF001 - documented by torch
 
     def scaled(self, factor: Tensor | float) -> Pair:
         """d times the factor; the tensors of this pair stay as they are."""
         d = self.d * factor
-        return Pair(self.x, d, (self.versions[0], d._version))  # noqa: SLF001
+        return self._replace(d=d, versions=(self.versions[0], d._version))  # noqa: SLF001
 
 
 class AnalogGradient(torch.Tensor):
@@ -86,7 +88,7 @@ class AnalogGradient(torch.Tensor):
                 "layer without an optimiser; call zero_grad(), and give the layer to an optimiser "
                 "of pulsora.optim before the first backward pass"
             )
-        for x, d, versions in self._pairs:
+        for x, d, versions, _ in self._pairs:
             if (x._version, d._version) != versions:  # noqa: SLF001
                 raise RuntimeError(
                     "the input of an analog layer, or the gradient at its output, was changed in "
@@ -117,7 +119,7 @@ class AnalogGradient(torch.Tensor):
         """The product [out_features, in_features], formed now."""
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
             total = torch.zeros(self.shape, device=self.device)
-            for x, d, _ in self.pairs:
+            for x, d, *_ in self.pairs:
                 groups = x.shape[1] // self.shape[1]
                 blocks = zip(
                     total.chunk(groups), d.chunk(groups, 1), x.chunk(groups, 1), strict=True
@@ -135,7 +137,10 @@ class AnalogGradient(torch.Tensor):
         """The same gradient on another device."""
         pairs = None if self._pairs is None else self.pairs
         if pairs is not None:
-            pairs = tuple(Pair.of(x.to(device), d.to(device)) for x, d, _ in pairs)
+            pairs = tuple(
+                Pair.of(x.to(device), d.to(device), None if gate is None else gate.to(device))
+                for x, d, _, gate in pairs
+            )
         return AnalogGradient(
             pairs, self.shape, device, is_fixed=self._is_fixed, passes=self.passes
         )
@@ -258,7 +263,7 @@ def _unscale(gradients: Sequence[Tensor], found_inf: Tensor, factor: Tensor) -> 
         torch._amp_foreach_non_finite_check_and_unscale_(plain, found_inf, factor)
     for gradient in gradients:
         if isinstance(gradient, AnalogGradient):
-            for x, d, _ in gradient.pairs:
+            for x, d, *_ in gradient.pairs:
                 is_bad = ~(x.isfinite().all() & d.isfinite().all())
                 found_inf.copy_(torch.maximum(found_inf, is_bad.to(found_inf)))
             _multiply_into(gradient, factor)

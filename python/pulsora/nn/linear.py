@@ -38,12 +38,23 @@ class AnalogLinear(AnalogModule):
         **options: Any,
     ) -> None:
         super().__init__(out_features, in_features, bias, config, 1, **options)
+        self.digital_class: type[Any] | None = (
+            None  # of a layer like Linear that it was made from, if another
+        )
         self.in_features = in_features
         self.out_features = out_features
 
-    def forward(self, x: Tensor) -> Tensor:
-        """y [..., out_features] for x [..., in_features]."""
-        return self.product(x)
+    def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
+        """y [..., out_features] for x [..., in_features].
+
+        Where the tiles have adapters (`LRTTConfig`), a gate that broadcasts to [..., rank] makes it
+        W x + alpha A (gate * (B x)), in each tile; its gradient is that of any tensor. It needs an adapter
+        that is injected with inject_io = "per_array".
+
+        Raises:
+            ValueError: for a gate where a tile has no adapter, or of another shape.
+        """
+        return self.product(x, gate)
 
     def extra_repr(self) -> str:
         """What `print(layer)` shows between the brackets."""

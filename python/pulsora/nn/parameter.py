@@ -55,9 +55,12 @@ class AnalogParameter(torch.nn.Parameter):
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001
 
-    def gradient(self, x: Tensor, d: Tensor) -> AnalogGradient:
-        """The gradient that x [m, in_features] and d [m, out_features] are the factors of."""
-        pairs = (Pair.of(x.detach(), d.detach()),)
+    def gradient(self, x: Tensor, d: Tensor, gate: Tensor | None = None) -> AnalogGradient:
+        """The gradient that x [m, in_features] and d [m, out_features] are the factors of.
+
+        `gate` [m, rank] is that of the read, if its adapters were gated.
+        """
+        pairs = (Pair.of(x.detach(), d.detach(), gate),)
         return AnalogGradient(pairs, self.shape, self.device, is_fixed=self.array.config.reads_back)
 
     def move(self, device: torch.device) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-__all__ = ["first_samples", "replayed_reads", "require_first_run"]
+__all__ = ["first_samples", "repeats", "replayed_reads", "require_first_run"]
 
 _Read = tuple[object, list[int]]  # who reads, and the sample numbers its tiles begin at
 
@@ -105,6 +105,11 @@ def require_first_run() -> None:
             "its tiles would be read with other noise than before; use checkpoint(..., "
             "use_reentrant=False, context_fn=pulsora.nn.replayed_reads)"
         )
+
+
+def repeats() -> bool:
+    """Whether reads are being made again, as `replayed_reads` has them."""
+    return _again() is not None
 
 
 def _again() -> _Reads | None:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pulsora.config import TileConfig
+    from pulsora.devices import Device
 
-__all__ = ["WeightScaling", "require_scales"]
+__all__ = ["WeightScaling", "reach", "require_scales", "written_to"]
 
 
 class WeightScaling(NamedTuple):
@@ -48,7 +49,7 @@ class WeightScaling(NamedTuple):
                 "read has made of scaled gradients; choose projection = 'analog' or 'exact'"
             )
         if weight_scaling == "abs_max":
-            return WeightScaling(_bound(config), scaling_per)
+            return WeightScaling(reach(written_to(config)), scaling_per)
         if (
             isinstance(weight_scaling, bool | str)
             or not math.isfinite(weight_scaling)
@@ -80,11 +81,15 @@ def require_scales(scales: Tensor, rows: int) -> Tensor:
     return scales
 
 
-def _bound(config: TileConfig) -> float:
-    """A size that nearly all cells reach on both sides of 0: the mean bound less twice its spread."""
-    device = next(iter(config.devices().values()), None)
+def written_to(config: TileConfig) -> Device | None:
+    """The device of the array to which weights are written; None for weights without cells."""
+    return next(iter(config.devices().values()), None)
+
+
+def reach(device: Device | None) -> float:
+    """A size that nearly all cells reach on both sides of 0: the mean bound less twice its spread; 1 without cells."""
     if device is None:
-        return 1.0  # weights without bounds
+        return 1.0
     bound = min(
         side
         * float(getattr(device, name, 0.0))
@@ -95,6 +100,6 @@ def _bound(config: TileConfig) -> float:
         raise ValueError(
             f"weight_scaling = 'abs_max': cells of {device.model} have bounds w_max and w_min that are "
             "not on both sides of 0, or spread too far; write what the largest weight shall become in "
-            "the cells, a number above 0"
+            "the cells, a number above 0. (Loaded adapters need cells with both bounds.)"
         )
     return bound

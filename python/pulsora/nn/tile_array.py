@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from pulsora.adapter import Adapter
     from pulsora.config import TileConfig
     from pulsora.nn.gradient import Pair
     from pulsora.nn.scaling import WeightScaling
 
-__all__ = ["TileArray"]
+__all__ = ["TileArray", "adapter_in"]
 
 
 def _slices(size: int, limit: int) -> list[slice]:
@@ -141,14 +142,15 @@ class TileArray:
 
     def __iter__(self) -> Iterator[Tile]:
         """The tiles, row by row."""
-        return (tile for _, _, tile in self._parts())
+        return (tile for _, _, tile in self.parts())
 
-    def _lines(self, row: int, col: slice) -> slice:
+    def lines(self, row: int, col: slice) -> slice:
         """The columns of x that the tiles of a row of tiles take for these columns of their block."""
         start = row * self.groups // len(self.rows) * self.shape[1]
         return slice(start + col.start, start + col.stop)
 
-    def _parts(self) -> Iterator[tuple[slice, slice, Tile]]:
+    def parts(self) -> Iterator[tuple[slice, slice, Tile]]:
+        """The rows and columns of the matrix that each tile holds, and the tile."""
         for row, tiles in zip(self.rows, self.grid, strict=True):
             for col, tile in zip(self.cols, tiles, strict=True):
                 yield row, col, tile
@@ -162,7 +164,7 @@ class TileArray:
         starts = itertools.repeat(None) if again is None else iter(again)
         parts = [
             _total(
-                _read(_forward(tile, next(starts)), x[:, self._lines(i, col)], tile.d_size)
+                _read(_forward(tile, next(starts)), x[:, self.lines(i, col)], tile.d_size)
                 for col, tile in zip(self.cols, tiles, strict=True)
             )
             for i, tiles in enumerate(self.grid)
@@ -199,27 +201,31 @@ class TileArray:
         # A tile refuses what is not finite by itself; with several, none may have changed by then.
         if self.device.type == "cpu" and len(pairs) * len(self.rows) * len(self.cols) > 1:
             _require_finite(pairs)
-        for x, gradient, _ in pairs:
+        for x, gradient, _, gate in pairs:
             d = gradient if self.scales is None else gradient / self.scales
             for i, (row, tiles) in enumerate(zip(self.rows, self.grid, strict=True)):
                 for col, tile in zip(self.cols, tiles, strict=True):
-                    lines = x[:, self._lines(i, col)].contiguous()
-                    tile.update(lines, d[:, row].contiguous(), lr, end_of_batch=False)
+                    lines, back = x[:, self.lines(i, col)].contiguous(), d[:, row].contiguous()
+                    if gate is None:
+                        tile.update(lines, back, lr, end_of_batch=False)
+                    else:
+                        adapter_in(tile).update(lines, back, gate, lr, end_of_batch=False)
         for tile in self:
             tile.post_update(lr)
 
     def get_weights(self) -> Tensor:
         """The weights [out_features, in_features] that a perfect read would see; a copy."""
         weights = torch.empty(self.shape, device="cpu")
-        for row, col, tile in self._parts():
+        for row, col, tile in self.parts():
             weights.numpy()[row, col] = tile.weights
         weights = weights.to(self.device)
         return weights if self.scales is None else weights * self.scales[:, None]
 
-    def set_weights(self, weights: Tensor) -> None:
+    def set_weights(self, weights: Tensor, scales: Tensor | None = None) -> None:
         """Writes weights [out_features, in_features] digitally, within the bounds of their cells.
 
-        With `scaling`, scales are chosen anew.
+        `scales` ([1] or [out_features]) are what the cells' weights shall be multiplied by; by default, `scaling`
+        chooses them anew.
 
         Raises:
             ValueError: for another shape.
@@ -229,13 +235,15 @@ class TileArray:
                 f"weights have shape {list(weights.shape)}; expected {list(self.shape)}"
             )
         wanted = weights.detach().float().cpu()
-        if self.scaling is None:
+        if scales is None and self.scaling is not None:
+            scales = self.scaling.scales(wanted)
+        if scales is None:
             self.scales = None
         else:
-            scales = self.scaling.scales(wanted)
+            scales = scales.detach().float().cpu()
             wanted, self.scales = wanted / scales[:, None], scales.to(self.device)
         matrix = wanted.numpy()
-        for row, col, tile in self._parts():
+        for row, col, tile in self.parts():
             tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
 
     def state_tensors(self) -> dict[str, Tensor]:
@@ -312,6 +320,16 @@ class TileArray:
         self.load_state_tensors(saved["state"])
 
 
+def adapter_in(tile: Tile) -> Adapter:
+    """The adapter of a tile that must have one."""
+    if tile.adapter is None:
+        raise ValueError(
+            "gate: the tiles have no adapter whose components it could weigh; use LRTTConfig with a "
+            "rank of 1 or more, or pulsora.nn.GatedAdapter with a rank"
+        )
+    return tile.adapter
+
+
 def _forward(tile: Tile, first: int | None) -> Callable[[Tensor, Tensor], object]:
     """A read by the tile, or the one that began at sample number `first` once more."""
     if first is None:
@@ -347,6 +365,7 @@ def _require_finite(pairs: Sequence[Pair]) -> None:
     for name, values in (
         ("activations", [pair.x for pair in pairs]),
         ("gradients", [pair.d for pair in pairs]),
+        ("gates", [pair.gate for pair in pairs if pair.gate is not None]),
     ):
         if not all(bool(each.isfinite().all()) for each in values):
             raise ValueError(

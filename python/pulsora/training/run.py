@@ -12,7 +12,6 @@ import io
 import itertools
 import json
 import time
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,6 +23,7 @@ from pulsora.files import replace_file
 from pulsora.nn import AnalogLinear, AnalogModule
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
+from pulsora.training.checkpoint import read_checkpoint, short_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,6 @@ Metrics: TypeAlias = dict[str, float]
 _CHECKPOINT = "checkpoint.pt"
 _CONTENT = {"experiment", "model", "optimizer", "history"}
 _METRICS = "metrics.json"
-_MOST_SAID = 200  # characters of another library's message
 
 
 def mlp(
@@ -261,7 +260,9 @@ class Run:
             self.model.load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"resume: {path} does not fit this model ({_line(error)})") from None
+            raise ValueError(
+                f"resume: {path} does not fit this model ({short_line(error)})"
+            ) from None
         self.history = saved["history"]
         self._save_metrics(self.out)
 
@@ -270,27 +271,9 @@ def _checkpoint(path: Path) -> dict[str, Any]:
     """What a checkpoint holds; ValueError, naming the file, if it is damaged or none."""
     data = path.read_bytes()
     try:
-        return _content(data)
+        return read_checkpoint(data, _CONTENT)
     except Exception as error:  # noqa: BLE001 - there is no end to what damaged files raise
         raise ValueError(
-            f"resume: {path} is no checkpoint of a run, or is damaged ({_line(error)}); "
+            f"resume: {path} is no checkpoint of a run, or is damaged ({short_line(error)}); "
             "begin anew with --overwrite (overwrite=True)"
         ) from None
-
-
-def _content(data: bytes) -> dict[str, Any]:
-    # torch does not look at the checksums that its files have.
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise ValueError(f"the checksum of {damaged} is wrong")
-    saved = torch.load(io.BytesIO(data), weights_only=True)
-    if not isinstance(saved, dict) or saved.keys() != _CONTENT:
-        raise ValueError("it holds something else")
-    return saved
-
-
-def _line(error: Exception) -> str:
-    """What an error says, in one short line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]}..."

@@ -1,5 +1,7 @@
 #include "array/device_model.h"
 
+#include <limits>
+#include <mutex>
 #include <utility>
 
 #include "array/make_device_model.h"
@@ -31,13 +33,43 @@ std::deque<DeviceModel> &registry() {
   return models;
 }
 
+std::mutex &registryLock() {
+  static std::mutex lock;
+  return lock;
+}
+
+const DeviceModel &firstModel() {
+  static const DeviceModel &first = registry().front();
+  return first;
+}
+
 }  // namespace
+
+void requireUsable(const PulsedParams &params, float granularity, bool mergesNoise,
+                   const std::string &model, const std::string &path) {
+  RPU_CHECK(ConfigError, granularity > 0.0f && granularity <= std::numeric_limits<float>::max(),
+            joinPath(path, "dw_min"), " is ", params.dw_min, " and a pulse changes the weight by ",
+            granularity,
+            " on average, from which no train can be scaled; use parameters for which "
+            "this is a positive, finite number");
+  if (params.noise_merge == NoiseMerge::Batch) {
+    RPU_CHECK(ConfigError, mergesNoise, joinPath(path, "noise_merge"), " is 'batch', but ", model,
+              " has a step that depends on the weight, so that its pulses cannot be "
+              "drawn at once; use noise_merge='none', or a device with constant steps such as "
+              "ConstantStep");
+    RPU_CHECK(
+        ConfigError, params.pulse_noise == PulseNoise::ClosedForm, joinPath(path, "noise_merge"),
+        " is 'batch' and ", joinPath(path, "pulse_noise"),
+        " is 'sequential', which asks for a draw per pulse; leave one of them at its default");
+  }
+}
 
 const std::deque<DeviceModel> &deviceModels() { return registry(); }
 
 const DeviceModel &registerDevice(DeviceModel model) {
   RPU_CHECK(ConfigError, !model.name.empty(),
             "a device model has no name; set kName of its struct");
+  const std::lock_guard<std::mutex> lock(registryLock());
   for (const DeviceModel &known : deviceModels()) {
     RPU_CHECK(ConfigError, known.name != model.name, "there is a device model '", model.name,
               "' already; choose another name");
@@ -49,17 +81,18 @@ const DeviceModel &registerDevice(DeviceModel model) {
   return registry().emplace_back(std::move(model));
 }
 
-const DeviceModel &deviceModel(const std::string &name, const std::string &path) {
+const DeviceModel &deviceModel(std::string_view name, std::string_view path) {
+  const std::lock_guard<std::mutex> lock(registryLock());
   std::vector<std::string> names;
   for (const auto &model : deviceModels()) {
     if (model.name == name) return model;
     names.push_back(model.name);
   }
-  throw ConfigError(message(joinPath(path, "model"), " is '", name,
-                            "', which is not a device model", suggest(name, names)));
+  throw ConfigError(message(joinPath(std::string(path), "model"), " is '", name,
+                            "', which is not a device model", suggest(std::string(name), names)));
 }
 
-DeviceParams::DeviceParams() : DeviceParams(deviceModels().front(), Value(Value::Map{})) {}
+DeviceParams::DeviceParams() : DeviceParams(firstModel(), Value(Value::Map{})) {}
 
 DeviceParams::DeviceParams(const DeviceModel &model, const Value &params)
     : model_(&model), data_(model.readParams(params, model.name)) {}

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "array/pulsed_kernels.h"
@@ -21,26 +23,34 @@ struct DeviceModel {
   std::string doc;
   std::vector<FieldInfo> fields;
   std::vector<std::string> cellMembers;  // names of the stored planes, in order
-  std::shared_ptr<const PulsedParams> (*readParams)(const Value &,
-                                                    const std::string &path) = nullptr;
+  std::function<std::shared_ptr<const PulsedParams>(const Value &, const std::string &path)>
+      readParams;
   // Functions that take PulsedParams expect those that readParams() returned.
-  Value (*writeParams)(const PulsedParams &) = nullptr;
+  std::function<Value(const PulsedParams &)> writeParams;
   /// Weight change of one pulse, which sets the scale of pulse trains.
-  float (*granularity)(const PulsedParams &) = nullptr;
-  const PulsedKernels &(*cpu)(Isa) = nullptr;
-  const PulsedKernels *(*cuda)() = nullptr;  // gives null if it has no kernels for a GPU
+  std::function<float(const PulsedParams &)> granularity;
+  std::function<const PulsedKernels &(Isa)> cpu;
+  std::function<const PulsedKernels *()> cuda;  // gives null if it has no kernels for a GPU
+  /// Of a model that was compiled from a text at run time, that text; else empty.
+  std::string source = {};
+  std::string sourceHash = {};  // SHA-256 of the text in hexadecimal digits
 };
+
+/// ConfigError, with the `path` of the configuration, unless a model whose pulses change the weight
+/// by `granularity` can work with these parameters.
+void requireUsable(const PulsedParams &params, float granularity, bool mergesNoise,
+                   const std::string &model, const std::string &path);
 
 /// All registered models: those of cmake/devices.cmake in its order, then those registered later.
 /// References to models stay valid.
 const std::deque<DeviceModel> &deviceModels();
 
 /// Adds a model, so that configurations may name it, and returns it as registered. ConfigError if
-/// the name is taken. Call it before other threads make tiles: at the start of a program.
+/// the name is taken. No other thread may read deviceModels() meanwhile; tiles may be made.
 const DeviceModel &registerDevice(DeviceModel model);
 
 /// The model of that name; ConfigError with the known names otherwise.
-const DeviceModel &deviceModel(const std::string &name, const std::string &path);
+const DeviceModel &deviceModel(std::string_view name, std::string_view path);
 
 /// A device model with its parameters: the value of every configuration entry that names a device.
 /// Immutable, cheap to copy. As a Value it is a table of the parameters plus `"model": name`.

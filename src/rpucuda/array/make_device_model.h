@@ -1,6 +1,5 @@
 #pragma once
 
-#include <limits>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -21,23 +20,7 @@ namespace detail {
 template <class Device>
 typename Device::Params readCheckedParams(const Value &value, const std::string &path) {
   const auto params = readParams<typename Device::Params>(value, path);
-  const float granularity = Device::granularity(params);
-  RPU_CHECK(ConfigError, granularity > 0.0f && granularity <= std::numeric_limits<float>::max(),
-            joinPath(path, "dw_min"), " is ", params.dw_min, " and a pulse changes the weight by ",
-            granularity,
-            " on average, from which no train can be scaled; use parameters for which "
-            "this is a positive, finite number");
-  if (params.noise_merge == NoiseMerge::Batch) {
-    RPU_CHECK(ConfigError, kMergesNoise<Device>, joinPath(path, "noise_merge"), " is 'batch', but ",
-              Device::kName,
-              " has a step that depends on the weight, so that its pulses cannot be "
-              "drawn at once; use noise_merge='none', or a device with constant steps such as "
-              "ConstantStep");
-    RPU_CHECK(
-        ConfigError, params.pulse_noise == PulseNoise::ClosedForm, joinPath(path, "noise_merge"),
-        " is 'batch' and ", joinPath(path, "pulse_noise"),
-        " is 'sequential', which asks for a draw per pulse; leave one of them at its default");
-  }
+  requireUsable(params, Device::granularity(params), kMergesNoise<Device>, Device::kName, path);
   return params;
 }
 

@@ -55,14 +55,6 @@ int PulsedWeightUpdater::trainSides(const Context &context, MatrixView<const flo
 
 namespace {
 
-std::vector<float> onHost(const Context &context, MatrixView<const float> rows) {
-  Buffer<float> packed(context, rows.rows * rows.cols);
-  copy(context, rows, rowMajor(packed.data(), rows.rows, rows.cols));
-  std::vector<float> host(static_cast<size_t>(rows.rows * rows.cols));
-  detail::copyToHost(context, host.data(), packed.data(), packed.bytes());
-  return host;
-}
-
 float largestOf(const float *values, int64_t count) {
   float largest = 0.0f;
   for (int64_t i = 0; i < count; ++i) largest = RPU::max(largest, RPU::abs(values[i]));

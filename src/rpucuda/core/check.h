@@ -37,6 +37,19 @@ class DeviceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Code could not be compiled at run time; the message ends with what the compiler said. Python:
+/// CompileError(RuntimeError).
+class CompileError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// There is no compiler to compile with at run time. Python: CompilerNotFound(CompileError).
+class CompilerNotFound : public CompileError {
+ public:
+  using CompileError::CompileError;
+};
+
 /// Memory could not be allocated; the object that asked for it is unchanged. Python:
 /// OutOfMemoryError(MemoryError).
 class OutOfMemoryError : public std::runtime_error {

@@ -93,6 +93,15 @@ const std::string &readText(const Value &value, const std::string &path) {
   throw ConfigError(message(path, " is ", value.describe(), "; write one of its names as text"));
 }
 
+size_t readChoice(const Value &value, const std::vector<std::string> &names,
+                  const std::string &path) {
+  const std::string &text = readText(value, path);
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == text) return i;
+  }
+  throw ConfigError(message(path, " is '", text, "', which is not a choice", suggest(text, names)));
+}
+
 void checkRange(double number, const Range &range, const std::string &path) {
   RPU_CHECK(ConfigError, std::isfinite(number), path, " is ", number, "; it must be finite");
   RPU_CHECK(ConfigError, range.contains(number), path, " is ", number, "; it must be ",

@@ -78,6 +78,9 @@ double readNumber(const Value &value, const std::string &path);
 int64_t readInteger(const Value &value, const std::string &path);
 bool readBool(const Value &value, const std::string &path);
 const std::string &readText(const Value &value, const std::string &path);
+/// The place of a text among `names`.
+size_t readChoice(const Value &value, const std::vector<std::string> &names,
+                  const std::string &path);
 void checkRange(double number, const Range &range, const std::string &path);
 /// The float nearest to `number`; an error if it overflows.
 float toFloat(double number, const std::string &path);

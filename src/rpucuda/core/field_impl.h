@@ -43,16 +43,7 @@ void readField(T &out, const Value &value, const Range &range, const std::string
   if constexpr (std::is_same_v<T, bool>) {
     out = readBool(value, path);
   } else if constexpr (std::is_enum_v<T>) {
-    const std::string &text = readText(value, path);
-    const auto names = enumNames<T>();
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (names[i] == text) {
-        out = static_cast<T>(i);
-        return;
-      }
-    }
-    throw ConfigError(
-        message(path, " is '", text, "', which is not a choice", suggest(text, names)));
+    out = static_cast<T>(readChoice(value, enumNames<T>(), path));
   } else if constexpr (std::is_integral_v<T>) {
     const int64_t number = readInteger(value, path);
     checkRange(static_cast<double>(number), range, path);

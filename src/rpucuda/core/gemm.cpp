@@ -207,6 +207,8 @@ void run(float alpha, ConstMatrix a, ConstMatrix b, float beta, MatrixView<float
             isaName(bestIsa()));
   const GemmKernel &kernel = kernelFor(isa);
   if (c.rows == 0 || c.cols == 0) return;
+  // Sums of no terms read nothing, from views that may be null: blocks of those begin where they do.
+  if (a.cols == 0) a.rowStride = a.colStride = b.rowStride = b.colStride = 0;
   // Vectors run along the columns of C. Where those are few, C^T = B^T A^T fills them better.
   if (c.cols < kernel.lanes && c.rows > c.cols) {
     transposeProduct(a, b, c);

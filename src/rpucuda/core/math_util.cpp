@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/backend.h"
+#include "core/buffer.h"
 #include "core/cuda_api.h"
 #include "core/gemm.h"
 #include "core/matrix_functors.h"
@@ -96,6 +97,18 @@ void transpose(const Context &context, MatrixView<const float> from, MatrixView<
             from.rows, ", ", from.cols, "] and to is [", to.rows, ", ", to.cols,
             "]; to needs the columns of from as its rows, and the rows as its columns");
   copy(context, from.transposed(), to);
+}
+
+std::vector<float> onHost(const Context &context, MatrixView<const float> matrix) {
+  std::vector<float> host(static_cast<size_t>(matrix.size()));
+  if (context.onCpu()) {
+    copy(context, matrix, rowMajor(host.data(), matrix.rows, matrix.cols));
+    return host;
+  }
+  Buffer<float> packed(context, matrix.size());
+  copy(context, matrix, rowMajor(packed.data(), matrix.rows, matrix.cols));
+  detail::copyToHost(context, host.data(), packed.data(), packed.bytes());
+  return host;
 }
 
 namespace detail {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <type_traits>
+#include <vector>
 
 #include "core/context.h"
 #include "core/half.h"
@@ -72,6 +73,9 @@ void elemcopy(const Context &context, MatrixView<Src> from, MatrixView<Dst> to) 
 inline void copy(const Context &context, MatrixView<const float> from, MatrixView<float> to) {
   elemcopy(context, from, to);
 }
+
+/// The elements of a matrix that lies where the context says, on the host, row by row.
+std::vector<float> onHost(const Context &context, MatrixView<const float> matrix);
 
 /// to = from^T: from is [m, n], to is [n, m]. Works tile by tile, so that both sides are read and
 /// written along their lines.

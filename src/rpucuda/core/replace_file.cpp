@@ -175,7 +175,8 @@ void syncFolder(const fs::path &folder) {
 
 }  // namespace
 
-void replaceFile(const std::string &path, const std::vector<std::string_view> &parts) {
+void replaceFile(const std::string &path, const std::vector<std::string_view> &parts,
+                 unsigned mode) {
   if (path.find('\0') != path.npos) fail(EINVAL, "a path holds no zero byte", path.c_str());
   const fs::path target = behindLinks(path);
   struct stat old{};
@@ -184,7 +185,7 @@ void replaceFile(const std::string &path, const std::vector<std::string_view> &p
   removeLeftDrafts(folder);
   std::optional<Draft> draft;
   do {
-    draft.emplace(folder, replaces ? 0600 : 0666);
+    draft.emplace(folder, replaces ? 0600 : static_cast<mode_t>(mode));
   } while (draft->lost());
   for (const std::string_view part : parts) draft->write(part, target);
   if (replaces) takeOwnerAndMode(draft->file(), old);

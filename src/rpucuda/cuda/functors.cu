@@ -3,6 +3,10 @@
 #include "array/cell_functors.h"
 #include "core/matrix_functors.h"
 #include "cuda/core/for_each.cuh"
+#include "forecast/gru_functors.h"
+#include "forecast/residual_memory.h"
+#include "forecast/truncated_svd.h"
+#include "lowrank/functors.h"
 #include "lrtt/functors.h"
 #include "periphery/joined_functors.h"
 #include "periphery/read_stages.h"
@@ -56,12 +60,32 @@ RPU_ON_GPU(GateMultiplier);
 // transfer/line_functors.h
 RPU_ON_GPU(UnitMatrix);
 RPU_ON_GPU(DifferenceWriter);
+RPU_ON_GPU(WholePulses);
 RPU_SUM_ON_GPU(ProductTerm);
+
+// lowrank/functors.h
+#define RPU_LOW_RANK_ON_GPU(T) \
+  RPU_ON_GPU(Widener<T>);      \
+  RPU_ON_GPU(Narrower<T>);     \
+  RPU_ON_GPU(CodeGate<T>);
+RPU_FOR_EACH_ELEMENT(RPU_LOW_RANK_ON_GPU)
+#undef RPU_LOW_RANK_ON_GPU
+RPU_ON_GPU(CodeGradient);
 
 // lrtt/functors.h
 RPU_ON_GPU(GateGradient);
 
 // transfer/plan_formulas.h
 RPU_ON_GPU(TrainDrives);
+
+// forecast/
+RPU_ON_GPU(Encoded);
+RPU_ON_GPU(GatesBefore);
+RPU_ON_GPU(StepBefore);
+RPU_ON_GPU(StepAfter);
+RPU_ON_GPU(Heads);
+RPU_ON_GPU(CorrectionAdder);
+RPU_SUM_ON_GPU(NonFiniteTerm);
+RPU_SUM_ON_GPU(GramTerm);
 
 }  // namespace RPU

@@ -1,5 +1,7 @@
 #include "lrtt/adapter.h"
 
+#include <algorithm>
+
 #include "array/cell_functors.h"
 #include "array/events.h"
 #include "core/backend.h"
@@ -41,7 +43,8 @@ LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const Su
       reinitKey_(keys.of(kSlotB, Role::Start)),
       snapshotA_(Buffer<float>::zeros(context, a_.cells().size())),
       snapshotB_(Buffer<float>::zeros(context, b_.cells().size())),
-      zero_(Buffer<float>::zeros(context, 1)) {
+      zero_(Buffer<float>::zeros(context, 1)),
+      owed_(context, s.params.ab_update == FactorUpdate::Accumulated, a_.cells(), b_.cells()) {
   if (s.params.reinit == Reinit::Svd) {
     reinitVectors_ = Buffer<float>::zeros(context, b_.cells().size());
     return;  // setReinitVectors() will write B
@@ -161,8 +164,17 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
     forEach(context, g.size(), GateMultiplier{gate, g.data});
     forEach(context, e.size(), GateMultiplier{gate, e.data});
   }
+  if (owed_.used()) {
+    owed_.oweA(context, g, out, lrA);
+    owed_.oweB(context, in, e, lrB);
+    return;
+  }
   a_.update(context, g, out, lrA, firstSample);
   b_.update(context, in, e, lrB, firstSample);
+}
+
+void LRTTAdapter::sendOwed(const Context &context) {
+  owed_.send(context, a_.cells(), b_.cells(), settings_.fastUpdate.desired_bl);
 }
 
 void LRTTAdapter::reserveUpdate(const Context &context, int64_t samples, float lr) {
@@ -172,14 +184,18 @@ void LRTTAdapter::reserveUpdate(const Context &context, int64_t samples, float l
     projectionB_.reserve(context, b_.weights(), samples);
     projectionA_.reserve(context, a_.weights(Pass::Backward), samples);
   }
+  if (owed_.used()) {
+    owed_.reserve(context, samples, std::max(settings_.outputs, settings_.rank));
+    return;
+  }
   a_.updater().reserve(context, a_.cells(), samples, lr * settings_.lrOfA);
   b_.updater().reserve(context, b_.cells(), samples, lr * settings_.lrOfB);
 }
 
 bool LRTTAdapter::updatesInFewLaunches(const Context &context) const {
-  return settings_.params.projection == Projection::Analog && settings_.rank <= kFewLines &&
-         a_.updater().sendsTrains() && projectionA_.canBeJoined(context) &&
-         projectionB_.canBeJoined(context);
+  return !owed_.used() && settings_.params.projection == Projection::Analog &&
+         settings_.rank <= kFewLines && a_.updater().sendsTrains() &&
+         projectionA_.canBeJoined(context) && projectionB_.canBeJoined(context);
 }
 
 // On a GPU: projections, snapshots and the scales of both arrays' trains in one launch, all trains
@@ -212,6 +228,7 @@ void LRTTAdapter::updateInFewLaunches(const Context &context, MatrixView<const f
 }
 
 void LRTTAdapter::endMiniBatch(const Context &context, uint64_t event) {
+  sendOwed(context);
   a_.cells().relax(context, event);
   b_.cells().relax(context, event);
   snapshotTaken_ = false;
@@ -276,6 +293,7 @@ void LRTTAdapter::reinit(const Context &context) {
       forEach(context, b_.cells().size(),
               ScaledCopier{b_.weights(), settings_.params.reinit_decay, target.data});
     } else {
+      owed_.forgive(context);  // it was meant for other directions
       drawB(context, target);
     }
     write(context, b_.cells(), target);
@@ -293,12 +311,14 @@ void LRTTAdapter::clear(const Context &context) { setA(context, zeros()); }
 void LRTTAdapter::setA(const Context &context, MatrixView<const float> weights) {
   a_.cells().setWeights(context, weights, ownWrite(writes_));
   ++writes_;
+  owed_.forgive(context);
   arraysReplaced();
 }
 
 void LRTTAdapter::setB(const Context &context, MatrixView<const float> weights) {
   b_.cells().setWeights(context, weights, ownWrite(writes_));
   ++writes_;
+  owed_.forgive(context);
   arraysReplaced();
 }
 
@@ -316,12 +336,13 @@ void LRTTAdapter::setReinitVectors(const Context &context, MatrixView<const floa
   const MatrixView<float> target = scratch(context, newB_, b_.rows(), b_.cols());
   drawB(context, target);
   write(context, b_.cells(), target);
+  owed_.forgive(context);
   arraysReplaced();
 }
 
 size_t LRTTAdapter::memoryBytes() const {
   return a().memoryBytes() + b().memoryBytes() + snapshotA_.bytes() + snapshotB_.bytes() +
-         reinitVectors_.bytes();
+         reinitVectors_.bytes() + owed_.memoryBytes();
 }
 
 void LRTTAdapter::saveTo(const Context &context, State &state, const std::string &prefix) const {
@@ -336,6 +357,7 @@ void LRTTAdapter::saveTo(const Context &context, State &state, const std::string
   if (!reinitVectors_.empty()) {
     state.put(context, prefix + "reinit_vectors", Tensor::Type::F32, shapeB, reinitVectors_);
   }
+  owed_.saveTo(context, state, prefix);
   state.values[prefix + "snapshot_taken"] = Value(snapshotTaken_ ? 1 : 0);
   state.values[prefix + "reinit_vectors_set"] = Value(reinitVectorsSet_ ? 1 : 0);
   state.values[prefix + "reinits"] = Value(reinits_);
@@ -354,6 +376,7 @@ void LRTTAdapter::loadFrom(const Context &context, const State &state, const std
   if (!reinitVectors_.empty()) {
     state.take(context, prefix + "reinit_vectors", Tensor::Type::F32, shapeB, reinitVectors_);
   }
+  owed_.loadFrom(context, state, prefix);
   snapshotTaken_ = state.flag(prefix + "snapshot_taken");
   reinitVectorsSet_ = state.flag(prefix + "reinit_vectors_set");
   reinits_ = state.counter(prefix + "reinits", kMaxSample);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "compounds/crossbar.h"
+#include "lrtt/owed_pulses.h"
 #include "lrtt/reinit.h"
 #include "lrtt/settings.h"
 #include "periphery/joined_reads.h"
@@ -67,6 +68,9 @@ class LRTTAdapter {
   bool updatesInFewLaunches(const Context &context) const;
   /// Decay and diffusion of mini-batch number `event`; the next update reads the arrays afresh.
   void endMiniBatch(const Context &context, uint64_t event);
+  /// With ab_update = 'accumulated', pulses A and B by what they are owed so far. endMiniBatch() does
+  /// so too, and a transfer within a mini-batch must come after it.
+  void sendOwed(const Context &context);
 
   /// To be called before a transfer within a mini-batch.
   void meetBounds(const Context &context);
@@ -149,6 +153,7 @@ class LRTTAdapter {
   bool keptStale_ = false;         // the arrays were replaced within this mini-batch
   Buffer<float> inner_, product_;  // scratch: [m, K], and [m, lines]
   Buffer<float> g_, e_;
+  OwedPulses owed_;
 };
 
 }  // namespace RPU

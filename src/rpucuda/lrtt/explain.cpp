@@ -1,4 +1,8 @@
 #include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/backend.h"
 #include "core/math_util.h"
@@ -7,16 +11,122 @@
 namespace RPU {
 namespace {
 
-void takeWarnings(Value::Map &from, const char *what, Value::List &to) {
-  const auto found = from.find("warnings");
-  if (found == from.end()) return;
-  for (const Value &warning : *found->second.list())
-    to.emplace_back(message(what, ": ", *warning.text()));
-  from.erase(found);
+// What limits an adapter: texts, each with the share of a signal that is lost or drowned.
+class Limits {
+ public:
+  void add(double share, std::string text) { limits_.push_back({share, std::move(text)}); }
+  // Moves the warnings of an update, which loses its "undelivered", out of what explains it.
+  void takeFrom(Value::Map &update, const char *what) {
+    const auto found = update.find("warnings");
+    if (found == update.end()) return;
+    const double lost = *update.at("undelivered").real();
+    for (const Value &warning : *found->second.list())
+      add(lost, message(what, ": ", *warning.text()));
+    update.erase(found);
+  }
+  bool empty() const { return limits_.empty(); }
+  // The texts, the most important one first.
+  Value::List list() {
+    std::stable_sort(limits_.begin(), limits_.end(),
+                     [](const Limit &a, const Limit &b) { return a.share > b.share; });
+    Value::List texts;
+    for (Limit &limit : limits_) texts.emplace_back(std::move(limit.text));
+    return texts;
+  }
+
+ private:
+  struct Limit {
+    double share;
+    std::string text;
+  };
+  std::vector<Limit> limits_;
+};
+
+// The noise that the two reads of the adapter bring to an output of the tile, as variances in units
+// of that of the read of W.
+struct AdapterNoise {
+  double first = 0.0;   // made by the read of the first array, and carried on by the second
+  double second = 0.0;  // of the read of the second array
+  double total() const { return first + second; }
+};
+
+/// `inner` are the inputs of the second array, and `second` are its weights as the read takes them.
+/// A read has a noise in proportion to its scale s (noiseScale), so that
+///   Var y_i = sigma^2 s_in^2 (1 + alpha^2 (|second_i|^2 + s_inner^2 / s_in^2)).
+AdapterNoise adapterNoise(const Context &context, const LRTTSettings &s, const IOParameters &io,
+                          MatrixView<const float> in, MatrixView<const float> inner,
+                          MatrixView<const float> second) {
+  AdapterNoise noise;
+  const bool separate = s.params.forward_inject && s.params.inject_io == InjectIo::PerArray;
+  if (!separate || io.is_perfect || io.out_noise == 0.0f) return noise;
+  const ScaleRule rule = scaleRule(io);
+  const std::vector<float> inHost = onHost(context, in);
+  const std::vector<float> innerHost = onHost(context, inner);
+  const auto scaleOf = [&](const std::vector<float> &values, int64_t row, int64_t cols) {
+    const VectorView<const float> view{values.data() + row * cols, cols, 1};
+    return static_cast<double>(noiseScale(rule, view, reducedRow<reduce::AbsLargest>(view)));
+  };
+  int64_t read = 0;
+  double ratios = 0.0;
+  for (int64_t row = 0; row < in.rows; ++row) {
+    const double plain = scaleOf(inHost, row, in.cols);
+    if (plain == 0.0) continue;  // reads as exactly 0
+    const double ratio = scaleOf(innerHost, row, inner.cols) / plain;
+    ratios += ratio * ratio;
+    ++read;
+  }
+  if (read == 0) return noise;
+  double squares = 0.0;
+  for (const float w : onHost(context, second))
+    squares += static_cast<double>(w) * static_cast<double>(w);
+  const double alpha2 = static_cast<double>(s.alpha) * static_cast<double>(s.alpha);
+  noise.first = alpha2 * squares / static_cast<double>(second.rows);
+  noise.second = alpha2 * ratios / static_cast<double>(read);
+  return noise;
+}
+
+// Says so if the adapter brings more than twice the noise of W to a forward, where A is the second
+// array unless the sides are exchanged.
+void judgeNoise(const AdapterNoise &noise, const LRTTSettings &s, Limits &limits) {
+  if (noise.total() < 4.0) return;
+  const bool ofB = s.params.swap_xd ? noise.second > noise.first : noise.first > noise.second;
+  const bool free = s.params.ab_lr_scale == LrScale::Matched;
+  limits.add(
+      noise.total() / (1.0 + noise.total()),
+      message("forward: the adapter brings ", std::round(10.0 * std::sqrt(noise.total())) / 10.0,
+              " times the noise of the read of W, most of it from the read of ", ofB ? "B" : "A",
+              "; inject_io='shared' adds none, and a ",
+              ofB ? "larger reinit_gain than " : "smaller lora_alpha than ", ofB ? s.gain : s.alpha,
+              " less", free ? "" : " (with ab_lr_scale='matched', so that A B learns as before)"));
+}
+
+// What accumulated gradients send for an update by (x, d, lr).
+Value::Map explainOwed(const Context &context, const UpdateParameters &update, float granularity,
+                       MatrixView<const float> x, MatrixView<const float> d, float lr,
+                       const char *what, Limits &limits) {
+  Buffer<float> change = Buffer<float>::zeros(context, d.cols * x.cols);
+  const auto owed = rowMajor(change.data(), d.cols, x.cols);
+  gemm(context, lr / granularity, d.transposed(), x, 0.0f, owed);
+  double sum = 0.0;
+  double largest = 0.0;
+  for (const float pulses : onHost(context, owed)) {
+    sum += std::abs(static_cast<double>(pulses));
+    largest = std::max(largest, std::abs(static_cast<double>(pulses)));
+  }
+  const double late = largest > 0.0 ? 1.0 - update.desired_bl / largest : 0.0;
+  if (late > 0.0) {
+    limits.add(late,
+               message(what, ": the largest element asks for ", largest,
+                       " pulses in a mini-batch, of which desired_bl admits ", update.desired_bl,
+                       "; the others are sent later; raise desired_bl or lower lr"));
+  }
+  return {{"samples", Value(x.rows)},
+          {"mean_pulses", Value(sum / static_cast<double>(owed.size()))},
+          {"largest_pulses", Value(largest)}};
 }
 
 Value::Map explainTransfer(const Context &context, const LRTTSettings &s, float granularity,
-                           const LRTTAdapter &adapter, Value::List &warnings) {
+                           const LRTTAdapter &adapter, Limits &limits) {
   Value::Map map{
       {"mode", Value(EnumNames<TransferMode>::kNames[static_cast<int>(s.params.transfer_mode)])}};
   const TransferRule rule = s.transferRule();
@@ -43,11 +153,11 @@ Value::Map explainTransfer(const Context &context, const LRTTSettings &s, float 
   map["clipped_components"] = Value(clipped);
   map["undelivered"] = Value(lost);
   if (clipped > 0) {
-    warnings.emplace_back(message("transfer: ", clipped, " of ", s.rank,
-                                  " components do not fit their trains and ", 100.0 * lost,
-                                  " % of A B would be lost if it were due now; use "
-                                  "transfer_mode='lossless' with a larger transfer_max_trains, "
-                                  "a larger transfer_desired_bl, or a smaller transfer_every"));
+    limits.add(lost, message("transfer: ", clipped, " of ", s.rank,
+                             " components do not fit their trains and ", 100.0 * lost,
+                             " % of A B would be lost if it were due now; use "
+                             "transfer_mode='lossless' with a larger transfer_max_trains, "
+                             "a larger transfer_desired_bl, or a smaller transfer_every"));
   }
   return map;
 }
@@ -72,31 +182,51 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
 
   const float lrA = lr * s.lrOfA;
   const float lrB = lr * s.lrOfB;
-  Value::List warnings;
-  Value::Map a = explainPulses(context, s.fastUpdate, adapter_->a().granularity(), g, out, lrA);
-  Value::Map b = explainPulses(context, s.fastUpdate, adapter_->b().granularity(), in, e, lrB);
-  takeWarnings(a, "update of A", warnings);
-  const double asked = *a.at("mean_pulses_of_largest").real();
-  if (!warnings.empty() && asked > s.fastUpdate.desired_bl) {
-    warnings.emplace_back(message("update of A: with lora_alpha = ",
-                                  static_cast<double>(s.alpha) * asked / s.fastUpdate.desired_bl,
-                                  " instead of ", s.alpha,
-                                  ", elements of A and their updates are smaller, and trains carry "
-                                  "them"));
-  }
   // At the beginning of a cycle A is 0, and so is the update of B.
   const bool begins = schedule_.period() > 0 && schedule_.since() == 0;
-  Value::List early;
-  takeWarnings(b, "update of B", begins ? early : warnings);
-  Value::Map transfer = explainTransfer(context, s, visible().granularity(), *adapter_, warnings);
+  Limits limits;
+  Limits early;
+  const bool accumulated = s.params.ab_update == FactorUpdate::Accumulated;
+  const auto update = [&](const PulsedDevice &array, MatrixView<const float> inputs,
+                          MatrixView<const float> gradients, float rate, const char *what,
+                          Limits &to) {
+    if (accumulated) {
+      return explainOwed(context, s.fastUpdate, array.granularity(), inputs, gradients, rate, what,
+                         to);
+    }
+    Value::Map map =
+        explainPulses(context, s.fastUpdate, array.granularity(), inputs, gradients, rate);
+    to.takeFrom(map, what);
+    return map;
+  };
+  Value::Map a = update(adapter_->a(), g, out, lrA, "update of A", limits);
+  const double asked = accumulated ? 0.0 : *a.at("mean_pulses_of_largest").real();
+  if (!limits.empty() && asked > s.fastUpdate.desired_bl) {
+    limits.add(
+        *a.at("undelivered").real(),
+        message("update of A: with lora_alpha = ",
+                static_cast<double>(s.alpha) * asked / s.fastUpdate.desired_bl, " instead of ",
+                s.alpha, ", elements of A and their updates are smaller, and trains carry them"));
+  }
+  Value::Map b = update(adapter_->b(), in, e, lrB, "update of B", begins ? early : limits);
+  Value::Map transfer = explainTransfer(context, s, visible().granularity(), *adapter_, limits);
+  const bool swap = s.params.swap_xd;
+  const auto noiseOf = [&](Pass pass, MatrixView<const float> inputs) {
+    const bool fromB = (pass == Pass::Forward) != swap;  // whether B is the first of the two
+    return adapterNoise(context, s, visible_.read(pass).parameters(), inputs, fromB ? g : e,
+                        fromB ? adapter_->a().weights() : adapter_->b().weights().transposed());
+  };
+  const AdapterNoise noise = noiseOf(Pass::Forward, x);
+  judgeNoise(noise, s, limits);
   if (s.alpha == 0.0f) {
-    warnings.emplace_back(
-        "lrtt.lora_alpha is 0: the adapter has no part in the forward and, with "
-        "ab_lr_scale='alpha', "
-        "does not learn; set lora_alpha to 'auto'");
+    limits.add(1.0,
+               "lrtt.lora_alpha is 0: the adapter has no part in the forward and, with "
+               "ab_lr_scale='alpha', "
+               "does not learn; set lora_alpha to 'auto'");
   }
   if (s.params.reinit == Reinit::None && s.params.transfer_every > 0) {
-    warnings.emplace_back(
+    limits.add(
+        1.0,
         "lrtt.reinit is 'none': what a transfer has moved into W stays in A B and is moved again "
         "by "
         "the next one");
@@ -111,8 +241,10 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
           {"since_transfer", Value(schedule_.since())},
           {"a", Value(std::move(a))},
           {"b", Value(std::move(b))},
+          {"adapter_noise", Value(std::sqrt(noise.total()))},
+          {"adapter_noise_backward", Value(std::sqrt(noiseOf(Pass::Backward, d).total()))},
           {"transfer", Value(std::move(transfer))},
-          {"warnings", Value(std::move(warnings))}};
+          {"warnings", Value(limits.list())}};
 }
 
 }  // namespace RPU

@@ -105,7 +105,10 @@ void LRTTTransferDevice::updateGated(const Context &context, MatrixView<const fl
                      gate.data ? gate.block(start, 0, count, gate.cols) : gate, lr,
                      c.updateSamples + static_cast<uint64_t>(start));
     start += count;
-    if (schedule_.passed(TransferSchedule::Unit::Samples, count)) transfer(context);
+    if (schedule_.passed(TransferSchedule::Unit::Samples, count)) {
+      adapter_->sendOwed(context);
+      transfer(context);
+    }
   }
 }
 

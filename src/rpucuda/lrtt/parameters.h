@@ -25,6 +25,11 @@ template <>
 struct EnumNames<Projection> {
   static constexpr const char *kNames[] = {"analog", "exact", "reuse"};
 };
+enum class FactorUpdate { Sample, Accumulated };
+template <>
+struct EnumNames<FactorUpdate> {
+  static constexpr const char *kNames[] = {"sample", "accumulated"};
+};
 enum class Reinit { Kaiming, Orthogonal, KeepB, Decay, None, Svd };
 template <>
 struct EnumNames<Reinit> {
@@ -60,6 +65,7 @@ struct LRTTParams : CompoundBase {
   bool forward_inject = true;
   InjectIo inject_io = InjectIo::PerArray;
   Projection projection = Projection::Analog;
+  FactorUpdate ab_update = FactorUpdate::Sample;
   bool ab_use_update_management = true;
   bool ab_use_bl_management = true;
   int ab_desired_bl = -1;
@@ -117,6 +123,10 @@ struct LRTTParams : CompoundBase {
       "How g = B x and e = A^T d of an update are read: through the arrays' IO, exactly, or as the "
       "last forward and "
       "backward of the same batch read them.");
+    f(&P::ab_update, "ab_update", anyNumber(), "",
+      "How A and B are pulsed: 'sample': by trains for each sample; 'accumulated': gradients are "
+      "summed digitally, and at the end of a mini-batch each cell gets the whole pulses that it is "
+      "owed; fewer pulses, for cells that are noisy or not symmetric.");
     f(&P::ab_use_update_management, "ab_use_update_management", anyNumber(), "",
       "Update management of A and B.");
     f(&P::ab_use_bl_management, "ab_use_bl_management", anyNumber(), "",

@@ -51,7 +51,14 @@ int64_t rankOf(const LRTTParams &p, int64_t dSize, int64_t xSize) {
   return rank;
 }
 
-void checkCombinations(const LRTTParams &p) {
+void checkCombinations(const LRTTParams &p, const UpdateParameters &update) {
+  if (p.ab_update == FactorUpdate::Accumulated) {
+    RPU_CHECK(ConfigError, !isDigital(update.pulse_type),
+              "lrtt.ab_update is 'accumulated' and update.pulse_type is '",
+              EnumNames<PulseType>::kNames[static_cast<int>(update.pulse_type)],
+              "', which sends no pulses; set ab_update to 'sample' or pulse_type to "
+              "'stochastic_compressed'");
+  }
   if (p.projection == Projection::Reuse) {
     RPU_CHECK(ConfigError, p.forward_inject,
               "lrtt.projection is 'reuse' and lrtt.forward_inject is False, so no forward reads B "
@@ -137,7 +144,7 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
           overridden(update, p.ab_use_update_management, p.ab_use_bl_management, p.ab_desired_bl)),
       transferUpdate(overridden(update, p.transfer_use_update_management,
                                 p.transfer_use_bl_management, p.transfer_desired_bl)) {
-  checkCombinations(p);
+  checkCombinations(p, update);
   if (rank == 0) return;
   const double n = static_cast<double>(inputs);
   const double k = static_cast<double>(rank);

@@ -11,6 +11,9 @@
 
 namespace RPU {
 
+/// The noise management of a direction as numbers.
+ScaleRule scaleRule(const IOParameters &parameters);
+
 /// The analog product of one array [rows, cols] with its periphery: out[m, outSize] from in[m,
 /// inSize], one direction.
 ///

@@ -27,6 +27,19 @@ float wireScale(const IOParameters &p, int64_t inputs) {
 
 }  // namespace
 
+ScaleRule scaleRule(const IOParameters &p) {
+  ScaleRule rule;
+  rule.management = p.noise_management;
+  rule.constant = p.nm_thres;
+  rule.limit = p.nm_thres > 0.0f ? p.nm_thres : kInfinity;
+  const double step = p.inputStep();
+  rule.largestFactor =
+      step > 0.0 ? static_cast<float>(double(p.max_bm_res) * 2.0 * double(p.inp_bound) / step)
+                 : kInfinity;
+  rule.weightOverBound = p.out_bound > 0.0f ? p.nm_assumed_wmax / p.out_bound : 0.0f;
+  return rule;
+}
+
 InputStage AnalogRead::inputStage(MatrixView<const float> in, uint64_t firstSample) {
   const IOParameters &p = parameters_;
   InputStage s{};
@@ -38,15 +51,8 @@ InputStage AnalogRead::inputStage(MatrixView<const float> in, uint64_t firstSamp
              scratch_.round.data(), scratch_.clipped.data()};
   s.draws = inputDraws(key_, pass_, firstSample);
   s.pass = pass_;
-  s.rule.management = p.noise_management;
-  s.rule.constant = p.nm_thres;
-  s.rule.limit = p.nm_thres > 0.0f ? p.nm_thres : kInfinity;
-  const double step = p.inputStep();
-  s.rule.largestFactor =
-      step > 0.0 ? static_cast<float>(double(p.max_bm_res) * 2.0 * double(p.inp_bound) / step)
-                 : kInfinity;
-  s.rule.weightOverBound = p.out_bound > 0.0f ? p.nm_assumed_wmax / p.out_bound : 0.0f;
-  s.converter = {Converter(step, p.inp_bound, p.inp_sto_round), p.inp_noise,
+  s.rule = scaleRule(p);
+  s.converter = {Converter(p.inputStep(), p.inp_bound, p.inp_sto_round), p.inp_noise,
                  1.0f - p.inp_asymmetry};
   s.passes = passCount();
   s.converted = scratch_.converted.data();

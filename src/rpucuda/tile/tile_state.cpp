@@ -1,5 +1,6 @@
 #include <charconv>
 
+#include "array/device_sources.h"
 #include "array/events.h"
 #include "tile/tile_impl.h"
 
@@ -10,6 +11,9 @@ namespace {
 // version 3 does; version 1 saved those of every kind. Both counted no sendings of transfers.
 constexpr uint64_t kVersion = 3;
 constexpr uint64_t kOldestVersion = 1;
+
+// The value that holds the sources of device models (array/device_sources.h), if there are any.
+constexpr const char *kSources = "device_sources";
 
 // Beyond its largest count, a counter would number draws that belong to something else
 // (array/events.h).
@@ -90,6 +94,12 @@ State withSendings(State state) {
   return state;
 }
 
+// Before anything that follows from the configuration: a model that is missing has its own message.
+void requireSources(const State &state) {
+  const auto found = state.values.find(kSources);
+  if (found != state.values.end()) requireDeviceSources(found->second);
+}
+
 const Value &valueOf(const State &state, const char *name) {
   const auto found = state.values.find(name);
   RPU_CHECK(StateError, found != state.values.end(), "the state has no '", name,
@@ -130,6 +140,8 @@ State Tile::collect() const {
   t.device->saveTo(t.context, state, "");
   state.values["version"] = Value(kVersion);
   state.values["config"] = writeParams(t.config);
+  Value::Map sources = deviceSourcesOf(state.values["config"]);
+  if (!sources.empty()) state.values[kSources] = Value(std::move(sources));
   state.values["d_size"] = Value(dSize());
   state.values["x_size"] = Value(xSize());
   // As text, because 64 bits do not fit every reader's integers.
@@ -164,6 +176,7 @@ void Tile::take(const State &state) {
     take(withSendings(state));
     return;
   }
+  requireSources(state);
   const State mine = collect();
   try {
     requireSameTile(state, mine);
@@ -188,6 +201,7 @@ void Tile::take(const State &state) {
 Tile Tile::fromState(const State &state, const Context &context) {
   checkContext(context);
   state.verify();
+  requireSources(state);
   const auto dSize = static_cast<int64_t>(state.counter("d_size"));
   const auto xSize = static_cast<int64_t>(state.counter("x_size"));
   requireEnoughWeights(state, dSize, xSize);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "core/view.h"
 
 // The element functors of line reads and of writes towards a target.
@@ -24,6 +25,25 @@ struct DifferenceWriter {
     const int64_t row = i / from.cols;
     const int64_t col = i % from.cols;
     out[i] = from(row, col) - target(row, col);
+  }
+};
+
+/// Takes the whole pulses of a cell, at most `most`, off the change that it owes, and writes what
+/// they add to the cell, negated. No cell owes more than `range`, which it could never make.
+struct WholePulses {
+  MatrixView<float> owed;
+  float granularity;
+  float most;
+  float range;
+  float *out;
+
+  RPU_HD void operator()(int64_t i) const {
+    float &change = owed(i / owed.cols, i % owed.cols);
+    const float pulses = RPU::min(RPU::floor(RPU::abs(change) / granularity), most);
+    out[i] = change > 0.0f ? -(pulses * granularity) : pulses * granularity;
+    change += out[i];
+    if (!(RPU::abs(change) <= range))
+      change = change > 0.0f ? range : (change < 0.0f ? -range : 0.0f);
   }
 };
 

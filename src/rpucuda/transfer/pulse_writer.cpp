@@ -43,22 +43,42 @@ void PulseWriter::write(const Context &context, PulsedDevice &array, MatrixView<
                         uint64_t event) {
   reserve(context, array);
   const Sides sides(array);
-  const int64_t lines = sides.lines;
-  forEach(context, lines * lines, UnitMatrix{lines, selection_.data()});
-  const MatrixView<const float> selected = rowMajor<const float>(selection_.data(), lines, lines);
-  const MatrixView<const float> missing =
-      rowMajor<const float>(difference_.data(), lines, sides.others);
   const MatrixView<const float> weights =
       sides.byColumns ? array.weights().transposed() : array.weights();
   const MatrixView<const float> wanted = sides.byColumns ? target.transposed() : target;
   for (int round = 0; round < kVerifyRounds; ++round) {
     forEach(context, array.size(), DifferenceWriter{weights, wanted, difference_.data()});
     const uint64_t write = event * kVerifyRounds + static_cast<uint64_t>(round);
-    maker_.makeWords(context, sides.byColumns ? selected : missing,
-                     sides.byColumns ? missing : selected, 1.0f, array.granularity(), writing(),
-                     RandomKey{}, kWritePulseSamples + write * static_cast<uint64_t>(lines));
-    array.applyPulses(context, maker_.words());
+    send(context, array, kWritePulseSamples + write * static_cast<uint64_t>(sides.lines));
   }
+}
+
+void PulseWriter::send(const Context &context, PulsedDevice &array, uint64_t firstSample) {
+  const Sides sides(array);
+  const int64_t lines = sides.lines;
+  forEach(context, lines * lines, UnitMatrix{lines, selection_.data()});
+  const MatrixView<const float> selected = rowMajor<const float>(selection_.data(), lines, lines);
+  const MatrixView<const float> missing =
+      rowMajor<const float>(difference_.data(), lines, sides.others);
+  maker_.makeWords(context, sides.byColumns ? selected : missing,
+                   sides.byColumns ? missing : selected, 1.0f, array.granularity(), writing(),
+                   RandomKey{}, firstSample);
+  array.applyPulses(context, maker_.words());
+}
+
+void PulseWriter::sendOwed(const Context &context, PulsedDevice &array, MatrixView<float> owed,
+                           int most, uint64_t number) {
+  reserve(context, array);
+  const Sides sides(array);
+  const PulsedParams &cell = array.params().common();
+  forEach(context, array.size(),
+          WholePulses{sides.byColumns ? owed.transposed() : owed, array.granularity(),
+                      static_cast<float>(most), cell.w_max - cell.w_min, difference_.data()});
+  send(context, array, number * static_cast<uint64_t>(sides.lines));
+}
+
+uint64_t PulseWriter::mostSendings(const PulsedDevice &array) {
+  return kWritePulseSamples / static_cast<uint64_t>(Sides(array).lines);
 }
 
 }  // namespace RPU

@@ -13,18 +13,27 @@ namespace RPU {
 /// Rounds of reading and pulsing of a PulseWriter.
 constexpr int kVerifyRounds = 8;
 
-/// Writes arrays by deterministic pulses: kVerifyRounds times, each cell is read exactly and gets
-/// round(|target - w| / granularity) pulses towards its target. Within its bounds a cell without
-/// cycle-to-cycle noise ends within half a step.
+/// Writes arrays by numbers of pulses, line by line of the shorter side.
 class PulseWriter {
  public:
   /// Storage for write() to this array: it cannot run out of memory then.
   void reserve(const Context &context, const PulsedDevice &array);
-  /// Moves `array` to `target`. `event` numbers the writes of this array.
+  /// Moves `array` to `target`: kVerifyRounds times, each cell is read exactly and gets
+  /// round(|target - w| / granularity) pulses towards its target. Within its bounds a cell without
+  /// cycle-to-cycle noise ends within half a step. `event` numbers the writes of this array.
   void write(const Context &context, PulsedDevice &array, MatrixView<const float> target,
              uint64_t event);
+  /// Sends the whole pulses in `owed`, the changes that cells are yet to make [rows, cols], at most
+  /// `most` pulses to each, and takes them off. `number` counts these sendings, below mostSendings().
+  /// Their samples are numbered from 0 up, as those of updates, which this array must not get too.
+  void sendOwed(const Context &context, PulsedDevice &array, MatrixView<float> owed, int most,
+                uint64_t number);
+  static uint64_t mostSendings(const PulsedDevice &array);
 
  private:
+  /// Sends -difference_ / granularity pulses, rounded.
+  void send(const Context &context, PulsedDevice &array, uint64_t firstSample);
+
   Buffer<float> selection_, difference_;
   BitLineMaker maker_;
 };

@@ -109,6 +109,12 @@ class DeviceContract : public ::testing::TestWithParam<std::string> {
         {"PiecewiseStep",
          {{"piecewise_up", Value::List{0.1, 0.5, 1.0, 0.3, 0.1}},
           {"piecewise_down", Value::List{0.5, 2.0}}}},
+        {"TableStep",
+         {{"table_w", Value::List{-0.5, -0.3, 0.1, 0.2, 0.6}},
+          {"table_up", Value::List{0.1, 0.5, 1.0, 0.3, 0.1}},
+          {"table_down", Value::List{0.2, 0.9, 1.1, 1.5, 2.0}},
+          {"table_std_up", Value::List{0.5, 1.0, 1.0, 2.0, 1.0}},
+          {"table_curve", "cubic"}}},
     };
     Value::Map all;
     if (const auto found = kLively.find(GetParam()); found != kLively.end()) all = found->second;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "devices/piecewise_step.h"
+#include "devices/table_step.h"
 #include "util/device_test_util.h"
 
 namespace RPU::testing {
@@ -41,6 +42,14 @@ double interpolated(const std::vector<double> &nodes, double place) {
   const auto node = std::min(static_cast<size_t>(at), nodes.size() - 2);
   const double share = at - static_cast<double>(node);
   return (1.0 - share) * nodes[node] + share * nodes[node + 1];
+}
+
+double interpolated(const std::vector<double> &at, const std::vector<double> &nodes, double w) {
+  if (w <= at.front()) return nodes.front();
+  size_t i = 0;
+  while (i + 2 < at.size() && w > at[i + 1]) ++i;
+  const double share = std::min((w - at[i]) / (at[i + 1] - at[i]), 1.0);
+  return (1.0 - share) * nodes[i] + share * nodes[i + 1];
 }
 
 std::vector<Model> models(double noise) {
@@ -97,6 +106,29 @@ std::vector<Model> models(double noise) {
          return isUp ? interpolated({0.2, 0.7, 1.0, 0.4}, place) : interpolated({0.5, 1.5}, place);
        },
        0.5 * kDw * (0.85 + 1.0)},
+      {"TableStep",
+       nominal("TableStep", with({{"table_w", Value::List{-0.4, -0.25, 0.3, 0.55}},
+                                  {"table_up", up},
+                                  {"table_down", Value::List{1.5, 1.0, 0.5, 0.4}}})),
+       [](double w, bool isUp) {
+         return isUp ? interpolated({-0.4, -0.25, 0.3, 0.55}, {0.2, 0.7, 1.0, 0.4}, w)
+                     : interpolated({-0.4, -0.25, 0.3, 0.55}, {1.5, 1.0, 0.5, 0.4}, w);
+       },
+       0.5 * kDw *
+           (interpolated({-0.25, 0.3}, {0.7, 1.0}, 0.05) +
+            interpolated({-0.25, 0.3}, {1.0, 0.5}, 0.05))},
+      {"TableStepCubic",
+       nominal("TableStep", with({{"table_up", Value::List{0.25, 1.0, 0.25}},
+                                  {"table_curve", "cubic"},
+                                  {"table_spread", "absolute"}})),
+       // Symmetric about its largest node, where the monotone cubic is level; at an end its slope
+       // is (3 d - (-d))/2 = 2 d, with d = 0.75 per interval, within the limit of 3 d.
+       [](double w, bool isUp) {
+         if (!isUp) return 1.0;
+         const double t = 1.0 - std::abs(2.0 * (w - kMin) / (kMax - kMin) - 1.0);
+         return 0.25 + t * (1.5 - 0.75 * t);
+       },
+       0.5 * kDw * (1.0 + 1.0)},
   };
 }
 
@@ -221,10 +253,21 @@ TEST(DeviceModels, OneModelIsASpecialCaseOfAnother) {
   const std::vector<float> constant =
       afterRandomPulses(makeParams("ConstantStep", {{"pulse_noise", "sequential"}}));
   // These add up a pulse in another order: equal to rounding.
-  for (const DeviceParams &params :
-       {makeParams("PiecewiseStep"), makeParams("PowStep", {{"pow_gamma", 0.0}})}) {
+  for (const DeviceParams &params : {makeParams("PiecewiseStep"), makeParams("TableStep"),
+                                     makeParams("TableStep", {{"table_spread", "absolute"}}),
+                                     makeParams("PowStep", {{"pow_gamma", 0.0}})}) {
     const std::vector<float> weights = afterRandomPulses(params);
     for (size_t i = 0; i < weights.size(); ++i) ASSERT_NEAR(weights[i], constant[i], 2e-6);
+  }
+
+  const Value::List up{0.1, 0.5, 1.0, 0.3};
+  const Value::List down{0.5, 2.0, 1.0, 1.0};
+  const std::vector<float> piecewise = afterRandomPulses(
+      makeParams("PiecewiseStep", {{"piecewise_up", up}, {"piecewise_down", down}}));
+  for (const Value::List &nodes : {Value::List{}, Value::List{-0.6, -0.2, 0.2, 0.6}}) {
+    const std::vector<float> table = afterRandomPulses(
+        makeParams("TableStep", {{"table_w", nodes}, {"table_up", up}, {"table_down", down}}));
+    for (size_t i = 0; i < table.size(); ++i) ASSERT_NEAR(table[i], piecewise[i], 4e-6);
   }
 }
 
@@ -360,6 +403,23 @@ TEST(DeviceModels, ContradictionsAreRefusedByName) {
        {{"piecewise_up", Value::List{1.0, 0.0, 1.0}}, {"piecewise_down", Value::List{0.0}}},
        "both 0 halfway between the bounds"},
       {"PiecewiseStep", {{"piecewise_up", Value::List(65, Value(1.0))}}, "at most 64"},
+      {"TableStep", {{"table_w", Value::List{0.1}}}, "device.table_w has 1 number"},
+      {"TableStep", {{"table_w", Value::List{-0.5, 0.75}}}, "device.table_w[1] is 0.75, outside"},
+      {"TableStep", {{"table_w", Value::List{0.5, 0.25}}}, "device.table_w[1] is 0.25; it must be"},
+      {"TableStep",
+       {{"table_w", Value::List{0.0, 0.1, 0.2}}, {"table_up", Value::List{1.0, 1.0}}},
+       "device.table_up has 2 numbers; give 1, or as many as table_w, which has 3"},
+      {"TableStep",
+       {{"table_std_up", Value::List{1.0, 2.0, 3.0}}, {"table_down", Value::List{1.0, 1.0}}},
+       "device.table_down has 2 numbers; give 1, or as many as the longest table, which has 3"},
+      {"TableStep", {{"table_up", Value::List{}}}, "device.table_up has 0 numbers"},
+      {"TableStep",
+       {{"table_std_down", Value::List{1.0, -0.5}}},
+       "device.table_std_down[1] is -0.5"},
+      {"TableStep",
+       {{"table_up", Value::List{1.0, 0.0, 1.0}}, {"table_down", Value::List{0.0}}},
+       "both 0 halfway between the bounds"},
+      {"TableStep", {{"table_curve", "spline"}}, "device.table_curve"},
       {"SoftBoundsReference", {{"reference_std", -0.1}}, "device.reference_std is -0.1"},
       {"SoftBounds", {{"w_max", 0.0}, {"w_min", 0.0}}, "device.w_max and device.w_min are both 0"},
       {"ConstantStep",
@@ -379,8 +439,8 @@ TEST(DeviceModels, ContradictionsAreRefusedByName) {
 
 TEST(DeviceModels, BytesPerWeight) {
   const std::vector<std::pair<const char *, size_t>> expected{
-      {"ConstantStep", 12}, {"LinearStep", 16}, {"SoftBounds", 12},   {"SoftBoundsReference", 18},
-      {"ExpStep", 12},      {"PowStep", 16},    {"PiecewiseStep", 12}};
+      {"ConstantStep", 12}, {"LinearStep", 16}, {"SoftBounds", 12},    {"SoftBoundsReference", 18},
+      {"ExpStep", 12},      {"PowStep", 16},    {"PiecewiseStep", 12}, {"TableStep", 12}};
   for (const auto &[model, bytes] : expected) {
     EXPECT_EQ(PulsedDevice(Context{}, makeParams(model), 10, 10, kKey).memoryBytes(), 100 * bytes)
         << model;
@@ -397,6 +457,47 @@ TEST(PiecewiseStep, APlaceThatIsNoNumberIsTheFirstNode) {
   nodes.count = FloatList::kCapacity;
   EXPECT_EQ(PiecewiseStep::interpolate(nodes, kNaN), 1.0f);
   EXPECT_EQ(PiecewiseStep::interpolate(nodes, 2.0f), nodes.values[FloatList::kCapacity - 1]);
+}
+
+TEST(TableStep, EveryPlaceHasASpotWithinTheTable) {
+  TableStep::Params p;
+  p.w_min = -1.0f;
+  p.w_max = 1.0f;
+  for (const int count : {2, 3, 5, FloatList::kCapacity}) {
+    for (const bool given : {false, true}) {
+      p.table_up.count = count;
+      p.table_w.count = given ? count : 0;
+      for (int i = 0; i < count; ++i) {
+        const float share = static_cast<float>(i) / static_cast<float>(count - 1);
+        p.table_w.values[i] = -0.5f + share * share;  // uneven, within the bounds
+        p.table_up.values[i] = static_cast<float>(i + 1);
+      }
+      const auto at = [&](float place) {
+        return TableStep::read(p.table_up, TableStep::spot(place, p), TableCurve::Cubic);
+      };
+      EXPECT_EQ(at(kNaN), 1.0f);
+      EXPECT_EQ(at(-kInfinity), 1.0f);
+      EXPECT_NEAR(at(kInfinity), static_cast<float>(count), 1e-4f);
+      for (int i = 0; i < count; ++i) {
+        const float place = given ? 0.5f * (p.table_w.values[i] + 1.0f)
+                                  : static_cast<float>(i) / static_cast<float>(count - 1);
+        EXPECT_NEAR(at(place), static_cast<float>(i + 1), 2e-3f) << count << ' ' << i;
+      }
+    }
+  }
+}
+
+TEST(TableStep, TheCubicNeverLeavesItsNeighbours) {
+  TableStep::Params p;
+  p.table_up = {6, {0.0f, 0.0f, 1.0f, 0.9f, 0.0f, 5.0f}};
+  for (int i = 0; i <= 5000; ++i) {
+    const TableStep::Spot s = TableStep::spot(static_cast<float>(i) / 5000.0f, p);
+    const float value = TableStep::read(p.table_up, s, TableCurve::Cubic);
+    const float a = p.table_up.values[s.node];
+    const float b = p.table_up.values[s.node + 1];
+    ASSERT_GE(value, std::min(a, b) - 1e-6f) << i;
+    ASSERT_LE(value, std::max(a, b) + 2e-6f) << i;
+  }
 }
 
 }  // namespace

@@ -1,98 +1,23 @@
 #include "tile/tile.h"
 
-#include <array>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
-#include <map>
-#include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "array/array_keys.h"
-#include "compounds/ideal.h"
 #include "compounds/single.h"
 #include "devices/constant_step.h"
 #include "lrtt/parameters.h"
 #include "tile/tile_adapter.h"
+#include "tile/tile_test_util.h"
 #include "util/pulse_test_util.h"
 #include "util/state_test_util.h"
 
 namespace RPU::testing {
 namespace {
 
-constexpr int64_t kRows = 7;
-constexpr int64_t kCols = 9;
-
-/// A configuration of a registered compound, with everything that cells can do and noise on every
-/// read.
-TileConfig configOf(const std::string &kind, Value::Map extra = {}) {
-  Value::Map map = std::move(extra);
-  map["kind"] = Value(kind);
-  const Value device(Value::Map{{"model", "SoftBounds"},
-                                {"dw_min", 0.005},
-                                {"lifetime", 50.0},
-                                {"lifetime_dtod", 0.2},
-                                {"diffusion", 0.002},
-                                {"diffusion_dtod", 0.3},
-                                {"reset_dtod", 0.01},
-                                {"write_noise_std", 0.5}});
-  for (const FieldInfo &field : compoundModel(kind, "kind").fields) {
-    if (field.type == "device") map.try_emplace(field.name, device);
-    if (field.name == "rank") map.try_emplace(field.name, Value(2));
-    if (field.name == "transfer_every") map.try_emplace(field.name, Value(7));
-  }
-  map.try_emplace("forward", Value(Value::Map{}));
-  map.try_emplace("backward", Value(Value::Map{}));
-  return readParams<TileConfig>(Value(std::move(map)), "");
-}
-
-std::vector<std::string> kinds() {
-  std::vector<std::string> names;
-  for (const CompoundModel &model : compoundModels()) names.push_back(model.kind);
-  return names;
-}
-
-using Numbers = std::vector<float>;
-
-/// A few mini-batches of everything a tile does; returns all it put out. Each mini-batch comes in
-/// parts of `part` samples.
-Numbers run(Tile &tile, uint64_t from, uint64_t steps, int64_t part = 6) {
-  Numbers out;
-  for (uint64_t step = from; step < from + steps; ++step) {
-    const Batch b = randomBatch(6, kCols, kRows, 100 + step);
-    Numbers y(6 * kRows);
-    Numbers dx(6 * kCols);
-    for (int64_t s = 0; s < 6; s += part) {
-      const int64_t end = std::min<int64_t>(s + part, 6);
-      tile.forward(b.xRows(s, end), rowMajor(&y[static_cast<size_t>(s * kRows)], end - s, kRows));
-      tile.backward(b.dRows(s, end), rowMajor(&dx[static_cast<size_t>(s * kCols)], end - s, kCols));
-    }
-    for (int64_t s = 0; s < 6; s += part) {
-      const int64_t end = std::min<int64_t>(s + part, 6);
-      tile.update(b.xRows(s, end), b.dRows(s, end), 0.1f);
-    }
-    tile.postUpdate(0.1f);
-    out.insert(out.end(), y.begin(), y.end());
-    out.insert(out.end(), dx.begin(), dx.end());
-  }
-  Numbers w(kRows * kCols);
-  tile.getWeights(rowMajor(w.data(), kRows, kCols));
-  out.insert(out.end(), w.begin(), w.end());
-  return out;
-}
-
-Tile makeTile(const std::string &kind, const Context &context = onCpu(1), uint64_t seed = 11,
-              uint32_t id = 3) {
-  return Tile(kRows, kCols, configOf(kind), seed, id, context);
-}
-Numbers fresh(const std::string &kind, const Context &context, int64_t part = 6) {
-  Tile tile = makeTile(kind, context);
-  return run(tile, 0, 8, part);
-}
-
-class TileOfKind : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Tile, TileOfKind, ::testing::ValuesIn(kinds()),
                          [](const auto &kind) { return kind.param; });
 
@@ -113,177 +38,6 @@ TEST_P(TileOfKind, SeedAndTileIdMakeAnotherTile) {
   Tile id = makeTile(GetParam(), onCpu(1), 11, 4);
   EXPECT_NE(run(seed, 0, 8), expected);
   EXPECT_NE(run(id, 0, 8), expected);
-}
-
-TEST_P(TileOfKind, Property38_ResumeIsTheUninterruptedRun) {
-  Tile whole = makeTile(GetParam());
-  run(whole, 0, 3);
-  const State state = whole.state();
-  const Numbers expected = run(whole, 3, 4);
-  Tile resumed = makeTile(GetParam(), onCpu(2));
-  run(resumed, 5, 2);  // whatever it did before is forgotten
-  resumed.loadState(state);
-  EXPECT_EQ(run(resumed, 3, 4), expected);
-  // Also in the middle of a mini-batch.
-  Tile cut = makeTile(GetParam());
-  const Batch b = randomBatch(6, kCols, kRows, 1);
-  cut.update(b.xRows(0, 4), b.dRows(0, 4), 0.1f);
-  Tile loaded = makeTile(GetParam());
-  loaded.loadState(cut.state());
-  for (Tile *tile : {&cut, &loaded}) {
-    tile->update(b.xRows(4, 6), b.dRows(4, 6), 0.1f);
-    tile->postUpdate(0.1f);
-  }
-  EXPECT_EQ(run(cut, 0, 2), run(loaded, 0, 2));
-}
-
-/// loadState() refuses `bad`, and the tile stays what it was. `bad` is signed first: what is looked
-/// for is not the checksum.
-void expectRefused(Tile &tile, State bad, const std::string &what) {
-  const State before = tile.state();
-  bad.sign();
-  EXPECT_THROW(tile.loadState(bad), StateError) << what;
-  const State after = tile.state();
-  EXPECT_EQ(after.values, before.values) << what;
-  for (const auto &[name, tensor] : before.tensors)
-    EXPECT_EQ(after.tensors.at(name).bytes, tensor.bytes) << what;
-}
-
-TEST_P(TileOfKind, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
-  Tile source = makeTile(GetParam());
-  run(source, 0, 2);
-  const State good = source.state();
-  Tile tile = makeTile(GetParam());
-  run(tile, 4, 1);
-  for (const auto &[name, tensor] : good.tensors) {
-    State bad = good;
-    bad.tensors.erase(name);
-    expectRefused(tile, bad, "without " + name);
-    bad = good;
-    bad.tensors[name].bytes.pop_back();
-    expectRefused(tile, bad, "truncated " + name);
-    bad = good;
-    bad.tensors[name].shape.push_back(1);
-    expectRefused(tile, bad, "reshaped " + name);
-  }
-  for (const auto &[name, value] : good.values) {
-    if (name == State::kChecksum) continue;
-    State bad = good;
-    bad.values.erase(name);
-    expectRefused(tile, bad, "without " + name);
-    bad = good;
-    bad.values[name] = Value(Value::List{});
-    expectRefused(tile, bad, "with another type of " + name);
-    if (!value.integer()) continue;
-    bad.values[name] = Value(-5);
-    expectRefused(tile, bad, "negative " + name);
-  }
-  State foreign = good;
-  foreign.tensors["stranger"] = good.tensors.begin()->second;
-  expectRefused(tile, foreign, "with a stranger");
-  foreign = good;
-  foreign.values["stranger"] = Value(1);
-  expectRefused(tile, foreign, "with a strange value");
-  expectRefused(tile, makeTile(GetParam(), onCpu(1), 12).state(), "another seed");
-  expectRefused(tile, Tile(kRows, kCols + 1, configOf(GetParam()), 11, 3).state(), "another size");
-  expectRefused(
-      tile,
-      Tile(kRows, kCols, configOf(GetParam(), {{"forward", Value::Map{{"out_bound", 7.0}}}}), 11, 3)
-          .state(),
-      "another configuration");
-  tile.loadState(good);
-  EXPECT_EQ(run(tile, 2, 2), run(source, 2, 2));
-}
-
-TEST_P(TileOfKind, ADamagedStateIsRefusedAndChangesNothing) {
-  Tile source = makeTile(GetParam());
-  run(source, 0, 2);
-  const State good = source.state();
-  Tile tile = makeTile(GetParam());
-  run(tile, 4, 1);
-  const State before = tile.state();
-  const auto expectDamaged = [&](const State &bad, const std::string &what) {
-    EXPECT_THROW(tile.loadState(bad), StateError) << what;
-    EXPECT_THROW(Tile::fromState(bad, onCpu(1)), StateError) << what;
-    EXPECT_EQ(tile.state().values, before.values) << what;
-  };
-  for (const auto &[name, tensor] : good.tensors) {
-    State bad = good;
-    bad.tensors[name].bytes.back() ^= std::byte{1};
-    expectDamaged(bad, "another bit of " + name);
-    if (tensor.type != Tensor::Type::F32 && tensor.type != Tensor::Type::F16) continue;
-    bad = good;
-    bad.tensors[name].bytes[tensor.bytes.size() - 1] = std::byte{0x7F};
-    bad.tensors[name].bytes[tensor.bytes.size() - 2] = std::byte{0x80};
-    bad.sign();
-    expectDamaged(bad, "not finite: " + name);
-  }
-  for (const auto &[name, most] : {std::pair{"forward_samples", uint64_t{1} << 48},
-                                   {"backward_samples", uint64_t{1} << 48},
-                                   {"update_samples", uint64_t{1} << 44},
-                                   {"mini_batches", uint64_t{1} << 46},
-                                   {"events", uint64_t{1} << 45}}) {
-    State bad = good;
-    bad.values[name] = Value(most + 1);
-    bad.sign();
-    expectDamaged(bad, std::string("too large: ") + name);
-    bad.values[name] = Value(most);
-    bad.sign();
-    EXPECT_NO_THROW(Tile::fromState(bad, onCpu(1))) << name;
-  }
-  State bad = good;
-  bad.values.erase(State::kChecksum);
-  expectDamaged(bad, "without a checksum");
-  bad.values["version"] = Value(2);  // which had none
-  EXPECT_NO_THROW(Tile::fromState(bad, onCpu(1)));
-}
-
-TEST_P(TileOfKind, AStateSaysWhatTileItBelongsTo) {
-  Tile source = makeTile(GetParam());
-  run(source, 0, 2);
-  const State good = source.state();
-  Tile made = Tile::fromState(good, onCpu(1));
-  EXPECT_EQ(made.seed(), source.seed());
-  EXPECT_EQ(made.tileId(), source.tileId());
-  EXPECT_EQ(run(made, 2, 2), run(source, 2, 2));
-  const Value values[] = {Value(),
-                          Value(-1),
-                          Value(int64_t{1} << 40),
-                          Value(0.5),
-                          Value("x"),
-                          Value("1 "),
-                          Value("-1"),
-                          Value(""),
-                          Value("99999999999999999999"),
-                          Value(Value::List{Value(1)})};
-  for (const char *name : {"d_size", "x_size", "tile_id", "seed", "config"}) {
-    for (const Value &value : values) {
-      State bad = good;
-      bad.values[name] = value;
-      bad.sign();
-      EXPECT_THROW(Tile::fromState(bad, onCpu(1)), StateError) << name << value.describe();
-    }
-  }
-  EXPECT_THROW(Tile::fromState(good, onCpu(0)), ConfigError);
-}
-
-TEST(Tile, WhatIsNotFiniteIsNotSaved) {
-  TileConfig config;
-  config.compound = IdealParams{};
-  Tile tile(2, 2, config, 1, 0, onCpu(1));
-  const State good = tile.state();
-  const Numbers large(2, 3e38f);
-  for (int i = 0; i < 2; ++i)
-    tile.update(rowMajor<const float>(large.data(), 1, 2),
-                rowMajor<const float>(large.data(), 1, 2), 1.0f);
-  try {
-    tile.state();
-    ADD_FAILURE();
-  } catch (const StateError &error) {
-    EXPECT_NE(std::string(error.what()).find("tensor 'weights'"), std::string::npos);
-  }
-  tile.loadState(good);  // the way back
-  EXPECT_NO_THROW(tile.state());
 }
 
 TEST_P(TileOfKind, Property07_BadInputIsRefusedAndChangesNothing) {

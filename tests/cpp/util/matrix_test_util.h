@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/half.h"
 #include "core/view.h"
+#include "lowrank/element.h"
 
 // What the tests of linear algebra share: matrices in any layout, and products in double precision.
 
@@ -72,8 +73,8 @@ class LaidOut {
       return static_cast<T>(std::uniform_int_distribution<int>(0, 200)(generator));
     } else {
       const float value = std::uniform_real_distribution<float>(-1.0f, 1.0f)(generator);
-      if constexpr (std::is_same_v<T, Half>) {
-        return {floatToHalf(value)};
+      if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+        return narrow<T>(value);
       } else {
         return static_cast<T>(value);
       }
@@ -82,6 +83,8 @@ class LaidOut {
   static T gap() {
     if constexpr (std::is_same_v<T, Half>) {
       return {uint16_t{0x7E00}};
+    } else if constexpr (std::is_same_v<T, BFloat16>) {
+      return {uint16_t{0x7FC0}};
     } else if constexpr (std::is_integral_v<T>) {
       return T{255};
     } else {

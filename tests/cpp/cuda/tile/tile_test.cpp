@@ -84,6 +84,7 @@ TEST(CudaTile, Property36_EverySettingOfTheAdapter) {
       {"exact projection", [](Parts &c) { c.lrtt.projection = Projection::Exact; }},
       {"reused reads", [](Parts &c) { c.lrtt.projection = Projection::Reuse; }},
       {"not injected", [](Parts &c) { c.lrtt.forward_inject = false; }},
+      {"accumulated", [](Parts &c) { c.lrtt.ab_update = FactorUpdate::Accumulated; }},
       {"shared converters", [](Parts &c) { c.lrtt.inject_io = InjectIo::Shared; }},
       {"swapped", [](Parts &c) { c.lrtt.swap_xd = true; }},
       {"one train", [](Parts &c) { c.lrtt.transfer_mode = TransferMode::Single; }},

@@ -1,0 +1,76 @@
+"""`pulsora fit`: a device from measured pulses."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from pulsora import devices
+from pulsora._checks import require_file
+from pulsora.cli.progress import console
+from pulsora.fit import device as fitted
+
+__all__ = ["fit"]
+
+
+def fit(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A CSV file: pulse, direction, conductance or weight, and cell and cycle if several."
+        ),
+    ],
+    plot: Annotated[
+        Path | None, typer.Option(help="A PNG of the fit.", show_default="none")
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="The device, as TOML or JSON, for devices.load().", show_default="none"),
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option(help="Models to fit, e.g. SoftBounds,ExpStep.", show_default="all")
+    ] = None,
+    span: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            help="Lowest and highest reading of the mean cell.", show_default="those in the file"
+        ),
+    ] = None,
+) -> None:
+    """Fit device models to measured pulses, and choose the best by held-out likelihood."""
+    for name, file in (("--plot", plot), ("--save", save)):
+        require_file(name, file)
+    if save is not None and save.suffix not in {".toml", ".json"}:
+        raise ValueError(f"--save = '{save}' must end in .toml or .json")
+    names = None if models is None else [name.strip() for name in models.split(",")]
+    made, report = fitted(path, span=span, models=names)
+    pulses = report.pulses
+    console.print(
+        f"{pulses.readings} readings of {len(pulses.cells)} cells; {report.scale}", highlight=False
+    )
+    table = Table(box=None)
+    table.add_column("model")
+    for column in ("numbers", "log-likelihood", "AIC", "held out"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for row in report.rows():
+        table.add_row(*row)
+    console.print(table)
+    console.print(
+        f"AIC and held-out log-likelihood: relative to the best; chosen by {report.chosen_by}",
+        highlight=False,
+    )
+    parameters = Table(show_header=False, box=None)
+    for name, value in report.best.parameters.items():
+        parameters.add_row(name, str(value))
+    console.print(report.best.model)
+    console.print(parameters)
+    for note in report.notes:
+        console.print(f"note: {note}", highlight=False)
+    if plot is not None:
+        report.plot().savefig(plot, dpi=150)
+        console.print(f"written: {plot}", highlight=False)
+    if save is not None:
+        devices.save(made, save)
+        console.print(f"written: {save}", highlight=False)

@@ -1,0 +1,58 @@
+"""Devices in files: one table of plain values, as TOML or JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pulsora.devices.models import Device
+from pulsora.files import read_settings, replace_file
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["load", "save"]
+
+
+def save(device: Device, path: str | os.PathLike[str]) -> None:
+    """Writes a device to a file that a human can read, and `load` reads.
+
+    Args:
+        device: The device.
+        path: The file; `.toml` or `.json`. One that exists is replaced at once.
+
+    Raises:
+        TypeError: if it is no device.
+        ValueError: for another ending.
+        OSError: if the file cannot be written.
+    """
+    if not isinstance(device, Device):
+        raise TypeError(f"device is of type {type(device).__name__}; pass a device model")
+    suffix = _suffix(path)
+    values = device.to_dict()
+    if suffix == ".json":
+        text = json.dumps(values, indent=1) + "\n"
+    else:
+        # Numbers, truth values, lists and plain words are the same in JSON and in TOML.
+        text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+    replace_file(path, text.encode())
+
+
+def load(path: str | os.PathLike[str]) -> Device:
+    """The device of a file that `save` wrote. Parameters that it lacks take their default.
+
+    Raises:
+        ConfigError: for an unknown model or name, or a bad value.
+        ValueError: if the file is no TOML or JSON, or has another ending.
+        OSError: if it cannot be read.
+    """
+    _suffix(path)
+    return Device.from_dict(read_settings(Path(path)))
+
+
+def _suffix(path: str | os.PathLike[str]) -> str:
+    suffix = Path(path).suffix
+    if suffix not in {".toml", ".json"}:
+        raise ValueError(f"path = '{path}' must end in .toml or .json")
+    return suffix

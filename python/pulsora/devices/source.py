@@ -1,0 +1,153 @@
+"""Device models from their source, compiled when they are needed.
+
+A model is a header of C++ of the shape that examples/05_custom_device shows. `from_source()` compiles it by the machine's
+C++ compiler, and returns a class like those of the built-in models; docs/devices_from_source.md tells more. A source is
+code: it runs with the rights of who runs the program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pulsora import _core
+from pulsora._parameters import parameter_class, register_device, registered_devices
+from pulsora.devices.models import Device
+
+if TYPE_CHECKING:
+    from pulsora.state import State
+
+__all__ = ["compile_ahead", "compile_counts", "from_source", "from_state"]
+
+_PACKAGE = "pulsora.devices"
+_lock = threading.Lock()
+
+
+def from_source(source: str | os.PathLike[str], name: str | None = None) -> type[Device]:
+    """The class of a device model that is given as C++ text.
+
+    It is compiled for this machine's processor at first, which takes some seconds, and taken from a folder of compiled
+    models later: `$PULSORA_CACHE_DIR`, else `$XDG_CACHE_HOME/pulsora`, else `~/.cache/pulsora`. With
+    `PULSORA_COMPILE=never` only that folder is asked. The class becomes a member of `pulsora.devices`, so that its objects
+    can be pickled; another process needs the same call before it reads them.
+
+    Args:
+        source: The path of a header, or its text (a text has several lines). It may include <pulsora/...> headers of the
+            rooms core, devices, pulses and array, and those of the system; no files beside it.
+        name: Of the struct in namespace RPU; by default the only `kName` in the text.
+
+    Returns:
+        The class: `from_source("my_step.h")(dw_min=0.002)` is a device. The same text gives the same class. On a GPU such a
+        model cannot run yet.
+
+    Raises:
+        ConfigError: If the text names no model or several, or if there is another device of that name.
+        CompileError: If it does not compile; the message has the compiler's log, with the file and line.
+        CompilerNotFound: If there is no C++ compiler, and the model has not been compiled before.
+        FileNotFoundError: If there is no such file.
+    """
+    text, file = _read(source)
+    return _registered(text, name or "", file)
+
+
+def _registered(source: str, name: str, file: str) -> type[Device]:
+    wanted, text, digest = _core.read_source(source, name)
+    with _lock:
+        package = sys.modules[_PACKAGE]
+        known = registered_devices().get(wanted)
+        if known is None and hasattr(package, wanted):
+            raise _core.ConfigError(
+                f"pulsora.devices.{wanted} is something else already; give the struct another name"
+            )
+        entry = _core.register_device(text, wanted, file)
+        if known is None:
+            known = parameter_class(
+                wanted, entry["fields"], entry["doc"], Device, _PACKAGE, source_sha256=digest
+            )
+            setattr(package, wanted, known)
+            register_device(known)
+    assert issubclass(known, Device)  # noqa: S101 - for the type checker
+    return known
+
+
+def compile_ahead(
+    source: str | os.PathLike[str], name: str | None = None, *, isa: str | None = None
+) -> Path:
+    """Compiles a device model into the folder of compiled models, and does not load it.
+
+    Args:
+        source: As in from_source().
+        name: As in from_source().
+        isa: The instruction set of the machines that will run it, one of "V2", "V3", "V4" and "V4Popcnt"; by default the
+            best that this machine has.
+
+    Returns:
+        The file that later processes find.
+
+    Raises:
+        ConfigError: As in from_source(), and for an unknown instruction set.
+        CompileError: If it does not compile, or nothing can be stored in the folder.
+        CompilerNotFound: If there is no C++ compiler.
+        FileNotFoundError: If there is no such file.
+    """
+    text, file = _read(source)
+    return Path(_core.compile_ahead(text, name or "", file, isa or ""))
+
+
+def compile_counts() -> dict[str, int]:
+    """How often this process has compiled a model ("compiled"), found it on disk ("from_disk"), or knew it ("from_memory")."""
+    return _core.compile_counts()
+
+
+def from_state(saved: State) -> list[type[Device]]:
+    """Compiles and registers the device models whose sources a saved state carries: this runs code of who made it.
+
+    Args:
+        saved: The state of a tile; `Tile.load(path, trust_device_source=True)` does this with its own.
+
+    Returns:
+        Their classes; none if the state needs only built-in models.
+
+    Raises:
+        StateError: If a source is not that of its SHA-256, or a name is taken by another model.
+        CompileError: As of from_source().
+    """
+    sources: Any = saved.values.get("device_sources", {})
+    if not isinstance(sources, dict):
+        raise _core.StateError("the state's sources of device models are no table; it is damaged")
+    return [_trusted(name, entry) for name, entry in sources.items()]
+
+
+def _trusted(name: str, entry: Any) -> type[Device]:  # noqa: ANN401 - whatever a file has
+    text = entry.get("source") if isinstance(entry, dict) else None
+    digest = entry.get("sha256") if isinstance(entry, dict) else None
+    if not isinstance(text, str) or hashlib.sha256(text.encode()).hexdigest() != digest:
+        raise _core.StateError(
+            f"the state's source of the device model {name!r} does not have the SHA-256 that "
+            "stands beside it; the state is damaged"
+        )
+    try:
+        return _registered(text, name, "")
+    except _core.ConfigError as error:
+        raise _core.StateError(
+            f"the state's source of the device model {name!r} cannot be used: {error}"
+        ) from None
+
+
+def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
+    """The text of a source, and the name of its file."""
+    if isinstance(source, str) and "\n" in source:
+        return source, ""
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(
+            f"source is of type {type(source).__name__}; pass the path of a header, or its text"
+        )
+    path = Path(source)
+    try:
+        return path.read_bytes().decode(), path.name
+    except UnicodeDecodeError as error:
+        raise _core.ConfigError(f"{path} is not text in UTF-8 ({error})") from None

@@ -1,0 +1,256 @@
+"""Maximum likelihood of one model, and how sure it is of its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulsora.fit.likelihood import filtered
+from pulsora.fit.models import Setting, Starts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from pulsora.fit.models import Model
+    from pulsora.fit.pulses import Pulses
+
+    Array = NDArray[np.float64]
+
+__all__ = ["Beginning", "Estimate", "beginning", "estimate"]
+
+_DIFFERENCE = 3e-4  # of free numbers, which are of order 1
+_FEWEST_CELLS = 3  # for a spread between them
+_FLAT = 1e-9  # curvature relative to the largest, below which a direction counts as undetermined
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What is read off the data before a fit."""
+
+    setting: Setting
+    starts: Starts
+    noise: float  # relative to the step
+    read: float  # in steps
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The best free numbers of a model.
+
+    Attributes:
+        model: The model.
+        setting: Its bounds and scale.
+        names: Of the free numbers.
+        values: [numbers].
+        log_likelihood: Of all readings.
+        curvature: Second derivatives of minus the log-likelihood, [numbers, numbers].
+        converged: Whether the search ended at a maximum.
+    """
+
+    model: Model
+    setting: Setting
+    names: tuple[str, ...]
+    values: Array
+    log_likelihood: float
+    curvature: Array
+    converged: bool
+
+    def named(self, sets: Array | None = None) -> dict[str, Array]:
+        """Free numbers by name, each [sets]; spreads that were not free are 0."""
+        rows = self.values[None] if sets is None else sets
+        return _named(self.model, self.names, rows)
+
+    def natural(self) -> dict[str, tuple[Array, Array]]:
+        """Parameters of the device and their standard errors (infinite where the data do not tell)."""
+        step = 1e-5
+        rows = self.values + step * np.concatenate(
+            [np.zeros((1, len(self.names))), np.eye(len(self.names)), -np.eye(len(self.names))]
+        )
+        count = len(self.names)
+        root = self._root_of_covariance()
+        found = {}
+        for name, values in self._parameters(rows).items():
+            plus, minus = values[..., 1 : count + 1], values[..., count + 1 :]
+            slopes = (plus - minus) / (2.0 * step)
+            with np.errstate(invalid="ignore"):
+                parts = slopes @ root[0]
+                unknown = np.abs(slopes @ root[1]).max(axis=-1, initial=0.0)
+            size = np.sqrt((parts * parts).sum(axis=-1))
+            scale = 1e-4 * np.abs(slopes).max(axis=-1, initial=0.0)
+            found[name] = values[..., 0], np.where(unknown > scale, np.inf, size)
+        return found
+
+    def _parameters(self, rows: Array) -> dict[str, Array]:
+        t = self.named(rows)
+        values = {k: np.asarray(v) for k, v in self.model.natural(t, self.setting).items()}
+        # Their signs do not matter to the likelihood; the sign found is taken away, which leaves the slope 1 around 0.
+        signs = dict(zip(self.names, np.where(self.values < 0.0, -1.0, 1.0), strict=True))
+        values["dw_min_std"] = signs["noise"] * t["noise"]
+        for effect, parameter in self.model.effects.items():
+            if effect in self.names:
+                values[parameter] = signs[effect] * t[effect]
+        values["read noise"] = signs["read"] * t["read"] * self.setting.step
+        return values
+
+    def _root_of_covariance(self) -> tuple[Array, Array]:
+        """A root of the covariance of the free numbers, and the directions that are undetermined."""
+        sizes = np.sqrt(np.maximum(np.diag(self.curvature), 1e-300))
+        values, vectors = np.linalg.eigh(self.curvature / np.multiply.outer(sizes, sizes))
+        known = values > _FLAT * values.max()
+        directions = vectors / sizes[:, None]
+        directions[~np.isfinite(directions)] = 0.0
+        unknown = vectors[:, ~known]
+        return directions[:, known] / np.sqrt(values[known]), unknown
+
+
+def beginning(pulses: Pulses) -> Beginning:
+    """A scale of steps, polynomials through them, and how noise divides into cycles and readings.
+
+    Raises:
+        ValueError: if pulses move weights the wrong way, or not at all.
+    """
+    low, high = pulses.bounds
+    curves, left, means = [], [], []
+    for up, sign in ((True, 1.0), (False, -1.0)):
+        before, change = pulses.increments(up)
+        name = "up" if up else "down"
+        if len(before) == 0:
+            raise ValueError(
+                f"no two readings have {name} pulses between them; read the cells more often"
+            )
+        mean = sign * float(change.mean())
+        if mean <= 0.0:
+            raise ValueError(
+                f"{name} pulses move readings by {sign * mean:g} on average, that is not {name}; check "
+                "which direction is which, and that readings change with pulses"
+            )
+        order = min(2, len(np.unique(before)) - 1)
+        curve = np.polynomial.Polynomial.fit(before, sign * change, order, domain=[low, high])
+        curves.append(_held(curve, low, high, 0.05 * mean))
+        left.append(sign * change - curve(before))
+        means.append(mean)
+    setting = Setting(low, high, float(np.mean(means)))
+    variance = float(np.mean([np.mean(part * part) for part in left])) / setting.step**2
+    read = _read_noise(pulses) / setting.step
+    noise = np.sqrt(max(variance - 2.0 * read**2, 0.05 * variance, 1e-4))
+    return Beginning(setting, Starts(*curves), float(noise), max(read, 0.01))
+
+
+def _held(curve: Any, low: float, high: float, least: float) -> Any:  # noqa: ANN401 - a polynomial
+    return lambda w: np.maximum(curve(np.clip(w, low, high)), least)
+
+
+def _read_noise(pulses: Pulses) -> float:
+    """From successive changes, which read noise, unlike cycle noise, makes opposite."""
+    steady = (pulses.direction[1:-1] != 0) & (pulses.direction[1:-1] == pulses.direction[2:])
+    change = np.diff(pulses.weights, axis=0)
+    first, second = change[:-1][steady], change[1:][steady]
+    known = np.isfinite(first) & np.isfinite(second)
+    if known.sum() < 3:
+        return 0.0
+    # Residuals of a short line in time: steps change slowly.
+    first, second = first[known], second[known]
+    ups = (first + second) > 0.0
+    total = sum(
+        float(((first[s] - first[s].mean()) * (second[s] - second[s].mean())).sum())
+        for s in (ups, ~ups)
+        if s.any()
+    )
+    return float(np.sqrt(max(-total / len(first), 0.0)))
+
+
+def estimate(
+    model: Model, pulses: Pulses, begin: Beginning, start: Estimate | None = None, *, most: int = 60
+) -> Estimate:
+    """Maximum likelihood by Newton's method in a trust region.
+
+    Args:
+        model: What to fit.
+        pulses: To what.
+        begin: Where from; several beginnings are tried if the model has them.
+        start: An estimate from similar data to begin with instead.
+        most: Iterations at most.
+    """
+    if start is not None:
+        sets = [dict(zip(start.names, start.values, strict=True))]
+    else:
+        sets = [
+            one | {"noise": begin.noise, "read": begin.read}
+            for one in model.start(begin.starts, begin.setting)
+        ]
+    if len(pulses.cells) >= _FEWEST_CELLS:
+        sets = [dict.fromkeys(model.effects, 0.1) | one for one in sets]
+    else:
+        sets = [{k: v for k, v in one.items() if k not in model.effects} for one in sets]
+    found = [_search(model, pulses, begin.setting, one, most) for one in sets]
+    return max(found, key=lambda one: one.log_likelihood)
+
+
+def _named(model: Model, names: tuple[str, ...], rows: Array) -> dict[str, Array]:
+    t = {name: np.zeros(len(rows)) for name in model.effects}
+    return t | {name: rows[:, i] for i, name in enumerate(names)}
+
+
+def _search(
+    model: Model, pulses: Pulses, setting: Setting, start: Mapping[str, float], most: int
+) -> Estimate:
+    from scipy.optimize import minimize  # noqa: PLC0415 - optional
+
+    names = tuple(start)
+
+    def minus(rows: Array) -> Array:
+        with np.errstate(all="ignore"):  # far from the maximum anything may overflow
+            parts = filtered(model, setting, _named(model, names, rows), pulses).log_likelihood
+        total: Array = -parts.sum(axis=1)
+        return np.nan_to_num(total, nan=1e15, posinf=1e15, neginf=1e15)
+
+    derivatives = _Derivatives(minus, len(names))
+    found = minimize(
+        lambda x: float(minus(x[None])[0]),
+        np.array(list(start.values())),
+        method="trust-exact",
+        jac=lambda x: derivatives.at(x)[0],
+        hess=lambda x: derivatives.at(x)[1],
+        options={
+            "gtol": 0.03,
+            "maxiter": most,
+            "initial_trust_radius": 0.3,
+            "max_trust_radius": 3.0,
+        },
+    )
+    gradient, curvature = derivatives.at(found.x)
+    # What another step could still gain, which is what counts where the data hardly tell.
+    gain = 0.5 * float(gradient @ np.linalg.lstsq(curvature, gradient, rcond=1e-9)[0])
+    converged = bool(found.success) or abs(gain) < 0.05
+    return Estimate(model, setting, names, found.x, -float(found.fun), curvature, converged)
+
+
+class _Derivatives:
+    """First and second derivatives by differences, all points of one place at once."""
+
+    def __init__(self, function: Any, count: int) -> None:  # noqa: ANN401
+        self.function = function
+        self.count = count
+        self.place: Array | None = None
+        self.known: tuple[Array, Array] = (np.zeros(0), np.zeros((0, 0)))
+
+    def at(self, x: Array) -> tuple[Array, Array]:
+        if self.place is None or not np.array_equal(x, self.place):
+            self.place, self.known = x.copy(), self._made(x)
+        return self.known
+
+    def _made(self, x: Array) -> tuple[Array, Array]:
+        n, h = self.count, _DIFFERENCE
+        units = h * np.eye(n)
+        first, second = np.triu_indices(n, 1)
+        points = x + np.concatenate([np.zeros((1, n)), units, -units, units[first] + units[second]])
+        values = self.function(points)
+        middle, plus, minus = values[0], values[1 : n + 1], values[n + 1 : 2 * n + 1]
+        curvature = np.diag((plus - 2.0 * middle + minus) / h**2)
+        mixed = (values[2 * n + 1 :] - plus[first] - plus[second] + middle) / h**2
+        curvature[first, second] = curvature[second, first] = mixed
+        return (plus - minus) / (2.0 * h), curvature

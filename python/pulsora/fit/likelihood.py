@@ -1,0 +1,200 @@
+"""The likelihood of readings: an extended Kalman filter over each cell's weight and its deviations.
+
+The state of a cell is its weight and how far it deviates from the population (gain, asymmetry, ...). A pulse adds
+the mean step of that weight and cell, and cycle noise; a reading adds read noise. What the deviations are is unknown
+at the start of a cell's first trace, with the spread of the population, and becomes known on the way: what the filter
+sums up is the likelihood of a mixed model, with the deviations integrated out. All sets of parameters and all cells go through
+the filter at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from pulsora.fit.models import Model, Setting
+    from pulsora.fit.pulses import Pulses
+
+    Array = NDArray[np.float64]
+
+__all__ = ["Filtered", "expected", "filtered"]
+
+_NUDGE = 1e-6  # of the range, and of deviations: differences that give derivatives of a step
+_FAR = 5.0  # standard deviations from a bound from which on it does not count
+
+
+@dataclass
+class Filtered:
+    """What the filter found.
+
+    Attributes:
+        log_likelihood: Of the counted readings of each cell, [sets, cells].
+        residuals: Readings minus what was expected of them, in standard deviations, of the first set,
+            [steps, cells]; NaN where there are none.
+    """
+
+    log_likelihood: Array
+    residuals: Array
+
+
+def filtered(
+    model: Model,
+    setting: Setting,
+    t: Mapping[str, Array],
+    pulses: Pulses,
+    counted: NDArray[np.bool_] | None = None,
+) -> Filtered:
+    """Runs the filter.
+
+    Args:
+        model: The device model.
+        setting: Its bounds and scale.
+        t: Free numbers, each [sets]: those of the model, "noise" (dw_min_std), "read" (read noise in units of
+            setting.step), and the spread of each of the model's effects under its name.
+        pulses: What was measured.
+        counted: Which readings the likelihood is of, [steps, cells]; by default all.
+    """
+    lanes = {name: np.asarray(value)[:, None] for name, value in t.items()}
+    effects = list(model.effects)
+    shape = next(iter(lanes.values())).shape[0], len(pulses.cells)
+    spreads = [np.broadcast_to(lanes[name] ** 2, shape) for name in effects]
+    read = np.broadcast_to((lanes["read"] * setting.step) ** 2, shape)
+    floor = (1e-6 * setting.step) ** 2
+    run = _Run(model, setting, lanes, effects, shape, spreads)
+    total = np.zeros(shape)
+    residuals = np.full(pulses.weights.shape, np.nan)
+    for at, (row, direction) in enumerate(zip(pulses.weights, pulses.direction, strict=True)):
+        starts = (direction == 0) & np.isfinite(row)
+        if starts.any():
+            run.begin(starts, np.where(starts, row, 0.0), read)
+        if direction.any():
+            run.pulse(direction)
+        seen = (direction != 0) & np.isfinite(row)
+        if not seen.any():
+            continue
+        variance = run.covariance[0, 0] + read + floor
+        error = np.where(seen, row - run.mean[0], 0.0)
+        gain = np.where(seen, run.covariance[0] / variance, 0.0)
+        run.mean += gain * error
+        run.covariance -= gain[:, None] * run.covariance[0][None]
+        one = -0.5 * (np.log(2.0 * np.pi * variance) + error * error / variance)
+        total += np.where(seen if counted is None else seen & counted[at], one, 0.0)
+        residuals[at] = np.where(seen, error[0] / np.sqrt(variance[0]), np.nan)
+    return Filtered(total, residuals)
+
+
+class _Run:
+    """The state of the filter: `mean` [state, sets, cells] and `covariance` [state, state, sets, cells]."""
+
+    def __init__(
+        self, model: Model, setting: Setting, t: Mapping[str, Array], effects: list[str],
+        shape: tuple[int, int], spreads: list[Array],
+    ) -> None:  # fmt: skip
+        self.model, self.setting, self.t, self.effects = model, setting, t, effects
+        self.mean = np.zeros((1 + len(effects), *shape))
+        self.covariance = np.zeros((1 + len(effects), 1 + len(effects), *shape))
+        for i, spread in enumerate(spreads, 1):
+            self.covariance[i, i] = spread
+        # One state as it is, and one for each quantity that is nudged.
+        self.nudges = np.zeros((2 + len(effects), 1 + len(effects), 1, 1))
+        self.nudge = np.full((1 + len(effects), 1, 1), _NUDGE)
+        self.nudge[0] = _NUDGE * (setting.high - setting.low)
+        for i in range(1 + len(effects)):
+            self.nudges[i + 1, i] = self.nudge[i]
+
+    def begin(self, cells: NDArray[np.bool_], weights: Array, variance: Array) -> None:
+        """Trusts the first reading of a trace: nothing else is known of the weight."""
+        self.mean[0] = np.where(cells, weights, self.mean[0])
+        self.covariance[0] = np.where(cells, 0.0, self.covariance[0])
+        self.covariance[:, 0] = np.where(cells, 0.0, self.covariance[:, 0])
+        self.covariance[0, 0] = np.where(cells, variance, self.covariance[0, 0])
+
+    def pulse(self, direction: NDArray[np.int8]) -> None:
+        """The state after a pulse, which some cells (direction 0) may not have had."""
+        state = self.mean[None] + self.nudges
+        steps, noise = self._steps(state, direction)
+        slopes = (steps[1:] - steps[0]) / self.nudge
+        slopes[0] += 1.0
+        row = (slopes[:, None] * self.covariance).sum(axis=0)
+        variance = (slopes * row).sum(axis=0) + noise
+        mean = self.mean[0] + steps[0]
+        if self.model.hard:
+            mean, variance, inside = self._confined(mean, variance)
+            row *= inside
+        moved = direction != 0
+        self.mean[0] = np.where(moved, mean, self.mean[0])
+        new = np.where(moved, row[1:], self.covariance[0, 1:])
+        self.covariance[0, 1:] = new
+        self.covariance[1:, 0] = new
+        self.covariance[0, 0] = np.where(moved, variance, self.covariance[0, 0])
+
+    def _steps(self, state: Array, direction: NDArray[np.int8]) -> tuple[Array, Array]:
+        """Signed mean steps of all states, and the variance of the cycle noise of the first."""
+        weights = state[:, 0]
+        e = {name: state[:, i] for i, name in enumerate(self.effects, 1)}
+        found: list[tuple[bool, Array, Array]] = []
+        for up in (True, False):
+            if (direction == (1 if up else -1)).any():
+                steps = self.model.step(self.t, e, self.setting, weights, up)
+                spread = self.model.spread(self.t, self.setting, weights[0], up)
+                noise = (self.t["noise"] * spread * steps[0]) ** 2
+                found.append((up, steps if up else -steps, noise))
+        if len(found) == 1:
+            return found[0][1], found[0][2]
+        up = direction == 1
+        return np.where(up, found[0][1], found[1][1]), np.where(up, found[0][2], found[1][2])
+
+    def _confined(self, mean: Array, variance: Array) -> tuple[Array, Array, Any]:
+        """Moments after the bounds, and which share of the weights they left alone."""
+        e = dict(zip(self.effects, self.mean[1:], strict=True))
+        low, high = self.model.bounds(self.t, e, self.setting)
+        sd = np.sqrt(variance) + 1e-300
+        below, above = (low - mean) / sd, (high - mean) / sd
+        if (below < -_FAR).all() and (above > _FAR).all():
+            return mean, variance, 1.0
+        from scipy.special import ndtr  # noqa: PLC0415 - optional
+
+        share_below, share_above = ndtr(below), ndtr(-above)
+        inside = np.maximum(1.0 - share_below - share_above, 0.0)
+        b, a = np.clip(below, -40.0, 40.0), np.clip(above, -40.0, 40.0)
+        density_below, density_above = (np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi) for x in (b, a))
+        # In standard deviations from the mean without bounds.
+        first = b * share_below + a * share_above + density_below - density_above
+        second = (
+            b * b * share_below
+            + a * a * share_above
+            + inside
+            + b * density_below
+            - a * density_above
+        )
+        spread = np.maximum(second - first * first, 0.0)
+        far = (share_below > 1.0 - 1e-12) | (share_above > 1.0 - 1e-12)
+        confined = np.where(far, np.clip(mean, low, high), mean + sd * first)
+        return confined, np.where(far, 0.0, variance * spread), np.where(far, 0.0, inside)
+
+
+def expected(model: Model, setting: Setting, t: Mapping[str, Array], pulses: Pulses) -> Array:
+    """The path of a mean cell without noise through the pulses of the first cell, [steps].
+
+    It begins each trace at the mean of the readings there.
+    """
+    lanes = {name: np.asarray(value)[:1, None] for name, value in t.items()}
+    none = {name: np.zeros((1, 1)) for name in model.effects}
+    low, high = (float(np.squeeze(bound)) for bound in model.bounds(lanes, none, setting))
+    path = np.full(len(pulses.weights), np.nan)
+    weight = np.nan
+    for at, direction in enumerate(pulses.direction[:, 0]):
+        if direction != 0:
+            step = model.step(lanes, none, setting, np.full((1, 1), weight), direction == 1)
+            weight = min(max(weight + direction * float(step[0, 0]), low), high)
+        elif np.isfinite(pulses.weights[at]).any():
+            weight = float(np.nanmean(pulses.weights[at]))
+        path[at] = weight
+    return path

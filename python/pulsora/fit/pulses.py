@@ -1,0 +1,205 @@
+"""What was measured: readings of cells between pulses, as weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Pulses", "Scale", "Trace", "pulses_of", "traces_of"]
+
+_FEWEST = 4  # pulses per direction from which a step and its noise can be told
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Readings of one cell in a row.
+
+    Attributes:
+        cell: Name of the cell.
+        cycle: Name of the cycle.
+        values: The readings, [n]; NaN where a pulse was sent and nothing was read.
+        up: Whether the pulse before each reading but the first went up, [n - 1].
+    """
+
+    cell: str
+    cycle: str
+    values: NDArray[np.float64]
+    up: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """weight = (reading - offset) / factor."""
+
+    unit: str
+    offset: float = 0.0
+    factor: float = 1.0
+
+    def __str__(self) -> str:
+        if self.unit == "weight":
+            return "readings are weights, taken as they are"
+        return f"weight = (conductance - {self.offset:.6g}) / {self.factor:.6g}"
+
+
+@dataclass(frozen=True)
+class Pulses:
+    """Readings of all cells as weights, one column per cell, its traces one after another.
+
+    Attributes:
+        weights: [steps, cells]; NaN where nothing was read.
+        direction: Of the pulse before each reading: 1 up, -1 down, 0 at the beginning of a trace, [steps, cells].
+        cycle: Number of the trace among those of its cell, [steps, cells].
+        cells: Names of the cells.
+        scale: How readings became weights.
+        bounds: The lowest and the highest weight of the mean cell.
+    """
+
+    weights: NDArray[np.float64]
+    direction: NDArray[np.int8]
+    cycle: NDArray[np.int64]
+    cells: tuple[str, ...]
+    scale: Scale
+    bounds: tuple[float, float]
+
+    def of_cells(self, chosen: Sequence[int]) -> Pulses:
+        """The same of some cells."""
+        at = list(chosen)
+        return Pulses(
+            self.weights[:, at], self.direction[:, at], self.cycle[:, at],
+            tuple(self.cells[i] for i in at), self.scale, self.bounds,
+        )  # fmt: skip
+
+    def increments(self, up: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Weights before pulses of a direction, and the change per pulse until the next reading."""
+        before, change = [], []
+        for weights, direction in zip(self.weights.T, self.direction.T, strict=True):
+            read = np.flatnonzero(np.isfinite(weights))
+            for start, end in pairwise(read):
+                if (direction[start + 1 : end + 1] == (1 if up else -1)).all():
+                    before.append(weights[start])
+                    change.append((weights[end] - weights[start]) / (end - start))
+        return np.array(before), np.array(change)
+
+    @property
+    def readings(self) -> int:
+        """Number of readings after pulses."""
+        return int((np.isfinite(self.weights) & (self.direction != 0)).sum())
+
+
+def traces_of(up: ArrayLike, down: ArrayLike) -> list[Trace]:
+    """Traces from two arrays of readings, [cells, cycles, readings], [cells, readings] or [readings].
+
+    Raises:
+        ValueError: if they are no such arrays.
+    """
+    arrays = [_readings(name, values) for name, values in (("up", up), ("down", down))]
+    if arrays[0].shape[:2] != arrays[1].shape[:2]:
+        raise ValueError(
+            f"up has {arrays[0].shape[:2]} cells and cycles, and down {arrays[1].shape[:2]}; give "
+            "the same of both"
+        )
+    traces = []
+    for cell in range(arrays[0].shape[0]):
+        for cycle in range(arrays[0].shape[1]):
+            for way, values in zip((True, False), arrays, strict=True):
+                row = values[cell, cycle]
+                traces.append(
+                    Trace(
+                        str(cell),
+                        f"{cycle} {'up' if way else 'down'}",
+                        row,
+                        np.full(len(row) - 1, way),
+                    )
+                )
+    return traces
+
+
+def _readings(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be an array of numbers, [cells, cycles, readings]"
+        ) from error
+    if not 1 <= array.ndim <= 3 or 0 in array.shape:
+        raise ValueError(
+            f"{name} has shape {list(array.shape)}; give [cells, cycles, readings], [cells, readings] or [readings]"
+        )
+    while array.ndim < 3:
+        array = array[None] if array.ndim == 1 else array[:, None]
+    if not np.isfinite(array).all():
+        cell, cycle, at = np.argwhere(~np.isfinite(array))[0]
+        raise ValueError(
+            f"{name}[{cell}, {cycle}, {at}] is {array[cell, cycle, at]}; leave out traces with such "
+            "readings, or use a CSV file, which may skip pulses"
+        )
+    return array
+
+
+def pulses_of(
+    traces: Sequence[Trace], unit: str, span: tuple[float, float] | None = None
+) -> Pulses:
+    """The traces as weights.
+
+    Args:
+        traces: What was read.
+        unit: "conductance": readings are shifted and scaled so that `span` becomes the weights -1 and 1;
+            "weight": they stay.
+        span: The lowest and the highest reading of the mean cell; by default those that there are.
+
+    Raises:
+        ValueError: if nothing can be fitted to them.
+    """
+    if unit not in {"conductance", "weight"}:
+        raise ValueError(f"unit must be 'conductance' or 'weight' (got {unit!r})")
+    for way, name, other in ((True, "up", "down"), (False, "down", "up")):
+        count = sum(int((trace.up == way).sum()) for trace in traces)
+        if count < _FEWEST:
+            raise ValueError(
+                f"there are {count} {name} pulses; measure at least {_FEWEST} of each direction "
+                f"(a device is trained by both, and {name} steps do not follow from {other} steps)"
+            )
+    everything = np.concatenate([trace.values for trace in traces])
+    everything = everything[np.isfinite(everything)]
+    low, high = (float(everything.min()), float(everything.max())) if span is None else span
+    if not low < high:
+        raise ValueError(
+            f"all readings are {low:g}; measure a cell that answers to pulses"
+            if span is None
+            else f"span = ({low:g}, {high:g}) must be a lower and a higher reading"
+        )
+    scale = Scale(unit)
+    if unit == "conductance":
+        scale = Scale(unit, 0.5 * (low + high), 0.5 * (high - low))
+    bounds = ((low - scale.offset) / scale.factor, (high - scale.offset) / scale.factor)
+    if not bounds[0] < 0.0 < bounds[1]:
+        raise ValueError(
+            f"weights lie between {low:g} and {high:g}, which do not enclose 0; shift them, or give "
+            "them as conductances, which are scaled to -1 to 1"
+        )
+    return _columns(traces, scale, bounds)
+
+
+def _columns(traces: Sequence[Trace], scale: Scale, bounds: tuple[float, float]) -> Pulses:
+    cells = tuple(dict.fromkeys(trace.cell for trace in traces))
+    steps = max(sum(len(t.values) for t in traces if t.cell == cell) for cell in cells)
+    weights = np.full((steps, len(cells)), np.nan)
+    direction = np.zeros((steps, len(cells)), np.int8)
+    cycle = np.zeros((steps, len(cells)), np.int64)
+    for column, cell in enumerate(cells):
+        at = 0
+        for number, trace in enumerate(t for t in traces if t.cell == cell):
+            end = at + len(trace.values)
+            weights[at:end, column] = (trace.values - scale.offset) / scale.factor
+            direction[at + 1 : end, column] = np.where(trace.up, 1, -1)
+            cycle[at:end, column] = number
+            at = end
+    return Pulses(weights, direction, cycle, cells, scale, bounds)

@@ -1,0 +1,194 @@
+"""What a fit found, in words and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulsora import devices
+from pulsora.fit.figure import plot_fit
+from pulsora.fit.likelihood import filtered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from pulsora.devices import Device
+    from pulsora.fit.estimate import Estimate
+    from pulsora.fit.pulses import Pulses, Scale
+
+__all__ = ["Candidate", "Parameter", "Report", "device_of"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A fitted parameter.
+
+    Attributes:
+        value: The value; a tuple for a list.
+        error: Its standard error; infinite if the data do not determine it.
+    """
+
+    value: float | tuple[float, ...]
+    error: float | tuple[float, ...]
+
+    @property
+    def determined(self) -> bool:
+        """Whether the data determine it."""
+        return bool(np.isfinite(np.array(self.error)).all())
+
+    def __str__(self) -> str:
+        values, errors = np.atleast_1d(self.value), np.atleast_1d(self.error)
+        pairs = [
+            f"{value:.4g} +- {error:.1g}" if np.isfinite(error) else f"{value:.4g} (not determined)"
+            for value, error in zip(values, errors, strict=True)
+        ]
+        return ", ".join(pairs)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One model, fitted.
+
+    Attributes:
+        model: Its name.
+        device: The device, or None if it is none (see `problem`).
+        parameters: What was fitted by name, "read noise" (in weight) among them.
+        log_likelihood: Of all readings.
+        aic: Akaike's criterion: twice the number of parameters minus twice the log-likelihood.
+        held_out: Log-likelihood of the readings that were held out, or NaN if none were.
+        estimate: The numbers that the search found.
+        problem: Why it is not to be trusted, or "".
+    """
+
+    model: str
+    device: Device | None
+    parameters: Mapping[str, Parameter]
+    log_likelihood: float
+    aic: float
+    held_out: float
+    estimate: Estimate
+    problem: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a fit found.
+
+    Attributes:
+        best: The chosen model.
+        candidates: All models, the best first.
+        pulses: What was measured, as weights.
+        chosen_by: "held-out likelihood", or "AIC" if there was nothing to hold out.
+        held_out: How many readings were held out.
+        notes: What the data do not tell.
+    """
+
+    best: Candidate
+    candidates: tuple[Candidate, ...]
+    pulses: Pulses = field(repr=False)
+    chosen_by: str
+    held_out: int
+    notes: tuple[str, ...]
+
+    @property
+    def scale(self) -> Scale:
+        """How readings became weights."""
+        return self.pulses.scale
+
+    @property
+    def read_noise(self) -> Parameter:
+        """Standard deviation of the noise of one reading, in weight; it is no property of the device."""
+        return self.best.parameters["read noise"]
+
+    def residuals(self, model: str = "") -> NDArray[np.float64]:
+        """Readings minus what the best (or another) model expected of them, in standard deviations.
+
+        They are standard normals, independent of one another, if the model is right.
+
+        Args:
+            model: Which model; by default the best.
+
+        Returns:
+            [steps, cells], as `pulses.weights`; NaN where there is no such reading.
+
+        Raises:
+            ValueError: if that model was not fitted.
+        """
+        chosen = self.candidate(model) if model else self.best
+        one = chosen.estimate
+        return filtered(one.model, one.setting, one.named(), self.pulses).residuals
+
+    def candidate(self, model: str) -> Candidate:
+        """The candidate of that name.
+
+        Raises:
+            ValueError: if it was not fitted.
+        """
+        for one in self.candidates:
+            if one.model == model:
+                return one
+        names = ", ".join(one.model for one in self.candidates)
+        raise ValueError(f"model {model!r} was not fitted; there are {names}")
+
+    def plot(self) -> Figure:
+        """Readings and model, steps over the weight, and residuals."""
+        return plot_fit(self)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """A row per model: name, number of parameters, differences to the best in AIC and held-out likelihood."""
+        best = self.best
+        lowest = min(one.aic for one in self.candidates)
+        return [
+            (
+                one.model,
+                str(len(one.estimate.names)),
+                f"{one.log_likelihood:.1f}",
+                f"{one.aic - lowest:.1f}",
+                "-" if np.isnan(one.held_out) else f"{one.held_out - best.held_out:.1f}",
+                one.problem or ("chosen" if one is best else ""),
+            )
+            for one in self.candidates
+        ]
+
+    def __str__(self) -> str:
+        header = ("model", "numbers", "log-lik.", "AIC", "held out", "")
+        rows = [header, *self.rows()]
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        lines = [
+            f"{self.pulses.readings} readings of {len(self.pulses.cells)} cells; {self.scale}",
+            *(
+                "  ".join(
+                    cell.ljust(width) if i == 0 else cell.rjust(width)
+                    for i, (cell, width) in enumerate(zip(row, widths, strict=False))
+                )
+                + f"  {row[5]}".rstrip()
+                for row in rows
+            ),
+            "AIC and held-out log-likelihood are relative to the best; chosen by " + self.chosen_by,
+            "",
+            self.best.model,
+            *(f"  {name:15} {value}" for name, value in self.best.parameters.items()),
+            *(f"note: {note}" for note in self.notes),
+        ]
+        return "\n".join(lines)
+
+
+def device_of(estimate: Estimate, values: Mapping[str, Parameter]) -> Device:
+    """The device that an estimate describes: what was not fitted is 0 where it is a spread.
+
+    Raises:
+        ConfigError: if there is no such device.
+    """
+    setting = estimate.setting
+    made = getattr(devices, estimate.model.name)
+    settings: dict[str, Any] = {name: 0.0 for name in made().to_dict() if name.endswith("_dtod")}
+    settings |= {"w_max": setting.high, "w_min": setting.low} | dict(estimate.model.fixed)
+    if estimate.model.name == "ExpStep":
+        settings["a"] = 0.5 * (setting.high - setting.low)
+    settings |= {name: one.value for name, one in values.items() if name != "read noise"}
+    return made(**settings)  # type: ignore[no-any-return]

@@ -1,0 +1,58 @@
+"""Forecasting a training: its loss curve, and its weights.
+
+`forecast_loss(losses, ahead)` continues a loss curve as a power law, with intervals that come from the errors of its own earlier
+forecasts. `HybridTrainer` trains a model of torch, digital or analog, and replaces some of its backward passes by predicted moves
+of the weights and by an average at the end; it needs torch. docs/forecast.md says when that helps, and when it does not.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from pulsora.forecast.ensemble import Ensemble, Rollout, rollout
+from pulsora.forecast.kernels import ResidualMemory, TruncatedSVD, correct, encode, truncated_svd
+from pulsora.forecast.loss import LossForecast, Reach, forecast_loss
+
+if TYPE_CHECKING:
+    from pulsora.forecast.report import Report
+    from pulsora.forecast.trainer import HybridTrainer
+
+__all__ = [
+    "Ensemble",
+    "HybridTrainer",
+    "LossForecast",
+    "Reach",
+    "Report",
+    "ResidualMemory",
+    "Rollout",
+    "TruncatedSVD",
+    "correct",
+    "encode",
+    "forecast_loss",
+    "rollout",
+    "truncated_svd",
+]
+
+# What needs torch, and the module it comes from.
+_NEEDS_TORCH = {
+    "HybridTrainer": "pulsora.forecast.trainer",
+    "Report": "pulsora.forecast.report",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _NEEDS_TORCH:
+        raise AttributeError(f"module 'pulsora.forecast' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(_NEEDS_TORCH[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(
+            f"pulsora.forecast.{name} needs torch; install it with pip install 'pulsora[torch]'"
+        ) from error
+
+
+def __dir__() -> list[str]:
+    return __all__

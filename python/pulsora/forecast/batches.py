@@ -1,0 +1,104 @@
+"""Mini-batches one after another, from epoch to epoch, with a place that can be found again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+__all__ = ["Stream", "normalise_anew"]
+
+_MOST_BATCHES = 100  # that statistics of a normalisation are taken from
+
+
+class Stream:
+    """The batches of epoch after epoch."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.taken = 0  # batches of this epoch
+        self._source: Iterable[Any] | Callable[[int], Iterable[Any]] = ()
+        self._open: Iterator[Any] | None = None
+
+    def open(self, source: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
+        """Goes on with these batches, at the place that was reached.
+
+        Raises:
+            TypeError: for what is neither iterable nor a function, or an iterator, which has no second epoch.
+        """
+        if isinstance(source, Iterable) and iter(source) is source:
+            raise TypeError(
+                "batches is an iterator, which can be gone through once only; give a list, a DataLoader, "
+                "or a function of the epoch"
+            )
+        if not isinstance(source, Iterable) and not callable(source):
+            raise TypeError(
+                f"batches is of type {type(source).__name__}; give an iterable, or a function of the epoch"
+            )
+        self._source = source
+        self._open = self._epoch()
+        for _ in range(self.taken):
+            next(self._open, None)
+
+    def close(self) -> None:
+        """Leaves the batches."""
+        self._open = None
+
+    def _epoch(self) -> Iterator[Any]:
+        source = self._source
+        return iter(source if isinstance(source, Iterable) else source(self.epoch))
+
+    def next(self) -> Any:  # noqa: ANN401 - whatever the loss takes
+        """The next batch.
+
+        Raises:
+            ValueError: if an epoch has none.
+        """
+        nothing = object()
+        batch = next(self._open, nothing) if self._open is not None else nothing
+        if batch is nothing:
+            if self.taken:
+                self.epoch, self.taken = self.epoch + 1, 0
+            self._open = self._epoch()
+            batch = next(self._open, nothing)
+            if batch is nothing:
+                raise ValueError(f"batches gives none in epoch {self.epoch}")
+        self.taken += 1
+        return batch
+
+
+@torch.no_grad()
+def normalise_anew(
+    model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], stream: Stream
+) -> None:
+    """Takes the statistics of batch normalisations anew, for weights that were replaced by an average.
+
+    Does nothing for a model without them; else it takes up to 100 batches.
+    """
+    layers = [
+        layer
+        for layer in model.modules()
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.track_running_stats  # noqa: SLF001
+    ]
+    if not layers:
+        return
+    momenta = [layer.momentum for layer in layers]
+    was_training = model.training
+    model.train()
+    try:
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # the mean of all batches
+        for _ in range(_MOST_BATCHES):
+            loss(model, stream.next())
+    finally:
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+        model.train(was_training)

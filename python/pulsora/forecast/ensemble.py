@@ -1,0 +1,153 @@
+"""An ensemble of gated recurrent units that continues rows of features over steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pulsora import _core
+from pulsora._threads import chosen_threads
+from pulsora.forecast.kernels import host, like
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = Any
+
+__all__ = ["Ensemble", "Rollout", "rollout"]
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Weights of E members with H hidden units behind an encoder with X outputs, as float32 arrays.
+
+    Rows times matrices: a = x W + h U + b, with the gates z, r, n side by side. A member's state moves by h <- (1 - z) h + z n, with n =
+    tanh(x Wn + bn + (r h) Un), or, where `candidate_bias` is given, as in torch, tanh(x Wn + bn + r (h Un + cn)).
+
+    Attributes:
+        encoder: We [E, features, X].
+        encoder_bias: be [E, X].
+        input: W [E, X, 3 H].
+        recurrent: U [E, H, 3 H].
+        bias: b [E, 3 H].
+        heads: [E, H, 2]: what reads the increment and the logarithm of the variance off the state.
+        log_variance_bias: [E].
+        candidate_bias: cn [E, H], or None for units that reset the state before the product.
+    """
+
+    encoder: Array
+    encoder_bias: Array
+    input: Array
+    recurrent: Array
+    bias: Array
+    heads: Array
+    log_variance_bias: Array
+    candidate_bias: Array | None = None
+
+    @staticmethod
+    def unit_from_torch(gru: Any) -> dict[str, NDArray[np.float32]]:  # noqa: ANN401 - torch is optional
+        """The weights of a `torch.nn.GRU` of one layer, or a `GRUCell`, as those of one member here.
+
+        Torch has the gates in the order r, z, n, and z the other way round: h' = (1 - z) n + z h.
+
+        Returns:
+            input [X, 3 H], recurrent [H, 3 H], bias [3 H] and candidate_bias [H].
+
+        Raises:
+            ValueError: for several layers or directions.
+        """
+        if getattr(gru, "num_layers", 1) != 1 or getattr(gru, "bidirectional", False):
+            raise ValueError("gru must have one layer and one direction")
+        values = {
+            name.removesuffix("_l0"): tensor.detach().cpu().numpy().astype(np.float32)
+            for name, tensor in gru.named_parameters()
+        }
+        size = values["weight_hh"].shape[1]
+        zero = np.zeros(3 * size, np.float32)
+        of_input, of_state = values.get("bias_ih", zero), values.get("bias_hh", zero)
+
+        def gates(stacked: NDArray[np.float32]) -> NDArray[np.float32]:
+            r, z, n = np.split(stacked, 3)
+            turned: NDArray[np.float32] = np.concatenate([-z, r, n]).T.copy()
+            return turned
+
+        both = of_input + of_state
+        bias = np.concatenate([both[: 2 * size], of_input[2 * size :]])
+        return {
+            "input": gates(values["weight_ih"]),
+            "recurrent": gates(values["weight_hh"]),
+            "bias": gates(bias),
+            "candidate_bias": of_state[2 * size :].copy(),
+        }
+
+
+class Rollout(NamedTuple):
+    """What an ensemble of E members makes of b rows in J steps."""
+
+    mean: Array
+    """The sum of a member's increments up to each step, [E, b, J]."""
+    log_variance: Array
+    """The logarithm of the variance that a member states for it, [E, b, J]."""
+    state: Array
+    """The last states, [E, b, H]."""
+    states: Array | None
+    """All states, [E, b, J, H]; None unless they were asked for."""
+
+    @property
+    def expected(self) -> Array:
+        """The mean over the members, [b, J]."""
+        return self.mean.mean(0)
+
+    @property
+    def epistemic(self) -> Array:
+        """The variance between the members, [b, J]; 0 of one member alone."""
+        return ((self.mean - self.mean.mean(0)) ** 2).mean(0)
+
+    @property
+    def aleatoric(self) -> Array:
+        """The mean of the variances that the members state, [b, J]."""
+        return np.exp(self.log_variance).mean(0)
+
+
+def rollout(
+    ensemble: Ensemble,
+    features: Array,
+    steps: int,
+    *,
+    state: Array | None = None,
+    feedback: bool = True,
+    states: bool = False,
+    threads: int | None = None,
+) -> Rollout:
+    """Continues rows of features over steps by every member of an ensemble.
+
+    Each step reads an increment off the state. With feedback, the encoder of the next step sees it as its feature 0, which is 0 at first.
+
+    Args:
+        ensemble: The weights.
+        features: [b, features].
+        steps: J, from 1 to 75. The first steps do not depend on how many follow.
+        state: Where members start, [E, b, H]; 0 by default.
+        feedback: See above.
+        states: Whether all states are wanted.
+        threads: CPU threads; all that the process may run on by default.
+
+    Raises:
+        InputError: for shapes that do not fit, more than 512 hidden units, and steps out of range.
+        TypeError: for anything but floating-point arrays.
+    """
+    after = ensemble.candidate_bias is not None
+    weights = [
+        host(name, getattr(ensemble, name))
+        for name in ("encoder", "encoder_bias", "input", "recurrent", "bias")
+    ]
+    weights.append(host("candidate_bias", ensemble.candidate_bias) if after else weights[-1])
+    weights += [host(name, getattr(ensemble, name)) for name in ("heads", "log_variance_bias")]
+    first = None if state is None else host("state", state)
+    rows = host("features", features)
+    made = _core.forecast_rollout(
+        weights, after, rows, first, steps, feedback, states, chosen_threads(threads)
+    )
+    return Rollout(*(None if part is None else like(features, part) for part in made))

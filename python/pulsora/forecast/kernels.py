@@ -1,0 +1,197 @@
+"""The computations behind forecasts, on the CPU: encoder and recurrent ensemble, truncated decompositions, corrections.
+
+Arrays go in as NumPy arrays, tensors of torch in host memory, or anything else with `__dlpack__`; float32 is used as it is,
+float16 and float64 are rounded, other types are a TypeError. What comes out is a NumPy array, or a tensor where a tensor went
+in. No bit depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pulsora import _core
+from pulsora._checks import require_at_least
+from pulsora._threads import chosen_threads
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+    Array = Any
+
+__all__ = ["ResidualMemory", "TruncatedSVD", "correct", "encode", "truncated_svd"]
+
+
+class TruncatedSVD(NamedTuple):
+    """A matrix [m, n] as U diag(S) V, or its best approximation of that rank."""
+
+    U: Array
+    """[m, k], orthonormal columns."""
+    S: Array
+    """[k], falling; exactly 0 beyond the numerical rank."""
+    V: Array
+    """[k, n], orthonormal rows; the first of the largest elements of each is positive."""
+    info: int
+    """1 if the matrix has an element that is not finite, and all others are NaN; else 0."""
+
+
+def encode(x: Array, weights: Array, bias: Array, *, threads: int | None = None) -> Array:
+    """relu(x W + b), in which a NaN stays one.
+
+    Args:
+        x: Rows [b, features].
+        weights: [features, encoded].
+        bias: [encoded].
+        threads: CPU threads; all that the process may run on by default.
+
+    Raises:
+        InputError: for shapes that do not fit.
+        TypeError: for anything but floating-point arrays.
+    """
+    out = _core.forecast_encode(
+        host("x", x), host("weights", weights), host("bias", bias), chosen_threads(threads)
+    )
+    return like(x, out)
+
+
+def truncated_svd(
+    a: Array,
+    k: int,
+    *,
+    method: str = "randomised",
+    oversampling: int = 16,
+    power_steps: int = 4,
+    seed: int = 0,
+    threads: int | None = None,
+) -> TruncatedSVD:
+    """The k largest singular values of a matrix, and their vectors.
+
+    "randomised" finds them in a random subspace that `power_steps` products with a and its transpose improve: 4 are within
+    0.1 % of the best approximation unless the matrix is all noise, which takes 8. "gram" takes the eigenvectors of a a^T, for
+    matrices with a side of up to 64, such as a history of weights. "exact" rotates, for sides of up to 1024. Beyond the numerical rank,
+    which counts singular values above max(m, n) 2^-23 of the largest, S is 0 and vectors are completed from unit vectors.
+
+    Args:
+        a: The matrix [m, n].
+        k: How many, from 1 to its shorter side.
+        method: "randomised", "gram" or "exact".
+        oversampling: By how many columns the random subspace is larger than k.
+        power_steps: See above.
+        seed: Of the random subspace, from 0 up.
+        threads: CPU threads; all that the process may run on by default.
+
+    Raises:
+        InputError: for k or another number out of range, a side that is too long for the method, and products of elements beyond
+            single precision.
+        ConfigError: for another method.
+        TypeError: for anything but a floating-point array.
+    """
+    require_at_least("seed", seed, 0)
+    matrix = host("a", a)
+    u, s, v, info = _core.truncated_svd(
+        matrix, k, method, oversampling, power_steps, seed, chosen_threads(threads)
+    )
+    return TruncatedSVD(like(a, u), like(a, s), like(a, v), info)
+
+
+def correct(prediction: Array, correction: Array) -> Array:
+    """prediction + correction, of equal shapes, with one rounding.
+
+    Raises:
+        InputError: for shapes that differ.
+        TypeError: for anything but floating-point arrays.
+    """
+    out = _core.forecast_correct(host("prediction", prediction), host("correction", correction))
+    return like(prediction, out)
+
+
+class ResidualMemory:
+    """What earlier predictions were off by, and under which circumstances, so as to correct later ones.
+
+    The correction of a prediction is 0.7 of a mean of the residuals of the entries nearest to its key (by cosine, ties to the newer
+    one; each weighs 0.95^(age / 100) times its confidence), plus 0.3 of a linear function of the key, which is learned by least mean squares at
+    rate 0.01; at most a fifth of the prediction's magnitude. An empty memory corrects nothing.
+
+    Args:
+        key_size: Elements of a key, at least 1.
+        capacity: How many entries are kept; the oldest goes first.
+        nearest: How many entries a correction is made from.
+
+    Raises:
+        InputError: for numbers below 1.
+    """
+
+    def __init__(self, key_size: int = 64, *, capacity: int = 1000, nearest: int = 10) -> None:
+        self._core = _core.ResidualMemory(key_size, capacity, nearest)
+
+    def __len__(self) -> int:
+        """How many entries there are."""
+        return self._core.size
+
+    def remember(self, key: Array, residual: float, step: float, confidence: float = 1.0) -> None:
+        """Takes up what came out less what was predicted.
+
+        Args:
+            key: The circumstances, [key_size].
+            residual: The difference.
+            step: When; not before the last one.
+            confidence: Above 0 and at most 1, such as 1 / (1 + the prediction's standard deviation).
+
+        Raises:
+            InputError: for values out of range or not finite; nothing has changed then.
+        """
+        self._core.remember(host("key", key), float(residual), float(step), float(confidence))
+
+    def corrections(
+        self, keys: Array, predictions: Array, step: float, *, threads: int | None = None
+    ) -> NDArray[np.float64]:
+        """What to add to predictions [b] made at `step` under circumstances [b, key_size].
+
+        Raises:
+            InputError: for shapes that do not fit.
+        """
+        given = np.asarray(predictions, np.float64)
+        made: NDArray[np.float64] = self._core.corrections(
+            host("keys", keys), given, float(step), chosen_threads(threads)
+        )
+        return made
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Everything, as arrays."""
+        entries, keys, linear = self._core.saved()
+        return {"entries": entries, "keys": keys, "linear": linear}
+
+    def load_state_dict(self, saved: dict[str, NDArray[Any]]) -> None:
+        """Goes on from what state_dict() gave.
+
+        Raises:
+            InputError: if it does not fit this memory; nothing has changed then.
+        """
+        self._core.restore(saved["entries"], saved["keys"], saved["linear"])
+
+
+def host(name: str, array: Array) -> Floats:
+    """An array in host memory as float32; TypeError for other than floating-point numbers."""
+    if hasattr(array, "detach"):  # a tensor of torch
+        array = array.detach()
+        if array.device.type != "cpu":
+            raise _core.DeviceError(
+                f"{name} is on {array.device}; forecasts are computed on the CPU: give {name}.cpu()"
+            )
+    elif not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__"):
+        array = np.from_dlpack(array)
+    values = np.asarray(array)
+    if values.dtype.kind != "f":
+        raise TypeError(f"{name} has type {values.dtype}; give floating-point numbers")
+    return np.ascontiguousarray(values, np.float32)
+
+
+def like(given: Array, result: Floats) -> Array:
+    """A result as the kind of array that was given."""
+    if not hasattr(given, "detach"):
+        return result
+    import torch  # noqa: PLC0415 - there, since a tensor was given
+
+    return torch.from_numpy(result)

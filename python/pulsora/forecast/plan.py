@@ -1,0 +1,146 @@
+"""Which of the steps of a training are made, and which are predicted or left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulsora._checks import require_at_least
+
+__all__ = ["Plan"]
+
+_WARM_UP = 0.1  # share of the steps before the first cycle
+_FULL = 0.0375  # share of the steps between two jumps
+_CYCLES = 10
+_JUMPED = (
+    0.6  # share of the saved steps that are jumped over where an average stands for the others
+)
+_AVERAGED = 0.1  # share of the passes at the end whose weights are averaged
+_SAMPLES = 15  # of the weights in a block
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The phases of a training: warm-up, then cycles of full training and a jump, then full training to the end.
+
+    Attributes:
+        steps: Length of the training that is replaced, and of its schedule of learning rates.
+        passes: Backward passes that are made instead.
+        warm_up: Passes before the first cycle.
+        full: Passes of a cycle, before its jump.
+        jumps: For each cycle, how many steps its jump stands for.
+        averaged: Passes at the end over whose weights the mean is taken; 0 for none.
+        every: Passes from one look at the weights to the next.
+        block: Passes of a block, over which the mean of the weights is taken.
+    """
+
+    steps: int
+    passes: int
+    warm_up: int
+    full: int
+    jumps: tuple[int, ...]
+    averaged: int
+    every: int
+    block: int
+
+    @property
+    def cycles(self) -> int:
+        """Number of jumps."""
+        return len(self.jumps)
+
+    @classmethod
+    def of(
+        cls,
+        steps: int,
+        saved: float,
+        *,
+        jumping: bool,
+        average: bool,
+        warm_up: int | None = None,
+        full: int | None = None,
+        cycles: int | None = None,
+        blocks: int = 2,
+    ) -> Plan:
+        """The plan for a training of that many steps.
+
+        Args:
+            steps: Its length.
+            saved: The share of its backward passes that is to be saved.
+            jumping: Whether there are jumps.
+            average: Whether weights are averaged at the end.
+            warm_up: Passes before the first cycle; by default a tenth of the steps.
+            full: Passes between two jumps; by default 3.75 % of the steps.
+            cycles: Number of jumps, 10 by default.
+            blocks: Number of blocks of a cycle.
+
+        Raises:
+            ValueError: for numbers out of range, and for phases that are longer than the passes together.
+        """
+        require_at_least("steps", steps, 1)
+        if not 0.0 <= saved < 1.0:
+            raise ValueError(f"saved must be at least 0 and below 1 (got {saved})")
+        passes = steps - round(saved * steps)
+        warm_up = round(_WARM_UP * steps) if warm_up is None else warm_up
+        full = max(round(_FULL * steps), blocks) if full is None else full
+        cycles = _CYCLES if cycles is None else cycles
+        require_at_least("warm_up", warm_up, 0)
+        require_at_least("full", full, blocks)
+        require_at_least("cycles", cycles, 1)
+        averaged = max(round(_AVERAGED * passes), 1) if average else 0
+        saved_steps = steps - passes
+        jumped = round(_JUMPED * saved_steps) if average else saved_steps
+        if not jumping:
+            jumped = 0
+        if jumped == 0:
+            jumps: tuple[int, ...] = ()
+        else:
+            jumps = tuple(
+                jumped * (cycle + 1) // cycles - jumped * cycle // cycles for cycle in range(cycles)
+            )
+            needed = warm_up + cycles * full + averaged
+            if needed > passes:
+                raise ValueError(
+                    f"warm_up = {warm_up}, {cycles} cycles of full = {full} and {averaged} averaged "
+                    f"passes take {needed} passes, but {passes} are left of steps = {steps} with "
+                    f"saved = {saved:g}; make phases shorter, or save less"
+                )
+        block = max(full // blocks, 1)
+        every = max(block // _SAMPLES, 1)
+        return cls(steps, passes, warm_up, full, jumps, averaged, every, block // every * every)
+
+    def looks_after(self, done: int) -> bool:
+        """Whether the weights are looked at after so many passes. Blocks end at the first jump, and begin at every jump."""
+        first = self.warm_up + self.full
+        start = first % self.block
+        if done > first:
+            start = self.warm_up + self.full * min(
+                (done - 1 - self.warm_up) // self.full, self.cycles
+            )
+        return done > start and (done - start) % self.every == 0
+
+    def jump_after(self, done: int) -> int:
+        """How many steps the jump stands for that follows the pass number `done`, counted from 1; 0 for none."""
+        cycle, rest = divmod(done - self.warm_up, self.full)
+        return self.jumps[cycle - 1] if rest == 0 and 1 <= cycle <= self.cycles else 0
+
+    def step_of(self, done: int) -> int:
+        """How far the schedule of learning rates is after so many passes, and the jump that follows them.
+
+        Where nothing jumps and nothing is averaged, the schedule is stretched over the passes.
+        """
+        if not self.jumps and not self.averaged:
+            return done * self.steps // self.passes
+        cycles = min(max((done - self.warm_up) // self.full, 0), self.cycles)
+        return done + sum(self.jumps[:cycles])
+
+    def phase(self, done: int) -> str:
+        """What goes on after so many passes, in a word or two."""
+        if done >= self.passes:
+            return "done"
+        if self.averaged and done >= self.passes - self.averaged:
+            return "averaging"
+        if not self.jumps:
+            return "training"
+        if done < self.warm_up:
+            return "warm-up"
+        cycle = (done - self.warm_up) // self.full + 1
+        return f"cycle {cycle} of {self.cycles}" if cycle <= self.cycles else "finish"

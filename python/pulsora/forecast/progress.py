@@ -1,0 +1,26 @@
+"""How far a training is, on one line."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["bar"]
+
+
+@contextlib.contextmanager
+def bar(total: int, *, shown: bool) -> Iterator[Callable[[int, str], None]]:
+    """A function that shows how far a training is."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(bar_width=16), MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), disable=not shown) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda done, status: progress.update(task, completed=done, description=status)

@@ -1,0 +1,115 @@
+"""What a training with predicted steps did, and what speaks for or against the prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pulsora.forecast.plan import Plan
+
+__all__ = ["Jump", "Report"]
+
+
+@dataclass(frozen=True)
+class Jump:
+    """One predicted move of the weights.
+
+    Attributes:
+        after: Number of the pass that it followed.
+        steps: How many steps it stands for.
+        share: The share of the predicted move that the guard let pass, 1 for all.
+        before: The loss at the mean of the latest block, on the guard's batches; None without a guard.
+        moved: The loss at that mean plus what was let pass.
+        followed: Cosine of the move with the drift of the weights thereafter; None until it is known.
+    """
+
+    after: int
+    steps: int
+    share: float
+    before: float | None = None
+    moved: float | None = None
+    followed: float | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was done and what it brought. Print it.
+
+    Attributes:
+        plan: The phases.
+        forecaster: What predicted the moves.
+        passes: Backward passes made so far.
+        guard_passes: Forward passes of the guard, in mini-batches.
+        jumps: Every predicted move.
+        pulses: Pulses of all tiles, 0 without tiles.
+        pulses_of_jumps: Those of them that wrote predicted moves.
+        pulses_of_average: Those that wrote the average.
+        last: Loss of the last weights, on batches that were given for it; None without.
+        averaged: Loss of the averaged weights on the same batches; None without an average.
+    """
+
+    plan: Plan
+    forecaster: str
+    passes: int
+    guard_passes: int
+    jumps: tuple[Jump, ...]
+    pulses: int
+    pulses_of_jumps: int
+    pulses_of_average: int
+    last: float | None = None
+    averaged: float | None = None
+
+    def __str__(self) -> str:
+        return "\n".join([*self._done(), *self._moves(), *self._end(), *self._controls()])
+
+    def _done(self) -> list[str]:
+        plan = self.plan
+        saved = 1.0 - plan.passes / plan.steps
+        made = f"{self.passes} of {plan.passes} backward passes, in place of {plan.steps}"
+        lines = [f"{made} ({saved:.0%} saved); {self.guard_passes} forward passes of the guard"]
+        if self.pulses:
+            lines.append(
+                f"{self.pulses} pulses: {self.pulses_of_jumps} wrote jumps, "
+                f"{self.pulses_of_average} the average"
+            )
+        return lines
+
+    def _moves(self) -> list[str]:
+        if not self.jumps:
+            return ["no jumps"]
+        steps = sum(jump.steps for jump in self.jumps)
+        kept = sum(jump.share for jump in self.jumps) / len(self.jumps)
+        lines = [f"{len(self.jumps)} jumps ({self.forecaster}) for {steps} steps"]
+        seen = [jump.moved / jump.before for jump in self.jumps if jump.before and jump.moved]
+        if seen:
+            lines.append(
+                f"the guard let {kept:.0%} of them pass; on its batches a jump alone changed the "
+                f"loss by {sum(seen) / len(seen) - 1.0:+.1%} on average"
+            )
+        known = [jump.followed for jump in self.jumps if jump.followed is not None]
+        if known:
+            mean = sum(known) / len(known)
+            lines.append(f"the weights then drifted the way they had jumped: cosine {mean:.2f}")
+        return lines
+
+    def _end(self) -> list[str]:
+        if self.last is None:
+            return []
+        if self.averaged is None:
+            return [f"loss of the last weights {self.last:.4g}"]
+        gain = 1.0 - self.averaged / self.last
+        text = f"loss of the last weights {self.last:.4g}, of the average over the last"
+        return [f"{text} {self.plan.averaged} passes {self.averaged:.4g} ({gain:.1%} less)"]
+
+    def _controls(self) -> list[str]:
+        lines = ["controls, each a run of its own with as many passes:"]
+        if self.jumps:
+            lines.append("  forecaster='none': averaging alone, which often comes close")
+        if self.jumps and self.forecaster != "linear":
+            lines.append("  forecaster='linear': the drift of block means, continued")
+        if self.jumps or self.plan.averaged:
+            lines.append(
+                "  forecaster='none', average=False: the plain training with its schedule stretched"
+            )
+        return lines if len(lines) > 1 else ["this is a control itself: the plain training"]

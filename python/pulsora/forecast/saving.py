@@ -1,0 +1,61 @@
+"""The file of a training: everything that is needed to go on to the bit."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from pulsora.files import replace_file
+from pulsora.training.checkpoint import read_checkpoint, short_line
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from pulsora.forecast.trainer import HybridTrainer
+
+__all__ = ["load", "save"]
+
+_CONTENT = {"trainer", "model", "optimizer", "scheduler", "random"}
+
+
+def save(trainer: HybridTrainer, path: str | PathLike[str]) -> None:
+    """See HybridTrainer.save."""
+    whole = {
+        "trainer": trainer.state_dict(),
+        "model": trainer.model.state_dict(),
+        "optimizer": trainer.optimizer.state_dict(),
+        "scheduler": None if trainer.scheduler is None else trainer.scheduler.state_dict(),
+        "random": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()],
+    }
+    data = io.BytesIO()
+    torch.save(whole, data)
+    replace_file(path, data.getvalue())
+
+
+def load(trainer: HybridTrainer, path: str | PathLike[str]) -> None:
+    """See HybridTrainer.load."""
+    data = Path(path).read_bytes()
+    try:
+        saved = read_checkpoint(data, _CONTENT)
+    except Exception as error:  # noqa: BLE001 - there is no end to what damaged files raise
+        raise ValueError(
+            f"{path} is no file of HybridTrainer.save, or is damaged ({short_line(error)})"
+        ) from None
+    if (saved["scheduler"] is None) != (trainer.scheduler is None):
+        raise ValueError(
+            f"{path} was saved {'without' if trainer.scheduler else 'with'} a scheduler"
+        )
+    try:
+        trainer.load_state_dict(saved["trainer"])
+        trainer.model.load_state_dict(saved["model"])
+        trainer.optimizer.load_state_dict(saved["optimizer"])
+        if trainer.scheduler is not None:
+            trainer.scheduler.load_state_dict(saved["scheduler"])
+    except (RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} does not fit this training ({short_line(error)})") from None
+    torch.set_rng_state(saved["random"][0])
+    if torch.cuda.is_available() and len(saved["random"]) - 1 == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(saved["random"][1:])

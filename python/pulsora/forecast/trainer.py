@@ -1,0 +1,400 @@
+"""Training in which predicted moves of the weights, and an average at the end, replace some backward passes."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from pulsora._checks import require_at_least, require_positive
+from pulsora.forecast.batches import Stream, normalise_anew
+from pulsora.forecast.forecasters import forecaster_of
+from pulsora.forecast.history import BlockMeans, Mean, cosine, match
+from pulsora.forecast.loss import forecast_loss
+from pulsora.forecast.plan import Plan
+from pulsora.forecast.progress import bar
+from pulsora.forecast.report import Jump, Report
+from pulsora.forecast.saving import load, save
+from pulsora.forecast.weights import Weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from os import PathLike
+
+    import torch
+    from torch import Tensor, nn
+    from torch.optim.lr_scheduler import LRScheduler
+
+    from pulsora.forecast.loss import LossForecast
+
+    Values = list[Tensor]
+
+__all__ = ["HybridTrainer"]
+
+_GUARD_BATCHES = 4
+_GUARD = 1.03  # how much higher the loss may be at the moved mean
+_HALVINGS = 2
+_PLAIN = ("end", "passes", "step", "guard_passes", "pulses_of_jumps", "pulses_of_average")
+
+
+class HybridTrainer:
+    """Trains a model with fewer backward passes than the training it replaces.
+
+    A warm-up is followed by cycles of full training and a predicted move of the weights ("jump"), and these by full training to
+    the end, over the last tenth of which the weights are averaged; the average is the result. A jump advances the schedule of learning
+    rates by the steps that it stands for. Models may be digital, analog or mixed: weights in tiles are moved by pulses.
+
+    The forecaster "linear" continues the drift between the means of earlier and later blocks of training. It is the default, because
+    nothing that was tried is better. Averaging alone comes close to it (forecaster="none"); docs/forecast.md has the numbers.
+
+    Args:
+        model: A module of torch, in training mode.
+        optimizer: Its optimiser; one of pulsora.optim if the model has analog layers.
+        loss: A function of the model and a batch that gives the loss to be minimised, a tensor without dimensions.
+        steps: Mini-batches of the training that is replaced, for which the scheduler is made.
+        saved: The share of its backward passes that is saved, from 0 to below 1.
+        scheduler: A scheduler of torch that counts mini-batches, if the learning rate changes.
+        forecaster: "linear"; or "none", which does not move weights: with an average, the schedule then ends early, and
+            without one it is stretched over the passes that there are.
+        average: Whether the mean of the weights over the last tenth of the passes becomes the result.
+        cycles: Number of jumps.
+        warm_up: Passes before the first cycle; by default a tenth of the steps.
+        full: Passes between two jumps; by default 3.75 % of the steps.
+        alpha: Factor of the predicted moves; by default the forecaster's own.
+        guard: Whether a jump is halved, at most twice, and then left out, as long as it raises the loss at the mean of the latest
+            block by more than 3 % (forward passes only, of four batches).
+        rank: Moves of weights in tiles are sent column by column, which takes the fewest pulses; or are cut to this rank, and sent as
+            so many outer products, which takes fewer trains.
+        before_step: Called between each backward pass and the optimiser's step, to clip gradients for example.
+        stop_below: Ends the training early, after averaging, once the forecast of the training loss leaves less than this share
+            of it to be gained; None never.
+
+    Raises:
+        ValueError: for values out of range, for phases that do not fit into the passes, and for an optimiser of another model.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: Callable[[nn.Module, Any], Tensor],
+        *,
+        steps: int,
+        saved: float = 0.3,
+        scheduler: LRScheduler | None = None,
+        forecaster: str = "linear",
+        average: bool = True,
+        cycles: int | None = None,
+        warm_up: int | None = None,
+        full: int | None = None,
+        alpha: float | None = None,
+        guard: bool = True,
+        rank: int | None = None,
+        before_step: Callable[[], object] | None = None,
+        stop_below: float | None = None,
+    ) -> None:
+        if alpha is not None:
+            require_positive("alpha", alpha)
+        if rank is not None:
+            require_at_least("rank", rank, 1)
+        if stop_below is not None:
+            require_positive("stop_below", stop_below)
+        made = forecaster_of(forecaster)
+        self.plan = Plan.of(
+            steps, saved, jumping=made is not None, average=average,
+            warm_up=warm_up, full=full, cycles=cycles, blocks=1 if made is None else made.blocks,
+        )  # fmt: skip
+        self.model = model
+        self.optimizer = optimizer
+        self.loss = loss
+        self.scheduler = scheduler
+        self.forecaster = forecaster
+        self._predict = None if made is None else made(alpha)
+        self._guarded = guard
+        self._before_step = before_step
+        self._stop_below = stop_below
+        self._weights = Weights(model, optimizer, rank)
+        if self.plan.jumps or self.plan.averaged:
+            self._weights.warn_of_adapters()
+        samples = self.plan.block // self.plan.every
+        self._blocks = BlockMeans(samples, 0 if made is None else made.kept)
+        self._mean = Mean()
+        self._last: Values = []
+        self._end = self.plan.passes
+        self._passes = 0
+        self._step = 0
+        self._guard_passes = 0
+        self._stream = Stream()
+        self._losses: list[float] = []
+        self._running: Tensor | None = None
+        self._jumps: list[Jump] = []
+        self._moved: Values = []
+        self._pulses_of_jumps = 0
+        self._pulses_of_average = 0
+
+    @property
+    def passes(self) -> int:
+        """Backward passes made so far."""
+        return self._passes
+
+    @property
+    def done(self) -> bool:
+        """Whether the training is over."""
+        return self._passes >= self._end
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Mean training losses of blocks of `plan.block` passes."""
+        return tuple(self._losses)
+
+    def train(
+        self,
+        batches: Iterable[Any] | Callable[[int], Iterable[Any]],
+        *,
+        passes: int | None = None,
+        progress: bool = True,
+    ) -> Report:
+        """Trains to the end, or for a number of passes.
+
+        Args:
+            batches: What is gone through anew in every epoch, such as a DataLoader, or a function that gives the batches of an epoch,
+                counted from 0. For an exact resume they must be the same for the same epoch.
+            passes: How many more backward passes to make; None goes on to the end.
+            progress: Whether a line shows phase, passes and what was saved.
+
+        Returns:
+            What was done so far.
+
+        Raises:
+            ValueError: if the loss is not finite (training diverged), or there are no batches.
+        """
+        if passes is not None:
+            require_at_least("passes", passes, 1)
+        until = self._end if passes is None else min(self._passes + passes, self._end)
+        self._stream.open(batches)
+        with contextlib.closing(self._stream), bar(self.plan.passes, shown=progress) as show:
+            show(self._passes, self._status())
+            while self._passes < min(until, self._end):
+                self._make_pass(self._stream.next())
+                show(self._passes, self._status())
+        return self.report()
+
+    def _make_pass(self, batch: Any) -> None:  # noqa: ANN401 - whatever the loss takes
+        self.optimizer.zero_grad()
+        loss = self.loss(self.model, batch)
+        if loss.dim() > 0:
+            raise ValueError(
+                f"loss must be a tensor without dimensions (got shape {list(loss.shape)}); "
+                "take the mean over the batch"
+            )
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self._before_step is not None:
+            self._before_step()
+        self.optimizer.step()
+        self._passes += 1
+        self._note(loss.detach())
+        self._look()
+        jump = self.plan.jump_after(self._passes)
+        if jump and self._end == self.plan.passes:
+            self._jump(jump)
+        self._advance(self.plan.step_of(self._passes))
+        if self.done:
+            self._finish()
+
+    def _note(self, loss: Tensor) -> None:
+        """Adds a loss to its block. Only the end of a block waits for a GPU."""
+        self._running = loss if self._running is None else self._running + loss
+        if self._passes % self.plan.block:
+            return
+        mean = float(self._running) / self.plan.block
+        self._running = None
+        if not math.isfinite(mean):
+            raise ValueError(
+                f"the loss is {mean} after {self._passes} passes: training diverged; lower the learning rate"
+            )
+        self._losses.append(mean)
+        if self._stop_below is not None and self._end == self.plan.passes:
+            self._stop_early(self._stop_below)
+
+    def _stop_early(self, least: float) -> None:
+        """Brings the end forward if the forecast leaves too little to be gained."""
+        end = self._passes + self.plan.averaged
+        ahead = (self.plan.passes - self._passes) // self.plan.block
+        if ahead < 1 or end >= self.plan.passes:
+            return
+        with contextlib.suppress(ValueError):  # too few losses yet
+            if forecast_loss(self._losses, ahead).left < least:
+                self._end = end
+
+    def _look(self) -> None:
+        """Keeps what is needed of the weights as they are now."""
+        averaging = self.plan.averaged and self._passes > self._end - self.plan.averaged
+        jumping = self._predict is not None and bool(self.plan.jumps)
+        if not (averaging or jumping) or not self.plan.looks_after(self._passes):
+            return
+        values = self._weights.read()
+        if averaging:
+            self._mean.add(values)
+        if jumping and self._blocks.add(values, self._passes):
+            self._follow_up()
+
+    def _follow_up(self) -> None:
+        """Two blocks after a jump: did the weights go on the way they had jumped?"""
+        if not self._moved or self._passes - self._jumps[-1].after < 2 * self.plan.block:
+            return
+        late, early = self._blocks.means[-1], self._blocks.means[-2]
+        since_then = [a - b for a, b in zip(late, early, strict=True)]
+        followed = cosine(self._moved, since_then)
+        self._jumps[-1] = dataclasses.replace(self._jumps[-1], followed=followed)
+        self._moved = []
+
+    def _jump(self, steps: int) -> None:
+        """Moves the weights by what is predicted for so many steps."""
+        if self._predict is None or len(self._blocks.means) < 2:
+            return
+        before = self._weights.pulses
+        deltas = self._predict(self._blocks, steps)
+        jump = self._guard(deltas, steps) if self._guarded else Jump(self._passes, steps, 1.0)
+        self._moved = []
+        if jump.share > 0.0:
+            self._moved = [jump.share * delta for delta in deltas]
+            self._weights.move(self._moved)
+            self._blocks.shift(self._moved)
+        self._blocks.restart()
+        self._jumps.append(jump)
+        self._pulses_of_jumps += self._weights.pulses - before
+
+    def _guard(self, deltas: Values, steps: int) -> Jump:
+        """How much of a move may be made: tried on a copy of the model, at the mean of the latest block."""
+        mean = self._blocks.means[-1]
+        twin = copy.deepcopy(self.model)
+        batches = [self._stream.next() for _ in range(_GUARD_BATCHES)]
+        before = self._loss_at(twin, mean, batches)
+        for halvings in range(_HALVINGS + 1):
+            share = 0.5**halvings
+            there = [value + share * delta for value, delta in zip(mean, deltas, strict=True)]
+            moved = self._loss_at(twin, there, batches)
+            if moved <= _GUARD * before:
+                return Jump(self._passes, steps, share, before, moved)
+        return Jump(self._passes, steps, 0.0, before, before)
+
+    def _loss_at(self, twin: nn.Module, values: Values, batches: list[Any]) -> float:
+        self._guard_passes += len(batches)
+        return self._weights.loss_at(twin, values, lambda batch: self.loss(twin, batch), batches)
+
+    def _advance(self, step: int) -> None:
+        """Takes the schedule of learning rates to a step."""
+        if self.scheduler is not None:
+            for _ in range(step - self._step):
+                self.scheduler.step()
+        self._step = step
+
+    def _finish(self) -> None:
+        self._last = self._weights.read()
+        if self._mean.count == 0:
+            return
+        before = self._weights.pulses
+        self._weights.approach(self._mean.value())
+        self._pulses_of_average = self._weights.pulses - before
+        normalise_anew(self.model, self.loss, self._stream)
+
+    def forecast(self, *, level: float = 0.9) -> LossForecast:
+        """The training loss as it would go on to the end, in blocks of `plan.block` passes (see `losses`).
+
+        Raises:
+            ValueError: before there are 10 blocks, or at the end.
+        """
+        ahead = (self._end - self._passes) // self.plan.block
+        if ahead < 1:
+            raise ValueError("there is no block left to forecast: the training is over")
+        return forecast_loss(self._losses, ahead, level=level)
+
+    def report(self, batches: Iterable[Any] | None = None) -> Report:
+        """What was done so far, and what it brought.
+
+        Args:
+            batches: For the losses of the last weights and of the average, once the training is over; such as batches of a
+                validation set.
+        """
+        report = Report(
+            plan=self.plan,
+            forecaster=self.forecaster,
+            passes=self._passes,
+            guard_passes=self._guard_passes,
+            jumps=tuple(self._jumps),
+            pulses=self._weights.pulses,
+            pulses_of_jumps=self._pulses_of_jumps,
+            pulses_of_average=self._pulses_of_average,
+        )
+        if batches is None or not self.done:
+            return report
+        given = list(batches)
+        twin = copy.deepcopy(self.model)
+        last = self._loss_at(twin, self._last, given)
+        averaged = self._loss_at(twin, self._mean.value(), given) if self._mean.count else None
+        self._guard_passes = report.guard_passes
+        return dataclasses.replace(report, last=last, averaged=averaged)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the training has come, without model, optimiser and scheduler; plain values and tensors."""
+        return {
+            "settings": self._settings(),
+            "plain": {name: getattr(self, f"_{name}") for name in _PLAIN},
+            "epoch": [self._stream.epoch, self._stream.taken],
+            "losses": list(self._losses),
+            "running": self._running,
+            "jumps": [dataclasses.astuple(jump) for jump in self._jumps],
+            "moved": self._moved,
+            "last": self._last,
+            "blocks": self._blocks.state_dict(),
+            "mean": self._mean.state_dict(),
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Goes on where the trainer stood that gave `saved`; model, optimiser and scheduler are loaded by the caller.
+
+        Raises:
+            ValueError: if it is the state of a trainer with other settings, or of other weights; nothing has changed then.
+        """
+        if saved["settings"] != self._settings():
+            theirs = f"the state is of a trainer with other settings ({saved['settings']})"
+            raise ValueError(f"{theirs}; this one has {self._settings()}")
+        like = self._weights.read()
+        moved, last = match(saved["moved"], like), match(saved["last"], like)
+        blocks, mean = self._blocks.loaded(saved["blocks"], like), Mean.loaded(saved["mean"], like)
+        self._moved, self._last, self._blocks, self._mean = moved, last, blocks, mean
+        for name in _PLAIN:
+            setattr(self, f"_{name}", saved["plain"][name])
+        self._stream.epoch, self._stream.taken = saved["epoch"]
+        self._losses = list(saved["losses"])
+        self._running = saved["running"]
+        self._jumps = [Jump(*values) for values in saved["jumps"]]
+
+    def _settings(self) -> str:
+        """What a saved state must agree on."""
+        return f"{self.plan}, forecaster={self.forecaster}, parameters={self._weights.shapes}"
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes everything to a file: the state of this trainer, model, optimiser, scheduler and torch's random numbers.
+
+        Raises:
+            OSError: if the file cannot be written; a previous one is then as it was.
+        """
+        save(self, path)
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Goes on where the training stood that was saved, to the bit if the batches are the same.
+
+        The trainer is made as the saved one was. Loading executes nothing of the file.
+
+        Raises:
+            OSError: if the file cannot be read.
+            ValueError: if it is damaged or of another training.
+        """
+        load(self, path)
+
+    def _status(self) -> str:
+        text = f"{self.plan.phase(self._passes)}, {self._step - self._passes} passes saved"
+        return text + (f", {self._losses[-1]:.3g} loss" if self._losses else "")

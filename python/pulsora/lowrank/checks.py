@@ -1,0 +1,132 @@
+"""What the operators ask of their operands. Shapes only are looked at, so that it serves fake tensors as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from pulsora._core import DeviceError, InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["TYPES", "check_adapter", "check_update", "outputs_of"]
+
+TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_LAYOUTS = ("kn", "nk")
+
+
+def check_update(
+    x: Tensor, v: Tensor, codes: Tensor | None, u: Tensor, u_layout: str, base: Tensor | None
+) -> None:
+    """InputError, TypeError or DeviceError, naming the operand, unless all fit."""
+    if u_layout not in _LAYOUTS:
+        raise InputError(
+            f"u_layout is {u_layout!r}; it must be 'kn' for u [K2, N] or 'nk' for u [N, K2]"
+        )
+    dtype, device = x.dtype, x.device
+    if dtype not in TYPES:
+        _check_type("x", x)
+    for name, tensor in (("v", v), ("codes", codes), ("u", u), ("base", base)):
+        if tensor is not None and (tensor.dtype != dtype or tensor.device != device):
+            _check_like("x", x, name, tensor)
+    if x.dim() == 0:
+        raise InputError("x is a single number; it must be [..., K1]")
+    _check_matrix("v", v, "[K1, N]")
+    _check_matrix("u", u, "[K2, N]" if u_layout == "kn" else "[N, K2]")
+    inputs, rank = v.shape
+    if x.shape[-1] != inputs:
+        raise InputError(
+            f"x is {_shape(x)} and v is {_shape(v)}; the last dimension of x must be the {inputs} "
+            "rows of v"
+        )
+    if u.shape[1 if u_layout == "kn" else 0] != rank:
+        other = "nk" if u_layout == "kn" else "kn"
+        hint = f", or u_layout='{other}'" if rank in u.shape else ""
+        raise InputError(
+            f"u is {_shape(u)} with u_layout='{u_layout}' and v is {_shape(v)}; both must have the "
+            f"same N: pass u {'[K2, N]' if u_layout == 'kn' else '[N, K2]'} with N = {rank}{hint}"
+        )
+    if codes is not None:
+        _check_codes(codes, (*x.shape[:-1], rank))
+    wanted = (*x.shape[:-1], outputs_of(u, u_layout))
+    if base is not None and base.shape != wanted:
+        raise InputError(
+            f"base is {_shape(base)}; it must have the shape of the result, {list(wanted)}"
+        )
+
+
+def outputs_of(u: Tensor, u_layout: str) -> int:
+    """K2."""
+    return u.shape[0 if u_layout == "kn" else 1]
+
+
+def check_adapter(dc: Tensor, a: Tensor, b: Tensor, da: Tensor, db: Tensor) -> None:
+    """InputError, TypeError or DeviceError, naming the operand, unless all fit."""
+    for name, tensor in (("dc", dc), ("a", a), ("b", b), ("da", da), ("db", db)):
+        _check_type(name, tensor)
+        _check_place("dc", dc, name, tensor)
+    if dc.dim() == 0 or a.dim() == 0:
+        raise InputError(
+            f"dc is {_shape(dc)} and a is {_shape(a)}; they must be [..., n] and [..., K]"
+        )
+    _check_matrix("b", b, "[K, n]")
+    if a.shape[:-1] != dc.shape[:-1]:
+        raise InputError(
+            f"a is {_shape(a)} and dc is {_shape(dc)}; all dimensions but the last must agree"
+        )
+    if b.shape != (a.shape[-1], dc.shape[-1]):
+        raise InputError(
+            f"b is {_shape(b)}; with dc {_shape(dc)} and a {_shape(a)} it must be "
+            f"{[a.shape[-1], dc.shape[-1]]}"
+        )
+    for name, tensor, like in (("da", da, a), ("db", db, b)):
+        if tensor.shape != like.shape or tensor.dtype != torch.float32:
+            raise InputError(
+                f"{name} is {_shape(tensor)} of {tensor.dtype}; it must be float32 {_shape(like)}"
+            )
+        if not tensor.is_contiguous():
+            raise InputError(f"{name} has gaps; it must be contiguous")
+
+
+def _check_codes(codes: Tensor, wanted: tuple[int, ...]) -> None:
+    padded = (1,) * (len(wanted) - codes.dim()) + tuple(codes.shape)
+    fits = len(padded) == len(wanted) and all(
+        size in (1, target) for size, target in zip(padded, wanted, strict=True)
+    )
+    if not fits:
+        raise InputError(f"codes are {_shape(codes)}, which does not broadcast to {list(wanted)}")
+
+
+def _check_matrix(name: str, tensor: Tensor, meaning: str) -> None:
+    if tensor.dim() != 2:
+        raise InputError(f"{name} is {_shape(tensor)}; it must be a matrix {meaning}")
+
+
+def _check_type(name: str, tensor: Tensor) -> None:
+    if tensor.dtype not in TYPES:
+        raise TypeError(
+            f"{name} has dtype {tensor.dtype}; convert it to float32, float16 or bfloat16, for example "
+            f"with {name}.float()"
+        )
+
+
+def _check_like(first: str, like: Tensor, name: str, tensor: Tensor) -> None:
+    if tensor.dtype != like.dtype:
+        raise TypeError(
+            f"{name} has dtype {tensor.dtype} and {first} has {like.dtype}; pass {name}.to({first}.dtype), "
+            "or work under torch.autocast"
+        )
+    _check_place(first, like, name, tensor)
+
+
+def _check_place(first: str, like: Tensor, name: str, tensor: Tensor) -> None:
+    if tensor.device != like.device:
+        raise DeviceError(
+            f"{name} is on {tensor.device} and {first} on {like.device}; pass {name}.to({first}.device)"
+        )
+
+
+def _shape(tensor: Tensor) -> list[int]:
+    return list(tensor.shape)

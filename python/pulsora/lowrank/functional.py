@@ -1,0 +1,172 @@
+"""The gated low-rank update and the gradients of an adapter, for tensors of torch."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pulsora._core import InputError
+from pulsora.lowrank import operators
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["adapter_gradients", "gated_low_rank"]
+
+
+class _GatedLowRank(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch has no type for it
+        x: Tensor,
+        v: Tensor,
+        codes: Tensor | None,
+        u: Tensor,
+        base: Tensor | None,
+        u_layout: str,
+        scale: float,
+    ) -> Tensor:
+        ctx.save_for_backward(x, v, codes, u)
+        ctx.u_layout, ctx.scale = u_layout, scale
+        y: Tensor = operators.gated_low_rank(x, v, codes, u, u_layout, scale, base)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        x, v, codes, u = ctx.saved_tensors
+        wanted = ctx.needs_input_grad
+        of_base = dy if wanted[4] else None
+        if not any(wanted[:4]):
+            return None, None, None, None, of_base, None, None
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            # Gradients of these gradients will be asked for: torch can differentiate its own.
+            made = _gradients(dy, x, v, codes, u if ctx.u_layout == "kn" else u.t(), ctx.scale)
+            made = (*made[:3], made[3] if ctx.u_layout == "kn" else made[3].t())
+            kept = (
+                each if is_wanted else None for each, is_wanted in zip(made, wanted, strict=False)
+            )
+            return *kept, of_base, None, None
+        made = operators.gated_low_rank_backward(
+            dy, x, v, codes, u, ctx.u_layout, ctx.scale, wanted[:4]
+        )
+        dx, dv, dcodes, du = (
+            gradient if is_wanted else None
+            for gradient, is_wanted in zip(made, wanted[:4], strict=True)
+        )
+        return dx, dv, dcodes, du, of_base, None, None
+
+
+def _gradients(
+    dy: Tensor, x: Tensor, v: Tensor, codes: Tensor | None, u: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """Gradients of x, v, codes and u [K2, N], by operations of torch."""
+    h, g = x @ v, dy @ u * scale
+    gates = torch.ones_like(h) if codes is None else codes
+    gated_h, gated_g = h * gates, g * gates
+    rank = v.shape[1]
+    of_v = x.reshape(-1, x.shape[-1]).t() @ gated_g.reshape(-1, rank)
+    of_u = dy.reshape(-1, dy.shape[-1]).t() @ gated_h.reshape(-1, rank) * scale
+    of_codes = None if codes is None else (h * g).sum_to_size(codes.shape)
+    return gated_g @ v.t(), of_v, of_codes, of_u
+
+
+def _require_finite(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise InputError(f"{name} is {value!r}; it must be a finite number")
+
+
+def gated_low_rank(
+    x: Tensor,
+    v: Tensor,
+    codes: Tensor | None,
+    u: Tensor,
+    *,
+    u_layout: str,
+    scale: float = 1.0,
+    base: Tensor | None = None,
+) -> Tensor:
+    """y = base + scale ((x v) * codes) u^T: a low-rank adapter whose components are gated row by row.
+
+    All operands have the dtype (float32, float16 or bfloat16) and the device of x; under
+    `torch.autocast` they are converted to its dtype, as torch does for a product. Sums are in
+    single precision, x v is never rounded to 16 bits, and the result is rounded once. Gradients of
+    all operands are made in one pass, from the operands alone. Codes, v and u may have any strides;
+    an x or base that cannot be seen as gapless rows, near or far apart, is copied.
+
+    Args:
+        x: inputs [..., K1].
+        v: [K1, N]; of LoRA, the transposed `lora_A`.
+        codes: gates that broadcast to [..., N], without being copied; None: all 1.
+        u: [K2, N] with u_layout="kn", or [N, K2] with u_layout="nk".
+        u_layout: which of both u is; it is never guessed.
+        scale: any finite number, such as LoRA's alpha / r.
+        base: what the update is added to, [..., K2]; None: nothing.
+
+    Returns:
+        A new tensor [..., K2].
+
+    Raises:
+        InputError: if a shape does not fit, or u_layout or scale are out of range.
+        TypeError: if a dtype does not fit.
+        DeviceError: if the operands are on several devices.
+    """
+    _require_finite("scale", scale)
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        x, v, u = x.to(dtype), v.to(dtype), u.to(dtype)
+        codes = None if codes is None else codes.to(dtype)
+        base = None if base is None else base.to(dtype)
+    if torch.is_grad_enabled() and (
+        x.requires_grad
+        or v.requires_grad
+        or u.requires_grad
+        or (codes is not None and codes.requires_grad)
+        or (base is not None and base.requires_grad)
+    ):
+        made: Tensor = _GatedLowRank.apply(x, v, codes, u, base, u_layout, float(scale))  # type: ignore[no-untyped-call]
+        return made
+    y: Tensor = operators.gated_low_rank(x, v, codes, u, u_layout, float(scale), base)
+    return y
+
+
+def adapter_gradients(
+    dc: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    out: tuple[Tensor, Tensor] | None = None,
+    accumulate: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(dA, dB) = (dC b^T, a^T dC), the gradients of an adapter C = A B, in single precision.
+
+    Each operand is float32, float16 or bfloat16 by itself; a 16-bit copy of weights may stand
+    beside gradients in single precision. Nothing is rounded to 16 bits or to tf32, whatever
+    `torch.backends` allows.
+
+    Args:
+        dc: the gradient at C, [..., n].
+        a: [..., K].
+        b: [K, n].
+        out: where dA and dB go, contiguous float32 tensors of the shapes of a and b; None: new ones.
+        accumulate: whether to add to what is in `out`, as for the next micro-batch.
+
+    Returns:
+        dA and dB, or `out`.
+
+    Raises:
+        InputError: if a shape does not fit, or there is nothing to add to.
+        TypeError: if a dtype does not fit.
+        DeviceError: if the operands are on several devices.
+    """
+    if out is None:
+        if accumulate:
+            raise InputError("accumulate is True without out; pass out=(da, db) to add to")
+        out = (
+            torch.empty(a.shape, dtype=torch.float32, device=a.device),
+            torch.empty(b.shape, dtype=torch.float32, device=b.device),
+        )
+    operators.adapter_gradients(dc, a, b, *out, accumulate)
+    return out

@@ -1,0 +1,129 @@
+"""Reads of tiles whose adapters are gated: differentiable, the gate too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.utils.dlpack import from_dlpack
+
+from pulsora.nn.replay import repeats, require_first_run
+from pulsora.nn.tile_array import adapter_in
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pulsora.nn.parameter import AnalogParameter
+    from pulsora.nn.tile_array import TileArray
+
+__all__ = ["flat_gate", "gated_read"]
+
+
+def flat_gate(gate: Tensor, x: Tensor) -> Tensor:
+    """A gate that broadcasts to [..., rank], for x [..., in_features], with the samples in one dimension.
+
+    Raises:
+        ValueError: if it does not broadcast.
+    """
+    try:
+        whole = gate.expand(*x.shape[:-1], gate.shape[-1])
+    except (IndexError, RuntimeError):
+        raise ValueError(
+            f"gate has shape {list(gate.shape)}, which does not broadcast to {[*x.shape[:-1], 'rank']}, as x of "
+            f"shape {list(x.shape)} asks for"
+        ) from None
+    return whole.reshape(-1, gate.shape[-1])
+
+
+def gated_read(x: Tensor, gate: Tensor, weight: AnalogParameter) -> Tensor:
+    """y = W x + alpha A (gate * (B x)) by the tiles of a layer, the components of each weighed alike.
+
+    Args:
+        x: Inputs [m, in_features].
+        gate: Weights [m, rank], or [m, 1] for all components alike.
+        weight: The layer's.
+
+    Raises:
+        ValueError: if a tile has no adapter, the adapters have different ranks, or the gate another shape.
+        RuntimeError: within a part of a model that is run again for its gradient.
+    """
+    array = weight.array
+    ranks = {adapter_in(tile).rank for tile in array}
+    if len(ranks) > 1:
+        raise ValueError(
+            f"gate: the adapters of this layer's tiles have ranks {sorted(ranks)}, so that no gate fits all; "
+            "give LRTTConfig(rank=...) a number that fits the smallest tile"
+        )
+    (rank,) = ranks
+    if gate.shape[1] not in {1, rank}:
+        raise ValueError(
+            f"gate has {gate.shape[1]} numbers for each sample, but the tiles' adapters have {rank} components; "
+            f"give {rank}, or one for all"
+        )
+    if gate.device != array.device:
+        raise ValueError(
+            f"gate is on {gate.device}, and this layer on {array.device}; move one by .to(...)"
+        )
+    # Of its own memory, so that nobody writes to it before the update.
+    weights = gate.float().expand(len(x), rank).clone(memory_format=torch.contiguous_format)
+    require_first_run()
+    if repeats():
+        raise RuntimeError(
+            "gated reads of tiles cannot be repeated (gradient checkpointing with replayed_reads); "
+            "leave the layer out of the checkpointed part"
+        )
+    y: Tensor = _GatedProduct.apply(x, weights, weight)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _GatedProduct(torch.autograd.Function):
+    """The read, whose gradients are reads too; the weights get (x, d, gate) as theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gate: Tensor, weight: AnalogParameter) -> Tensor:  # noqa: ANN401 - torch gives no type
+        y, ctx.reads = _forward(weight.array, x, gate)
+        ctx.save_for_backward(x, gate)
+        ctx.weight = weight
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        x, gate = (each.detach() for each in ctx.saved_tensors)
+        weight: AnalogParameter = ctx.weight
+        needs_x, needs_gate, needs_weight = ctx.needs_input_grad
+        dx = d_gate = None
+        if needs_x or needs_gate or weight.array.config.reads_back:
+            dx, d_gate = _backward(weight.array, d, gate, ctx.reads)
+        return dx, d_gate, weight.gradient(x, d, gate) if needs_weight else None
+
+
+def _forward(array: TileArray, x: Tensor, gate: Tensor) -> tuple[Tensor, list[list[Tensor]]]:
+    """y [m, out_features], and of each tile what it read of B x [m, rank], which the backward needs."""
+    y = x.new_zeros(len(x), array.shape[0])
+    reads: list[list[Tensor]] = []
+    for i, (row, tiles) in enumerate(zip(array.rows, array.grid, strict=True)):
+        reads.append([])
+        for col, tile in zip(array.cols, tiles, strict=True):
+            lines = x[:, array.lines(i, col)].detach().contiguous()
+            part, read = map(from_dlpack, adapter_in(tile).forward(lines, gate.detach()))
+            y[:, row] += part
+            reads[-1].append(read)
+    return y if array.scales is None else y * array.scales, reads
+
+
+def _backward(
+    array: TileArray, d: Tensor, gate: Tensor, reads: list[list[Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """dx [m, in_features] and the gradient of the gate [m, rank]."""
+    d = d if array.scales is None else d * array.scales
+    dx = d.new_zeros(len(d), array.groups * array.shape[1])
+    d_gate = torch.zeros_like(gate)
+    for i, (row, tiles) in enumerate(zip(array.rows, array.grid, strict=True)):
+        back = d[:, row].contiguous()
+        for col, tile, read in zip(array.cols, tiles, reads[i], strict=True):
+            part, of_gate = map(from_dlpack, adapter_in(tile).backward(back, gate, read))
+            dx[:, array.lines(i, col)] += part
+            d_gate += of_gate
+    return dx, d_gate

@@ -1,0 +1,218 @@
+"""Adapters that PEFT has saved, on a model of ours."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+
+from pulsora.nn import AnalogLinear, AnalogModule, GatedAdapter
+from pulsora.nn.factors import FILL, balanced, distance
+from pulsora.nn.gated_adapter import clipped_cells, features_of
+from pulsora.nn.scaling import WeightScaling, reach
+from pulsora.peft.attach import Plan, adaptable, attach
+from pulsora.peft.files import LayerFactors, read_adapter
+from pulsora.peft.report import AdapterReport, AdapterRow
+from pulsora.peft.tiles import alpha_of, set_tile_factors, tile_factors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pulsora.config import TileConfig
+    from pulsora.peft.attach import Gates
+
+__all__ = ["Loaded", "load_adapter"]
+
+
+class Loaded(NamedTuple):
+    """A model with the adapter of a file, and how well the factors were written."""
+
+    model: nn.Module
+    report: AdapterReport
+
+
+def load_adapter(
+    model: nn.Module,
+    folder: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    mode: str = "digital_base",
+    *,
+    config: TileConfig | None = None,
+    base_config: TileConfig | None = None,
+    adapter_span: str = "tile",
+    gate: Gates = None,
+    trainable: bool = True,
+    without_dropout: bool = False,
+    seed: int | None = None,
+    **options: Any,
+) -> Loaded:
+    """A copy of a model with an adapter that PEFT has saved (adapter_config.json and adapter_model.safetensors).
+
+    PEFT itself is not needed, and nothing in the files is executed. Of each layer, alpha A B is what PEFT adds to the
+    weight: A is lora_B, B is lora_A, and alpha is lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora; rank_pattern and
+    alpha_pattern are kept. In arrays, the components are scaled (A c, B / c) such that A and B fill half of the range of
+    their cells.
+
+    Args:
+        model: The model that the adapter was made for; it is not changed.
+        folder: A folder with the two files; or several, whose adapters become a pool, for a gate that chooses or mixes
+            (`pulsora.nn.TaskGate`, `MixtureGate`). Adapters of smaller rank are filled up with zeros.
+        mode: As in `add_adapters`: 'digital_base', 'analog_base' or 'analog_base_digital_adapter'.
+        config: As in `add_adapters`.
+        base_config: As in `add_adapters`.
+        adapter_span: As in `add_adapters`.
+        gate: As in `add_adapters`.
+        trainable: Whether the factors will be trained.
+        without_dropout: Whether an adapter that PEFT trained with lora_dropout may be trained further without it; arrays
+            have no dropout.
+        seed: As in `add_adapters`.
+        **options: As in `add_adapters`.
+
+    Returns:
+        The model, and a report with |A' B' - A B| / |A B| and the number of clipped elements of each layer.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: naming the file and the setting, for what has no meaning here (use_dora, lora_bias, modules_to_save,
+            target_parameters, ...), damaged files, and layers that the model has not.
+    """
+    plan = Plan.of(mode, config, base_config, adapter_span)
+    folders = [folder] if isinstance(folder, str | os.PathLike) else list(folder)
+    if not folders:
+        raise ValueError("folder = []: give one folder or several")
+    files = []
+    for each in folders:
+        settings, factors = read_adapter(each)
+        if settings.lora_dropout > 0.0 and trainable and not without_dropout:
+            raise ValueError(
+                f"{os.fspath(each)}: lora_dropout = {settings.lora_dropout} leaves out inputs in training, which "
+                "arrays cannot; pass without_dropout = True to train without it, or trainable = False"
+            )
+        _require_fit(model, os.fspath(each), factors)
+        files.append(factors)
+    pools = _pools(files)
+    wanted = {name: pools[name] for name, _ in model.named_modules() if name in pools}
+    ranks = {name: layer.b.shape[0] // len(files) for name, layer in wanted.items()}
+    alphas: dict[str, float | None] = {name: layer.alpha for name, layer in wanted.items()}
+    if plan.in_tiles:
+        wanted = {
+            name: _for_tiles(model, name, layer, plan, options) for name, layer in wanted.items()
+        }
+        alphas = {name: layer.alpha or None for name, layer in wanted.items()}
+    made = attach(
+        model, plan, ranks, alphas, gate=gate, adapters=len(files), seed=seed, options=options
+    )
+    modules = dict(made.named_modules())
+    rows = [_write(name, modules[name], layer) for name, layer in wanted.items()]
+    if not trainable:
+        for name in wanted:
+            for part in (modules[name], *modules[name].children()):
+                if isinstance(part, AnalogModule):
+                    part.analog_weight.requires_grad_(False)  # noqa: FBT003 - torch's own
+            if isinstance(modules[name], GatedAdapter) and not modules[name].in_tiles:
+                modules[name].freeze_factors()
+    return Loaded(made, AdapterReport(rows))
+
+
+def _require_fit(model: nn.Module, folder: str, factors: Mapping[str, LayerFactors]) -> None:
+    layers = dict(model.named_modules())
+    for name, (a, b, _) in factors.items():
+        layer = layers.get(name)
+        if layer is None:
+            raise ValueError(
+                f"{folder}: the model has no layer '{name}'; give the model that the adapter was made for"
+            )
+        if isinstance(layer, GatedAdapter) or not adaptable(layer):
+            raise ValueError(
+                f"{folder}: layer '{name}' is a {type(layer).__name__}, which cannot have an adapter"
+                + " besides its own; load into the model without adapters"
+                * isinstance(layer, GatedAdapter)
+            )
+        features = features_of(layer)
+        if (b.shape[1], a.shape[0]) != features:
+            raise ValueError(
+                f"{folder}: the adapter of layer '{name}' is for {[b.shape[1], a.shape[0]]} features in and out, "
+                f"but the layer has {list(features)}"
+            )
+
+
+def _pools(files: Sequence[Mapping[str, LayerFactors]]) -> dict[str, LayerFactors]:
+    """The adapters of all files side by side: of one rank, and of the first file's alpha, by which A is divided."""
+    if len(files) == 1:
+        return dict(files[0])
+    pools = {}
+    for name in dict.fromkeys(name for factors in files for name in factors):
+        present = [factors[name] for factors in files if name in factors]
+        rank = max(layer.b.shape[0] for layer in present)
+        alpha = next((layer.alpha for layer in present if layer.alpha), 1.0)
+        a = present[0].a.new_zeros(len(present[0].a), len(files), rank)
+        b = present[0].b.new_zeros(len(files), rank, present[0].b.shape[1])
+        for number, factors in enumerate(files):
+            if name in factors:
+                layer = factors[name]
+                own = layer.b.shape[0]
+                a[:, number, :own], b[number, :own] = layer.a * (layer.alpha / alpha), layer.b
+        pools[name] = LayerFactors(a.flatten(1), b.flatten(0, 1), alpha)
+    return pools
+
+
+def _for_tiles(
+    model: nn.Module, name: str, layer: LayerFactors, plan: Plan, options: Mapping[str, Any]
+) -> LayerFactors:
+    """Factors that fill the cells of the fast arrays, and the alpha that goes with them; 0 if the adapter adds nothing."""
+    base: Any = model.get_submodule(name)
+    config: Any = base.config if isinstance(base, AnalogLinear) else plan.base
+    if isinstance(base, AnalogLinear):
+        scales = base.tiles.scales
+    else:
+        per, scaling = (
+            options.get("scaling_per", "layer"),
+            plan.base_options(options)["weight_scaling"],
+        )
+        weight = base.weight.detach().float()
+        weight = weight if isinstance(base, nn.Linear) else weight.T
+        if base.bias is not None and not options.get(
+            "digital_bias", True
+        ):  # one more column of cells
+            weight = torch.cat([weight, base.bias.detach().float()[:, None]], 1)
+        chosen = WeightScaling.of(scaling, per, config)
+        scales = None if chosen is None else chosen.scales(weight)
+    a = layer.a if scales is None else layer.a / scales[:, None].cpu()
+    a, b = balanced(a, layer.b)
+    largest = [float(side.abs().max()) for side in (a, b)]
+    fill = FILL * reach(config.fast)
+    factor_a, factor_b = (size / fill if size > 0.0 else 1.0 for size in largest)
+    return LayerFactors(
+        a / factor_a, b / factor_b, layer.alpha * factor_a * factor_b if min(largest) > 0.0 else 0.0
+    )
+
+
+def _write(name: str, layer: nn.Module, factors: LayerFactors) -> AdapterRow:
+    a, b, alpha = factors
+    if isinstance(layer, GatedAdapter) and not layer.in_tiles:
+        written = layer.set_factors(a, b, alpha)
+        how = "pulsed arrays" if layer.is_pulsed else "tensors of torch"
+        kind = type(layer.base).__name__
+        return AdapterRow(name, kind, len(b), alpha, how, written.error, written.clipped)
+    tiles: Any = layer.base if isinstance(layer, GatedAdapter) else layer
+    b = nn.functional.pad(
+        b, (0, int(tiles.analog_bias))
+    )  # the column of the bias, if that is in cells
+    error = whole = 0.0
+    clipped = 0
+    for row, col, tile in tiles.tiles.parts():
+        if alpha and not math.isclose(alpha_of(tile), alpha, rel_tol=1e-5):
+            raise ValueError(
+                f"layer '{name}' is analog already, with an alpha of {alpha_of(tile):g}, but this adapter needs "
+                f"lora_alpha = {alpha:g}; load into the digital model"
+            )
+        part = (a[row], b[:, col])
+        set_tile_factors(tile, *part)
+        now = tile_factors(tile)
+        lost, size = distance(now[:2], part)
+        error, whole = error + lost**2, whole + size**2
+        clipped += sum(clipped_cells(*pair) for pair in zip(now[:2], part, strict=True))
+    off = (error / whole) ** 0.5 if whole > 0.0 else 0.0
+    return AdapterRow(name, type(tiles).__name__, len(b), alpha, "in each tile", off, clipped)

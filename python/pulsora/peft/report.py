@@ -1,0 +1,66 @@
+"""What became of each adapter that was added, loaded or saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulsora._tables import aligned
+
+__all__ = ["AdapterReport", "AdapterRow"]
+
+
+@dataclass(frozen=True)
+class AdapterRow:
+    """The adapter of one layer.
+
+    Attributes:
+        name: The layer, as `model.named_modules()` of the model without adapters has it.
+        layer: Its class.
+        rank: Number of components.
+        alpha: Factor on A B.
+        how: Where A and B are, or how the adapter that was saved came about.
+        error: |A' B' - A B| / |A B| (Frobenius) of what was written and what was to be; 0 where both are 0.
+        clipped: How many elements of A and B lay outside the bounds of their cells.
+    """
+
+    name: str
+    layer: str
+    rank: int
+    alpha: float
+    how: str
+    error: float
+    clipped: int = 0
+
+
+class AdapterReport(tuple[AdapterRow, ...]):
+    """The adapters of a model, in order; `print` shows a table."""
+
+    __slots__ = ()
+
+    @property
+    def error(self) -> float:
+        """The largest error of a layer."""
+        return max((row.error for row in self), default=0.0)
+
+    @property
+    def clipped(self) -> int:
+        """How many elements cells confined, of all layers."""
+        return sum(row.clipped for row in self)
+
+    def __repr__(self) -> str:
+        rows = [("layer", "class", "rank", "alpha", "error", "clipped", "how")]
+        rows += [
+            (
+                row.name or "(model)",
+                row.layer,
+                str(row.rank),
+                f"{row.alpha:.4g}",
+                f"{row.error:.1e}",
+                str(row.clipped),
+                row.how,
+            )
+            for row in self
+        ]
+        return aligned(rows)
+
+    __str__ = __repr__

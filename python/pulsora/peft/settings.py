@@ -1,0 +1,134 @@
+"""What PEFT's adapter_config.json says, as far as it has a meaning here."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["LoraSettings", "pattern_of", "read_settings"]
+
+_REFUSED = {
+    "use_dora": "normalises the columns of W + A B, which tiles do not have as numbers",
+    "lora_bias": "gives the adapter a bias; train the bias of the layer instead",
+    "modules_to_save": "brings whole layers along; load their weights into the model before, and train them digitally",
+    "target_parameters": "adapts parameters that no layer multiplies by",
+    "trainable_token_indices": "trains rows of a table",
+    "layer_replication": "changes the model; replicate its layers before",
+    "megatron_config": "is of layers that are spread over machines",
+    "use_qalora": "pools the inputs of the adapter",
+    "use_bdlora": "cuts the factors into blocks",
+    "alora_invocation_tokens": "switches the adapter on behind certain tokens; use a gate of pulsora.nn",
+    "arrow_config": "routes between adapters by its own rule; use a gate of pulsora.nn",
+    "kasa_config": "puts a diagonal between the factors",
+    "monteclora_config": "draws the factors anew at each read",
+    "velora_config": "compresses the activations that a gradient is made of",
+}
+"""Settings that change what an adapter computes; by default each is off."""
+
+
+@dataclass(frozen=True)
+class LoraSettings:
+    """The settings of a file that matter here.
+
+    Attributes:
+        rank: The rank r of layers that no pattern names.
+        lora_alpha: As in PEFT: the factor on A B is lora_alpha / r, or lora_alpha / sqrt(r).
+        use_rslora: Which of the two.
+        rank_pattern: Ranks by regular expressions of names.
+        alpha_pattern: lora_alpha by regular expressions of names.
+        lora_dropout: Share of the inputs of an adapter that training leaves out.
+    """
+
+    rank: int
+    lora_alpha: float
+    use_rslora: bool
+    rank_pattern: Mapping[str, int]
+    alpha_pattern: Mapping[str, float]
+    lora_dropout: float
+
+    def rank_of(self, name: str) -> int:
+        """The rank of a layer."""
+        return int(_by_pattern(self.rank_pattern, name, self.rank))
+
+    def scaling_of(self, name: str) -> float:
+        """The factor on A B of a layer."""
+        rank = self.rank_of(name)
+        return float(_by_pattern(self.alpha_pattern, name, self.lora_alpha)) / (
+            math.sqrt(rank) if self.use_rslora else rank
+        )
+
+
+def pattern_of(name: str) -> str:
+    """A pattern that is the name of one layer."""
+    return "^" + re.escape(name)
+
+
+def _by_pattern(patterns: Mapping[str, float], name: str, default: float) -> float:
+    """What stands at the first pattern that is a whole name, or its last parts; as PEFT has it."""
+    found = (key for key in patterns if re.match(rf"(.*\.)?({key})$", name))
+    return patterns.get(next(found, ""), default)
+
+
+def read_settings(path: Path) -> LoraSettings:
+    """The settings in a file.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: naming the file and the setting, if it is not that of a LoRA, damaged, or has settings that
+            have no meaning here.
+    """
+    try:
+        values = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON ({error})") from None
+    if not isinstance(values, dict) or values.get("peft_type") != "LORA":
+        kind = values.get("peft_type") if isinstance(values, dict) else type(values).__name__
+        raise ValueError(f"{path}: peft_type is {kind!r}; only 'LORA' can be loaded")
+    for name, reason in _REFUSED.items():
+        if values.get(name):
+            raise ValueError(f"{path}: {name} = {values[name]!r} {reason}")
+    if values.get("bias", "none") != "none":
+        raise ValueError(
+            f"{path}: bias = {values['bias']!r} brings biases of the model along; load them into the model before"
+        )
+    settings = LoraSettings(
+        rank=_number(path, values, "r", 8),
+        lora_alpha=_number(path, values, "lora_alpha", 8),
+        use_rslora=bool(values.get("use_rslora", False)),
+        rank_pattern=_numbers(path, values, "rank_pattern"),
+        alpha_pattern=_numbers(path, values, "alpha_pattern"),
+        lora_dropout=_number(path, values, "lora_dropout", 0.0),
+    )
+    for name, rank in {"r": settings.rank, **settings.rank_pattern}.items():
+        if rank < 1 or int(rank) != rank:
+            raise ValueError(f"{path}: the rank {name} = {rank!r} must be a whole number from 1 up")
+    return settings
+
+
+def _number(path: Path, values: Mapping[str, Any], name: str, default: float) -> Any:  # noqa: ANN401 - int or float
+    value = values.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{path}: {name} = {value!r} must be a finite number")
+    return value
+
+
+def _numbers(path: Path, values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    table = values.get(name) or {}
+    if not isinstance(table, dict):
+        raise ValueError(f"{path}: {name} = {table!r} must be a table")  # noqa: TRY004 - of a file
+    for key in table:
+        _number(path, table, key, 0.0)
+        try:
+            re.compile(key)
+        except re.error as error:
+            raise ValueError(
+                f"{path}: {name} has {key!r}, no regular expression ({error})"
+            ) from None
+    return table

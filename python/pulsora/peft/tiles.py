@@ -1,0 +1,39 @@
+"""The factors of the adapters in tiles, whichever way round these have them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from pulsora.nn.tile_array import adapter_in
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pulsora.tile import Tile
+
+__all__ = ["alpha_of", "set_tile_factors", "tile_factors"]
+
+
+def tile_factors(tile: Tile) -> tuple[Tensor, Tensor, float]:
+    """A [outputs, rank], B [rank, inputs] and alpha of the change alpha A B that an adapter makes to its tile's weights."""
+    adapter = adapter_in(tile)
+    a, b = torch.tensor(adapter.a), torch.tensor(adapter.b)
+    if tile.config.swap_xd:  # type: ignore[attr-defined] # what has an adapter has it
+        a, b = b.T, a.T
+    return a, b, alpha_of(tile)
+
+
+def set_tile_factors(tile: Tile, a: Tensor, b: Tensor) -> None:
+    """Writes A [outputs, rank] and B [rank, inputs] digitally, within the bounds of the cells."""
+    adapter = adapter_in(tile)
+    if tile.config.swap_xd:  # type: ignore[attr-defined]
+        a, b = b.T, a.T
+    adapter.a, adapter.b = a.contiguous().numpy(), b.contiguous().numpy()
+
+
+def alpha_of(tile: Tile) -> float:
+    """The factor alpha in force, which 'auto' settings leave to the core."""
+    x, d = (torch.zeros(1, size, device=tile.device) for size in (tile.x_size, tile.d_size))
+    return float(tile.explain(x, d, 1.0)["alpha"])  # type: ignore[arg-type]

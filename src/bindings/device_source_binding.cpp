@@ -1,0 +1,90 @@
+#include "device_source_binding.h"
+
+#include <pybind11/stl.h>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "core/sha256.h"
+#include "runtime/device_source.h"
+#include "schema.h"
+
+namespace RPU::bindings {
+
+namespace py = pybind11;
+
+namespace {
+
+Isa isaNamed(const std::string &name) {
+  if (name.empty()) return bestIsa();
+  std::vector<std::string> names;
+  for (const Isa isa : {Isa::V2, Isa::V3, Isa::V4, Isa::V4Popcnt}) {
+    if (name == isaName(isa)) return isa;
+    names.emplace_back(isaName(isa));
+  }
+  throw ConfigError(
+      message("isa is '", name, "', which is no instruction set", suggest(name, names)));
+}
+
+py::tuple readSource(const std::string &text, const std::string &name) {
+  const DeviceSource source = normalised({text, name});
+  return py::make_tuple(source.name, source.text, sha256(source.text));
+}
+
+py::dict registerSource(const std::string &text, const std::string &name, const std::string &file) {
+  const DeviceSource source{text, name, file};
+  if (!registeredModelOf(source)) {
+    // Others may use their tiles meanwhile; the list of models changes under Python's lock.
+    DeviceModel made = [&] {
+      const py::gil_scoped_release released;
+      return deviceModelFrom(source);
+    }();
+    return describeDevice(registerDevice(std::move(made)));
+  }
+  return describeDevice(registerDeviceSource(source));
+}
+
+void warnInPython(const std::string &text) {
+  const py::gil_scoped_acquire held;
+  if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+}
+
+}  // namespace
+
+void bindDeviceSource(py::module_ &module) {
+  setCompileWarnings(&warnInPython);
+  module.def("read_source", &readSource, py::arg("text"), py::arg("name"),
+             "(name, text, SHA-256) of a device model's source: the name that is meant, and line "
+             "ends as Unix has them. ConfigError if the text has no name or several.");
+  module.def("register_device", &registerSource, py::arg("text"), py::arg("name"), py::arg("file"),
+             "Compiles and registers a device model, and returns its entry in schema(). `file` is "
+             "what the compiler calls the text.");
+  module.def(
+      "compile_ahead",
+      [](const std::string &text, const std::string &name, const std::string &file,
+         const std::string &isa) {
+        const Isa wanted = isaNamed(isa);
+        const py::gil_scoped_release released;
+        return compileAhead({text, name, file}, wanted);
+      },
+      py::arg("text"), py::arg("name"), py::arg("file"), py::arg("isa"),
+      "Compiles a device model into the cache folder, and returns the path of the file. `isa` is "
+      "an instruction set, or empty for this machine's best.");
+  module.def(
+      "compile_counts",
+      [] {
+        const CompileCounts counts = [] {
+          const py::gil_scoped_release released;
+          return compileCounts();
+        }();
+        py::dict result;
+        result["compiled"] = counts.compiled;
+        result["from_disk"] = counts.fromDisk;
+        result["from_memory"] = counts.fromMemory;
+        return result;
+      },
+      "How often a compiled device model was made, found on disk, or known to this process.");
+}
+
+}  // namespace RPU::bindings

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace RPU::bindings {
+
+/// Adds what makes device models from source: register_device(), compile_ahead() and their parts.
+void bindDeviceSource(pybind11::module_ &module);
+
+}  // namespace RPU::bindings

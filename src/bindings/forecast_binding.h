@@ -1,0 +1,10 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace RPU::bindings {
+
+/// Adds what pulsora.forecast is made of: encode, rollout, truncated_svd, correct, ResidualMemory.
+void bindForecast(pybind11::module_ &module);
+
+}  // namespace RPU::bindings

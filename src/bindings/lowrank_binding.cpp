@@ -1,0 +1,173 @@
+#include "lowrank_binding.h"
+
+#include <array>
+#include <pybind11/stl.h>
+#include <string>
+
+#include "core/check.h"
+#include "core/context.h"
+#include "core/threads.h"
+#include "lowrank/adapter_gradients.h"
+#include "lowrank/gated_low_rank.h"
+
+namespace RPU::bindings {
+namespace {
+
+namespace py = pybind11;
+
+// Tensors of torch are asked for their addresses: DLPack would do, but takes the host longer than the
+// kernel that follows. pulsora/lowrank has looked at devices, types and shapes.
+
+// The types of torch, which are objects of which there is one each.
+struct TorchTypes {
+  py::object float32, float16, bfloat16;
+
+  static const TorchTypes &get() {
+    static const TorchTypes &types = *[] {
+      const py::module_ torch = py::module_::import("torch");
+      return new TorchTypes{torch.attr("float32"), torch.attr("float16"), torch.attr("bfloat16")};
+    }();
+    return types;
+  }
+};
+
+py::object ask(py::handle tensor, PyObject *method) {
+  PyObject *answer = PyObject_CallMethodNoArgs(tensor.ptr(), method);
+  if (!answer) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(answer);
+}
+
+ElementType typeOf(py::handle tensor, const char *name) {
+  static PyObject *const kDtype = PyUnicode_InternFromString("dtype");
+  const py::object dtype = tensor.attr(kDtype);
+  const TorchTypes &types = TorchTypes::get();
+  if (dtype.is(types.float32)) return ElementType::Float32;
+  if (dtype.is(types.float16)) return ElementType::Float16;
+  if (dtype.is(types.bfloat16)) return ElementType::BFloat16;
+  throw py::type_error(message(name, " has dtype ", py::str(dtype).cast<std::string>(),
+                               "; convert it to float32, float16 or bfloat16"));
+}
+
+void *addressOf(py::handle tensor) {
+  static PyObject *const kDataPtr = PyUnicode_InternFromString("data_ptr");
+  return reinterpret_cast<void *>(ask(tensor, kDataPtr).cast<uintptr_t>());
+}
+
+// The two sizes or strides of a tensor, which torch gives as a tuple of integers.
+std::array<int64_t, 2> twoOf(const py::object &tuple, const char *name) {
+  RPU_CHECK(InputError, PyTuple_Check(tuple.ptr()) && PyTuple_GET_SIZE(tuple.ptr()) == 2, name,
+            " must have two dimensions");
+  std::array<int64_t, 2> two{};
+  for (size_t i = 0; i < 2; ++i) {
+    two[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i)));
+    if (two[i] == -1 && PyErr_Occurred()) throw py::error_already_set();
+  }
+  return two;
+}
+
+// A tensor of two dimensions; None is a matrix that is not given.
+AnyMatrix matrixOf(py::handle tensor, const char *name) {
+  if (tensor.is_none()) return {};
+  static PyObject *const kShape = PyUnicode_InternFromString("shape");
+  static PyObject *const kStride = PyUnicode_InternFromString("stride");
+  const auto shape = twoOf(tensor.attr(kShape), name);
+  const auto strides = twoOf(ask(tensor, kStride), name);
+  return {typeOf(tensor, name), addressOf(tensor), shape[0], shape[1], strides[0], strides[1]};
+}
+
+MatrixView<float> floatMatrixOf(py::handle tensor, const char *name) {
+  const AnyMatrix matrix = matrixOf(tensor, name);
+  requireType("pulsora", name, matrix, ElementType::Float32);
+  return matrix.as<float>();
+}
+
+// How the rows of a batch share codes: (rows, columns, inner, strides of outer, inner and column).
+using CodeLayout = std::array<int64_t, 6>;
+
+Codes codesOf(py::handle tensor, py::handle layoutOf) {
+  if (tensor.is_none()) return Codes::ones();
+  const auto layout = layoutOf.cast<CodeLayout>();
+  return {typeOf(tensor, "codes"),
+          addressOf(tensor),
+          layout[1],
+          layout[0],
+          layout[2],
+          layout[3],
+          layout[4],
+          layout[5]};
+}
+
+// Where to work: the CUDA device and stream, or, with device -1, so many threads of the CPU.
+Context contextOf(int device, intptr_t stream, int threads) {
+  Context context;
+  if (device >= 0) {
+    context.backend = Backend::Cuda;
+    context.device = device;
+    context.stream = reinterpret_cast<void *>(stream);
+  } else {
+    requireThreads(threads);
+    context.cpu.threads = threads;
+  }
+  return context;
+}
+
+void forward(py::handle x, py::handle v, py::handle codes, py::handle layout, py::handle u,
+             py::handle scale, py::handle base, py::handle y, int device, intptr_t stream,
+             int threads) {
+  const GatedLowRank update{matrixOf(x, "x"), matrixOf(v, "v"), codesOf(codes, layout),
+                            matrixOf(u, "u"), scale.cast<float>()};
+  const AnyMatrix added = matrixOf(base, "base");
+  const AnyMatrix result = matrixOf(y, "y");
+  const Context context = contextOf(device, stream, threads);
+  const py::gil_scoped_release release;
+  gatedLowRank(context, update, added, result);
+}
+
+void backward(py::handle dy, py::handle x, py::handle v, py::handle codes, py::handle layout,
+              py::handle u, py::handle scale, py::handle dx, py::handle dv, py::handle dcodes,
+              py::handle du, int device, intptr_t stream, int threads) {
+  const GatedLowRank update{matrixOf(x, "x"), matrixOf(v, "v"), codesOf(codes, layout),
+                            matrixOf(u, "u"), scale.cast<float>()};
+  const AnyMatrix given = matrixOf(dy, "dy");
+  GatedGradients gradients{matrixOf(dx, "dx"),
+                           matrixOf(dv, "dv"),
+                           floatMatrixOf(dcodes, "dcodes"),
+                           matrixOf(du, "du"),
+                           {}};
+  const Context context = contextOf(device, stream, threads);
+  // torch's memory, which its CUDA graphs know.
+  py::object scratch;
+  if (const int64_t size = gatedLowRankScratch(context, update, given, gradients); size > 0) {
+    scratch = x.attr("new_empty")(size, py::arg("dtype") = TorchTypes::get().float32);
+    gradients.scratch = vectorView(reinterpret_cast<float *>(addressOf(scratch)), size);
+  }
+  const py::gil_scoped_release release;
+  gatedLowRankBackward(context, update, given, gradients);
+}
+
+void adapter(py::handle dc, py::handle a, py::handle b, bool accumulate, py::handle da,
+             py::handle db, int device, intptr_t stream, int threads) {
+  const AnyMatrix gradient = matrixOf(dc, "dc");
+  const AnyMatrix left = matrixOf(a, "a");
+  const AnyMatrix right = matrixOf(b, "b");
+  const MatrixView<float> leftGradient = floatMatrixOf(da, "da");
+  const MatrixView<float> rightGradient = floatMatrixOf(db, "db");
+  const Context context = contextOf(device, stream, threads);
+  const py::gil_scoped_release release;
+  adapterGradients(context, gradient, left, right, accumulate, leftGradient, rightGradient);
+}
+
+}  // namespace
+
+void bindLowRank(py::module_ &module) {
+  using py::arg;
+  module.def("gated_low_rank", &forward, arg("x"), arg("v"), arg("codes"), arg("layout"), arg("u"),
+             arg("scale"), arg("base"), arg("y"), arg("device"), arg("stream"), arg("threads"));
+  module.def("gated_low_rank_backward", &backward, arg("dy"), arg("x"), arg("v"), arg("codes"),
+             arg("layout"), arg("u"), arg("scale"), arg("dx"), arg("dv"), arg("dcodes"), arg("du"),
+             arg("device"), arg("stream"), arg("threads"));
+  module.def("adapter_gradients", &adapter, arg("dc"), arg("a"), arg("b"), arg("accumulate"),
+             arg("da"), arg("db"), arg("device"), arg("stream"), arg("threads"));
+}
+
+}  // namespace RPU::bindings

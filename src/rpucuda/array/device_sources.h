@@ -1,0 +1,15 @@
+#pragma once
+
+#include "core/value.h"
+
+namespace RPU {
+
+/// The sources of the models in a configuration that were compiled at run time, for saved states: a
+/// map from the name of each to {"sha256", "source"}. Empty if there are none.
+Value::Map deviceSourcesOf(const Value &config);
+
+/// StateError unless a model of the same name and SHA-256 is registered for each entry of such a
+/// map. Nothing in it is compiled or run.
+void requireDeviceSources(const Value &sources);
+
+}  // namespace RPU

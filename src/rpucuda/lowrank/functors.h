@@ -1,0 +1,95 @@
+#pragma once
+
+#include "core/backend.h"
+#include "core/view.h"
+#include "lowrank/codes.h"
+#include "lowrank/element.h"
+
+// The element functors of low-rank updates: at(i, j) makes one element, operator() that of a number in
+// row-major order (see forEach), and row(i) a row in a loop that compilers make vectors of.
+
+namespace RPU {
+
+/// to = from.
+template <class T>
+struct Widener {
+  MatrixView<const T> from;
+  MatrixView<float> to;
+
+  RPU_HD void at(int64_t i, int64_t j) const { to(i, j) = widen(from(i, j)); }
+  RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
+  void row(int64_t i) const {
+    const T *RPU_RESTRICT source = &from(i, 0);
+    float *RPU_RESTRICT target = &to(i, 0);
+    if (from.colStride == 1 && to.colStride == 1) {
+      for (int64_t j = 0; j < to.cols; ++j) target[j] = widen(source[j]);
+    } else {
+      for (int64_t j = 0; j < to.cols; ++j) at(i, j);
+    }
+  }
+};
+
+/// to = base + sum, rounded once; to = sum without a base, which may be `to` itself.
+template <class T>
+struct Narrower {
+  MatrixView<const float> sum;
+  MatrixView<const T> base;
+  MatrixView<T> to;
+
+  RPU_HD void at(int64_t i, int64_t j) const {
+    to(i, j) = narrow<T>(base.data ? widen(base(i, j)) + sum(i, j) : sum(i, j));
+  }
+  RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
+  void row(int64_t i) const {
+    const float *RPU_RESTRICT source = &sum(i, 0);
+    T *target = &to(i, 0);
+    if (!base.data && sum.colStride == 1 && to.colStride == 1) {
+      for (int64_t j = 0; j < to.cols; ++j) target[j] = narrow<T>(source[j]);
+    } else {
+      for (int64_t j = 0; j < to.cols; ++j) at(i, j);
+    }
+  }
+};
+
+/// h *= codes, for rows of the batch from `first` on.
+template <class T>
+struct CodeGate {
+  CodeReader<T> codes;
+  int64_t first;
+  MatrixView<float> h;
+
+  RPU_HD void at(int64_t i, int64_t j) const { h(i, j) *= codes.at(first + i, j); }
+  RPU_HD void operator()(int64_t i) const { at(i / h.cols, i % h.cols); }
+  void row(int64_t i) const {
+    for (int64_t j = 0; j < h.cols; ++j) at(i, j);
+  }
+};
+
+/// The gradient of the codes, scale h .* g, where h = x v and g = dy u.
+struct CodeGradient {
+  MatrixView<const float> h;
+  MatrixView<const float> g;
+  float scale;
+  MatrixView<float> to;
+
+  RPU_HD void at(int64_t i, int64_t j) const { to(i, j) = scale * h(i, j) * g(i, j); }
+  RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
+  void row(int64_t i) const {
+    for (int64_t j = 0; j < to.cols; ++j) at(i, j);
+  }
+};
+
+/// Makes all elements of a functor's matrix [rows, cols].
+template <class Functor>
+void makeElements(const Context &context, int64_t rows, int64_t cols, const Functor &functor) {
+  if (!context.onCpu()) return forEach(context, rows * cols, functor);
+  const int64_t grain = 1 + kStepsPerThread / (cols + 1);
+  parallelRange(context, cols == 0 ? 0 : rows, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) functor.row(i);
+  });
+}
+
+/// The functors that take a type.
+#define RPU_FOR_EACH_ELEMENT(Use) Use(float) Use(Half) Use(BFloat16)
+
+}  // namespace RPU

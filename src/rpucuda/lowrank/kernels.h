@@ -1,0 +1,18 @@
+#pragma once
+
+#include "lowrank/gated_low_rank.h"
+
+// The fused kernels of a GPU (cuda/lowrank/). Each says whether it has taken the case, and has then
+// enqueued all of it; other cases are left to the products of core/.
+
+namespace RPU {
+
+bool cudaGatedLowRank(const Context &context, const GatedLowRank &update, ConstAnyMatrix base,
+                      AnyMatrix y);
+bool cudaGatedLowRankBackward(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
+                              const GatedGradients &gradients);
+/// Floats of scratch that the fused kernel of a case needs; 0 if there is none.
+int64_t cudaGatedLowRankScratch(const Context &context, const GatedLowRank &update,
+                                ConstAnyMatrix dy, const GatedGradients &gradients);
+
+}  // namespace RPU

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "core/buffer.h"
+#include "core/math_util.h"
+#include "lowrank/any_matrix.h"
+#include "lowrank/functors.h"
+
+namespace RPU {
+
+/// A matrix as floats: itself if it holds floats, else a widened copy in storage that is kept from one
+/// matrix to the next.
+class Widened {
+ public:
+  MatrixView<const float> of(const Context &context, ConstAnyMatrix matrix) {
+    if (matrix.type == ElementType::Float32) return matrix.as<float>();
+    storage_.reserve(context, matrix.size());
+    const MatrixView<float> to = rowMajor(storage_.data(), matrix.rows, matrix.cols);
+    withElement(matrix.type, [&](auto element) {
+      using T = decltype(element);
+      if constexpr (!std::is_same_v<T, float>)
+        makeElements(context, to.rows, to.cols, Widener<T>{matrix.as<T>(), to});
+    });
+    return to;
+  }
+
+ private:
+  Buffer<float> storage_;
+};
+
+/// Where a product in single precision goes that becomes a matrix of any type: view() is that matrix
+/// itself if it holds floats, else storage that finish() rounds.
+class Narrowed {
+ public:
+  MatrixView<float> view(const Context &context, AnyMatrix target) {
+    if (target.type == ElementType::Float32) return target.as<float>();
+    storage_.reserve(context, target.size());
+    return rowMajor(storage_.data(), target.rows, target.cols);
+  }
+  /// target = base + view(context, target), or without `base` where that has no data. Only for a
+  /// target that does not hold floats is there anything to do.
+  void finish(const Context &context, ConstAnyMatrix base, AnyMatrix target) {
+    const MatrixView<const float> sum = rowMajor(storage_.data(), target.rows, target.cols);
+    withElement(target.type, [&](auto element) {
+      using T = decltype(element);
+      if constexpr (!std::is_same_v<T, float>) {
+        makeElements(context, target.rows, target.cols,
+                     Narrower<T>{sum, base.as<T>(), target.as<T>()});
+      }
+    });
+  }
+
+ private:
+  Buffer<float> storage_;
+};
+
+/// How many rows of a batch are worked on at a time: on the CPU as many as stay in its caches with
+/// `width` floats each; on a GPU many, within bounds of memory. It follows from sizes alone, and so
+/// do the bits of sums over rows.
+inline int64_t rowsAtATime(const Context &context, int64_t width) {
+  const int64_t floats = int64_t{1} << (context.onCpu() ? 18 : 26);
+  const int64_t least = context.onCpu() ? 64 : 4096;
+  return RPU::max(least, floats / RPU::max(width, int64_t{1}) / 64 * 64);
+}
+
+/// The context for products whose bits are the same on every machine.
+inline Context forLowRank(const Context &context) {
+  Context own = context;
+  own.cpu.products = Products::Reproducible;
+  return own;
+}
+
+}  // namespace RPU

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "array/device_model.h"
+#include "core/isa.h"
+
+// Device models from their source, at run time: a text of the shape of the headers in devices/ is
+// compiled to a shared object by the machine's C++ compiler, which is loaded and registered.
+//
+//   registerDeviceSource({text});
+//   config.device = DeviceParams::read(Value(Value::Map{{"model", "MyStep"}}), "device");
+//
+// The text is code, and runs with the rights of who runs the program.
+
+namespace RPU {
+
+/// A device model as text, which defines one struct in namespace RPU; see
+/// examples/05_custom_device. It may include headers of the rooms up to array, as
+/// <pulsora/room/name.h> or "room/name.h", and those of the system.
+struct DeviceSource {
+  std::string text;
+  std::string name = {};  ///< of the struct; if empty, the only kName in the text
+  std::string file = {};  ///< what the compiler calls the text in its messages
+};
+
+/// How often a compiled model was made, found in the cache folder, or known to this process.
+struct CompileCounts {
+  uint64_t compiled = 0;
+  uint64_t fromDisk = 0;
+  uint64_t fromMemory = 0;
+};
+CompileCounts compileCounts();
+
+/// Who is told that a cache folder cannot be used; at first std::cerr. The same text comes once.
+void setCompileWarnings(std::function<void(const std::string &)> warn);
+
+/// The model with its name found, and line ends as Unix has them. ConfigError if the text has no
+/// name or several.
+DeviceSource normalised(DeviceSource source);
+
+/// The model for registerDevice(), compiled for the best instruction set of this machine or taken
+/// from the cache (runtime/plugin_cache.h), and loaded for good. Its sourceHash is the SHA-256 of
+/// the normalised text. With PULSORA_COMPILE=never in the environment nothing is compiled.
+///
+/// ConfigError for a bad text or cache folder; CompilerNotFound if there is no compiler, and what
+/// was compiled before is not in the cache; CompileError, with what the compiler said, if it fails
+/// or may not be started.
+DeviceModel deviceModelFrom(const DeviceSource &source);
+
+/// Makes and registers the model, and returns it as registered; the one that is there if it has the
+/// same name and text. ConfigError if there is another of that name.
+const DeviceModel &registerDeviceSource(const DeviceSource &source);
+
+/// The registered model of that name and text, or null. ConfigError if there is another of that
+/// name.
+const DeviceModel *registeredModelOf(const DeviceSource &source);
+
+/// Compiles the model into the cache folder for later processes, on this machine or others that
+/// share the folder and can execute `isa`, and returns the path of the file. Errors as of
+/// deviceModelFrom(); CompileError also if nothing can be stored.
+std::string compileAhead(const DeviceSource &source, Isa isa = bestIsa());
+
+}  // namespace RPU

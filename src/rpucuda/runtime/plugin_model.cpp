@@ -1,0 +1,227 @@
+#include "runtime/plugin_model.h"
+
+#include <dlfcn.h>
+#include <fstream>
+#include <new>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "core/field.h"
+#include "runtime/compiler.h"
+
+namespace RPU {
+namespace {
+
+/// A row of the table with its texts.
+struct Row {
+  std::string name;
+  PluginType type;
+  uint32_t offset;
+  Range range;
+  std::vector<std::string> choices;
+};
+
+/// What the functions of a model made from a table know.
+struct Loaded {
+  const PluginTable *table;
+  std::string name;
+  std::vector<Row> rows;
+};
+
+template <class T>
+T &at(void *params, const Row &row) {
+  return *reinterpret_cast<T *>(static_cast<char *>(params) + row.offset);
+}
+template <class T>
+const T &at(const void *params, const Row &row) {
+  return *reinterpret_cast<const T *>(static_cast<const char *>(params) + row.offset);
+}
+
+/// Calls work(member) with the row's member of `params`, unless it is an enum.
+template <class Params, class Work>
+void withMember(Params *params, const Row &row, const Work &work) {
+  switch (row.type) {
+    case PluginType::Bool:
+      return work(at<bool>(params, row));
+    case PluginType::Int32:
+      return work(at<int32_t>(params, row));
+    case PluginType::Int64:
+      return work(at<int64_t>(params, row));
+    case PluginType::Float:
+      return work(at<float>(params, row));
+    case PluginType::Floats:
+      return work(at<FloatList>(params, row));
+    case PluginType::Enum:
+      return;
+  }
+}
+
+const char *typeName(PluginType type) {
+  switch (type) {
+    case PluginType::Bool:
+      return "bool";
+    case PluginType::Int32:
+    case PluginType::Int64:
+      return "int";
+    case PluginType::Float:
+      return "float";
+    case PluginType::Floats:
+      return "floats";
+    case PluginType::Enum:
+      return "enum";
+  }
+  return "";
+}
+
+void readRow(void *params, const Row &row, const Value &value, const std::string &path) {
+  if (row.type == PluginType::Enum) {
+    at<int32_t>(params, row) = static_cast<int32_t>(detail::readChoice(value, row.choices, path));
+    return;
+  }
+  withMember(params, row, [&](auto &member) { readField(member, value, row.range, path, ""); });
+}
+
+Value writeRow(const void *params, const Row &row) {
+  if (row.type == PluginType::Enum)
+    return Value(row.choices.at(static_cast<size_t>(at<int32_t>(params, row))));
+  Value value;
+  withMember(params, row, [&](const auto &member) { value = writeField(member, ""); });
+  return value;
+}
+
+/// Parameters of the plugin's own type, with their defaults.
+std::shared_ptr<PulsedParams> newParams(const PluginTable &table) {
+  const std::align_val_t alignment{table.paramsAlignment};
+  void *memory = ::operator new(table.paramsSize, alignment);
+  table.defaults(memory);
+  // Params begin with PulsedParams, and are trivial to destroy: they are trivially copyable.
+  return {static_cast<PulsedParams *>(memory),
+          [alignment](PulsedParams *params) { ::operator delete(params, alignment); }};
+}
+
+/// A message in the making, from parts that the plugin gives.
+struct Complaint {
+  std::string path;
+  std::ostringstream text;
+
+  static Complaint &of(void *context) { return *static_cast<Complaint *>(context); }
+};
+
+void requireConsistent(const Loaded &model, const PulsedParams &params, const std::string &path) {
+  Complaint complaint{path, {}};
+  complaint.text.precision(9);  // as message() has it
+  const PluginMessage parts{&complaint,
+                            [](void *c, const char *text) { Complaint::of(c).text << text; },
+                            // In single precision, as the parameters are.
+                            [](void *c, double number) { Complaint::of(c).text << number; },
+                            [](void *c, int64_t number) { Complaint::of(c).text << number; },
+                            [](void *c, const char *name) {
+                              Complaint::of(c).text << joinPath(Complaint::of(c).path, name);
+                            }};
+  if (model.table->check(&params, &parts) == 0) throw ConfigError(complaint.text.str());
+}
+
+std::shared_ptr<const PulsedParams> readPluginParams(const Loaded &model, const Value &value,
+                                                     const std::string &path) {
+  const Value::Map *map = value.map();
+  RPU_CHECK(ConfigError, map, path, " is ", value.describe(),
+            "; write a table of named parameters");
+  std::shared_ptr<PulsedParams> params = newParams(*model.table);
+  std::vector<std::string> known;
+  for (const Row &row : model.rows) {
+    known.push_back(row.name);
+    const auto found = map->find(row.name);
+    if (found != map->end()) readRow(params.get(), row, found->second, joinPath(path, row.name));
+  }
+  for (const auto &entry : *map) {
+    bool found = false;
+    for (const std::string &name : known) found = found || name == entry.first;
+    RPU_CHECK(ConfigError, found, joinPath(path, entry.first), " is not a parameter of ",
+              model.name, suggest(entry.first, known));
+  }
+  requireConsistent(model, *params, path);
+  requireUsable(*params, model.table->granularity(params.get()), model.table->mergesNoise != 0,
+                model.name, path);
+  return params;
+}
+
+}  // namespace
+
+const PluginTable &loadPlugin(const std::string &bytes, const std::string &name, Isa isa) {
+  // From a folder of its own, which nobody else can write to, and which may go once it is loaded.
+  const PrivateFolder folder;
+  const std::string path = (folder.path() / (name + ".so")).string();
+  std::ofstream out(path, std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  out.close();
+  RPU_CHECK(CompileError, out.good(), "the compiled device model '", name,
+            "' cannot be written to ", path, "; name a folder with space by TMPDIR");
+  void *library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const char *problem = library ? nullptr : ::dlerror();
+  RPU_CHECK(CompileError, library, "the compiled device model '", name, "' cannot be loaded (",
+            problem ? problem : "no reason given",
+            "); if programs in this folder may not be run, name another by TMPDIR");
+  void *entry = ::dlsym(library, kPluginEntry);
+  RPU_CHECK(CompileError, entry, "the compiled device model '", name, "' has no function ",
+            kPluginEntry, "; it is not one");
+  const PluginTable &table = *reinterpret_cast<const PluginTable *(*)()>(entry)();
+  RPU_CHECK(CompileError,
+            table.abi == kPluginAbi && table.isa == static_cast<uint32_t>(isa) &&
+                table.commonSize == sizeof(PulsedParams),
+            "the compiled device model '", name, "' was made for another version of Pulsora");
+  RPU_CHECK(ConfigError, table.name == name, "the device model ", name, " has kName \"", table.name,
+            "\"; give it the name of its struct");
+  return table;
+}
+
+DeviceModel modelOf(const PluginTable &table) {
+  auto loaded = std::make_shared<Loaded>();
+  loaded->table = &table;
+  loaded->name = table.name;
+  DeviceModel m;
+  m.name = table.name;
+  m.doc = table.doc;
+  struct Rows {
+    std::vector<Row> &rows;
+    std::vector<FieldInfo> &infos;
+  } rows{loaded->rows, m.fields};
+  table.fields(&rows, [](void *context, const PluginField *field) {
+    Row row{field->name,
+            field->type,
+            field->offset,
+            field->range,
+            {field->choices, field->choices + field->choiceCount}};
+    FieldInfo info;
+    info.name = row.name;
+    info.type = typeName(row.type);
+    info.unit = field->unit;
+    info.doc = field->doc;
+    if (info.type == "int" || info.type == "float") info.range = describe(row.range);
+    info.choices = row.choices;
+    static_cast<Rows *>(context)->infos.push_back(std::move(info));
+    static_cast<Rows *>(context)->rows.push_back(std::move(row));
+  });
+  const std::shared_ptr<PulsedParams> defaults = newParams(table);
+  for (size_t i = 0; i < loaded->rows.size(); ++i)
+    m.fields[i].defaultValue = writeRow(defaults.get(), loaded->rows[i]);
+  table.members(&m.cellMembers, [](void *context, const char *name) {
+    static_cast<std::vector<std::string> *>(context)->emplace_back(name);
+  });
+  m.readParams = [loaded](const Value &value, const std::string &path) {
+    return readPluginParams(*loaded, value, path);
+  };
+  m.writeParams = [loaded](const PulsedParams &params) {
+    Value::Map map;
+    for (const Row &row : loaded->rows) map[row.name] = writeRow(&params, row);
+    return Value(std::move(map));
+  };
+  m.granularity = [&table](const PulsedParams &params) { return table.granularity(&params); };
+  // One instruction set is compiled, the machine's best; results are the same bits on all.
+  m.cpu = [&table](Isa) -> const PulsedKernels & { return *table.kernels; };
+  m.cuda = []() -> const PulsedKernels * { return nullptr; };
+  return m;
+}
+
+}  // namespace RPU

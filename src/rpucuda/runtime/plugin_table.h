@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+
+#include "array/pulsed_kernels.h"
+#include "core/field_types.h"
+#include "devices/pulsed_model.h"
+
+// What a device model that was compiled at run time hands to the library: plain numbers, texts that
+// end with a zero, and functions, so that the two may come from different compilers. Both are
+// compiled from the same headers, which the library carries (runtime/embedded_headers.h).
+
+namespace RPU {
+
+/// Number of the layout of what follows. Counted up whenever that changes.
+constexpr uint32_t kPluginAbi = 1;
+
+/// The name of the function that returns the table: `const PluginTable *pulsoraPlugin()`.
+constexpr const char *kPluginEntry = "pulsoraPlugin";
+
+/// The types that a parameter may have.
+enum class PluginType : int32_t { Bool, Int32, Int64, Float, Enum, Floats };
+
+/// One parameter.
+struct PluginField {
+  const char *name;
+  PluginType type;
+  uint32_t offset;  // from the beginning of Params
+  Range range;
+  const char *unit;
+  const char *doc;
+  const char *const *choices;  // of an enum, in order
+  int32_t choiceCount;
+};
+
+/// Takes the parts of a message, one after another.
+struct PluginMessage {
+  void *context;
+  void (*text)(void *context, const char *text);
+  void (*number)(void *context, double number);
+  void (*integer)(void *context, int64_t number);
+  /// A parameter's name, which the reader sees with the path of the configuration.
+  void (*path)(void *context, const char *name);
+};
+
+struct PluginTable {
+  uint32_t abi;         // kPluginAbi
+  uint32_t isa;         // an Isa: what the kernels were compiled for
+  uint32_t commonSize;  // of PulsedParams, with which Params begin
+  uint32_t paramsSize;
+  uint32_t paramsAlignment;
+  uint32_t mergesNoise;  // whether noise_merge = "batch" is possible
+  const char *name;
+  const char *doc;
+  /// Calls take(context, row) for each parameter, and for each name of a stored quantity.
+  void (*fields)(void *context, void (*take)(void *context, const PluginField *row));
+  void (*members)(void *context, void (*take)(void *context, const char *name));
+  /// Makes default parameters in `params`, of the size and alignment above.
+  void (*defaults)(void *params);
+  /// What the parameters demand of one another: 1, or 0 after telling `message` what is wrong.
+  int32_t (*check)(const PulsedParams *params, const PluginMessage *message);
+  float (*granularity)(const PulsedParams *params);
+  const PulsedKernels *kernels;
+};
+
+}  // namespace RPU

@@ -1,0 +1,63 @@
+#include "runtime/device_source.h"
+
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <string>
+
+#include "array/make_device_model.h"
+#include "devices/soft_bounds.h"
+#include "runtime/compiler.h"
+#include "runtime/embedded_headers.h"
+
+// That a model from source has the bits of the same built-in one is tested from Python
+// (tests/python/test_device_source.py): registered here, it would stay for the other tests.
+
+namespace RPU {
+namespace {
+
+std::string softBounds() {
+  for (const EmbeddedHeader &header : embeddedHeaders()) {
+    if (std::string(header.path) == "devices/soft_bounds.h") return header.text;
+  }
+  return "";
+}
+
+bool sameRow(const FieldInfo &a, const FieldInfo &b) {
+  return a.name == b.name && a.type == b.type && a.unit == b.unit && a.doc == b.doc &&
+         a.range == b.range && a.choices == b.choices && a.structName == b.structName &&
+         a.defaultValue == b.defaultValue;
+}
+
+TEST(DeviceSource, IsTheModelThatItsTextDescribes) {
+  const PrivateFolder folder;
+  ::setenv("PULSORA_CACHE_DIR", folder.path().c_str(), 1);
+  ::unsetenv("PULSORA_COMPILE");
+  const DeviceModel made = deviceModelFrom({softBounds()});
+  const DeviceModel known = makeDeviceModel<SoftBounds>();
+  EXPECT_EQ(made.name, "SoftBounds");
+  EXPECT_EQ(made.doc, known.doc);
+  EXPECT_EQ(made.cellMembers, known.cellMembers);
+  EXPECT_EQ(made.source, softBounds());
+  EXPECT_EQ(made.sourceHash.size(), 64u);
+  ASSERT_EQ(made.fields.size(), known.fields.size());
+  for (size_t i = 0; i < made.fields.size(); ++i)
+    EXPECT_TRUE(sameRow(made.fields[i], known.fields[i])) << made.fields[i].name;
+  const Value values(Value::Map{{"dw_min", 0.004}, {"pulse_noise", "sequential"}});
+  EXPECT_EQ(made.writeParams(*made.readParams(values, "device")),
+            known.writeParams(*known.readParams(values, "device")));
+  EXPECT_EQ(compileCounts().compiled, 1u);
+  deviceModelFrom({softBounds()});
+  EXPECT_EQ(compileCounts().fromMemory, 1u);
+  EXPECT_THROW(registerDeviceSource({softBounds()}), ConfigError);  // built in
+}
+
+TEST(DeviceSource, NeedsAPlainName) {
+  EXPECT_EQ(normalised({"kName = \"MyStep\";\r\n"}).name, "MyStep");
+  EXPECT_EQ(normalised({"kName = \"MyStep\";\r\n\r"}).text, "kName = \"MyStep\";\n\r");
+  EXPECT_THROW(normalised({""}), ConfigError);
+  EXPECT_THROW(normalised({"kName = \"A\"; kName = \"B\";"}), ConfigError);
+  EXPECT_THROW(normalised({"kName = \"A); system(\";"}), ConfigError);
+}
+
+}  // namespace
+}  // namespace RPU

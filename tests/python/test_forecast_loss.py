@@ -1,0 +1,93 @@
+"""Loss curves continued as power laws: the law, its intervals, and what they are used for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from pulsora.forecast import forecast_loss
+
+
+def curve(count: int, exponent: float = 0.5, noise: float = 0.0, seed: int = 0) -> np.ndarray:
+    steps = np.arange(1, count + 1)
+    errors = np.random.default_rng(seed).standard_normal(count)
+    return 2.0 * steps**-exponent * np.exp(noise * errors)
+
+
+def test_a_power_law_is_continued_exactly() -> None:
+    forecast = forecast_loss(curve(40), 60)
+    np.testing.assert_allclose(forecast.expected, curve(100)[40:], rtol=1e-12)
+    assert forecast.exponent == pytest.approx(0.5, rel=1e-12)
+    assert forecast.steps.tolist() == list(range(41, 101))
+    assert forecast.left == pytest.approx(1.0 - math.sqrt(0.4), rel=1e-12)
+    assert not forecast.diverging
+
+
+def test_intervals_contain_what_they_promise() -> None:
+    """Curves of one noise, 100 of them; the errors of one curve are not independent, so what is checked is their mean.
+
+    The share of a curve has a standard deviation below 0.3, so that of the mean is below 0.3 / sqrt(100) = 0.03.
+    """
+    for level, ahead in ((0.9, 20), (0.5, 40)):
+        inside = []
+        for seed in range(100):
+            whole = curve(60 + ahead, 0.4, 0.05, seed)
+            forecast = forecast_loss(whole[:60], ahead, level=level)
+            future = whole[60:]
+            inside.append(np.mean((forecast.lower <= future) & (future <= forecast.upper)))
+        # Fits to shorter parts err more than their errors say, which widens intervals a little.
+        assert level - 5 * 0.03 <= np.mean(inside) <= level + 5 * 0.03
+
+
+def test_noisier_curves_have_wider_intervals() -> None:
+    few, many = (forecast_loss(curve(60, 0.4, noise, 1), 20) for noise in (0.01, 0.1))
+    assert (many.upper / many.lower > few.upper / few.lower).all()
+    assert (np.diff(many.upper / many.lower) > 0.0).all()  # the farther, the less is known
+
+
+def test_how_long_it_takes_to_a_loss() -> None:
+    forecast = forecast_loss(curve(50), 10)
+    reach = forecast.reach(0.2)  # 2 t^-1/2 = 0.2 at step 100
+    assert reach.expected == pytest.approx(50, abs=1)
+    assert reach.earliest <= reach.expected <= reach.latest
+    assert forecast.reach(float(curve(50)[-1])).latest == 0.0
+    rising = forecast_loss(1.0 / curve(50), 10)
+    assert rising.reach(0.1).expected == math.inf
+    with pytest.raises(ValueError, match=r"target must be a positive number \(got -1\)"):
+        forecast.reach(-1)
+
+
+def test_divergence_is_told() -> None:
+    calm = curve(60, 0.4, 0.03, 2)
+    assert not forecast_loss(calm, 10).diverging
+    wild = np.concatenate([calm, calm[-1] * np.array([1.5, 2.0, 3.0, 5.0, 8.0, 13.0])])
+    forecast = forecast_loss(wild, 10)
+    assert forecast.diverging
+    assert "diverging" in str(forecast)
+    better = np.concatenate([calm, calm[-1] * 0.5 ** np.arange(1, 7)])
+    assert not forecast_loss(better, 10).diverging
+
+
+def test_few_calm_curves_are_called_diverging() -> None:
+    """All of the last six losses above a 90 % interval has a probability below 5 % even if errors go together."""
+    called = [forecast_loss(curve(60, 0.4, 0.05, seed), 10).diverging for seed in range(80)]
+    assert np.mean(called) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("losses", "options", "message"),
+    [
+        ([1.0] * 9, {}, r"losses must be a list of at least 10 numbers \(got shape \[9\]\)"),
+        (np.ones((10, 2)), {}, r"got shape \[10, 2\]"),
+        ([*[1.0] * 10, math.nan], {}, r"losses\[10\] is nan: the training has diverged"),
+        ([*[1.0] * 10, 0.0], {}, r"losses\[10\] must be a positive number \(got 0.0\)"),
+        (curve(20), {"ahead": 0}, r"ahead must be at least 1 \(got 0\)"),
+        (curve(20), {"level": 1.0}, r"level must be above 0 and below 1 \(got 1.0\)"),
+        (curve(12), {"level": 0.99}, r"these 12 losses allow for intervals up to level 0\.\d+"),
+    ],
+)
+def test_bad_input_is_named(losses: object, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        forecast_loss(losses, **({"ahead": 5} | options))

@@ -212,8 +212,8 @@ void PulsedDevice::relax(const Context &context, uint64_t event) {
 void PulsedDevice::resetColumns(const Context &context, int64_t firstCol, int64_t count,
                                 float probability, uint64_t event) {
   RPU_CHECK(InputError, firstCol >= 0 && firstCol < cols_ && count >= 0 && count <= cols_,
-            "columns [", firstCol, ", ", firstCol + count, ") were to be reset; the array has ",
-            cols_, " columns, counted from 0");
+            count, " columns from column ", firstCol, " were to be reset; the array has ", cols_,
+            " columns, counted from 0");
   RPU_CHECK(InputError, probability >= 0.0f && probability <= 1.0f, "reset probability is ",
             probability, "; it must be >= 0 and <= 1");
   const CellArray a = array();

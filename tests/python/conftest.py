@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 
 import pulsora as pl
 
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 
 D_SIZE, X_SIZE = 6, 10
+
+# Where torch can run with tiles beside it.
+DEVICES = ["cpu"] + ["cuda"] * (torch.cuda.is_available() and pl.cuda_device_count() > 0)
+
+# Exact products, forward and backward.
+PERFECT: dict[str, Any] = {
+    "forward": pl.IOParameters(is_perfect=True),
+    "backward": pl.IOParameters(is_perfect=True),
+}
 
 # An adapter without what its defaults choose by themselves, for tests of one rule at a time: A and B learn at lr alpha,
 # transfers count samples and are sent once, and B is drawn anew.
@@ -61,6 +71,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:  # noqa
             return "cpp_build" if Path(file).stem in USERS_OF_CPP_BUILD else file
 
     return ByBuild(config, log)
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(params=list(CONFIGS))
@@ -140,12 +155,13 @@ class CppBuild(NamedTuple):
 
 @pytest.fixture(scope="session")
 def cpp_build(tmp_path_factory: pytest.TempPathFactory) -> CppBuild:
-    """One small build for all tests that need C++: the instruction set V2, two models, no Python."""
+    """One small build for all tests that need C++: the instruction set V2, two models, no Python. Warnings are errors
+    as in the build of this project, so that a compiler cache has most of the objects."""
     source = ROOT / "tests" / "installed"
     folder = tmp_path_factory.mktemp("cpp_build")
     run(
         *("cmake", "-S", source, "-B", folder, f"-DPULSORA_SOURCE={ROOT}"),
-        *("-DPULSORA_CUDA=OFF", "-DPULSORA_CPU_ISAS=V2"),
+        *("-DPULSORA_CUDA=OFF", "-DPULSORA_CPU_ISAS=V2", "-DPULSORA_WERROR=ON"),
         "-DPULSORA_DEVICES=ConstantStep;SoftBounds",
     )
     run("cmake", "--build", folder, "--parallel", "2")

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import pulsora as pl
+from conftest import PERFECT
 from pulsora.nn import (
     AnalogLinear,
     GatedAdapter,
@@ -24,11 +25,6 @@ from pulsora.nn import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DEVICES = ["cpu"] + ["cuda"] * (torch.cuda.is_available() and pl.cuda_device_count() > 0)
-PERFECT: dict[str, Any] = {
-    "forward": pl.IOParameters(is_perfect=True),
-    "backward": pl.IOParameters(is_perfect=True),
-}
 # Exact products, and updates by floating-point outer products.
 EXACT: dict[str, Any] = {**PERFECT, "update": pl.UpdateParameters(pulse_type="none")}
 CELLS = pl.devices.ConstantStep(w_max=2.0, w_min=-2.0, w_max_dtod=0.0, w_min_dtod=0.0)
@@ -36,11 +32,6 @@ IDEAL = pl.IdealConfig(**PERFECT)
 LRTT = pl.LRTTConfig(
     rank=2, visible=CELLS, fast=CELLS, transfer_every=0, projection="exact", **EXACT
 )
-
-
-@pytest.fixture(params=DEVICES)
-def device(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def inputs(device: str = "cpu", *shape: int) -> torch.Tensor:

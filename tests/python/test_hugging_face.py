@@ -10,71 +10,17 @@ import torch
 from torch import nn
 
 import pulsora as pl
+from conftest import DEVICES, PERFECT
 from pulsora.nn import AnalogLinear, AnalogModule
+from transformer_models import bert, gpt2, llama, transformers, vit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-transformers: Any = pytest.importorskip("transformers")
 
-DEVICES = ["cpu"] + ["cuda"] * (torch.cuda.is_available() and pl.cuda_device_count() > 0)
-PERFECT: dict[str, Any] = {
-    "forward": pl.IOParameters(is_perfect=True),
-    "backward": pl.IOParameters(is_perfect=True),
-}
 IDEAL = pl.IdealConfig(**PERFECT)
 SINGLE = pl.SingleConfig(device=pl.devices.GokmenVlasov())
-SMALL: dict[str, Any] = {
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-}
-
-
-@pytest.fixture(params=DEVICES)
-def device(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def made(build: Callable[[], nn.Module]) -> nn.Module:
-    torch.manual_seed(0)
-    return build().eval()
-
-
-def bert() -> nn.Module:
-    config = transformers.BertConfig(
-        **SMALL, vocab_size=40, max_position_embeddings=16, num_labels=3
-    )
-    return made(lambda: transformers.BertForSequenceClassification(config))
-
-
-def vit() -> nn.Module:
-    config = transformers.ViTConfig(
-        **SMALL, image_size=8, patch_size=4, num_channels=1, num_labels=3
-    )
-    return made(lambda: transformers.ViTForImageClassification(config))
-
-
-def gpt2() -> nn.Module:
-    config = transformers.GPT2Config(
-        vocab_size=40,
-        n_positions=16,
-        n_embd=16,
-        n_layer=1,
-        n_head=2,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    return made(lambda: transformers.GPT2LMHeadModel(config))
-
-
-def llama() -> nn.Module:
-    config = transformers.LlamaConfig(
-        **SMALL, vocab_size=40, max_position_embeddings=16, num_key_value_heads=1, pad_token_id=0
-    )
-    return made(lambda: transformers.LlamaForCausalLM(config))
 
 
 def batch(model: nn.Module, device: str = "cpu") -> dict[str, torch.Tensor]:

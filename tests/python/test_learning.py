@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 
 import pulsora as pl
-from conftest import PLAIN_LRTT
+from conftest import PERFECT, PLAIN_LRTT
 from pulsora.data import digits
 from pulsora.experiment import Experiment, Run
 
-PERFECT = {
-    "forward": pl.IOParameters(is_perfect=True),
-    "backward": pl.IOParameters(is_perfect=True),
-}
 DIGITAL = pl.UpdateParameters(pulse_type="none")
 
 

@@ -13,17 +13,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import pulsora as pl
+from conftest import PERFECT
 from pulsora.nn import AnalogConv2d, AnalogLinear, AnalogModule, AnalogParameter
 from pulsora.optim import AnalogSGD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-PERFECT = {
-    "forward": pl.IOParameters(is_perfect=True),
-    "backward": pl.IOParameters(is_perfect=True),
-}
 
 
 def ideal() -> pl.TileConfig:

@@ -11,16 +11,12 @@ import torch
 from torch import nn
 
 import pulsora as pl
+from conftest import PERFECT
 from pulsora.nn import AnalogLinear
 from pulsora.optim import AnalogAdam, AnalogOptimizer, AnalogSGD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-PERFECT = {
-    "forward": pl.IOParameters(is_perfect=True),
-    "backward": pl.IOParameters(is_perfect=True),
-}
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 import pulsora as pl
+from conftest import PERFECT
+from peft_files import ARRAYS, CELLS, LRTT, MODES, SHAPES, Net, changed, inputs, write_file
 from pulsora.nn import (
     AnalogLinear,
     GatedAdapter,
@@ -23,100 +25,13 @@ from pulsora.nn import (
 from pulsora.peft import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-
-DEVICES = ["cpu"] + ["cuda"] * (torch.cuda.is_available() and pl.cuda_device_count() > 0)
-PERFECT: dict[str, Any] = {
-    "forward": pl.IOParameters(is_perfect=True),
-    "backward": pl.IOParameters(is_perfect=True),
-}
-CELLS = pl.devices.ConstantStep(w_max_dtod=0.0, w_min_dtod=0.0, w_max=2.0, w_min=-2.0)
-ARRAYS = pl.SingleConfig(device=CELLS, **PERFECT)
-LRTT = pl.LRTTConfig(rank=2, visible=CELLS, fast=CELLS, transfer_every=0, **PERFECT)
-MODES: dict[str, dict[str, Any]] = {
-    "digital_base": {"config": ARRAYS},
-    "analog_base": {"config": LRTT},
-    "analog_base_digital_adapter": {"base_config": ARRAYS},
-}
-
-
-class Conv1D(nn.Module):
-    """As transformers has it."""
-
-    def __init__(self, nf: int, nx: int) -> None:
-        super().__init__()
-        self.nf, self.nx = nf, nx
-        self.weight = nn.Parameter(0.3 * torch.randn(nx, nf))
-        self.bias = nn.Parameter(torch.zeros(nf))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = x @ self.weight + self.bias
-        return y
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.block = nn.ModuleDict({"q_proj": nn.Linear(6, 8), "mix": Conv1D(5, 8)})
-        self.head = nn.Linear(5, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.block["mix"](torch.tanh(self.block["q_proj"](x)))
-        y: torch.Tensor = self.head(x)
-        return y
-
-
-@pytest.fixture(params=DEVICES)
-def device(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture
 def model() -> Net:
     torch.manual_seed(0)
     return Net()
-
-
-def inputs(device: str = "cpu") -> torch.Tensor:
-    return torch.randn(4, 6, generator=torch.Generator().manual_seed(1)).to(device)
-
-
-SHAPES = {"block.q_proj": (8, 6), "block.mix": (5, 8)}
-
-
-def write_file(folder: Path, seed: int = 2, **settings: Any) -> dict[str, torch.Tensor]:
-    """Files as PEFT writes them, and the changes of the weights that they stand for."""
-    values = {
-        "peft_type": "LORA", "r": 2, "lora_alpha": 3, "target_modules": ["q_proj", "mix"],
-        "rank_pattern": {"mix": 3}, "alpha_pattern": {r"block\.q_proj": 5}, "fan_in_fan_out": True,
-        "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False,
-    }  # fmt: skip
-    values |= settings
-    rng = torch.Generator().manual_seed(seed)
-    tensors, deltas = {}, {}
-    for name, (out, into) in SHAPES.items():
-        rank, alpha = (3, 3.0) if name == "block.mix" else (2, 5.0)
-        a = 0.2 * torch.randn(out, rank, generator=rng)
-        b = 3.0 * torch.randn(rank, into, generator=rng)
-        tensors[f"base_model.model.{name}.lora_A.weight"] = b
-        tensors[f"base_model.model.{name}.lora_B.weight"] = a
-        deltas[name] = alpha / (rank**0.5 if values["use_rslora"] else rank) * a @ b
-    folder.mkdir(exist_ok=True)
-    (folder / "adapter_config.json").write_text(json.dumps(values))
-    save_file(tensors, folder / "adapter_model.safetensors")
-    return deltas
-
-
-def changed(model: Net, deltas: dict[str, torch.Tensor]) -> Net:
-    """The model with changes added to its weights."""
-    torch.manual_seed(0)
-    made = Net()
-    made.load_state_dict(model.state_dict())
-    with torch.no_grad():
-        made.block["q_proj"].weight += deltas["block.q_proj"]
-        made.block["mix"].weight += deltas["block.mix"].T
-    return made
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -307,97 +222,6 @@ def test_elements_that_cells_confine_are_reported(
         assert row.error > 0.1
         assert 2 <= row.clipped < deltas[row.name].numel()
     assert report.clipped == sum(row.clipped for row in report)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"use_dora": True}, "use_dora = True normalises"),
-        ({"lora_bias": True}, "lora_bias = True gives the adapter a bias"),
-        ({"modules_to_save": ["head"]}, r"modules_to_save = \['head'\] brings whole layers"),
-        ({"target_parameters": ["x"]}, r"target_parameters = \['x'\]"),
-        ({"bias": "all"}, "bias = 'all'"),
-        ({"lora_dropout": 0.1}, "lora_dropout = 0.1 leaves out inputs .* without_dropout = True"),
-        ({"peft_type": "LOHA"}, "peft_type is 'LOHA'"),
-        ({"r": 0}, "the rank r = 0 must be a whole number"),
-        (
-            {"r": 4},
-            r"lora_A \[2, 6\] and lora_B \[8, 2\], but by adapter_config.json its rank is 4",
-        ),
-        ({"lora_alpha": "x"}, "lora_alpha = 'x' must be a finite number"),
-        ({"rank_pattern": {"(": 3}}, "no regular expression"),
-        ({"rank_pattern": 3}, "rank_pattern = 3 must be a table"),
-    ],
-)
-def test_settings_without_a_meaning_are_refused_by_name(
-    settings: dict[str, Any], message: str, model: Net, tmp_path: Path
-) -> None:
-    write_file(tmp_path, **settings)
-    with pytest.raises(ValueError, match=message):
-        pl.peft.load_adapter(model, tmp_path)
-    if "lora_dropout" in settings:
-        for way in ({"trainable": False}, {"without_dropout": True}):
-            assert pl.peft.load_adapter(model, tmp_path, **way).report.error < 0.1
-
-
-def damage(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
-    def apply(folder: Path) -> None:
-        tensors = load_file(folder / "adapter_model.safetensors")
-        change(tensors)
-        save_file(tensors, folder / "adapter_model.safetensors")
-
-    return apply
-
-
-FIRST = "base_model.model.block.q_proj.lora_A.weight"
-
-
-@pytest.mark.parametrize(
-    ("spoil", "error", "message"),
-    [
-        (lambda f: (f / "adapter_config.json").unlink(), FileNotFoundError, "there is no .*adapter_config.json"),
-        (lambda f: (f / "adapter_config.json").write_text("{"), ValueError, "is no JSON"),
-        (lambda f: (f / "adapter_config.json").write_text("[]"), ValueError, "peft_type is 'list'"),
-        (lambda f: (f / "adapter_model.safetensors").rename(f / "adapter_model.bin"), FileNotFoundError, "is a pickle"),
-        (lambda f: (f / "adapter_model.safetensors").write_bytes(b"x"), ValueError, "no complete safetensors file"),
-        (damage(lambda t: t.pop(FIRST)), ValueError, "layer 'block.q_proj' has only lora_B"),
-        (damage(lambda t: t.update({"base_model.model.head.weight": torch.ones(3, 5)})), ValueError, "more than factors .*head.weight"),
-        (damage(lambda t: t.update({FIRST: torch.full((2, 6), torch.nan)})), ValueError, "not finite"),
-        (damage(lambda t: t.update({FIRST: torch.ones(2, 7)})), ValueError, r"for \[7, 8\] features .* has \[6, 8\]"),
-        (damage(lambda t: t.update({k.replace("q_proj", "v_proj"): t.pop(k) for k in list(t) if "q_proj" in k})), ValueError, r"no layer 'block.v_proj'|its rank"),
-        (damage(lambda t: t.clear()), ValueError, "holds no adapter"),
-    ],
-)  # fmt: skip
-def test_damaged_files_are_refused_by_name(
-    spoil: Callable[[Path], None], error: type[Exception], message: str, model: Net, tmp_path: Path
-) -> None:
-    write_file(tmp_path)
-    spoil(tmp_path)
-    with pytest.raises(error, match=message):
-        pl.peft.load_adapter(model, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"mode": "analog"}, "mode = 'analog': write one of 'digital_base', 'analog_base'"),
-        ({"mode": "digital_base", "base_config": ARRAYS}, "base_config does not go with mode = 'digital_base'"),
-        ({"mode": "digital_base", "config": LRTT}, "config does not go with mode = 'digital_base'"),
-        ({"mode": "analog_base", "config": ARRAYS}, "give an LRTTConfig"),
-        ({"mode": "analog_base_digital_adapter", "config": ARRAYS}, "config does not go with"),
-        ({"adapter_span": "model"}, "adapter_span = 'model'"),
-        ({"targets": ["k_proj"]}, r"targets has 'k_proj', .* \['block.q_proj', 'block.mix', 'head'\]"),
-        ({"exclude": ["k_proj"]}, "exclude has 'k_proj'"),
-        ({"targets": lambda *_: False}, "no layer is left"),
-        ({"trainable": ["tail"]}, "trainable = 'tail'"),
-        ({"weight_scaling": 0.3}, r"\['weight_scaling'\]: these are options of an analog base"),
-    ],
-)  # fmt: skip
-def test_modes_and_names_that_do_not_exist_are_refused(
-    settings: dict[str, Any], message: str, model: Net
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        pl.peft.add_adapters(model, **settings)
 
 
 def test_targets_heads_gates_and_what_stays_trainable(model: Net, tmp_path: Path) -> None:

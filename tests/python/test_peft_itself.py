@@ -9,6 +9,9 @@ import pytest
 import torch
 
 import pulsora as pl
+from conftest import PERFECT
+from transformer_models import gpt2 as small_gpt2
+from transformer_models import llama as small_llama
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,14 +19,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-transformers: Any = pytest.importorskip("transformers")
 peft: Any = pytest.importorskip("peft")
 
-DEVICES = ["cpu"] + ["cuda"] * (torch.cuda.is_available() and pl.cuda_device_count() > 0)
-PERFECT: dict[str, Any] = {
-    "forward": pl.IOParameters(is_perfect=True),
-    "backward": pl.IOParameters(is_perfect=True),
-}
 CELLS = pl.devices.ConstantStep(w_max_dtod=0.0, w_min_dtod=0.0)
 ARRAYS = pl.SingleConfig(device=CELLS, **PERFECT)
 MODES: dict[str, dict[str, Any]] = {
@@ -39,34 +36,12 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=DEVICES)
-def device(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def gpt2() -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=40,
-        n_positions=16,
-        n_embd=16,
-        n_layer=2,
-        n_head=2,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    model: nn.Module = transformers.GPT2LMHeadModel(config).eval()
-    return model
+    return small_gpt2(layers=2)
 
 
 def llama() -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=16, pad_token_id=0,
-    )  # fmt: skip
-    model: nn.Module = transformers.LlamaForCausalLM(config).eval()
-    return model
+    return small_llama(layers=2)
 
 
 LORA: dict[Callable[[], nn.Module], dict[str, Any]] = {

@@ -12,16 +12,13 @@ import torch
 from torch import nn
 
 import pulsora as pl
+from conftest import PERFECT
 from pulsora.nn import AnalogGradient, AnalogLinear, AnalogParameter
 from pulsora.optim import AnalogOptimizer, AnalogSGD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PERFECT: dict[str, Any] = {
-    "forward": pl.IOParameters(is_perfect=True),
-    "backward": pl.IOParameters(is_perfect=True),
-}
 IDEAL = pl.IdealConfig(**PERFECT)
 
 

@@ -11,13 +11,10 @@ import torch
 from torch import nn
 
 import pulsora as pl
+from conftest import PERFECT
 from pulsora.nn import AnalogLinear, AnalogLSTM
 from pulsora.optim import AnalogSGD
 
-PERFECT: dict[str, Any] = {
-    "forward": pl.IOParameters(is_perfect=True),
-    "backward": pl.IOParameters(is_perfect=True),
-}
 IDEAL = pl.IdealConfig(**PERFECT)
 DEVICE = "cuda" if torch.cuda.is_available() and pl.cuda_device_count() > 0 else "cpu"
 NARROW = pl.SingleConfig(device=pl.devices.ConstantStep(w_max_dtod=0.0, w_min_dtod=0.0), **PERFECT)

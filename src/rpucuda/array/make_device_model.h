@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "array/device_model.h"
+#include "core/with_isa.h"
 #include "devices/batch_noise.h"
 #include "devices/model_contract.h"
 

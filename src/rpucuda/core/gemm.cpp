@@ -9,6 +9,7 @@
 #include "core/gemm_kernel.h"
 #include "core/product.h"
 #include "core/threads.h"
+#include "core/with_isa.h"
 
 #ifdef _OPENMP
 // As omp.h declares it, which belongs to one compiler and is not found by tools of another.
@@ -169,14 +170,6 @@ void multiplyBlock(const Product &product, Range rows, Range cols, Workspace &wo
                c.colStride);
 }
 
-template <int kIsa = 0>
-const GemmKernel &kernelFor(Isa isa) {
-  if constexpr (kIsa < PULSORA_LAST_ISA) {
-    if (isa != static_cast<Isa>(kIsa)) return kernelFor<kIsa + 1>(isa);
-  }
-  return gemmKernel<static_cast<Isa>(kIsa)>();
-}
-
 // Cuts C into blocks, and into smaller ones while threads would be idle.
 void multiply(const Product &product, int threads) {
   const MatrixView<float> &c = product.c;
@@ -205,7 +198,7 @@ void run(float alpha, ConstMatrix a, ConstMatrix b, float beta, MatrixView<float
   RPU_CHECK(ConfigError, isaSupported(isa), "isa is ", isaName(isa),
             ", which this machine or this build cannot execute; the best it can is ",
             isaName(bestIsa()));
-  const GemmKernel &kernel = kernelFor(isa);
+  const GemmKernel &kernel = *withIsa(isa, [](auto i) { return &gemmKernel<i>(); });
   if (c.rows == 0 || c.cols == 0) return;
   // Sums of no terms read nothing, from views that may be null: blocks of those begin where they do.
   if (a.cols == 0) a.rowStride = a.colStride = b.rowStride = b.colStride = 0;

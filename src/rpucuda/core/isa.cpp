@@ -1,5 +1,7 @@
 #include "core/isa.h"
 
+#include "core/with_isa.h"
+
 namespace RPU {
 namespace {
 

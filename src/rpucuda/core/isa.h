@@ -1,17 +1,6 @@
 #pragma once
 
-#include <type_traits>
 #include <vector>
-
-// Sources named *_isa.cpp are compiled once for every Isa up to PULSORA_LAST_ISA, with PULSORA_ISA
-// naming which. A build whose compiler lacks the better ones defines PULSORA_LAST_ISA lower.
-#ifndef PULSORA_LAST_ISA
-#ifdef __x86_64__
-#define PULSORA_LAST_ISA 3
-#else
-#define PULSORA_LAST_ISA 0
-#endif
-#endif
 
 namespace RPU {
 
@@ -24,9 +13,6 @@ enum class Isa {
   V4Popcnt,  ///< V4 and AVX512_VPOPCNTDQ
 };
 
-/// The best instruction set that is compiled in.
-constexpr Isa kLastIsa = static_cast<Isa>(PULSORA_LAST_ISA);
-
 /// "V2", "V3", "V4" or "V4Popcnt".
 const char *isaName(Isa isa);
 
@@ -38,15 +24,5 @@ std::vector<Isa> supportedIsas();
 
 /// The best of `supportedIsas()`.
 Isa bestIsa();
-
-/// Calls body(std::integral_constant<Isa, i>{}) with i = `wanted`, or the best one compiled in if
-/// that is less: selects at run time among code compiled once per instruction set.
-template <Isa isa = kLastIsa, class Body>
-auto withIsa(Isa wanted, const Body &body) {
-  if constexpr (isa != Isa::V2) {
-    if (wanted < isa) return withIsa<static_cast<Isa>(static_cast<int>(isa) - 1)>(wanted, body);
-  }
-  return body(std::integral_constant<Isa, isa>{});
-}
 
 }  // namespace RPU

@@ -6,6 +6,7 @@
 #include "core/buffer.h"
 #include "core/math_util.h"
 #include "core/product.h"
+#include "core/with_isa.h"
 #include "forecast/gru_kernels.h"
 
 namespace RPU {

@@ -6,6 +6,7 @@
 #include "core/backend.h"
 #include "core/math_util.h"
 #include "core/reduce.h"
+#include "core/with_isa.h"
 #include "pulses/draw_trains.h"
 #include "pulses/train_functors.h"
 

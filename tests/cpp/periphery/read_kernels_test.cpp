@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/with_isa.h"
 #include "periphery/line_formulas.h"
 
 namespace RPU {

@@ -123,6 +123,17 @@ def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | 
     return done.stdout
 
 
+def cmake_refuses(setting: str, folder: Path) -> str:
+    """What CMake says, in one line, when it configures Pulsora with a setting that it does not take."""
+    off = [f"-DPULSORA_{part}=OFF" for part in ("PYTHON", "CUDA", "TESTS", "BENCHMARKS")]
+    done = subprocess.run(  # noqa: S603
+        ["cmake", "-S", ROOT, "-B", folder, *off, f"-D{setting}"],  # noqa: S607
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    return " ".join(done.stderr.split())
+
+
 def in_child(work: Callable[[], object], seconds: float = 120.0) -> None:
     """Runs work() in a forked child; fails if it raises, or has not ended in time."""
     child = os.fork()

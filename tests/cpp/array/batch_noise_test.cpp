@@ -197,21 +197,6 @@ TEST(BatchNoise, Property40_TheLedgerCountsEveryCoincidence) {
   }
 }
 
-/// The two-sample Kolmogorov-Smirnov statistic.
-double kolmogorovSmirnov(std::vector<float> a, std::vector<float> b) {
-  std::sort(a.begin(), a.end());
-  std::sort(b.begin(), b.end());
-  double largest = 0.0;
-  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    const float at = std::min(a[i], b[j]);
-    while (i < a.size() && a[i] <= at) ++i;
-    while (j < b.size() && b[j] <= at) ++j;
-    largest = std::max(largest, std::abs(static_cast<double>(i) / static_cast<double>(a.size()) -
-                                         static_cast<double>(j) / static_cast<double>(b.size())));
-  }
-  return largest;
-}
-
 TEST(BatchNoise, Property44_DrawsAgreeWithTheSampleBySampleRuleInDistribution) {
   // 1e6 cells that all see the same 12 samples: 6 steps up of 3 pulses and 6 down of 3, with steps
   // of different size; mean and spread at 5 sigma, Kolmogorov-Smirnov on 1e5 cells at p = 1e-6.

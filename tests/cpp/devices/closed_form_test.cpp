@@ -230,21 +230,6 @@ void safeRangesAreSafe(TypeList<Devices...>) {
 
 TEST(ClosedForms, Property44_SafeRangesAreSafe) { safeRangesAreSafe(AllDevices{}); }
 
-/// The two-sample Kolmogorov-Smirnov statistic.
-double kolmogorovSmirnov(std::vector<float> a, std::vector<float> b) {
-  std::sort(a.begin(), a.end());
-  std::sort(b.begin(), b.end());
-  double largest = 0.0;
-  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    const float at = std::min(a[i], b[j]);
-    while (i < a.size() && a[i] <= at) ++i;
-    while (j < b.size() && b[j] <= at) ++j;
-    largest = std::max(largest, std::abs(static_cast<double>(i) / static_cast<double>(a.size()) -
-                                         static_cast<double>(j) / static_cast<double>(b.size())));
-  }
-  return largest;
-}
-
 TEST(ClosedForms, Property44_DrawsAgreeWithTheSequentialRuleInDistribution) {
   // 1e6 cells per draw, all with the same parameters; Kolmogorov-Smirnov on 1e5 of them at p =
   // 1e-6.

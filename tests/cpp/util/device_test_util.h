@@ -119,6 +119,21 @@ Sample statistics(const Values &values) {
   return s;
 }
 
+/// The two-sample Kolmogorov-Smirnov statistic.
+inline double kolmogorovSmirnov(std::vector<float> a, std::vector<float> b) {
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  double largest = 0.0;
+  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const float at = std::min(a[i], b[j]);
+    while (i < a.size() && a[i] <= at) ++i;
+    while (j < b.size() && b[j] <= at) ++j;
+    largest = std::max(largest, std::abs(static_cast<double>(i) / static_cast<double>(a.size()) -
+                                         static_cast<double>(j) / static_cast<double>(b.size())));
+  }
+  return largest;
+}
+
 /// The mean and the standard deviation lie within five standard errors of a normal population's.
 template <class Values>
 void expectNormal(const Values &values, double mean, double sd) {

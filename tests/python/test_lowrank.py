@@ -261,8 +261,6 @@ def test_the_operator_is_registered_as_torch_asks(device: str, layout: str) -> N
     torch.library.opcheck(ops.adapter_gradients, (dy, x, b, da, db, False), test_utils=tests)
 
 
-# What torch's tracing says of any autograd.Function.
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_a_compiled_function_is_one_graph_with_the_same_results(device: str) -> None:
     parts = operands(device, 4, 6)
     for part in parts.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -11,6 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from conftest import in_child
 from pulsora.nn import GatedAdapter, LearnedGate, MixtureGate
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ROWS = 8
 

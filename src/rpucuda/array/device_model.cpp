@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "array/make_device_model.h"
+#include "core/has_cuda.h"
 #include "device_list.h"
 
 namespace RPU {

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/context.h"
+#include "core/has_cuda.h"
 #include "core/threads.h"
 
 // The verbs of a backend. Everything above this seam (IO, schedules, LRTT) is written once in terms

@@ -40,14 +40,6 @@
 
 namespace RPU {
 
-// Whether this build has a CUDA backend. Code outside core/ and cuda/ need not ask: functions for
-// the GPU are defined in cuda/, or in cuda_absent.cpp, where they throw.
-#if defined(PULSORA_CUDA)
-constexpr bool kHasCuda = true;
-#else
-constexpr bool kHasCuda = false;
-#endif
-
 // The two places where data can live and code can run.
 enum class Backend { Cpu, Cuda };
 

@@ -12,7 +12,8 @@ from torch import nn
 
 import pulsora as pl
 from conftest import PERFECT
-from pulsora.nn import AnalogLinear
+from pulsora.nn import AnalogLinear, tile_array
+from pulsora.nn.gradient import Pair
 from pulsora.optim import AnalogAdam, AnalogOptimizer, AnalogSGD
 
 if TYPE_CHECKING:
@@ -61,6 +62,34 @@ def test_property_37_several_backward_passes_are_one_mini_batch() -> None:
     assert torch.equal(halves[0].weight, whole[0].weight)
     counters = [next(iter(model[0].tiles)).counters for model in (halves, whole)]
     assert [c["mini_batches"] for c in counters] == [1, 1]
+
+
+@pytest.mark.parametrize("most", [0, 30, 10**6])
+def test_property_37_pairs_are_joined_without_a_change_of_bits(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passes of different lengths, with and without a gate, against the same calls of the tile."""
+    monkeypatch.setattr(tile_array, "_MOST_JOINED", most)
+    config = pl.LRTTConfig(rank=2, visible=pl.devices.SoftBounds(), transfer_every=5)
+    arrays = [tile_array.TileArray(3, 4, config, seed=1, threads=1) for _ in range(2)]
+    gate = random(3, 2, seed=9)
+    gates = [None, None, gate, gate, None]
+    pairs = [
+        Pair.of(random(3, 4, seed=i), 0.1 * random(3, 3, seed=10 + i), given)
+        for i, given in enumerate(gates)
+    ]
+    arrays[0].update(pairs, 0.1)
+    (tile,) = arrays[1]
+    assert tile.adapter is not None
+    for x, d, _, given in pairs:
+        if given is None:
+            tile.update(x, d, 0.1, end_of_batch=False)
+        else:
+            tile.adapter.update(x, d, given, 0.1, end_of_batch=False)
+    tile.post_update(0.1)
+    ours, theirs = (array.state_tensors() for array in arrays)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert tile.counters["update_samples"] == 15
 
 
 def test_step_uses_up_and_zero_grad_throws_away() -> None:

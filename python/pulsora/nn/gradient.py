@@ -35,6 +35,13 @@ class Pair(NamedTuple):
         """The pair as it is now."""
         return cls(x, d, (x._version, d._version), gate)  # noqa: SLF001 - documented by torch
 
+    @classmethod
+    def joined(cls, pairs: Sequence[Pair]) -> Pair:
+        """One pair with the samples of all; several have no gates."""
+        if len(pairs) == 1:
+            return pairs[0]
+        return cls.of(torch.cat([x for x, *_ in pairs]), torch.cat([d for _, d, *_ in pairs]))
+
     def scaled(self, factor: Tensor | float) -> Pair:
         """d times the factor; the tensors of this pair stay as they are."""
         d = self.d * factor

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from pulsora.nn.gradient import Pair
 from pulsora.nn.replay import first_samples
 from pulsora.nn.scaling import require_scales
 from pulsora.state import StateError, from_tensors, to_tensors
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from pulsora.adapter import Adapter
     from pulsora.config import TileConfig
-    from pulsora.nn.gradient import Pair
     from pulsora.nn.scaling import WeightScaling
 
 __all__ = ["TileArray", "adapter_in"]
@@ -198,6 +198,7 @@ class TileArray:
         """
         if not pairs:
             return
+        pairs = list(_joined(pairs))
         # A tile refuses what is not finite by itself; with several, none may have changed by then.
         if self.device.type == "cpu" and len(pairs) * len(self.rows) * len(self.cols) > 1:
             _require_finite(pairs)
@@ -318,6 +319,30 @@ class TileArray:
     def __setstate__(self, saved: dict[str, Any]) -> None:
         TileArray.__init__(self, *saved["arguments"], **saved["options"])
         self.load_state_tensors(saved["state"])
+
+
+_MOST_JOINED = 2**20
+"""Numbers in pairs that are joined to one: few enough for a copy of them to cost nothing."""
+
+
+def _joined(pairs: Sequence[Pair]) -> Iterator[Pair]:
+    """The pairs, with neighbours of few samples joined to one, such as the steps of a recurrent layer.
+
+    An update of few samples costs a tile as much as one of some dozens, and how a mini-batch is cut
+    changes no bit of it.
+    """
+    group: list[Pair] = []
+    size = 0
+    for pair in pairs:
+        more = pair.x.numel() + pair.d.numel()
+        gated = pair.gate is not None or (group and group[-1].gate is not None)
+        if group and (gated or size + more > _MOST_JOINED):
+            yield Pair.joined(group)
+            group, size = [], 0
+        group.append(pair)
+        size += more
+    if group:
+        yield Pair.joined(group)
 
 
 def adapter_in(tile: Tile) -> Adapter:

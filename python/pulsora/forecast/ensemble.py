@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -103,6 +105,12 @@ class Ensemble:
             if not np.isfinite(array).all():
                 raise ValueError(f"{path}: {name} has values that are not finite (nan or inf)")
         return cls(**arrays)
+
+    @staticmethod
+    @functools.cache
+    def trained() -> Ensemble:
+        """The ensemble that comes with the package, for `GRUForecaster`: 5 members with 64 hidden units (scripts/train_forecaster.py)."""
+        return Ensemble.load(Path(__file__).with_name("ensemble.safetensors"))
 
     @staticmethod
     def unit_from_torch(gru: Any) -> dict[str, NDArray[np.float32]]:  # noqa: ANN401 - torch is optional

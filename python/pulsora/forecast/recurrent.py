@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,17 +20,11 @@ if TYPE_CHECKING:
     Values = list[Tensor]
     Floats = NDArray[np.float64]
 
-__all__ = ["GRUForecaster", "trained_ensemble"]
+__all__ = ["GRUForecaster"]
 
 _MOST_STEPS = 75  # of a rollout
 _DOUBT = 0.5  # the largest spread of the members, over their mean, of a move that is believed
 _PART = 1 << 20  # elements of a weight that are in work at a time
-
-
-@functools.cache
-def trained_ensemble() -> Ensemble:
-    """The ensemble that comes with the package (scripts/train_forecaster.py): 5 members with 64 hidden units."""
-    return Ensemble.load(Path(__file__).with_name("ensemble.safetensors"))
 
 
 class GRUForecaster:
@@ -57,7 +49,7 @@ class GRUForecaster:
     least = LEAST + 1
 
     def __init__(self, ensemble: Ensemble | None = None, alpha: float | None = None) -> None:
-        self._ensemble = trained_ensemble() if ensemble is None else ensemble
+        self._ensemble = Ensemble.trained() if ensemble is None else ensemble
         self._alpha = 2.0 if alpha is None else alpha
         given = self._ensemble.encoder.shape[1]
         if given != FEATURES:

@@ -40,13 +40,15 @@ RESULTS = ROOT / "benchmarks" / "results" / "forecaster.json"
 PAGE = ROOT / "docs" / "forecast.md"
 BEGIN, END = "<!-- tables of benchmarks/forecaster.py -->", "<!-- end of tables -->"
 
-# Of each row: the options of HybridTrainer, and those of the optimiser.
+# Of each row: the options of HybridTrainer, and those of run().
 ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain, all steps": ({"saved": 0.0, "forecaster": "none", "average": False}, {}),
     "plain, schedule stretched": ({"forecaster": "none", "average": False}, {}),
     "averaging alone": ({"forecaster": "none"}, {}),
     "linear alone": ({"average": False}, {}),
     "linear and averaging": ({}, {}),
+    "gru alone": ({"forecaster": "gru", "average": False}, {}),
+    "gru and averaging": ({"forecaster": "gru"}, {}),
     "plain, all steps, 0.7 of the rate": (
         {"saved": 0.0, "forecaster": "none", "average": False},
         {"rate": 0.7},
@@ -123,12 +125,12 @@ def score(model: nn.Module, data: datasets.Dataset) -> dict[str, float]:
     return {"loss": float(nn.functional.cross_entropy(out, y)), "accuracy": right}
 
 
-def run(task: Task, row: str, seed: int, data: datasets.Dataset) -> dict[str, Any]:
-    """One training."""
-    options, settings = ROWS[row]
+def run(
+    task: Task, seed: int, data: datasets.Dataset, options: dict[str, Any], rate: float = 1.0
+) -> dict[str, Any]:
+    """One training, at so much of the rate of the task."""
     model = task.make(seed)
-    rate = task.lr * settings.get("rate", 1.0)
-    optimizer = pl.optim.AnalogSGD(model.parameters(), lr=rate)
+    optimizer = pl.optim.AnalogSGD(model.parameters(), lr=rate * task.lr)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, task.steps)
     trainer = HybridTrainer(
         model, optimizer, cross_entropy, steps=task.steps, scheduler=scheduler, **options
@@ -202,7 +204,9 @@ def main() -> None:
                 if str(seed) in runs or (row in ANALOG_ROWS and not is_analog):
                     continue
                 print(f"== {task}, {row}, seed {seed}", flush=True)
-                runs[str(seed)] = run(TASKS[task], row, seed, data[TASKS[task].data])
+                options, settings = ROWS[row]
+                of_task = TASKS[task]
+                runs[str(seed)] = run(of_task, seed, data[of_task.data], options, **settings)
                 arguments.out.write_text(json.dumps(results, indent=1) + "\n")
     shown = table(results)
     print(shown)

@@ -39,6 +39,7 @@ tile.update(x, d, lr=0.1)
 tile.save("tile.safetensors")
 other = pl.Tile.load("tile.safetensors")
 assert other.weights.tobytes() == tile.weights.tobytes() != before.tobytes()
+assert pl.forecast.Ensemble.trained().encoder.shape[1] == 64
 print(pl.__version__, pl.__file__)
 """
 

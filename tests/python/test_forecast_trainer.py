@@ -90,7 +90,7 @@ def test_phases_that_do_not_fit_are_refused() -> None:
         ("saved must be at least 0 and below 1", {"saved": 1.0}),
         ("steps must be at least 1", {"steps": 0}),
         ("cycles must be at least 1", {"cycles": 0}),
-        ("forecaster must be one of linear, none", {"forecaster": "magic"}),
+        ("forecaster must be one of linear, gru, none", {"forecaster": "magic"}),
         ("alpha must be a positive number", {"alpha": -1.0}),
         ("rank must be at least 1", {"rank": 0}),
     ):
@@ -197,8 +197,8 @@ def test_a_guard_leaves_model_and_random_numbers_alone() -> None:
     trainer = make()
     trainer.train(batches, passes=30, progress=False)
     before, state = bits(trainer.model), torch.get_rng_state()
-    mean = trainer._blocks.means[-1]
-    trainer._guard([torch.ones_like(value) for value in mean], 5)
+    mean = trainer._jumper._blocks.means[-1]
+    trainer._jumper._guard(mean, [torch.ones_like(value) for value in mean])
     assert bits(trainer.model) == before
     assert torch.equal(torch.get_rng_state(), state)
 

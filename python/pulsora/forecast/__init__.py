@@ -15,11 +15,13 @@ from pulsora.forecast.kernels import ResidualMemory, TruncatedSVD, correct, enco
 from pulsora.forecast.loss import LossForecast, Reach, forecast_loss
 
 if TYPE_CHECKING:
+    from pulsora.forecast.recurrent import GRUForecaster
     from pulsora.forecast.report import Report
     from pulsora.forecast.trainer import HybridTrainer
 
 __all__ = [
     "Ensemble",
+    "GRUForecaster",
     "HybridTrainer",
     "LossForecast",
     "Reach",
@@ -36,6 +38,7 @@ __all__ = [
 
 # What needs torch, and the module it comes from.
 _NEEDS_TORCH = {
+    "GRUForecaster": "pulsora.forecast.recurrent",
     "HybridTrainer": "pulsora.forecast.trainer",
     "Report": "pulsora.forecast.report",
 }

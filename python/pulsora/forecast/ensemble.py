@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,8 +12,11 @@ import numpy as np
 from pulsora import _core
 from pulsora._threads import chosen_threads
 from pulsora.forecast.kernels import host, like
+from pulsora.forecast.tensor_file import read_arrays, write_arrays
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from numpy.typing import NDArray
 
     Array = Any
@@ -45,6 +50,67 @@ class Ensemble:
     heads: Array
     log_variance_bias: Array
     candidate_bias: Array | None = None
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """The weights by name, in the order above; candidate_bias only if there is one."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: host(name, array) for name, array in given.items() if array is not None}
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the weights to a safetensors file, a tensor for each attribute.
+
+        Raises:
+            OSError: if it cannot be written; a previous file is then as it was.
+        """
+        write_arrays(path, self.arrays())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Ensemble:
+        """The ensemble in a file that save() wrote. Nothing in the file is executed.
+
+        Raises:
+            OSError: if it cannot be read.
+            ValueError: if it is damaged, or its tensors are not the weights of an ensemble.
+        """
+        arrays = read_arrays(path)
+        names = [field.name for field in fields(cls)]
+        missing = [name for name in names[:-1] if name not in arrays]
+        strange = [name for name in arrays if name not in names]
+        if missing or strange:
+            raise ValueError(
+                f"{path} holds no ensemble: it lacks the tensors {missing}, and has {strange}"
+            )
+        for name in ("encoder", "recurrent"):
+            if arrays[name].ndim != 3:
+                shape = list(arrays[name].shape)
+                raise ValueError(f"{path}: {name} has shape {shape}; it must have three dimensions")
+        members, features, encoded = arrays["encoder"].shape
+        hidden = arrays["recurrent"].shape[1]
+        shapes = {
+            "encoder": (members, features, encoded),
+            "encoder_bias": (members, encoded),
+            "input": (members, encoded, 3 * hidden),
+            "recurrent": (members, hidden, 3 * hidden),
+            "bias": (members, 3 * hidden),
+            "heads": (members, hidden, 2),
+            "log_variance_bias": (members,),
+            "candidate_bias": (members, hidden),
+        }
+        for name, array in arrays.items():
+            if array.shape != shapes[name]:
+                raise ValueError(
+                    f"{path}: {name} has shape {list(array.shape)}; by encoder and recurrent it must "
+                    f"be {list(shapes[name])}"
+                )
+            if not np.isfinite(array).all():
+                raise ValueError(f"{path}: {name} has values that are not finite (nan or inf)")
+        return cls(**arrays)
+
+    @staticmethod
+    @functools.cache
+    def trained() -> Ensemble:
+        """The ensemble that comes with the package, for `GRUForecaster`: 5 members with 64 hidden units (scripts/train_forecaster.py)."""
+        return Ensemble.load(Path(__file__).with_name("ensemble.safetensors"))
 
     @staticmethod
     def unit_from_torch(gru: Any) -> dict[str, NDArray[np.float32]]:  # noqa: ANN401 - torch is optional

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pulsora.forecast.history import drift
+from pulsora.forecast.recurrent import GRUForecaster
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pulsora.forecast.history import BlockMeans
+    from pulsora.forecast.history import History
 
     Values = list[Tensor]
 
-__all__ = ["LinearForecaster", "forecaster_of"]
+__all__ = ["Forecaster", "LinearForecaster", "forecaster_of"]
+
+
+class Forecaster(Protocol):
+    """A function of the history of a training, which gives the move of its weights in so many steps.
+
+    Whatever else it depends on must be in its text, repr(), which a saved training must agree on.
+
+    Attributes:
+        name: What reports call it.
+        blocks: Blocks of a cycle, an even number.
+        kept: Blocks that the history has at most.
+        least: Blocks that it needs.
+    """
+
+    name: str
+    blocks: int
+    kept: int
+    least: int
+
+    def __call__(self, history: History, steps: int) -> Values:
+        """The move, a tensor for each of the weights."""
+        ...
 
 
 class LinearForecaster:
@@ -23,25 +46,44 @@ class LinearForecaster:
         alpha: Factor of the moves; 1 by default.
     """
 
-    blocks = 2  # of a cycle
+    name = "linear"
+    blocks = 2
     window = 4  # blocks whose mean is compared with that of as many before
     kept = 2 * window
+    least = 2
 
     def __init__(self, alpha: float | None = None) -> None:
         self._alpha = 1.0 if alpha is None else alpha
 
-    def __call__(self, blocks: BlockMeans, steps: int) -> Values:
+    def __call__(self, history: History, steps: int) -> Values:
         """The move for so many steps."""
         factor = self._alpha * steps
-        return [factor * value for value in drift(blocks, self.window)]
+        return [factor * value for value in drift(history.blocks, self.window)]
+
+    def __repr__(self) -> str:
+        return f"linear(alpha={self._alpha:g})"
 
 
-FORECASTERS: dict[str, type[LinearForecaster] | None] = {"linear": LinearForecaster, "none": None}
+FORECASTERS: dict[str, type[LinearForecaster | GRUForecaster] | None] = {
+    "linear": LinearForecaster,
+    "gru": GRUForecaster,
+    "none": None,
+}
 """What `HybridTrainer` takes, by name; None moves nothing."""
 
 
-def forecaster_of(name: str) -> type[LinearForecaster] | None:
-    """The forecaster of that name; ValueError if there is none."""
-    if name not in FORECASTERS:
-        raise ValueError(f"forecaster must be one of {', '.join(FORECASTERS)} (got {name!r})")
-    return FORECASTERS[name]
+def forecaster_of(given: str | Forecaster, alpha: float | None) -> Forecaster | None:
+    """The forecaster of that name, or the one given.
+
+    Raises:
+        ValueError: if there is none of that name, or alpha comes with a forecaster that has its own.
+    """
+    if not isinstance(given, str):
+        if alpha is not None:
+            raise ValueError(f"alpha = {alpha:g} is for forecasters by name; {given!r} has its own")
+        return given
+    if given not in FORECASTERS:
+        names = ", ".join(FORECASTERS)
+        raise ValueError(f"forecaster must be one of {names}, or an object (got {given!r})")
+    made = FORECASTERS[given]
+    return None if made is None else made(alpha=alpha)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
     Values = list[Tensor]
 
-__all__ = ["BlockMeans", "Mean", "cosine", "drift", "match"]
+__all__ = ["BlockMeans", "History", "Mean", "cosine", "drift", "match"]
 
 
 class Mean:
@@ -90,6 +91,13 @@ class BlockMeans:
             torch._foreach_add_(mean, deltas)
         self._open.shift(deltas)
 
+    def latest(self, count: int) -> Values:
+        """The mean of so many blocks, the latest ones."""
+        mean = Mean()
+        for values in self.means[-count:]:
+            mean.add(values)
+        return mean.value()
+
     def restart(self) -> None:
         """Drops a block that has begun, so that the next one begins now."""
         self._open.clear()
@@ -107,6 +115,23 @@ class BlockMeans:
         made._open = Mean.loaded(saved["open"], like)
         made.times, made._open_times = list(saved["times"]), float(saved["open_times"])
         return made
+
+
+@dataclass(frozen=True)
+class History:
+    """What a forecaster is told of a training.
+
+    Attributes:
+        blocks: The weights.
+        losses: Mean training losses of blocks, the latest last.
+        block: Passes of a block.
+        rates: A function of numbers of steps, in rising order, that gives the learning rates after them over that of now.
+    """
+
+    blocks: BlockMeans
+    losses: Sequence[float]
+    block: int
+    rates: Callable[[Sequence[int]], list[float]]
 
 
 def drift(blocks: BlockMeans, window: int) -> Values:

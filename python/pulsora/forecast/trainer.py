@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, Any
 from pulsora._checks import require_at_least, require_positive
 from pulsora.forecast.batches import Stream, normalise_anew
 from pulsora.forecast.forecasters import forecaster_of
-from pulsora.forecast.history import BlockMeans, Mean, cosine, match
+from pulsora.forecast.history import Mean, match
+from pulsora.forecast.jumping import Guard, Jumper
 from pulsora.forecast.loss import forecast_loss
 from pulsora.forecast.plan import Plan
 from pulsora.forecast.progress import bar
-from pulsora.forecast.report import Jump, Report
+from pulsora.forecast.report import Report
 from pulsora.forecast.saving import load, save
+from pulsora.forecast.schedule import rates_ahead
 from pulsora.forecast.weights import Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from os import PathLike
 
     import torch
     from torch import Tensor, nn
     from torch.optim.lr_scheduler import LRScheduler
 
+    from pulsora.forecast.forecasters import Forecaster
     from pulsora.forecast.loss import LossForecast
 
     Values = list[Tensor]
 
 __all__ = ["HybridTrainer"]
 
-_GUARD_BATCHES = 4
-_GUARD = 1.03  # how much higher the loss may be at the moved mean
-_HALVINGS = 2
-_PLAIN = ("end", "passes", "step", "guard_passes", "pulses_of_jumps", "pulses_of_average")
+_PLAIN = ("end", "passes", "step", "pulses_of_average")
 
 
 class HybridTrainer:
@@ -47,7 +47,8 @@ class HybridTrainer:
     rates by the steps that it stands for. Models may be digital, analog or mixed: weights in tiles are moved by pulses.
 
     The forecaster "linear" continues the drift between the means of earlier and later blocks of training. It is the default, because
-    nothing that was tried is better. Averaging alone comes close to it (forecaster="none"); docs/forecast.md has the numbers.
+    nothing that was tried is better; "gru" lets a trained recurrent ensemble continue their main directions (`GRUForecaster`), and keeps 33
+    copies of the weights. Averaging alone comes close to both (forecaster="none"); docs/forecast.md has the numbers.
 
     Args:
         model: A module of torch, in training mode.
@@ -56,15 +57,15 @@ class HybridTrainer:
         steps: Mini-batches of the training that is replaced, for which the scheduler is made.
         saved: The share of its backward passes that is saved, from 0 to below 1.
         scheduler: A scheduler of torch that counts mini-batches, if the learning rate changes.
-        forecaster: "linear"; or "none", which does not move weights: with an average, the schedule then ends early, and
-            without one it is stretched over the passes that there are.
+        forecaster: "linear"; "gru"; a forecaster of one's own, such as `GRUForecaster(ensemble)`; or "none", which does not move
+            weights: with an average, the schedule then ends early, and without one it is stretched over the passes that there are.
         average: Whether the mean of the weights over the last tenth of the passes becomes the result.
         cycles: Number of jumps.
         warm_up: Passes before the first cycle; by default a tenth of the steps.
         full: Passes between two jumps; by default 3.75 % of the steps.
         alpha: Factor of the predicted moves; by default the forecaster's own.
-        guard: Whether a jump is halved, at most twice, and then left out, as long as it raises the loss at the mean of the latest
-            block by more than 3 % (forward passes only, of four batches).
+        guard: Whether a jump is halved, at most twice, and then left out, as long as it raises the loss at the mean of the weights
+            over the latest half of a cycle by more than 3 % (forward passes only, of four batches).
         rank: Moves of weights in tiles are sent column by column, which takes the fewest pulses; or are cut to this rank, and sent as
             so many outer products, which takes fewer trains.
         before_step: Called between each backward pass and the optimiser's step, to clip gradients for example.
@@ -84,7 +85,7 @@ class HybridTrainer:
         steps: int,
         saved: float = 0.3,
         scheduler: LRScheduler | None = None,
-        forecaster: str = "linear",
+        forecaster: str | Forecaster = "linear",
         average: bool = True,
         cycles: int | None = None,
         warm_up: int | None = None,
@@ -101,7 +102,7 @@ class HybridTrainer:
             require_at_least("rank", rank, 1)
         if stop_below is not None:
             require_positive("stop_below", stop_below)
-        made = forecaster_of(forecaster)
+        made = forecaster_of(forecaster, alpha)
         self.plan = Plan.of(
             steps, saved, jumping=made is not None, average=average,
             warm_up=warm_up, full=full, cycles=cycles, blocks=1 if made is None else made.blocks,
@@ -110,28 +111,25 @@ class HybridTrainer:
         self.optimizer = optimizer
         self.loss = loss
         self.scheduler = scheduler
-        self.forecaster = forecaster
-        self._predict = None if made is None else made(alpha)
-        self._guarded = guard
+        self.forecaster = "none" if made is None else made.name
         self._before_step = before_step
         self._stop_below = stop_below
         self._weights = Weights(model, optimizer, rank)
         if self.plan.jumps or self.plan.averaged:
             self._weights.warn_of_adapters()
-        samples = self.plan.block // self.plan.every
-        self._blocks = BlockMeans(samples, 0 if made is None else made.kept)
+        self._stream = Stream()
+        self._jumper: Jumper | None = None
+        if made is not None and self.plan.jumps:
+            tried = Guard(model, loss, self._weights, self._stream) if guard else None
+            self._jumper = Jumper(made, self.plan, self._weights, tried)
+        self._forecasts = repr(made)
         self._mean = Mean()
         self._last: Values = []
         self._end = self.plan.passes
         self._passes = 0
         self._step = 0
-        self._guard_passes = 0
-        self._stream = Stream()
         self._losses: list[float] = []
         self._running: Tensor | None = None
-        self._jumps: list[Jump] = []
-        self._moved: Values = []
-        self._pulses_of_jumps = 0
         self._pulses_of_average = 0
 
     @property
@@ -197,8 +195,8 @@ class HybridTrainer:
         self._note(loss.detach())
         self._look()
         jump = self.plan.jump_after(self._passes)
-        if jump and self._end == self.plan.passes:
-            self._jump(jump)
+        if jump and self._jumper is not None and self._end == self.plan.passes:
+            self._jumper.jump(self._passes, jump, self._losses, self._rates_ahead)
         self._advance(self.plan.step_of(self._passes))
         if self.done:
             self._finish()
@@ -231,58 +229,18 @@ class HybridTrainer:
     def _look(self) -> None:
         """Keeps what is needed of the weights as they are now."""
         averaging = self.plan.averaged and self._passes > self._end - self.plan.averaged
-        jumping = self._predict is not None and bool(self.plan.jumps)
-        if not (averaging or jumping) or not self.plan.looks_after(self._passes):
+        if not (averaging or self._jumper) or not self.plan.looks_after(self._passes):
             return
         values = self._weights.read()
         if averaging:
             self._mean.add(values)
-        if jumping and self._blocks.add(values, self._passes):
-            self._follow_up()
+        if self._jumper is not None:
+            self._jumper.look(values, self._passes)
 
-    def _follow_up(self) -> None:
-        """Two blocks after a jump: did the weights go on the way they had jumped?"""
-        if not self._moved or self._passes - self._jumps[-1].after < 2 * self.plan.block:
-            return
-        late, early = self._blocks.means[-1], self._blocks.means[-2]
-        since_then = [a - b for a, b in zip(late, early, strict=True)]
-        followed = cosine(self._moved, since_then)
-        self._jumps[-1] = dataclasses.replace(self._jumps[-1], followed=followed)
-        self._moved = []
-
-    def _jump(self, steps: int) -> None:
-        """Moves the weights by what is predicted for so many steps."""
-        if self._predict is None or len(self._blocks.means) < 2:
-            return
-        before = self._weights.pulses
-        deltas = self._predict(self._blocks, steps)
-        jump = self._guard(deltas, steps) if self._guarded else Jump(self._passes, steps, 1.0)
-        self._moved = []
-        if jump.share > 0.0:
-            self._moved = [jump.share * delta for delta in deltas]
-            self._weights.move(self._moved)
-            self._blocks.shift(self._moved)
-        self._blocks.restart()
-        self._jumps.append(jump)
-        self._pulses_of_jumps += self._weights.pulses - before
-
-    def _guard(self, deltas: Values, steps: int) -> Jump:
-        """How much of a move may be made: tried on a copy of the model, at the mean of the latest block."""
-        mean = self._blocks.means[-1]
-        twin = copy.deepcopy(self.model)
-        batches = [self._stream.next() for _ in range(_GUARD_BATCHES)]
-        before = self._loss_at(twin, mean, batches)
-        for halvings in range(_HALVINGS + 1):
-            share = 0.5**halvings
-            there = [value + share * delta for value, delta in zip(mean, deltas, strict=True)]
-            moved = self._loss_at(twin, there, batches)
-            if moved <= _GUARD * before:
-                return Jump(self._passes, steps, share, before, moved)
-        return Jump(self._passes, steps, 0.0, before, before)
-
-    def _loss_at(self, twin: nn.Module, values: Values, batches: list[Any]) -> float:
-        self._guard_passes += len(batches)
-        return self._weights.loss_at(twin, values, lambda batch: self.loss(twin, batch), batches)
+    def _rates_ahead(self, steps: Sequence[int]) -> list[float]:
+        """The learning rates after so many more steps over that of now; a schedule stands still at its end."""
+        left = self.plan.steps - self._step
+        return rates_ahead(self.scheduler, [min(step, left) for step in steps])
 
     def _advance(self, step: int) -> None:
         """Takes the schedule of learning rates to a step."""
@@ -318,23 +276,27 @@ class HybridTrainer:
             batches: For the losses of the last weights and of the average, once the training is over; such as batches of a
                 validation set.
         """
+        jumper = self._jumper
         report = Report(
             plan=self.plan,
             forecaster=self.forecaster,
             passes=self._passes,
-            guard_passes=self._guard_passes,
-            jumps=tuple(self._jumps),
+            guard_passes=0 if jumper is None else jumper.guard_passes,
+            jumps=() if jumper is None else tuple(jumper.jumps),
             pulses=self._weights.pulses,
-            pulses_of_jumps=self._pulses_of_jumps,
+            pulses_of_jumps=0 if jumper is None else jumper.pulses,
             pulses_of_average=self._pulses_of_average,
         )
         if batches is None or not self.done:
             return report
         given = list(batches)
         twin = copy.deepcopy(self.model)
-        last = self._loss_at(twin, self._last, given)
-        averaged = self._loss_at(twin, self._mean.value(), given) if self._mean.count else None
-        self._guard_passes = report.guard_passes
+
+        def loss_at(values: Values) -> float:
+            return self._weights.loss_at(twin, values, lambda batch: self.loss(twin, batch), given)
+
+        last = loss_at(self._last)
+        averaged = loss_at(self._mean.value()) if self._mean.count else None
         return dataclasses.replace(report, last=last, averaged=averaged)
 
     def state_dict(self) -> dict[str, Any]:
@@ -345,11 +307,9 @@ class HybridTrainer:
             "epoch": [self._stream.epoch, self._stream.taken],
             "losses": list(self._losses),
             "running": self._running,
-            "jumps": [dataclasses.astuple(jump) for jump in self._jumps],
-            "moved": self._moved,
             "last": self._last,
-            "blocks": self._blocks.state_dict(),
             "mean": self._mean.state_dict(),
+            "jumper": None if self._jumper is None else self._jumper.state_dict(),
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -362,19 +322,19 @@ class HybridTrainer:
             theirs = f"the state is of a trainer with other settings ({saved['settings']})"
             raise ValueError(f"{theirs}; this one has {self._settings()}")
         like = self._weights.read()
-        moved, last = match(saved["moved"], like), match(saved["last"], like)
-        blocks, mean = self._blocks.loaded(saved["blocks"], like), Mean.loaded(saved["mean"], like)
-        self._moved, self._last, self._blocks, self._mean = moved, last, blocks, mean
+        last, mean = match(saved["last"], like), Mean.loaded(saved["mean"], like)
+        if self._jumper is not None:
+            self._jumper.load_state_dict(saved["jumper"], like)
+        self._last, self._mean = last, mean
         for name in _PLAIN:
             setattr(self, f"_{name}", saved["plain"][name])
         self._stream.epoch, self._stream.taken = saved["epoch"]
         self._losses = list(saved["losses"])
         self._running = saved["running"]
-        self._jumps = [Jump(*values) for values in saved["jumps"]]
 
     def _settings(self) -> str:
         """What a saved state must agree on."""
-        return f"{self.plan}, forecaster={self.forecaster}, parameters={self._weights.shapes}"
+        return f"{self.plan}, forecaster={self._forecasts}, parameters={self._weights.shapes}"
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes everything to a file: the state of this trainer, model, optimiser, scheduler and torch's random numbers.

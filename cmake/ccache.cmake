@@ -4,7 +4,9 @@ mark_as_advanced(PULSORA_CCACHE)
 if(PULSORA_CCACHE)
   foreach(language CXX CUDA)
     if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
-      set(CMAKE_${language}_COMPILER_LAUNCHER ${PULSORA_CCACHE})
+      # With these two, sources with a precompiled header are cached as well.
+      set(CMAKE_${language}_COMPILER_LAUNCHER
+        ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${PULSORA_CCACHE})
     endif()
   endforeach()
 endif()

@@ -16,6 +16,7 @@ file(GLOB binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/bindings/*
 # Optimising these few sources across each other takes longer than all else here, and gains nothing.
 pybind11_add_module(_core NO_EXTRAS ${binding_sources})
 target_link_libraries(_core PRIVATE pulsora_internal pulsora pulsora_warnings)
+target_precompile_headers(_core PRIVATE <pybind11/numpy.h> <pybind11/stl.h>)
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   # Where libstdc++ is linked statically, its symbols must not meet those of other extensions, such as torch's.
   target_link_options(_core PRIVATE LINKER:--exclude-libs,ALL)

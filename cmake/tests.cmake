@@ -22,6 +22,7 @@ add_executable(rpucuda_tests ${test_sources} ${cuda_test_sources})
 target_include_directories(rpucuda_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/cpp)
 # pulsora_internal comes first: there <pulsora/...> is the sources themselves, elsewhere it is copies of them.
 target_link_libraries(rpucuda_tests PRIVATE pulsora_internal pulsora pulsora_warnings GTest::gtest_main)
+target_precompile_headers(rpucuda_tests PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:<gtest/gtest.h$<ANGLE-R>>")
 target_compile_definitions(rpucuda_tests PRIVATE
   PULSORA_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden"
   PULSORA_EXTRA_DEVICES="$<JOIN:${PULSORA_EXTRA_DEVICES},:>")

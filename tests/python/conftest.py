@@ -73,6 +73,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:  # noqa
     return ByBuild(config, log)
 
 
+@pytest.fixture(autouse=True)
+def _fixed_seed() -> None:
+    """What a test draws from torch does not depend on the tests before it."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)

@@ -268,6 +268,7 @@ class Tile:
 
         Raises:
             ConfigError: If the tile has no such array, or for a number out of range.
+            InputError: For columns that the array does not have.
         """
         self._core.reset_columns(array, first, count, probability)
 

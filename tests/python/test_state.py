@@ -324,9 +324,12 @@ def test_what_is_not_finite_is_neither_loaded_nor_saved(
 
 def test_a_tile_that_diverged_says_so_when_it_is_saved(tmp_path: Path) -> None:
     tile = pl.Tile(2, 2, pl.IdealConfig())
+    tile.weights = np.full((2, 2), 3e38, np.float32)
     tile.save(tmp_path / "tile")
     before = (tmp_path / "tile").read_bytes()
-    tile.update(np.full(2, 3e38, np.float32), np.full(2, 3e38, np.float32), 1.0)
+    tile.update(np.full(2, 1e19, np.float32), np.full(2, -1e19, np.float32), 1.0)
+    with pytest.raises(pl.InputError, match=r"y\[0, 0\] is inf; the sums of this read"):
+        tile.forward(np.ones(2, np.float32))
     with pytest.raises(pl.StateError, match="diverged"):
         tile.save(tmp_path / "tile")
     assert (tmp_path / "tile").read_bytes() == before

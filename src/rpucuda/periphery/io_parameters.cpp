@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/check.h"
+#include "core/limits.h"
 
 namespace RPU {
 namespace {
@@ -82,6 +83,9 @@ void IOParameters::check(const ParamsCheck &c) const {
   needs(outputGain(most) <= double(std::numeric_limits<float>::max()), "slope_calibration",
         slope_calibration, "with which the output's gain may become ", outputGain(most),
         ", more than single precision holds; use a smaller one");
+  needs(1.0 / double(ir_drop_gw_div_gmax) <= kLargestSetting, "ir_drop_gw_div_gmax",
+        ir_drop_gw_div_gmax, "which leaves wires no conductance; give at least ",
+        1.0 / kLargestSetting);
   const bool arrayEffects =
       w_noise > 0.0f || ir_drop > 0.0f || v_offset_std > 0.0f || r_series > 0.0f;
   needs(mv_type != MvType::Ideal || !arrayEffects, "mv_type", nameOf(mv_type),

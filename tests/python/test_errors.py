@@ -285,7 +285,7 @@ def test_counts_end_before_the_numbers_of_their_draws(what: str, units_in_mbatch
         tile = at(most)
         before = state.dumps(tile.state())
         for array in ("weights", "fast_a", "fast_b"):
-            with pytest.raises(pl.InputError, match="counted .* writes of A and B"):
+            with pytest.raises(pl.InputError, match=r"counted .* writes of A and B"):
                 _write(tile, array)
             assert state.dumps(tile.state()) == before
 

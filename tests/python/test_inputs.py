@@ -306,6 +306,14 @@ def test_large_settings_are_refused_or_lead_to_finite_numbers() -> None:
     assert used > 200
 
 
+def _tried(call: Callable[[], object]) -> tuple[object, str]:
+    """What a call gives, or the words with which it is refused."""
+    try:
+        return call(), ""
+    except (pl.ConfigError, pl.InputError) as error:
+        return None, str(error)
+
+
 @pytest.mark.parametrize("name", ["ideal", "single", "lrtt", "none", "accumulated"])
 def test_large_inputs_are_refused_or_lead_to_finite_numbers(name: str) -> None:
     configs = {
@@ -330,13 +338,11 @@ def test_large_inputs_are_refused_or_lead_to_finite_numbers(name: str) -> None:
                 lambda: tile.weights,  # noqa: B023
             ):
                 before = tile.state()
-                try:
-                    given = call()
-                except (pl.ConfigError, pl.InputError) as error:
+                given, error = _tried(call)
+                if error:
                     refused += 1
-                    assert re.search("at most|beyond single precision", str(error))
+                    assert re.search("at most|beyond single precision", error)
                     assert tile.state().values == before.values
-                    continue
                 numbers = given if isinstance(given, list) else [given]
                 assert all(
                     np.isfinite(v).all() for v in numbers if isinstance(v, float | np.ndarray)

@@ -344,6 +344,15 @@ def test_a_count_at_its_end_is_saved_and_loaded() -> None:
     train(tile, 2)
     assert tile.statistics()["pulses"] == 2**63 - 1
     assert pl.Tile.from_state(tile.state()).state().values["pulses"] == 2**63 - 1
+    tile = make_tile(CONFIGS["lrtt"]())
+    saved = tile.state()
+    full = [f"transfer/total/{name}" for name in ("sendings", "trains", "pulses")]
+    saved.values.update(dict.fromkeys(full, 2**63 - 1))
+    tile.load_state(saved.signed())
+    train(tile, 2)
+    tile.adapter.transfer()
+    values = pl.Tile.from_state(tile.state()).state().values
+    assert [values[name] for name in full] == [2**63 - 1] * 3
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.999])

@@ -239,6 +239,10 @@ def test_a_model_that_is_an_array_is_a_bad_value() -> None:
             lambda: pl.devices.PiecewiseStep(piecewise_up=(1.0, 3e38)),
             r"piecewise_up\[1\] is 3e\+38.*beyond single precision",
         ),
+        (
+            lambda: pl.SingleConfig(forward=pl.IOParameters(inp_res=1e-40)),
+            "inp_res is .* steps of .*1e-30 at least",
+        ),
         (lambda: pl.UpdateParameters(x_res_implicit=1e-40), "x_res_implicit is .*1e-30"),
     ],
 )

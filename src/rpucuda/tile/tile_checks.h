@@ -52,10 +52,19 @@ inline void requireLearningRate(float lr) {
 
 /// The largest magnitude of a row on the host; infinite or not a number if an element is.
 inline float largestOf(VectorView<const float> row) {
-  uint32_t largest = 0;  // of the bits, whose order is that of magnitudes
-  for (int64_t j = 0; j < row.size; ++j)
-    largest = std::max(largest, bitCast<uint32_t>(row[j]) & 0x7FFFFFFFU);
-  return bitCast<float>(largest);
+  // As integers the bits of magnitudes have their order. Loops over them become vector
+  // instructions where elements lie side by side.
+  const auto magnitude = [](float value) {
+    return static_cast<int32_t>(bitCast<uint32_t>(value) & 0x7FFFFFFFU);
+  };
+  int32_t largest = 0;
+  if (row.stride == 1) {
+    const float *values = row.data;
+    for (int64_t j = 0; j < row.size; ++j) largest = std::max(largest, magnitude(values[j]));
+  } else {
+    for (int64_t j = 0; j < row.size; ++j) largest = std::max(largest, magnitude(row[j]));
+  }
+  return bitCast<float>(static_cast<uint32_t>(largest));
 }
 
 /// The place and value of the first element that is not finite, as text; empty if all are.

@@ -28,8 +28,8 @@ void checkConverter(const std::string &prefix, const std::string &side, float re
             side, "_bound, or ", side, "_res = 0");
   constexpr double kSmallestStep = 1e-30;  // what is divided by it stays finite
   RPU_CHECK(ConfigError, resolution == 0.0f || stepOf(resolution, bound) >= kSmallestStep, res,
-            " is ", resolution, ", which makes steps of ", stepOf(resolution, bound), "; they must be ",
-            kSmallestStep, " at least: use a larger one, or 0 (exact)");
+            " is ", resolution, ", which makes steps of ", stepOf(resolution, bound),
+            "; they must be ", kSmallestStep, " at least: use a larger one, or 0 (exact)");
   RPU_CHECK(ConfigError, !stochastic || resolution > 0.0f, joinPath(prefix, side + "_sto_round"),
             " is true but ", res, " is 0, which does not round; set ", side, "_res, or ", side,
             "_sto_round = false");

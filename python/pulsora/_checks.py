@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import contextmanager
 from numbers import Integral
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = [
+    "reading",
     "require_at_least",
     "require_file",
     "require_folder",
@@ -66,3 +69,14 @@ def require_file(name: str, path: Path | None) -> None:
         require_folder(name, path.parent)
     elif not os.access(path, os.W_OK):
         raise OSError(f"{name} = '{path}' must not be overwritten; choose another name")
+
+
+@contextmanager
+def reading(name: str, path: Path, remedy: str) -> Iterator[None]:
+    """What goes wrong inside, where the file is read, names the parameter and what to do; an OSError of the same class."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(
+            f"{name} = '{path}' cannot be read ({error.strerror}); {remedy}"
+        ) from error

@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pulsora import _core
+from pulsora._checks import reading
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,14 +33,15 @@ def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
     _core.replace_file(os.fsencode(path), data)
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """The table of a TOML or JSON file.
+def read_settings(name: str, path: Path) -> dict[str, Any]:
+    """The table of a TOML or JSON file, given as the parameter `name`.
 
     Raises:
         ValueError: for a file that holds no table, or a TOML file before Python 3.11.
         OSError: if the file cannot be read.
     """
-    text = path.read_text()
+    with reading(name, path, "give a file of settings, in TOML or JSON"):
+        text = path.read_text()
     try:
         if path.suffix == ".toml":
             return dict(importlib.import_module("tomllib").loads(text))

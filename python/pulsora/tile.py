@@ -143,7 +143,7 @@ class Tile:
             y [m, d_size] or [d_size], or `out`.
 
         Raises:
-            InputError: For a wrong shape, or values that are not finite.
+            InputError: For a wrong shape, or values that are not finite; on the CPU, also for sums beyond single precision.
             TypeError: For anything but floating-point arrays.
             DeviceError: If x is on another device than the tile.
         """
@@ -160,7 +160,7 @@ class Tile:
             dx [m, x_size] or [x_size], or `out`.
 
         Raises:
-            InputError: For a wrong shape, or values that are not finite.
+            InputError: For a wrong shape, or values that are not finite; on the CPU, also for sums beyond single precision.
             TypeError: For anything but floating-point arrays.
             DeviceError: If d is on another device than the tile.
         """
@@ -182,8 +182,8 @@ class Tile:
                 last ends it (or post_update() does); the result is the same to the bit.
 
         Raises:
-            InputError: For wrong shapes, or values that are not finite; nothing has changed then.
-            ConfigError: For a bad lr; nothing has changed then.
+            InputError: For wrong shapes, values that are not finite or, on the CPU, change weights beyond single precision,
+                and if there are no random numbers left. As with a bad lr (ConfigError), nothing has changed then.
             TypeError: For anything but floating-point arrays.
         """
         self._core.update(x, d, lr)

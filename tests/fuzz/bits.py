@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 import pulsora as pl
 from tests.fuzz import some
-from tests.fuzz.checks import REFUSALS, bits, overflows, require
+from tests.fuzz.checks import REFUSALS, bits, outcome, overflows, require
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from tests.fuzz.draws import Draws
@@ -42,19 +41,25 @@ def run(draws: Draws) -> None:
         x = draws.normal(rows, whole.x_size, scale=scale)
         d = draws.normal(rows, whole.d_size, scale=0.1)
         x[draws.integer(0, rows - 1)] *= draws.pick((0.0, 1.0))
-        _step(draws, whole, parts, x, d)
+        if not _step(draws, whole, parts, x, d):
+            return
     require(whole.weights.tobytes() == parts.weights.tobytes(), "the weights differ")
     require(bits(whole) == bits(parts), "the states differ")
 
 
-def _step(draws: Draws, whole: pl.Tile, parts: pl.Tile, x: Batch, d: Batch) -> None:
+def _step(draws: Draws, whole: pl.Tile, parts: pl.Tile, x: Batch, d: Batch) -> bool:
+    """One mini-batch of both tiles; False if a read was refused, after which they stand at different samples."""
     config = whole.config
     # An update may reuse what the last reads of whole batches gave.
     reads = [slice(0, len(x))] if config.reads_back else draws.cuts(len(x))
-    y = np.concatenate([parts.forward(x[part]) for part in reads])
-    require(whole.forward(x).tobytes() == y.tobytes(), "forward reads differ")
-    dx = np.concatenate([parts.backward(d[part]) for part in reads])
-    require(whole.backward(d).tobytes() == dx.tobytes(), "backward reads differ")
+    for name, batch in (("forward", x), ("backward", d)):
+        given = outcome(lambda: getattr(whole, name)(batch))  # noqa: B023 - at once
+        parted = [outcome(lambda: getattr(parts, name)(batch[part])) for part in reads]  # noqa: B023
+        if isinstance(given, str):  # sums of a sample are beyond single precision
+            require(given in parted, f"a whole {name} read is refused, its parts are not")
+            return False
+        joined = b"".join(part for part in parted if isinstance(part, bytes))
+        require(joined == given, f"{name} reads differ")
     lr = draws.pick((0.01, 0.1, 1.0, -0.05))
     merged = any(device.noise_merge == "batch" for device in config.devices().values())
     updates = [slice(0, len(x))] if merged else draws.cuts(len(x))
@@ -68,7 +73,8 @@ def _step(draws: Draws, whole: pl.Tile, parts: pl.Tile, x: Batch, d: Batch) -> N
             except REFUSALS:
                 continue
             require(holds=False, what="a whole batch is refused, a part of it is not")
-        return
+        return True
     for part in updates:
         parts.update(x[part], d[part], lr, end_of_batch=False)
     parts.post_update(lr)
+    return True

@@ -27,9 +27,6 @@ REFUSALS = (
 )
 """The documented ways to say no; a target adds those that are documented for single members."""
 
-FAR = 1e15
-"""Settings beyond this may make infinities of finite numbers: squares, and products with spreads and lengths of trains."""
-
 
 class Planted(Exception):  # noqa: N818 - what it is
     """What the methods of hostile objects raise; it must reach the caller as it is."""
@@ -93,15 +90,8 @@ def exercise(tile: pl.Tile, draws: Draws) -> Callable[[pl.Tile], list[object]]:
 
 
 def overflows(tile: pl.Tile) -> bool:
-    """Whether numbers of a tile may be infinite: its weights are, or its settings are near the limit of single precision."""
-
-    def far(value: object) -> bool:
-        if isinstance(value, dict):
-            return any(map(far, value.values()))
-        return isinstance(value, float) and abs(value) > FAR
-
-    diverged = any(not np.isfinite(array).all() for array in _arrays(tile).values())
-    return diverged or far(tile.config.to_dict())
+    """Whether weights of a tile have become infinite."""
+    return any(not np.isfinite(array).all() for array in _arrays(tile).values())
 
 
 def require_same_future(tile: pl.Tile, draws: Draws) -> None:

@@ -210,8 +210,11 @@ def test_a_text_without_a_plain_name_is_refused() -> None:
         pl.devices.from_source(COPY + '// kName = "Other"\n')
     with pytest.raises(pl.ConfigError, match="name is 'soft bounds'"):
         pl.devices.from_source(COPY, name="soft bounds")
-    with pytest.raises(FileNotFoundError):
-        pl.devices.from_source("nowhere.h")
+    for call in (pl.devices.from_source, pl.devices.compile_ahead):
+        with pytest.raises(FileNotFoundError, match=r"source = 'nowhere\.h' .*give the path of"):
+            call("nowhere.h")
+    with pytest.raises(IsADirectoryError, match=r"source = '/' cannot be read \(Is a directory\)"):
+        pl.devices.from_source("/")
     with pytest.raises(TypeError, match="source is of type int"):
         pl.devices.from_source(3)  # type: ignore[arg-type]
 

@@ -225,6 +225,93 @@ def test_out_of_memory_leaves_the_tile_as_it_was() -> None:
     assert tile.weights.tobytes() == before.tobytes()
 
 
+MOST = 2**44  # array/events.h
+
+# What a state may have counted, how far it may count, and how much of it a mini-batch with a transfer takes.
+COUNTED: dict[str, tuple[str, int, int, dict[str, Any]]] = {
+    "samples": ("update_samples", MOST, 2, {}),
+    "mini-batches": ("mini_batches", MOST, 1, {}),
+    "verified": ("transfer/total/transfers", MOST // (3 * 64 * 4), 1, {}),
+    "lossless": (
+        "transfer/total/transfers", MOST // (3 * 64), 1, {"transfer_mode": "lossless"},
+    ),
+    "exact": ("transfer/total/transfers", MOST, 1, {"transfer_mode": "exact"}),
+    "read": (
+        "transfer/total/transfers", MOST // 3, 1,
+        {"transfer_mode": "exact", "transfer_read": "analog"},
+    ),
+    "re-inits": ("reinits", MOST, 1, {}),
+    "writes": ("writes", MOST, 2, {}),
+    "pulsed writes": ("writes", MOST // (3 * 8), 2, {"reinit_write": "pulsed"}),
+    "owed": ("sendings", MOST // 3, 2, {"ab_update": "accumulated"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("units_in_mbatch", [True, False])
+@pytest.mark.parametrize("what", COUNTED)
+def test_counts_end_before_the_numbers_of_their_draws(what: str, units_in_mbatch: bool) -> None:
+    """Every call that needs numbers that are not there is refused, and changes nothing; with room it works."""
+    name, most, needed, options = COUNTED[what]
+    every = 1 if units_in_mbatch else 2
+    config = LRTT(rank=3, transfer_every=every, units_in_mbatch=units_in_mbatch, **options)
+    saved = make_tile(config).state()
+
+    def at(count: int) -> pl.Tile:
+        saved.values[name] = count
+        return pl.Tile.from_state(saved.signed(), threads=1)
+
+    x, d = X[:2], D[:2]
+    gate = np.ones((2, 3), np.float32)
+    tile = at(most - needed)
+    tile.update(x, d, 0.1)
+    tile.forward(x)
+    assert np.isfinite(tile.weights).all()
+    assert pl.Tile.from_state(tile.state()).counters == tile.counters
+
+    tile = at(most - needed + 1)
+    before = state.dumps(tile.state())
+    refused = rf"this tile has counted {most - needed + 1} .* would exceed the {most} "
+    calls = [
+        lambda: tile.update(x, d, 0.1),
+        lambda: tile.adapter.update(x, d, gate, 0.1),
+    ]
+    if name not in {"update_samples", "mini_batches", "sendings"}:
+        calls.append(tile.adapter.transfer)
+    for call in calls:
+        with pytest.raises(pl.InputError, match=refused):
+            call()
+        assert state.dumps(tile.state()) == before
+    if name == "writes":
+        tile = at(most)
+        before = state.dumps(tile.state())
+        for array in ("weights", "fast_a", "fast_b"):
+            with pytest.raises(pl.InputError, match=r"counted .* writes of A and B"):
+                _write(tile, array)
+            assert state.dumps(tile.state()) == before
+
+
+def _write(tile: pl.Tile, array: str) -> None:
+    if array == "weights":
+        tile.weights = WEIGHTS
+    else:
+        tile.arrays[array] = tile.arrays[array]
+
+
+def test_a_long_update_is_refused_before_its_first_sample() -> None:
+    """Though it is long enough to be given in parts, of which the first ones have numbers."""
+    config = LRTT(rank=2, transfer_every=1000, units_in_mbatch=False)
+    saved = pl.Tile(200, 200, config, seed=5, threads=1).state()
+    saved.values["transfer/total/transfers"] = MOST // (2 * 64 * 4) - 2
+    tile = pl.Tile.from_state(saved.signed(), threads=1)
+    before = state.dumps(tile.state())
+    x = np.zeros((3000, 200), np.float32)
+    with pytest.raises(pl.InputError, match="transfers, and 3 more would exceed"):
+        tile.update(x, x, 0.1)
+    assert state.dumps(tile.state()) == before
+    tile.update(x[:2000], x[:2000], 0.1)
+    assert tile.statistics()["transfers"] == MOST // (2 * 64 * 4)
+
+
 def test_errors_are_what_python_expects() -> None:
     assert issubclass(pl.ConfigError, ValueError)
     assert issubclass(pl.InputError, ValueError)

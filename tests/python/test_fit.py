@@ -329,6 +329,16 @@ def test_errors_in_a_file_name_line_and_column(tmp_path: Path, text: str, messag
         pl.fit.device(path)
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "pulses.csv"
+    with pytest.raises(FileNotFoundError, match=rf"path = '{path}' cannot be .*give a CSV file"):
+        pl.fit.device(path)
+    with pytest.raises(IsADirectoryError, match="give a CSV file"):
+        pl.fit.device(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"path = 'absent\.toml' .*give a file of settings"):
+        pl.devices.load("absent.toml")
+
+
 def test_the_command_fits_draws_and_saves(tmp_path: Path) -> None:
     plot, save = tmp_path / "fit.png", tmp_path / "device.json"
     options = ["--plot", str(plot), "--save", str(save), "--models", "SoftBounds,ConstantStep"]

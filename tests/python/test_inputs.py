@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import pulsora as pl
-from conftest import D_SIZE, PLAIN_LRTT, X_SIZE, make_batch, make_tile
+from conftest import CONFIGS, D_SIZE, PLAIN_LRTT, X_SIZE, make_batch, make_tile
 from pulsora import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -212,22 +214,34 @@ def test_a_model_that_is_an_array_is_a_bad_value() -> None:
     ("make", "message"),
     [
         (lambda: pl.LRTTConfig(rank=2, reinit_gain=1e-40), "reinit_gain is 9.99.*alpha"),
-        (lambda: pl.LRTTConfig(rank=2, reinit_gain=3e38), "reinit_gain is 3.*B too large"),
+        (lambda: pl.LRTTConfig(rank=2, reinit_gain=3e38), r"reinit_gain is 3e\+38.*1e\+15 at most"),
+        (lambda: pl.LRTTConfig(rank=2, lora_alpha=-3e38), "lora_alpha is -3e.*of either sign"),
         (
-            lambda: pl.SingleConfig(forward=pl.IOParameters(r_series=1, slope_calibration=1e30)),
-            "slope_calibration is 1.*gain",
+            lambda: pl.LRTTConfig(rank=2, lora_alpha=1e-15, reinit_gain=1e15),
+            "learning rate of A or B too large",
+        ),
+        (
+            lambda: pl.SingleConfig(
+                forward=pl.IOParameters(r_series=1, slope_calibration=1e15, out_bound=1e5)
+            ),
+            "slope_calibration is .*gain",
+        ),
+        (lambda: pl.IOParameters(v_offset_std=1e38), "v_offset_std is 1e.*beyond single precision"),
+        (
+            lambda: pl.SingleConfig(forward=pl.IOParameters(ir_drop_gw_div_gmax=1e-40)),
+            "ir_drop_gw_div_gmax is .*no conductance",
         ),
         (
             lambda: pl.SingleConfig(device=pl.devices.PowStep(pow_gamma=200.0)),
             "a pulse changes the weight by 0",
         ),
         (
-            lambda: pl.SingleConfig(
-                device=pl.devices.PiecewiseStep(
-                    dw_min=3e38, piecewise_up=(2.0,), piecewise_down=(2.0,)
-                )
-            ),
-            "a pulse changes the weight by inf",
+            lambda: pl.devices.PiecewiseStep(piecewise_up=(1.0, 3e38)),
+            r"piecewise_up\[1\] is 3e\+38.*beyond single precision",
+        ),
+        (
+            lambda: pl.SingleConfig(forward=pl.IOParameters(inp_res=1e-40)),
+            "inp_res is .* steps of .*1e-30 at least",
         ),
         (lambda: pl.UpdateParameters(x_res_implicit=1e-40), "x_res_implicit is .*1e-30"),
     ],
@@ -239,14 +253,105 @@ def test_settings_that_overflow_are_refused(make: Callable[[], object], message:
 
 @pytest.mark.parametrize("pulse_type", ["none", "stochastic_compressed", "mean_count"])
 def test_a_weight_that_is_no_number_has_a_place_in_a_measured_curve(pulse_type: str) -> None:
-    device = pl.devices.PiecewiseStep(w_max=3e38, w_min=-3e38, piecewise_up=(1.0, 2.0, 0.5))
+    device = pl.devices.PiecewiseStep(w_max=1e15, w_min=-1e15, piecewise_up=(1.0, 2.0, 0.5))
     update = pl.UpdateParameters(pulse_type=pulse_type)
     tile = pl.Tile(4, 4, pl.SingleConfig(device=device, update=update))
-    huge = np.full((3, 4), 3e38, np.float32)
+    huge = np.full((3, 4), 1e19, np.float32)
     for values in (np.ones((1, 4), np.float32), huge, huge):
         tile.update(values, values, 1.0)
     tile.statistics()
     tile.describe_cells()
+
+
+LARGE = [1e15, -1e15, 1e16, 3e38, -3e38, float(np.finfo(np.float32).max)]
+
+
+def _with_large_numbers() -> Iterator[pl.TileConfig]:
+    """Tiles of every setting that may be large, one at a time."""
+    made: list[tuple[type, Callable[[Any], pl.TileConfig]]] = [
+        (getattr(pl.devices, model), lambda device: pl.SingleConfig(device=device))
+        for model in pl.devices.MODELS
+    ]
+    made.append((pl.IOParameters, lambda io: pl.SingleConfig(forward=io, backward=io)))
+    made.append((pl.UpdateParameters, lambda update: pl.SingleConfig(update=update)))
+    made.append((lambda **values: pl.LRTTConfig(rank=2, **values), lambda config: config))
+    automatic = dict.fromkeys(("lora_alpha", "transfer_lr", "a_lr", "b_lr", "reinit_gain"), 1.0)
+    for make, config_of in made:
+        for name, value in {
+            **make().to_dict(),
+            **(automatic if make is made[-1][0] else {}),
+        }.items():
+            for large in LARGE if isinstance(value, float) else ():
+                with contextlib.suppress(pl.ConfigError):
+                    yield config_of(make(**{name: large}))
+
+
+@pytest.mark.filterwarnings("ignore:.*lie outside the bounds:UserWarning")
+def test_large_settings_are_refused_or_lead_to_finite_numbers() -> None:
+    x, d = np.ones((2, 4), np.float32), np.full((2, 4), 0.1, np.float32)
+    used = 0
+    for config in _with_large_numbers():
+        try:
+            tile = pl.Tile(4, 4, config, seed=1, threads=1)
+        except pl.ConfigError:
+            continue
+        seen = [tile.weights, tile.forward(x), tile.backward(d)]
+        tile.update(x, d, 0.05)
+        if tile.adapter is not None:
+            tile.adapter.transfer()
+        seen += [tile.weights, tile.forward(x), tile.backward(d), *tile.describe_cells().values()]
+        tile.reset_columns("visible", 0, 2)
+        tile.weights = np.full((4, 4), 0.1, np.float32)
+        seen.append(tile.weights)
+        numbers = [v for v in tile.explain(x, d, 0.05).values.values() if isinstance(v, float)]
+        assert all(np.isfinite(each).all() for each in [*seen, *numbers]), config
+        tile.state()
+        used += 1
+    assert used > 200
+
+
+def _tried(call: Callable[[], object]) -> tuple[object, str]:
+    """What a call gives, or the words with which it is refused."""
+    try:
+        return call(), ""
+    except (pl.ConfigError, pl.InputError) as error:
+        return None, str(error)
+
+
+@pytest.mark.parametrize("name", ["ideal", "single", "lrtt", "none", "accumulated"])
+def test_large_inputs_are_refused_or_lead_to_finite_numbers(name: str) -> None:
+    configs = {
+        "none": pl.SingleConfig(update=pl.UpdateParameters(pulse_type="none")),
+        "accumulated": pl.LRTTConfig(rank=2, ab_update="accumulated", transfer_every=1),
+    }
+    refused = 0
+    for size in (1e10, 1e15, 1e19, 1e30, 3e38, -3e38):
+        for large in ("x", "d", "lr", "x d", "x d lr"):
+            tile = make_tile(configs.get(name) or CONFIGS[name]())
+            x, d = make_batch(3)
+            x[1] = size if "x" in large else x[1]
+            d[1] = size if "d" in large else d[1]
+            lr = size if "lr" in large else 0.05
+            for call in (
+                lambda: tile.forward(x),  # noqa: B023 - at once
+                lambda: tile.backward(d),  # noqa: B023
+                lambda: [*tile.explain(x, d, lr).values.values()],  # noqa: B023
+                lambda: tile.update(x, d, lr),  # noqa: B023
+                lambda: tile.forward(x),  # noqa: B023
+                lambda: tile.backward(d),  # noqa: B023
+                lambda: tile.weights,  # noqa: B023
+            ):
+                before = tile.state()
+                given, error = _tried(call)
+                if error:
+                    refused += 1
+                    assert re.search("at most|beyond single precision", error)
+                    assert tile.state().values == before.values
+                numbers = given if isinstance(given, list) else [given]
+                assert all(
+                    np.isfinite(v).all() for v in numbers if isinstance(v, float | np.ndarray)
+                )
+    assert refused > 10
 
 
 def test_none_with_device_does_not_depend_on_how_a_batch_is_split() -> None:

@@ -335,6 +335,7 @@ def _replaced(device: str, **changes: Any) -> dict[str, Any]:
         ({"codes": torch.zeros(4, 5).half()}, TypeError, "codes has dtype torch.float16"),
         ({"u": torch.zeros(17, 5, device="meta")}, pl.DeviceError, "u is on meta"),
         ({"scale": float("inf")}, pl.InputError, "scale is inf"),
+        ({"scale": -1e300}, pl.InputError, r"scale is -1e\+300; give 1e\+15 at most"),
         ({"scale": torch.tensor(1.0)}, pl.InputError, "scale is tensor"),
     ],
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import textwrap
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 
 import pulsora as pl
-from conftest import in_child
+from conftest import in_child, run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,6 +149,26 @@ def test_flushing_subnormal_numbers_changes_no_bit() -> None:
         assert [run(1), run(2)] == [expected, expected]
     finally:
         torch.set_flush_denormal(False)
+
+
+def test_small_operations_start_no_thread() -> None:
+    """Waking one takes longer than the work, on busy cores far longer. A large operation shows that threads are seen."""
+    code = """
+        import os
+        import numpy as np
+        import pulsora as pl
+
+        def grown(size, samples):
+            before = len(os.listdir("/proc/self/task"))
+            tile = pl.Tile(size, size, pl.SingleConfig(), threads=2)
+            x = np.ones((samples, size), np.float32)
+            tile.forward(x), tile.backward(x), tile.update(x, 0.1 * x, 0.05)
+            return len(os.listdir("/proc/self/task")) - before
+
+        print(grown(64, 4), grown(256, 64))
+    """
+    path = os.pathsep.join(sys.path)
+    assert run(sys.executable, "-c", textwrap.dedent(code), env={"PYTHONPATH": path}) == "0 1\n"
 
 
 def test_more_threads_than_the_limit_are_refused() -> None:

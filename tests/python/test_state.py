@@ -192,9 +192,12 @@ def test_what_is_not_finite_is_neither_loaded_nor_saved(
 
 def test_a_tile_that_diverged_says_so_when_it_is_saved(tmp_path: Path) -> None:
     tile = pl.Tile(2, 2, pl.IdealConfig())
+    tile.weights = np.full((2, 2), 3e38, np.float32)
     tile.save(tmp_path / "tile")
     before = (tmp_path / "tile").read_bytes()
-    tile.update(np.full(2, 3e38, np.float32), np.full(2, 3e38, np.float32), 1.0)
+    tile.update(np.full(2, 1e19, np.float32), np.full(2, -1e19, np.float32), 1.0)
+    with pytest.raises(pl.InputError, match=r"y\[0, 0\] is inf; the sums of this read"):
+        tile.forward(np.ones(2, np.float32))
     with pytest.raises(pl.StateError, match="diverged"):
         tile.save(tmp_path / "tile")
     assert (tmp_path / "tile").read_bytes() == before
@@ -209,6 +212,15 @@ def test_a_count_at_its_end_is_saved_and_loaded() -> None:
     train(tile, 2)
     assert tile.statistics()["pulses"] == 2**63 - 1
     assert pl.Tile.from_state(tile.state()).state().values["pulses"] == 2**63 - 1
+    tile = make_tile(CONFIGS["lrtt"]())
+    saved = tile.state()
+    full = [f"transfer/total/{name}" for name in ("sendings", "trains", "pulses")]
+    saved.values.update(dict.fromkeys(full, 2**63 - 1))
+    tile.load_state(saved.signed())
+    train(tile, 2)
+    tile.adapter.transfer()
+    values = pl.Tile.from_state(tile.state()).state().values
+    assert [values[name] for name in full] == [2**63 - 1] * 3
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.999])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pulsora._checks import require_at_least, require_file, require_positive
+from pulsora._checks import reading, require_at_least, require_file, require_positive
 from pulsora.cli.progress import console
 from pulsora.forecast.loss import LossForecast, forecast_loss
 from pulsora.plot import plot_forecast
@@ -55,8 +55,10 @@ def forecast(
 
 def _epochs(path: Path) -> list[dict[str, Any]]:
     """The epochs of a metrics file; ValueError, naming it, for another file."""
+    with reading("metrics", path, "name the metrics.json of a run of 'pulsora train'"):
+        text = path.read_text()
     try:
-        epochs = json.loads(path.read_text())["epochs"]
+        epochs = json.loads(text)["epochs"]
         return [dict(epoch, loss=float(epoch["loss"])) for epoch in epochs]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(

@@ -85,5 +85,5 @@ def experiment_of(file: Path | None, **given: Any) -> Experiment:
         ValueError: for a file that holds no settings, or settings that are none or contradict.
         OSError: if the file cannot be read.
     """
-    settings = {} if file is None else read_settings(file)
+    settings = {} if file is None else read_settings("config", file)
     return Experiment.from_dict(settings | {k: v for k, v in given.items() if v is not None})

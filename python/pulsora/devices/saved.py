@@ -48,7 +48,7 @@ def load(path: str | os.PathLike[str]) -> Device:
         OSError: if it cannot be read.
     """
     _suffix(path)
-    return Device.from_dict(read_settings(Path(path)))
+    return Device.from_dict(read_settings("path", Path(path)))
 
 
 def _suffix(path: str | os.PathLike[str]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulsora import _core
+from pulsora._checks import reading
 from pulsora._parameters import parameter_class, register_device, registered_devices
 from pulsora.devices.models import Device
 
@@ -147,7 +148,9 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
             f"source is of type {type(source).__name__}; pass the path of a header, or its text"
         )
     path = Path(source)
+    with reading("source", path, "give the path of a header, or its text of several lines"):
+        content = path.read_bytes()
     try:
-        return path.read_bytes().decode(), path.name
+        return content.decode(), path.name
     except UnicodeDecodeError as error:
         raise _core.ConfigError(f"{path} is not text in UTF-8 ({error})") from None

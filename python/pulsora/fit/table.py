@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pulsora._checks import reading
 from pulsora.fit.pulses import Trace
 
 if TYPE_CHECKING:
@@ -50,12 +51,15 @@ def read_traces(path: str | os.PathLike[str]) -> tuple[list[Trace], str]:
         ValueError: for what is no such table, naming the line and the column.
         OSError: if the file cannot be read.
     """
-    with Path(path).open(newline="", encoding="utf-8-sig") as file:
-        try:
-            lines = csv.reader(file, strict=True)
-            return _read(Path(path).name, lines)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}: no CSV file: {error}") from error
+    file = Path(path)
+    try:
+        with (
+            reading("path", file, "give a CSV file of measured pulses, or up and down"),
+            file.open(newline="", encoding="utf-8-sig") as rows,
+        ):
+            return _read(file.name, csv.reader(rows, strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: no CSV file: {error}") from error
 
 
 def _read(name: str, lines: Iterator[list[str]]) -> tuple[list[Trace], str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pulsora._checks import reading
 from pulsora.files import replace_file
 from pulsora.training.checkpoint import read_checkpoint, short_line
 
@@ -37,7 +38,8 @@ def save(trainer: HybridTrainer, path: str | PathLike[str]) -> None:
 
 def load(trainer: HybridTrainer, path: str | PathLike[str]) -> None:
     """See HybridTrainer.load."""
-    data = Path(path).read_bytes()
+    with reading("path", Path(path), "give a file of HybridTrainer.save"):
+        data = Path(path).read_bytes()
     try:
         saved = read_checkpoint(data, _CONTENT)
     except Exception as error:  # noqa: BLE001 - there is no end to what damaged files raise

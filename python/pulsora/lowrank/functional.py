@@ -58,6 +58,9 @@ class _GatedLowRank(torch.autograd.Function):
         return dx, dv, dcodes, du, of_base, None, None
 
 
+_LARGEST = 1e15  # as of every setting (core/limits.h)
+
+
 def _gradients(
     dy: Tensor, x: Tensor, v: Tensor, codes: Tensor | None, u: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
@@ -75,6 +78,8 @@ def _gradients(
 def _require_finite(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise InputError(f"{name} is {value!r}; it must be a finite number")
+    if abs(value) > _LARGEST:
+        raise InputError(f"{name} is {value!r}; give {_LARGEST:g} at most, of either sign")
 
 
 def gated_low_rank(

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "core/check.h"
+
 // All ranges into which the `sample` coordinate of the draws of one array is divided
 // (core/random.h: below 2^48).
 //
@@ -39,5 +41,14 @@ constexpr uint64_t ownWrite(uint64_t i) { return kOwnWrites + i; }
 /// Event of the i-th digital write by a caller of the tile, to an array that its compound writes
 /// too.
 constexpr uint64_t tileWrite(uint64_t i) { return 2 * kOwnWrites - 1 - i; }
+
+/// InputError unless `more` can be added to a count of `what` that may reach `most`.
+inline void requireRoom(uint64_t count, uint64_t more, uint64_t most, const char *what) {
+  RPU_CHECK(
+      InputError, more <= most && count <= most - more, "this tile has counted ", count, " ", what,
+      ", and ", more, " more would exceed the ", most,
+      " for which it has random numbers; make a new tile with another seed, and give it these "
+      "weights");
+}
 
 }  // namespace RPU

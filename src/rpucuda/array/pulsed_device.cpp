@@ -211,10 +211,10 @@ void PulsedDevice::relax(const Context &context, uint64_t event) {
 
 void PulsedDevice::resetColumns(const Context &context, int64_t firstCol, int64_t count,
                                 float probability, uint64_t event) {
-  RPU_CHECK(InputError, firstCol >= 0 && firstCol < cols_ && count >= 0 && count <= cols_,
-            count, " columns from column ", firstCol, " were to be reset; the array has ", cols_,
+  RPU_CHECK(ConfigError, firstCol >= 0 && firstCol < cols_ && count >= 0 && count <= cols_, count,
+            " columns from column ", firstCol, " were to be reset; the array has ", cols_,
             " columns, counted from 0");
-  RPU_CHECK(InputError, probability >= 0.0f && probability <= 1.0f, "reset probability is ",
+  RPU_CHECK(ConfigError, probability >= 0.0f && probability <= 1.0f, "reset probability is ",
             probability, "; it must be >= 0 and <= 1");
   const CellArray a = array();
   const ResetEvent reset{resets_.data(), firstCol, count, probability, event};

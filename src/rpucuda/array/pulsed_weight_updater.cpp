@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "core/math_util.h"
@@ -98,14 +99,14 @@ Value::Map explainPulses(const Context &context, const UpdateParameters &paramet
     const float dMax = largestOf(dRow, d.cols);
     const TrainScale t = trainScale(parameters, RPU::abs(lr), granularity, xMax, dMax);
     length += t.length;
-    strength += static_cast<double>(t.strength);
+    strength += static_cast<double>(RPU::min(t.strength, std::numeric_limits<float>::max()));
     longest = std::max(longest, t.length);
     largestX = std::max(largestX, static_cast<double>(RPU::min(t.xScale * xMax, 1.0f)));
     largestD = std::max(largestD, static_cast<double>(RPU::min(t.dScale * dMax, 1.0f)));
     const LineSums onX = sumLines(xRow, x.cols, t.xScale);
     const LineSums onD = sumLines(dRow, d.cols, t.dScale);
-    const double sampleWanted =
-        static_cast<double>(RPU::abs(lr) / granularity) * onX.wanted * onD.wanted;
+    const double sampleWanted = static_cast<double>(RPU::abs(lr)) /
+                                static_cast<double>(granularity) * onX.wanted * onD.wanted;
     wanted += sampleWanted;
     if (!isDigital(parameters.pulse_type) && trainsClip(t, xMax, dMax)) {
       ++clipped;

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "core/limits.h"
+
 namespace RPU {
 namespace {
 
@@ -109,11 +111,9 @@ void checkRange(double number, const Range &range, const std::string &path) {
 }
 
 float toFloat(double number, const std::string &path) {
-  // What rounds to the largest float is one, so that the shortest decimal that is written for it,
-  // which lies above it, is read again. From half a step further on numbers round to infinity.
-  constexpr double kLimit = 3.4028235677973366e38;
-  RPU_CHECK(ConfigError, std::fabs(number) < kLimit, path, " is ", number,
-            ", which is beyond single precision");
+  RPU_CHECK(ConfigError, std::fabs(number) <= kLargestSetting, path, " is ", number,
+            ", with which products are beyond single precision; give ", kLargestSetting,
+            " at most, of either sign");
   return static_cast<float>(number);
 }
 

@@ -128,6 +128,14 @@ void LRTTAdapter::takeKept(const Context &context, KeptRead &kept, MatrixView<fl
   kept.used += to.rows;
 }
 
+void LRTTAdapter::requireRoom(uint64_t writes, uint64_t reinits, uint64_t sendings) const {
+  const bool pulsed = settings_.params.reinit_write == ReinitWrite::Pulsed;
+  RPU::requireRoom(writes_, writes, pulsed ? PulseWriter::mostWrites(a()) : kMostCounted,
+                   "writes of A and B");
+  RPU::requireRoom(reinits_, reinits, kMostCounted, "re-inits");
+  owed_.requireRoom(sendings);
+}
+
 void LRTTAdapter::requireReady(int64_t samples) const {
   RPU_CHECK(ConfigError, settings_.params.reinit != Reinit::Svd || reinitVectorsSet_,
             "lrtt.reinit is 'svd' but no vectors were handed in; call setReinitVectors before the "

@@ -86,6 +86,9 @@ class LRTTAdapter {
   /// The directions [K, inputs] for reinit = 'svd'; B takes them at once, scaled to the expected
   /// row norm.
   void setReinitVectors(const Context &context, MatrixView<const float> vectors);
+  /// InputError unless there are numbers for the draws of so many writes of A or B, of re-inits (each
+  /// of which writes both), and of sendings of what is owed.
+  void requireRoom(uint64_t writes, uint64_t reinits = 0, uint64_t sendings = 0) const;
   /// ConfigError unless an update of so many samples has all it needs; nothing changes.
   void requireReady(int64_t samples) const;
   uint64_t reinits() const { return reinits_; }

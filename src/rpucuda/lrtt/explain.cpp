@@ -106,12 +106,13 @@ Value::Map explainOwed(const Context &context, const UpdateParameters &update, f
                        const char *what, Limits &limits) {
   Buffer<float> change = Buffer<float>::zeros(context, d.cols * x.cols);
   const auto owed = rowMajor(change.data(), d.cols, x.cols);
-  gemm(context, lr / granularity, d.transposed(), x, 0.0f, owed);
+  gemm(context, lr, d.transposed(), x, 0.0f, owed);
   double sum = 0.0;
   double largest = 0.0;
-  for (const float pulses : onHost(context, owed)) {
-    sum += std::abs(static_cast<double>(pulses));
-    largest = std::max(largest, std::abs(static_cast<double>(pulses)));
+  for (const float value : onHost(context, owed)) {
+    const double pulses = std::abs(static_cast<double>(value)) / static_cast<double>(granularity);
+    sum += pulses;
+    largest = std::max(largest, pulses);
   }
   const double late = largest > 0.0 ? 1.0 - update.desired_bl / largest : 0.0;
   if (late > 0.0) {

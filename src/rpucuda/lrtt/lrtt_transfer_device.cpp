@@ -85,6 +85,19 @@ void LRTTTransferDevice::backward(const Context &context, MatrixView<const float
   read(context, Pass::Backward, d, dx, c.backwardSamples);
 }
 
+bool LRTTTransferDevice::updateMayBeCut() const {
+  if (settings_.params.projection == Projection::Reuse || !AnalogDevice::updateMayBeCut())
+    return false;
+  return !schedule_.counts(TransferSchedule::Unit::Samples) || !transfers_ ||
+         transfers_->count() < transfers_->most() / 2;
+}
+
+void LRTTTransferDevice::requireRoom(int64_t transfers, int64_t ends) const {
+  const auto due = static_cast<uint64_t>(transfers);
+  RPU::requireRoom(transfers_->count(), due, transfers_->most(), "transfers");
+  adapter_->requireRoom(2 * due, due, due + static_cast<uint64_t>(ends));
+}
+
 void LRTTTransferDevice::update(const Context &context, MatrixView<const float> x,
                                 MatrixView<const float> d, float lr, const Counters &c) {
   updateGated(context, x, d, {}, lr, c);
@@ -98,6 +111,9 @@ void LRTTTransferDevice::updateGated(const Context &context, MatrixView<const fl
     visible_.update(context, x, d, lr, c.updateSamples);
     return;
   }
+  requireRoom(schedule_.dueWithin(TransferSchedule::Unit::Samples, x.rows) +
+                  schedule_.dueWithin(TransferSchedule::Unit::MiniBatches, 1),
+              1);
   reserveUpdate(context, x.rows, lr);
   for (int64_t start = 0; start < x.rows;) {
     const int64_t count = schedule_.next(x.rows - start);
@@ -129,7 +145,11 @@ bool LRTTTransferDevice::updateLooksForFaults(const Context &context, int64_t sa
 }
 
 void LRTTTransferDevice::postUpdate(const Context &context, float, const Counters &c) {
-  if (adapter_ && schedule_.due(TransferSchedule::Unit::MiniBatches, 1)) reserveTransfer(context);
+  if (adapter_) {
+    const int64_t due = schedule_.dueWithin(TransferSchedule::Unit::MiniBatches, 1);
+    requireRoom(due, 1);
+    if (due > 0) reserveTransfer(context);
+  }
   visible_.cells().relax(context, c.miniBatches);
   if (!adapter_) return;
   adapter_->endMiniBatch(context, c.miniBatches);
@@ -143,6 +163,7 @@ void LRTTTransferDevice::reserveTransfer(const Context &context) {
 
 void LRTTTransferDevice::transfer(const Context &context) {
   if (!adapter_) return;
+  requireRoom(1, 0);
   reserveTransfer(context);
   Context own = context;  // a transfer sends what the arrays hold, whatever the last inputs were
   own.fault = nullptr;
@@ -182,6 +203,7 @@ void LRTTTransferDevice::backwardGated(const Context &context, MatrixView<const 
 }
 
 void LRTTTransferDevice::setReinitVectors(const Context &context, MatrixView<const float> vectors) {
+  adapter_->requireRoom(1);
   adapter_->setReinitVectors(context, vectors);
 }
 
@@ -198,6 +220,7 @@ void LRTTTransferDevice::writeVisible(const Context &context, MatrixView<const f
 
 void LRTTTransferDevice::setWeights(const Context &context, MatrixView<const float> weights,
                                     const Counters &c) {
+  if (adapter_) adapter_->requireRoom(1);
   writeVisible(context, weights, c);
   if (adapter_) adapter_->clear(context);
 }
@@ -207,7 +230,10 @@ void LRTTTransferDevice::writeArray(const Context &context, const std::string &n
   const Crossbar *written = &array(name);
   if (written == &visible_) {
     writeVisible(context, weights, c);
-  } else if (written == &adapter_->arrayA()) {
+    return;
+  }
+  adapter_->requireRoom(1);
+  if (written == &adapter_->arrayA()) {
     adapter_->setA(context, weights);
   } else {
     adapter_->setB(context, weights);

@@ -33,10 +33,9 @@ class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
               float lr, const Counters &c) override;
   void postUpdate(const Context &context, float lr, const Counters &c) override;
   void reserveUpdate(const Context &context, int64_t samples, float lr) override;
-  /// With projection = 'reuse', an update takes the reads of all its samples or none.
-  bool updateMayBeCut() const override {
-    return settings_.params.projection != Projection::Reuse && AnalogDevice::updateMayBeCut();
-  }
+  /// With projection = 'reuse', an update takes the reads of all its samples or none. One that might
+  /// exhaust the numbers of transfers is refused before its first sample.
+  bool updateMayBeCut() const override;
   bool updateLooksForFaults(const Context &context, int64_t samples) const override;
   /// W + alpha A B; with forward_inject = False, W.
   void getWeights(const Context &context, MatrixView<float> out) const override;
@@ -80,6 +79,8 @@ class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
   bool injected() const { return adapter_ && settings_.params.forward_inject; }
   ArrayRead visibleRead(Pass pass) { return {visible_.read(pass), visible_.weights(pass)}; }
   void requireGates() const;
+  /// InputError unless there are numbers for the draws of so many transfers and ends of mini-batches.
+  void requireRoom(int64_t transfers, int64_t ends) const;
   void requireAdapter() const;
   void read(const Context &context, Pass pass, MatrixView<const float> in, MatrixView<float> out,
             uint64_t firstSample);

@@ -1,6 +1,7 @@
 #include "lrtt/owed_pulses.h"
 
 #include "array/cell_functors.h"
+#include "array/events.h"
 #include "core/backend.h"
 #include "core/math_util.h"
 
@@ -17,6 +18,10 @@ OwedPulses::OwedPulses(const Context &context, bool used, const PulsedDevice &a,
   b_.values = Buffer<float>::zeros(context, b.size());
   writer_.reserve(context, a);
   writer_.reserve(context, b);
+}
+
+void OwedPulses::requireRoom(uint64_t sendings) const {
+  if (used_) RPU::requireRoom(sendings_, sendings, mostSendings_, "sendings of owed pulses");
 }
 
 void OwedPulses::reserve(const Context &context, int64_t samples, int64_t columns) {

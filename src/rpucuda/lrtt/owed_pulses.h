@@ -16,6 +16,8 @@ class OwedPulses {
   OwedPulses(const Context &context, bool used, const PulsedDevice &a, const PulsedDevice &b);
 
   bool used() const { return used_; }
+  /// InputError unless there are numbers for the draws of so many sendings.
+  void requireRoom(uint64_t sendings) const;
   /// Storage for owe() of up to `samples` samples of d with so many columns.
   void reserve(const Context &context, int64_t samples, int64_t columns);
   /// A is owed -lr d^T x from now on, x [m, K], d [m, outputs]; B likewise. A batch may be split

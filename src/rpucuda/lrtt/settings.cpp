@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/initialise.h"
+#include "core/limits.h"
 
 namespace RPU {
 namespace {
@@ -170,12 +171,10 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   double scale =
       p.lora_alpha.automatic ? plain / enlarged : static_cast<double>(p.lora_alpha.value);
   if (p.rank_scaling == RankScaling::RsLora) scale /= std::sqrt(k);
-  constexpr double kLargest = std::numeric_limits<float>::max();
-  RPU_CHECK(ConfigError, std::abs(scale) <= kLargest, "lrtt.reinit_gain is ", gain,
+  RPU_CHECK(ConfigError, std::abs(scale) <= kLargestSetting, "lrtt.reinit_gain is ", gain,
             " and lrtt.lora_alpha is ", p.lora_alpha.automatic ? "'auto'" : "a number",
             ", which makes alpha ", scale, "; use a larger reinit_gain, or set lora_alpha");
-  RPU_CHECK(ConfigError, static_cast<double>(gain) * std::sqrt(2.0) <= kLargest,
-            "lrtt.reinit_gain is ", gain,
+  RPU_CHECK(ConfigError, static_cast<double>(gain) <= kLargestSetting, "lrtt.reinit_gain is ", gain,
             ", which makes B too large for single precision; use a smaller one");
   alpha = static_cast<float>(scale);
   transferLr = p.transfer_lr.automatic ? alpha : p.transfer_lr.value;
@@ -197,8 +196,9 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   }
   if (!p.a_lr.automatic) lrOfA = p.a_lr.value;
   if (!p.b_lr.automatic) lrOfB = p.b_lr.value;
+  const auto fits = [](float lr) { return std::abs(static_cast<double>(lr)) <= kLargestSetting; };
   RPU_CHECK(
-      ConfigError, std::isfinite(lrOfA) && std::isfinite(lrOfB), "lrtt.lora_alpha = ", alpha,
+      ConfigError, fits(lrOfA) && fits(lrOfB), "lrtt.lora_alpha = ", alpha,
       " and lrtt.reinit_gain = ", gain,
       " make the learning rate of A or B too large for single precision; leave one of them at "
       "'auto', or set a_lr and b_lr");

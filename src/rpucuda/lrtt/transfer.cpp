@@ -1,5 +1,9 @@
 #include "lrtt/transfer.h"
 
+#include <algorithm>
+
+#include "array/events.h"
+
 namespace RPU {
 
 LRTTTransfer::LRTTTransfer(const Context &context, const LRTTSettings &s,
@@ -21,6 +25,12 @@ TransferFactors LRTTTransfer::readFactors(const Context &context, const LRTTAdap
   const auto b = readB_.run(context, adapter.b().weights().transposed(), firstRead);
   const bool swap = settings_.params.swap_xd;
   return {(swap ? b : a).transposed(), (swap ? a : b).transposed()};
+}
+
+uint64_t LRTTTransfer::most() const {
+  const uint64_t sent = sender_.mostTransfers();
+  if (settings_.params.transfer_read == TransferRead::Exact) return sent;
+  return std::min(sent, kMostCounted / static_cast<uint64_t>(settings_.rank));
 }
 
 void LRTTTransfer::reserve(const Context &context, PulsedDevice &visible) {

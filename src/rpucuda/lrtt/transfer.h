@@ -22,6 +22,8 @@ class LRTTTransfer {
   void run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter);
 
   uint64_t count() const { return sender_.count(); }
+  /// How many transfers there are random numbers for.
+  uint64_t most() const;
   /// Statistics of the latest transfer, and of all; both wait for a GPU.
   TransferStats latest(const Context &context) const { return sender_.ledger().latest(context); }
   TransferStats total(const Context &context) const { return sender_.ledger().total(context); }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/check.h"
+#include "core/limits.h"
 
 namespace RPU {
 namespace {
@@ -25,6 +26,10 @@ void checkConverter(const std::string &prefix, const std::string &side, float re
             " is 0, which is unlimited: steps are fractions of a "
             "range; set ",
             side, "_bound, or ", side, "_res = 0");
+  constexpr double kSmallestStep = 1e-30;  // what is divided by it stays finite
+  RPU_CHECK(ConfigError, resolution == 0.0f || stepOf(resolution, bound) >= kSmallestStep, res,
+            " is ", resolution, ", which makes steps of ", stepOf(resolution, bound),
+            "; they must be ", kSmallestStep, " at least: use a larger one, or 0 (exact)");
   RPU_CHECK(ConfigError, !stochastic || resolution > 0.0f, joinPath(prefix, side + "_sto_round"),
             " is true but ", res, " is 0, which does not round; set ", side, "_res, or ", side,
             "_sto_round = false");
@@ -82,6 +87,9 @@ void IOParameters::check(const ParamsCheck &c) const {
   needs(outputGain(most) <= double(std::numeric_limits<float>::max()), "slope_calibration",
         slope_calibration, "with which the output's gain may become ", outputGain(most),
         ", more than single precision holds; use a smaller one");
+  needs(1.0 / double(ir_drop_gw_div_gmax) <= kLargestSetting, "ir_drop_gw_div_gmax",
+        ir_drop_gw_div_gmax, "which leaves wires no conductance; give at least ",
+        1.0 / kLargestSetting);
   const bool arrayEffects =
       w_noise > 0.0f || ir_drop > 0.0f || v_offset_std > 0.0f || r_series > 0.0f;
   needs(mv_type != MvType::Ideal || !arrayEffects, "mv_type", nameOf(mv_type),

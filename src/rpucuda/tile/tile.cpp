@@ -16,6 +16,7 @@ Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, uint64_t seed
             "] was asked for; a tile holds at most 2^32 cells: split the layer over several tiles");
   checkContext(context);
   checkParams(config, "");
+  static_cast<void>(readParams<TileConfig>(writeParams(config), ""));  // as loading its state will
   impl_ = std::make_unique<Impl>(config, context, dSize, xSize, TileKeys{seed, tileId});
 }
 
@@ -63,6 +64,7 @@ void Tile::readForward(MatrixView<const float> x, MatrixView<float> y, const Cou
   Impl::requireRoom(counters.forwardSamples, x.rows, "samples of forward");
   impl_->requireFiniteRead(impl_->config.forward, x, "x");
   impl_->device->forward(impl_->context, x, y, counters);
+  requireFiniteResult(impl_->context, y, "y");
 }
 
 void Tile::backward(MatrixView<const float> d, MatrixView<float> dx) {
@@ -71,6 +73,7 @@ void Tile::backward(MatrixView<const float> d, MatrixView<float> dx) {
   Impl::requireRoom(impl_->counters.backwardSamples, d.rows, "samples of backward");
   impl_->requireFiniteRead(impl_->config.backward, d, "d");
   impl_->device->backward(impl_->context, d, dx, impl_->counters);
+  requireFiniteResult(impl_->context, dx, "dx");
   impl_->counters.backwardSamples += static_cast<uint64_t>(d.rows);
 }
 
@@ -79,9 +82,10 @@ void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr
   requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "update");
   requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "update");
   requireLearningRate(lr);
-  Impl::requireRoom(impl_->counters.updateSamples, x.rows, "samples of update");
+  impl_->requireRoomForUpdate(x.rows);
   if (!impl_->device->updateLooksForFaults(impl_->context, x.rows))
     requireFinite(impl_->context, x, d);
+  requireStep(impl_->context, x, d, lr);
   impl_->updateInParts(x.rows, lr, pause, [&](int64_t start, int64_t count) {
     impl_->device->update(impl_->context, x.block(start, 0, count, x.cols),
                           d.block(start, 0, count, d.cols), lr, impl_->counters);
@@ -157,6 +161,7 @@ Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, f
   requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "explain");
   requireLearningRate(lr);
   requireFinite(impl_->context, x, d);
+  requireStep(impl_->context, x, d, lr);
   impl_->reportFault();
   return impl_->device->explain(impl_->context, x, d, lr);
 }

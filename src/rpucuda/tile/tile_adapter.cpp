@@ -16,6 +16,7 @@ void TileAdapter::forward(MatrixView<const float> x, MatrixView<const float> gat
   requireFinite(tile_.context, gate, "gate");
   Tile::Impl::requireRoom(tile_.counters.forwardSamples, x.rows, "samples of forward");
   adapter_.forwardGated(tile_.context, x, gate, y, read, tile_.counters);
+  requireFiniteResult(tile_.context, y, "y");
   tile_.counters.forwardSamples += static_cast<uint64_t>(x.rows);
 }
 
@@ -32,6 +33,7 @@ void TileAdapter::backward(MatrixView<const float> d, MatrixView<const float> ga
   requireFinite(tile_.context, read, "read");
   Tile::Impl::requireRoom(tile_.counters.backwardSamples, d.rows, "samples of backward");
   adapter_.backwardGated(tile_.context, d, gate, read, dx, gateGradient, tile_.counters);
+  requireFiniteResult(tile_.context, dx, "dx");
   tile_.counters.backwardSamples += static_cast<uint64_t>(d.rows);
 }
 
@@ -43,7 +45,8 @@ void TileAdapter::update(MatrixView<const float> x, MatrixView<const float> d,
   requireLearningRate(lr);
   requireFinite(tile_.context, x, d);
   requireFinite(tile_.context, gate, "gate");
-  Tile::Impl::requireRoom(tile_.counters.updateSamples, x.rows, "samples of update");
+  requireStep(tile_.context, x, d, lr);
+  tile_.requireRoomForUpdate(x.rows);
   tile_.updateInParts(x.rows, lr, pause, [&](int64_t start, int64_t count) {
     adapter_.updateGated(tile_.context, x.block(start, 0, count, x.cols),
                          d.block(start, 0, count, d.cols), gate.block(start, 0, count, gate.cols),

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "core/backend.h"
 #include "core/check.h"
 #include "core/context.h"
 #include "core/cuda_api.h"
+#include "core/limits.h"
 #include "core/math.h"
 #include "core/threads.h"
 #include "core/view.h"
@@ -43,6 +46,37 @@ inline void requireShape(MatrixView<const float> a, const Size &rows, const Size
 
 inline void requireLearningRate(float lr) {
   RPU_CHECK(ConfigError, std::isfinite(lr), "lr is ", lr, "; it must be a finite number");
+  RPU_CHECK(ConfigError, std::fabs(static_cast<double>(lr)) <= kLargestSetting, "lr is ", lr,
+            "; give ", kLargestSetting, " at most, of either sign");
+}
+
+/// The largest magnitude of a row on the host; infinite or not a number if an element is.
+inline float largestOf(VectorView<const float> row) {
+  // As integers the bits of magnitudes have their order. Loops over them become vector
+  // instructions where elements lie side by side.
+  const auto magnitude = [](float value) {
+    return static_cast<int32_t>(bitCast<uint32_t>(value) & 0x7FFFFFFFU);
+  };
+  int32_t largest = 0;
+  if (row.stride == 1) {
+    const float *values = row.data;
+    for (int64_t j = 0; j < row.size; ++j) largest = std::max(largest, magnitude(values[j]));
+  } else {
+    for (int64_t j = 0; j < row.size; ++j) largest = std::max(largest, magnitude(row[j]));
+  }
+  return bitCast<float>(static_cast<uint32_t>(largest));
+}
+
+/// The place and value of the first element that is not finite, as text; empty if all are.
+inline std::string notFinite(MatrixView<const float> a, const char *name) {
+  for (int64_t i = 0; i < a.rows; ++i) {
+    const VectorView<const float> row = a.row(i);
+    if (std::isfinite(largestOf(row))) continue;
+    int64_t j = 0;
+    while (std::isfinite(row[j])) ++j;
+    return message(name, "[", i, ", ", j, "] is ", row[j]);
+  }
+  return "";
 }
 
 /// InputError if a value is not finite; on a GPU the fault word is set, and the tile throws later.
@@ -51,18 +85,32 @@ inline void requireFinite(const Context &context, MatrixView<const float> a, con
     detail::cudaCheckFinite(context, a);
     return;
   }
-  for (int64_t i = 0; i < a.rows; ++i) {
-    const VectorView<const float> row = a.row(i);
-    uint32_t bad = 0;
-    for (int64_t j = 0; j < row.size; ++j)
-      bad |= (bitCast<uint32_t>(row[j]) & 0x7F800000U) == 0x7F800000U ? 1U : 0U;
-    if (!bad) continue;
-    int64_t j = 0;
-    while (std::isfinite(row[j])) ++j;
-    throw InputError(message(
-        name, "[", i, ", ", j, "] is ", row[j],
-        "; every value must be finite (is the training diverging? lower the learning rate)"));
-  }
+  const std::string bad = notFinite(a, name);
+  RPU_CHECK(InputError, bad.empty(), bad,
+            "; every value must be finite (is the training diverging? lower the learning rate)");
+}
+
+/// InputError, on the CPU, if a read of finite inputs has overflowed.
+inline void requireFiniteResult(const Context &context, MatrixView<const float> out,
+                                const char *name) {
+  if (!context.onCpu()) return;  // where the results stay
+  const std::string bad = notFinite(out, name);
+  RPU_CHECK(InputError, bad.empty(), bad,
+            "; the sums of this read are beyond single precision: scale the inputs or the weights "
+            "down (is the training diverging? lower the learning rate)");
+}
+
+/// InputError, on the CPU, if changes of the weights lr d^T x might overflow.
+inline void requireStep(const Context &context, MatrixView<const float> x,
+                        MatrixView<const float> d, float lr) {
+  if (!context.onCpu()) return;
+  double step = 0.0;
+  for (int64_t i = 0; i < x.rows; ++i)
+    step += static_cast<double>(largestOf(x.row(i))) * static_cast<double>(largestOf(d.row(i)));
+  step *= std::fabs(static_cast<double>(lr));
+  RPU_CHECK(InputError, step <= static_cast<double>(std::numeric_limits<float>::max()), "lr is ",
+            lr, " and x and d are so large that weights would change by up to ", step,
+            ", which is beyond single precision; scale them down");
 }
 
 /// Checks both inputs of an update.

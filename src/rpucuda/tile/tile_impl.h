@@ -60,11 +60,12 @@ struct Tile::Impl {
   }
   /// InputError unless `more` can be added to a counter: random numbers are numbered by it.
   static void requireRoom(uint64_t counter, int64_t more, const char *what) {
-    RPU_CHECK(
-        InputError, counter <= kMostCounted - static_cast<uint64_t>(more), "this tile has counted ",
-        counter, " ", what, ", and ", more,
-        " more would exceed 2^44, up to where its random numbers are numbered; make a new tile "
-        "with another seed, and give it these weights");
+    RPU::requireRoom(counter, static_cast<uint64_t>(more), kMostCounted, what);
+  }
+  /// The same for an update of so many samples, and for the end of the mini-batch that they belong to.
+  void requireRoomForUpdate(int64_t samples) const {
+    requireRoom(counters.updateSamples, samples, "samples of update");
+    requireRoom(counters.miniBatches, 1, "mini-batches");
   }
   /// update(start, count) for all samples, on the CPU in parts that end within a fraction of a
   /// second, with `pause` between them unless that is empty. The bits do not depend on the parts.

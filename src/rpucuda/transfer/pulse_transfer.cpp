@@ -13,8 +13,12 @@ PulseTransfer::PulseTransfer(const Context &context, const TransferRule &rule, R
 
 uint64_t PulseTransfer::firstSample(int sending) const {
   const uint64_t before = count() * static_cast<uint64_t>(rule_.sendings());
-  return (before + static_cast<uint64_t>(sending)) * static_cast<uint64_t>(rule_.components) *
-         static_cast<uint64_t>(rule_.maxTrains);
+  return (before + static_cast<uint64_t>(sending)) * samplesPerSending();
+}
+
+uint64_t PulseTransfer::mostTransfers() const {
+  if (rule_.mode == TransferMode::Exact) return kMostCounted;
+  return kWritePulseSamples / (samplesPerSending() * static_cast<uint64_t>(rule_.sendings()));
 }
 
 void PulseTransfer::reserve(const Context &context, PulsedDevice &to) {

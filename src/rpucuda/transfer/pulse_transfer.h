@@ -33,6 +33,8 @@ class PulseTransfer {
            const TransferFactors &exact);
 
   uint64_t count() const { return ledger_.transfers(); }
+  /// How many transfers there are sample numbers for (array/events.h).
+  uint64_t mostTransfers() const;
   const TransferLedger &ledger() const { return ledger_; }
 
   void saveTo(const Context &context, State &state, const std::string &prefix) const {
@@ -47,6 +49,10 @@ class PulseTransfer {
   void sendTrains(const Context &context, PulsedDevice &to, const TransferPlanner &plan,
                   int sending);
   void writeDigitally(const Context &context, PulsedDevice &to, const TransferFactors &factors);
+  /// Sample numbers that a sending takes, whether it needs them or not.
+  uint64_t samplesPerSending() const {
+    return static_cast<uint64_t>(rule_.components) * static_cast<uint64_t>(rule_.maxTrains);
+  }
   uint64_t firstSample(int sending) const;
 
   TransferRule rule_;

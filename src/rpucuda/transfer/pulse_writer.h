@@ -29,6 +29,10 @@ class PulseWriter {
   void sendOwed(const Context &context, PulsedDevice &array, MatrixView<float> owed, int most,
                 uint64_t number);
   static uint64_t mostSendings(const PulsedDevice &array);
+  /// How many events write() has numbers for.
+  static uint64_t mostWrites(const PulsedDevice &array) {
+    return mostSendings(array) / kVerifyRounds;
+  }
 
  private:
   /// Sends -difference_ / granularity pulses, rounded.

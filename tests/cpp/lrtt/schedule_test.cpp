@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lrtt/lrtt_test_util.h"
+#include "transfer/transfer_schedule.h"
 
 // When transfers happen, and what many of them add up to.
 
@@ -48,6 +49,35 @@ TEST(LrttSchedule, Property26_Schedule) {
   rig.learn(in, grad, 0.01f);
   rig.endMiniBatch();
   EXPECT_EQ(rig.transfers(), 0u);
+}
+
+TEST(LrttSchedule, Property26_CountsHowManyAreDue) {
+  using Unit = TransferSchedule::Unit;
+  for (const int64_t period : {int64_t{1}, int64_t{7}, INT64_MAX}) {
+    TransferSchedule schedule(period, Unit::Samples);
+    int64_t samples = 0;
+    for (const int64_t count : {0, 3, 1, 40, 6, 7, 8}) {
+      const int64_t due = schedule.dueWithin(Unit::Samples, count);
+      EXPECT_EQ(due, (samples + count) / period - samples / period);
+      EXPECT_EQ(schedule.due(Unit::Samples, count), due > 0);
+      EXPECT_EQ(schedule.dueWithin(Unit::MiniBatches, count), 0);
+      int64_t passed = 0;
+      for (int64_t left = count; left > 0;) {
+        const int64_t next = schedule.next(left);
+        passed += schedule.passed(Unit::Samples, next) ? 1 : 0;
+        left -= next;
+      }
+      EXPECT_EQ(passed, due);
+      samples += count;
+    }
+  }
+  // The largest numbers do not overflow.
+  State state;
+  state.values["since"] = Value(INT64_MAX - 1);
+  TransferSchedule schedule(INT64_MAX, Unit::Samples);
+  schedule.loadFrom(state, "since");
+  EXPECT_EQ(schedule.dueWithin(Unit::Samples, 0), 0);
+  EXPECT_EQ(schedule.dueWithin(Unit::Samples, INT64_MAX), 1);
 }
 
 // A due point inside a batch acts exactly like two batches that meet there.

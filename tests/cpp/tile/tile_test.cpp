@@ -148,8 +148,8 @@ TEST_P(TileOfKind, ArraysAreReadWrittenAndResetByName) {
     tile.getArray(name, rowMajor(after.data(), rows, cols));
     for (int64_t i = 0; i < rows; ++i)
       EXPECT_NEAR(after[static_cast<size_t>(i * cols + cols - 1)], 0.0f, 0.08f) << i;
-    EXPECT_THROW(tile.resetColumns(name, cols, 1, 1.0f), InputError);
-    EXPECT_THROW(tile.resetColumns(name, 0, 1, 1.5f), InputError);
+    EXPECT_THROW(tile.resetColumns(name, cols, 1, 1.0f), ConfigError);
+    EXPECT_THROW(tile.resetColumns(name, 0, 1, 1.5f), ConfigError);
     EXPECT_THROW(tile.setArray(name, rowMajor(written.data(), cols, rows + 1)), InputError);
   }
   try {

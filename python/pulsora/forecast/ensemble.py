@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pulsora import _core
+from pulsora import _core, state
 from pulsora._threads import chosen_threads
 from pulsora.forecast.kernels import host, like
-from pulsora.forecast.tensor_file import read_arrays, write_arrays
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -57,12 +56,12 @@ class Ensemble:
         return {name: host(name, array) for name, array in given.items() if array is not None}
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the weights to a safetensors file, a tensor for each attribute.
+        """Writes the weights to a safetensors file, a tensor for each attribute, with a checksum.
 
         Raises:
             OSError: if it cannot be written; a previous file is then as it was.
         """
-        write_arrays(path, self.arrays())
+        state.save(state.State(self.arrays(), {}).signed(), path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Ensemble:
@@ -72,7 +71,7 @@ class Ensemble:
             OSError: if it cannot be read.
             ValueError: if it is damaged, or its tensors are not the weights of an ensemble.
         """
-        arrays = read_arrays(path)
+        arrays = state.load(path).tensors
         names = [field.name for field in fields(cls)]
         missing = [name for name in names[:-1] if name not in arrays]
         strange = [name for name in arrays if name not in names]
@@ -102,6 +101,8 @@ class Ensemble:
                     f"{path}: {name} has shape {list(array.shape)}; by encoder and recurrent it must "
                     f"be {list(shapes[name])}"
                 )
+            if array.dtype != np.float32:
+                raise ValueError(f"{path}: {name} has type {array.dtype}; it must be float32")
             if not np.isfinite(array).all():
                 raise ValueError(f"{path}: {name} has values that are not finite (nan or inf)")
         return cls(**arrays)

@@ -244,7 +244,7 @@ def test_columns_are_reset_modulo_the_width() -> None:
     for wrong in [("fast_a", 0, 1), ("visible", -1, 1), ("visible", 0, 1, 1.5)]:
         with pytest.raises(pl.ConfigError):
             tile.reset_columns(*wrong)
-    with pytest.raises(pl.InputError, match="9223372036854775807 columns from column 1"):
+    with pytest.raises(pl.ConfigError, match="9223372036854775807 columns from column 1"):
         tile.reset_columns("visible", 1, 2**63 - 1)
     np.testing.assert_allclose(tile.weights, expected, rtol=1e-6)
 

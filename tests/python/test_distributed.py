@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -19,6 +20,7 @@ from torch import nn
 
 import distributed_runs as runs
 import pulsora as pl
+from conftest import ROOT
 from distributed_models import data, mlp
 from pulsora import distributed
 from pulsora.nn import AnalogLinear
@@ -101,6 +103,25 @@ def test_four_processes_have_the_bits_of_one(tmp_path: Path) -> None:
     four = processes(4, tmp_path)
     for name in runs.EXACT:
         assert [found[name] for found in four] == [by_one(name, tmp_path)] * 4
+
+
+@pytest.mark.nightly
+def test_the_example_says_the_same_in_two_processes(tmp_path: Path) -> None:
+    example = [str(ROOT / "examples" / "15_distributed.py")]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    said = [
+        subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        ).stdout
+        for arguments in (example, torchrun + example)
+    ]
+    assert said[0] == said[1] != ""
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,8 @@ def _own_parameters(model: nn.Module) -> set[str]:
 def _multiply_gradients(parameters: Sequence[nn.Parameter], factor: int) -> None:
     """Makes the average that DistributedDataParallel takes over ranks a sum."""
     for each in parameters:
+        if not (each.is_floating_point() or each.is_complex()):
+            continue  # has no gradient
         trained = each.requires_grad
         each.requires_grad_(True)  # noqa: FBT003 - hooks stay, and may be needed later
         each.register_hook(lambda gradient: gradient * factor)  # type: ignore[no-untyped-call]

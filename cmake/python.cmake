@@ -17,6 +17,9 @@ file(GLOB binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/bindings/*
 pybind11_add_module(_core NO_EXTRAS ${binding_sources})
 target_link_libraries(_core PRIVATE pulsora_internal pulsora pulsora_warnings)
 target_precompile_headers(_core PRIVATE <pybind11/numpy.h> <pybind11/stl.h>)
+if(PULSORA_SANITIZE)
+  target_compile_options(_core PRIVATE -O0) # as for the tests: they take longer to compile than to run
+endif()
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   # Where libstdc++ is linked statically, its symbols must not meet those of other extensions, such as torch's.
   target_link_options(_core PRIVATE LINKER:--exclude-libs,ALL)

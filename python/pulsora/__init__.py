@@ -46,7 +46,7 @@ from pulsora.step_graph import StepGraph
 from pulsora.tile import Explanation, Tile
 
 if TYPE_CHECKING:
-    from pulsora import lowrank, nn, optim, peft
+    from pulsora import distributed, lowrank, nn, optim, peft
     from pulsora.conversion import conversion_report
     from pulsora.convert import convert_to_analog, convert_to_digital
 
@@ -69,6 +69,7 @@ __all__ = [
     "convert_to_digital",
     "cuda_device_count",
     "devices",
+    "distributed",
     "fit",
     "forecast",
     "lowrank",
@@ -82,6 +83,7 @@ __all__ += config.__all__
 
 # What needs torch, and the module it comes from.
 _NEEDS_TORCH = {
+    "distributed": "pulsora.distributed",
     "lowrank": "pulsora.lowrank",
     "nn": "pulsora.nn",
     "optim": "pulsora.optim",
@@ -103,7 +105,7 @@ def __getattr__(name: str) -> object:
         raise ImportError(
             f"pulsora.{name} needs torch; install it with pip install 'pulsora[torch]'"
         ) from error
-    return module if name in {"lowrank", "nn", "optim", "peft"} else getattr(module, name)
+    return module if module.__name__ == f"pulsora.{name}" else getattr(module, name)
 
 
 def __dir__() -> list[str]:

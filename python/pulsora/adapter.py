@@ -57,12 +57,16 @@ class Adapter:
     def b(self, weights: Array) -> None:
         self._arrays["fast_b"] = weights
 
-    def forward(self, x: Array, gate: Array) -> tuple[Array, Array]:
+    def forward(
+        self, x: Array, gate: Array, *, first: int = 0, of: int | None = None
+    ) -> tuple[Array, Array]:
         """A routed read of the tile: y = W x + alpha A (gate * (B x)).
 
         Args:
             x: Inputs [m, x_size] or [x_size].
             gate: Weight of each component for each sample, [m, K] or [K].
+            first: Number of the first row of x in the mini-batch, as in Tile.forward().
+            of: Number of rows of the whole mini-batch.
 
         Returns:
             y, and B x [m, K] as it was read, which backward() needs.
@@ -71,15 +75,19 @@ class Adapter:
             ConfigError: If the adapter is not injected with inject_io="per_array".
             InputError: For wrong shapes, or values that are not finite.
         """
-        return self._core.forward_gated(x, gate)
+        return self._core.forward_gated(x, gate, first, of)
 
-    def backward(self, d: Array, gate: Array, read: Array) -> tuple[Array, Array]:
+    def backward(
+        self, d: Array, gate: Array, read: Array, *, first: int = 0, of: int | None = None
+    ) -> tuple[Array, Array]:
         """The gradients of forward(): dx = W^T d + alpha B^T (gate * (A^T d)), and that of the gate.
 
         Args:
             d: Gradients at the outputs [m, d_size] or [d_size].
             gate: As in forward().
             read: What forward() gave besides y.
+            first: Number of the first row of d in the mini-batch, as in Tile.forward().
+            of: Number of rows of the whole mini-batch.
 
         Returns:
             dx, and the gradient of the gate, alpha (B x) * (A^T d) [m, K].
@@ -88,7 +96,7 @@ class Adapter:
             ConfigError: If the adapter is not injected with inject_io="per_array".
             InputError: For wrong shapes, or values that are not finite.
         """
-        return self._core.backward_gated(d, gate, read)
+        return self._core.backward_gated(d, gate, read, first, of)
 
     def update(
         self, x: Array, d: Array, gate: Array, lr: float, *, end_of_batch: bool = True

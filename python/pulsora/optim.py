@@ -20,9 +20,11 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import distributed as dist
 
 from pulsora.nn.gradient import AnalogGradient
 from pulsora.nn.parameter import AnalogParameter
+from pulsora.nn.ranks import ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -103,9 +105,25 @@ class _Pulses(torch.optim.Optimizer):
         if getattr(digital, "hooked", False):  # its hooks run around this method already
             digital = functools.partial(digital.__wrapped__, self)  # type: ignore[attr-defined]
         digital()
+        self._warn_if_apart()
         for parameter, lr, pairs in updates:
             parameter.array.update(pairs, lr)
+        for ranks in {parameter.array.ranks for parameter, _, _ in updates}:
+            ranks.stepped()
         return loss
+
+    def _warn_if_apart(self) -> None:
+        """Says once that each of several processes trains tiles of its own."""
+        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+            return
+        told: set[str] = self.__dict__.setdefault("_told", set())
+        if "apart" not in told and any(each.array.ranks is ALONE for _, each in self._analog()):
+            told.add("apart")
+            warnings.warn(
+                "several processes run, but this optimiser has analog layers that each of them trains "
+                "by itself; call pulsora.distributed.prepare(model) to train one model together",
+                stacklevel=4,
+            )
 
 
 def _pairs(parameter: AnalogParameter, *, ascend: bool) -> Sequence[Pair]:

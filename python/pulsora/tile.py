@@ -132,39 +132,44 @@ class Tile:
     def gpu_products(self, products: str) -> None:
         self._core.gpu_products = products
 
-    def forward(self, x: Array, out: Array | None = None) -> Array:
+    def forward(
+        self, x: Array, out: Array | None = None, *, first: int = 0, of: int | None = None
+    ) -> Array:
         """Reads y = W x through the forward periphery.
 
         Args:
             x: Inputs [m, x_size] or [x_size].
             out: Where y goes, instead of a new array: float32 of the shape of the result.
+            first: Number of the first row of x in its mini-batch, if tiles in one state share it, each reading some rows.
+            of: Number of rows of the whole mini-batch, m by default: x has the draws of a read of all, and all are counted.
 
         Returns:
             y [m, d_size] or [d_size], or `out`.
 
         Raises:
-            InputError: For a wrong shape, or values that are not finite; on the CPU, also for sums beyond single precision.
+            InputError: For a wrong shape, rows that do not fit the mini-batch, or values that are not finite; on the CPU, also
+                for sums beyond single precision.
+            ConfigError: For less than all of it with noise_management = "average_abs_max".
             TypeError: For anything but floating-point arrays.
             DeviceError: If x is on another device than the tile.
         """
-        return self._core.forward(x, out)
+        return self._core.forward(x, out, first, of)
 
-    def backward(self, d: Array, out: Array | None = None) -> Array:
+    def backward(
+        self, d: Array, out: Array | None = None, *, first: int = 0, of: int | None = None
+    ) -> Array:
         """Reads dx = W^T d through the backward periphery.
 
         Args:
             d: Gradients at the outputs [m, d_size] or [d_size].
-            out: Where dx goes, instead of a new array: float32 of the shape of the result.
+            out: Where dx goes, as in forward(), whose errors are raised here too.
+            first: Number of the first row of d in the mini-batch.
+            of: Number of rows of the whole mini-batch.
 
         Returns:
             dx [m, x_size] or [x_size], or `out`.
-
-        Raises:
-            InputError: For a wrong shape, or values that are not finite; on the CPU, also for sums beyond single precision.
-            TypeError: For anything but floating-point arrays.
-            DeviceError: If d is on another device than the tile.
         """
-        return self._core.backward(d, out)
+        return self._core.backward(d, out, first, of)
 
     def update(self, x: Array, d: Array, lr: float, *, end_of_batch: bool = True) -> None:
         """One step of gradient descent by pulses: W <- W - lr d^T x for a batch, in expectation.
@@ -301,9 +306,7 @@ class Tile:
         Raises:
             DeviceError: If the device cannot be used.
         """
-        tile = Tile.from_state(self.state(), device=device, threads=self.threads)
-        tile.gpu_products = self.gpu_products
-        return tile
+        return _restored(Tile, self.state(), device, self.threads, self.gpu_products)
 
     def state(self) -> states.State:
         """Everything needed to go on to the bit; a copy.
@@ -369,9 +372,8 @@ class Tile:
         Raises:
             StateError: If the state is damaged, incomplete or of another version, or was changed and not signed.
         """
-        core = _core.tile_from_state(saved.tensors, saved.values, device, chosen_threads(threads))
-        made = cls.__new__(cls)
-        made._hold(core)  # noqa: SLF001 - it is of this class
+        made, count = cls.__new__(cls), chosen_threads(threads)
+        made._hold(_core.tile_from_state(saved.tensors, saved.values, device, count))  # noqa: SLF001 - it is of this class
         return made
 
     fast_a, fast_b = Moved("a"), Moved("b")

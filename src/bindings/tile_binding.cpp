@@ -1,11 +1,11 @@
 #include "tile_binding.h"
 
-#include <mutex>
 #include <pybind11/stl.h>
 
 #include "core/cuda_api.h"
 #include "core/threads.h"
 #include "saved_state.h"
+#include "shared_tile.h"
 #include "tensor.h"
 #include "tile/tile_adapter.h"
 #include "value.h"
@@ -54,65 +54,6 @@ Tile makeTile(py::handle dSize, py::handle xSize, py::handle config, py::handle 
   return Tile(rows, cols, params, seedNumber, id, context);
 }
 
-/// A tile that any number of Python threads may call: calls run one after another, without the
-/// interpreter lock.
-class SharedTile {
- public:
-  explicit SharedTile(Tile tile)
-      : tile_(std::move(tile)),
-        context_(tile_.context()),
-        mutex_(std::make_unique<std::recursive_mutex>()),
-        forkDepth_(RPU::forkDepth()) {}
-
-  int64_t dSize() const { return tile_.dSize(); }
-  int64_t xSize() const { return tile_.xSize(); }
-  uint64_t seed() const { return tile_.seed(); }
-  uint32_t tileId() const { return tile_.tileId(); }
-  const Context &context() const { return context_; }
-
-  /// work(tile), without the interpreter lock: it may not touch a Python object. A signal's handler
-  /// that runs while `work` pauses may call the tile too.
-  template <class Work>
-  auto run(const Work &work) {
-    requireWholeAfterFork();
-    const py::gil_scoped_release released;
-    const std::lock_guard<std::recursive_mutex> guard(*mutex_);
-    const StandardFloats standard;
-    return work(tile_);
-  }
-
-  void setContext(const Context &context) {
-    run([&](Tile &tile) { tile.setContext(context); });
-    context_ = context;
-  }
-
- private:
-  // In a process made by fork(), a mutex that another thread had locked stays locked, because that
-  // thread is not there to unlock it. Called under the interpreter lock.
-  void requireWholeAfterFork() {
-    if (forkDepth_ != RPU::forkDepth()) {
-      forkDepth_ = RPU::forkDepth();
-      if (mutex_->try_lock()) {
-        mutex_->unlock();
-      } else {
-        static_cast<void>(mutex_.release());  // a locked mutex must not be destroyed
-        mutex_ = std::make_unique<std::recursive_mutex>();
-        isTorn_ = true;
-      }
-    }
-    if (!isTorn_) return;
-    throw std::runtime_error(
-        "another thread was using this tile when the process was forked, so that its state here is "
-        "not known; make it anew with Tile.from_state(), or fork while it is at rest");
-  }
-
-  Tile tile_;
-  Context context_;  // the tile's; read and written under the interpreter lock
-  std::unique_ptr<std::recursive_mutex> mutex_;
-  int forkDepth_;  // of the process in which the mutex was last found sound
-  bool isTorn_ = false;
-};
-
 /// Serves signals, such as Ctrl-C, during a long operation; only Python's main thread does so.
 void serveSignals() {
   const py::gil_scoped_acquire held;
@@ -144,10 +85,17 @@ InputMatrix inputOf(SharedTile &self, py::handle array, const char *name) {
   return matrix;
 }
 
-py::object forward(SharedTile &self, py::handle x, py::handle out) {
+BatchPart readPart(py::handle first, py::handle of) {
+  return {readArgument<int64_t>(first, "first", atLeast(0)),
+          of.is_none() ? -1 : readArgument<int64_t>(of, "of", atLeast(0))};
+}
+
+py::object forward(SharedTile &self, py::handle x, py::handle out, py::handle first,
+                   py::handle of) {
+  const BatchPart part = readPart(first, of);
   const InputMatrix in = inputOf(self, x, "x");
   OutputMatrix y(out, in.view().rows, self.dSize(), in, self.context());
-  self.run([&](Tile &tile) { tile.forward(in.view(), y.view()); });
+  self.run([&](Tile &tile) { tile.forward(in.view(), y.view(), part); });
   return y.result(self.context());
 }
 
@@ -159,10 +107,12 @@ void forwardAgain(SharedTile &self, py::handle x, py::handle out, py::handle fir
   y.result(self.context());
 }
 
-py::object backward(SharedTile &self, py::handle d, py::handle out) {
+py::object backward(SharedTile &self, py::handle d, py::handle out, py::handle first,
+                    py::handle of) {
+  const BatchPart part = readPart(first, of);
   const InputMatrix in = inputOf(self, d, "d");
   OutputMatrix dx(out, in.view().rows, self.xSize(), in, self.context());
-  self.run([&](Tile &tile) { tile.backward(in.view(), dx.view()); });
+  self.run([&](Tile &tile) { tile.backward(in.view(), dx.view(), part); });
   return dx.result(self.context());
 }
 
@@ -236,24 +186,30 @@ py::dict describeCells(SharedTile &self, const std::string &name) {
   return result;
 }
 
-py::tuple forwardGated(SharedTile &self, py::handle x, py::handle gate) {
+py::tuple forwardGated(SharedTile &self, py::handle x, py::handle gate, py::handle first,
+                       py::handle of) {
+  const BatchPart part = readPart(first, of);
   const InputMatrix in = inputOf(self, x, "x");
   const InputMatrix gates = inputOf(self, gate, "gate");
   OutputMatrix y(py::none(), in.view().rows, self.dSize(), in, self.context());
   OutputMatrix read(py::none(), in.view().rows, gates.view().cols, in, self.context());
-  self.run(
-      [&](Tile &tile) { tile.adapter().forward(in.view(), gates.view(), y.view(), read.view()); });
+  self.run([&](Tile &tile) {
+    tile.adapter().forward(in.view(), gates.view(), y.view(), read.view(), part);
+  });
   return py::make_tuple(y.result(self.context()), read.result(self.context()));
 }
 
-py::tuple backwardGated(SharedTile &self, py::handle d, py::handle gate, py::handle read) {
+py::tuple backwardGated(SharedTile &self, py::handle d, py::handle gate, py::handle read,
+                        py::handle first, py::handle of) {
+  const BatchPart part = readPart(first, of);
   const InputMatrix in = inputOf(self, d, "d");
   const InputMatrix gates = inputOf(self, gate, "gate");
   const InputMatrix reads = inputOf(self, read, "read");
   OutputMatrix dx(py::none(), in.view().rows, self.xSize(), in, self.context());
   OutputMatrix gradient(py::none(), in.view().rows, gates.view().cols, in, self.context());
   self.run([&](Tile &tile) {
-    tile.adapter().backward(in.view(), gates.view(), reads.view(), dx.view(), gradient.view());
+    tile.adapter().backward(in.view(), gates.view(), reads.view(), dx.view(), gradient.view(),
+                            part);
   });
   return py::make_tuple(dx.result(self.context()), gradient.result(self.context()));
 }
@@ -355,9 +311,11 @@ void bindTile(py::module_ &module) {
           "stream",
           [](const SharedTile &self) { return reinterpret_cast<intptr_t>(self.context().stream); },
           &setStream)
-      .def("forward", &forward, arg("x"), arg("out") = py::none())
+      .def("forward", &forward, arg("x"), arg("out") = py::none(), arg("first") = 0,
+           arg("of") = py::none())
       .def("forward_again", &forwardAgain, arg("x"), arg("out"), arg("first_sample"))
-      .def("backward", &backward, arg("d"), arg("out") = py::none())
+      .def("backward", &backward, arg("d"), arg("out") = py::none(), arg("first") = 0,
+           arg("of") = py::none())
       .def("update", &update, arg("x"), arg("d"), arg("lr"))
       .def("post_update", &postUpdate, arg("lr"))
       .def("get_weights", &getWeights)
@@ -376,8 +334,10 @@ void bindTile(py::module_ &module) {
       .def("get_array", &getArray, arg("name"))
       .def("set_array", &setArray, arg("name"), arg("weights"))
       .def("describe_cells", &describeCells, arg("name"))
-      .def("forward_gated", &forwardGated, arg("x"), arg("gate"))
-      .def("backward_gated", &backwardGated, arg("d"), arg("gate"), arg("read"))
+      .def("forward_gated", &forwardGated, arg("x"), arg("gate"), arg("first") = 0,
+           arg("of") = py::none())
+      .def("backward_gated", &backwardGated, arg("d"), arg("gate"), arg("read"), arg("first") = 0,
+           arg("of") = py::none())
       .def("update_gated", &updateGated, arg("x"), arg("d"), arg("gate"), arg("lr"))
       .def("transfer",
            [](SharedTile &self) { self.run([](Tile &tile) { tile.adapter().transfer(); }); })

@@ -338,12 +338,15 @@ def test_averages_are_refused_and_their_remedy_works() -> None:
     torch.testing.assert_close(averaged.module[0].weight.detach(), sums / 2.0)
 
 
-def test_distributed_data_parallel_is_refused(tmp_path: Path) -> None:
+def test_distributed_data_parallel_takes_prepared_models_alone(tmp_path: Path) -> None:
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
     )
     try:
-        with pytest.raises(RuntimeError, match=r"DistributedDataParallel.* not available"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"DistributedDataParallel takes models that pulsora\.distributed\.prepare",
+        ):
             nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), AnalogLinear(4, 3)))
     finally:
         torch.distributed.destroy_process_group()

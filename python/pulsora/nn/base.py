@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 
 from pulsora._parameters import suggestion
 from pulsora.arrays import warn_of_clipping
 from pulsora.config import SingleConfig
-from pulsora.nn.gated_read import flat_gate, gated_read
+from pulsora.nn.gated_read import flat_gate
 from pulsora.nn.parameter import AnalogParameter
-from pulsora.nn.replay import require_first_run
+from pulsora.nn.product import NOT_TRACED, read_tiles, require_untraced
 from pulsora.nn.scaling import WeightScaling
 from pulsora.nn.tile_array import TileArray
 from pulsora.nn.weight_copy import WeightCopy
@@ -27,25 +26,6 @@ if TYPE_CHECKING:
 
     from pulsora.config import TileConfig
 __all__ = ["AnalogModule"]
-
-
-class _AnalogProduct(torch.autograd.Function):
-    """y = W x on tiles. Its backward pass reads W^T d, and gives the weights (x, d) as their gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: AnalogParameter) -> Tensor:  # noqa: ANN401 - torch gives no type
-        ctx.save_for_backward(x)
-        ctx.weight = weight
-        return weight.array.forward(x)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, Tensor | None]:  # noqa: ANN401
-        (x,) = ctx.saved_tensors
-        weight: AnalogParameter = ctx.weight
-        reads = ctx.needs_input_grad[0] or weight.array.config.reads_back
-        dx = weight.array.backward(d) if reads else None
-        return dx, weight.gradient(x, d) if ctx.needs_input_grad[1] else None
 
 
 class AnalogModule(nn.Module):
@@ -168,7 +148,7 @@ class AnalogModule(nn.Module):
     def tiles(self) -> TileArray:
         """The tiles; iterate over them to look at a `pulsora.Tile`."""
         if not isinstance(self.analog_weight, AnalogParameter):
-            raise RuntimeError(_NOT_TRACED)  # noqa: TRY004 - torch.export and torch.func did it
+            raise RuntimeError(NOT_TRACED)  # noqa: TRY004 - torch.export and torch.func did it
         return self.analog_weight.array
 
     @property
@@ -226,13 +206,17 @@ class AnalogModule(nn.Module):
                 self.out_scaling.fill_(1.0)
         warn_of_clipping(self.config, wanted.numpy(), self.tiles.get_weights().cpu().numpy())
 
-    def product(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
+    def product(
+        self, x: Tensor, gate: Tensor | None = None, steps: int = 1, bias: Tensor | None = None
+    ) -> Tensor:
         """y = W x + bias through the tiles, differentiable.
 
         Takes x [..., in_features] and gives y [..., out_features]. A gate that broadcasts to [..., rank]
-        weighs the components of the tiles' adapters for each sample, and gets its gradient.
+        weighs the components of the tiles' adapters for each sample, and gets its gradient. `steps` is
+        how many mini-batches, steps in time, stand one below the other in the first dimension of x.
+        `bias` [out_features] is added in place of the layer's own.
         """
-        _require_untraced()
+        require_untraced()
         rows, columns = self.tiles.shape
         if not x.is_floating_point():
             raise TypeError(f"x has type {x.dtype}: give floating-point values, as by x.float()")
@@ -252,12 +236,16 @@ class AnalogModule(nn.Module):
             blocks = flat.reshape(-1, groups, columns - 1)
             flat = nn.functional.pad(blocks, (0, 1), value=1.0).reshape(-1, groups * columns)
         flat_weights = None if gate is None else flat_gate(gate, x)
-        y = _read_tiles(flat, self.analog_weight, flat_weights)
+        bias = self.bias if bias is None else bias
+        added = bias if self.out_scaling is None else None
+        y = read_tiles(flat, self.analog_weight, added, flat_weights, (x.shape[:-1], steps))
         if self.out_scaling is not None:
-            y = y * self.out_scaling
-        if self.bias is not None:
-            y = y + self.bias
+            y = y * self.out_scaling if bias is None else y * self.out_scaling + bias
         return y.to(_output_type(x)).reshape(*x.shape[:-1], rows)
+
+    def added_biases(self) -> list[nn.Parameter]:
+        """Parameters that are added to what the tiles read, and nowhere else."""
+        return [self.bias] if self.bias is not None and self.out_scaling is None else []
 
     def statistics(self) -> list[dict[str, Any]]:
         """What each tile has counted so far: pulses, transfers and their fidelity."""
@@ -324,36 +312,6 @@ class AnalogModule(nn.Module):
             self.analog_weight.grad = None  # it was of other weights
         except (ValueError, RuntimeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
-
-
-_NOT_TRACED = (
-    "an analog layer cannot be traced or run with other weights than its tiles' (torch.export, "
-    "torch.jit, torch.func, torch.compile with fullgraph=True); use torch.compile without fullgraph, "
-    "or trace pulsora.convert_to_digital(model)"
-)
-
-
-def _require_untraced() -> None:
-    """RuntimeError where a tracer would note the numbers of one read."""
-    if torch.jit.is_tracing() or torch.compiler.is_exporting():  # type: ignore[attr-defined,no-untyped-call]
-        raise RuntimeError(_NOT_TRACED)
-
-
-def _read_tiles(x: Tensor, weight: AnalogParameter, gate: Tensor | None) -> Tensor:
-    """y = W x, differentiable; torch.compile goes round it."""
-    if torch.compiler.is_compiling():
-        torch._dynamo.graph_break(msg=_NOT_TRACED)  # noqa: SLF001 - documented for this
-        read: Callable[..., Tensor] = torch.compiler.disable(_product)  # type: ignore[no-untyped-call]
-        return read(x, weight, gate)
-    return _product(x, weight, gate)
-
-
-def _product(x: Tensor, weight: AnalogParameter, gate: Tensor | None) -> Tensor:
-    if gate is not None:
-        return gated_read(x, gate, weight)
-    require_first_run()
-    y: Tensor = _AnalogProduct.apply(x, weight)  # type: ignore[no-untyped-call]
-    return y
 
 
 def _place(device: torch.device) -> torch.device:

@@ -8,13 +8,17 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.utils.dlpack import from_dlpack
 
-from pulsora.nn.replay import repeats, require_first_run
+from pulsora.nn.reading import begin_read, bias_gradient
+from pulsora.nn.replay import repeats
 from pulsora.nn.tile_array import adapter_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from torch import Tensor
 
     from pulsora.nn.parameter import AnalogParameter
+    from pulsora.nn.ranks import Part
     from pulsora.nn.tile_array import TileArray
 
 __all__ = ["flat_gate", "gated_read"]
@@ -36,17 +40,26 @@ def flat_gate(gate: Tensor, x: Tensor) -> Tensor:
     return whole.reshape(-1, gate.shape[-1])
 
 
-def gated_read(x: Tensor, gate: Tensor, weight: AnalogParameter) -> Tensor:
-    """y = W x + alpha A (gate * (B x)) by the tiles of a layer, the components of each weighed alike.
+def gated_read(
+    x: Tensor,
+    gate: Tensor,
+    weight: AnalogParameter,
+    bias: Tensor | None,
+    rows: tuple[Sequence[int], int],
+) -> Tensor:
+    """y = W x + alpha A (gate * (B x)) + bias by the tiles of a layer, the components of each weighed alike.
 
     Args:
         x: Inputs [m, in_features].
         gate: Weights [m, rank], or [m, 1] for all components alike.
         weight: The layer's.
+        bias: The layer's, if it has one.
+        rows: What `begin_read` takes.
 
     Raises:
         ValueError: if a tile has no adapter, the adapters have different ranks, or the gate another shape.
-        RuntimeError: within a part of a model that is run again for its gradient.
+        RuntimeError: within a part of a model that is run again for its gradient, and in an evaluation
+            by one of several processes.
     """
     array = weight.array
     ranks = {adapter_in(tile).rank for tile in array}
@@ -67,13 +80,19 @@ def gated_read(x: Tensor, gate: Tensor, weight: AnalogParameter) -> Tensor:
         )
     # Of its own memory, so that nobody writes to it before the update.
     weights = gate.float().expand(len(x), rank).clone(memory_format=torch.contiguous_format)
-    require_first_run()
     if repeats():
         raise RuntimeError(
             "gated reads of tiles cannot be repeated (gradient checkpointing with replayed_reads); "
             "leave the layer out of the checkpointed part"
         )
-    y: Tensor = _GatedProduct.apply(x, weights, weight)  # type: ignore[no-untyped-call]
+    part, uncounted = begin_read(array, *rows)
+    if uncounted is not None:
+        raise RuntimeError(
+            "gated reads of tiles are counted, so that one of several processes cannot make them "
+            "alone; let all evaluate their rows of a global batch, under torch.enable_grad(), or "
+            "evaluate pulsora.convert_to_digital(model)"
+        )
+    y: Tensor = _GatedProduct.apply(x, weights, weight, bias, part)  # type: ignore[no-untyped-call]
     return y
 
 
@@ -81,25 +100,52 @@ class _GatedProduct(torch.autograd.Function):
     """The read, whose gradients are reads too; the weights get (x, d, gate) as theirs."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gate: Tensor, weight: AnalogParameter) -> Tensor:  # noqa: ANN401 - torch gives no type
-        y, ctx.reads = _forward(weight.array, x, gate)
-        ctx.save_for_backward(x, gate)
-        ctx.weight = weight
-        return y
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch gives no type
+        x: Tensor,
+        gate: Tensor,
+        weight: AnalogParameter,
+        bias: Tensor | None,
+        part: Part,
+    ) -> Tensor:
+        y, ctx.reads = _forward(weight.array, x, gate, part)
+        ctx.save_for_backward(x, gate, bias)
+        ctx.weight, ctx.part = weight, part
+        return y if bias is None else y + bias
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        x, gate = (each.detach() for each in ctx.saved_tensors)
+        x, gate, bias = ctx.saved_tensors
         weight: AnalogParameter = ctx.weight
-        needs_x, needs_gate, needs_weight = ctx.needs_input_grad
+        ranks, part = weight.array.ranks, ctx.part
+        needs_x, needs_gate, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        d = ranks.of_batch(d).contiguous()
+        gathered = ranks.gather(
+            weight.array,
+            part,
+            [
+                x if needs_weight else None,
+                d if needs_weight or needs_bias else None,
+                gate.detach() if needs_weight else None,
+            ],
+        )
         dx = d_gate = None
         if needs_x or needs_gate or weight.array.config.reads_back:
-            dx, d_gate = _backward(weight.array, d, gate, ctx.reads)
-        return dx, d_gate, weight.gradient(x, d, gate) if needs_weight else None
+            dx, d_gate = map(ranks.of_rank, _backward(weight.array, d, gate, ctx.reads, part))
+        all_x, all_d, all_gate = gathered()
+        return (
+            dx,
+            d_gate,
+            weight.gradient(all_x, all_d, all_gate) if needs_weight else None,
+            bias_gradient(all_d, bias) if needs_bias else None,
+            None,
+        )
 
 
-def _forward(array: TileArray, x: Tensor, gate: Tensor) -> tuple[Tensor, list[list[Tensor]]]:
+def _forward(
+    array: TileArray, x: Tensor, gate: Tensor, part: Part
+) -> tuple[Tensor, list[list[Tensor]]]:
     """y [m, out_features], and of each tile what it read of B x [m, rank], which the backward needs."""
     y = x.new_zeros(len(x), array.shape[0])
     reads: list[list[Tensor]] = []
@@ -107,14 +153,14 @@ def _forward(array: TileArray, x: Tensor, gate: Tensor) -> tuple[Tensor, list[li
         reads.append([])
         for col, tile in zip(array.cols, tiles, strict=True):
             lines = x[:, array.lines(i, col)].detach().contiguous()
-            part, read = map(from_dlpack, adapter_in(tile).forward(lines, gate.detach()))
-            y[:, row] += part
-            reads[-1].append(read)
+            of_tile, inner = _in_steps(adapter_in(tile).forward, part, lines, gate.detach())
+            y[:, row] += of_tile
+            reads[-1].append(inner)
     return y if array.scales is None else y * array.scales, reads
 
 
 def _backward(
-    array: TileArray, d: Tensor, gate: Tensor, reads: list[list[Tensor]]
+    array: TileArray, d: Tensor, gate: Tensor, reads: list[list[Tensor]], part: Part
 ) -> tuple[Tensor, Tensor]:
     """dx [m, in_features] and the gradient of the gate [m, rank]."""
     d = d if array.scales is None else d * array.scales
@@ -122,8 +168,17 @@ def _backward(
     d_gate = torch.zeros_like(gate)
     for i, (row, tiles) in enumerate(zip(array.rows, array.grid, strict=True)):
         back = d[:, row].contiguous()
-        for col, tile, read in zip(array.cols, tiles, reads[i], strict=True):
-            part, of_gate = map(from_dlpack, adapter_in(tile).backward(back, gate, read))
-            dx[:, array.lines(i, col)] += part
+        for col, tile, inner in zip(array.cols, tiles, reads[i], strict=True):
+            of_tile, of_gate = _in_steps(
+                adapter_in(tile).backward, part, back, gate.detach(), inner
+            )
+            dx[:, array.lines(i, col)] += of_tile
             d_gate += of_gate
     return dx, d_gate
+
+
+def _in_steps(by: Callable[..., Any], part: Part, *given: Tensor) -> list[Tensor]:
+    """The two results of a read, mini-batch after mini-batch."""
+    steps = zip(*(part.split(each) for each in given), strict=True)
+    results = [map(from_dlpack, by(*each, first=part.first, of=part.of)) for each in steps]
+    return [torch.cat(parts) for parts in zip(*results, strict=True)]

@@ -44,17 +44,23 @@ class AnalogLinear(AnalogModule):
         self.in_features = in_features
         self.out_features = out_features
 
-    def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, gate: Tensor | None = None, steps: int = 1, bias: Tensor | None = None
+    ) -> Tensor:
         """y [..., out_features] for x [..., in_features].
 
         Where the tiles have adapters (`LRTTConfig`), a gate that broadcasts to [..., rank] makes it
         W x + alpha A (gate * (B x)), in each tile; its gradient is that of any tensor. It needs an adapter
         that is injected with inject_io = "per_array".
 
+        `steps` is the number of steps in time that stand one below the other in the first dimension of x, each with the
+        rows of a whole mini-batch. Several processes that share a batch have to know it; nothing else depends on it.
+        `bias` [out_features] is added in place of the layer's own.
+
         Raises:
             ValueError: for a gate where a tile has no adapter, or of another shape.
         """
-        return self.product(x, gate)
+        return self.product(x, gate, steps, bias)
 
     def extra_repr(self) -> str:
         """What `print(layer)` shows between the brackets."""

@@ -116,8 +116,9 @@ def _message(operation: str) -> str:
         "the weights of an analog layer are in tiles, where operations of torch do not reach "
         f"({operation} was tried). Train them by an optimiser of pulsora.optim (AnalogSGD, or "
         "AnalogOptimizer around one of torch), write them by layer.set_weights(weight, bias), and "
-        "average those of pulsora.convert_to_digital(model). DistributedDataParallel, DataParallel "
-        "and FSDP are not available for analog layers"
+        "average those of pulsora.convert_to_digital(model). DistributedDataParallel takes models "
+        "that pulsora.distributed.prepare(model) has prepared; DataParallel and FSDP are not "
+        "available for analog layers"
     )
 
 

@@ -222,13 +222,21 @@ class AnalogRNNBase(nn.Module):
         made: nn.Module = self._torch(**settings, **options)
         return made
 
+    def added_biases(self) -> list[nn.Parameter]:
+        """As of `AnalogModule`: the biases, which stand here and not in the layers."""
+        learned = {part for part in self._parts if self._layer(part).out_scaling is not None}
+        return [
+            bias
+            for name, bias in self._parameters.items()
+            if bias is not None and name.removeprefix("bias_") not in learned
+        ]
+
     def flatten_parameters(self) -> None:
         """Nothing: as torch's layer has it for its kernels, which tiles do not take."""
 
-    def _product(self, part: str, x: Tensor) -> Tensor:
-        y: Tensor = self._layer(part)(x)
-        bias = self._parameters.get(f"bias_{part}")
-        return y if bias is None else (y + bias).to(y.dtype)
+    def _product(self, part: str, x: Tensor, steps: int = 1) -> Tensor:
+        y: Tensor = self._layer(part)(x, steps=steps, bias=self._parameters.get(f"bias_{part}"))
+        return y
 
     def _step(self, suffix: str, gates: Tensor, state: State) -> State:
         """The state after a step: its first tensor is the output. Takes W_ih x + b_ih."""
@@ -242,7 +250,7 @@ class AnalogRNNBase(nn.Module):
         self, suffix: str, x: Tensor, counts: Sequence[int], state: State
     ) -> tuple[Tensor, State]:
         """Outputs and last state of one layer in one direction, for steps with so many sequences each."""
-        gates = self._product(f"ih{suffix}", x)
+        gates = self._product(f"ih{suffix}", x, len(counts) if len(set(counts)) == 1 else 1)
         state = tuple(each.to(gates.dtype) for each in state)
         steps = torch.split(gates, list(counts))
         initial, outputs, ended = state, [], []
@@ -299,6 +307,8 @@ class AnalogRNNBase(nn.Module):
         packed = x if isinstance(x, PackedSequence) else None
         data: Tensor = x.data if isinstance(x, PackedSequence) else x
         self._require_shape(data, is_packed=packed is not None)
+        if packed is not None:
+            self._layer(self._parts[0]).tiles.ranks.require_padded()
         is_one = packed is None and data.ndim == 2
         swaps = self.batch_first and packed is None and not is_one
         if packed is None:
@@ -318,7 +328,7 @@ class AnalogRNNBase(nn.Module):
                 y, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
             )
         else:
-            y = y.reshape(len(counts), counts[0], -1)
+            y = y.reshape(len(counts), counts[0], y.shape[1])
             outputs = y[:, 0] if is_one else y.transpose(0, 1) if swaps else y
             if is_one:
                 last = tuple(each[:, 0] for each in last)
@@ -326,7 +336,8 @@ class AnalogRNNBase(nn.Module):
 
     def _require_shape(self, x: Tensor, *, is_packed: bool) -> None:
         dimensions = (2,) if is_packed else (2, 3)
-        if x.ndim not in dimensions or x.shape[-1] != self.input_size or not len(x):
+        steps = x.shape[self.batch_first] if x.ndim == 3 else len(x)
+        if x.ndim not in dimensions or x.shape[-1] != self.input_size or not steps:
             batch = "m, steps" if self.batch_first else "steps, m"
             size = self.input_size
             raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-__all__ = ["first_samples", "repeats", "replayed_reads", "require_first_run"]
+__all__ = ["repeated_read", "repeats", "replayed_reads", "require_first_run"]
 
-_Read = tuple[object, list[int]]  # who reads, and the sample numbers its tiles begin at
+_Read = tuple[object, Any]  # who reads, and where the read begins
 
 
 class _Active(threading.local):
@@ -48,7 +48,7 @@ class _Reads:
     ) -> None:
         _active.stack.remove(self)
 
-    def next(self, reader: object) -> list[int]:
+    def next(self, reader: object) -> Any:  # noqa: ANN401 - what the reader noted
         """Where the read that comes next began."""
         if self.position == len(self.noted) or self.noted[self.position][0] is not reader:
             raise RuntimeError(
@@ -75,15 +75,15 @@ def replayed_reads() -> tuple[AbstractContextManager[None], AbstractContextManag
     return _Reads(noted, again=False), _Reads(noted, again=True)
 
 
-def first_samples(reader: object, counted: Callable[[], list[int]]) -> list[int] | None:
-    """The sample numbers at which a read by the tiles of `reader` has to begin.
+def repeated_read(reader: object, begun: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """Where a read by the tiles of `reader` has to begin, if it repeats one.
 
     Args:
         reader: Who reads.
-        counted: Gives the numbers at which its tiles stand.
+        begun: Gives where a new read begins, to be noted.
 
     Returns:
-        The numbers of the read that is repeated, or None for a new read.
+        What was noted of the read that is repeated, or None for a new read.
 
     Raises:
         RuntimeError: if what is run again reads other layers than at first.
@@ -92,7 +92,7 @@ def first_samples(reader: object, counted: Callable[[], list[int]]) -> list[int]
     repeated = None if again is None else again.next(reader)
     for reads in _active.stack:
         if not reads.again:
-            reads.noted.append((reader, counted() if repeated is None else repeated))
+            reads.noted.append((reader, begun() if repeated is None else repeated))
     return repeated
 
 

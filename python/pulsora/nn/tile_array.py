@@ -10,19 +10,22 @@ import numpy as np
 import torch
 
 from pulsora.nn.gradient import Pair
-from pulsora.nn.replay import first_samples
+from pulsora.nn.ranks import ALONE, Part
+from pulsora.nn.reading import begin_read, forward_of, read
 from pulsora.nn.scaling import require_scales
 from pulsora.state import StateError, from_tensors, to_tensors
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
 
     from pulsora.adapter import Adapter
     from pulsora.config import TileConfig
+    from pulsora.nn.ranks import Alone
+    from pulsora.nn.reading import Reading
     from pulsora.nn.scaling import WeightScaling
 
 __all__ = ["TileArray", "adapter_in"]
@@ -63,6 +66,8 @@ class TileArray:
     Attributes:
         scales: What the weights in the cells have to be multiplied by, [1] or [out_features]; None
             for nothing.
+        ranks: The processes that train these weights; a copy of the array is on its own.
+        evaluated: Samples that were read without being counted, since the counters stood there.
 
     Raises:
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
@@ -98,6 +103,8 @@ class TileArray:
         self.groups = groups
         self.scaling = scaling
         self.scales: Tensor | None = None
+        self.ranks: Alone = ALONE
+        self.evaluated: tuple[list[int], int] = ([], 0)
         self._limits = limits
         block = out_features // groups
         self.rows = [
@@ -155,16 +162,16 @@ class TileArray:
             for col, tile in zip(self.cols, tiles, strict=True):
                 yield row, col, tile
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, reading: Reading | None = None) -> Tensor:
         """y [m, out_features] = W x for x [m, groups * in_features], read by the tiles' periphery.
 
-        Where a checkpointed part of a model runs again, the read is the one it was (`replayed_reads`).
+        `reading` is what `begin_read` gave for it; by default x is a mini-batch.
         """
-        again = first_samples(self, lambda: [tile.counters["forward_samples"] for tile in self])
-        starts = itertools.repeat(None) if again is None else iter(again)
+        reading = reading or begin_read(self, x.shape[:1])
+        tiles_read = iter(forward_of(self, reading))
         parts = [
             _total(
-                _read(_forward(tile, next(starts)), x[:, self.lines(i, col)], tile.d_size)
+                read(next(tiles_read), x[:, self.lines(i, col)], tile.d_size, reading.part)
                 for col, tile in zip(self.cols, tiles, strict=True)
             )
             for i, tiles in enumerate(self.grid)
@@ -172,13 +179,17 @@ class TileArray:
         y = _side_by_side(parts)
         return y if self.scales is None else y * self.scales
 
-    def backward(self, d: Tensor) -> Tensor:
-        """dx [m, groups * in_features] = W^T d for d [m, out_features], read by the tiles' periphery."""
+    def backward(self, d: Tensor, part: Part | None = None) -> Tensor:
+        """dx [m, groups * in_features] = W^T d for d [m, out_features], read by the tiles' periphery.
+
+        `part` is that of the forward read.
+        """
+        part = part or Part((len(d),))
         d = d if self.scales is None else d * self.scales
         count = len(self.rows) // self.groups
         parts = [
             _total(
-                _read(tile.backward, d[:, row], tile.x_size)
+                read(tile.backward, d[:, row], tile.x_size, part)
                 for row, tile in zip(self.rows[first : first + count], tiles, strict=True)
             )
             for first in range(0, len(self.rows), count)
@@ -353,20 +364,6 @@ def adapter_in(tile: Tile) -> Adapter:
             "rank of 1 or more, or pulsora.nn.GatedAdapter with a rank"
         )
     return tile.adapter
-
-
-def _forward(tile: Tile, first: int | None) -> Callable[[Tensor, Tensor], object]:
-    """A read by the tile, or the one that began at sample number `first` once more."""
-    if first is None:
-        return tile.forward
-    return functools.partial(tile._core.forward_again, first_sample=first)  # noqa: SLF001 - of this package
-
-
-def _read(read: Callable[[Tensor, Tensor], object], lines: Tensor, outputs: int) -> Tensor:
-    """What a tile reads, in memory of torch's own: adopting a tile's costs more than the read."""
-    out = lines.new_empty(len(lines), outputs)
-    read(lines.detach().contiguous(), out)
-    return out
 
 
 def _total(reads: Iterable[Tensor]) -> Tensor:

@@ -43,9 +43,9 @@ void Tile::setContext(const Context &context) {
   impl_->context.fault = impl_->fault.data();
 }
 
-void Tile::forward(MatrixView<const float> x, MatrixView<float> y) {
-  readForward(x, y, impl_->counters);
-  impl_->counters.forwardSamples += static_cast<uint64_t>(x.rows);
+void Tile::forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
+  impl_->readPart(Pass::Forward, x, "x", part,
+                  [&](const Counters &counters) { readForward(x, y, counters); });
 }
 
 void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t firstSample) {
@@ -67,14 +67,14 @@ void Tile::readForward(MatrixView<const float> x, MatrixView<float> y, const Cou
   requireFiniteResult(impl_->context, y, "y");
 }
 
-void Tile::backward(MatrixView<const float> d, MatrixView<float> dx) {
+void Tile::backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part) {
   requireShape(d, anyBatch(), {"d_size", dSize()}, "d", "backward");
   requireShape(dx, batchOf(d), {"x_size", xSize()}, "dx", "backward");
-  Impl::requireRoom(impl_->counters.backwardSamples, d.rows, "samples of backward");
-  impl_->requireFiniteRead(impl_->config.backward, d, "d");
-  impl_->device->backward(impl_->context, d, dx, impl_->counters);
-  requireFiniteResult(impl_->context, dx, "dx");
-  impl_->counters.backwardSamples += static_cast<uint64_t>(d.rows);
+  impl_->readPart(Pass::Backward, d, "d", part, [&](const Counters &counters) {
+    impl_->requireFiniteRead(impl_->config.backward, d, "d");
+    impl_->device->backward(impl_->context, d, dx, counters);
+    requireFiniteResult(impl_->context, dx, "dx");
+  });
 }
 
 void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr,

@@ -15,6 +15,17 @@ class TileAdapter;
 /// Called now and then during a long operation. If it throws, the operation ends there.
 using Pause = std::function<void()>;
 
+/// Which rows of a mini-batch a read is of: [first, first + m) of `of` rows, whose others are read
+/// by other tiles in this tile's state. The draws are those that these rows have in a read of the
+/// whole mini-batch, and the tile counts all of it. By default m rows are the whole mini-batch.
+struct BatchPart {
+  int64_t first = 0;
+  int64_t of = -1;
+
+  int64_t size(int64_t rows) const { return of < 0 ? rows : of; }
+  bool isWhole(int64_t rows) const { return first == 0 && size(rows) == rows; }
+};
+
 /// A crossbar tile [dSize, xSize] with its periphery: the only class a caller needs. Inputs are
 /// checked here, before anything changes. A Tile is not copied; save and load its state instead.
 class Tile final {
@@ -33,13 +44,14 @@ class Tile final {
   /// Threads, instruction set and stream may change at any time; the backend may not (see to()).
   void setContext(const Context &context);
 
-  /// y [m, dSize] = W x for x [m, xSize].
-  void forward(MatrixView<const float> x, MatrixView<float> y);
+  /// y [m, dSize] = W x for x [m, xSize]. InputError for a part that the rows do not fit;
+  /// ConfigError for less than the whole with noise_management average_abs_max.
+  void forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part = {});
   /// The read that began at sample number `firstSample`, with its draws again; counters stay.
   /// ConfigError with noise_management average_abs_max, whose scale depends on the reads so far.
   void forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t firstSample);
-  /// dx [m, xSize] = W^T d for d [m, dSize].
-  void backward(MatrixView<const float> d, MatrixView<float> dx);
+  /// dx [m, xSize] = W^T d for d [m, dSize]. Errors are those of forward().
+  void backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part = {});
   /// W <- W - lr d^T x by pulses. InputError for wrong shapes or values that are not finite;
   /// ConfigError for a bad lr. On the CPU, `pause` is called between parts of a long update; if it
   /// throws, the tile is as after an update by the samples before, which counters() tells. (Without

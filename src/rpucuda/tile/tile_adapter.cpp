@@ -7,22 +7,22 @@ namespace RPU {
 int64_t TileAdapter::rank() const { return adapter_.rank(); }
 
 void TileAdapter::forward(MatrixView<const float> x, MatrixView<const float> gate,
-                          MatrixView<float> y, MatrixView<float> read) {
+                          MatrixView<float> y, MatrixView<float> read, const BatchPart &part) {
   requireShape(x, anyBatch(), {"x_size", tile_.device->xSize()}, "x", "forward");
   requireShape(gate, batchOf(x), {"rank", rank()}, "gate", "forward");
   requireShape(y, batchOf(x), {"d_size", tile_.device->dSize()}, "y", "forward");
   requireShape(read, batchOf(x), {"rank", rank()}, "read", "forward");
   requireFinite(tile_.context, x, "x");
   requireFinite(tile_.context, gate, "gate");
-  Tile::Impl::requireRoom(tile_.counters.forwardSamples, x.rows, "samples of forward");
-  adapter_.forwardGated(tile_.context, x, gate, y, read, tile_.counters);
-  requireFiniteResult(tile_.context, y, "y");
-  tile_.counters.forwardSamples += static_cast<uint64_t>(x.rows);
+  tile_.readPart(Pass::Forward, x, "x", part, [&](const Counters &counters) {
+    adapter_.forwardGated(tile_.context, x, gate, y, read, counters);
+    requireFiniteResult(tile_.context, y, "y");
+  });
 }
 
 void TileAdapter::backward(MatrixView<const float> d, MatrixView<const float> gate,
                            MatrixView<const float> read, MatrixView<float> dx,
-                           MatrixView<float> gateGradient) {
+                           MatrixView<float> gateGradient, const BatchPart &part) {
   requireShape(d, anyBatch(), {"d_size", tile_.device->dSize()}, "d", "backward");
   requireShape(gate, batchOf(d), {"rank", rank()}, "gate", "backward");
   requireShape(read, batchOf(d), {"rank", rank()}, "read", "backward");
@@ -31,10 +31,10 @@ void TileAdapter::backward(MatrixView<const float> d, MatrixView<const float> ga
   requireFinite(tile_.context, d, "d");
   requireFinite(tile_.context, gate, "gate");
   requireFinite(tile_.context, read, "read");
-  Tile::Impl::requireRoom(tile_.counters.backwardSamples, d.rows, "samples of backward");
-  adapter_.backwardGated(tile_.context, d, gate, read, dx, gateGradient, tile_.counters);
-  requireFiniteResult(tile_.context, dx, "dx");
-  tile_.counters.backwardSamples += static_cast<uint64_t>(d.rows);
+  tile_.readPart(Pass::Backward, d, "d", part, [&](const Counters &counters) {
+    adapter_.backwardGated(tile_.context, d, gate, read, dx, gateGradient, counters);
+    requireFiniteResult(tile_.context, dx, "dx");
+  });
 }
 
 void TileAdapter::update(MatrixView<const float> x, MatrixView<const float> d,

@@ -16,11 +16,12 @@ class TileAdapter final {
   /// y [m, dSize] = W x + alpha A (gate .* (B x)) for x [m, xSize] and gate [m, K]; `read` [m, K]
   /// gets B x as it was read.
   void forward(MatrixView<const float> x, MatrixView<const float> gate, MatrixView<float> y,
-               MatrixView<float> read);
+               MatrixView<float> read, const BatchPart &part = {});
   /// dx [m, xSize] = W^T d + alpha B^T (gate .* (A^T d)), and the gate's gradient alpha (B x) .*
   /// (A^T d) [m, K].
   void backward(MatrixView<const float> d, MatrixView<const float> gate,
-                MatrixView<const float> read, MatrixView<float> dx, MatrixView<float> gateGradient);
+                MatrixView<const float> read, MatrixView<float> dx, MatrixView<float> gateGradient,
+                const BatchPart &part = {});
   /// Tile::update() for samples whose forward was gated.
   void update(MatrixView<const float> x, MatrixView<const float> d, MatrixView<const float> gate,
               float lr, const Pause &pause = {});

@@ -13,6 +13,7 @@
 #include "core/math.h"
 #include "core/threads.h"
 #include "core/view.h"
+#include "tile/tile.h"
 
 // Checks of the inputs of a tile, before anything changes.
 
@@ -42,6 +43,22 @@ inline void requireShape(MatrixView<const float> a, const Size &rows, const Size
   RPU_CHECK(InputError, a.cols == cols.value && (rows.value < 0 || a.rows == rows.value), name,
             " has shape [", a.rows, ", ", a.cols, "]; ", what, " takes [", rows.describe(), ", ",
             cols.describe(), "]");
+}
+
+/// InputError unless the part has so many rows, those of the input `name`; ConfigError if the
+/// periphery of that direction can read the rows of a mini-batch in order alone.
+inline void requirePart(const BatchPart &part, int64_t rows, const char *name,
+                        const IOParameters &io, const char *direction) {
+  RPU_CHECK(InputError, part.first >= 0, "first is ", part.first, "; it must be >= 0");
+  RPU_CHECK(InputError, rows <= part.size(rows) && part.first <= part.size(rows) - rows, name,
+            " has ", rows, " rows, which from first = ", part.first, " on exceed a mini-batch of ",
+            part.size(rows), " rows; give the size of the whole mini-batch as `of`");
+  RPU_CHECK(
+      ConfigError,
+      part.isWhole(rows) || io.is_perfect || io.noise_management != NoiseManagement::AverageAbsMax,
+      direction,
+      ".noise_management is 'average_abs_max', and its scale depends on every earlier sample, "
+      "so that a part of a mini-batch cannot be read; choose 'abs_max'");
 }
 
 inline void requireLearningRate(float lr) {

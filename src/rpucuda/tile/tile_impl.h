@@ -67,6 +67,21 @@ struct Tile::Impl {
     requireRoom(counters.updateSamples, samples, "samples of update");
     requireRoom(counters.miniBatches, 1, "mini-batches");
   }
+  /// read(counters as they stand at the first row of this part), and counts the whole mini-batch.
+  template <class Read>
+  void readPart(Pass pass, MatrixView<const float> in, const char *name, const BatchPart &part,
+                const Read &read) {
+    const bool forward = pass == Pass::Forward;
+    requirePart(part, in.rows, name, forward ? config.forward : config.backward,
+                forward ? "forward" : "backward");
+    uint64_t Counters::*samples = forward ? &Counters::forwardSamples : &Counters::backwardSamples;
+    const int64_t size = part.size(in.rows);
+    requireRoom(counters.*samples, size, forward ? "samples of forward" : "samples of backward");
+    Counters start = counters;
+    start.*samples += static_cast<uint64_t>(part.first);
+    read(start);
+    counters.*samples += static_cast<uint64_t>(size);
+  }
   /// update(start, count) for all samples, on the CPU in parts that end within a fraction of a
   /// second, with `pause` between them unless that is empty. The bits do not depend on the parts.
   template <class Update>

@@ -1,0 +1,393 @@
+"""Trainings for test_distributed.py, by one process or by several.
+
+Called as a program, `distributed_runs.py PROCESSES FOLDER`, it starts processes, which make all runs together; FOLDER/<rank>.json
+then says what each rank came to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch._dynamo  # before processes are forked, which would each take their time for it
+from torch import distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+import distributed_refusals
+import pulsora as pl
+from distributed_models import LR, SINGLE, data, labels, mlp, perfect
+from pulsora import distributed
+from pulsora.nn import (
+    AnalogConv2d,
+    AnalogGRU,
+    AnalogLinear,
+    AnalogLSTM,
+    replayed_reads,
+)
+from pulsora.optim import AnalogSGD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+
+@dataclasses.dataclass
+class World:
+    """The processes that train: this one, or `size` of them."""
+
+    rank: int = 0
+    size: int = 1
+    prepares: bool = False
+    folder: Path = Path()
+
+    def wrap(self, model: nn.Module, **options: Any) -> nn.Module:
+        """The model as a user would prepare it."""
+        if not self.prepares:
+            return model
+        distributed.prepare(model, **options)
+        own = distributed._own_parameters(model)
+        digital = [p for n, p in model.named_parameters() if n not in own and p.requires_grad]
+        return DistributedDataParallel(model) if digital and self.size > 1 else model
+
+    def mine(self, x: Tensor, counts: Sequence[int] = (), dim: int = 0) -> Tensor:
+        """This rank's rows; as many for each rank, unless counts (of two ranks) say otherwise."""
+        if self.size == 1:
+            return x
+        rows = x.shape[dim]
+        each = list(counts) or [rows // self.size] * self.size
+        assert sum(each) == rows
+        return x.split(each, dim)[self.rank]
+
+
+def outcome(model: nn.Module) -> dict[str, Any]:
+    """Digests of everything that belongs to analog layers, and the numbers of other parameters."""
+    model = getattr(model, "module", model)
+    layers = distributed._layers(model, prepared=True)
+    own = distributed._own_parameters(model)
+    digital = {n: p.tolist() for n, p in model.named_parameters() if n not in own}
+    return distributed._states(model, layers, own) | digital
+
+
+def train(
+    world: World,
+    model: nn.Module,
+    steps: range = range(4),
+    counts: Callable[[int], Sequence[int]] = lambda _: (),
+    **options: Any,
+) -> nn.Module:
+    """Steps on a global batch of 8 rows."""
+    model = world.wrap(model, **options)
+    optimizer = AnalogSGD(model.parameters(), lr=LR)
+    for step in steps:
+        x, y = (
+            world.mine(data(step, 8, 12), counts(step)),
+            world.mine(labels(step, 8), counts(step)),
+        )
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+def single(world: World) -> dict[str, Any]:
+    return outcome(train(world, mlp(), check_every=1))
+
+
+def without_bias_and_scaled(world: World) -> dict[str, Any]:
+    return outcome(train(world, mlp(bias=False, weight_scaling=0.5)))
+
+
+def analog_bias(world: World) -> dict[str, Any]:
+    return outcome(train(world, mlp(digital_bias=False)))
+
+
+def merged_noise(world: World) -> dict[str, Any]:
+    device = pl.devices.ConstantStep(noise_merge="batch")
+    return outcome(train(world, mlp(pl.SingleConfig(device=device))))
+
+
+def lrtt(world: World, **settings: Any) -> dict[str, Any]:
+    config = pl.LRTTConfig(rank=2, visible=pl.devices.SoftBounds(), **settings)
+    return outcome(train(world, mlp(config)))
+
+
+def lrtt_batches(world: World) -> dict[str, Any]:
+    return lrtt(world, transfer_every=2)
+
+
+def lrtt_samples(world: World) -> dict[str, Any]:
+    return lrtt(world, transfer_every=5, units_in_mbatch=False, ab_update="accumulated")
+
+
+def lrtt_shared(world: World) -> dict[str, Any]:
+    return lrtt(world, transfer_every=3, inject_io="shared", projection="exact", reinit="kaiming")
+
+
+def gated(world: World) -> dict[str, Any]:
+    torch.manual_seed(5)
+    config = pl.LRTTConfig(rank=2, transfer_every=2)
+    layer = AnalogLinear(12, 6, config=config)
+    gate = nn.Sequential(nn.Linear(12, 2), nn.Sigmoid()).requires_grad_(requires_grad=False)
+
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.gate = layer, gate
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x, self.gate(x).relu())
+
+    return outcome(train(world, Gated()))
+
+
+def unequal(world: World) -> dict[str, Any]:
+    """Sums of losses, divided by all rows: exact whatever the ranks have; some have nothing."""
+    model = world.wrap(mlp(), loss="sum")
+    optimizer = AnalogSGD(model.parameters(), lr=LR)
+    for step, counts in enumerate([(5, 3), (8, 0), (0, 8), (1, 7)]):
+        x, y = world.mine(data(step, 8, 12), counts), world.mine(labels(step, 8), counts)
+        loss = nn.functional.cross_entropy(model(x), y, reduction="sum")
+        whole = distributed.rows(model) if world.prepares else len(x)
+        assert whole == 8
+        optimizer.zero_grad()
+        (loss / whole).backward()
+        optimizer.step()
+    return outcome(model)
+
+
+def unequal_mean(world: World) -> dict[str, Any]:
+    """To rounding; arrays without cells and noise show it."""
+    model = mlp(perfect())
+    model.append(nn.Linear(6, 6))
+    model = train(world, model, counts=lambda step: [(5, 3), (7, 1), (8, 0), (4, 4)][step])
+    inner = getattr(model, "module", model)
+    return {str(i): [inner[i].weight.tolist(), inner[i].bias.tolist()] for i in (0, 2, 3)}
+
+
+def given(world: World) -> dict[str, Any]:
+    model = world.wrap(mlp(), loss="sum")
+    optimizer = AnalogSGD(model.parameters(), lr=LR)
+    counts = (2, 6)
+    x, y = world.mine(data(0, 8, 12), counts), world.mine(labels(0, 8), counts)
+    if world.prepares:
+        with distributed.batch(model, counts if world.size > 1 else (8,)):
+            out = model(x)
+    else:
+        out = model(x)
+    (nn.functional.cross_entropy(out, y, reduction="sum") / 8).backward()
+    optimizer.step()
+    return outcome(model)
+
+
+def accumulated(world: World) -> dict[str, Any]:
+    """Two backward passes, clipped, and two forward passes in one backward; a layer is frozen."""
+    model = mlp()
+    model.append(nn.ReLU()).append(AnalogLinear(6, 6, config=SINGLE))
+    model[2].analog_weight.requires_grad_(requires_grad=False)
+    model = world.wrap(model)
+    optimizer = AnalogSGD(model.parameters(), lr=LR)
+    for step in range(3):
+        optimizer.zero_grad()
+        for part in range(2):
+            x, z = (world.mine(data(10 * step + part + i, 8, 12)) for i in (0, 5))
+            y = world.mine(labels(step, 8))
+            loss = nn.functional.cross_entropy(model(x), y) + nn.functional.cross_entropy(
+                model(z), y
+            )
+            (0.5 * loss).backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        assert norm > 0.1
+        optimizer.step()
+    return outcome(model)
+
+
+def convolution(world: World) -> dict[str, Any]:
+    torch.manual_seed(5)
+    config = pl.LRTTConfig(rank=2, transfer_every=20, units_in_mbatch=False)
+    model: nn.Module = nn.Sequential(
+        AnalogConv2d(2, 4, 3, config=SINGLE, groups=2),
+        nn.ReLU(),
+        AnalogConv2d(4, 3, 2, config=config),
+        nn.Flatten(),
+        AnalogLinear(27, 6, config=SINGLE),
+    )
+    model = world.wrap(model)
+    optimizer = AnalogSGD(model.parameters(), lr=LR)
+    for step in range(3):
+        x, y = world.mine(data(step, 4, 2, 6, 6)), world.mine(labels(step, 4))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return outcome(model)
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer, and a matrix on its last output."""
+
+    def __init__(self, kind: type[Any], *, batch_first: bool) -> None:
+        super().__init__()
+        self.rnn = kind(5, 8, 2, batch_first=batch_first, config=SINGLE, bidirectional=True)
+        self.last = AnalogLinear(16, 6, config=SINGLE)
+        self.batch_first = batch_first
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, _ = self.rnn(x)
+        return self.last(y[:, -1] if self.batch_first else y[-1])
+
+
+def recurrent(world: World, kind: type[Any], *, batch_first: bool) -> dict[str, Any]:
+    torch.manual_seed(5)
+    model: nn.Module = Recurrent(kind, batch_first=batch_first)
+    model = world.wrap(model, batch_dim=0 if batch_first else 1, loss="sum")
+    optimizer = AnalogSGD(model.parameters(), lr=LR)
+    for step, counts in enumerate([(4, 4), (8, 0)]):
+        x, y = data(step, 8, 3, 5), world.mine(labels(step, 8), counts)
+        x = world.mine(x, counts) if batch_first else world.mine(x.transpose(0, 1), counts, 1)
+        optimizer.zero_grad()
+        (nn.functional.cross_entropy(model(x), y, reduction="sum") / 8).backward()
+        optimizer.step()
+    return outcome(model)
+
+
+def lstm(world: World) -> dict[str, Any]:
+    return recurrent(world, AnalogLSTM, batch_first=True)
+
+
+def gru_time_major(world: World) -> dict[str, Any]:
+    return recurrent(world, AnalogGRU, batch_first=False)
+
+
+def checkpointed(world: World) -> dict[str, Any]:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x: Tensor) -> Tensor:
+            options = {"use_reentrant": False, "context_fn": replayed_reads}
+            y: Tensor = checkpoint(self.inner, x, **options)
+            return y
+
+    return outcome(train(world, Block()))
+
+
+def alone(world: World) -> dict[str, Any]:
+    """The model itself is the layer."""
+    torch.manual_seed(5)
+    return outcome(train(world, AnalogLinear(12, 6, config=SINGLE)))
+
+
+def resumed(world: World) -> dict[str, Any]:
+    """Goes on from the file of one process, and leaves one to be gone on from."""
+    model = mlp()
+    model.load_state_dict(torch.load(world.folder / "begun.pt", weights_only=True))
+    model = train(world, model, range(2, 4))
+    if world.rank == 0:
+        torch.save(model.state_dict(), world.folder / "gone_on.pt")
+    return outcome(model)
+
+
+def with_digital(world: World) -> dict[str, Any]:
+    """A digital layer, which DistributedDataParallel averages: the ranks agree, with one process to rounding."""
+    model = mlp(perfect())
+    model.insert(1, nn.Linear(16, 16))
+    model = train(world, model, check_every=1)
+    return {"digital": getattr(model, "module", model)[1].bias.tolist()}
+
+
+def digital_of_sums(world: World) -> dict[str, Any]:
+    """As `with_digital`, of unequal parts, beside a layer that is frozen."""
+    model = mlp(perfect()).append(nn.Linear(6, 6)).append(nn.Linear(6, 6))
+    last = model[4].requires_grad_(requires_grad=False)
+    model = world.wrap(model, loss="sum", check_every=1)
+    optimizer = AnalogSGD(model.parameters(), lr=LR)
+    for step, counts in enumerate([(5, 3), (1, 7), (8, 0)]):
+        x, y = world.mine(data(step, 8, 12), counts), world.mine(labels(step, 8), counts)
+        loss = nn.functional.cross_entropy(model(x), y, reduction="sum") / 8
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert last.weight.grad is None
+    return {"digital": [getattr(model, "module", model)[3].bias.tolist()]}
+
+
+EXACT: dict[str, Callable[[World], dict[str, Any]]] = {
+    run.__name__: run
+    for run in (
+        single,
+        without_bias_and_scaled,
+        analog_bias,
+        merged_noise,
+        lrtt_batches,
+        lrtt_samples,
+        lrtt_shared,
+        gated,
+        accumulated,
+        convolution,
+        checkpointed,
+        alone,
+        resumed,
+    )
+}
+# Of these, two ranks have unequal parts.
+EXACT_OF_TWO = {run.__name__: run for run in (unequal, given, lstm, gru_time_major)}
+ROUNDED = {run.__name__: run for run in (unequal_mean, with_digital, digital_of_sums)}
+
+
+def evaluated(world: World) -> dict[str, Any]:
+    """Rank 0 evaluates alone, which changes nothing."""
+    model = world.wrap(mlp())
+    if world.rank == 0:
+        with torch.no_grad():
+            first, second = model(data(3, 5, 12)), model(data(3, 5, 12))
+        assert not torch.equal(first, second)  # other noise
+    distributed.check(model)
+    return outcome(train(World(world.rank, world.size), model))
+
+
+def run_all(world: World) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{world.folder}/store", rank=world.rank, world_size=world.size
+    )
+    runs = EXACT | ({**EXACT_OF_TWO, **ROUNDED} if world.size == 2 else {})
+    found: dict[str, Any] = {name: run(world) for name, run in runs.items()}
+    found["evaluated"] = evaluated(world)
+    if world.size == 2:
+        found["refusals"] = distributed_refusals.refusals(world.rank)
+    dist.destroy_process_group()
+    return found
+
+
+def main() -> int:
+    size, folder = int(sys.argv[1]), Path(sys.argv[2])
+    children = []
+    for rank in range(size):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                found = run_all(World(rank, size, prepares=True, folder=folder))
+                (folder / f"{rank}.json").write_text(json.dumps(found))
+                code = 0
+            except BaseException:  # noqa: BLE001 - a child must not go on as its parent
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        children.append(child)
+    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""Several processes train one model with the results of one."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import distributed_runs as runs
+import pulsora as pl
+from conftest import ROOT
+from distributed_models import data, mlp
+from pulsora import distributed
+from pulsora.nn import AnalogLinear
+from pulsora.optim import AnalogSGD
+
+PERIPHERY = pl.IOParameters(noise_management="average_abs_max")
+
+
+def processes(count: int, folder: Path) -> list[dict[str, Any]]:
+    """What each of so many processes came to in all runs."""
+    model = runs.train(runs.World(), mlp(), range(2))
+    torch.save(model.state_dict(), folder / "begun.pt")
+    program = Path(runs.__file__)
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, program, str(count), folder],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("distributed")
+
+
+@pytest.fixture(scope="module")
+def pair(folder: Path) -> list[dict[str, Any]]:
+    return processes(2, folder)
+
+
+@cache
+def by_one(name: str, folder: Path) -> dict[str, Any]:
+    """What one process comes to, which was never prepared."""
+    run = (runs.EXACT | runs.EXACT_OF_TWO | runs.ROUNDED)[name]
+    return run(runs.World(folder=folder))
+
+
+@pytest.mark.parametrize("name", [*runs.EXACT, *runs.EXACT_OF_TWO])
+def test_two_processes_have_the_bits_of_one(
+    name: str, pair: list[dict[str, Any]], folder: Path
+) -> None:
+    wanted = by_one(name, folder)
+    assert len(wanted) > 0
+    for found in pair:
+        assert found[name] == wanted
+
+
+@pytest.mark.parametrize("name", list(runs.ROUNDED))
+def test_what_is_averaged_is_that_of_one_process_to_rounding(
+    name: str, pair: list[dict[str, Any]], folder: Path
+) -> None:
+    wanted = by_one(name, folder)
+    assert pair[0][name] == pair[1][name]
+    found = pair[0][name]
+    for key, values in wanted.items():
+        for mine, theirs in zip(found[key], values, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=2e-6)
+
+
+def test_an_evaluation_by_one_rank_changes_nothing(
+    pair: list[dict[str, Any]], folder: Path
+) -> None:
+    assert [found["evaluated"] for found in pair] == [by_one("single", folder)] * 2
+
+
+def test_what_two_processes_saved_goes_on_in_one(pair: list[dict[str, Any]], folder: Path) -> None:
+    assert pair[0]["resumed"] == by_one("single", folder)
+    model = mlp()
+    model.load_state_dict(torch.load(folder / "gone_on.pt", weights_only=True))
+    went_on = runs.outcome(runs.train(runs.World(), model, range(4, 6)))
+    assert went_on == runs.outcome(runs.train(runs.World(), mlp(), range(6)))
+
+
+@pytest.mark.nightly
+def test_four_processes_have_the_bits_of_one(tmp_path: Path) -> None:
+    four = processes(4, tmp_path)
+    for name in runs.EXACT:
+        assert [found[name] for found in four] == [by_one(name, tmp_path)] * 4
+
+
+@pytest.mark.nightly
+def test_the_example_says_the_same_in_two_processes(tmp_path: Path) -> None:
+    example = [str(ROOT / "examples" / "15_distributed.py")]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    said = [
+        subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        ).stdout
+        for arguments in (example, torchrun + example)
+    ]
+    assert said[0] == said[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "other_seed",
+            "RuntimeError: .* the size or the seed of 'AnalogLinear' on rank 1 is not that",
+        ),
+        ("other_config", "RuntimeError: .* the configuration of '1' on rank 1 is not that"),
+        (
+            "other_weights",
+            "RuntimeError: .* the state of '2.bias' on rank 1 is not that .* load the same",
+        ),
+        (
+            "other_layers",
+            "RuntimeError: .* the model of rank 1 has other layers than that of rank 0",
+        ),
+        ("unprepared", r"UserWarning: .* trains by itself; call pulsora\.distributed\.prepare"),
+        ("without_average", "RuntimeError: .* have to be averaged .*DistributedDataParallel"),
+        ("outside", "RuntimeError: .* read outside a forward pass of that model"),
+        ("other_shapes", r"ValueError: .* shape \[\d, 3\] on rank \d, but \[\d, 3\] on rank \d"),
+        (
+            "batch_second",
+            r"ValueError: .* reads x of shape \[5, 2, '...'\] where this rank has 2 rows",
+        ),
+        ("packed", "ValueError: .* PackedSequence.* give padded sequences"),
+        (
+            "diverged",
+            "RuntimeError: .* after 2 steps, the state of '2' on rank 1 is not that on rank 0",
+        ),
+    ],
+)
+def test_ranks_that_disagree_are_told(name: str, message: str, pair: list[dict[str, Any]]) -> None:
+    for found in pair:
+        assert re.match(message, found["refusals"][name]), found["refusals"][name]
+
+
+@pytest.mark.parametrize("name", ["single", "lrtt_samples", "convolution", "gated"])
+def test_one_prepared_process_is_as_one_that_is_not(name: str, folder: Path) -> None:
+    run = runs.EXACT[name]
+    assert run(runs.World(prepares=True)) == by_one(name, folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            pl.SingleConfig(forward=PERIPHERY),
+            r"'0' has forward\..* = 'average_abs_max'.* 'abs_max'",
+        ),
+        (pl.LRTTConfig(backward=PERIPHERY), r"'0' has backward\..* = 'average_abs_max'"),
+        (pl.LRTTConfig(rank=1, projection="reuse"), "'0' has projection = 'reuse'.* 'analog' or"),
+    ],
+)
+def test_what_needs_all_samples_in_order_is_refused(config: pl.TileConfig, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        distributed.prepare(nn.Sequential(AnalogLinear(3, 2, config=config)))
+
+
+def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(AnalogLinear(3, 2))
+    with pytest.raises(ValueError, match="loss = 'max': write 'mean' or 'sum'"):
+        distributed.prepare(model, loss="max")
+    with pytest.raises(ValueError, match="check_every must be at least 0"):
+        distributed.prepare(model, check_every=-1)
+    with pytest.raises(ValueError, match="no analog layers"):
+        distributed.prepare(nn.Linear(3, 2))
+    for call in (distributed.rows, distributed.check):
+        with pytest.raises(ValueError, match="was not prepared"):
+            call(model)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RuntimeError, match=r"WORLD_SIZE = 2.*init_process_group"):
+        distributed.prepare(model)
+    monkeypatch.delenv("WORLD_SIZE")
+    distributed.prepare(model)
+    with pytest.raises(ValueError, match="the layer '0' was prepared before"):
+        distributed.prepare(model)
+    with pytest.raises(RuntimeError, match="no forward pass"):
+        distributed.rows(model)
+    with (
+        pytest.raises(ValueError, match=r"counts = \[1, 2\]: give the rows of each of 1 ranks"),
+        distributed.batch(model, [1, 2]),
+    ):
+        pass
+    with pytest.raises(ValueError, match=r"dimension 0 \(batch_dim\)"):
+        model()
+
+
+def test_a_copy_is_on_its_own() -> None:
+    model = distributed.prepare(mlp())
+    other = copy.deepcopy(model)
+    other[0](data(0, 3, 12))  # outside a pass
+    before = runs.outcome(model)
+    optimizer = AnalogSGD(other.parameters(), lr=0.1)
+    other(data(0, 3, 12)).sum().backward()
+    optimizer.step()
+    assert runs.outcome(model) == before != runs.outcome(other)
+    with pytest.raises(TypeError, match=r"save model\.state_dict"):
+        pickle.dumps(model)
+
+
+def test_a_gated_read_of_tiles_is_no_evaluation_by_one_rank() -> None:
+    layer = distributed.prepare(AnalogLinear(4, 3, config=pl.LRTTConfig(rank=1)))
+    before = layer.tiles.grid[0][0].counters
+    with torch.no_grad(), pytest.raises(RuntimeError, match=r"torch\.enable_grad"):
+        layer(torch.ones(2, 4), torch.ones(1))
+    assert layer.tiles.grid[0][0].counters == before

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,8 @@ class _Pulses(torch.optim.Optimizer):
             closure: As for torch's optimisers, evaluates the model again and returns the loss.
 
         Raises:
-            ValueError: if activations or gradients of an analog layer are not finite.
+            ValueError: if activations or gradients of an analog layer on the CPU, or its learning rate, are not finite;
+                nothing has changed then.
             RuntimeError: if a gradient of an analog layer is not what `backward()` left; nothing
                 has changed then.
         """
@@ -96,7 +98,11 @@ class _Pulses(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         updates = [
-            (parameter, float(group["lr"]), _pairs(parameter, ascend=bool(group.get("maximize"))))
+            (
+                parameter,
+                _learning_rate(group),
+                parameter.array.checked(_pairs(parameter, ascend=bool(group.get("maximize")))),
+            )
             for group, parameter in self._analog()
         ]
         for parameter, _, _ in updates:
@@ -124,6 +130,13 @@ class _Pulses(torch.optim.Optimizer):
                 "by itself; call pulsora.distributed.prepare(model) to train one model together",
                 stacklevel=4,
             )
+
+
+def _learning_rate(group: dict[str, Any]) -> float:
+    lr = float(group["lr"])
+    if not math.isfinite(lr):
+        raise ValueError(f"lr is {lr}; it must be a finite number")
+    return lr
 
 
 def _pairs(parameter: AnalogParameter, *, ascend: bool) -> Sequence[Pair]:

@@ -64,6 +64,26 @@ def test_property_37_several_backward_passes_are_one_mini_batch() -> None:
     assert [c["mini_batches"] for c in counters] == [1, 1]
 
 
+@pytest.mark.parametrize("bad", ["gradient", "lr"])
+def test_what_is_not_finite_is_refused_before_anything_changes(bad: str) -> None:
+    """Digital parameters and other analog layers included; the gradients are still there for another try."""
+    model = nn.Sequential(AnalogLinear(4, 3), nn.LayerNorm(3), AnalogLinear(3, 2))
+    optimizer = AnalogSGD(model.parameters(), lr=0.1)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    y = model[1](model[0](random(5, 4)))
+    if bad == "gradient":
+        y.register_hook(lambda d: d * torch.inf)
+    else:
+        optimizer.param_groups[0]["lr"] = torch.inf
+    model[2](y).square().sum().backward()
+    reads = [name for name in before if "values" in name]  # counters of reads have moved
+    with pytest.raises(ValueError, match=r"gradients .* not finite|lr is inf; it must be a finite"):
+        optimizer.step()
+    after = model.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in before if name not in reads)
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
 @pytest.mark.parametrize("most", [0, 30, 10**6])
 def test_property_37_pairs_are_joined_without_a_change_of_bits(
     most: int, monkeypatch: pytest.MonkeyPatch
@@ -78,7 +98,7 @@ def test_property_37_pairs_are_joined_without_a_change_of_bits(
         Pair.of(random(3, 4, seed=i), 0.1 * random(3, 3, seed=10 + i), given)
         for i, given in enumerate(gates)
     ]
-    arrays[0].update(pairs, 0.1)
+    arrays[0].update(arrays[0].checked(pairs), 0.1)
     (tile,) = arrays[1]
     assert tile.adapter is not None
     for x, d, _, given in pairs:

@@ -197,22 +197,26 @@ class TileArray:
         ]
         return _side_by_side(parts)
 
+    def checked(self, pairs: Sequence[Pair]) -> list[Pair]:
+        """The pairs for `update`; those of few samples are joined.
+
+        Raises:
+            ValueError: if x, d or a gate hold values that are not finite, on the CPU.
+        """
+        joined = list(_joined(pairs))
+        if self.device.type == "cpu":
+            _require_finite(joined)
+        return joined
+
     def update(self, pairs: Sequence[Pair], lr: float) -> None:
-        """One mini-batch: W <- W - lr d^T x by pulses, for all pairs (x, d).
+        """One mini-batch: W <- W - lr d^T x by pulses, for all pairs (x, d), which `checked` gave.
 
         Nothing happens, and no mini-batch passes, without pairs. On a GPU nothing waits: a tile
         that is given values that are not finite changes no more, and says so by an InputError where
         it is waited for next (weights, state, statistics).
-
-        Raises:
-            ValueError: if x or d hold values that are not finite, on the CPU; no tile has changed.
         """
         if not pairs:
             return
-        pairs = list(_joined(pairs))
-        # A tile refuses what is not finite by itself; with several, none may have changed by then.
-        if self.device.type == "cpu" and len(pairs) * len(self.rows) * len(self.cols) > 1:
-            _require_finite(pairs)
         for x, gradient, _, gate in pairs:
             d = gradient if self.scales is None else gradient / self.scales
             for i, (row, tiles) in enumerate(zip(self.rows, self.grid, strict=True)):

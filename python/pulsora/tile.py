@@ -147,8 +147,7 @@ class Tile:
             y [m, d_size] or [d_size], or `out`.
 
         Raises:
-            InputError: For a wrong shape, rows that do not fit the mini-batch, or values that are not finite; on the CPU, also
-                for sums beyond single precision.
+            InputError: For a wrong shape, rows that do not fit the mini-batch, and values or, on the CPU, sums that are not finite.
             ConfigError: For less than all of it with noise_management = "average_abs_max".
             TypeError: For anything but floating-point arrays.
             DeviceError: If x is on another device than the tile.

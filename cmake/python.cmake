@@ -16,9 +16,11 @@ file(GLOB binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/bindings/*
 # Optimising these few sources across each other takes longer than all else here, and gains nothing.
 pybind11_add_module(_core NO_EXTRAS ${binding_sources})
 target_link_libraries(_core PRIVATE pulsora_internal pulsora pulsora_warnings)
-target_precompile_headers(_core PRIVATE <pybind11/numpy.h> <pybind11/stl.h>)
 if(PULSORA_SANITIZE)
-  target_compile_options(_core PRIVATE -O0) # as for the tests: they take longer to compile than to run
+  # They take longer to compile than to run. (Otherwise no precompiled header: it would keep a compiler cache from serving
+  # other build folders, such as those of tests that build the extension once more.)
+  target_compile_options(_core PRIVATE -O0)
+  target_precompile_headers(_core PRIVATE <pybind11/numpy.h> <pybind11/stl.h>)
 endif()
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   # Where libstdc++ is linked statically, its symbols must not meet those of other extensions, such as torch's.

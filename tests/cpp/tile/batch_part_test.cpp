@@ -89,7 +89,8 @@ TEST(BatchPart, GatedReadsAreSharedTheSameWay) {
   const Batch gates = randomBatch(kSamples, 2, 2, 6);
   const auto read = [&](Tile &tile, int64_t begin, int64_t end, const BatchPart &part) {
     const int64_t count = end - begin;
-    Numbers y(count * kRows), inner(count * 2), dx(count * kCols), gradient(count * 2);
+    const auto empty = [&](int64_t cols) { return Numbers(static_cast<size_t>(count * cols)); };
+    Numbers y = empty(kRows), inner = empty(2), dx = empty(kCols), gradient = empty(2);
     const auto gate = gates.xRows(begin, end);
     const auto inside = rowMajor(inner.data(), count, 2);
     TileAdapter adapter = tile.adapter();

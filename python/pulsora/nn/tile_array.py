@@ -11,7 +11,7 @@ import torch
 
 from pulsora.nn.gradient import Pair
 from pulsora.nn.ranks import ALONE, Part
-from pulsora.nn.reading import begin_read, forward_of, read
+from pulsora.nn.reading import begin_read, for_tile, forward_of, read
 from pulsora.nn.scaling import require_scales
 from pulsora.state import StateError, from_tensors, to_tensors
 from pulsora.tile import Tile
@@ -221,7 +221,7 @@ class TileArray:
             d = gradient if self.scales is None else gradient / self.scales
             for i, (row, tiles) in enumerate(zip(self.rows, self.grid, strict=True)):
                 for col, tile in zip(self.cols, tiles, strict=True):
-                    lines, back = x[:, self.lines(i, col)].contiguous(), d[:, row].contiguous()
+                    lines, back = for_tile(x[:, self.lines(i, col)]), for_tile(d[:, row])
                     if gate is None:
                         tile.update(lines, back, lr, end_of_batch=False)
                     else:

@@ -28,6 +28,7 @@ struct RawArray {
   int64_t rows() const { return shape.size() == 2 ? shape[0] : 1; }
   int64_t cols() const { return shape.back(); }
   bool hasGaplessRows() const {
+    if (rows() == 0) return true;  // torch gives NumPy strides of 0 for these
     const size_t last = shape.size() - 1;
     return (cols() <= 1 || strides[last] == 1) && (rows() <= 1 || strides[0] >= cols());
   }

@@ -55,6 +55,16 @@ def test_an_empty_batch_changes_no_weights(config: pl.TileConfig) -> None:
     assert same_bits([tile.weights], [before])
 
 
+def test_an_empty_batch_may_have_any_strides() -> None:
+    """As torch gives NumPy arrays of no rows."""
+    tile = make_tile(CONFIGS["single"]())
+    x = np.lib.stride_tricks.as_strided(np.empty((0, X_SIZE), np.float32), strides=(0, 0))
+    y = np.lib.stride_tricks.as_strided(np.empty((0, D_SIZE), np.float32), strides=(0, 0))
+    assert tile.forward(x, out=y) is y
+    assert tile.backward(y, out=x) is x
+    tile.update(x, y, 0.1)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, ">f4"])
 def test_other_float_types_are_rounded_to_float32(dtype: str) -> None:
     x, _ = make_batch(3)

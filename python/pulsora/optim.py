@@ -97,6 +97,17 @@ class _Pulses(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        updates = self._updates()
+        self._step_digitally()
+        self._warn_if_apart()
+        for parameter, lr, pairs in updates:
+            parameter.array.update(pairs, lr)
+        for ranks in {parameter.array.ranks for parameter, _, _ in updates}:
+            ranks.stepped()
+        return loss
+
+    def _updates(self) -> Sequence[tuple[AnalogParameter, float, Sequence[Pair]]]:
+        """What pulses are to be made of; the gradients of analog layers are used up."""
         updates = [
             (
                 parameter,
@@ -107,16 +118,13 @@ class _Pulses(torch.optim.Optimizer):
         ]
         for parameter, _, _ in updates:
             parameter.grad = None
+        return updates
+
+    def _step_digitally(self) -> None:
         digital = super().step
         if getattr(digital, "hooked", False):  # its hooks run around this method already
             digital = functools.partial(digital.__wrapped__, self)  # type: ignore[attr-defined]
         digital()
-        self._warn_if_apart()
-        for parameter, lr, pairs in updates:
-            parameter.array.update(pairs, lr)
-        for ranks in {parameter.array.ranks for parameter, _, _ in updates}:
-            ranks.stepped()
-        return loss
 
     def _warn_if_apart(self) -> None:
         """Says once that each of several processes trains tiles of its own."""

@@ -67,6 +67,7 @@ class StepGraph:
             self._graphs[stream] = _core.make_step_graph(self._device, stream)
         for tile in self._tiles:
             tile._core.stream = stream  # noqa: SLF001 - Tile is of this package
+            tile._core.in_step_graph = True  # noqa: SLF001
         graph = self._graphs[stream]
         graph.begin()
         self._current = graph
@@ -77,6 +78,8 @@ class StepGraph:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for tile in self._tiles:
+            tile._core.in_step_graph = False  # noqa: SLF001 - Tile is of this package
         if kind is None:
             self._current.end()
         else:

@@ -14,6 +14,7 @@
 #include "schema.h"
 #include "step_graph_binding.h"
 #include "tile_binding.h"
+#include "training_graph_binding.h"
 
 PYBIND11_MODULE(_core, module) {
   module.doc() =
@@ -26,6 +27,7 @@ PYBIND11_MODULE(_core, module) {
   RPU::bindings::bindSavedState(module);
   RPU::bindings::bindTile(module);
   RPU::bindings::bindStepGraph(module);
+  RPU::bindings::bindTrainingGraph(module);
   RPU::bindings::bindLowRank(module);
   RPU::bindings::bindForecast(module);
   module.def(

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/threads.h"
+#include "step_record.h"
 #include "tile/tile.h"
 
 namespace RPU::bindings {
@@ -30,9 +31,46 @@ class SharedTile {
   const Context &context() const { return context_; }
 
   /// work(tile), without the interpreter lock: it may not touch a Python object. A signal's handler
-  /// that runs while `work` pauses may call the tile too.
+  /// that runs while `work` pauses may call the tile too. StateError while a step is recorded.
   template <class Work>
   auto run(const Work &work) {
+    RPU_CHECK(StateError, !record_,
+              "while a training step is recorded, tiles are read and updated with torch's tensors, "
+              "and nothing else; move what asks for weights, states, counters or statistics out "
+              "of the step");
+    return runNow(work);
+  }
+
+  /// run(work), or keeps it for the step that is being recorded: it must hold copies of all it needs,
+  /// but for the memory of arrays.
+  template <class Work>
+  void enqueue(const Work &work) {
+    if (!record_) return runNow(work);
+    record_->add(context_.device, [this, work] { runNow(work); });
+  }
+
+  void setContext(const Context &context) {
+    runNow([&](Tile &tile) { tile.setContext(context); });
+    context_ = context;
+  }
+
+  /// Keeps what is enqueued for later, in `record`.
+  void beginRecord(StepRecord &record) { record_ = &record; }
+  /// No longer, if it is this record.
+  void endRecord(const StepRecord &record) {
+    if (record_ == &record) record_ = nullptr;
+  }
+  bool isRecorded() const { return record_ != nullptr; }
+
+  /// The learning rate of a call that may be kept.
+  StepRate rate(float lr) const { return record_ ? record_->rate() : StepRate(lr); }
+
+  /// Whether a StepGraph captures what the tile enqueues.
+  bool inStepGraph = false;
+
+ private:
+  template <class Work>
+  auto runNow(const Work &work) {
     requireWholeAfterFork();
     const py::gil_scoped_release released;
     const std::lock_guard<std::recursive_mutex> guard(*mutex_);
@@ -40,12 +78,6 @@ class SharedTile {
     return work(tile_);
   }
 
-  void setContext(const Context &context) {
-    run([&](Tile &tile) { tile.setContext(context); });
-    context_ = context;
-  }
-
- private:
   // In a process made by fork(), a mutex that another thread had locked stays locked, because that
   // thread is not there to unlock it. Called under the interpreter lock.
   void requireWholeAfterFork() {
@@ -70,6 +102,7 @@ class SharedTile {
   std::unique_ptr<std::recursive_mutex> mutex_;
   int forkDepth_;  // of the process in which the mutex was last found sound
   bool isTorn_ = false;
+  StepRecord *record_ = nullptr;
 };
 
 }  // namespace RPU::bindings

@@ -63,9 +63,12 @@ void serveSignals() {
 /// torch orders its work by a current stream; a tile that is handed tensors of torch works in that
 /// stream, so that neither has to wait for the other.
 void joinTorchStream(SharedTile &self) {
-  const py::object current =
-      py::module_::import("torch").attr("cuda").attr("current_stream")(self.context().device);
-  void *stream = reinterpret_cast<void *>(current.attr("cuda_stream").cast<intptr_t>());
+  if (self.isRecorded()) return;
+  void *stream = torchStream(self.context().device);
+  RPU_CHECK(StateError, self.inStepGraph || !isCaptured(stream),
+            "torch is capturing a CUDA graph, whose replays would repeat the random numbers of "
+            "this mini-batch; use pulsora.nn.TrainingStep for whole training steps, or "
+            "pulsora.StepGraph for tiles alone");
   if (stream == self.context().stream) return;
   Context context = self.context();
   context.stream = stream;
@@ -77,6 +80,9 @@ void joinTorchStream(SharedTile &self) {
 InputMatrix inputOf(SharedTile &self, py::handle array, const char *name) {
   const bool ofTorch = !self.context().onCpu() && isOfTorch(array);
   if (ofTorch) joinTorchStream(self);
+  RPU_CHECK(StateError, ofTorch || !self.isRecorded(), name, " is of type ",
+            Py_TYPE(array.ptr())->tp_name,
+            ", but in a training step that is recorded tiles take torch's tensors");
   InputMatrix matrix(array, name, self.context(), ofTorch);
   RPU_CHECK(DeviceError, self.context().onCpu() || !matrix.onHost(), name,
             " is in host memory, but the tile is on cuda:", self.context().device,
@@ -95,7 +101,7 @@ py::object forward(SharedTile &self, py::handle x, py::handle out, py::handle fi
   const BatchPart part = readPart(first, of);
   const InputMatrix in = inputOf(self, x, "x");
   OutputMatrix y(out, in.view().rows, self.dSize(), in, self.context());
-  self.run([&](Tile &tile) { tile.forward(in.view(), y.view(), part); });
+  self.enqueue([in = in.view(), y = y.view(), part](Tile &tile) { tile.forward(in, y, part); });
   return y.result(self.context());
 }
 
@@ -112,22 +118,24 @@ py::object backward(SharedTile &self, py::handle d, py::handle out, py::handle f
   const BatchPart part = readPart(first, of);
   const InputMatrix in = inputOf(self, d, "d");
   OutputMatrix dx(out, in.view().rows, self.xSize(), in, self.context());
-  self.run([&](Tile &tile) { tile.backward(in.view(), dx.view(), part); });
+  self.enqueue([in = in.view(), dx = dx.view(), part](Tile &tile) { tile.backward(in, dx, part); });
   return dx.result(self.context());
 }
 
 float readLearningRate(py::handle lr) { return readArgument<float>(lr, "lr", anyNumber()); }
 
 void update(SharedTile &self, py::handle x, py::handle d, py::handle lr) {
-  const float rate = readLearningRate(lr);
+  const StepRate rate = self.rate(readLearningRate(lr));
   const InputMatrix xIn = inputOf(self, x, "x");
   const InputMatrix dIn = inputOf(self, d, "d");
-  self.run([&](Tile &tile) { tile.update(xIn.view(), dIn.view(), rate, serveSignals); });
+  self.enqueue([x = xIn.view(), d = dIn.view(), rate](Tile &tile) {
+    tile.update(x, d, rate(), serveSignals);
+  });
 }
 
 void postUpdate(SharedTile &self, py::handle lr) {
-  const float rate = readLearningRate(lr);
-  self.run([&](Tile &tile) { tile.postUpdate(rate); });
+  const StepRate rate = self.rate(readLearningRate(lr));
+  self.enqueue([rate](Tile &tile) { tile.postUpdate(rate()); });
 }
 
 py::object getWeights(SharedTile &self) {
@@ -311,6 +319,7 @@ void bindTile(py::module_ &module) {
           "stream",
           [](const SharedTile &self) { return reinterpret_cast<intptr_t>(self.context().stream); },
           &setStream)
+      .def_readwrite("in_step_graph", &SharedTile::inStepGraph)
       .def("forward", &forward, arg("x"), arg("out") = py::none(), arg("first") = 0,
            arg("of") = py::none())
       .def("forward_again", &forwardAgain, arg("x"), arg("out"), arg("first_sample"))

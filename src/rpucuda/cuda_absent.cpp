@@ -8,6 +8,7 @@
 #include "periphery/read_kernels.h"
 #include "pulses/draw_trains.h"
 #include "tile/step_graph.h"
+#include "tile/training_graph.h"
 #include "transfer/transfer_ledger.h"
 #include "transfer/transfer_plan.h"
 
@@ -28,6 +29,7 @@ int cudaDeviceCount() { return 0; }
 void requireCudaDevice(int) { absent(); }
 CudaScope::CudaScope(int) { absent(); }
 CudaScope::~CudaScope() { previous_ = -1; }
+bool isCaptured(void *) { return false; }
 
 namespace detail {
 void *cudaAllocate(const Context &, size_t) { absent(); }
@@ -119,5 +121,15 @@ void StepGraph::begin() {}
 void StepGraph::end() {}
 void StepGraph::abandon() noexcept {}
 int StepGraph::shapes() const { return 0; }
+
+struct TrainingGraph::Impl {};
+
+TrainingGraph::TrainingGraph(int) { absent(); }
+TrainingGraph::~TrainingGraph() = default;
+void *TrainingGraph::stream() const { return nullptr; }
+void TrainingGraph::add(void *, Call) {}
+void TrainingGraph::finish(void *) {}
+void TrainingGraph::run(void *) {}
+int TrainingGraph::shapes() const { return 0; }
 
 }  // namespace RPU

@@ -32,6 +32,9 @@ class CudaScope {
   int previous_ = -1;
 };
 
+/// Whether what is enqueued in this cudaStream_t is being captured into a graph.
+bool isCaptured(void *stream);
+
 namespace detail {
 /// Allocates storage for the use of work enqueued on the context's stream from now on.
 void *cudaAllocate(const Context &context, size_t bytes);

@@ -70,17 +70,6 @@ struct Event {
   cudaEvent_t event = nullptr;
 };
 
-/// Whether the stream's work is being recorded. The default stream's cannot be.
-bool isCaptured(void *stream) {
-  if (!stream) return false;
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) != cudaSuccess) {
-    cudaGetLastError();
-    return false;
-  }
-  return status != cudaStreamCaptureStatusNone;
-}
-
 /// What was released in streams that are being captured.
 struct CapturedReleases {
   std::mutex mutex;
@@ -105,6 +94,16 @@ cudaError_t allocateAside(void **data, size_t bytes, cudaMemPool_t pool) {
 }
 
 }  // namespace
+
+bool isCaptured(void *stream) {
+  if (!stream) return false;  // the default stream cannot be
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return status != cudaStreamCaptureStatusNone;
+}
 
 void releaseCaptured(void *stream) noexcept {
   CapturedReleases &releases = CapturedReleases::get();

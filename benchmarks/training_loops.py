@@ -1,0 +1,193 @@
+"""What a training step takes: plain loops and recorded steps (`TrainingStep`) beside digital torch, in one run.
+
+    python benchmarks/training_loops.py [--device cuda:0] [--networks mlp,lenet] [--out FILE]
+
+Every row trains on one batch of normal numbers with cross entropy (a mean of squares for the block of a transformer) and
+SGD at a learning rate of 0.01. Steps are timed in groups, each from an idle device to an idle device; the figure is the
+median of the groups, transfers that fall due within them included. `digital` is torch's own layers in the same loops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+import pulsora as pl
+from pulsora.optim import AnalogSGD
+from pulsora.training_step import TrainingStep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+
+def mlp() -> nn.Module:
+    """784-256-10."""
+    return nn.Sequential(nn.Linear(784, 256), nn.Sigmoid(), nn.Linear(256, 10))
+
+
+def deep() -> nn.Module:
+    """Four layers of 2048 x 2048."""
+    return nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(2048, 2048), nn.Sigmoid())))
+
+
+def lenet() -> nn.Module:
+    """LeNet-5 for 28 x 28 pixels."""
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.Sigmoid(), nn.AvgPool2d(2),
+        nn.Conv2d(6, 16, 5), nn.Sigmoid(), nn.AvgPool2d(2), nn.Flatten(),
+        nn.Linear(400, 120), nn.Sigmoid(), nn.Linear(120, 84), nn.Sigmoid(), nn.Linear(84, 10),
+    )  # fmt: skip
+
+
+def block() -> nn.Module:
+    """The two matrices of a transformer's block."""
+    return nn.Sequential(nn.Linear(768, 3072), nn.GELU(), nn.Linear(3072, 768))
+
+
+def char_lstm() -> nn.Module:
+    """A recurrent layer of 128 over 32 steps of 64 features."""
+    return _Last(nn.LSTM(64, 128, batch_first=True), nn.Linear(128, 64))
+
+
+class _Last(nn.Module):
+    """The outputs of a recurrent layer's last step, through a layer."""
+
+    def __init__(self, recurrent: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.recurrent, self.head = recurrent, head
+
+    def forward(self, x: Tensor) -> Any:  # noqa: ANN401 - torch gives no type
+        """The head's output."""
+        return self.head(self.recurrent(x)[0][:, -1])
+
+
+# Name: network, shape of a batch on a GPU and on a CPU, classes (0: squares), largest side of a tile.
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, ...], int, int]] = {
+    "mlp": (mlp, (128, 784), (128, 784), 10, 512),
+    "mlp, one tile a layer": (mlp, (128, 784), (128, 784), 10, 0),
+    "deep": (deep, (128, 2048), (16, 2048), 2048, 512),
+    "deep, one tile a layer": (deep, (128, 2048), (16, 2048), 2048, 0),
+    "lenet": (lenet, (64, 1, 28, 28), (16, 1, 28, 28), 10, 512),
+    "block, one tile a layer": (block, (2048, 768), (128, 768), 0, 0),
+    "char_lstm": (char_lstm, (64, 32, 64), (16, 32, 64), 64, 512),
+}
+
+CONFIGS = {
+    "digital": None,
+    "SoftBounds": pl.SingleConfig(device=pl.devices.SoftBounds()),
+    "LRTT": pl.LRTTConfig(),
+}
+
+
+def squares(y: Tensor, target: Tensor) -> Tensor:
+    """The loss of the block."""
+    return nn.functional.mse_loss(y, target)
+
+
+def model_of(network: str, config: pl.TileConfig | None, device: torch.device) -> nn.Module:
+    """The network on tiles, or digital."""
+    make, *_, limit = NETWORKS[network]
+    torch.manual_seed(0)
+    model = make()
+    if config is not None:
+        model = pl.convert_to_analog(
+            model, config, seed=1, max_input_size=limit, max_output_size=limit
+        )
+    return model.to(device)
+
+
+def seconds(step: Callable[[], object], device: torch.device, groups: int = 5) -> float:
+    """What one step takes."""
+
+    def finish() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    for _ in range(6):
+        step()
+    finish()
+    start = time.perf_counter()
+    step()
+    finish()
+    steps = max(3, min(300, round(0.15 / (time.perf_counter() - start))))
+    times = []
+    for _ in range(groups):
+        start = time.perf_counter()
+        for _ in range(steps):
+            step()
+        finish()
+        times.append((time.perf_counter() - start) / steps)
+    return statistics.median(times)
+
+
+def measured(network: str, config: pl.TileConfig | None, device: torch.device) -> list[float]:
+    """Seconds of a plain step, and of a recorded one on a GPU."""
+    _, gpu, cpu, classes, _ = NETWORKS[network]
+    shape = gpu if device.type == "cuda" else cpu
+    torch.manual_seed(1)
+    x = torch.randn(shape, device=device)
+    target = torch.randint(classes, shape[:1], device=device) if classes else torch.randn_like(x)
+    loss_fn = nn.functional.cross_entropy if classes else squares
+    model = model_of(network, config, device)
+    optimizer = AnalogSGD(model.parameters(), lr=0.01)
+
+    def plain() -> None:
+        optimizer.zero_grad()
+        loss_fn(model(x), target).backward()
+        optimizer.step()
+
+    found = [seconds(plain, device)]
+    if device.type == "cuda":
+        recorded = TrainingStep(model, optimizer, loss_fn)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found.append(seconds(lambda: recorded(x, target), device))
+    return found
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--networks", default=";".join(NETWORKS), help="names, separated by ;")
+    parser.add_argument("--out", type=Path, help="a file for the table, besides the screen")
+    args = parser.parse_args()
+    device = torch.device(args.device)
+    on_gpu = device.type == "cuda"
+    name = torch.cuda.get_device_name(device) if on_gpu else f"{torch.get_num_threads()} threads"
+    columns = [
+        f"{c}, {kind}"
+        for c in CONFIGS
+        for kind in (("plain", "recorded") if on_gpu else ("plain",))
+    ]
+    lines = [
+        f"{name}, torch {torch.__version__}; {'microseconds' if on_gpu else 'milliseconds'} a step", "",
+        f"| network | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|",
+    ]  # fmt: skip
+    print("\n".join(lines))
+    for network in args.networks.split(";"):
+        scale = 1e6 if on_gpu else 1e3
+        cells: list[str] = []
+        for config in CONFIGS.values():
+            cells += [
+                f"{scale * t:.{0 if on_gpu else 1}f}" for t in measured(network, config, device)
+            ]
+        lines.append(f"| {network} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    if args.out:
+        args.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

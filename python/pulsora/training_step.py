@@ -1,0 +1,290 @@
+"""A whole training step as one CUDA graph."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from pulsora import _core
+from pulsora.nn.parameter import AnalogParameter
+from pulsora.nn.ranks import ALONE
+from pulsora.optim import _Pulses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor, nn
+
+    from pulsora.nn.tile_array import TileArray
+
+__all__ = ["TrainingStep"]
+
+_EAGER_STEPS = 2
+"""Steps of one shape before it is recorded: memory, products and optimisers settle in them."""
+_MOST_SHAPES = 8
+_RATES_CHANGE_OFTEN = 20
+"""Steps: recording takes as long as some dozens of them."""
+
+_Circumstances: TypeAlias = tuple[Any, ...]
+
+
+class TrainingStep:
+    """One step of training a model with analog layers, with the results of the plain loop, to the bit.
+
+        step = TrainingStep(model, optimizer, nn.functional.cross_entropy)
+        for x, target in batches:
+            loss = step(x, target)
+
+    does what these lines do:
+
+        for x, target in batches:
+            optimizer.zero_grad()
+            loss = loss_fn(model(x), target)
+            loss.backward()
+            optimizer.step()
+
+    On a GPU, the first two steps of a shape of the batch run like that. Then the whole step is recorded as a CUDA graph, whose
+    launch takes the host a fraction of the time: torch's operations are repeated as they are, while tiles are asked again
+    at every step, so that samples have random numbers of their own and transfers fall due as they would. Learning rates
+    may change from step to step, and eager steps, evaluations and saved states may come between. On a CPU every step is a plain one.
+
+    What Python does beside tensors is not repeated in a recorded step: hooks, prints, decisions that depend on numbers. A step
+    that cannot be recorded runs like the lines above, and a warning says why, once: hooks of modules or of the optimiser,
+    random numbers of torch (dropout), gates of adapters, several processes, anything that waits for the GPU, more than
+    eight shapes of the batch.
+
+    Args:
+        model: Called with all tensors of a batch but the last.
+        optimizer: Of `pulsora.optim`, with the parameters that are trained.
+        loss_fn: loss_fn(output, last tensor of the batch), a scalar.
+        before_step: Runs between `backward()` and the step of the optimiser, for instance to clip gradients.
+
+    Raises:
+        TypeError: For an optimiser that is not of pulsora.optim.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss_fn: Callable[..., Tensor],
+        *,
+        before_step: Callable[[], object] | None = None,
+    ) -> None:
+        if not isinstance(optimizer, _Pulses):
+            raise TypeError(
+                f"optimizer is of type {type(optimizer).__name__}; give one of pulsora.optim, such as "
+                "AnalogSGD, or AnalogOptimizer(torch.optim.AdamW, ...)"
+            )
+        self.model = model
+        self.optimizer: _Pulses = optimizer
+        self.loss_fn = loss_fn
+        self.before_step = before_step
+        self.plain_because: str | None = None
+        """Why steps on a GPU are not recorded; None if they are."""
+        self._graphs: dict[Any, _Recorded] = {}
+        self._seen: dict[Any, int] = {}
+        self._draws = False
+        self._digital_too = _repeatable(optimizer)
+        self._since_record = _RATES_CHANGE_OFTEN
+
+    def __call__(self, *batch: Tensor) -> Tensor:
+        """A step with a batch, the inputs of the model and then what the loss compares its output with.
+
+        Returns:
+            The loss, detached.
+        """
+        if self.plain_because is None and _recordable(batch):
+            shape = tuple((each.shape, each.dtype, each.device) for each in batch)
+            recorded = self._recorded(shape, batch)
+            if recorded is not None:
+                self._since_record += 1
+                return recorded.run(batch)
+            drawn = _random_numbers(batch[0].device)
+            loss = self._plainly(batch)
+            self._draws = self._draws or _random_numbers(batch[0].device) != drawn
+            return loss
+        return self._plainly(batch)
+
+    @property
+    def recorded_shapes(self) -> int:
+        """Executable graphs that are kept: for each shape of the batch, with a transfer and without."""
+        return sum(graph.tiles.shapes for graph in self._graphs.values())
+
+    def loss(self, batch: Sequence[Tensor]) -> Tensor:
+        """The loss of a batch, after its backward pass."""
+        self.optimizer.zero_grad()
+        loss = self.loss_fn(self.model(*batch[:-1]), batch[-1])
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.before_step is not None:
+            self.before_step()
+        return loss.detach()
+
+    def _plainly(self, batch: Sequence[Tensor]) -> Tensor:
+        loss = self.loss(batch)
+        self.optimizer.step()
+        return loss
+
+    def _recorded(self, shape: object, batch: Sequence[Tensor]) -> _Recorded | None:
+        """The graph for this step; None for a plain one."""
+        graph = self._graphs.get(shape)
+        if graph is not None and graph.circumstances == self._circumstances():
+            return graph
+        seen = self._seen[shape] = self._seen.get(shape, 0) + 1
+        if seen <= _EAGER_STEPS:
+            return None
+        if graph is not None and self._since_record < _RATES_CHANGE_OFTEN:
+            # The learning rates of digital parameters are constants of a graph.
+            self._digital_too = False
+        reason = self._obstacle(shape)
+        if reason is None:
+            try:
+                self._graphs[shape] = _Recorded(self, batch, digital_too=self._digital_too)
+            except (RuntimeError, ValueError) as error:
+                cause = error.__context__ or error  # the end of a spoilt record raises too
+                reason = str(cause).split("\n", 1)[0]
+        if reason is None:
+            self._since_record = 0
+            return self._graphs[shape]
+        self.plain_because = reason
+        self._graphs.clear()
+        self.optimizer.zero_grad()
+        warnings.warn(
+            f"TrainingStep runs as a plain loop, because {reason}", RuntimeWarning, stacklevel=3
+        )
+        return None
+
+    def arrays(self) -> Iterator[TileArray]:
+        """The tiles of all analog layers that the model has or the optimiser trains."""
+        in_groups = (each for group in self.optimizer.param_groups for each in group["params"])
+        found = {
+            id(each.array): each.array
+            for each in (*self.model.parameters(), *in_groups)
+            if isinstance(each, AnalogParameter)
+        }
+        return iter(found.values())
+
+    def _obstacle(self, shape: object) -> str | None:
+        """Why a step cannot be recorded, as far as that can be told beforehand."""
+        hooked = [name for name, module in self.model.named_modules() if _hooks(module)]
+        arrays = list(self.arrays())
+        is_new = shape not in self._graphs
+        obstacles = {
+            f"batches have more than {_MOST_SHAPES} shapes": is_new
+            and len(self._graphs) == _MOST_SHAPES,
+            f"torch {torch.__version__} keeps its graphs to itself (2.8 shows them)": not hasattr(
+                torch.cuda.CUDAGraph, "raw_cuda_graph"
+            ),
+            f"modules have hooks, which would not run: {hooked}": bool(hooked),
+            "the optimiser has hooks, which would not run": _hooks_of_step(self.optimizer) > 0,
+            "the model draws random numbers of torch, as for dropout": self._draws,
+            "several processes train the model": any(each.ranks is not ALONE for each in arrays),
+            "tiles are on several devices": len({each.device for each in arrays}) > 1,
+        }
+        return next((reason for reason, stands in obstacles.items() if stands), None)
+
+    def _circumstances(self) -> _Circumstances:
+        """What the graph has as constants; it is recorded anew where one of them has changed."""
+        groups = self.optimizer.param_groups
+        constants = [k for k in groups[0] if k != "params" and (k != "lr" or self._digital_too)]
+        modules = [(module.training, _hooks(module)) for module in self.model.modules()]
+        return (
+            tuple(group[name] for group in groups for name in constants),
+            modules,
+            [
+                each.array.grid if isinstance(each, AnalogParameter) else each.data_ptr()
+                for each in self.model.parameters()
+            ],
+            [each.requires_grad for each in self.model.parameters()],
+            _hooks_of_step(self.optimizer),
+            torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
+        )
+
+
+class _Recorded:
+    """A step that was recorded, and the memory that it computes in."""
+
+    def __init__(
+        self,
+        step: TrainingStep,
+        batch: Sequence[Tensor],
+        *,
+        digital_too: bool,
+    ) -> None:
+        self.circumstances = step._circumstances()  # noqa: SLF001 - of this module
+        self.digital_too = digital_too
+        self._step = step
+        self._batch = [each.clone() for each in batch]
+        device = batch[0].device
+        tiles = [tile._core for array in step.arrays() for tile in array]  # noqa: SLF001 - of this package
+        self.tiles = _core.TrainingGraph(device.index, tiles)
+        self._graph = torch.cuda.CUDAGraph(keep_graph=True)
+        torch.clear_autocast_cache()
+        self.tiles.begin()
+        try:
+            with torch.cuda.graph(self._graph):
+                self._loss = step.loss(self._batch)
+                self._pulse()
+                if digital_too:
+                    step.optimizer._step_digitally()  # noqa: SLF001 - of this package
+        finally:
+            self.tiles.end()
+            torch.clear_autocast_cache()
+        self.tiles.finish(self._graph.raw_cuda_graph())
+        self._gradients = [
+            (each, each.grad) for each in step.model.parameters() if each.grad is not None
+        ]
+
+    def _pulse(self) -> None:
+        """Keeps the updates of the tiles, each with the number of its learning rate."""
+        optimizer = self._step.optimizer
+        groups = [id(group) for group, _ in optimizer._analog()]  # noqa: SLF001 - of this package
+        numbers = {id(group): i for i, group in enumerate(optimizer.param_groups)}
+        for group, (parameter, lr, pairs) in zip(groups, optimizer._updates(), strict=True):  # noqa: SLF001
+            self.tiles.use_rate(numbers[group])
+            parameter.array.update(pairs, lr)
+
+    def run(self, batch: Sequence[Tensor]) -> Tensor:
+        for kept, given in zip(self._batch, batch, strict=True):
+            kept.copy_(given, non_blocking=True)
+        optimizer = self._step.optimizer
+        rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self.tiles.run(torch.cuda.current_stream(batch[0].device).cuda_stream, rates)
+        for parameter, gradient in self._gradients:
+            parameter.grad = gradient
+        if not self.digital_too:
+            optimizer._step_digitally()  # noqa: SLF001 - of this package
+        return self._loss.clone()
+
+
+def _recordable(batch: Sequence[object]) -> bool:
+    return len(batch) > 0 and all(
+        isinstance(each, torch.Tensor) and each.is_cuda and not each.requires_grad for each in batch
+    )
+
+
+def _repeatable(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether all that the digital step does is in tensors on the GPU."""
+    plain = isinstance(optimizer, torch.optim.SGD)
+    return plain or all(group.get("capturable", False) for group in optimizer.param_groups)
+
+
+def _hooks(module: nn.Module) -> int:
+    return (
+        len(module._forward_hooks)  # noqa: SLF001 - there is no other way to ask
+        + len(module._forward_pre_hooks)  # noqa: SLF001
+        + len(module._backward_hooks)  # noqa: SLF001
+        + len(module._backward_pre_hooks)  # noqa: SLF001
+    )
+
+
+def _hooks_of_step(optimizer: torch.optim.Optimizer) -> int:
+    before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks  # noqa: SLF001
+    return len(before) + len(after)
+
+
+def _random_numbers(device: torch.device) -> int:
+    """How many torch has drawn on the GPU."""
+    return int(torch.cuda.default_generators[device.index or 0].get_offset())

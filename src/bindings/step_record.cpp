@@ -1,0 +1,23 @@
+#include "step_record.h"
+
+#include <pybind11/pybind11.h>
+#include <utility>
+
+namespace RPU::bindings {
+
+namespace py = pybind11;
+
+void StepRecord::add(int device, TrainingGraph::Call call) {
+  graph_.add(torchStream(device), std::move(call));
+}
+
+void *torchStream(int device) {
+  // Asked for at every call of a tile: torch.cuda.current_stream() makes an object, and takes ten
+  // times as long.
+  static const py::handle current =
+      py::object(py::module_::import("torch").attr("_C").attr("_cuda_getCurrentRawStream"))
+          .release();
+  return reinterpret_cast<void *>(current(device).cast<uintptr_t>());
+}
+
+}  // namespace RPU::bindings

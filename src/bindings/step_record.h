@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "tile/training_graph.h"
+
+namespace RPU::bindings {
+
+/// A learning rate that is fixed, or that of the run of a recorded step.
+class StepRate {
+ public:
+  explicit StepRate(float lr) : fixed_(lr) {}
+  StepRate(const std::deque<float> &rates, size_t number) : rate_(&rates[number]) {}
+
+  float operator()() const { return rate_ ? *rate_ : fixed_; }
+
+ private:
+  float fixed_ = 0.0F;
+  const float *rate_ = nullptr;
+};
+
+/// What tiles are asked for while torch captures a training step, to be asked for again at each run.
+class StepRecord {
+ public:
+  explicit StepRecord(int device) : graph_(device) {}
+
+  TrainingGraph &graph() { return graph_; }
+  /// Keeps a call in the place that torch's current stream has come to.
+  void add(int device, TrainingGraph::Call call);
+  /// The number of the learning rate that updates have from here on.
+  void useRate(size_t number) {
+    if (number >= rates_.size()) rates_.resize(number + 1);
+    current_ = number;
+  }
+  StepRate rate() const { return {rates_, current_}; }
+  void setRates(const std::vector<float> &rates) {
+    for (size_t i = 0; i < rates_.size() && i < rates.size(); ++i) rates_[i] = rates[i];
+  }
+
+ private:
+  TrainingGraph graph_;
+  std::deque<float> rates_ = std::deque<float>(1);  // their addresses stay
+  size_t current_ = 0;
+};
+
+/// torch's current stream on a GPU, a cudaStream_t.
+void *torchStream(int device);
+
+}  // namespace RPU::bindings

@@ -1,0 +1,241 @@
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "cuda/core/check.cuh"
+#include "cuda/core/memory.cuh"
+#include "tile/training_graph.h"
+
+namespace RPU {
+namespace {
+
+// A training loop has a handful of shapes: with and without a transfer, of one layer or another.
+constexpr size_t kMostShapes = 16;
+
+/// One stream per device, in which calls are captured. It is never destroyed, because memory of
+/// tiles is freed in it.
+struct CallStream {
+  std::mutex mutex;
+  cudaStream_t stream = nullptr;
+
+  static CallStream &of(int device) {
+    static std::mutex mutex;
+    static auto &all = *new std::map<int, CallStream>;  // outlives the driver
+    const std::lock_guard<std::mutex> guard(mutex);
+    CallStream &found = all[device];
+    if (!found.stream) RPU_CUDA(cudaStreamCreateWithFlags(&found.stream, cudaStreamNonBlocking));
+    return found;
+  }
+};
+
+/// The calls between two things that the library enqueues.
+struct Group {
+  cudaGraphNode_t place = nullptr;
+  std::vector<TrainingGraph::Call> calls;
+};
+
+/// A captured graph, while it is in use.
+struct Captured {
+  Captured() = default;
+  ~Captured() {
+    if (graph) cudaGraphDestroy(graph);
+  }
+  Captured(Captured &&other) noexcept
+      : graph(std::exchange(other.graph, nullptr)), nodes(other.nodes) {}
+  Captured(const Captured &) = delete;
+  Captured &operator=(const Captured &) = delete;
+  Captured &operator=(Captured &&) = delete;
+
+  cudaGraph_t graph = nullptr;
+  size_t nodes = 0;
+};
+
+Captured capture(cudaStream_t stream, const Group &group) {
+  Captured captured;
+  RPU_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  try {
+    for (const TrainingGraph::Call &call : group.calls) call();
+  } catch (...) {
+    if (cudaStreamEndCapture(stream, &captured.graph) != cudaSuccess) cudaGetLastError();
+    releaseCaptured(stream);
+    throw;
+  }
+  RPU_CUDA(cudaStreamEndCapture(stream, &captured.graph));
+  RPU_CUDA(cudaGraphGetNodes(captured.graph, nullptr, &captured.nodes));
+  return captured;
+}
+
+/// An executable graph for steps of one shape.
+struct Shape {
+  Shape() = default;
+  ~Shape() {
+    if (executable) cudaGraphExecDestroy(executable);
+    if (graph) cudaGraphDestroy(graph);
+  }
+  Shape(Shape &&other) noexcept
+      : graph(std::exchange(other.graph, nullptr)),
+        executable(std::exchange(other.executable, nullptr)),
+        parts(std::move(other.parts)),
+        sizes(std::move(other.sizes)) {}
+  Shape &operator=(Shape &&other) noexcept {
+    std::swap(graph, other.graph);
+    std::swap(executable, other.executable);
+    parts.swap(other.parts);
+    sizes.swap(other.sizes);
+    return *this;
+  }
+  Shape(const Shape &) = delete;
+  Shape &operator=(const Shape &) = delete;
+
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  std::vector<cudaGraphNode_t> parts;  // in the places of the groups; null for one without work
+  std::vector<size_t> sizes;           // nodes of each part
+};
+
+std::vector<size_t> sizesOf(const std::vector<Captured> &parts) {
+  std::vector<size_t> sizes;
+  for (const Captured &part : parts) sizes.push_back(part.nodes);
+  return sizes;
+}
+
+/// Gives an executable graph the parts of this step; false if they have another shape.
+bool takes(const Shape &shape, const std::vector<Captured> &parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!shape.parts[i]) continue;
+    if (cudaGraphExecChildGraphNodeSetParams(shape.executable, shape.parts[i], parts[i].graph) !=
+        cudaSuccess) {
+      cudaGetLastError();
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Puts a part before the node that kept its place, behind all that this one waits for.
+cudaGraphNode_t insert(cudaGraph_t graph, cudaGraphNode_t place, cudaGraph_t part) {
+  size_t count = 0;
+  RPU_CUDA(cudaGraphNodeGetDependencies(place, nullptr, nullptr, &count));
+  std::vector<cudaGraphNode_t> before(count);
+  std::vector<cudaGraphEdgeData> edges(count);
+  RPU_CUDA(cudaGraphNodeGetDependencies(place, before.data(), edges.data(), &count));
+  cudaGraphNode_t node = nullptr;
+  RPU_CUDA(cudaGraphAddChildGraphNode(&node, graph, before.data(), count, part));
+  RPU_CUDA(cudaGraphAddDependencies(graph, &node, &place, nullptr, 1));
+  return node;
+}
+
+}  // namespace
+
+struct TrainingGraph::Impl {
+  explicit Impl(int device_) : device(device_), own(CallStream::of(device_)) {
+    RPU_CUDA(cudaEventCreateWithFlags(&reached, cudaEventDisableTiming));
+  }
+  ~Impl() { cudaEventDestroy(reached); }
+  Impl(const Impl &) = delete;
+  Impl &operator=(const Impl &) = delete;
+
+  Shape made(const std::vector<Captured> &parts) const {
+    Shape shape;
+    shape.sizes = sizesOf(parts);
+    RPU_CUDA(cudaGraphClone(&shape.graph, whole));
+    for (size_t i = 0; i < parts.size(); ++i) {
+      cudaGraphNode_t place = nullptr;
+      RPU_CUDA(cudaGraphNodeFindInClone(&place, groups[i].place, shape.graph));
+      const bool hasWork = parts[i].nodes > 0;
+      shape.parts.push_back(hasWork ? insert(shape.graph, place, parts[i].graph) : nullptr);
+    }
+    RPU_CUDA(cudaGraphInstantiate(&shape.executable, shape.graph, 0));
+    return shape;
+  }
+
+  cudaGraphExec_t executableFor(const std::vector<Captured> &parts) {
+    const std::vector<size_t> sizes = sizesOf(parts);
+    for (const Shape &shape : shapes) {
+      if (shape.sizes == sizes && takes(shape, parts)) return shape.executable;
+    }
+    if (shapes.size() == kMostShapes) shapes.erase(shapes.begin());
+    shapes.push_back(made(parts));
+    return shapes.back().executable;
+  }
+
+  void order(cudaStream_t first, cudaStream_t then) const {
+    RPU_CUDA(cudaEventRecord(reached, first));
+    RPU_CUDA(cudaStreamWaitEvent(then, reached, 0));
+  }
+
+  int device;
+  CallStream &own;
+  cudaEvent_t reached = nullptr;
+  std::vector<Group> groups;
+  cudaGraph_t whole = nullptr;
+  std::vector<Shape> shapes;
+};
+
+TrainingGraph::TrainingGraph(int device) {
+  requireCudaDevice(device);
+  const CudaScope scope(device);
+  impl_ = std::make_unique<Impl>(device);
+}
+
+TrainingGraph::~TrainingGraph() = default;
+
+void *TrainingGraph::stream() const { return impl_->own.stream; }
+
+void TrainingGraph::add(void *capturing, Call call) {
+  RPU_CHECK(StateError, !impl_->whole, "this TrainingGraph is finished; make another one");
+  const CudaScope scope(impl_->device);
+  const auto stream = static_cast<cudaStream_t>(capturing);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t graph = nullptr;
+  const cudaGraphNode_t *before = nullptr;
+  const cudaGraphEdgeData *edges = nullptr;
+  size_t count = 0;
+  if (stream) {
+    RPU_CUDA(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, &before, &edges, &count));
+  }
+  RPU_CHECK(StateError, status == cudaStreamCaptureStatusActive,
+            "a call was to be kept in a training graph, but its stream is not being captured; "
+            "capture it first");
+  std::vector<Group> &groups = impl_->groups;
+  const bool follows = count == 1 && !groups.empty() && before[0] == groups.back().place;
+  if (!follows) {
+    Group group;
+    RPU_CUDA(cudaGraphAddEmptyNode(&group.place, graph, before, count));
+    RPU_CUDA(cudaStreamUpdateCaptureDependencies(stream, &group.place, nullptr, 1,
+                                                 cudaStreamSetCaptureDependencies));
+    groups.push_back(std::move(group));
+  }
+  groups.back().calls.push_back(std::move(call));
+}
+
+void TrainingGraph::finish(void *graph) {
+  RPU_CHECK(StateError, !impl_->whole, "this TrainingGraph is finished already");
+  RPU_CHECK(StateError, graph, "graph is null; give what the capture of the stream returned");
+  impl_->whole = static_cast<cudaGraph_t>(graph);
+}
+
+void TrainingGraph::run(void *stream) {
+  RPU_CHECK(StateError, impl_->whole, "this TrainingGraph is not finished; call finish() first");
+  const CudaScope scope(impl_->device);
+  const std::lock_guard<std::mutex> guard(impl_->own.mutex);
+  const cudaStream_t own = impl_->own.stream;
+  const auto target = static_cast<cudaStream_t>(stream);
+  std::vector<Captured> parts;
+  try {
+    for (const Group &group : impl_->groups) parts.push_back(capture(own, group));
+    cudaGraphExec_t executable = impl_->executableFor(parts);
+    impl_->order(own, target);
+    RPU_CUDA(cudaGraphLaunch(executable, target));
+    impl_->order(target, own);  // what the tiles free must outlive this run
+  } catch (...) {
+    releaseCaptured(own);
+    throw;
+  }
+  releaseCaptured(own);
+}
+
+int TrainingGraph::shapes() const { return static_cast<int>(impl_->shapes.size()); }
+
+}  // namespace RPU

@@ -1,0 +1,212 @@
+"""A recorded training step gives the bits of the plain loop; what cannot be recorded says so."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import pulsora as pl
+from pulsora.nn import AnalogConv2d, AnalogLinear
+from pulsora.optim import AnalogAdam, AnalogOptimizer, AnalogSGD
+from pulsora.training_step import TrainingStep
+
+loss_fn = nn.functional.cross_entropy
+
+
+def _usable() -> bool:
+    return torch.cuda.is_available() and pl.cuda_device_count() > 0
+
+
+needs_gpu = pytest.mark.skipif(
+    not _usable(), reason="no GPU that torch and this build of Pulsora can use"
+)
+
+ADAPTER = pl.LRTTConfig(rank=2, transfer_every=3)
+CONFIGS = {"one array": pl.SingleConfig(device=pl.devices.SoftBounds()), "adapter": ADAPTER}
+
+
+def _model(device: str, config: pl.TileConfig = ADAPTER) -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(
+        AnalogLinear(12, 8, config=config, seed=1, max_input_size=5, device=device),
+        nn.BatchNorm1d(8, device=device),
+        nn.Tanh(),
+        AnalogLinear(8, 7, config=config, seed=2, device=device),
+        nn.ReLU(),
+        nn.Linear(7, 4, device=device),
+    )
+
+
+def _batch(step: int, device: str, rows: int = 10) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    x = torch.randn(rows, 12, generator=generator)
+    return x.to(device), torch.randint(4, (rows,), generator=generator).to(device)
+
+
+def _plain(
+    model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, target: torch.Tensor
+) -> torch.Tensor:
+    optimizer.zero_grad()
+    loss = loss_fn(model(x), target)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def _require_same(one: nn.Module, other: nn.Module) -> None:
+    states = one.state_dict(), other.state_dict()
+    assert states[0].keys() == states[1].keys()
+    assert [name for name in states[0] if not torch.equal(states[0][name], states[1][name])] == []
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_property_37_steps_have_the_bits_of_the_plain_loop(
+    device: str, config: pl.TileConfig, optimiser: str
+) -> None:
+    """With a scheduler, an evaluation and a smaller batch in between, with transfers and without."""
+    models = [_model(device, config) for _ in range(2)]
+    make = {
+        "sgd": lambda model: AnalogSGD(model.parameters(), lr=0.1, momentum=0.9),
+        "adam": lambda model: AnalogAdam(model.parameters(), lr=0.01),
+    }[optimiser]
+    optimizers = [make(model) for model in models]
+    schedules = [torch.optim.lr_scheduler.StepLR(each, 7, gamma=0.5) for each in optimizers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step = TrainingStep(models[0], optimizers[0], loss_fn)
+        for number in range(18):
+            batch = _batch(number, device, 6 if number == 9 else 10)
+            loss = step(*batch)
+            assert torch.equal(loss, _plain(models[1], optimizers[1], *batch)), number
+            for schedule in schedules:
+                schedule.step()
+            if number == 11:
+                for model in models:
+                    model.eval()
+                    model(batch[0])
+                    model.train()
+    assert step.plain_because is None
+    assert (step.recorded_shapes > 0) == (device == "cuda")
+    _require_same(*models)
+
+
+@needs_gpu
+def test_property_37_a_convolution_and_clipping() -> None:
+    def made() -> nn.Sequential:
+        torch.manual_seed(4)
+        return nn.Sequential(
+            AnalogConv2d(1, 3, 3, config=ADAPTER, seed=5, device="cuda"),
+            nn.Flatten(),
+            nn.Linear(12, 4, device="cuda"),
+        )
+
+    models = [made() for _ in range(2)]
+    optimizers = [AnalogSGD(model.parameters(), lr=0.1) for model in models]
+
+    def clip(model: nn.Module) -> None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+
+    step = TrainingStep(models[0], optimizers[0], loss_fn, before_step=lambda: clip(models[0]))
+    for number in range(8):
+        x, target = _batch(number, "cuda", 3)
+        x = x.repeat(1, 2)[:, :16].reshape(3, 1, 4, 4)
+        step(x, target)
+        optimizers[1].zero_grad()
+        loss_fn(models[1](x), target).backward()
+        clip(models[1])
+        optimizers[1].step()
+    assert step.plain_because is None
+    assert step.recorded_shapes > 0
+    _require_same(*models)
+
+
+@needs_gpu
+def test_property_37_a_step_goes_on_where_a_state_was_loaded() -> None:
+    one, other = _model("cuda"), _model("cuda")
+    steps = [TrainingStep(m, AnalogSGD(m.parameters(), lr=0.1), loss_fn) for m in (one, other)]
+    for number in range(6):
+        steps[0](*_batch(number, "cuda"))
+    saved = copy.deepcopy(one.state_dict())
+    for number in range(6, 10):
+        steps[0](*_batch(number, "cuda"))
+    for number in range(20, 25):
+        steps[1](*_batch(number, "cuda"))
+    other.load_state_dict(saved)
+    for number in range(6, 10):
+        steps[1](*_batch(number, "cuda"))
+    assert steps[1].plain_because is None
+    _require_same(one, other)
+
+
+@needs_gpu
+def test_a_recorded_step_leaves_gradients_and_uses_frozen_flags() -> None:
+    model = _model("cuda")
+    step = TrainingStep(model, AnalogSGD(model.parameters(), lr=0.1), loss_fn)
+    for number in range(4):
+        step(*_batch(number, "cuda"))
+    assert model[5].weight.grad.abs().sum() > 0
+    assert model[0].analog_weight.grad is None
+    model[5].requires_grad_(requires_grad=False)
+    frozen = model[5].weight.clone()
+    weights = model[0].weight
+    for number in range(4, 8):
+        step(*_batch(number, "cuda"))
+    assert torch.equal(frozen, model[5].weight)
+    assert not torch.equal(weights, model[0].weight)
+
+
+@needs_gpu
+def test_what_cannot_be_recorded_runs_plainly_with_a_reason() -> None:
+    class Waits(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * float(x.sum().cpu() > 0)
+
+    hooked = _model("cuda")
+    hooked[2].register_forward_hook(lambda *_: None)
+    for extra, reason in (
+        (nn.Dropout(0.5), "random numbers"),
+        (Waits(), "captur"),
+        (hooked, "hook"),
+    ):
+        model = extra if extra is hooked else nn.Sequential(_model("cuda"), extra)
+        step = TrainingStep(model, AnalogSGD(model.parameters(), lr=0.1), loss_fn)
+        for number in range(2):
+            step(*_batch(number, "cuda"))
+        with pytest.warns(RuntimeWarning, match="plain loop"):
+            step(*_batch(2, "cuda"))
+        assert torch.isfinite(step(*_batch(3, "cuda")))
+        assert step.plain_because is not None
+        assert reason in step.plain_because
+
+
+@needs_gpu
+def test_a_graph_of_torch_s_own_is_refused() -> None:
+    layer = AnalogLinear(4, 3, seed=1, device="cuda")
+    x = torch.ones(2, 4, device="cuda")
+    layer(x)
+    with (
+        pytest.raises(pl.StateError, match="TrainingStep"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
+        layer(x)
+    assert torch.isfinite(layer(x)).all()
+
+
+def test_other_optimisers_are_refused() -> None:
+    model = _model("cpu")
+    with pytest.raises(TypeError, match=r"pulsora\.optim"):
+        TrainingStep(model, torch.optim.SGD([nn.Parameter(torch.zeros(1))]), loss_fn)
+
+
+def test_any_digital_optimiser_will_do() -> None:
+    model = _model("cpu")
+    optimizer = AnalogOptimizer(torch.optim.AdamW, model.parameters(), lr=1e-2)
+    step = TrainingStep(model, optimizer, loss_fn)
+    losses = [float(step(*_batch(0, "cpu"))) for _ in range(30)]
+    assert losses[-1] < losses[0]

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <pybind11/pybind11.h>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include "core/threads.h"
@@ -70,7 +71,7 @@ class SharedTile {
 
  private:
   template <class Work>
-  auto runNow(const Work &work) {
+  std::invoke_result_t<const Work &, Tile &> runNow(const Work &work) {
     requireWholeAfterFork();
     const py::gil_scoped_release released;
     const std::lock_guard<std::recursive_mutex> guard(*mutex_);

@@ -63,6 +63,7 @@ def _require_same(one: nn.Module, other: nn.Module) -> None:
     assert [name for name in states[0] if not torch.equal(states[0][name], states[1][name])] == []
 
 
+@pytest.mark.filterwarnings("ignore:analog layers ignore momentum")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])

@@ -47,7 +47,7 @@ class SharedTile {
   template <class Work>
   void enqueue(const Work &work) {
     if (!record_) return runNow(work);
-    record_->add(context_.device, [this, work] { runNow(work); });
+    record_->add(context_.device, lane_, [this, work] { runNow(work); });
   }
 
   void setContext(const Context &context) {
@@ -55,8 +55,11 @@ class SharedTile {
     context_ = context;
   }
 
-  /// Keeps what is enqueued for later, in `record`.
-  void beginRecord(StepRecord &record) { record_ = &record; }
+  /// Keeps what is enqueued for later, in a lane of `record`.
+  void beginRecord(StepRecord &record, int lane) {
+    record_ = &record;
+    lane_ = lane;
+  }
   /// No longer, if it is this record.
   void endRecord(const StepRecord &record) {
     if (record_ == &record) record_ = nullptr;
@@ -104,6 +107,7 @@ class SharedTile {
   int forkDepth_;  // of the process in which the mutex was last found sound
   bool isTorn_ = false;
   StepRecord *record_ = nullptr;
+  int lane_ = 0;
 };
 
 }  // namespace RPU::bindings

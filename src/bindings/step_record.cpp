@@ -7,8 +7,8 @@ namespace RPU::bindings {
 
 namespace py = pybind11;
 
-void StepRecord::add(int device, TrainingGraph::Call call) {
-  graph_.add(torchStream(device), std::move(call));
+void StepRecord::add(int device, int lane, TrainingGraph::Call call) {
+  graph_.add(torchStream(device), lane, std::move(call));
 }
 
 void *torchStream(int device) {

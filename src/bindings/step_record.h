@@ -28,8 +28,8 @@ class StepRecord {
   explicit StepRecord(int device) : graph_(device) {}
 
   TrainingGraph &graph() { return graph_; }
-  /// Keeps a call in the place that torch's current stream has come to.
-  void add(int device, TrainingGraph::Call call);
+  /// Keeps a call of a lane in the place that torch's current stream has come to.
+  void add(int device, int lane, TrainingGraph::Call call);
   /// The number of the learning rate that updates have from here on.
   void useRate(size_t number) {
     if (number >= rates_.size()) rates_.resize(number + 1);

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/cuda_api.h"
 #include "shared_tile.h"
 #include "step_record.h"
 #include "without_new.h"
@@ -25,7 +26,7 @@ class TrainingGraphOfTiles {
   TrainingGraphOfTiles &operator=(const TrainingGraphOfTiles &) = delete;
 
   void begin() {
-    for (SharedTile *tile : tiles_) tile->beginRecord(record_);
+    for (size_t i = 0; i < tiles_.size(); ++i) tiles_[i]->beginRecord(record_, laneOf(i));
   }
   void end() {
     for (SharedTile *tile : tiles_) tile->endRecord(record_);
@@ -35,18 +36,27 @@ class TrainingGraphOfTiles {
 
   void run(intptr_t stream, const std::vector<float> &rates) {
     record_.setRates(rates);
-    void *own = record_.graph().stream();
-    for (SharedTile *tile : tiles_) {
-      if (tile->context().stream == own) continue;
-      Context context = tile->context();
-      context.stream = own;
-      tile->setContext(context);
-    }
-    record_.graph().run(reinterpret_cast<void *>(stream));
+    const auto target = reinterpret_cast<void *>(stream);
+    for (size_t i = 0; i < tiles_.size(); ++i)
+      moveTo(*tiles_[i], record_.graph().stream(laneOf(i)), target);
+    record_.graph().run(target);
   }
   int shapes() { return record_.graph().shapes(); }
 
  private:
+  static int laneOf(size_t tile) { return static_cast<int>(tile % TrainingGraph::kLanes); }
+
+  /// Lets a tile work in the stream of its lane; `target` waits for what it did elsewhere.
+  static void moveTo(SharedTile &tile, void *lane, void *target) {
+    Context context = tile.context();
+    if (context.stream == lane) return;
+    Context then = context;
+    then.stream = target;
+    detail::cudaOrder(context, then);
+    context.stream = lane;
+    tile.setContext(context);
+  }
+
   StepRecord record_;
   std::vector<py::object> owners_;
   std::vector<SharedTile *> tiles_;

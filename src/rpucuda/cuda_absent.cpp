@@ -74,6 +74,9 @@ void cudaMultiplyParts(const Context &, const PlainRead &, bool, bool) { absent(
 void cudaFinishPlain(const Context &, const PlainRead &, const AddedRead &) { absent(); }
 void cudaRepeatReads(const Context &, const PlainRead &, const AddedRead &) { absent(); }
 void cudaReadRows(const Context &, const PlainRead &) { absent(); }
+void cudaReadShortRows(const Context &, const PlainRead &, const PlainRead &, const AddedRead &) {
+  absent();
+}
 void cudaReadGroups(const Context &, const PlainRead &, const PlainRead &, const AddedRead &,
                     Buffer<uint32_t> &) {
   absent();
@@ -126,8 +129,8 @@ struct TrainingGraph::Impl {};
 
 TrainingGraph::TrainingGraph(int) { absent(); }
 TrainingGraph::~TrainingGraph() = default;
-void *TrainingGraph::stream() const { return nullptr; }
-void TrainingGraph::add(void *, Call) {}
+void *TrainingGraph::stream(int) const { return nullptr; }
+void TrainingGraph::add(void *, int, Call) {}
 void TrainingGraph::finish(void *) {}
 void TrainingGraph::run(void *) {}
 int TrainingGraph::shapes() const { return 0; }

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from pulsora.nn.base import AnalogModule
@@ -216,5 +218,32 @@ def _patches(
         depths = x.unfold(2, dilation[0] * (kernel[0] - 1) + 1, stride[0])[..., :: dilation[0]]
         places = depths.shape[2]
         x = depths.permute(0, 2, 1, 5, 3, 4).flatten(2, 3).flatten(0, 1)
-    columns = functional.unfold(x, kernel[-2:], dilation[-2:], 0, stride[-2:])
-    return columns.transpose(1, 2).reshape(samples, places * columns.shape[2], columns.shape[1])
+    if x.is_cuda:
+        unfold: Any = _Unfold.apply  # torch gives no type
+        columns = unfold(x, kernel[-2:], stride[-2:], dilation[-2:])
+    else:
+        columns = functional.unfold(x, kernel[-2:], dilation[-2:], 0, stride[-2:]).transpose(1, 2)
+    return columns.reshape(samples, places * columns.shape[1], columns.shape[2])
+
+
+class _Unfold(torch.autograd.Function):
+    """`functional.unfold` with the patches before their elements, as one copy on a GPU, where torch launches a kernel per image."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch gives no type
+        x: Tensor,
+        kernel: tuple[int, int],
+        stride: tuple[int, int],
+        dilation: tuple[int, int],
+    ) -> Tensor:
+        ctx.size, ctx.settings = x.shape[2:], (kernel, dilation, 0, stride)
+        for axis in (2, 3):
+            k, s, d = kernel[axis - 2], stride[axis - 2], dilation[axis - 2]
+            x = x.unfold(axis, d * (k - 1) + 1, s)[..., ::d]
+        return x.permute(0, 2, 3, 1, 4, 5).reshape(len(x), -1, x.shape[1] * kernel[0] * kernel[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        return functional.fold(d.transpose(1, 2), ctx.size, *ctx.settings), None, None, None

@@ -8,14 +8,14 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
     from typing_extensions import Self
 
-__all__ = ["AnalogGradient", "Pair"]
+__all__ = ["AnalogGradient", "Pair", "joined"]
 
 _aten: Any = torch.ops.aten
 
@@ -46,6 +46,30 @@ class Pair(NamedTuple):
         """d times the factor; the tensors of this pair stay as they are."""
         d = self.d * factor
         return self._replace(d=d, versions=(self.versions[0], d._version))  # noqa: SLF001
+
+
+_MOST_JOINED = 2**20
+"""Numbers in pairs that are joined to one: few enough for a copy of them to cost nothing."""
+
+
+def joined(pairs: Sequence[Pair]) -> Iterator[Pair]:
+    """The pairs, with neighbours of few samples joined to one, such as the steps of a recurrent layer.
+
+    An update of few samples costs a tile as much as one of some dozens, and how a mini-batch is cut
+    changes no bit of it.
+    """
+    group: list[Pair] = []
+    size = 0
+    for pair in pairs:
+        more = pair.x.numel() + pair.d.numel()
+        gated = pair.gate is not None or (group and group[-1].gate is not None)
+        if group and (gated or size + more > _MOST_JOINED):
+            yield Pair.joined(group)
+            group, size = [], 0
+        group.append(pair)
+        size += more
+    if group:
+        yield Pair.joined(group)
 
 
 class AnalogGradient(torch.Tensor):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pulsora.nn.gradient import Pair
+from pulsora.nn.gradient import joined
 from pulsora.nn.ranks import ALONE, Part
 from pulsora.nn.reading import begin_read, for_tile, forward_of, read
 from pulsora.nn.scaling import require_scales
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pulsora.adapter import Adapter
     from pulsora.config import TileConfig
+    from pulsora.nn.gradient import Pair
     from pulsora.nn.ranks import Alone
     from pulsora.nn.reading import Reading
     from pulsora.nn.scaling import WeightScaling
@@ -162,6 +163,23 @@ class TileArray:
             for col, tile in zip(self.cols, tiles, strict=True):
                 yield row, col, tile
 
+    def _cut_inputs(self, x: Tensor) -> list[list[Tensor]]:
+        """The columns of x that each tile takes, without gaps; tiles of one column share theirs.
+
+        All are cut before the first is read, so that the calls to tiles follow one another.
+        """
+        cut: dict[int, Tensor] = {}
+        for i in range(len(self.rows)):
+            for col in self.cols:
+                lines = self.lines(i, col)
+                if lines.start not in cut:
+                    cut[lines.start] = x[:, lines].contiguous()
+        return [[cut[self.lines(i, col).start] for col in self.cols] for i in range(len(self.rows))]
+
+    def _cut_outputs(self, d: Tensor) -> list[Tensor]:
+        """The columns of d that each row of tiles takes, without gaps."""
+        return [d[:, row].contiguous() for row in self.rows]
+
     def forward(self, x: Tensor, reading: Reading | None = None) -> Tensor:
         """y [m, out_features] = W x for x [m, groups * in_features], read by the tiles' periphery.
 
@@ -169,13 +187,15 @@ class TileArray:
         """
         reading = reading or begin_read(self, x.shape[:1])
         tiles_read = iter(forward_of(self, reading))
-        parts = [
-            _total(
-                read(next(tiles_read), x[:, self.lines(i, col)], tile.d_size, reading.part)
-                for col, tile in zip(self.cols, tiles, strict=True)
-            )
-            for i, tiles in enumerate(self.grid)
+        lines = self._cut_inputs(x.detach())
+        reads = [
+            [
+                read(next(tiles_read), given, tile.d_size, reading.part)
+                for given, tile in zip(line, tiles, strict=True)
+            ]
+            for line, tiles in zip(lines, self.grid, strict=True)
         ]
+        parts = [_total(row) for row in reads]
         y = _side_by_side(parts)
         return y if self.scales is None else y * self.scales
 
@@ -186,14 +206,16 @@ class TileArray:
         """
         part = part or Part((len(d),))
         d = d if self.scales is None else d * self.scales
+        lines = self._cut_outputs(d.detach())
+        reads = [
+            [read(tile.backward, line, tile.x_size, part) for tile in tiles]
+            for line, tiles in zip(lines, self.grid, strict=True)
+        ]
         count = len(self.rows) // self.groups
         parts = [
-            _total(
-                read(tile.backward, d[:, row], tile.x_size, part)
-                for row, tile in zip(self.rows[first : first + count], tiles, strict=True)
-            )
+            _total(of_column)
             for first in range(0, len(self.rows), count)
-            for tiles in zip(*self.grid[first : first + count], strict=True)
+            for of_column in zip(*reads[first : first + count], strict=True)
         ]
         return _side_by_side(parts)
 
@@ -203,10 +225,10 @@ class TileArray:
         Raises:
             ValueError: if x, d or a gate hold values that are not finite, on the CPU.
         """
-        joined = list(_joined(pairs))
+        joined_pairs = list(joined(pairs))
         if self.device.type == "cpu":
-            _require_finite(joined)
-        return joined
+            _require_finite(joined_pairs)
+        return joined_pairs
 
     def update(self, pairs: Sequence[Pair], lr: float) -> None:
         """One mini-batch: W <- W - lr d^T x by pulses, for all pairs (x, d), which `checked` gave.
@@ -219,13 +241,15 @@ class TileArray:
             return
         for x, gradient, _, gate in pairs:
             d = gradient if self.scales is None else gradient / self.scales
-            for i, (row, tiles) in enumerate(zip(self.rows, self.grid, strict=True)):
-                for col, tile in zip(self.cols, tiles, strict=True):
-                    lines, back = for_tile(x[:, self.lines(i, col)]), for_tile(d[:, row])
+            lines, backs = self._cut_inputs(x), self._cut_outputs(d)
+            for line, back, tiles in zip(lines, backs, self.grid, strict=True):
+                for given, tile in zip(line, tiles, strict=True):
                     if gate is None:
-                        tile.update(lines, back, lr, end_of_batch=False)
+                        tile.update(for_tile(given), for_tile(back), lr, end_of_batch=False)
                     else:
-                        adapter_in(tile).update(lines, back, gate, lr, end_of_batch=False)
+                        adapter_in(tile).update(
+                            for_tile(given), for_tile(back), gate, lr, end_of_batch=False
+                        )
         for tile in self:
             tile.post_update(lr)
 
@@ -334,30 +358,6 @@ class TileArray:
     def __setstate__(self, saved: dict[str, Any]) -> None:
         TileArray.__init__(self, *saved["arguments"], **saved["options"])
         self.load_state_tensors(saved["state"])
-
-
-_MOST_JOINED = 2**20
-"""Numbers in pairs that are joined to one: few enough for a copy of them to cost nothing."""
-
-
-def _joined(pairs: Sequence[Pair]) -> Iterator[Pair]:
-    """The pairs, with neighbours of few samples joined to one, such as the steps of a recurrent layer.
-
-    An update of few samples costs a tile as much as one of some dozens, and how a mini-batch is cut
-    changes no bit of it.
-    """
-    group: list[Pair] = []
-    size = 0
-    for pair in pairs:
-        more = pair.x.numel() + pair.d.numel()
-        gated = pair.gate is not None or (group and group[-1].gate is not None)
-        if group and (gated or size + more > _MOST_JOINED):
-            yield Pair.joined(group)
-            group, size = [], 0
-        group.append(pair)
-        size += more
-    if group:
-        yield Pair.joined(group)
 
 
 def adapter_in(tile: Tile) -> Adapter:

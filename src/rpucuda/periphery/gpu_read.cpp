@@ -23,7 +23,14 @@ void multiply(const Context &context, const PlainRead &read, bool beside) {
 
 }  // namespace
 
+bool areShortRows(MatrixView<const float> weights, int64_t rows) {
+  constexpr int64_t kManyRows = 4096;  // threads enough to fill a GPU
+  constexpr int64_t kSmallArray = 4096;
+  return rows >= kManyRows && weights.size() <= kSmallArray;
+}
+
 bool fitsOneLaunch(MatrixView<const float> weights, int64_t rows) {
+  if (areShortRows(weights, rows)) return true;
   constexpr int64_t kMostProducts = int64_t{1} << 25;
   constexpr int64_t kMostRows = int64_t{1} << 18;  // of a mini-batch
   return weights.size() * rows <= kMostProducts && rows <= kMostRows &&
@@ -36,7 +43,9 @@ int64_t partsOfSums(const Context &context, MatrixView<const float> weights, int
 }
 
 void readInOneLaunch(const Context &context, const PlainRead &read, Buffer<uint32_t> &marks) {
-  if (read.weights.rows <= kFewLines) {
+  if (areShortRows(read.weights, read.input.in.rows)) {
+    cudaReadShortRows(context, read, {}, {});
+  } else if (read.weights.rows <= kFewLines) {
     cudaReadRows(context, read);
   } else {
     cudaReadGroups(context, read, {}, {}, marks);
@@ -56,6 +65,10 @@ void readInStages(const Context &context, const PlainRead &read, bool isMeasured
 
 void readWith(const Context &context, const PlainRead &read, const PlainRead &first,
               const AddedRead &added, Buffer<uint32_t> &marks) {
+  if (areShortRows(read.weights, read.input.in.rows)) {
+    cudaReadShortRows(context, read, first, added);
+    return;
+  }
   if (fitsOneLaunch(read.weights, read.input.in.rows)) {
     cudaReadGroups(context, read, first, added, marks);
     return;

@@ -13,6 +13,9 @@ namespace RPU {
 /// mini-batch, whose threads share the long side.
 constexpr int64_t kFewLines = 64;
 
+/// Whether a mini-batch has so many rows, for so small an array, that a thread takes a whole row.
+bool areShortRows(MatrixView<const float> weights, int64_t rows);
+
 /// Whether one launch is faster than a matrix product with stages before and after, for a
 /// mini-batch of `rows` rows.
 bool fitsOneLaunch(MatrixView<const float> weights, int64_t rows);

@@ -48,6 +48,9 @@ void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedR
 void cudaReadRows(const Context &context, const PlainRead &read);
 void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
                     const AddedRead &added, Buffer<uint32_t> &marks);
+/// The same for many short rows (cuda/periphery/short_read.cu).
+void cudaReadShortRows(const Context &context, const PlainRead &read, const PlainRead &first,
+                       const AddedRead &added);
 /// Storage of `marks` for so many rows.
 void cudaReserveMarks(const Context &context, int64_t rows, Buffer<uint32_t> &marks);
 /// Reads the first array of a chain, and converts the result for the second

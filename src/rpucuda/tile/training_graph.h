@@ -12,7 +12,7 @@ namespace RPU {
 ///
 ///     TrainingGraph step(device);
 ///     // while a stream of the library is being captured, instead of tile.forward(x, y):
-///     step.add(stream, [&] { tile.forward(x, y); });
+///     step.add(stream, lane, [&] { tile.forward(x, y); });
 ///     step.finish(graph);  // the graph that the capture gave
 ///     step.run(stream);    // as often as wanted
 ///
@@ -20,8 +20,9 @@ namespace RPU {
 /// repeated, because the host keeps the numbers of their samples and the schedule of transfers. So
 /// the calls to tiles are kept, and an empty node of the captured graph keeps the place of each. At
 /// every run they are called, captured, and what they enqueue takes these places in an executable
-/// graph of equal shape (steps with and without a transfer have one each). The results are those of
-/// the plain calls, to the bit.
+/// graph of equal shape (steps with and without a transfer have one each). Between two things that
+/// the library enqueues, tiles of different lanes work side by side. The results are those of the
+/// plain calls, to the bit.
 class TrainingGraph {
  public:
   using Call = std::function<void()>;
@@ -32,13 +33,14 @@ class TrainingGraph {
   TrainingGraph(const TrainingGraph &) = delete;
   TrainingGraph &operator=(const TrainingGraph &) = delete;
 
-  /// The stream in which all tiles must work when run() calls them; it exists as long as the
-  /// process. Other work in the tiles' streams may come between two runs, if setContext leads to
-  /// it and back.
-  void *stream() const;
+  /// Work of different lanes may overlap.
+  static constexpr int kLanes = 16;
+  /// The stream of a lane, in which its tiles must work when run() calls them; it exists as long as
+  /// the process. What tiles have enqueued elsewhere must be ordered before run()'s stream.
+  void *stream(int lane) const;
   /// Keeps a call in the place that `capturing` has come to, a stream that is being captured:
   /// StateError otherwise, and after finish(). Calls must not wait for the GPU.
-  void add(void *capturing, Call call);
+  void add(void *capturing, int lane, Call call);
   /// Ends the record. `graph`, a cudaGraph_t, is what the capture gave; it must outlive this object.
   void finish(void *graph);
   /// Makes the calls and launches everything in `stream`. If a call throws, nothing runs, although

@@ -1,6 +1,6 @@
 #include "cuda/core/last_block.cuh"
 #include "cuda/core/launch.cuh"
-#include "cuda/periphery/row_read.cuh"
+#include "cuda/periphery/short_row.cuh"
 #include "cuda/pulses/train_scales.cuh"
 #include "lrtt/projection.h"
 
@@ -12,8 +12,8 @@ constexpr int kCopiedPerBlock = 8 * kThreads;
 
 /// This block's piece of a copy.
 __device__ void copyPiece(const MatrixCopy &copy) {
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < copy.size;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < copy.size;
        i += stride)
     copy.to[i] = copy.from[i];
 }
@@ -43,11 +43,49 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (const MatrixCopy &copy : p.copies) copyPiece(copy);
 }
 
+/// The largest |result| of a row; one that is not finite sets the fault word.
+__device__ float largestResult(const PlainRead &r, int64_t row, uint32_t *fault) {
+  float largest = 0.0f;
+  bool bad = false;
+  for (int64_t k = 0; k < r.weights.rows; ++k) {
+    const float value = r.output.out(row, k);
+    largest = RPU::max(largest, RPU::abs(value));
+    bad |= !isFinite(value);
+  }
+  if (bad && fault) *fault = 1;
+  return largest;
+}
+
+/// A thread reads a row of g and of e, and scales its trains.
+__global__ void __launch_bounds__(kShortRowThreads)
+    projectShortRowsKernel(const __grid_constant__ AdapterProjection p) {
+  awaitEarlier();
+  const int64_t rows = p.g.input.in.rows;
+  const int64_t row = rowOfThread();
+  if (row < rows) {
+    p.b.maxima.x[row] = readShortRow(p.g, row);
+    p.a.maxima.d[row] = readShortRow(p.e, row);
+    p.a.maxima.x[row] = largestResult(p.g, row, p.a.maxima.fault);
+    p.b.maxima.d[row] = largestResult(p.e, row, p.a.maxima.fault);
+    scaleSample(p.a, row, false);
+    scaleSample(p.b, row, false);
+  }
+  for (const MatrixCopy &copy : p.copies) copyPiece(copy);
+  if (!finishesLast(p.a.maxima.finished, gridDim.x)) return;
+  layOutScaled<kShortRowThreads>(rows, p.a);
+  layOutScaled<kShortRowThreads>(rows, p.b);
+}
+
 }  // namespace
 
 void cudaProject(const Context &context, const AdapterProjection &p) {
   const CudaScope scope(context.device);
-  const auto rows = static_cast<unsigned>(p.g.input.in.rows);
+  const int64_t count = p.g.input.in.rows;
+  if (areShortRows(p.g.weights, count) && areShortRows(p.e.weights, count)) {
+    launch(context.stream, projectShortRowsKernel, gridForRows(count), kShortRowThreads, 0, p);
+    return;
+  }
+  const auto rows = static_cast<unsigned>(count);
   const unsigned copiers = gridFor(p.copies[0].size + p.copies[1].size, kCopiedPerBlock, 64);
   const unsigned blocks = RPU::max(2 * rows, copiers);  // not their sum: that is a second wave
   launch(context.stream, projectKernel, blocks, kThreads, 0, p);

@@ -163,14 +163,14 @@ void cudaDrawTrains(const Context &context, const TrainSide *sides, int count) {
     lines = sides[i].values.cols > lines ? sides[i].values.cols : lines;
   }
   // Only the GPU knows the number of words, which is often one or two; blocks stride over them, and
-  // many lines are blocks enough.
+  // many lines are blocks enough. Thousands of samples, those of a convolution, have more words.
   constexpr int64_t kBlocks = 2048;
-  constexpr int64_t kMostWords = 16;
+  const int64_t most = RPU::max(int64_t{16}, sides[0].values.rows / 256);
   const int64_t across = (lines + kLines - 1) / kLines;
   const int64_t words = sides[0].values.rows / 2 + 1;
   const int64_t wanted = RPU::max(kBlocks / (across * count), int64_t{2});
   const dim3 grid(static_cast<unsigned>(across),
-                  static_cast<unsigned>(RPU::min(RPU::min(words, wanted), kMostWords)),
+                  static_cast<unsigned>(RPU::min(RPU::min(words, wanted), most)),
                   static_cast<unsigned>(count));
   const CudaScope scope(context.device);
   launch(context.stream, drawTrainsKernel, grid, dim3(kLines, kQuads), 0, all);

@@ -51,11 +51,38 @@ __global__ void __launch_bounds__(kThreads)
   if (finishesLast(maxima.finished, gridDim.x)) scaleAll<kThreads>(x.rows, job);
 }
 
+/// A thread per sample, for many samples of few lines.
+__global__ void __launch_bounds__(kThreads)
+    scaleShortTrainsKernel(MatrixView<const float> x, MatrixView<const float> d, TrainJob job) {
+  awaitEarlier();
+  const TrainMaxima &maxima = job.maxima;
+  const int64_t s = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (s < x.rows) {
+    Found found{0.0f, 0.0f, false};
+    if (!maxima.present || s < *maxima.present) {
+      for (int64_t j = 0; j < x.cols; ++j) found.look(found.x, x(s, j));
+      for (int64_t j = 0; j < d.cols; ++j) found.look(found.d, d(s, j));
+    }
+    maxima.x[s] = found.x;
+    maxima.d[s] = found.d;
+    if (found.bad && maxima.fault) *maxima.fault = 1;
+    scaleSample(job, s, false);
+  }
+  if (finishesLast(maxima.finished, gridDim.x)) layOutScaled<kThreads>(x.rows, job);
+}
+
 }  // namespace
 
 void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      const TrainJob &job) {
+  constexpr int64_t kManySamples = 4096;
+  constexpr int64_t kFewLines = 512;
   const CudaScope scope(context.device);
+  if (x.rows >= kManySamples && x.cols + d.cols <= kFewLines) {
+    launch(context.stream, scaleShortTrainsKernel, gridFor(x.rows, kThreads), kThreads, 0, x, d,
+           job);
+    return;
+  }
   launch(context.stream, scaleTrainsKernel, static_cast<unsigned>(x.rows), kThreads, 0, x, d, job);
 }
 

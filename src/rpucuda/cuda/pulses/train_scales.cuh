@@ -37,6 +37,20 @@ __device__ inline void chooseLayout(int longest, PulseLayout *layout) {
   __syncthreads();
 }
 
+/// The layout for samples that have been scaled one by one; none of them sends a pulse if an input of
+/// any was not finite. Run by one block.
+template <int kThreads>
+__device__ inline void layOutScaled(int64_t samples, const TrainJob &job) {
+  const bool faulty = isFaulty(job.maxima);
+  int longest = 0;
+#pragma unroll 8
+  for (int64_t i = threadIdx.x; i < samples; i += kThreads) {
+    const int length = faulty ? scaleSample(job, i, true) : __ldcg(&job.scaler.lengths[i]);
+    longest = RPU::max(longest, length);
+  }
+  chooseLayout<kThreads>(longest, job.layout);
+}
+
 /// Scales all samples, whose maxima must be known, and chooses the layout; run by one block.
 template <int kThreads>
 __device__ inline void scaleAll(int64_t samples, const TrainJob &job) {

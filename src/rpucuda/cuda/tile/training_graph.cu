@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -13,26 +15,38 @@ namespace {
 // A training loop has a handful of shapes: with and without a transfer, of one layer or another.
 constexpr size_t kMostShapes = 16;
 
-/// One stream per device, in which calls are captured. It is never destroyed, because memory of
-/// tiles is freed in it.
-struct CallStream {
+/// The lanes of a device. They are never destroyed, because memory of tiles is freed in them.
+struct Lanes {
   std::mutex mutex;
-  cudaStream_t stream = nullptr;
+  std::array<cudaStream_t, TrainingGraph::kLanes> streams{};
 
-  static CallStream &of(int device) {
+  static Lanes &of(int device) {
     static std::mutex mutex;
-    static auto &all = *new std::map<int, CallStream>;  // outlives the driver
+    static auto &all = *new std::map<int, Lanes>;  // outlives the driver
     const std::lock_guard<std::mutex> guard(mutex);
-    CallStream &found = all[device];
-    if (!found.stream) RPU_CUDA(cudaStreamCreateWithFlags(&found.stream, cudaStreamNonBlocking));
+    Lanes &found = all[device];
+    for (cudaStream_t &stream : found.streams) {
+      if (!stream) RPU_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    }
     return found;
   }
+};
+
+struct LaneCall {
+  int lane;
+  TrainingGraph::Call call;
 };
 
 /// The calls between two things that the library enqueues.
 struct Group {
   cudaGraphNode_t place = nullptr;
-  std::vector<TrainingGraph::Call> calls;
+  std::vector<LaneCall> calls;
+  std::vector<int> lanes;  // each once; the first is captured, and the others branch off from it
+
+  void add(int lane, TrainingGraph::Call call) {
+    calls.push_back({lane, std::move(call)});
+    if (std::find(lanes.begin(), lanes.end(), lane) == lanes.end()) lanes.push_back(lane);
+  }
 };
 
 /// A captured graph, while it is in use.
@@ -50,21 +64,6 @@ struct Captured {
   cudaGraph_t graph = nullptr;
   size_t nodes = 0;
 };
-
-Captured capture(cudaStream_t stream, const Group &group) {
-  Captured captured;
-  RPU_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  try {
-    for (const TrainingGraph::Call &call : group.calls) call();
-  } catch (...) {
-    if (cudaStreamEndCapture(stream, &captured.graph) != cudaSuccess) cudaGetLastError();
-    releaseCaptured(stream);
-    throw;
-  }
-  RPU_CUDA(cudaStreamEndCapture(stream, &captured.graph));
-  RPU_CUDA(cudaGraphGetNodes(captured.graph, nullptr, &captured.nodes));
-  return captured;
-}
 
 /// An executable graph for steps of one shape.
 struct Shape {
@@ -129,7 +128,7 @@ cudaGraphNode_t insert(cudaGraph_t graph, cudaGraphNode_t place, cudaGraph_t par
 }  // namespace
 
 struct TrainingGraph::Impl {
-  explicit Impl(int device_) : device(device_), own(CallStream::of(device_)) {
+  explicit Impl(int device_) : device(device_), lanes(Lanes::of(device_)) {
     RPU_CUDA(cudaEventCreateWithFlags(&reached, cudaEventDisableTiming));
   }
   ~Impl() { cudaEventDestroy(reached); }
@@ -165,8 +164,33 @@ struct TrainingGraph::Impl {
     RPU_CUDA(cudaStreamWaitEvent(then, reached, 0));
   }
 
+  cudaStream_t streamOf(int lane) const { return lanes.streams[static_cast<size_t>(lane)]; }
+
+  /// What the calls of a group enqueue.
+  Captured capture(const Group &group) const {
+    Captured captured;
+    const cudaStream_t first = streamOf(group.lanes.front());
+    RPU_CUDA(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
+    try {
+      for (size_t i = 1; i < group.lanes.size(); ++i) order(first, streamOf(group.lanes[i]));
+      for (const LaneCall &each : group.calls) each.call();
+      for (size_t i = 1; i < group.lanes.size(); ++i) order(streamOf(group.lanes[i]), first);
+    } catch (...) {
+      if (cudaStreamEndCapture(first, &captured.graph) != cudaSuccess) cudaGetLastError();
+      throw;
+    }
+    RPU_CUDA(cudaStreamEndCapture(first, &captured.graph));
+    RPU_CUDA(cudaGraphGetNodes(captured.graph, nullptr, &captured.nodes));
+    return captured;
+  }
+
+  void release() const noexcept {
+    for (const int lane : lanesInUse) releaseCaptured(streamOf(lane));
+  }
+
   int device;
-  CallStream &own;
+  Lanes &lanes;
+  std::vector<int> lanesInUse;
   cudaEvent_t reached = nullptr;
   std::vector<Group> groups;
   cudaGraph_t whole = nullptr;
@@ -181,9 +205,11 @@ TrainingGraph::TrainingGraph(int device) {
 
 TrainingGraph::~TrainingGraph() = default;
 
-void *TrainingGraph::stream() const { return impl_->own.stream; }
+void *TrainingGraph::stream(int lane) const { return impl_->streamOf(lane); }
 
-void TrainingGraph::add(void *capturing, Call call) {
+void TrainingGraph::add(void *capturing, int lane, Call call) {
+  RPU_CHECK(ConfigError, lane >= 0 && lane < kLanes, "lane is ", lane, "; it must be from 0 to ",
+            kLanes - 1);
   RPU_CHECK(StateError, !impl_->whole, "this TrainingGraph is finished; make another one");
   const CudaScope scope(impl_->device);
   const auto stream = static_cast<cudaStream_t>(capturing);
@@ -207,7 +233,9 @@ void TrainingGraph::add(void *capturing, Call call) {
                                                  cudaStreamSetCaptureDependencies));
     groups.push_back(std::move(group));
   }
-  groups.back().calls.push_back(std::move(call));
+  groups.back().add(lane, std::move(call));
+  std::vector<int> &lanes = impl_->lanesInUse;
+  if (std::find(lanes.begin(), lanes.end(), lane) == lanes.end()) lanes.push_back(lane);
 }
 
 void TrainingGraph::finish(void *graph) {
@@ -219,21 +247,19 @@ void TrainingGraph::finish(void *graph) {
 void TrainingGraph::run(void *stream) {
   RPU_CHECK(StateError, impl_->whole, "this TrainingGraph is not finished; call finish() first");
   const CudaScope scope(impl_->device);
-  const std::lock_guard<std::mutex> guard(impl_->own.mutex);
-  const cudaStream_t own = impl_->own.stream;
+  const std::lock_guard<std::mutex> guard(impl_->lanes.mutex);
   const auto target = static_cast<cudaStream_t>(stream);
   std::vector<Captured> parts;
   try {
-    for (const Group &group : impl_->groups) parts.push_back(capture(own, group));
-    cudaGraphExec_t executable = impl_->executableFor(parts);
-    impl_->order(own, target);
-    RPU_CUDA(cudaGraphLaunch(executable, target));
-    impl_->order(target, own);  // what the tiles free must outlive this run
+    for (const Group &group : impl_->groups) parts.push_back(impl_->capture(group));
+    RPU_CUDA(cudaGraphLaunch(impl_->executableFor(parts), target));
+    // What tiles free in their streams must outlive this run.
+    for (const int lane : impl_->lanesInUse) impl_->order(target, impl_->streamOf(lane));
   } catch (...) {
-    releaseCaptured(own);
+    impl_->release();
     throw;
   }
-  releaseCaptured(own);
+  impl_->release();
 }
 
 int TrainingGraph::shapes() const { return static_cast<int>(impl_->shapes.size()); }

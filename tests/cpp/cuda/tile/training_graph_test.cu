@@ -47,7 +47,7 @@ TEST(CudaTrainingGraph, Property37_RunsGiveThePlainCallsBits) {
     Library library;
     TrainingGraph graph(0);
     Context own = gpuContext();
-    own.stream = graph.stream();
+    own.stream = graph.stream(3);
     const Context context = library.context();
     Tile plain(kOutputs, kInputs, config, 1, 0, context);
     Tile kept(kOutputs, kInputs, config, 1, 0, own);
@@ -57,11 +57,11 @@ TEST(CudaTrainingGraph, Property37_RunsGiveThePlainCallsBits) {
     float lr = 0.1F;
 
     library.begin();
-    graph.add(library.stream, [&] { kept.forward(x.view(), y.view()); });
+    graph.add(library.stream, 3, [&] { kept.forward(x.view(), y.view()); });
     library.copy(y, d);
-    graph.add(library.stream, [&] { kept.backward(d.view(), dx.view()); });
-    graph.add(library.stream, [&] { kept.update(x.view(), d.view(), lr); });
-    graph.add(library.stream, [&] { kept.postUpdate(lr); });
+    graph.add(library.stream, 3, [&] { kept.backward(d.view(), dx.view()); });
+    graph.add(library.stream, 3, [&] { kept.update(x.view(), d.view(), lr); });
+    graph.add(library.stream, 3, [&] { kept.postUpdate(lr); });
     library.end();
     graph.finish(library.graph);
     EXPECT_EQ(kept.counters().forwardSamples, 0U);  // nothing has run yet
@@ -92,7 +92,7 @@ TEST(CudaTrainingGraph, ACallThatThrowsRunsNothing) {
   bool throws = true;
   library.begin();
   library.copy(from, to);
-  graph.add(library.stream, [&] {
+  graph.add(library.stream, 3, [&] {
     if (throws) throw InputError("as a tile might");
   });
   library.end();
@@ -108,16 +108,16 @@ TEST(CudaTrainingGraph, RefusesWhatComesAtTheWrongTime) {
   RPU_REQUIRE_GPU();
   Library library;
   TrainingGraph graph(0);
-  EXPECT_THROW(graph.add(nullptr, [] {}), StateError);
-  EXPECT_THROW(graph.add(library.stream, [] {}), StateError);
+  EXPECT_THROW(graph.add(nullptr, 0, [] {}), StateError);
+  EXPECT_THROW(graph.add(library.stream, 3, [] {}), StateError);
   EXPECT_THROW(graph.run(library.stream), StateError);
   EXPECT_THROW(graph.finish(nullptr), StateError);
   library.begin();
-  graph.add(library.stream, [] {});
+  graph.add(library.stream, 3, [] {});
   library.end();
   graph.finish(library.graph);
   EXPECT_THROW(graph.finish(library.graph), StateError);
-  EXPECT_THROW(graph.add(library.stream, [] {}), StateError);
+  EXPECT_THROW(graph.add(library.stream, 3, [] {}), StateError);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -145,6 +146,8 @@ class TrainingStep:
             except (RuntimeError, ValueError) as error:
                 cause = error.__context__ or error  # the end of a spoilt record raises too
                 reason = str(cause).split("\n", 1)[0]
+                for each in (error, cause):  # the frames hold what was recorded
+                    traceback.clear_frames(each.__traceback__)
         if reason is None:
             self._since_record = 0
             return self._graphs[shape]

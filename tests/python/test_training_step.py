@@ -187,6 +187,7 @@ def test_what_cannot_be_recorded_runs_plainly_with_a_reason() -> None:
 
 
 @needs_gpu
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
 def test_a_graph_of_torch_s_own_is_refused() -> None:
     layer = AnalogLinear(4, 3, seed=1, device="cuda")
     x = torch.ones(2, 4, device="cuda")

@@ -201,6 +201,37 @@ __device__ __forceinline__ unsigned updateRows(const Array<Device> &a, uint64_t 
   return static_cast<unsigned>(mine);
 }
 
+/// The first word from `word` on in which a cell of this warp has a coincidence; the number of words
+/// if there is none.
+template <class Device>
+__device__ __noinline__ int64_t nextWordWithHits(const Array<Device> &a, const PulseWords &p,
+                                                 Partition part, const ThreadCell &first,
+                                                 int64_t words, int64_t word) {
+  constexpr int kAhead = 8;  // loads that are under way together
+#pragma unroll 1
+  for (; word < words; word += kAhead) {
+    uint32_t hits[kAhead];
+    bool any = false;
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      hits[u] = 0;
+      if (!first.live || word + u >= words) continue;
+      for (int r = 0; r < part.rowsPerWarp; ++r) {
+        const int row = first.row + r * kWarps;
+        if (row < a.rows) hits[u] |= p.dBits[(word + u) * p.dSize + row];
+      }
+      hits[u] &= p.xBits[(word + u) * p.xSize + first.col];
+      any |= hits[u] != 0;
+    }
+    if (!__any_sync(0xffffffffu, any)) continue;
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      if (__any_sync(0xffffffffu, hits[u] != 0)) return word + u;
+    }
+  }
+  return words;
+}
+
 /// All rows of this warp.
 template <class Device>
 __device__ __forceinline__ unsigned updateSparse(const Array<Device> &a, const PulseWords &p,
@@ -210,8 +241,19 @@ __device__ __forceinline__ unsigned updateSparse(const Array<Device> &a, const P
   const ThreadCell first = threadCell(a, part, 0);
   const int endRow = first.row + part.rowsPerWarp * kWarps;
   unsigned pulses = 0;
+  // Of thousands of samples, those of a convolution, most words have no coincidence. Looking for the
+  // next one that has is given up where it leads nowhere.
+  constexpr int64_t kManySamples = 2048;
+  constexpr int kMostVain = 8;
+  int vain = samples < kManySamples ? kMostVain : 0;
 #pragma unroll 1
   for (int64_t word = 0; 32 * word < samples; word += 2) {
+    if (vain < kMostVain) {
+      const int64_t next = nextWordWithHits(a, p, part, first, (samples + 31) / 32, word);
+      if (next == word) ++vain;
+      word = next;
+      if (32 * word >= samples) break;
+    }
     const uint64_t firstSample = p.firstSample + static_cast<uint64_t>(32 * word);
     // Each lane fetches one word of the rows' LineWords.
     const int half = lane & 1;

@@ -44,32 +44,42 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 /// The largest |result| of a row; one that is not finite sets the fault word.
-__device__ float largestResult(const PlainRead &r, int64_t row, uint32_t *fault) {
+__device__ float largestResult(const PlainRead &r, const Quad &quad, uint32_t *fault) {
   float largest = 0.0f;
   bool bad = false;
-  for (int64_t k = 0; k < r.weights.rows; ++k) {
-    const float value = r.output.out(row, k);
+  for (int64_t k = quad.place; k < r.weights.rows; k += kQuad) {
+    const float value = r.output.out(quad.row, k);
     largest = RPU::max(largest, RPU::abs(value));
     bad |= !isFinite(value);
   }
   if (bad && fault) *fault = 1;
-  return largest;
+  return quad.largest(largest);
 }
 
-/// A thread reads a row of g and of e, and scales its trains.
+/// Reads a row of g and of e, and scales its trains.
+__device__ void projectShortRow(const AdapterProjection &p, const Quad &quad) {
+  const float in = readShortRow(p.g, quad);
+  const float out = readShortRow(p.e, quad);
+  const float g = largestResult(p.g, quad, p.a.maxima.fault);
+  const float e = largestResult(p.e, quad, p.a.maxima.fault);
+  if (quad.place == 0) {
+    p.a.maxima.x[quad.row] = g;
+    p.a.maxima.d[quad.row] = out;
+    scaleSample(p.a, quad.row, false);
+  } else if (quad.place == 1) {
+    p.b.maxima.x[quad.row] = in;
+    p.b.maxima.d[quad.row] = e;
+    scaleSample(p.b, quad.row, false);
+  }
+}
+
+/// A quad of threads per row; all share the copies.
 __global__ void __launch_bounds__(kShortRowThreads)
     projectShortRowsKernel(const __grid_constant__ AdapterProjection p) {
   awaitEarlier();
   const int64_t rows = p.g.input.in.rows;
-  const int64_t row = rowOfThread();
-  if (row < rows) {
-    p.b.maxima.x[row] = readShortRow(p.g, row);
-    p.a.maxima.d[row] = readShortRow(p.e, row);
-    p.a.maxima.x[row] = largestResult(p.g, row, p.a.maxima.fault);
-    p.b.maxima.d[row] = largestResult(p.e, row, p.a.maxima.fault);
-    scaleSample(p.a, row, false);
-    scaleSample(p.b, row, false);
-  }
+  const Quad quad = Quad::ofThread();
+  if (quad.row < rows) projectShortRow(p, quad);
   for (const MatrixCopy &copy : p.copies) copyPiece(copy);
   if (!finishesLast(p.a.maxima.finished, gridDim.x)) return;
   layOutScaled<kShortRowThreads>(rows, p.a);

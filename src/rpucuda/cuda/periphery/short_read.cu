@@ -10,16 +10,16 @@ __global__ void __launch_bounds__(kShortRowThreads)
                         const __grid_constant__ PlainRead first,
                         const __grid_constant__ AddedRead added) {
   awaitEarlier();
-  const int64_t row = rowOfThread();
-  if (row >= r.input.in.rows) return;
-  readShortRow(r, row);
+  const Quad quad = Quad::ofThread();
+  if (quad.row >= r.input.in.rows) return;
+  readShortRow(r, quad);
   if (!added.isThere()) return;
-  readShortRow(first, row);
+  readShortRow(first, quad);
   const auto add = [&](int64_t line, float value) {
-    float &out = r.output.out(row, line);
+    float &out = r.output.out(quad.row, line);
     out = RPU::fma(added.factor, value, out);
   };
-  readShortRow(added.read, row, add, [&] { readShortRow(r, row); });
+  readShortRow(added.read, quad, add, [&] { readShortRow(r, quad); });
 }
 
 }  // namespace

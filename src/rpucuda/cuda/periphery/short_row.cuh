@@ -3,79 +3,102 @@
 #include "cuda/periphery/row_read.cuh"
 
 // Reads of many short rows, as a convolution has them, whose samples are the pixels of its images. A
-// thread takes a whole row: a block, or a warp, would find little to share in it.
+// quad of threads takes a row: a block, or a warp, would find little to share in it.
 
 namespace RPU {
 
+constexpr int kQuad = 4;
 constexpr int kShortRowThreads = 128;
+constexpr int kShortRowsPerBlock = kShortRowThreads / kQuad;
 
-/// Grid of a kernel with a thread per row.
+/// Grid of a kernel with a quad per row.
 inline unsigned gridForRows(int64_t rows) {
-  return static_cast<unsigned>((rows + kShortRowThreads - 1) / kShortRowThreads);
-}
-/// The row of this thread.
-__device__ inline int64_t rowOfThread() {
-  return static_cast<int64_t>(blockIdx.x) * kShortRowThreads + threadIdx.x;
+  return static_cast<unsigned>((rows + kShortRowsPerBlock - 1) / kShortRowsPerBlock);
 }
 
-/// One read of a row; store(line, result). Returns whether a line left the range of the ADC.
+/// The threads of a row; all of them call what takes a Quad.
+struct Quad {
+  int64_t row;
+  int place;      // of this thread among them
+  unsigned mask;  // of their lanes
+
+  __device__ static Quad ofThread() {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    return {static_cast<int64_t>(blockIdx.x) * kShortRowsPerBlock + threadIdx.x / kQuad,
+            lane % kQuad, 0xFu << lane / kQuad * kQuad};
+  }
+  /// Shows the others what each has written.
+  __device__ void sync() const { __syncwarp(mask); }
+  __device__ float largest(float value) const {
+    for (int half = kQuad / 2; half > 0; half /= 2)
+      value = RPU::max(value, __shfl_xor_sync(mask, value, half));
+    return value;
+  }
+  __device__ bool any(bool value) const { return __any_sync(mask, value) != 0; }
+};
+
+/// One read of a row, a few lines at a time by each thread; store(line, result). Returns whether a
+/// line left the range of the ADC.
 template <class Store>
-__device__ inline bool readShortRowOnce(const PlainRead &r, int64_t row, float scale, int32_t round,
-                                        const Store &store) {
-  constexpr int kAtOnce = 8;
+__device__ inline bool readShortRowOnce(const PlainRead &r, const Quad &quad, float scale,
+                                        int32_t round, const Store &store) {
+  constexpr int kAtOnce = 4;
   const MatrixView<const float> w = r.weights;
   bool clipped = false;
 #pragma unroll 1
-  for (int64_t first = 0; first < w.rows; first += kAtOnce) {
+  for (int64_t first = quad.place * kAtOnce; first < w.rows; first += kQuad * kAtOnce) {
     float sums[kAtOnce] = {};
     const float *line[kAtOnce];
 #pragma unroll
     for (int q = 0; q < kAtOnce; ++q)
       line[q] = w.data + RPU::min(first + q, w.rows - 1) * w.rowStride;
-    convertInputs(r.input, row, 0, w.cols, 1, scale, round, [&](int64_t j, float u) {
+    convertInputs(r.input, quad.row, 0, w.cols, 1, scale, round, [&](int64_t j, float u) {
 #pragma unroll
       for (int q = 0; q < kAtOnce; ++q) sums[q] = RPU::fma(line[q][j * w.colStride], u, sums[q]);
     });
-    const int count = static_cast<int>(RPU::min(w.rows - first, int64_t{kAtOnce}));
-#pragma unroll 1
-    for (int q = 0; q < count; ++q) {
-      const Reading read = readingOf(r.output, row, first + q, sums[q], round);
+#pragma unroll
+    for (int q = 0; q < kAtOnce; ++q) {
+      if (first + q >= w.rows) continue;
+      const Reading read = readingOf(r.output, quad.row, first + q, sums[q], round);
       clipped |= read.clipped != 0;
       store(first + q, read.value * (scale * r.output.outScale));
     }
   }
-  return clipped;
+  return quad.any(clipped);
 }
 
 /// Reads a row from its measurement to the last repetition, before each of which `again()` is
 /// called. Returns the largest |input|.
 template <class Store, class Again>
-__device__ inline float readShortRow(const PlainRead &r, int64_t row, const Store &store,
+__device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const Store &store,
                                      const Again &again) {
-  const VectorView<const float> values = r.input.in.row(row);
+  const VectorView<const float> values = r.input.in.row(quad.row);
   float largest = 0.0f;
   bool bad = false;
 #pragma unroll 4
-  for (int64_t j = 0; j < values.size; ++j) {
+  for (int64_t j = quad.place; j < values.size; j += kQuad) {
     const float value = values[j];
     largest = reduce::AbsLargest::add(largest, value);
     bad |= !isFinite(value);
   }
   if (bad && r.input.fault) *r.input.fault = 1;
-  prepareRow(r.input, row, values, largest);
-  float scale = r.input.state.scale[row];
-  for (int32_t round = 0; readShortRowOnce(r, row, scale, round, store) && round < r.repeats;
+  largest = quad.largest(largest);
+  if (quad.place == 0) prepareRow(r.input, quad.row, values, largest);
+  quad.sync();
+  float scale = r.input.state.scale[quad.row];
+  for (int32_t round = 0; readShortRowOnce(r, quad, scale, round, store) && round < r.repeats;
        ++round) {
-    scale = nextScale(r.input.state, row, scale);
+    scale = nextScale(r.input.state, quad.row, scale);
     again();
   }
+  quad.sync();
   return largest;
 }
 
 /// The same, to where the read's results go.
-__device__ inline float readShortRow(const PlainRead &r, int64_t row) {
+__device__ inline float readShortRow(const PlainRead &r, const Quad &quad) {
   return readShortRow(
-      r, row, [&](int64_t line, float value) { r.output.out(row, line) = value; }, [] {});
+      r, quad, [&](int64_t line, float value) { r.output.out(quad.row, line) = value; }, [] {});
 }
 
 }  // namespace RPU

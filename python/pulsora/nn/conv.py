@@ -218,6 +218,7 @@ def _patches(
         depths = x.unfold(2, dilation[0] * (kernel[0] - 1) + 1, stride[0])[..., :: dilation[0]]
         places = depths.shape[2]
         x = depths.permute(0, 2, 1, 5, 3, 4).flatten(2, 3).flatten(0, 1)
+    columns: Tensor
     if x.is_cuda:
         unfold: Any = _Unfold.apply  # torch gives no type
         columns = unfold(x, kernel[-2:], stride[-2:], dilation[-2:])

@@ -201,32 +201,42 @@ __device__ __forceinline__ unsigned updateRows(const Array<Device> &a, uint64_t 
   return static_cast<unsigned>(mine);
 }
 
+/// The lines of a warp's cells, as a search for coincidences needs them: the x line of this lane's
+/// column, and d lines of which the warp has one row in kWarps.
+struct WarpLines {
+  const uint32_t *x;
+  const uint32_t *d;
+  int xSize;
+  int dSize;
+  int row;
+  int rowsPerWarp;
+  bool live;
+};
+
 /// The first word from `word` on in which a cell of this warp has a coincidence; the number of words
 /// if there is none.
-template <class Device>
-__device__ __noinline__ int64_t nextWordWithHits(const Array<Device> &a, const PulseWords &p,
-                                                 Partition part, const ThreadCell &first,
-                                                 int64_t words, int64_t word) {
-  constexpr int kAhead = 8;  // loads that are under way together
+__device__ __noinline__ inline int nextWordWithHits(WarpLines lines, int words, int word) {
+  constexpr int kAhead = 16;  // words whose loads are under way together, hence no branches
 #pragma unroll 1
   for (; word < words; word += kAhead) {
-    uint32_t hits[kAhead];
-    bool any = false;
+    uint32_t hits[kAhead] = {};
+#pragma unroll 1
+    for (int r = 0; r < lines.rowsPerWarp; ++r) {
+      const uint32_t *d = lines.d + ::min(lines.row + r * kWarps, lines.dSize - 1);
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-      hits[u] = 0;
-      if (!first.live || word + u >= words) continue;
-      for (int r = 0; r < part.rowsPerWarp; ++r) {
-        const int row = first.row + r * kWarps;
-        if (row < a.rows) hits[u] |= p.dBits[(word + u) * p.dSize + row];
-      }
-      hits[u] &= p.xBits[(word + u) * p.xSize + first.col];
-      any |= hits[u] != 0;
+      for (int u = 0; u < kAhead; ++u)
+        hits[u] |= d[static_cast<int64_t>(::min(word + u, words - 1)) * lines.dSize];
     }
-    if (!__any_sync(0xffffffffu, any)) continue;
+    uint32_t any = 0;
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
-      if (__any_sync(0xffffffffu, hits[u] != 0)) return word + u;
+      hits[u] &= lines.x[static_cast<int64_t>(::min(word + u, words - 1)) * lines.xSize];
+      any |= hits[u];
+    }
+    if (!__any_sync(0xffffffffu, lines.live && any != 0)) continue;
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      if (__any_sync(0xffffffffu, lines.live && hits[u] != 0)) return ::min(word + u, words - 1);
     }
   }
   return words;
@@ -249,7 +259,16 @@ __device__ __forceinline__ unsigned updateSparse(const Array<Device> &a, const P
 #pragma unroll 1
   for (int64_t word = 0; 32 * word < samples; word += 2) {
     if (vain < kMostVain) {
-      const int64_t next = nextWordWithHits(a, p, part, first, (samples + 31) / 32, word);
+      const int col = ::min(first.col, static_cast<int>(a.cols) - 1);
+      const WarpLines lines{p.xBits + col,
+                            p.dBits,
+                            static_cast<int>(p.xSize),
+                            static_cast<int>(p.dSize),
+                            first.row,
+                            part.rowsPerWarp,
+                            first.live};
+      const int64_t next =
+          nextWordWithHits(lines, static_cast<int>((samples + 31) / 32), static_cast<int>(word));
       if (next == word) ++vain;
       word = next;
       if (32 * word >= samples) break;

@@ -1,11 +1,12 @@
 """What settings of the low-rank adapter are worth: grids of training runs, several at a time on one GPU.
 
-    python benchmarks/lrtt_study.py GRID ... [--device cuda:0] [--processes N] [--out FOLDER] [--seconds S]
+    python benchmarks/lrtt_study.py GRID ... [--device cuda:0] [--processes N] [--out FOLDER] [--seconds S] [--best]
 
-Every run trains 784-256-128-10 with sigmoids on Fashion-MNIST by SGD: mean cross entropy, batch 64, 5 epochs, learning
-rate 0.1 unless a grid varies it, halved after 60 % of the epochs. The first two layers are analog, one tile each, with
-the periphery of the presets; the last layer and all biases are digital. The score is the test accuracy after the last
-epoch, adapter included. The grids are in lrtt_study_grids.py.
+Every run trains 784-256-128-10 with sigmoids (or another network of lrtt_study_networks.py) on Fashion-MNIST by SGD: mean
+cross entropy, batch 64, 5 epochs, learning rate 0.1 unless a grid varies it, halved after 60 % of the epochs. All layers but
+the last are analog, one tile each, with the periphery of the presets; the last layer and all biases are digital. The score is
+the test accuracy after the last epoch, adapter included. The grids are in lrtt_study_grids.py. With --best, each algorithm's
+best learning rate of what has been run then gets two further seeds.
 
 Finished runs are lines of FOLDER/runs.jsonl, so that the program can be stopped (or stops itself after S seconds) and
 started again; `--table` prints what is there.
@@ -14,7 +15,6 @@ started again; `--table` prints what is there.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import multiprocessing
 import os
@@ -26,38 +26,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from lrtt_study_grids import GRIDS, config_of, key_of
-from pulsora.nn import AnalogLinear
+from lrtt_study_grids import GRIDS, best, config_of, key_of
+from lrtt_study_networks import NETWORKS
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
 from pulsora.training.run import accuracy, pulse_report
+from pulsora.training_step import TrainingStep
 
 if TYPE_CHECKING:
     from lrtt_study_grids import Setting
 
-HIDDEN = (256, 128)
 BATCH = 64
 
 
-def network(setting: Setting, features: int, classes: int, device: str) -> nn.Sequential:
+def network(setting: Setting, device: str) -> nn.Module:
     """The network of a run; its initial weights depend on the seed alone."""
-    sizes = (features, *HIDDEN, classes)
     torch.manual_seed(setting["seed"])
-    plain = [nn.Linear(i, o) for i, o in itertools.pairwise(sizes)]
-    layers: list[nn.Module] = []
-    for number, layer in enumerate(plain[:-1]):
-        config = config_of(setting, layer.in_features)
-        if config is not None:
-            analog = AnalogLinear(
-                layer.in_features, layer.out_features, config=config, seed=setting["seed"],
-                tile_id=number, max_input_size=0, max_output_size=0, device=device, threads=1,
-            )  # fmt: skip
-            analog.set_weights(layer.weight, layer.bias)
-            layers.append(analog)
-        else:
-            layers.append(layer)
-        layers.append(nn.Sigmoid())
-    return nn.Sequential(*layers, plain[-1]).to(device)
+    make = NETWORKS[setting.get("network", "mlp")]
+    return make(lambda inputs: config_of(setting, inputs), setting["seed"], device)
 
 
 def train(setting: Setting, folder: Path, device: str) -> dict[str, Any]:
@@ -67,18 +53,17 @@ def train(setting: Setting, folder: Path, device: str) -> dict[str, Any]:
         torch.from_numpy(part).to(device)
         for part in (data.train_x, data.test_x, data.train_y, data.test_y)
     )
-    model = network(setting, data.features, data.classes, device)
+    model = network(setting, device)
     epochs = setting["epochs"]
     optimizer = AnalogSGD(model.parameters(), lr=setting["lr"])
+    step = TrainingStep(model, optimizer, nn.functional.cross_entropy)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [round(0.6 * epochs)], gamma=0.5)
     scores = []
     start = time.perf_counter()
     for epoch in range(epochs):
         order = torch.from_numpy(datasets.shuffled(len(train_x), setting["seed"], epoch)).to(device)
         for chosen in order.split(BATCH)[: len(train_x) // BATCH]:
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(train_x[chosen]), train_y[chosen]).backward()
-            optimizer.step()
+            step(train_x[chosen], train_y[chosen])
         schedule.step()
         scores.append(round(100.0 * accuracy(model, test_x, test_y), 3))
     return {
@@ -131,6 +116,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("--out", type=Path, default=Path("runs/lrtt_study"))
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--best", action="store_true", help="more seeds of the best learning rates")
     parser.add_argument("--table", action="store_true", help="print what has been run, and stop")
     args = parser.parse_args()
     path = args.out / "runs.jsonl"
@@ -139,13 +125,23 @@ def main() -> None:
         show(done)
         return
     wanted = {key_of(s): s for grid in args.grids for s in GRIDS[grid]()}
-    missing = [setting for key, setting in wanted.items() if key not in done]
     args.out.mkdir(parents=True, exist_ok=True)
+    until = time.time() + min(args.seconds, 1e9)
+    run(wanted, args, until)
+    if args.best:
+        results = list(finished(path).values())
+        run({key_of(s): s for s in best(results)}, args, until)
+
+
+def run(wanted: dict[str, Setting], args: argparse.Namespace, until: float) -> None:
+    """Runs the settings that have not been run yet."""
+    path = args.out / "runs.jsonl"
+    done = finished(path)
+    missing = [setting for key, setting in wanted.items() if key not in done]
     context = multiprocessing.get_context("spawn")
     tasks, results = context.Queue(), context.Queue()
     for setting in missing:
         tasks.put(setting)
-    until = time.time() + min(args.seconds, 1e9)
     workers = [
         context.Process(target=work, args=(tasks, results, args.data, args.device, until))
         for _ in range(min(args.processes, len(missing)))

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from pulsora.config import TileConfig
 
 Setting: TypeAlias = dict[str, Any]
-"""lr, epochs, seed; visible and, for an adapter, fast: names of presets; default: "pulses" or "adapter", with defaults
+"""lr, epochs, seed; network, "mlp" if there is none; visible and, for an adapter, fast: names of presets; default: "pulses" or "adapter", with defaults
 for all that is not an entry; other entries are settings of LRTTConfig, but for `filling`, the deviation of B in units of what its cells
 reach, `enlarged`, the s of docs/lrtt.md, and `b_speed`, a factor on the automatic learning rate of B."""
 
 VISIBLE = (
     "Idealized", "EcRam", "EcRamMO", "Capacitor", "SixT1C", "GokmenVlasov", "ReRamSB", "ReRamES",
 )  # fmt: skip
-_OF_THE_RUN = ("lr", "epochs", "seed", "visible", "fast", "default")
+_OF_THE_RUN = ("lr", "epochs", "seed", "network", "visible", "fast", "default")
+HEADLINE = ("EcRam", "ReRamSB", "ReRamES")
 
 
 def setting(**changes: Any) -> Setting:
@@ -137,18 +138,45 @@ def accumulated() -> Iterator[Setting]:
             yield setting(visible=visible, **own)
 
 
+RATES = (0.025, 0.05, 0.1, 0.2, 0.4)
+
+
 def rates() -> Iterator[Setting]:
-    """The best learning rate of each algorithm."""
-    for rate, visible in itertools.product((0.025, 0.05, 0.2, 0.4), (None, *VISIBLE)):
-        if visible is None:
-            yield setting(lr=rate)
+    """The best learning rate of each algorithm, on every preset."""
+    for rate in RATES:
+        yield setting(lr=rate)
+        for visible in VISIBLE:
+            yield setting(visible=visible, default="pulses", lr=rate)
+            yield setting(visible=visible, default="adapter", lr=rate)
+            yield setting(visible=visible, default="adapter", ab_update="accumulated", lr=rate)
+
+
+def networks() -> Iterator[Setting]:
+    """The best learning rates of a convolutional network and of a transformer."""
+    for network, rate in itertools.product(("lenet", "transformer"), (0.05, 0.1, 0.2, 0.4)):
+        yield setting(network=network, lr=rate)
+        for visible in HEADLINE:
+            yield setting(network=network, visible=visible, default="pulses", lr=rate)
+            yield setting(network=network, visible=visible, default="adapter", lr=rate)
+
+
+def best(results: list[dict[str, Any]]) -> Iterator[Setting]:
+    """Seeds 2 and 3 of the best learning rate of seed 1, for each algorithm whose rates have been run."""
+    found: dict[str, dict[str, Any]] = {}
+    for result in results:
+        chosen = result["setting"]
+        kind = key_of({k: v for k, v in chosen.items() if k not in {"lr", "seed"}})
+        is_whole = "visible" not in chosen or chosen.get("default") is not None
+        if chosen["seed"] != 1 or "accuracy" not in result or not is_whole:
             continue
-        yield setting(visible=visible, default="pulses", lr=rate)
-        yield setting(visible=visible, default="adapter", lr=rate)
-        yield setting(visible=visible, default="adapter", ab_update="accumulated", lr=rate)
+        if kind not in found or result["accuracy"][-1] > found[kind]["accuracy"][-1]:
+            found[kind] = result
+    for result in found.values():
+        for seed in (2, 3):
+            yield result["setting"] | {"seed": seed}
 
 
 GRIDS: dict[str, Callable[[], Iterator[Setting]]] = {
     grid.__name__: grid
-    for grid in (baselines, defaults, gauge, cycle, partner, itself, accumulated, rates)
+    for grid in (baselines, defaults, gauge, cycle, partner, itself, accumulated, rates, networks)
 }

@@ -39,6 +39,7 @@ void TransferLedger::close(const Context &context, const PulsedDevice &to,
   align(context, to, exact, rule.lr, after, nullptr);
   const TransferTally tally{components,
                             rule.components,
+                            to.granularity(),
                             rule.xIsFirst,
                             before,
                             after,

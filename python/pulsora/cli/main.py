@@ -1,4 +1,4 @@
-"""The command line: `pulsora train | forecast | fit | plot-device | explain | compile | bench | info | demo`."""
+"""The command line: `pulsora demo | train | explain | plot-device | fit | compile | forecast | info | bench`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -40,9 +40,6 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(one_line_errors(bench))
-app.command()(one_line_errors(fit))
-app.command()(one_line_errors(forecast))
 
 
 def _show_version(wanted: bool) -> None:
@@ -61,8 +58,6 @@ def _options(
     pass
 
 
-@app.command()
-@one_line_errors
 def train(
     data: Annotated[
         str | None,
@@ -122,8 +117,6 @@ def train(
     console.print(f"written: {out}/metrics.json, checkpoint.pt, training.png", highlight=False)
 
 
-@app.command()
-@one_line_errors
 def plot_device(
     name: Annotated[str, typer.Argument(help="A device preset or model, see 'pulsora info'.")],
     out: Annotated[Path | None, typer.Option(help="The PNG.", show_default="NAME.png")] = None,
@@ -142,8 +135,6 @@ def plot_device(
     console.print(f"written: {path}", highlight=False)
 
 
-@app.command()
-@one_line_errors
 def explain(
     outputs: Annotated[int, typer.Argument(help="Rows of the tile.")],
     inputs: Annotated[int, typer.Argument(help="Columns of the tile.")],
@@ -192,8 +183,6 @@ def explain(
     console.print(str(tile.explain(x, d, experiment.lr)), highlight=False, markup=False)
 
 
-@app.command("compile")
-@one_line_errors
 def compile_model(
     source: Annotated[Path, typer.Argument(help="The header of a device model.")],
     name: Annotated[
@@ -211,8 +200,6 @@ def compile_model(
     console.print(f"written: {written}", highlight=False, soft_wrap=True)
 
 
-@app.command()
-@one_line_errors
 def info() -> None:
     """Show the version, build features and available devices."""
     table = Table(show_header=False, box=None)
@@ -224,8 +211,6 @@ def info() -> None:
     console.print(table)
 
 
-@app.command()
-@one_line_errors
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path(
         "runs/demo"
@@ -240,3 +225,18 @@ def demo(
     from pulsora.cli.demo import run_demo  # noqa: PLC0415 - needs torch
 
     run_demo(out, epochs, threads_of(threads))
+
+
+# `pulsora --help` lists them as a newcomer comes to need them.
+for _name, _command in {
+    "demo": demo,
+    "train": train,
+    "explain": explain,
+    "plot-device": plot_device,
+    "fit": fit,
+    "compile": compile_model,
+    "forecast": forecast,
+    "info": info,
+    "bench": bench,
+}.items():
+    app.command(_name)(one_line_errors(_command))

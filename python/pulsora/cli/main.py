@@ -1,5 +1,6 @@
 """The command line: `pulsora demo | train | explain | plot-device | fit | compile | forecast | info | bench`."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -228,7 +229,7 @@ def demo(
 
 
 # `pulsora --help` lists them as a newcomer comes to need them.
-for _name, _command in {
+_COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "train": train,
     "explain": explain,
@@ -238,5 +239,6 @@ for _name, _command in {
     "forecast": forecast,
     "info": info,
     "bench": bench,
-}.items():
+}
+for _name, _command in _COMMANDS.items():
     app.command(_name)(one_line_errors(_command))

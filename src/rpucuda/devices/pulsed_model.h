@@ -45,6 +45,8 @@ struct EnumNames<NoiseMerge> {
 constexpr float kLargestLogSpread = 10.0f;
 /// The smallest magnitude of a bound other than 0. Models divide by the distance of a cell's bounds.
 constexpr float kSmallestBound = 1e-15f;
+/// The largest step of a pulse, in units of the distance of the bounds, which steps are divided by.
+constexpr float kLargestStep = 1e15f;
 
 /// Mean of the up and the down value of an asymmetric pair around 1 (1 where that would be 0, so
 /// that it can be a scale).
@@ -163,6 +165,10 @@ struct PulsedParams {
               "; it must be 0 or >= ", kSmallestBound);
     c.require(w_min == 0.0f || w_min <= -kSmallestBound, c.path("w_min"), " is ", w_min,
               "; it must be 0 or <= ", -kSmallestBound);
+    const float step = RPU::max(RPU::abs(stepUpScale()), RPU::abs(stepDownScale()));
+    c.require(step <= kLargestStep * (w_max - w_min), c.path("dw_min"), " is ", dw_min, " and ",
+              c.path("up_down"), " is ", up_down, "; a pulse is then more than ", kLargestStep,
+              " times the distance of the bounds; use smaller ones");
     c.require(!dw_min_dtod_log_normal || dw_min_dtod <= kLargestLogSpread, c.path("dw_min_dtod"),
               " is ", dw_min_dtod, " with dw_min_dtod_log_normal, of which it is the exponent's ",
               "spread; it must be <= ", kLargestLogSpread, ", for example 0.5");

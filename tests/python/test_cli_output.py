@@ -35,6 +35,13 @@ def test_help_names_every_default_in_80_columns(
     assert [text for text in options if "[default:" not in text] == []
 
 
+def test_commands_are_listed_as_a_newcomer_needs_them() -> None:
+    commands = re.findall(r"(?m)^│ ([a-z-]+) ", run("--help")[1].partition("─ Commands ")[2])
+    assert commands[:3] == ["demo", "train", "explain"]
+    assert commands[-2:] == ["info", "bench"]
+    assert len(commands) == 9
+
+
 def test_version_and_short_help() -> None:
     assert run("--version") == (0, f"pulsora {pl.__version__}\n")
     code, output = run("-h")

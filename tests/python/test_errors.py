@@ -41,6 +41,14 @@ MAKING: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: SB(mult_noise=2), pl.ConfigError, "mult_noise is 2; write True or False"),
     (lambda: SB(corrupt_devices_prob=1.5), pl.ConfigError, "it must be >= 0 and <= 1"),
     (lambda: SB(w_max=0.0, w_min=0.0), pl.ConfigError, "leaves the weight no range"),
+    (lambda: SB(w_max=2**-60), pl.ConfigError, "w_max is 8.67361738e-19; it must be 0 or >= 1e-15"),
+    (lambda: SB(w_min=-(2**-60)), pl.ConfigError, "w_min is -8.67.*; it must be 0 or <= -1e-15"),
+    (lambda: SB(dw_min=1e15, up_down=1e15), pl.ConfigError, "more than 1e.* times the distance of"),
+    (
+        lambda: SB(dw_min_dtod=1e7, dw_min_dtod_log_normal=True),
+        pl.ConfigError,
+        "dw_min_dtod is 10000000 with dw_min_dtod_log_normal.*it must be <= 10, for example 0.5",
+    ),
     (lambda: SB(pulse_noise="closed_from"), pl.ConfigError, "did you mean 'closed_form'"),
     (lambda: SB(construction_seed=2**64), pl.ConfigError, "beyond 64-bit integers"),
     (lambda: pl.UpdateParameters(desired_bl=0), pl.ConfigError, "desired_bl is 0; it must be"),
@@ -171,6 +179,33 @@ def test_using_changes_nothing(
     with pytest.raises(error, match=fragment):
         call(tile)
     assert state.dumps(tile.state()) == before
+
+
+ALIKE = pl.devices.ConstantStep(w_max_dtod=0.0, w_min_dtod=0.0)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pl.IdealConfig(),
+        pl.SingleConfig(device=ALIKE),
+        pl.LRTTConfig(rank=3, visible=ALIKE),
+    ],
+)
+def test_a_refused_read_moves_no_running_mean(config: pl.TileConfig) -> None:
+    average = pl.IOParameters(
+        noise_management="average_abs_max", nm_decay=1.0, out_bound=0.0, out_res=0.0
+    )
+    tile = make_tile(config.replace(forward=average, backward=average))
+    tile.weights = np.full((D_SIZE, X_SIZE), 0.5, np.float32)
+    x, d = make_batch(3)
+    for read, batch in ((tile.forward, x), (tile.backward, d)):
+        read(batch)
+        before = state.dumps(tile.state())
+        batch[1] = 3e38
+        with pytest.raises(pl.InputError, match="beyond single precision"):
+            read(batch)
+        assert state.dumps(tile.state()) == before
 
 
 def test_an_ideal_tile_has_no_arrays() -> None:

@@ -1,5 +1,6 @@
-"""The command line: `pulsora train | forecast | fit | plot-device | explain | compile | bench | info | demo`."""
+"""The command line: `pulsora demo | train | explain | plot-device | fit | compile | forecast | info | bench`."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -40,9 +41,6 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(one_line_errors(bench))
-app.command()(one_line_errors(fit))
-app.command()(one_line_errors(forecast))
 
 
 def _show_version(wanted: bool) -> None:
@@ -61,8 +59,6 @@ def _options(
     pass
 
 
-@app.command()
-@one_line_errors
 def train(
     data: Annotated[
         str | None,
@@ -122,8 +118,6 @@ def train(
     console.print(f"written: {out}/metrics.json, checkpoint.pt, training.png", highlight=False)
 
 
-@app.command()
-@one_line_errors
 def plot_device(
     name: Annotated[str, typer.Argument(help="A device preset or model, see 'pulsora info'.")],
     out: Annotated[Path | None, typer.Option(help="The PNG.", show_default="NAME.png")] = None,
@@ -142,8 +136,6 @@ def plot_device(
     console.print(f"written: {path}", highlight=False)
 
 
-@app.command()
-@one_line_errors
 def explain(
     outputs: Annotated[int, typer.Argument(help="Rows of the tile.")],
     inputs: Annotated[int, typer.Argument(help="Columns of the tile.")],
@@ -192,8 +184,6 @@ def explain(
     console.print(str(tile.explain(x, d, experiment.lr)), highlight=False, markup=False)
 
 
-@app.command("compile")
-@one_line_errors
 def compile_model(
     source: Annotated[Path, typer.Argument(help="The header of a device model.")],
     name: Annotated[
@@ -211,8 +201,6 @@ def compile_model(
     console.print(f"written: {written}", highlight=False, soft_wrap=True)
 
 
-@app.command()
-@one_line_errors
 def info() -> None:
     """Show the version, build features and available devices."""
     table = Table(show_header=False, box=None)
@@ -224,8 +212,6 @@ def info() -> None:
     console.print(table)
 
 
-@app.command()
-@one_line_errors
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path(
         "runs/demo"
@@ -240,3 +226,19 @@ def demo(
     from pulsora.cli.demo import run_demo  # noqa: PLC0415 - needs torch
 
     run_demo(out, epochs, threads_of(threads))
+
+
+# `pulsora --help` lists them as a newcomer comes to need them.
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "train": train,
+    "explain": explain,
+    "plot-device": plot_device,
+    "fit": fit,
+    "compile": compile_model,
+    "forecast": forecast,
+    "info": info,
+    "bench": bench,
+}
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(one_line_errors(_command))

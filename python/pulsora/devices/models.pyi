@@ -86,13 +86,13 @@ class ConstantStep(Device):
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
-    """[weight] >= 0. Mean upper weight bound."""
+    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
     w_min: float
-    """[weight] <= 0. Mean lower weight bound."""
+    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
     w_max_dtod: float
     """[relative] >= 0. Device-to-device spread of the upper bound."""
     w_min_dtod: float
@@ -178,13 +178,13 @@ class LinearStep(Device):
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
-    """[weight] >= 0. Mean upper weight bound."""
+    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
     w_min: float
-    """[weight] <= 0. Mean lower weight bound."""
+    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
     w_max_dtod: float
     """[relative] >= 0. Device-to-device spread of the upper bound."""
     w_min_dtod: float
@@ -300,13 +300,13 @@ class SoftBounds(Device):
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
-    """[weight] >= 0. Mean upper weight bound."""
+    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
     w_min: float
-    """[weight] <= 0. Mean lower weight bound."""
+    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
     w_max_dtod: float
     """[relative] >= 0. Device-to-device spread of the upper bound."""
     w_min_dtod: float
@@ -395,13 +395,13 @@ class SoftBoundsReference(Device):
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
-    """[weight] >= 0. Mean upper weight bound."""
+    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
     w_min: float
-    """[weight] <= 0. Mean lower weight bound."""
+    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
     w_max_dtod: float
     """[relative] >= 0. Device-to-device spread of the upper bound."""
     w_min_dtod: float
@@ -505,13 +505,13 @@ class ExpStep(Device):
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
-    """[weight] >= 0. Mean upper weight bound."""
+    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
     w_min: float
-    """[weight] <= 0. Mean lower weight bound."""
+    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
     w_max_dtod: float
     """[relative] >= 0. Device-to-device spread of the upper bound."""
     w_min_dtod: float
@@ -621,13 +621,13 @@ class PowStep(Device):
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
-    """[weight] >= 0. Mean upper weight bound."""
+    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
     w_min: float
-    """[weight] <= 0. Mean lower weight bound."""
+    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
     w_max_dtod: float
     """[relative] >= 0. Device-to-device spread of the upper bound."""
     w_min_dtod: float
@@ -725,13 +725,13 @@ class PiecewiseStep(Device):
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
-    """[weight] >= 0. Mean upper weight bound."""
+    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
     w_min: float
-    """[weight] <= 0. Mean lower weight bound."""
+    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
     w_max_dtod: float
     """[relative] >= 0. Device-to-device spread of the upper bound."""
     w_min_dtod: float
@@ -823,13 +823,13 @@ class TableStep(Device):
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
-    """[weight] >= 0. Mean upper weight bound."""
+    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
     w_min: float
-    """[weight] <= 0. Mean lower weight bound."""
+    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
     w_max_dtod: float
     """[relative] >= 0. Device-to-device spread of the upper bound."""
     w_min_dtod: float

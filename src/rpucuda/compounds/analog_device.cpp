@@ -20,6 +20,15 @@ const Crossbar &AnalogDevice::array(const std::string &name) const {
   return const_cast<AnalogDevice *>(this)->array(name);
 }
 
+std::vector<AnalogRead *> AnalogDevice::reads() {
+  std::vector<AnalogRead *> reads;
+  for (const NamedArray &each : arrays()) {
+    for (const Pass pass : {Pass::Forward, Pass::Backward})
+      reads.push_back(&each.array->read(pass));
+  }
+  return reads;
+}
+
 bool AnalogDevice::updateMayBeCut() const {
   for (const NamedArray &each : arraysOf()) {
     if (each.array->cells().params().common().noise_merge == NoiseMerge::Batch) return false;

@@ -49,6 +49,9 @@ class AnalogDevice {
   Crossbar &array(const std::string &name);
   const Crossbar &array(const std::string &name) const;
 
+  /// The reads of forward() and backward(). By default, those of its arrays.
+  virtual std::vector<AnalogRead *> reads();
+
   /// y = W x; the first row is sample number c.forwardSamples.
   virtual void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                        const Counters &c) = 0;

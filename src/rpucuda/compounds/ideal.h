@@ -30,6 +30,7 @@ class IdealDevice final : public AnalogDevice {
   int64_t dSize() const override { return dSize_; }
   int64_t xSize() const override { return xSize_; }
   std::vector<NamedArray> arrays() override { return {}; }
+  std::vector<AnalogRead *> reads() override { return {&reads_.forward(), &reads_.backward()}; }
   void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                const Counters &c) override;
   void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,

@@ -40,6 +40,14 @@ struct EnumNames<NoiseMerge> {
   static constexpr const char *kNames[] = {"none", "batch"};
 };
 
+/// The largest spread of a log-normal distribution. Normals are drawn below 7, and e^70 leaves room
+/// for the factors around it.
+constexpr float kLargestLogSpread = 10.0f;
+/// The smallest magnitude of a bound other than 0. Models divide by the distance of a cell's bounds.
+constexpr float kSmallestBound = 1e-15f;
+/// The largest step of a pulse, in units of the distance of the bounds, which steps are divided by.
+constexpr float kLargestStep = 1e15f;
+
 /// Mean of the up and the down value of an asymmetric pair around 1 (1 where that would be 0, so
 /// that it can be a scale).
 RPU_HD float nominalUp(float upDown) {
@@ -88,11 +96,14 @@ struct PulsedParams {
     f(&P::dw_min_dtod, "dw_min_dtod", nonNegative(), "relative",
       "Device-to-device spread of dw_min.");
     f(&P::dw_min_dtod_log_normal, "dw_min_dtod_log_normal", anyNumber(), "",
-      "Draw the spread of dw_min from a log-normal instead of a normal distribution.");
+      "Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod "
+      "is then at most 10.");
     f(&P::dw_min_std, "dw_min_std", nonNegative(), "relative",
       "Cycle-to-cycle noise of each pulse.");
-    f(&P::w_max, "w_max", nonNegative(), "weight", "Mean upper weight bound.");
-    f(&P::w_min, "w_min", nonPositive(), "weight", "Mean lower weight bound.");
+    f(&P::w_max, "w_max", nonNegative(), "weight",
+      "Mean upper weight bound; 0, or at least 1e-15.");
+    f(&P::w_min, "w_min", nonPositive(), "weight",
+      "Mean lower weight bound; 0, or at most -1e-15.");
     f(&P::w_max_dtod, "w_max_dtod", nonNegative(), "relative",
       "Device-to-device spread of the upper bound.");
     f(&P::w_min_dtod, "w_min_dtod", nonNegative(), "relative",
@@ -150,6 +161,17 @@ struct PulsedParams {
   void check(const Check &c) const {
     c.require(w_max > w_min, c.path("w_max"), " and ", c.path("w_min"),
               " are both 0, which leaves the weight no range; make at least one of them non-zero");
+    c.require(w_max == 0.0f || w_max >= kSmallestBound, c.path("w_max"), " is ", w_max,
+              "; it must be 0 or >= ", kSmallestBound);
+    c.require(w_min == 0.0f || w_min <= -kSmallestBound, c.path("w_min"), " is ", w_min,
+              "; it must be 0 or <= ", -kSmallestBound);
+    const float step = RPU::max(RPU::abs(stepUpScale()), RPU::abs(stepDownScale()));
+    c.require(step <= kLargestStep * (w_max - w_min), c.path("dw_min"), " is ", dw_min, " and ",
+              c.path("up_down"), " is ", up_down, "; a pulse is then more than ", kLargestStep,
+              " times the distance of the bounds; use smaller ones");
+    c.require(!dw_min_dtod_log_normal || dw_min_dtod <= kLargestLogSpread, c.path("dw_min_dtod"),
+              " is ", dw_min_dtod, " with dw_min_dtod_log_normal, of which it is the exponent's ",
+              "spread; it must be <= ", kLargestLogSpread, ", for example 0.5");
     c.require(!adjust_bounds_with_up_down || adjust_bounds_with_up_down_dev > 0.0f,
               c.path("adjust_bounds_with_up_down_dev"), " is ", adjust_bounds_with_up_down_dev,
               " with adjust_bounds_with_up_down; it must be > 0, for example 0.05");

@@ -60,7 +60,12 @@ class AnalogRead {
 
   const IOParameters &parameters() const { return parameters_; }
 
-  /// Saves / loads the running mean of average_abs_max, the only state of a read.
+  /// The running mean of average_abs_max, where the context's memory is; null if it has none.
+  float *runningMean() {
+    return parameters_.noise_management == NoiseManagement::AverageAbsMax ? averageMax_.data()
+                                                                          : nullptr;
+  }
+  /// Saves / loads the running mean, the only state of a read.
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "array/events.h"
 #include "core/buffer.h"
@@ -79,7 +81,13 @@ struct Tile::Impl {
     requireRoom(counters.*samples, size, forward ? "samples of forward" : "samples of backward");
     Counters start = counters;
     start.*samples += static_cast<uint64_t>(part.first);
-    read(start);
+    const auto means = runningMeans();
+    try {
+      read(start);
+    } catch (...) {  // a refused read has not taken place
+      for (const auto &[mean, before] : means) *mean = before;
+      throw;
+    }
     counters.*samples += static_cast<uint64_t>(size);
   }
   /// update(start, count) for all samples, on the CPU in parts that end within a fraction of a
@@ -114,6 +122,19 @@ struct Tile::Impl {
 
  private:
   static constexpr int64_t kLargestPart = 1024;  // samples
+
+  // On the CPU, the running means of the device's reads, and their values.
+  std::vector<std::pair<float *, float>> runningMeans() {
+    std::vector<std::pair<float *, float>> means;
+    const auto averages = [](const IOParameters &io) {
+      return !io.is_perfect && io.noise_management == NoiseManagement::AverageAbsMax;
+    };
+    if (!context.onCpu() || !(averages(config.forward) || averages(config.backward))) return means;
+    for (AnalogRead *read : device->reads()) {
+      if (float *mean = read->runningMean()) means.emplace_back(mean, *mean);
+    }
+    return means;
+  }
 
   // Samples of the first part of an update: all, if that is little work, or if there is no memory to
   // make sure that no later part runs out of it.

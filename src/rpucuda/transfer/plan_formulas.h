@@ -21,6 +21,7 @@ struct TransferFactors {
 struct MissingPart {
   double next;
   double gain;
+  bool full;  ///< the cells take no more of it
 };
 
 /// How one component of a transfer is sent: `trains` trains, in each of which x line j is driven by
@@ -253,11 +254,15 @@ struct TrainDrives {
 constexpr double kDelivered = 0.01;
 /// What a sending is taken to deliver at least, where cells at their bounds take nothing.
 constexpr double kLeastPart = 0.25;
+/// Pulses of a sending that are enough to tell chance from cells at their bounds: if less than
+/// kDelivered of them changed anything, another sending would cost as much and bring as little.
+constexpr uint64_t kTellingPulses = 1000000;
 
 /// Gathers the statistics of a transfer after each of its sendings.
 struct TransferTally {
   const ComponentPlan *components;
   int64_t rank;
+  float granularity;
   bool xIsFirst;         // see TransferRule
   const double *before;  // per row of W: <W, T>, before and after, and <T, T>
   const double *after;
@@ -313,6 +318,7 @@ struct TransferTally {
     stats.delivered = sums.delivered;
     stats.intended = sums.intended;
     stats.pulses = *pulseCounter - *pulsesBefore;
+    const uint64_t pulses = stats.pulses - (first ? 0 : latest->pulses);
     *latest = stats;
     if (last) {
       total->add(stats);
@@ -320,9 +326,16 @@ struct TransferTally {
     }
     const double rest = stats.intended > 0.0 ? 1.0 - stats.gain() : 0.0;
     const bool done = rest <= kDelivered && rest >= -kDelivered;
+    const double sent = first ? 1.0 : missing->next;
+    const double arrived = stats.gain() - (first ? 0.0 : missing->gain);
     // The part of the last sending that arrived; of the next one, about as much will.
-    const double part = first ? stats.gain() : (stats.gain() - missing->gain) / missing->next;
-    missing->next = done ? 0.0 : rest / (part > kLeastPart ? part : kLeastPart);
+    const double part = arrived / sent;
+    // What its pulses carry, were they all taken; the trains may be too few for all that was sent.
+    const double carried = static_cast<double>(pulses) * static_cast<double>(granularity);
+    const bool refused = pulses >= kTellingPulses &&
+                         (sent < 0.0 ? -arrived : arrived) * stats.wanted < kDelivered * carried;
+    missing->full = refused || (!first && missing->full);
+    missing->next = done || missing->full ? 0.0 : rest / (part > kLeastPart ? part : kLeastPart);
     missing->gain = stats.gain();
   }
 };

@@ -37,20 +37,11 @@ void TransferLedger::close(const Context &context, const PulsedDevice &to,
   const double *before = rowSums_.data();
   double *after = rowSums_.data() + to.rows();
   align(context, to, exact, rule.lr, after, nullptr);
-  const TransferTally tally{components,
-                            rule.components,
-                            rule.xIsFirst,
-                            before,
-                            after,
-                            after + to.rows(),
-                            to.rows(),
-                            to.pulseCounter(),
-                            pulsesBefore_.data(),
-                            sending == 0,
-                            sending + 1 == rule.sendings(),
-                            missing_.data(),
-                            stats_.data(),
-                            stats_.data() + 1};
+  const TransferTally tally{components,           rule.components, to.granularity(),
+                            rule.xIsFirst,        before,          after,
+                            after + to.rows(),    to.rows(),       to.pulseCounter(),
+                            pulsesBefore_.data(), sending == 0,    sending + 1 == rule.sendings(),
+                            missing_.data(),      stats_.data(),   stats_.data() + 1};
   if (context.onCpu()) {
     tally.count(OneThread{});
   } else {

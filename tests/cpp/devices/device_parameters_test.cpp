@@ -50,6 +50,16 @@ TEST(DeviceModels, ContradictionsAreRefusedByName) {
       {"ConstantStep",
        {{"adjust_bounds_with_up_down", true}},
        "device.adjust_bounds_with_up_down_dev is 0"},
+      {"ExpStep", {{"w_max", 0x1p-60}}, "device.w_max is 8.67361738e-19; it must be 0 or >= 1e-15"},
+      {"SoftBounds",
+       {{"w_max", 0x1p-40}, {"w_min", 0.0}, {"dw_min", 1e15}},
+       "device.dw_min is 9.99999987e+14 and device.up_down is 0; a pulse is then more than"},
+      {"PowStep",
+       {{"w_min", -0x1p-60}, {"w_max", 0.0}},
+       "device.w_min is -8.67361738e-19; it must be 0 or <= -1e-15"},
+      {"PowStep",
+       {{"dw_min_dtod_log_normal", true}, {"dw_min_dtod", 1e7}},
+       "device.dw_min_dtod is 10000000 with dw_min_dtod_log_normal"},
       {"ConstantStep", {{"gamma_up", 0.1}}, "device.gamma_up is not a parameter of ConstantStep"},
   };
   for (const Bad &bad : cases) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "array/pulsed_kernels.h"
-#include "core/half.h"
 #include "core/platform.h"
 
 // What travels with a launch of a device model's kernels, and how blocks share an array: what their
@@ -50,29 +49,11 @@ struct Array {
   }
   static Array of(const CellArray &a) { return of(a, a.weights); }
   RPU_HOST_DEVICE int64_t size() const { return rows * cols; }
-  RPU_HOST_DEVICE Stored stored(int64_t i) const {
-    Stored s;
-#pragma unroll
-    for (int m = 0; m < kMembers; m += 2) {
-      const uint32_t low = cells[i + m * size()];
-      const uint32_t high = m + 1 < kMembers ? cells[i + (m + 1) * size()] : 0u;
-      s.words[m / 2] = low | high << 16;
-    }
-    return s;
-  }
-  RPU_HOST_DEVICE static Cell cell(const Stored &s) {
-    Cell cell;
-    int m = 0;
-    cell.members([&](const char *, float &value) {
-      value = halfToFloat(static_cast<uint16_t>(s.words[m / 2] >> 16 * (m % 2)));
-      ++m;
-    });
-    return cell;
-  }
-  RPU_HOST_DEVICE typename Device::Response response(const Stored &s) const {
-    return Device::response(cell(s), params);
-  }
-  RPU_HOST_DEVICE typename Device::Response response(int64_t i) const { return response(stored(i)); }
+  // Of the device half, which defines them (cuda/array/pulsed_array.cuh):
+  RPU_HOST_DEVICE Stored stored(int64_t i) const;
+  RPU_HOST_DEVICE static Cell cell(const Stored &s);
+  RPU_HOST_DEVICE typename Device::Response response(const Stored &s) const;
+  RPU_HOST_DEVICE typename Device::Response response(int64_t i) const;
 };
 
 /// How blocks and warps share an array. A warp takes 32 neighbouring columns and `rowsPerWarp`

@@ -24,6 +24,12 @@ __global__ void __launch_bounds__(kCellThreads)
   }
 }
 
+/// Stands for a kernel that a model does not have.
+template <class Device>
+__global__ void noKernel() {
+  awaitEarlier();
+}
+
 /// The code of a ModelKernel.
 template <class Device, ModelKernel kernel>
 constexpr auto codeOf() {
@@ -43,6 +49,8 @@ constexpr auto codeOf() {
     return &updateKernel<Device, 2>;
   } else if constexpr (kernel == ModelKernel::UpdateMost) {
     return &updateKernel<Device, kMostTogether>;
+  } else if constexpr (!kMergesNoise<Device>) {
+    return &noKernel<Device>;
   } else if constexpr (kernel == ModelKernel::MergeFlat) {
     return &mergeFlatKernel<Device>;
   } else if constexpr (kernel == ModelKernel::MergeTiles) {

@@ -28,7 +28,6 @@ enum class ModelKernel : int {
   Deferred,
 };
 constexpr int kModelKernels = 11;
-constexpr int kKernelsWithoutMerging = 8;
 
 /// The kernels of `Device` as a table. The Launcher has
 ///

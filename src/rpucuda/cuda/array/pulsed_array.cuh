@@ -1,13 +1,47 @@
 #pragma once
 
+#include "core/half.h"
 #include "cuda/array/launch_arguments.h"
 #include "cuda/core/await.cuh"
 #include "devices/pulse_rule.h"
 
-// Which thread of an update kernel treats which cell.
+// How the kernels read an array, and which thread of an update treats which cell.
 
 namespace RPU {
 namespace gpu {
+
+template <class Device>
+RPU_HD typename Array<Device>::Stored Array<Device>::stored(int64_t i) const {
+  Stored s;
+#pragma unroll
+  for (int m = 0; m < kMembers; m += 2) {
+    const uint32_t low = cells[i + m * size()];
+    const uint32_t high = m + 1 < kMembers ? cells[i + (m + 1) * size()] : 0u;
+    s.words[m / 2] = low | high << 16;
+  }
+  return s;
+}
+
+template <class Device>
+RPU_HD typename Array<Device>::Cell Array<Device>::cell(const Stored &s) {
+  Cell cell;
+  int m = 0;
+  cell.members([&](const char *, float &value) {
+    value = halfToFloat(static_cast<uint16_t>(s.words[m / 2] >> 16 * (m % 2)));
+    ++m;
+  });
+  return cell;
+}
+
+template <class Device>
+RPU_HD typename Device::Response Array<Device>::response(const Stored &s) const {
+  return Device::response(cell(s), params);
+}
+
+template <class Device>
+RPU_HD typename Device::Response Array<Device>::response(int64_t i) const {
+  return response(stored(i));
+}
 
 /// The cell of one thread; lanes of a warp hold neighbours.
 struct ThreadCell {

@@ -1,6 +1,7 @@
 #include "runtime/gpu_program.h"
 
 #include <array>
+#include <cstring>
 #include <exception>
 #include <limits>
 #include <utility>
@@ -179,6 +180,16 @@ void GpuArray::download(void *to, void *stream) const {
   driver.check(driver.copyToHost(to, reinterpret_cast<CuPointer>(data()), bytes(), stream),
                "copy from a GPU");
   driver.check(driver.streamSynchronize(stream), "copy from a GPU");
+}
+
+GpuArgument GpuArgument::ofBytes(std::string type, std::string_view bytes, int device) {
+  GpuArgument argument(std::move(type), uint64_t{0});
+  RPU_CHECK(InputError, bytes.size() <= sizeof argument.value_, "an argument of type ",
+            argument.type_, " has ", bytes.size(), " bytes; it must have at most ",
+            sizeof argument.value_);
+  std::memcpy(argument.value_, bytes.data(), bytes.size());
+  argument.device_ = device;
+  return argument;
 }
 
 // --- GpuProgram

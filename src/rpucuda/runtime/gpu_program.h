@@ -79,13 +79,16 @@ class GpuArgument {
   GpuArgument(const GpuArray &array) : GpuArgument(array.type() + "*", array.data()) {
     device_ = array.device();
   }
-  /// A number of any type by its bytes, or a pointer.
+  /// A number of any type, or a pointer to memory of GPU `device`, by its bytes. InputError if these
+  /// are more than a parameter has.
+  static GpuArgument ofBytes(std::string type, std::string_view bytes, int device = -1);
   template <class T>
   GpuArgument(std::string type, T value) : type_(std::move(type)) {
     static_assert(sizeof(T) <= sizeof value_, "a number or a pointer");
     *reinterpret_cast<T *>(value_) = value;
   }
 
+  /// "float32" for a number, "float32*" for an array.
   const std::string &type() const { return type_; }
   const void *value() const { return value_; }
   /// Of an array; else -1.

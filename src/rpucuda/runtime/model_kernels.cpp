@@ -20,6 +20,8 @@ namespace {
 
 using gpu::kModelKernels;
 
+constexpr int kOldest = 80;  // architecture, which the built-in kernels need too
+
 /// The names of gpu::ModelKernel, in order.
 constexpr std::array<const char *, kModelKernels> kNames = {
     "Construct", "Describe",   "Relax",     "Reset",      "Write",   "UpdateOne",
@@ -77,6 +79,9 @@ class KernelCompilation : public Compilation {
   }
   std::string compiler() override { return "nvrtc " + nvrtcVersion(); }
   std::string compile() override {
+    const int number = architectureNumber(arch_);
+    RPU_CHECK(ConfigError, number >= kOldest, "arch is '", arch_, "'; device models run on sm_",
+              int(kOldest), " and newer");
     const std::string file = source_.file.empty() ? source_.name + ".h" : source_.file;
     GpuSource program;
     program.text = "#include \"" + file + "\"\n#include \"cuda/array/model_kernels.cuh\"\n";
@@ -122,10 +127,7 @@ class ModelKernels {
     const CudaDriver &driver = CudaDriver::get();
     driver.check(driver.fill(reinterpret_cast<CuPointer>(data), 0, bytes, stream), "clear memory");
   }
-  static int32_t multipliesBits(void *) {
-    const CudaDriver &driver = CudaDriver::get();
-    return driver.attribute(driver.currentDevice(), CudaDriver::kComputeMajor) >= 8 ? 1 : 0;
-  }
+  static int32_t multipliesBits(void *) { return 1; }  // on kOldest and all later ones
 
   const GpuFunction &function(int32_t kernel) {
     const CudaDriver &driver = CudaDriver::get();

@@ -150,15 +150,6 @@ const Nvrtc &nvrtc() {
   return found;
 }
 
-/// 90 of "sm_90".
-int numberOf(const std::string &arch) {
-  static const std::regex kArch("sm_([0-9]{2,3})");
-  std::smatch match;
-  RPU_CHECK(ConfigError, std::regex_match(arch, match, kArch), "arch is '", arch,
-            "'; write the architecture of a GPU such as 'sm_90'");
-  return std::stoi(match[1]);
-}
-
 struct OwnedProgram {
   const Nvrtc &nvrtc;
   Program program = nullptr;
@@ -192,6 +183,14 @@ void setNvrtcFolders(std::vector<std::string> folders) {
   packageFolders() = std::move(folders);
 }
 
+int architectureNumber(const std::string &arch) {
+  static const std::regex kArch("sm_([0-9]{2,3})");
+  std::smatch match;
+  RPU_CHECK(ConfigError, std::regex_match(arch, match, kArch), "arch is '", arch,
+            "'; write the architecture of a GPU such as 'sm_90'");
+  return std::stoi(match[1]);
+}
+
 std::string nvrtcVersion() { return nvrtc().versionText; }
 
 std::vector<std::string> nvrtcArchitectures() {
@@ -202,7 +201,7 @@ std::vector<std::string> nvrtcArchitectures() {
 
 GpuBinary compileForGpu(const GpuSource &source, const std::string &arch) {
   const Nvrtc &n = nvrtc();
-  const int wanted = numberOf(arch);
+  const int wanted = architectureNumber(arch);
   const auto above = std::upper_bound(n.architectures.begin(), n.architectures.end(), wanted);
   RPU_CHECK(ConfigError, above != n.architectures.begin(), "arch is '", arch, "', but NVRTC ",
             n.versionText, " makes code for sm_", n.architectures.front(), " and newer alone");

@@ -39,6 +39,9 @@ std::string nvrtcVersion();
 /// The architectures that it makes code for, such as "sm_90", in rising order.
 std::vector<std::string> nvrtcArchitectures();
 
+/// 90 of "sm_90"; ConfigError for anything else.
+int architectureNumber(const std::string &arch);
+
 /// Compiles for GPUs of architecture `arch`, such as "sm_90". For one that is newer than NVRTC the
 /// result is PTX for the newest it knows, which the driver compiles. No GPU is needed.
 ///

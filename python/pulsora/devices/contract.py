@@ -237,6 +237,8 @@ def _state(suite: _Suite) -> Iterator[str]:
 
 
 def _places(suite: _Suite) -> Iterator[str]:
+    if suite.on == "cpu":
+        return
     x, d = _batch()
     host = replace(suite, on="cpu")
     for name, update in suite.updates():

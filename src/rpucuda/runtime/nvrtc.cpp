@@ -84,6 +84,12 @@ std::vector<std::string> candidates() {
   return names;
 }
 
+std::string joined(const std::vector<std::string> &texts) {
+  std::string list;
+  for (const std::string &text : texts) list += (list.empty() ? "" : ", ") + text;
+  return list;
+}
+
 /// Loads the second half of NVRTC, which it does not find by itself in a folder of its own.
 void loadBuiltins(const std::string &library) {
   const fs::path folder = fs::path(library).parent_path();
@@ -106,9 +112,8 @@ Nvrtc loadNvrtc() {
   Nvrtc n{};
   const std::vector<std::string> names = candidates();
   n.library = SharedLibrary::open(names);
-  RPU_CHECK(CompilerNotFound, n.library, "there is no NVRTC to compile for a GPU: neither ",
-            names.front(), " nor any other of ", names.size(), " candidates can be loaded (",
-            n.library.problem(), "); ", kInstall);
+  RPU_CHECK(CompilerNotFound, n.library, "there is no NVRTC to compile for a GPU: none of ",
+            joined(names), " can be loaded (", n.library.problem(), "); ", kInstall);
   loadBuiltins(n.library.name());
   const SharedLibrary &l = n.library;
   l.find(n.errorString, "nvrtcGetErrorString");

@@ -99,7 +99,7 @@ struct ModelLaunches {
 
   /// Whether four neighbouring cells of a row can be read at once.
   static bool inFours(const Array<Device> &a) {
-    const auto multiple = [](const void *address, size_t of) {
+    const auto multiple = [](const void *address, uintptr_t of) {
       return reinterpret_cast<uintptr_t>(address) % of == 0;
     };
     return a.cols % 4 == 0 && multiple(a.weights, 4 * sizeof(float)) &&

@@ -122,6 +122,7 @@ def compare(case: Case, made: type[pl.devices.Device], device: str, rounds: int)
 
 
 def main() -> None:
+    """Prints both comparisons."""
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", maxsplit=1)[0])
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--rounds", type=int, default=10)

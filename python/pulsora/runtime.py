@@ -176,7 +176,7 @@ class Array:
 
     def numpy(self, stream: Stream | None = None) -> NDArray[Any]:
         """A copy in the host's memory, when the work of the stream is done."""
-        flat = np.frombuffer(self._core.download(_handle(stream)), self.dtype)
+        flat: NDArray[Any] = np.frombuffer(self._core.download(_handle(stream)), self.dtype)
         return flat.reshape(self.shape).copy()
 
 
@@ -230,7 +230,7 @@ def _handle(stream: Stream | None) -> int:
 
 def _extent(name: str, value: Extent) -> tuple[int, int, int]:
     extents = (value,) if isinstance(value, int) else tuple(value)
-    if not 1 <= len(extents) <= 3:  # noqa: PLR2004 - directions of a grid
+    if not 1 <= len(extents) <= 3:
         raise _core.ConfigError(f"{name} has {len(extents)} directions; give one to three numbers")
     x, y, z = (*extents, 1, 1)[:3]
     return x, y, z

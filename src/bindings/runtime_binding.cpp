@@ -44,7 +44,7 @@ py::bytes downloadArray(const GpuArray &array, intptr_t stream) {
   return bytes;
 }
 
-using Extent = std::array<int64_t, 3>;
+using Extent = std::tuple<int64_t, int64_t, int64_t>;
 using Argument = std::tuple<std::string, py::bytes, int>;
 
 void launchFunction(const GpuFunction &function, const Extent &blocks, const Extent &threads,
@@ -52,8 +52,11 @@ void launchFunction(const GpuFunction &function, const Extent &blocks, const Ext
   std::vector<GpuArgument> list;
   for (const auto &[type, bytes, device] : arguments)
     list.push_back(GpuArgument::ofBytes(type, std::string_view(bytes), device));
-  const GpuGrid grid{
-      {blocks[0], blocks[1], blocks[2]}, {threads[0], threads[1], threads[2]}, sharedBytes};
+  const auto extentOf = [](const Extent &given) {
+    const auto [x, y, z] = given;
+    return GpuGrid::Extent{x, y, z};
+  };
+  const GpuGrid grid{extentOf(blocks), extentOf(threads), sharedBytes};
   const py::gil_scoped_release released;
   function.launch(grid, list, reinterpret_cast<void *>(stream));
 }
@@ -100,9 +103,9 @@ void bindRuntime(py::module_ &module) {
       [](const std::string &type, int64_t size, int device, intptr_t stream) {
         return GpuArray::zeros(type, size, device, reinterpret_cast<void *>(stream));
       },
-      arg("type"), arg("size"), arg("device"), arg("stream"), Released(),
+      arg("dtype"), arg("size"), arg("device"), arg("stream"), Released(),
       "Zeros in the memory of a GPU.");
-  module.def("gpu_upload", &uploadArray, arg("type"), arg("bytes"), arg("device"), arg("stream"),
+  module.def("gpu_upload", &uploadArray, arg("dtype"), arg("data"), arg("device"), arg("stream"),
              "A copy of numbers in the memory of a GPU.");
 
   py::class_<GpuFunction>(module, "GpuFunction", "A kernel on a GPU.",

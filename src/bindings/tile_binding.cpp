@@ -43,7 +43,8 @@ Context contextOf(const std::string &device, int threads) {
 
 int readThreads(py::handle threads) { return readArgument<int>(threads, "threads", atLeast(1)); }
 
-DeviceArray upload(const py::array_t<float, py::array::c_style> &array, const std::string &device) {
+DeviceArray upload(const py::object &numbers, const std::string &device) {
+  const py::array_t<float, py::array::c_style> array(numbers);
   const Context context = contextOf(device, 1);
   RPU_CHECK(ConfigError, !context.onCpu(), "device is 'cpu'; arrays are uploaded to a GPU");
   DeviceArray made(context, {array.shape(), array.shape() + array.ndim()});

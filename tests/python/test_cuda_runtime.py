@@ -121,9 +121,9 @@ def test_wrong_arguments_are_told(program: runtime.Program) -> None:
         add.launch(1, 32, a, a, a)
     with pytest.raises(pl.InputError, match=r"argument 2 .* of type float64\*; pass float32\*"):
         add.launch(1, 32, a, a, b, 8)
-    with pytest.raises(pl.InputError, match="argument 3 .* of type float; pass int64"):
+    with pytest.raises(pl.InputError, match=r"argument 3 .* of type float; pass int64"):
         add.launch(1, 32, a, a, a, 8.0)
-    with pytest.raises(pl.InputError, match="argument 3 .* of type int32; pass int64"):
+    with pytest.raises(pl.InputError, match=r"argument 3 .* of type int32; pass int64"):
         add.launch(1, 32, a, a, a, np.int32(8))
     assert a.numpy().tolist() == [0.0] * 8
 

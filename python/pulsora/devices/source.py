@@ -37,8 +37,8 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
     """The class of a device model that is given as C++ text.
 
     It is compiled for this machine's processor at first, which takes some seconds, and taken from a folder of compiled
-    models later; so are its kernels for a GPU, each when a tile there first needs it. The folder is `$PULSORA_CACHE_DIR`, else `$XDG_CACHE_HOME/pulsora`, else `~/.cache/pulsora`. With
-    `PULSORA_COMPILE=never` only that folder is asked. The class becomes a member of `pulsora.devices`, so that its objects
+    models later; so are its kernels for a GPU, each when a tile there first needs it. The folder is `$PULSORA_CACHE_DIR`,
+    else `$XDG_CACHE_HOME/pulsora`, else `~/.cache/pulsora`; with `PULSORA_COMPILE=never` only that is asked. The class becomes a member of `pulsora.devices`, so that its objects
     can be pickled; another process needs the same call before it reads them.
 
     Args:
@@ -114,8 +114,7 @@ def compile_ahead(
 
 
 def compile_counts() -> dict[str, int]:
-    """How often this process has compiled a model, or a kernel of one for a GPU ("compiled"), found it on disk
-    ("from_disk"), or knew it ("from_memory")."""
+    """How often this process has "compiled" a model or a kernel for a GPU, found one "from_disk", or knew it "from_memory"."""
     return _core.compile_counts()
 
 

@@ -13,7 +13,9 @@ namespace gpu {
 template <class Device>
 RPU_HD typename Array<Device>::Stored Array<Device>::stored(int64_t i) const {
   Stored s;
+#if RPU_DEVICE_CODE
 #pragma unroll
+#endif
   for (int m = 0; m < kMembers; m += 2) {
     const uint32_t low = cells[i + m * size()];
     const uint32_t high = m + 1 < kMembers ? cells[i + (m + 1) * size()] : 0u;

@@ -98,10 +98,10 @@ class GpuArray:
     def address(self) -> int: ...
     def download(self, stream: int) -> bytes: ...
 
-def gpu_zeros(type: str, size: int, device: int, stream: int) -> GpuArray:
+def gpu_zeros(dtype: str, size: int, device: int, stream: int) -> GpuArray:
     """Zeros in the memory of a GPU."""
 
-def gpu_upload(type: str, bytes: bytes, device: int, stream: int) -> GpuArray:
+def gpu_upload(dtype: str, data: bytes, device: int, stream: int) -> GpuArray:
     """A copy of numbers in the memory of a GPU."""
 
 class GpuFunction:
@@ -113,10 +113,12 @@ class GpuFunction:
     def types(self) -> list[str]: ...
     def launch(
         self,
-        blocks: typing.Annotated[collections.abc.Sequence[int],
-        "FixedSize(3)"],
-        threads: typing.Annotated[collections.abc.Sequence[int],
-        "FixedSize(3)"],
+        blocks: tuple[int,
+        int,
+        int],
+        threads: tuple[int,
+        int,
+        int],
         shared_bytes: int,
         arguments: collections.abc.Sequence[tuple[str,
         bytes,
@@ -165,11 +167,7 @@ def replace_file(path: bytes, data: bytes) -> None:
 def require_place(device: str, threads: object) -> None:
     """ConfigError or DeviceError unless a tile can be made on this device with so many threads."""
 
-def upload(
-    array: typing.Annotated[numpy.typing.ArrayLike,
-    numpy.float32],
-    device: str,
-) -> DeviceArray:
+def upload(array: object, device: str) -> DeviceArray:
     """A copy of a float32 array of NumPy's on a GPU."""
 
 class Tile:

@@ -176,8 +176,9 @@ class Array:
 
     def numpy(self, stream: Stream | None = None) -> NDArray[Any]:
         """A copy in the host's memory, when the work of the stream is done."""
-        flat: NDArray[Any] = np.frombuffer(self._core.download(_handle(stream)), self.dtype)
-        return flat.reshape(self.shape).copy()
+        flat = np.frombuffer(self._core.download(_handle(stream)), self.dtype)
+        numbers: NDArray[Any] = flat.reshape(self.shape).copy()
+        return numbers
 
 
 class Stream:

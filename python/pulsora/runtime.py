@@ -182,7 +182,7 @@ class Array:
 
 
 class Stream:
-    """A queue of work on a GPU beside others."""
+    """A queue of work on a GPU beside others; it takes turns with the legacy default stream."""
 
     def __init__(self, device: int = 0) -> None:
         self._core = _core.GpuStream(device)

@@ -57,7 +57,6 @@ struct CudaDriver {
   int deviceCount() const;
 
   static constexpr int kOutOfMemory = 2;
-  static constexpr int kDeinitialised = 4;
   static constexpr int kNotFound = 500;
   static constexpr int kComputeMajor = 75;
   static constexpr int kComputeMinor = 76;

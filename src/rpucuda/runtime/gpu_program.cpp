@@ -105,7 +105,7 @@ GpuStream::GpuStream(int device) : device_(device) {
   const CudaContextScope scope(device);
   const CudaDriver &driver = CudaDriver::get();
   void *handle = nullptr;
-  driver.check(driver.streamCreate(&handle, 1), message("make a stream on GPU ", device));
+  driver.check(driver.streamCreate(&handle, 0), message("make a stream on GPU ", device));
   handle_ = {handle, [device](void *stream) {
                release(device, [&](const CudaDriver &d) { d.streamDestroy(stream); });
              }};

@@ -23,7 +23,8 @@ namespace RPU {
 /// The architecture of a GPU, such as "sm_90".
 std::string gpuArchitecture(int device);
 
-/// A queue of work on a GPU. Destroyed when its work is done.
+/// A queue of work on a GPU, which takes turns with the legacy default stream. Destroyed when its
+/// work is done.
 class GpuStream {
  public:
   explicit GpuStream(int device);

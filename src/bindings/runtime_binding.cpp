@@ -50,6 +50,7 @@ using Argument = std::tuple<std::string, py::bytes, int>;
 void launchFunction(const GpuFunction &function, const Extent &blocks, const Extent &threads,
                     int64_t sharedBytes, const std::vector<Argument> &arguments, intptr_t stream) {
   std::vector<GpuArgument> list;
+  list.reserve(arguments.size());
   for (const auto &[type, bytes, device] : arguments)
     list.push_back(GpuArgument::ofBytes(type, std::string_view(bytes), device));
   const auto extentOf = [](const Extent &given) {

@@ -45,6 +45,14 @@ PLAIN_LRTT: dict[str, Any] = {
     "reinit": "kaiming",
 }
 
+# A compiler that does not optimise, for tests of all but bits and speed; it tells how often it was asked.
+PLAIN_COMPILER = """#!/bin/sh
+case "$*" in *--version*) exec c++ --version;; esac
+echo compiled >> "${PULSORA_TEST_LOG:-/dev/null}"
+for option; do shift; [ "$option" = -O3 ] || set -- "$@" "$option"; done
+exec c++ -O0 "$@"
+"""
+
 USERS_OF_CPP_BUILD = {"test_cpp_library", "test_custom_compound", "test_custom_device"}
 
 CONFIGS: dict[str, Callable[[], pl.TileConfig]] = {

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import pulsora as pl
-from conftest import ROOT, make_batch, make_tile, same_bits, train
+from conftest import PLAIN_COMPILER, ROOT, make_batch, make_tile, same_bits, train
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,14 +29,6 @@ pytestmark = [
 EXAMPLE = ROOT / "examples" / "05_custom_device" / "quadratic_step.h"
 BUILT_IN = ROOT / "src" / "rpucuda" / "devices" / "soft_bounds.h"
 COPY = BUILT_IN.read_text().replace("SoftBounds", "SoftBoundsCopy")
-
-# A compiler that does not optimise, for tests of all but bits and speed; it tells how often it was asked.
-COMPILER = """#!/bin/sh
-case "$*" in *--version*) exec c++ --version;; esac
-echo compiled >> "$PULSORA_TEST_LOG"
-for option; do shift; [ "$option" = -O3 ] || set -- "$@" "$option"; done
-exec c++ -O0 "$@"
-"""
 
 # Makes a device and prints what came of it.
 CHILD = """
@@ -61,7 +53,7 @@ class Workshop:
         self.cache = folder / "cache"
         self.log = folder / "log"
         self.compiler = folder / "compiler"
-        self.compiler.write_text(COMPILER)
+        self.compiler.write_text(PLAIN_COMPILER)
         self.compiler.chmod(0o700)
 
     def environment(self, **changes: str) -> dict[str, str]:

@@ -28,6 +28,7 @@ CudaDriver loadDriver() {
   l.find(d.exchangeCaptureMode, "cuThreadExchangeStreamCaptureMode");
   l.find(d.libraryLoadData, "cuLibraryLoadData");
   l.find(d.libraryUnload, "cuLibraryUnload");
+  l.find(d.libraryGetModule, "cuLibraryGetModule");
   l.find(d.libraryGetKernel, "cuLibraryGetKernel");
   l.find(d.kernelGetFunction, "cuKernelGetFunction");
   l.find(d.kernelGetParamInfo, "cuKernelGetParamInfo");
@@ -45,10 +46,10 @@ CudaDriver loadDriver() {
             d.init && d.getErrorName && d.getErrorString && d.deviceGet && d.deviceGetCount &&
                 d.deviceGetAttribute && d.primaryContextRetain && d.primaryContextRelease &&
                 d.contextPush && d.contextPop && d.contextGetDevice && d.exchangeCaptureMode &&
-                d.libraryLoadData && d.libraryUnload && d.libraryGetKernel && d.kernelGetFunction &&
-                d.functionGetAttribute && d.launchKernel && d.memoryAllocate && d.memoryFree &&
-                d.copyToDevice && d.copyToHost && d.fill && d.streamCreate && d.streamDestroy &&
-                d.streamSynchronize,
+                d.libraryLoadData && d.libraryUnload && d.libraryGetModule && d.libraryGetKernel &&
+                d.kernelGetFunction && d.functionGetAttribute && d.launchKernel &&
+                d.memoryAllocate && d.memoryFree && d.copyToDevice && d.copyToHost && d.fill &&
+                d.streamCreate && d.streamDestroy && d.streamSynchronize,
             "the CUDA driver ", l.name(),
             " is older than CUDA 12; install a newer driver, or use device='cpu'");
   d.check(d.init(0), "start");
@@ -108,9 +109,8 @@ int CudaDriver::deviceCount() const {
   return count;
 }
 
-CudaContextScope::CudaContextScope(int device) {
-  const CudaDriver &driver = CudaDriver::get();
-  const int count = driver.deviceCount();
+CudaContextScope::CudaContextScope(int device) : driver_(CudaDriver::get()) {
+  const int count = driver_.deviceCount();
   RPU_CHECK(ConfigError, device >= 0 && device < count, "device is ", device, "; this machine has ",
             count, " GPUs, counted from 0");
   // Retained once for each device, for good: what lies in a context outlives scopes.
@@ -120,15 +120,15 @@ CudaContextScope::CudaContextScope(int device) {
   CuContext &context = contexts[device];
   if (!context) {
     int handle = 0;
-    driver.check(driver.deviceGet(&handle, device), message("use GPU ", device));
-    driver.check(driver.primaryContextRetain(&context, handle), message("use GPU ", device));
+    driver_.check(driver_.deviceGet(&handle, device), message("use GPU ", device));
+    driver_.check(driver_.primaryContextRetain(&context, handle), message("use GPU ", device));
   }
-  driver.check(driver.contextPush(context), message("use GPU ", device));
+  driver_.check(driver_.contextPush(context), message("use GPU ", device));
 }
 
 CudaContextScope::~CudaContextScope() {
   CuContext ignored = nullptr;
-  CudaDriver::get().contextPop(&ignored);
+  driver_.contextPop(&ignored);
 }
 
 }  // namespace RPU

@@ -77,6 +77,7 @@ struct CudaDriver {
   int (*libraryLoadData)(CuLibrary *, const void *code, int *, void **, unsigned, int *, void **,
                          unsigned);
   int (*libraryUnload)(CuLibrary);
+  int (*libraryGetModule)(void **module, CuLibrary);
   int (*libraryGetKernel)(CuKernel *, CuLibrary, const char *name);
   int (*kernelGetFunction)(CuFunction *, CuKernel);
   int (*kernelGetParamInfo)(CuKernel, size_t index, size_t *offset, size_t *size);  // or null
@@ -100,6 +101,9 @@ class CudaContextScope {
   ~CudaContextScope();
   CudaContextScope(const CudaContextScope &) = delete;
   CudaContextScope &operator=(const CudaContextScope &) = delete;
+
+ private:
+  const CudaDriver &driver_;
 };
 
 }  // namespace RPU

@@ -18,10 +18,15 @@ struct LoadedCode {
   LoadedCode(std::string_view code, int number) : device(number) {
     const CudaContextScope scope(device);
     const CudaDriver &driver = CudaDriver::get();
+    const std::string what = message("load code for GPU ", device);
     const std::string text(code);  // PTX ends with a zero
     driver.check(
         driver.libraryLoadData(&library, text.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-        message("load code for GPU ", device));
+        what);
+    void *module = nullptr;  // asked for now, so that the GPU looks at the code now
+    const int status = driver.libraryGetModule(&module, library);
+    if (status != 0) driver.libraryUnload(library);
+    driver.check(status, what);
   }
   ~LoadedCode() { CudaDriver::get().libraryUnload(library); }
   LoadedCode(const LoadedCode &) = delete;

@@ -55,6 +55,7 @@ struct ModelLaunchesTest : ::testing::Test {
   }
   std::vector<ModelKernel> kernels() const {
     std::vector<ModelKernel> list;
+    list.reserve(Recorder::launches.size());
     for (const Launch &launch : Recorder::launches) list.push_back(launch.kernel);
     return list;
   }

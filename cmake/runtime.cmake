@@ -46,8 +46,9 @@ function(pulsora_add_runtime target)
   endforeach()
   configure_file(cmake/runtime_options.h.in ${PULSORA_GENERATED_DIR}/runtime_options.h @ONLY)
 
-  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PULSORA_SOURCE_DIR} ${PULSORA_SOURCE_DIR}/*.h)
-  list(FILTER headers INCLUDE REGEX "^((core|devices|pulses|array)/|runtime/plugin)")
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PULSORA_SOURCE_DIR}
+    ${PULSORA_SOURCE_DIR}/*.h ${PULSORA_SOURCE_DIR}/*.cuh)
+  list(FILTER headers INCLUDE REGEX "^((core|devices|pulses|array|cuda/(core|array))/|runtime/(plugin|device_std/))")
   list(SORT headers)
   list(TRANSFORM headers PREPEND ${PULSORA_SOURCE_DIR}/ OUTPUT_VARIABLE sources)
   set(output ${PULSORA_GENERATED_DIR}/embedded_headers.cpp)

@@ -28,7 +28,7 @@ except ImportError as error:
         "pip install 'nvidia-cublas>=13,<14' beside pulsora, or install a pulsora without CUDA"
     ) from error
 
-from pulsora import config, devices, fit, forecast, presets, state
+from pulsora import config, devices, fit, forecast, presets, runtime, state
 from pulsora._core import (
     CompileError,
     CompilerNotFound,
@@ -77,6 +77,7 @@ __all__ = [
     "optim",
     "peft",
     "presets",
+    "runtime",
     "state",
 ]
 __all__ += config.__all__

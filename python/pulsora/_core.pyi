@@ -48,8 +48,89 @@ def register_device(text: str, name: str, file: str) -> dict[str, Any]:
 def compile_ahead(text: str, name: str, file: str, isa: str) -> str:
     """Compiles a device model into the cache folder, and returns the path of the file. `isa` is an instruction set, or empty for this machine's best."""
 
+def compile_ahead_for_gpu(text: str, name: str, file: str, arch: str) -> list[str]:
+    """Compiles a device model's kernels for GPUs of an architecture such as "sm_90" into the cache folder, and returns the paths of the files."""
+
+def set_nvrtc_folders(folders: collections.abc.Sequence[str]) -> None:
+    """Where libnvrtc, the compiler for GPUs, is looked for first."""
+
 def compile_counts() -> dict[str, Any]:
     """How often a compiled device model was made, found on disk, or known to this process."""
+
+def nvrtc_version() -> str:
+    """The version of NVRTC, the compiler for GPUs. CompilerNotFound if there is none."""
+
+def nvrtc_architectures() -> list[str]:
+    """The architectures that NVRTC makes code for, in rising order."""
+
+def gpu_architecture(device: int) -> str:
+    """The architecture of a GPU, such as 'sm_90'."""
+
+def compile_for_gpu(
+    text: str,
+    file: str,
+    headers: collections.abc.Mapping[str,
+    str],
+    kernels: collections.abc.Sequence[str],
+    options: collections.abc.Sequence[str],
+    arch: str,
+) -> tuple[Any, ...]:
+    """(code, names): text in CUDA C++ compiled for an architecture, and the names of the kernels within the code."""
+
+class GpuStream:
+    """A queue of work on a GPU."""
+
+    def __init__(self, device: int) -> None: ...
+    @property
+    def handle(self) -> int: ...
+    def synchronize(self) -> None: ...
+
+class GpuArray:
+    """Numbers in the memory of a GPU."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def device(self) -> int: ...
+    @property
+    def address(self) -> int: ...
+    def download(self, stream: int) -> bytes: ...
+
+def gpu_zeros(dtype: str, size: int, device: int, stream: int) -> GpuArray:
+    """Zeros in the memory of a GPU."""
+
+def gpu_upload(dtype: str, data: bytes, device: int, stream: int) -> GpuArray:
+    """A copy of numbers in the memory of a GPU."""
+
+class GpuFunction:
+    """A kernel on a GPU."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def types(self) -> list[str]: ...
+    def launch(
+        self,
+        blocks: tuple[int,
+        int,
+        int],
+        threads: tuple[int,
+        int,
+        int],
+        shared_bytes: int,
+        arguments: collections.abc.Sequence[tuple[str,
+        bytes,
+        int]],
+        stream: int,
+    ) -> None: ...
+
+class GpuProgram:
+    """Code that is loaded onto a GPU."""
+
+    def __init__(self, code: bytes, device: int) -> None: ...
+    def function(self, name: str, types: collections.abc.Sequence[str]) -> GpuFunction: ...
 
 class DeviceArray:
     """A float32 array in GPU memory; other libraries adopt it without a copy, for example with torch.from_dlpack(array)."""
@@ -85,6 +166,9 @@ def replace_file(path: bytes, data: bytes) -> None:
 
 def require_place(device: str, threads: object) -> None:
     """ConfigError or DeviceError unless a tile can be made on this device with so many threads."""
+
+def upload(array: object, device: str) -> DeviceArray:
+    """A copy of a float32 array of NumPy's on a GPU."""
 
 class Tile:
     @property

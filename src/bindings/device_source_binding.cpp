@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/sha256.h"
 #include "runtime/device_source.h"
+#include "runtime/nvrtc.h"
 #include "schema.h"
 
 namespace RPU::bindings {
@@ -71,6 +72,18 @@ void bindDeviceSource(py::module_ &module) {
       py::arg("text"), py::arg("name"), py::arg("file"), py::arg("isa"),
       "Compiles a device model into the cache folder, and returns the path of the file. `isa` is "
       "an instruction set, or empty for this machine's best.");
+  module.def(
+      "compile_ahead_for_gpu",
+      [](const std::string &text, const std::string &name, const std::string &file,
+         const std::string &arch) {
+        const py::gil_scoped_release released;
+        return compileAheadForGpu({text, name, file}, arch);
+      },
+      py::arg("text"), py::arg("name"), py::arg("file"), py::arg("arch"),
+      "Compiles a device model's kernels for GPUs of an architecture such as \"sm_90\" into the "
+      "cache folder, and returns the paths of the files.");
+  module.def("set_nvrtc_folders", &setNvrtcFolders, py::arg("folders"),
+             "Where libnvrtc, the compiler for GPUs, is looked for first.");
   module.def(
       "compile_counts",
       [] {

@@ -10,6 +10,7 @@
 #include "errors.h"
 #include "forecast_binding.h"
 #include "lowrank_binding.h"
+#include "runtime_binding.h"
 #include "saved_state.h"
 #include "schema.h"
 #include "step_graph_binding.h"
@@ -23,6 +24,7 @@ PYBIND11_MODULE(_core, module) {
   RPU::bindings::bindErrors(module);
   RPU::bindings::bindSchema(module);
   RPU::bindings::bindDeviceSource(module);
+  RPU::bindings::bindRuntime(module);
   RPU::bindings::bindDeviceArray(module);
   RPU::bindings::bindSavedState(module);
   RPU::bindings::bindTile(module);

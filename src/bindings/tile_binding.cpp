@@ -1,9 +1,11 @@
 #include "tile_binding.h"
 
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include "core/cuda_api.h"
 #include "core/threads.h"
+#include "device_array.h"
 #include "saved_state.h"
 #include "shared_tile.h"
 #include "tensor.h"
@@ -40,6 +42,17 @@ Context contextOf(const std::string &device, int threads) {
 }
 
 int readThreads(py::handle threads) { return readArgument<int>(threads, "threads", atLeast(1)); }
+
+DeviceArray upload(const py::object &numbers, const std::string &device) {
+  const py::array_t<float, py::array::c_style> array(numbers);
+  const Context context = contextOf(device, 1);
+  RPU_CHECK(ConfigError, !context.onCpu(), "device is 'cpu'; arrays are uploaded to a GPU");
+  DeviceArray made(context, {array.shape(), array.shape() + array.ndim()});
+  const py::gil_scoped_release released;
+  detail::cudaCopy(context, made.data(), array.data(), static_cast<size_t>(array.nbytes()),
+                   CopyKind::HostToDevice);
+  return made;
+}
 
 Tile makeTile(py::handle dSize, py::handle xSize, py::handle config, py::handle seed,
               py::handle tileId, const std::string &device, py::handle threads) {
@@ -306,6 +319,8 @@ void bindTile(py::module_ &module) {
       },
       arg("device"), arg("threads"),
       "ConfigError or DeviceError unless a tile can be made on this device with so many threads.");
+  module.def("upload", &upload, arg("array"), arg("device"),
+             "A copy of a float32 array of NumPy's on a GPU.");
   py::class_<SharedTile>(module, "Tile", py::custom_type_setup(&withoutNew))
       .def_property_readonly("d_size", &SharedTile::dSize)
       .def_property_readonly("x_size", &SharedTile::xSize)

@@ -223,7 +223,7 @@ def test_the_contract_is_kept_by_models_from_source_and_built_in(
     copy: type[pl.devices.Device],
 ) -> None:
     promises = pl.devices.check(copy)
-    assert len(promises) == 8
+    assert len(promises) == 9
     assert pl.devices.check(pl.devices.ConstantStep(dw_min=0.01)) == promises
     with pytest.raises(TypeError, match="pass a class of pulsora"):
         pl.devices.check(pl.devices.Device)

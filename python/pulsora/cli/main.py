@@ -195,10 +195,14 @@ def compile_model(
             help="Instruction set: V2, V3, V4 or V4Popcnt.", show_default="this machine's"
         ),
     ] = None,
+    arch: Annotated[
+        str | None,
+        typer.Option(help="Architecture of GPUs, such as sm_90.", show_default="no GPU"),
+    ] = None,
 ) -> None:
     """Compile a device model ahead, so that processes without a compiler can use it."""
-    written = devices.compile_ahead(source, name, isa=isa)
-    console.print(f"written: {written}", highlight=False, soft_wrap=True)
+    for written in devices.compile_ahead(source, name, isa=isa, arch=arch):
+        console.print(f"written: {written}", highlight=False, soft_wrap=True)
 
 
 def info() -> None:

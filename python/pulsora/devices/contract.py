@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
+
+    _Matrix: TypeAlias = NDArray[np.float32]
 
 
 __all__ = ["ContractError", "check"]
@@ -32,16 +34,17 @@ class ContractError(AssertionError):
     """A device model breaks a promise; the message names each, with what was seen."""
 
 
-def check(device: type[Device] | Device) -> tuple[str, ...]:
-    """Runs the contract of device models on one of them, on tiles of the CPU.
+def check(device: type[Device] | Device, *, on: str = "cpu") -> tuple[str, ...]:
+    """Runs the contract of device models on one of them.
 
     Weights stay within the bounds of their cells, no pulse changes nothing, a pulse makes the step that
     `describe_cells()` tells with the sign of its direction, cells without spread are equal and nominal, spreads have their
-    mean and standard deviation, and results depend neither on how a batch is split nor on threads, and go on to the bit from
-    a saved state.
+    mean and standard deviation, and results depend neither on how a batch is split nor on threads nor on where the tile is, and go
+    on to the bit from a saved state.
 
     Args:
         device: A class, which is checked with its defaults, or an object of one, with its own parameters.
+        on: Where its tiles shall be: "cpu", "cuda" or "cuda:<number>".
 
     Returns:
         The names of the promises, all of which were kept.
@@ -49,6 +52,7 @@ def check(device: type[Device] | Device) -> tuple[str, ...]:
     Raises:
         ContractError: If one is broken.
         TypeError: If `device` is no device.
+        DeviceError: If there is no such GPU.
     """
     if isinstance(device, type) and device is not Device:
         device = device()
@@ -56,7 +60,7 @@ def check(device: type[Device] | Device) -> tuple[str, ...]:
         raise TypeError(
             f"device is {device!r}; pass a class of pulsora.devices, or an object of one"
         )
-    suite = _Suite(device)
+    suite = _Suite(device, on)
     broken = []
     for name, promise in _PROMISES.items():
         found = [f"{name}: {problem}" for problem in promise(suite)]
@@ -71,6 +75,7 @@ class _Suite:
     """Tiles of a device, as the core has them: the classes for users stand above the devices."""
 
     device: Device
+    on: str
 
     def tile(
         self,
@@ -83,7 +88,19 @@ class _Suite:
         # Without write noise the weights are those that pulses act on.
         device = self.device.replace(**{"write_noise_std": 0.0, **(changes or {})})
         settings = {"kind": "single", "device": device.to_dict(), "update": dict(update or {})}
-        return _core.make_tile(*shape, settings, 7, 0, "cpu", threads)
+        return _core.make_tile(*shape, settings, 7, 0, self.on, threads)
+
+    def update(self, tile: _core.Tile, x: _Matrix, d: _Matrix, lr: float) -> None:
+        """Part of a mini-batch."""
+        if self.on == "cpu":
+            tile.update(x, d, lr)
+        else:
+            tile.update(_core.upload(x, self.on), _core.upload(d, self.on), lr)
+
+    def learn(self, tile: _core.Tile, x: _Matrix, d: _Matrix, lr: float) -> None:
+        """A mini-batch, or the end of one."""
+        self.update(tile, x, d, lr)
+        tile.post_update(lr)
 
     def updates(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Pulse types and lengths of trains, by name."""
@@ -96,12 +113,7 @@ class _Suite:
         return dict.fromkeys([*names, "corrupt_devices_prob"], 0.0)
 
 
-def _learn(tile: _core.Tile, x: NDArray[np.float32], d: NDArray[np.float32], lr: float) -> None:
-    tile.update(x, d, lr)
-    tile.post_update(lr)
-
-
-def _batch(seed: int = 3) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _batch(seed: int = 3) -> tuple[_Matrix, _Matrix]:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(_SAMPLES, _COLS)).astype(np.float32)
     d = 0.2 * rng.normal(size=(_SAMPLES, _ROWS)).astype(np.float32)
@@ -118,7 +130,7 @@ def _bounds(suite: _Suite) -> Iterator[str]:
             continue  # which has no bounds
         tile = suite.tile(update, changes={"diffusion": 0.1, "lifetime": 20.0})
         for step in range(10):
-            _learn(tile, *_batch(step), 3.0)
+            suite.learn(tile, *_batch(step), 3.0)
             cells, weights = tile.describe_cells("visible"), tile.get_weights()
             outside = (weights < cells["w_min"]) | (weights > cells["w_max"])
             if outside.any():
@@ -130,7 +142,7 @@ def _no_pulses(suite: _Suite) -> Iterator[str]:
         tile = suite.tile(update, changes=_STILL)
         before = tile.get_weights()
         x, d = _batch()
-        _learn(tile, np.zeros_like(x), d, 1.0)
+        suite.learn(tile, np.zeros_like(x), d, 1.0)
         if _differ(before, tile.get_weights()):
             yield f"an update by x = 0 changes weights ({name})"
 
@@ -142,9 +154,8 @@ def _signs(suite: _Suite) -> Iterator[str]:
         tile = suite.tile(one, changes=changes)
         cells, before = tile.describe_cells("visible"), tile.get_weights()
         step = cells["step_up" if up else "step_down"]
-        tile.update(
-            np.ones(_COLS, np.float32), np.full(_ROWS, -1.0 if up else 1.0, np.float32), 10.0
-        )
+        d = np.full(_ROWS, -1.0 if up else 1.0, np.float32)
+        suite.update(tile, np.ones(_COLS, np.float32), d, 10.0)
         direction = "up" if up else "down"
         if (step * (1 if up else -1) < 0).any():
             yield f"a pulse {direction} moves the mean of a cell the other way"
@@ -190,11 +201,11 @@ def _splits(suite: _Suite) -> Iterator[str]:
     x, d = _batch()
     for name, update in suite.updates():
         whole = suite.tile(update)
-        _learn(whole, x, d, 0.5)
+        suite.learn(whole, x, d, 0.5)
         for cut in (1, 5, 12):
             parts = suite.tile(update)
-            parts.update(x[:cut], d[:cut], 0.5)
-            _learn(parts, x[cut:], d[cut:], 0.5)
+            suite.update(parts, x[:cut], d[:cut], 0.5)
+            suite.learn(parts, x[cut:], d[cut:], 0.5)
             if _differ(whole.get_weights(), parts.get_weights()):
                 yield f"a batch cut at {cut} gives other weights ({name})"
 
@@ -205,7 +216,7 @@ def _threads(suite: _Suite) -> Iterator[str]:
         weights = []
         for threads in (1, 2, 3):
             tile = suite.tile(update, threads=threads)
-            _learn(tile, x, d, 0.5)
+            suite.learn(tile, x, d, 0.5)
             weights.append(tile.get_weights())
         if _differ(weights[0], weights[1]) or _differ(weights[0], weights[2]):
             yield f"weights depend on the number of threads ({name})"
@@ -213,16 +224,31 @@ def _threads(suite: _Suite) -> Iterator[str]:
 
 def _state(suite: _Suite) -> Iterator[str]:
     tile = suite.tile(changes={"lifetime": 50.0, "diffusion": 1e-3})
-    _learn(tile, *_batch(0), 0.5)
+    suite.learn(tile, *_batch(0), 0.5)
     tensors, values = tile.state()
-    again = _core.tile_from_state(tensors, values, "cpu", 1)
+    again = _core.tile_from_state(tensors, values, suite.on, 1)
     for each in (tile, again):
-        _learn(each, *_batch(1), 0.5)
+        suite.learn(each, *_batch(1), 0.5)
     if _differ(tile.get_weights(), again.get_weights()):
         yield "a tile in a saved state goes on otherwise"
     for name, values in tile.describe_cells("visible").items():
         if _differ(values, again.describe_cells("visible")[name]):
             yield f"{name} of a tile in a saved state is another"
+
+
+def _places(suite: _Suite) -> Iterator[str]:
+    if suite.on == "cpu":
+        return
+    x, d = _batch()
+    host = replace(suite, on="cpu")
+    for name, update in suite.updates():
+        weights = []
+        for each in (suite, host):
+            tile = each.tile(update)
+            each.learn(tile, x, d, 0.5)
+            weights.append(tile.get_weights())
+        if _differ(*weights):
+            yield f"weights on {suite.on} are not those of the CPU ({name})"
 
 
 _PROMISES: dict[str, Callable[[_Suite], Iterator[str]]] = {
@@ -234,4 +260,5 @@ _PROMISES: dict[str, Callable[[_Suite], Iterator[str]]] = {
     "splits change nothing": _splits,
     "threads change nothing": _threads,
     "a saved state goes on to the bit": _state,
+    "every place gives the CPU's bits": _places,
 }

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["compile_ahead", "compile_counts", "from_source", "from_state"]
 
 _PACKAGE = "pulsora.devices"
+# Where packages of Python have NVRTC: those for CUDA 13 and for CUDA 12.
+_NVRTC_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")
+_core.set_nvrtc_folders(
+    [str(Path(entry, part)) for entry in sys.path if entry for part in _NVRTC_FOLDERS]
+)
 _lock = threading.Lock()
 
 
@@ -32,8 +37,8 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
     """The class of a device model that is given as C++ text.
 
     It is compiled for this machine's processor at first, which takes some seconds, and taken from a folder of compiled
-    models later: `$PULSORA_CACHE_DIR`, else `$XDG_CACHE_HOME/pulsora`, else `~/.cache/pulsora`. With
-    `PULSORA_COMPILE=never` only that folder is asked. The class becomes a member of `pulsora.devices`, so that its objects
+    models later; so are its kernels for a GPU, each when a tile there first needs it. The folder is `$PULSORA_CACHE_DIR`,
+    else `$XDG_CACHE_HOME/pulsora`, else `~/.cache/pulsora`; with `PULSORA_COMPILE=never` only that is asked. The class becomes a member of `pulsora.devices`, so that its objects
     can be pickled; another process needs the same call before it reads them.
 
     Args:
@@ -42,8 +47,7 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
         name: Of the struct in namespace RPU; by default the only `kName` in the text.
 
     Returns:
-        The class: `from_source("my_step.h")(dw_min=0.002)` is a device. The same text gives the same class. On a GPU such a
-        model cannot run yet.
+        The class: `from_source("my_step.h")(dw_min=0.002)` is a device. The same text gives the same class.
 
     Raises:
         ConfigError: If the text names no model or several, or if there is another device of that name.
@@ -76,8 +80,12 @@ def _registered(source: str, name: str, file: str) -> type[Device]:
 
 
 def compile_ahead(
-    source: str | os.PathLike[str], name: str | None = None, *, isa: str | None = None
-) -> Path:
+    source: str | os.PathLike[str],
+    name: str | None = None,
+    *,
+    isa: str | None = None,
+    arch: str | None = None,
+) -> list[Path]:
     """Compiles a device model into the folder of compiled models, and does not load it.
 
     Args:
@@ -85,22 +93,28 @@ def compile_ahead(
         name: As in from_source().
         isa: The instruction set of the machines that will run it, one of "V2", "V3", "V4" and "V4Popcnt"; by default the
             best that this machine has.
+        arch: The architecture of the GPUs that will run it, such as "sm_90"; by default it is compiled for the CPU alone.
+            No GPU is needed.
 
     Returns:
-        The file that later processes find.
+        The files that later processes find: that for the CPU, which a GPU needs too, and then those for a GPU.
 
     Raises:
-        ConfigError: As in from_source(), and for an unknown instruction set.
+        ConfigError: As in from_source(), and for an unknown instruction set or architecture.
         CompileError: If it does not compile, or nothing can be stored in the folder.
-        CompilerNotFound: If there is no C++ compiler.
+        CompilerNotFound: If there is no C++ compiler, or no NVRTC for a GPU.
         FileNotFoundError: If there is no such file.
     """
     text, file = _read(source)
-    return Path(_core.compile_ahead(text, name or "", file, isa or ""))
+    given = (text, name or "", file)
+    files = [_core.compile_ahead(*given, isa or "")]
+    if arch is not None:
+        files += _core.compile_ahead_for_gpu(*given, arch)
+    return [Path(each) for each in files]
 
 
 def compile_counts() -> dict[str, int]:
-    """How often this process has compiled a model ("compiled"), found it on disk ("from_disk"), or knew it ("from_memory")."""
+    """How often this process has "compiled" a model or a kernel for a GPU, found one "from_disk", or knew it "from_memory"."""
     return _core.compile_counts()
 
 

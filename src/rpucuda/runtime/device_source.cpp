@@ -1,11 +1,7 @@
 #include "runtime/device_source.h"
 
-#include <algorithm>
-#include <cstdlib>
-#include <iostream>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <regex>
 #include <set>
 #include <utility>
@@ -14,7 +10,7 @@
 #include "core/sha256.h"
 #include "runtime/compiler.h"
 #include "runtime/embedded_headers.h"
-#include "runtime/plugin_cache.h"
+#include "runtime/model_kernels.h"
 #include "runtime/plugin_model.h"
 
 namespace RPU {
@@ -28,144 +24,51 @@ constexpr const char *kArchitecture = "aarch64";
 constexpr const char *kArchitecture = "unknown";
 #endif
 
-/// What this process knows of compiled models. One at a time is looked up or made.
-struct Known {
-  std::recursive_mutex lock;                          // what takes a warning may ask for the counts
-  std::map<std::string, const PluginTable *> loaded;  // by model key
-  CompileCounts counts;
-  std::set<std::string> told;
-  std::function<void(const std::string &)> warn = [](const std::string &text) {
-    std::cerr << "pulsora: " << text << '\n';
-  };
+/// Models that this process has loaded, by the keys of their compilations.
+struct Loaded {
+  std::recursive_mutex lock;  // what takes a warning may ask for another model
+  std::map<std::string, DeviceModel> models;
 };
-Known &known() {
-  static Known all;
+Loaded &loaded() {
+  static Loaded all;
   return all;
 }
 
-void warnOnce(const std::string &text) {
-  if (known().told.insert(text).second) known().warn(text);
-}
-
-/// Whether PULSORA_COMPILE allows compilation.
-bool mayCompile() {
-  const char *value = std::getenv("PULSORA_COMPILE");
-  const std::string text = value ? value : "";
-  RPU_CHECK(ConfigError, text.empty() || text == "auto" || text == "never", "PULSORA_COMPILE is '",
-            text, "'; set it to 'never' or 'auto', or leave it out");
-  return text != "never";
-}
-
-/// All that a compiled model follows from, but for the compiler.
-std::string modelKey(const DeviceSource &source, Isa isa) {
-  Sha256 sum;
-  for (const std::string &part :
-       {std::string("plugin"), std::to_string(kPluginAbi), source.text, source.name,
-        embeddedHeadersHash(), std::string(kArchitecture), std::string(isaName(isa))})
-    sum.addText(part);
-  for (const std::string &option : pluginOptions(isa)) sum.addText(option);
-  return sum.hex();
-}
-
-std::string keyOf(const std::string &model, const HostCompiler &compiler) {
-  Sha256 sum;
-  for (const std::string &word : compiler.command) sum.addText(word);
-  sum.addText(compiler.version);
-  return model + "-" + sum.hex().substr(0, 16);
-}
-
-/// One way to a compiled model: from the cache, or by the compiler.
-class Maker {
+/// A plugin by the machine's C++ compiler.
+class PluginCompilation : public Compilation {
  public:
-  Maker(const DeviceSource &source, Isa isa)
-      : source_(source),
-        isa_(isa),
-        model_(modelKey(source, isa)),
-        cache_(PluginCache::defaultFolder(), warnOnce) {
-    if (!mayCompile()) {
-      missing_ = "PULSORA_COMPILE is 'never'";
-      return;
-    }
-    try {
-      compiler_ = findHostCompiler();
-      key_ = keyOf(model_, *compiler_);
-    } catch (const CompilerNotFound &error) {
-      missing_ = error.what();
-      noCompiler_ = true;
-    }
+  PluginCompilation(const DeviceSource &source, Isa isa) : source_(source), isa_(isa) {}
+
+  Name name() const override {
+    return {message("the device model '", source_.name, "'"),
+            message("the instruction set ", isaName(isa_))};
   }
-
-  const std::string &model() const { return model_; }
-  std::string path() const { return (cache_.folder() / (key_ + ".plugin")).string(); }
-
-  /// What the cache has. Where nothing can be compiled, that of another compiler will do: it gives
-  /// the same bits.
-  std::optional<std::string> stored() {
-    return compiler_ ? cache_.read(key_) : cache_.readAny(model_);
+  std::string key() const override {
+    Sha256 sum;
+    for (const std::string &part :
+         {std::string("plugin"), std::to_string(kPluginAbi), source_.text, source_.name,
+          embeddedHeadersHash(), std::string(kArchitecture), std::string(isaName(isa_))})
+      sum.addText(part);
+    for (const std::string &option : pluginOptions(isa_)) sum.addText(option);
+    return sum.hex();
   }
-
-  /// Calls use(bytes) with the compiled model.
-  template <class Use>
-  void make(const Use &use) {
-    if (useStored(use)) return;
-    const HostCompiler &compiler = requireCompiler();
-    const PluginCache::Lock lock(cache_, key_);
-    if (useStored(use)) return;  // another process made it meanwhile
-    const std::string bytes =
-        compilePlugin(compiler, {source_.text, source_.name, source_.file}, isa_);
-    ++known().counts.compiled;
-    use(bytes);
-    cache_.write(key_, bytes);
+  std::string compiler() override {
+    compiler_ = findHostCompiler();
+    std::string text;
+    for (const std::string &word : compiler_.command) text += word + '\n';
+    return text + compiler_.version;
+  }
+  std::string compile() override {
+    return compilePlugin(compiler_, {source_.text, source_.name, source_.file}, isa_);
   }
 
  private:
-  template <class Use>
-  bool useStored(const Use &use) {
-    const std::optional<std::string> bytes = stored();
-    if (!bytes) return false;
-    try {
-      use(*bytes);
-    } catch (const CompileError &error) {
-      if (!compiler_) throw;
-      cache_.drop(key_, message("cannot be used: ", error.what()));
-      return false;
-    }
-    ++known().counts.fromDisk;
-    return true;
-  }
-
-  const HostCompiler &requireCompiler() const {
-    if (compiler_) return *compiler_;
-    const std::string text =
-        message("the device model '", source_.name, "' is not among the compiled ones in ",
-                cache_.folder().string(), " for the instruction set ", isaName(isa_),
-                ", and cannot be compiled: ", missing_,
-                "; `pulsora compile` puts it there, on a machine that can and shares the folder");
-    if (noCompiler_) throw CompilerNotFound(text);
-    throw CompileError(text);
-  }
-
   const DeviceSource &source_;
   Isa isa_;
-  std::string model_;
-  PluginCache cache_;
-  std::optional<HostCompiler> compiler_;
-  std::string key_;
-  std::string missing_;
-  bool noCompiler_ = false;
+  HostCompiler compiler_;
 };
 
 }  // namespace
-
-CompileCounts compileCounts() {
-  const std::lock_guard<std::recursive_mutex> lock(known().lock);
-  return known().counts;
-}
-
-void setCompileWarnings(std::function<void(const std::string &)> warn) {
-  const std::lock_guard<std::recursive_mutex> lock(known().lock);
-  known().warn = std::move(warn);
-}
 
 DeviceSource normalised(DeviceSource source) {
   std::string text;
@@ -200,16 +103,16 @@ DeviceSource normalised(DeviceSource source) {
 DeviceModel deviceModelFrom(const DeviceSource &given) {
   const DeviceSource source = normalised(given);
   const Isa isa = bestIsa();
-  const std::lock_guard<std::recursive_mutex> lock(known().lock);
-  const PluginTable *&table = known().loaded[modelKey(source, isa)];
-  if (table) {
-    ++known().counts.fromMemory;
-  } else {
-    Maker(source, isa).make([&](const std::string &bytes) {
-      table = &loadPlugin(bytes, source.name, isa);
-    });
+  PluginCompilation plugin(source, isa);
+  const std::lock_guard<std::recursive_mutex> lock(loaded().lock);
+  DeviceModel &model = loaded().models[plugin.key()];
+  if (!model.name.empty()) {
+    countFromMemory();
+    return model;
   }
-  DeviceModel model = modelOf(*table);
+  withCompiled(plugin, [&](const std::string &bytes) {
+    model = modelOf(loadPlugin(bytes, source.name, isa), launcherOf(source));
+  });
   model.source = source.text;
   model.sourceHash = sha256(source.text);
   return model;
@@ -231,8 +134,7 @@ const DeviceModel *registeredModelOf(const DeviceSource &given) {
 
 const DeviceModel &registerDeviceSource(const DeviceSource &source) {
   if (const DeviceModel *model = registeredModelOf(source)) {
-    const std::lock_guard<std::recursive_mutex> lock(known().lock);
-    ++known().counts.fromMemory;
+    countFromMemory();
     return *model;
   }
   return registerDevice(deviceModelFrom(source));
@@ -240,12 +142,12 @@ const DeviceModel &registerDeviceSource(const DeviceSource &source) {
 
 std::string compileAhead(const DeviceSource &given, Isa isa) {
   const DeviceSource source = normalised(given);
-  const std::lock_guard<std::recursive_mutex> lock(known().lock);
-  Maker maker(source, isa);
-  maker.make([](const std::string &) {});
-  RPU_CHECK(CompileError, maker.stored(), "the compiled device model '", source.name,
-            "' cannot be stored in the cache folder; name another by PULSORA_CACHE_DIR");
-  return maker.path();
+  PluginCompilation plugin(source, isa);
+  return compiledFile(plugin);
+}
+
+std::vector<std::string> compileAheadForGpu(const DeviceSource &given, const std::string &arch) {
+  return compileModelKernels(normalised(given), arch);
 }
 
 }  // namespace RPU

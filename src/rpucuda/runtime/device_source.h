@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "array/device_model.h"
 #include "core/isa.h"
+#include "runtime/compilations.h"
 
 // Device models from their source, at run time: a text of the shape of the headers in devices/ is
 // compiled to a shared object by the machine's C++ compiler, which is loaded and registered.
@@ -25,17 +25,6 @@ struct DeviceSource {
   std::string name = {};  ///< of the struct; if empty, the only kName in the text
   std::string file = {};  ///< what the compiler calls the text in its messages
 };
-
-/// How often a compiled model was made, found in the cache folder, or known to this process.
-struct CompileCounts {
-  uint64_t compiled = 0;
-  uint64_t fromDisk = 0;
-  uint64_t fromMemory = 0;
-};
-CompileCounts compileCounts();
-
-/// Who is told that a cache folder cannot be used; at first std::cerr. The same text comes once.
-void setCompileWarnings(std::function<void(const std::string &)> warn);
 
 /// The model with its name found, and line ends as Unix has them. ConfigError if the text has no
 /// name or several.
@@ -62,5 +51,10 @@ const DeviceModel *registeredModelOf(const DeviceSource &source);
 /// share the folder and can execute `isa`, and returns the path of the file. Errors as of
 /// deviceModelFrom(); CompileError also if nothing can be stored.
 std::string compileAhead(const DeviceSource &source, Isa isa = bestIsa());
+
+/// Compiles the model's kernels for GPUs of an architecture such as "sm_90" into the cache folder,
+/// by NVRTC, and returns the paths of the files. No GPU is needed. ConfigError for an architecture
+/// that NVRTC does not know; errors as of compileAhead().
+std::vector<std::string> compileAheadForGpu(const DeviceSource &source, const std::string &arch);
 
 }  // namespace RPU

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "array/cpu/kernels.h"
+#include "cuda/array/model_launches.h"
 #include "devices/model_contract.h"
 #include "runtime/plugin_table.h"
 
@@ -93,6 +94,25 @@ struct FieldTeller {
   }
 };
 
+/// Launches by the library.
+template <class Device>
+struct GpuLauncher {
+  inline static const PluginLauncher *library = nullptr;
+
+  template <gpu::ModelKernel kernel, class... Arguments>
+  static void launch(void *stream, unsigned blocks, unsigned threads,
+                     const Arguments &...arguments) {
+    const void *const list[] = {&arguments...};
+    const uint64_t sizes[] = {sizeof(Arguments)...};
+    library->launch(library->context, static_cast<int32_t>(kernel), blocks, threads, list, sizes,
+                    sizeof...(Arguments), stream);
+  }
+  static void clear(void *data, uint64_t bytes, void *stream) {
+    library->clear(library->context, data, bytes, stream);
+  }
+  static bool multipliesBits() { return library->multipliesBits(library->context) != 0; }
+};
+
 template <class Device, Isa isa>
 struct Plugin {
   using Params = typename Device::Params;
@@ -118,6 +138,9 @@ struct Plugin {
   static float granularity(const PulsedParams *params) {
     return Device::granularity(paramsOf<Params>(*params));
   }
+  static void setLauncher(const PluginLauncher *launcher) {
+    GpuLauncher<Device>::library = launcher;
+  }
   static const PluginTable *table() {
     static const PluginTable kTable = {kPluginAbi,
                                        static_cast<uint32_t>(isa),
@@ -132,7 +155,9 @@ struct Plugin {
                                        &defaults,
                                        &check,
                                        &granularity,
-                                       &cpuKernels<Device, isa>()};
+                                       &cpuKernels<Device, isa>(),
+                                       &gpu::ModelLaunches<Device, GpuLauncher<Device>>::kTable,
+                                       &setLauncher};
     return &kTable;
   }
 };

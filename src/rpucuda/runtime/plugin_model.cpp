@@ -176,7 +176,7 @@ const PluginTable &loadPlugin(const std::string &bytes, const std::string &name,
   return table;
 }
 
-DeviceModel modelOf(const PluginTable &table) {
+DeviceModel modelOf(const PluginTable &table, const PluginLauncher &launcher) {
   auto loaded = std::make_shared<Loaded>();
   loaded->table = &table;
   loaded->name = table.name;
@@ -220,7 +220,8 @@ DeviceModel modelOf(const PluginTable &table) {
   m.granularity = [&table](const PulsedParams &params) { return table.granularity(&params); };
   // One instruction set is compiled, the machine's best; results are the same bits on all.
   m.cpu = [&table](Isa) -> const PulsedKernels & { return *table.kernels; };
-  m.cuda = []() -> const PulsedKernels * { return nullptr; };
+  table.setLauncher(&launcher);
+  m.cuda = [&table] { return table.gpuKernels; };
   return m;
 }
 

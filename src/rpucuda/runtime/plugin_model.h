@@ -12,7 +12,8 @@ namespace RPU {
 /// `name` for `isa`.
 const PluginTable &loadPlugin(const std::string &bytes, const std::string &name, Isa isa);
 
-/// The model that a plugin's table describes, without a source.
-DeviceModel modelOf(const PluginTable &table);
+/// The model that a plugin's table describes, without a source. Its kernels for a GPU are launched by
+/// `launcher`, which is kept.
+DeviceModel modelOf(const PluginTable &table, const PluginLauncher &launcher);
 
 }  // namespace RPU

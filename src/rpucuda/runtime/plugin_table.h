@@ -13,7 +13,7 @@
 namespace RPU {
 
 /// Number of the layout of what follows. Counted up whenever that changes.
-constexpr uint32_t kPluginAbi = 1;
+constexpr uint32_t kPluginAbi = 2;
 
 /// The name of the function that returns the table: `const PluginTable *pulsoraPlugin()`.
 constexpr const char *kPluginEntry = "pulsoraPlugin";
@@ -43,6 +43,18 @@ struct PluginMessage {
   void (*path)(void *context, const char *name);
 };
 
+/// How a plugin has its kernels for a GPU launched, on the current device: the library compiles them
+/// when they are first needed. These functions may throw, through functions of the plugin that have
+/// nothing to clean up.
+struct PluginLauncher {
+  void *context;
+  /// `kernel` is a gpu::ModelKernel; `arguments` points to as many as `count` says, of these sizes.
+  void (*launch)(void *context, int32_t kernel, uint32_t blocks, uint32_t threads,
+                 const void *const *arguments, const uint64_t *sizes, uint32_t count, void *stream);
+  void (*clear)(void *context, void *data, uint64_t bytes, void *stream);
+  int32_t (*multipliesBits)(void *context);
+};
+
 struct PluginTable {
   uint32_t abi;         // kPluginAbi
   uint32_t isa;         // an Isa: what the kernels were compiled for
@@ -61,6 +73,9 @@ struct PluginTable {
   int32_t (*check)(const PulsedParams *params, const PluginMessage *message);
   float (*granularity)(const PulsedParams *params);
   const PulsedKernels *kernels;
+  /// Those for a GPU, which need a launcher first; it must live as long as they are used.
+  const PulsedKernels *gpuKernels;
+  void (*setLauncher)(const PluginLauncher *launcher);
 };
 
 }  // namespace RPU

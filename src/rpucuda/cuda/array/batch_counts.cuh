@@ -1,8 +1,7 @@
 #pragma once
 
-#include <cuda_pipeline.h>
-
 #include "cuda/array/deferred_cells.cuh"
+#include "cuda/core/async_copy.cuh"
 
 // The pulses of a mini-batch for a tile of cells. Over all slots, pulses in either direction are
 // the product of the matrix of bits of d with that of x, in which a product of bits is "and" and a
@@ -12,11 +11,9 @@
 namespace RPU {
 namespace gpu {
 
-constexpr int kMergeThreads = 128;
 constexpr int kMergeWarps = kMergeThreads / 32;
 constexpr int kWarpRows = 16;
-constexpr int kTileRows = kMergeWarps * kWarpRows;
-constexpr int kTileCols = 32;
+static_assert(kTileRows == kMergeWarps * kWarpRows, "warps share the rows of a tile");
 constexpr int kStagedWords = 8;  // words of each line that are copied, and multiplied, at a time
 constexpr int kPaddedLines = 4;  // so that the lanes of a warp read from different banks
 
@@ -117,11 +114,11 @@ __device__ __forceinline__ void copyLines(SignedWord (&to)[kStagedWords][kLines 
 #pragma unroll
   for (int i = 0; i < kStagedWords * kLines / kMergeThreads; ++i) {
     const int word = static_cast<int>(threadIdx.x) / kLines + i * (kMergeThreads / kLines);
-    const size_t zeros = there && firstWord + word < words ? 0 : sizeof(uint32_t);
-    const int64_t from = zeros == 0 ? (firstWord + word) * lines + line + own : 0;
+    const bool copied = there && firstWord + word < words;
+    const int64_t from = copied ? (firstWord + word) * lines + line + own : 0;
     SignedWord &staged = to[word][own];
-    __pipeline_memcpy_async(&staged.bits, bits + from, sizeof(uint32_t), zeros);
-    __pipeline_memcpy_async(&staged.signs, signs + from, sizeof(uint32_t), zeros);
+    copyWordAsync(&staged.bits, bits + from, copied);
+    copyWordAsync(&staged.signs, signs + from, copied);
   }
 }
 
@@ -135,14 +132,14 @@ __device__ __forceinline__ void countTile(const Samples &s, const TilePlace &pla
       copyLines<kTileRows>(tile.d[to], p.dBits, p.dSigns, p.dSize, place.row, first, words);
       copyLines<kTileCols>(tile.x[to], p.xBits, p.xSigns, p.xSize, place.col, first, words);
     }
-    __pipeline_commit();
+    endCopyGroup();
   };
   copyFrom(0, 0);
   int use = 0;
 #pragma unroll 1
   for (int64_t first = 0; first < words; first += kStagedWords, use ^= 1) {
     copyFrom(first + kStagedWords, use ^ 1);
-    __pipeline_wait_prior(1);
+    awaitCopies<1>();
     __syncthreads();
     counts.add(tile.d[use], tile.x[use], firstRow);
     __syncthreads();

@@ -250,52 +250,5 @@ __global__ void __launch_bounds__(kMergeThreads, kMergeBlocks)
   });
 }
 
-// --- launch
-
-inline bool multipliesBits() {
-  int device = 0;
-  int major = 0;
-  RPU_CUDA(cudaGetDevice(&device));
-  RPU_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  return major >= 8;
-}
-
-/// Whether four neighbouring cells of a row can be read at once.
-template <class Device>
-bool inFours(const Array<Device> &a) {
-  const auto multiple = [](const void *address, size_t of) {
-    return reinterpret_cast<uintptr_t>(address) % of == 0;
-  };
-  return a.cols % 4 == 0 && multiple(a.weights, sizeof(float4)) &&
-         multiple(a.cells, sizeof(ushort4));
-}
-
-/// The `update` of a model's kernels: merges noise if the array asks for it.
-template <class Device>
-void mergeOrUpdate(const CellArray &array, const PulseWords &words, uint64_t *coincidences,
-                   int64_t begin, int64_t end, void *stream) {
-  const Array<Device> a = Array<Device>::of(array);
-  if (a.params.noise_merge != NoiseMerge::Batch)
-    return update<Device>(array, words, coincidences, begin, end, stream);
-  constexpr int64_t kManyCells = int64_t{1} << 20;  // enough tiles to keep the card busy
-  constexpr int64_t kDeferredBlocks = 528;          // four of each processor of the largest cards
-  RPU_CUDA(cudaMemsetAsync(array.deferred, 0, sizeof(uint32_t), static_cast<cudaStream_t>(stream)));
-  if (words.kind == PulseKind::Words && array.size() >= kManyCells && array.rows >= kTileRows &&
-      array.cols >= kTileCols && multipliesBits()) {
-    const int64_t tiles =
-        (array.rows + kTileRows - 1) / kTileRows * ((array.cols + kTileCols - 1) / kTileCols);
-    launch(stream, mergeTilesKernel<Device>, static_cast<unsigned>(tiles), kMergeThreads, 0, a,
-           words, coincidences, array.deferred, inFours(a));
-  } else {
-    const int64_t blocks = (array.size() + kMergeThreads - 1) / kMergeThreads;
-    launch(stream, mergeFlatKernel<Device>, static_cast<unsigned>(blocks), kMergeThreads, 0, a,
-           words, coincidences, array.deferred);
-  }
-  const int64_t most = (array.size() + kDeferredThreads - 1) / kDeferredThreads;
-  const auto blocks = static_cast<unsigned>(most < kDeferredBlocks ? most : kDeferredBlocks);
-  launch(stream, deferredCellsKernel<Device>, blocks, kDeferredThreads, 0, a, words,
-         array.deferred);
-}
-
 }  // namespace gpu
 }  // namespace RPU

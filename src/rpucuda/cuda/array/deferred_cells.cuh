@@ -12,7 +12,6 @@
 namespace RPU {
 namespace gpu {
 
-constexpr int kDeferredThreads = 128;
 constexpr int kDeferredSamples = 64;
 constexpr int kDeferredAgain = 512;  // cells of a block
 

@@ -17,7 +17,6 @@ namespace RPU {
 namespace gpu {
 
 constexpr int kStaged = 64;  // samples staged at a time: eight blocks of normals
-constexpr int kStagedRows = 32;
 
 /// A cell that is deferred from some sample of a stage on.
 struct DeferredInStage {

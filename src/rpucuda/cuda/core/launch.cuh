@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "cuda/core/await.cuh"
 #include "cuda/core/check.cuh"
 
 // Launches of kernels; every kernel goes through these. On a GPU that supports it (compute
@@ -9,22 +10,6 @@
 // still work, and wait at awaitEarlier(): that hides a good part of a launch.
 
 namespace RPU {
-
-/// Lets the next kernel begin before this one has ended. Useful only where the next kernel can do
-/// something before it calls awaitEarlier(): waiting blocks keep others out.
-__device__ inline void letNextBegin() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();
-#endif
-}
-
-/// Waits until all work before this kernel has ended and is visible. Every kernel must call it
-/// before it reads or writes memory, or else before it ends.
-__device__ inline void awaitEarlier() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();
-#endif
-}
 
 /// Whether the code that runs on the current device was compiled with awaitEarlier() active.
 bool launchesOverlap();

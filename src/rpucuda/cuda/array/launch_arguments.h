@@ -1,0 +1,114 @@
+#pragma once
+
+#include "array/pulsed_kernels.h"
+#include "core/platform.h"
+
+// What travels with a launch of a device model's kernels, and how blocks share an array: what their
+// device half (cuda/array/model_kernels.cuh) and their host half (cuda/array/model_launches.h)
+// agree on. Any C++ compiler reads it.
+
+namespace RPU {
+namespace gpu {
+
+constexpr int kUpdateThreads = 128;
+constexpr int kWarps = kUpdateThreads / 32;
+constexpr int kStagedRows = 32;  // most rows of a block
+constexpr int kCellThreads = 256;
+constexpr int kMergeThreads = 128;
+constexpr int kTileRows = 64;
+constexpr int kTileCols = 32;
+constexpr int kDeferredThreads = 128;
+
+/// A CellArray whose parameters travel with the launch.
+template <class Device>
+struct Array {
+  using Cell = typename Device::Cell;
+  static constexpr int kMembers = sizeof(Cell) / sizeof(float);
+
+  /// The stored members of one cell, two to a word.
+  struct Stored {
+    uint32_t words[(kMembers + 1) / 2];
+  };
+
+  int64_t rows;
+  int64_t cols;
+  float *weights;
+  const uint16_t *cells;
+  RandomKey key;
+  RoundKeys rounds;  // of the key
+  typename Device::Params params;
+
+  static Array of(const SampledCells &a, float *weights = nullptr) {
+    return {a.rows,
+            a.cols,
+            weights,
+            a.cells,
+            a.key,
+            roundKeys(a.key),
+            paramsOf<typename Device::Params>(*a.params)};
+  }
+  static Array of(const CellArray &a) { return of(a, a.weights); }
+  RPU_HOST_DEVICE int64_t size() const { return rows * cols; }
+  // Of the device half, which defines them (cuda/array/pulsed_array.cuh):
+  RPU_HOST_DEVICE Stored stored(int64_t i) const;
+  RPU_HOST_DEVICE static Cell cell(const Stored &s);
+  RPU_HOST_DEVICE typename Device::Response response(const Stored &s) const;
+  RPU_HOST_DEVICE typename Device::Response response(int64_t i) const;
+};
+
+/// How blocks and warps share an array. A warp takes 32 neighbouring columns and `rowsPerWarp`
+/// rows, so that a block shares the words of its lines; with `flat`, a block takes consecutive
+/// cells of a narrow array. `blockX` and `blockY` are this block's place.
+struct Partition {
+  int rowsPerWarp;
+  bool flat;
+  int blockX;
+  int blockY;
+};
+
+/// The blocks that share one array, numbered row by row (see Partition).
+struct Blocks {
+  int rowsPerWarp;
+  bool flat;
+  unsigned perRow;
+  unsigned rows;
+
+  static Blocks of(const CellArray &array) {
+    constexpr int64_t kFewWarps = 1536;  // about three to a scheduler: below, latencies show
+    const bool flat = array.cols < 32;
+    const int64_t blocksOfCols = (array.cols + 31) / 32;
+    int rowsPerWarp = 1;
+    while (!flat && rowsPerWarp < kStagedRows / kWarps &&
+           blocksOfCols * array.rows >= 2 * rowsPerWarp * kFewWarps)
+      rowsPerWarp *= 2;
+    const int64_t rowsPerBlock = int64_t{kWarps} * rowsPerWarp;
+    const int64_t perRow =
+        flat ? (array.size() + kUpdateThreads - 1) / kUpdateThreads : blocksOfCols;
+    const int64_t rows = flat ? 1 : (array.rows + rowsPerBlock - 1) / rowsPerBlock;
+    return {rowsPerWarp, flat, static_cast<unsigned>(perRow), static_cast<unsigned>(rows)};
+  }
+  RPU_HOST_DEVICE unsigned count() const { return perRow * rows; }
+  RPU_HOST_DEVICE Partition at(unsigned block) const {
+    const unsigned row = block / perRow;
+    return {rowsPerWarp, flat, static_cast<int>(block - row * perRow), static_cast<int>(row)};
+  }
+};
+
+/// One array of a launch.
+template <class Device>
+struct ArrayUpdate {
+  Array<Device> array;
+  PulseWords words;
+  Blocks blocks;
+  uint64_t *coincidences;
+};
+
+/// The arrays of a launch; their blocks are numbered one array after another. Unused ones have
+/// none.
+template <class Device, int kArrays>
+struct ArrayUpdates {
+  ArrayUpdate<Device> each[kArrays];
+};
+
+}  // namespace gpu
+}  // namespace RPU

@@ -1,0 +1,64 @@
+#pragma once
+
+#include "array/cell_events.h"
+#include "cuda/array/batch_update.cuh"
+#include "cuda/array/model_launches.h"
+#include "cuda/array/pulsed_update.cuh"
+
+// The device half of a device model's kernels: all of its code for a GPU. nvcc reads it for built-in
+// models, and NVRTC, which has no headers of CUDA's and no host, for models that are compiled at run
+// time.
+
+namespace RPU {
+namespace gpu {
+
+/// Calls work(array, i) for the cells [begin, end). A thread treats one cell.
+template <class Device, class Work>
+__global__ void __launch_bounds__(kCellThreads)
+    cellsKernel(Array<Device> array, Work work, int64_t begin, int64_t end) {
+  awaitEarlier();
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kCellThreads;
+  for (int64_t i = begin + static_cast<int64_t>(blockIdx.x) * kCellThreads + threadIdx.x; i < end;
+       i += stride) {
+    work(array, i);
+  }
+}
+
+/// Stands for a kernel that a model does not have.
+template <class Device>
+__global__ void noKernel() {
+  awaitEarlier();
+}
+
+/// The code of a ModelKernel.
+template <class Device, ModelKernel kernel>
+constexpr auto codeOf() {
+  if constexpr (kernel == ModelKernel::Construct) {
+    return &cellsKernel<Device, ConstructCell<Device>>;
+  } else if constexpr (kernel == ModelKernel::Describe) {
+    return &cellsKernel<Device, DescribeCell<Device>>;
+  } else if constexpr (kernel == ModelKernel::Relax) {
+    return &cellsKernel<Device, RelaxCell>;
+  } else if constexpr (kernel == ModelKernel::Reset) {
+    return &cellsKernel<Device, ResetCell>;
+  } else if constexpr (kernel == ModelKernel::Write) {
+    return &cellsKernel<Device, WriteCell>;
+  } else if constexpr (kernel == ModelKernel::UpdateOne) {
+    return &updateKernel<Device, 1>;
+  } else if constexpr (kernel == ModelKernel::UpdateTwo) {
+    return &updateKernel<Device, 2>;
+  } else if constexpr (kernel == ModelKernel::UpdateMost) {
+    return &updateKernel<Device, kMostTogether>;
+  } else if constexpr (!kMergesNoise<Device>) {
+    return &noKernel<Device>;
+  } else if constexpr (kernel == ModelKernel::MergeFlat) {
+    return &mergeFlatKernel<Device>;
+  } else if constexpr (kernel == ModelKernel::MergeTiles) {
+    return &mergeTilesKernel<Device>;
+  } else {
+    return &deferredCellsKernel<Device>;
+  }
+}
+
+}  // namespace gpu
+}  // namespace RPU

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+
+// Copies into shared memory that run beside the thread that began them; in groups, of which a
+// thread can wait for the oldest.
+
+namespace RPU {
+
+/// Begins to copy a word from global memory to shared memory; writes 0 unless it is `there`.
+__device__ inline void copyWordAsync(uint32_t *shared, const uint32_t *global, bool there) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(global), "r"(there ? 4 : 0)
+               : "memory");
+#else
+  *shared = there ? *global : 0;
+#endif
+}
+
+/// Makes one group of the copies that this thread has begun since the last group.
+__device__ inline void endCopyGroup() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/// Waits for this thread's groups but the last `kLeft`.
+template <int kLeft>
+__device__ inline void awaitCopies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+#endif
+}
+
+}  // namespace RPU

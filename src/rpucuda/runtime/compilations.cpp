@@ -1,0 +1,164 @@
+#include "runtime/compilations.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "core/sha256.h"
+#include "runtime/plugin_cache.h"
+
+namespace RPU {
+namespace {
+
+/// What this process did. One compilation at a time is looked up or made.
+struct Known {
+  std::mutex lock;
+  std::set<std::string> told;
+  std::atomic<uint64_t> compiled{0};
+  std::atomic<uint64_t> fromDisk{0};
+  std::atomic<uint64_t> fromMemory{0};
+  std::function<void(const std::string &)> warn = [](const std::string &text) {
+    std::cerr << "pulsora: " << text << '\n';
+  };
+};
+Known &known() {
+  static Known all;
+  return all;
+}
+
+/// Runs work(warn). Warnings are passed on when the lock is free again: who takes them may wait for
+/// a thread that waits for this lock.
+template <class Work>
+void alone(const Work &work) {
+  std::vector<std::string> warnings;
+  std::exception_ptr failed;
+  {
+    const std::lock_guard<std::mutex> lock(known().lock);
+    try {
+      work([&](const std::string &text) {
+        if (known().told.insert(text).second) warnings.push_back(text);
+      });
+    } catch (...) {
+      failed = std::current_exception();
+    }
+  }
+  for (const std::string &text : warnings) known().warn(text);
+  if (failed) std::rethrow_exception(failed);
+}
+
+/// Whether PULSORA_COMPILE allows compilation.
+bool mayCompile() {
+  const char *value = std::getenv("PULSORA_COMPILE");
+  const std::string text = value ? value : "";
+  RPU_CHECK(ConfigError, text.empty() || text == "auto" || text == "never", "PULSORA_COMPILE is '",
+            text, "'; set it to 'never' or 'auto', or leave it out");
+  return text != "never";
+}
+
+/// One way to what a Compilation makes: from the cache, or by the compiler.
+class Maker {
+ public:
+  Maker(Compilation &compilation, PluginCache::Warn warn)
+      : compilation_(compilation),
+        model_(compilation.key()),
+        cache_(PluginCache::defaultFolder(), std::move(warn)) {
+    if (!mayCompile()) {
+      missing_ = "PULSORA_COMPILE is 'never'";
+      return;
+    }
+    try {
+      key_ = model_ + "-" + sha256(compilation.compiler()).substr(0, 16);
+    } catch (const CompilerNotFound &error) {
+      missing_ = error.what();
+      noCompiler_ = true;
+    }
+  }
+
+  std::string path() const { return (cache_.folder() / (key_ + ".plugin")).string(); }
+
+  std::optional<std::string> stored() {
+    return key_.empty() ? cache_.readAny(model_) : cache_.read(key_);
+  }
+
+  template <class Use>
+  void make(const Use &use) {
+    if (useStored(use)) return;
+    requireCompiler();
+    const PluginCache::Lock lock(cache_, key_);
+    if (useStored(use)) return;  // another process made it meanwhile
+    const std::string bytes = compilation_.compile();
+    ++known().compiled;
+    use(bytes);
+    cache_.write(key_, bytes);
+  }
+
+ private:
+  template <class Use>
+  bool useStored(const Use &use) {
+    const std::optional<std::string> bytes = stored();
+    if (!bytes) return false;
+    try {
+      use(*bytes);
+    } catch (const CompileError &error) {
+      if (key_.empty()) throw;
+      cache_.drop(key_, message("cannot be used: ", error.what()));
+      return false;
+    }
+    ++known().fromDisk;
+    return true;
+  }
+
+  void requireCompiler() const {
+    if (!key_.empty()) return;
+    const Compilation::Name name = compilation_.name();
+    const std::string text =
+        message(name.what, " is not among the compiled ones in ", cache_.folder().string(), " for ",
+                name.target, ", and cannot be compiled: ", missing_,
+                "; `pulsora compile` puts it there, on a machine that can and shares the folder");
+    if (noCompiler_) throw CompilerNotFound(text);
+    throw CompileError(text);
+  }
+
+  Compilation &compilation_;
+  std::string model_;
+  PluginCache cache_;
+  std::string key_;  // empty if there is no compiler
+  std::string missing_;
+  bool noCompiler_ = false;
+};
+
+}  // namespace
+
+CompileCounts compileCounts() { return {known().compiled, known().fromDisk, known().fromMemory}; }
+
+void setCompileWarnings(std::function<void(const std::string &)> warn) {
+  known().warn = std::move(warn);
+}
+
+void withCompiled(Compilation &compilation, const std::function<void(const std::string &)> &use) {
+  alone([&](const PluginCache::Warn &warn) { Maker(compilation, warn).make(use); });
+}
+
+std::string compiledFile(Compilation &compilation) {
+  std::string path;
+  alone([&](const PluginCache::Warn &warn) {
+    Maker maker(compilation, warn);
+    maker.make([](const std::string &) {});
+    RPU_CHECK(CompileError, maker.stored(), compilation.name().what,
+              ", compiled, cannot be stored in the cache folder; name another by "
+              "PULSORA_CACHE_DIR");
+    path = maker.path();
+  });
+  return path;
+}
+
+void countFromMemory() { ++known().fromMemory; }
+
+}  // namespace RPU

@@ -1,0 +1,174 @@
+#include "runtime/model_kernels.h"
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "core/check.h"
+#include "core/sha256.h"
+#include "cuda/array/model_launches.h"
+#include "runtime/compilations.h"
+#include "runtime/cuda_driver.h"
+#include "runtime/embedded_headers.h"
+#include "runtime/gpu_program.h"
+#include "runtime/nvrtc.h"
+
+namespace RPU {
+namespace {
+
+using gpu::kModelKernels;
+
+constexpr int kOldest = 80;  // architecture, which the built-in kernels need too
+
+/// The names of gpu::ModelKernel, in order.
+constexpr std::array<const char *, kModelKernels> kNames = {
+    "Construct", "Describe",   "Relax",     "Reset",      "Write",   "UpdateOne",
+    "UpdateTwo", "UpdateMost", "MergeFlat", "MergeTiles", "Deferred"};
+
+/// As nvcc compiles the built-in models (cmake/numerics.cmake); unannotated functions, such as those
+/// that describe parameters, count as the GPU's.
+const std::vector<std::string> &kernelOptions() {
+  static const std::vector<std::string> kOptions = {"-std=c++17", "--fmad=false", "-DNDEBUG",
+                                                    "-default-device"};
+  return kOptions;
+}
+
+/// All that a model's text may include on a GPU.
+const std::map<std::string, std::string> &kernelHeaders() {
+  static const std::map<std::string, std::string> kHeaders = [] {
+    std::map<std::string, std::string> headers;
+    const auto refer = [&](const std::string &name, const std::string &path) {
+      headers[name] = "#include \"" + path + "\"\n";
+    };
+    for (const EmbeddedHeader &header : embeddedHeaders()) {
+      const std::string path = header.path;
+      headers[path] = header.text;
+      refer("pulsora/" + path, path);
+    }
+    for (const char *name : {"cstdint", "limits", "type_traits"})
+      refer(name, message("runtime/device_std/", name, ".cuh"));
+    // The compiler knows what these declare.
+    for (const char *name : {"cmath", "cstddef", "math.h", "stdint.h"})
+      refer(name, "runtime/device_std/cstdint.cuh");
+    return headers;
+  }();
+  return kHeaders;
+}
+
+/// A kernel of a model, by NVRTC. What is stored is the kernel's name in the code, a line's end, and
+/// the code.
+class KernelCompilation : public Compilation {
+ public:
+  KernelCompilation(const DeviceSource &source, int kernel, std::string arch)
+      : source_(source), kernel_(kernel), arch_(std::move(arch)) {}
+
+  Name name() const override {
+    return {message("the GPU kernel ", kNames[static_cast<size_t>(kernel_)],
+                    " of the device model '", source_.name, "'"),
+            arch_};
+  }
+  std::string key() const override {
+    Sha256 sum;
+    for (const std::string &part :
+         {std::string("kernel"), source_.text, source_.name, embeddedHeadersHash(), arch_, code()})
+      sum.addText(part);
+    for (const std::string &option : kernelOptions()) sum.addText(option);
+    return sum.hex();
+  }
+  std::string compiler() override { return "nvrtc " + nvrtcVersion(); }
+  std::string compile() override {
+    const int number = architectureNumber(arch_);
+    RPU_CHECK(ConfigError, number >= kOldest, "arch is '", arch_, "'; device models run on sm_",
+              int(kOldest), " and newer");
+    const std::string file = source_.file.empty() ? source_.name + ".h" : source_.file;
+    GpuSource program;
+    program.text = "#include \"" + file + "\"\n#include \"cuda/array/model_kernels.cuh\"\n";
+    program.file = source_.name + ".cu";
+    program.headers = kernelHeaders();
+    program.headers[file] = source_.text;
+    program.kernels = {code()};
+    program.options = kernelOptions();
+    const GpuBinary binary = compileForGpu(program, arch_);
+    return binary.names.at(code()) + "\n" + binary.code;
+  }
+
+ private:
+  std::string code() const {
+    return message("RPU::gpu::codeOf<RPU::", source_.name,
+                   ", RPU::gpu::ModelKernel::", kNames[static_cast<size_t>(kernel_)], ">()");
+  }
+
+  const DeviceSource &source_;
+  int kernel_;
+  std::string arch_;
+};
+
+/// The kernels of one model that this process uses.
+class ModelKernels {
+ public:
+  explicit ModelKernels(DeviceSource source) : source_(std::move(source)) {
+    launcher_ = {this, &launch, &clear, &multipliesBits};
+  }
+  const PluginLauncher &launcher() const { return launcher_; }
+
+ private:
+  static constexpr size_t kDevices = 64;
+
+  static void launch(void *context, int32_t kernel, uint32_t blocks, uint32_t threads,
+                     const void *const *arguments, const uint64_t *sizes, uint32_t count,
+                     void *stream) {
+    auto &self = *static_cast<ModelKernels *>(context);
+    self.function(kernel).launchRaw({{blocks, 1, 1}, {threads, 1, 1}}, arguments, sizes, count,
+                                    stream);
+  }
+  static void clear(void *, void *data, uint64_t bytes, void *stream) {
+    const CudaDriver &driver = CudaDriver::get();
+    driver.check(driver.fill(reinterpret_cast<CuPointer>(data), 0, bytes, stream), "clear memory");
+  }
+  static int32_t multipliesBits(void *) { return 1; }  // on kOldest and all later ones
+
+  const GpuFunction &function(int32_t kernel) {
+    const CudaDriver &driver = CudaDriver::get();
+    const auto device = static_cast<size_t>(driver.currentDevice());
+    RPU_CHECK(DeviceError, device < kDevices, "GPU ", device,
+              " cannot run device models from source; use one below ", int(kDevices));
+    std::atomic<const GpuFunction *> &ready = ready_[device][static_cast<size_t>(kernel)];
+    const GpuFunction *found = ready.load();
+    if (!found) {
+      // Without a lock of our own: compilations are made one at a time. Two threads may load the
+      // same kernel, which does no harm.
+      KernelCompilation compilation(source_, kernel, driver.architecture(static_cast<int>(device)));
+      withCompiled(compilation, [&](const std::string &bytes) {
+        const size_t end = bytes.find('\n');
+        RPU_CHECK(CompileError, end != bytes.npos, "the code has no name");
+        GpuProgram program(bytes.substr(end + 1), static_cast<int>(device));
+        found = new GpuFunction(program.function(bytes.substr(0, end)));  // kept for good
+      });
+      ready = found;
+    }
+    return *found;
+  }
+
+  DeviceSource source_;
+  PluginLauncher launcher_{};
+  std::array<std::array<std::atomic<const GpuFunction *>, kModelKernels>, kDevices> ready_{};
+};
+
+}  // namespace
+
+const PluginLauncher &launcherOf(const DeviceSource &source) {
+  return (new ModelKernels(source))->launcher();  // as the plugin, which is never unloaded
+}
+
+std::vector<std::string> compileModelKernels(const DeviceSource &source, const std::string &arch) {
+  std::vector<std::string> paths;
+  for (int kernel = 0; kernel < kModelKernels; ++kernel) {
+    KernelCompilation compilation(source, kernel, arch);
+    paths.push_back(compiledFile(compilation));
+  }
+  return paths;
+}
+
+}  // namespace RPU

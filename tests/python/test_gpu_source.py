@@ -1,0 +1,112 @@
+"""What NVRTC makes of device models and other texts on a machine without a GPU, and what is told where something lacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import pulsora as pl
+from conftest import ROOT
+from pulsora import _core, runtime
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _has_nvrtc() -> bool:
+    try:
+        _core.nvrtc_version()
+    except pl.CompilerNotFound:
+        return False
+    return True
+
+
+needs_nvrtc = pytest.mark.skipif(not _has_nvrtc(), reason="needs NVRTC")
+needs_no_gpu = pytest.mark.skipif(pl.cuda_device_count() > 0, reason="for machines without a GPU")
+
+EXAMPLE = ROOT / "examples" / "05_custom_device" / "quadratic_step.h"
+TEXT = 'extern "C" __global__ void fill(float *out) { out[threadIdx.x] = 1.0f; }\n'
+
+
+def _child(program: str, **changes: str) -> str:
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **changes,
+    }  # fmt: skip
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", f"import pulsora as pl\nfrom pulsora import _core, runtime\n{program}"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+@needs_nvrtc
+def test_a_text_is_compiled_for_an_architecture() -> None:
+    template = "template <class T> __global__ void clear(T *out) { *out = T{}; }\n"
+    made = runtime.compile_source(
+        '#include "more.h"\n' + TEXT, kernels=["fill", "clear<long>"], arch="sm_90",
+        headers={"more.h": template},
+    )  # fmt: skip
+    assert made.code.startswith(b"\x7fELF")
+    assert made.names["fill"] == "fill"
+    assert made.names["clear<long>"].startswith("_Z5clear")
+    newer = runtime.compile_source(TEXT, kernels=["fill"], arch="sm_999")
+    assert b".visible .entry fill" in newer.code  # PTX, for the driver
+
+
+@needs_nvrtc
+def test_a_mistake_is_told_with_file_and_line() -> None:
+    with pytest.raises(pl.CompileError, match=r'(?m)^wrong\.cu\(2\): error: .*"nothing"'):
+        runtime.compile_source(
+            TEXT + "__device__ int f() { return nothing; }\n", kernels=["fill"], arch="sm_90",
+            file="wrong.cu",
+        )  # fmt: skip
+    with pytest.raises(pl.CompileError, match='identifier "empty" is undefined'):
+        runtime.compile_source(TEXT, kernels=["empty"], arch="sm_90")
+    for arch in ("90", "sm_", "sm_20", "compute_90", "sm_90; rm"):
+        with pytest.raises(pl.ConfigError, match=f"arch is '{arch}'"):
+            runtime.compile_source(TEXT, kernels=["fill"], arch=arch)
+
+
+@needs_nvrtc
+def test_kernels_of_a_model_are_compiled_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PULSORA_CACHE_DIR", str(tmp_path / "cache"))
+    text = EXAMPLE.read_text().replace("\n", "\r\n")
+    counts = []
+    for source in (EXAMPLE.read_text(), text):
+        before = pl.devices.compile_counts()
+        files = _core.compile_ahead_for_gpu(source, "", "", "sm_90")
+        after = pl.devices.compile_counts()
+        counts.append([after[name] - before[name] for name in ("compiled", "from_disk")])
+    assert counts == [[len(set(files)), 0], [0, len(set(files))]]
+    with pytest.raises(pl.ConfigError, match="arch is 'sm_75'; device models run on sm_80"):
+        _core.compile_ahead_for_gpu(text, "", "", "sm_75")
+    wrong = EXAMPLE.read_text().replace("p.dw_min_std, xi", "p.dw_min_sdt, xi")
+    line = next(i for i, row in enumerate(wrong.splitlines(), 1) if "dw_min_sdt" in row)
+    with pytest.raises(pl.CompileError, match=rf"(?m)^my_step\.h\({line}\): error: .*dw_min_sdt"):
+        _core.compile_ahead_for_gpu(wrong, "", "my_step.h", "sm_90")
+
+
+def test_without_nvrtc_it_is_told_what_to_install() -> None:
+    told = _child(
+        f"runtime.compile_source({TEXT!r}, kernels=['fill'], arch='sm_90')",
+        PULSORA_NVRTC="/nowhere/libnvrtc.so",
+    )
+    assert "CompilerNotFound: there is no NVRTC" in told
+    assert "/nowhere/libnvrtc.so" in told
+    assert "pip install nvidia-cuda-nvrtc" in told
+
+
+@needs_no_gpu
+def test_without_a_driver_it_is_told_what_was_looked_for() -> None:
+    for call in (
+        lambda: runtime.zeros(3, "float32"), lambda: runtime.load(b"code"), runtime.Stream,
+        lambda: runtime.compile_source(TEXT, kernels=["fill"]),
+    ):  # fmt: skip
+        with pytest.raises(pl.DeviceError, match=r"libcuda\.so\.1|no CUDA-capable device"):
+            call()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -12,7 +13,12 @@ from torch import nn
 import pulsora as pl
 from pulsora.nn import AnalogConv2d, AnalogLinear
 from pulsora.optim import AnalogAdam, AnalogOptimizer, AnalogSGD
+from pulsora.training.experiment import Experiment
+from pulsora.training.run import Run
 from pulsora.training_step import TrainingStep
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 loss_fn = nn.functional.cross_entropy
 
@@ -212,3 +218,20 @@ def test_any_digital_optimiser_will_do() -> None:
     step = TrainingStep(model, optimizer, loss_fn)
     losses = [float(step(*_batch(0, "cpu"))) for _ in range(30)]
     assert losses[-1] < losses[0]
+
+
+@needs_gpu
+def test_a_run_on_a_gpu_is_resumed_on_the_cpu(tmp_path: Path) -> None:
+    settings = {"hidden": (16,), "batch": 32, "seed": 2}
+    on_gpu = Run(Experiment(epochs=2, **settings), tmp_path, device="cuda")
+    history = on_gpu.train()
+    assert {parameter.device.type for parameter in on_gpu.model.parameters()} == {"cuda"}
+    assert history[-1]["loss"] < history[0]["loss"]
+    on_cpu = Run(Experiment(epochs=3, **settings), tmp_path, resume=True)
+    assert on_cpu.train()[:2] == history
+    assert on_cpu.history[2]["loss"] < history[1]["loss"]
+
+
+def test_a_run_on_a_device_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(pl.ConfigError, match="device is 'tpu'"):
+        Run(Experiment(), tmp_path, device="tpu")

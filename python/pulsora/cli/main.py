@@ -86,6 +86,9 @@ def train(
         bool, typer.Option("--overwrite", help="Replace the run in --out.", show_default="off")
     ] = False,
     threads: Threads = None,
+    device: Annotated[
+        str, typer.Option(help="Where to train: cpu, cuda or cuda:<number>.")
+    ] = "cpu",
 ) -> None:
     """Train a network with analog hidden layers."""
     from pulsora.training.run import Run  # noqa: PLC0415 - needs torch
@@ -103,7 +106,14 @@ def train(
         transfer_every=transfer_every,
         seed=seed,
     )
-    run = Run(experiment, out, resume=resume, overwrite=overwrite, threads=threads_of(threads))
+    run = Run(
+        experiment,
+        out,
+        resume=resume,
+        overwrite=overwrite,
+        threads=threads_of(threads),
+        device=device,
+    )
     if len(run.history) == experiment.epochs:
         console.print(
             f"{out} already has {experiment.epochs} epochs; raise --epochs to go on",

@@ -18,15 +18,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import nn
 
+from pulsora import _core
 from pulsora._checks import require_folder
+from pulsora._threads import chosen_threads
 from pulsora.files import replace_file
 from pulsora.nn import AnalogLinear, AnalogModule
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
 from pulsora.training.checkpoint import read_checkpoint, short_line
+from pulsora.training_step import TrainingStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from pulsora.config import TileConfig
     from pulsora.tile import Tile
@@ -118,6 +123,7 @@ class Run:
             the number of epochs apart. Then metrics.json is made to agree with it.
         overwrite: Begin anew where `out` has a checkpoint, which the first epoch's replaces.
         threads: CPU threads of the tiles; by default as of a `Tile`.
+        device: Where the model is trained, 'cpu', 'cuda' or 'cuda:<number>'. A run may be resumed elsewhere.
         data: The data set, where it is loaded already.
 
     Raises:
@@ -125,6 +131,7 @@ class Run:
             checkpoint, or more epochs than asked for, and if `out` has a run that is neither
             resumed nor overwritten.
         OSError: if nothing can be written to `out`.
+        DeviceError: if the device cannot be used.
     """
 
     def __init__(
@@ -135,8 +142,10 @@ class Run:
         resume: bool = False,
         overwrite: bool = False,
         threads: int | None = None,
+        device: str = "cpu",
         data: Dataset | None = None,
     ) -> None:
+        _core.require_place(device, chosen_threads(threads))
         if resume and overwrite:
             raise ValueError("resume and overwrite: a run is continued or begun anew, choose one")
         if out is not None and not resume and not overwrite and (out / _CHECKPOINT).exists():
@@ -149,8 +158,11 @@ class Run:
         self.data = datasets.load(experiment.data) if data is None else data
         datasets.require_batch(self.data, experiment.batch)
         sizes = (self.data.features, *experiment.hidden, self.data.classes)
-        self.model = mlp(sizes, experiment.tile_config(), seed=experiment.seed, threads=threads)
+        self.device = torch.device(device)
+        made = mlp(sizes, experiment.tile_config(), seed=experiment.seed, threads=threads)
+        self.model = made.to(self.device)
         self.optimizer = AnalogSGD(self.model.parameters(), lr=experiment.lr)
+        self._step = TrainingStep(self.model, self.optimizer, nn.functional.cross_entropy)
         self.history: list[Metrics] = []
         if resume:
             self._load()
@@ -180,7 +192,7 @@ class Run:
         Raises:
             ValueError: if training diverges.
         """
-        test_x, test_y = torch.from_numpy(self.data.test_x), torch.from_numpy(self.data.test_y)
+        test_x, test_y = self._tensors(self.data.test_x, self.data.test_y)
         while len(self.history) < self.experiment.epochs:
             start = time.perf_counter()
             loss = self._epoch(len(self.history), on_batch)
@@ -202,15 +214,15 @@ class Run:
         total = 0.0
         settings = self.experiment
         for x, y in datasets.batches(self.data, settings.batch, settings.seed, epoch):
-            self.optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(self.model(torch.from_numpy(x)), torch.from_numpy(y))
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
+            loss = self._step(*self._tensors(x, y))
             value = loss.item()
             total += value
             if on_batch:
                 on_batch(value)
         return total / self.batches
+
+    def _tensors(self, *arrays: NDArray[Any]) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.from_numpy(array).to(self.device) for array in arrays)
 
     def _identity(self) -> str:
         """What a checkpoint must agree on."""
@@ -226,7 +238,7 @@ class Run:
         torch.save(
             {
                 "experiment": self._identity(),
-                "model": self.model.state_dict(),
+                "model": {name: value.cpu() for name, value in self.model.state_dict().items()},
                 "optimizer": self.optimizer.state_dict(),
                 "history": self.history,
             },

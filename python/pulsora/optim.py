@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch.optim.optimizer import ParamsT
 
     from pulsora.nn.gradient import Pair
+    from pulsora.nn.tile_array import Cut
 
 __all__ = ["AnalogAdam", "AnalogOptimizer", "AnalogSGD"]
 
@@ -100,19 +101,19 @@ class _Pulses(torch.optim.Optimizer):
         updates = self._updates()
         self._step_digitally()
         self._warn_if_apart()
-        for parameter, lr, pairs in updates:
-            parameter.array.update(pairs, lr)
+        for parameter, lr, samples in updates:
+            parameter.array.update(samples, lr)
         for ranks in {parameter.array.ranks for parameter, _, _ in updates}:
             ranks.stepped()
         return loss
 
-    def _updates(self) -> Sequence[tuple[AnalogParameter, float, Sequence[Pair]]]:
+    def _updates(self) -> Sequence[tuple[AnalogParameter, float, Sequence[Cut]]]:
         """What pulses are to be made of; the gradients of analog layers are used up."""
         updates = [
             (
                 parameter,
                 _learning_rate(group),
-                parameter.array.checked(_pairs(parameter, ascend=bool(group.get("maximize")))),
+                parameter.array.prepared(_pairs(parameter, ascend=bool(group.get("maximize")))),
             )
             for group, parameter in self._analog()
         ]

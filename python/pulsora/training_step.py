@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from pulsora.nn.tile_array import TileArray
+    from pulsora.nn.tile_array import Cut, TileArray
 
 __all__ = ["TrainingStep"]
 
@@ -229,9 +229,10 @@ class _Recorded:
         try:
             with torch.cuda.graph(self._graph):
                 self._loss = step.loss(self._batch)
-                self._pulse()
+                updates = step.optimizer._updates()  # noqa: SLF001 - of this package
                 if digital_too:
-                    step.optimizer._step_digitally()  # noqa: SLF001 - of this package
+                    step.optimizer._step_digitally()  # noqa: SLF001
+                self._pulse(updates)  # last, so that they are launched while the graph runs
         finally:
             self.tiles.end()
             torch.clear_autocast_cache()
@@ -240,14 +241,13 @@ class _Recorded:
             (each, each.grad) for each in step.model.parameters() if each.grad is not None
         ]
 
-    def _pulse(self) -> None:
+    def _pulse(self, updates: Sequence[tuple[AnalogParameter, float, Sequence[Cut]]]) -> None:
         """Keeps the updates of the tiles, each with the number of its learning rate."""
-        optimizer = self._step.optimizer
-        groups = [id(group) for group, _ in optimizer._analog()]  # noqa: SLF001 - of this package
-        numbers = {id(group): i for i, group in enumerate(optimizer.param_groups)}
-        for group, (parameter, lr, pairs) in zip(groups, optimizer._updates(), strict=True):  # noqa: SLF001
-            self.tiles.use_rate(numbers[group])
-            parameter.array.update(pairs, lr)
+        groups = self._step.optimizer.param_groups
+        numbers = {id(each): i for i, group in enumerate(groups) for each in group["params"]}
+        for parameter, lr, samples in updates:
+            self.tiles.use_rate(numbers[id(parameter)])
+            parameter.array.update(samples, lr)
 
     def run(self, batch: Sequence[Tensor]) -> Tensor:
         for kept, given in zip(self._batch, batch, strict=True):

@@ -98,7 +98,7 @@ def test_property_37_pairs_are_joined_without_a_change_of_bits(
         Pair.of(random(3, 4, seed=i), 0.1 * random(3, 3, seed=10 + i), given)
         for i, given in enumerate(gates)
     ]
-    arrays[0].update(arrays[0].checked(pairs), 0.1)
+    arrays[0].update(arrays[0].prepared(pairs), 0.1)
     (tile,) = arrays[1]
     assert tile.adapter is not None
     for x, d, _, given in pairs:

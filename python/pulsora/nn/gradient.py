@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from typing_extensions import Self
 
-__all__ = ["AnalogGradient", "Pair", "joined"]
+__all__ = ["AnalogGradient", "Pair", "joined", "require_finite"]
 
 _aten: Any = torch.ops.aten
 
@@ -70,6 +70,20 @@ def joined(pairs: Sequence[Pair]) -> Iterator[Pair]:
         size += more
     if group:
         yield Pair.joined(group)
+
+
+def require_finite(pairs: Sequence[Pair]) -> None:
+    """ValueError if one of the pairs holds a value that is not finite."""
+    for name, values in (
+        ("activations", [pair.x for pair in pairs]),
+        ("gradients", [pair.d for pair in pairs]),
+        ("gates", [pair.gate for pair in pairs if pair.gate is not None]),
+    ):
+        if not all(bool(each.isfinite().all()) for each in values):
+            raise ValueError(
+                f"the {name} of an analog layer are not finite (nan or inf); no pulse was "
+                "sent. Lower the learning rate or look at the loss"
+            )
 
 
 class AnalogGradient(torch.Tensor):

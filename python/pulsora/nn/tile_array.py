@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
-from pulsora.nn.gradient import joined
+from pulsora.nn.gradient import joined, require_finite
 from pulsora.nn.ranks import ALONE, Part
 from pulsora.nn.reading import begin_read, for_tile, forward_of, read
 from pulsora.nn.scaling import require_scales
@@ -37,6 +37,20 @@ def _slices(size: int, limit: int) -> list[slice]:
     count = 1 if limit == 0 else -(-size // limit)
     edges = np.linspace(0, size, count + 1).astype(int).tolist()
     return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+
+
+class Cut(NamedTuple):
+    """Samples of an update as tiles take them.
+
+    Attributes:
+        inputs: x of each tile, row by row.
+        outputs: d of each row of tiles.
+        gate: Weights of the adapters' components, if their read was gated.
+    """
+
+    inputs: list[list[Tensor]]
+    outputs: list[Tensor]
+    gate: Tensor | None
 
 
 class TileArray:
@@ -219,37 +233,41 @@ class TileArray:
         ]
         return _side_by_side(parts)
 
-    def checked(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """The pairs for `update`; those of few samples are joined.
+    def prepared(self, pairs: Sequence[Pair]) -> list[Cut]:
+        """What `update` takes: the pairs (x, d), those of few samples joined, cut for the tiles.
 
         Raises:
             ValueError: if x, d or a gate hold values that are not finite, on the CPU.
         """
-        joined_pairs = list(joined(pairs))
+        whole = list(joined(pairs))
         if self.device.type == "cpu":
-            _require_finite(joined_pairs)
-        return joined_pairs
+            require_finite(whole)
+        return [
+            Cut(
+                self._cut_inputs(x),
+                self._cut_outputs(d if self.scales is None else d / self.scales),
+                gate,
+            )
+            for x, d, _, gate in whole
+        ]
 
-    def update(self, pairs: Sequence[Pair], lr: float) -> None:
-        """One mini-batch: W <- W - lr d^T x by pulses, for all pairs (x, d), which `checked` gave.
+    def update(self, cuts: Sequence[Cut], lr: float) -> None:
+        """One mini-batch: W <- W - lr d^T x by pulses, for all that `prepared` gave. Only tiles compute.
 
-        Nothing happens, and no mini-batch passes, without pairs. On a GPU nothing waits: a tile
+        Nothing happens, and no mini-batch passes, without samples. On a GPU nothing waits: a tile
         that is given values that are not finite changes no more, and says so by an InputError where
         it is waited for next (weights, state, statistics).
         """
-        if not pairs:
+        if not cuts:
             return
-        for x, gradient, _, gate in pairs:
-            d = gradient if self.scales is None else gradient / self.scales
-            lines, backs = self._cut_inputs(x), self._cut_outputs(d)
-            for line, back, tiles in zip(lines, backs, self.grid, strict=True):
+        for cut in cuts:
+            for line, back, tiles in zip(cut.inputs, cut.outputs, self.grid, strict=True):
                 for given, tile in zip(line, tiles, strict=True):
-                    if gate is None:
-                        tile.update(for_tile(given), for_tile(back), lr, end_of_batch=False)
+                    x, d = for_tile(given), for_tile(back)
+                    if cut.gate is None:
+                        tile.update(x, d, lr, end_of_batch=False)
                     else:
-                        adapter_in(tile).update(
-                            for_tile(given), for_tile(back), gate, lr, end_of_batch=False
-                        )
+                        adapter_in(tile).update(x, d, cut.gate, lr, end_of_batch=False)
         for tile in self:
             tile.post_update(lr)
 
@@ -385,16 +403,3 @@ def _array(name: str, tensor: Tensor) -> NDArray[Any]:
         return np.asarray(tensor.detach().cpu().numpy())
     except (AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
         raise StateError(f"{name!r} is no tensor of a tile's state ({error})") from None
-
-
-def _require_finite(pairs: Sequence[Pair]) -> None:
-    for name, values in (
-        ("activations", [pair.x for pair in pairs]),
-        ("gradients", [pair.d for pair in pairs]),
-        ("gates", [pair.gate for pair in pairs if pair.gate is not None]),
-    ):
-        if not all(bool(each.isfinite().all()) for each in values):
-            raise ValueError(
-                f"the {name} of an analog layer are not finite (nan or inf); no pulse was "
-                "sent. Lower the learning rate or look at the loss"
-            )

@@ -22,10 +22,10 @@ class DeviceError(RuntimeError):
     """The device or its driver refused: no GPU, a failed launch, a failed library call."""
 
 class CompileError(RuntimeError):
-    """A device model did not compile; the message ends with what the compiler said."""
+    """A device model or other code did not compile; the message ends with what the compiler said."""
 
 class CompilerNotFound(CompileError):
-    """There is no C++ compiler that could compile a device model."""
+    """There is no compiler: no C++ compiler for the CPU, or no NVRTC for a GPU."""
 
 class OutOfMemoryError(MemoryError):
     """Memory could not be had; the object that asked is as it was."""

@@ -34,11 +34,12 @@ void bindErrors(py::module_ &module) {
   bindError<DeviceError>(
       module, "DeviceError", PyExc_RuntimeError,
       "The device or its driver refused: no GPU, a failed launch, a failed library call.");
-  bindError<CompileError>(
-      module, "CompileError", PyExc_RuntimeError,
-      "A device model did not compile; the message ends with what the compiler said.");
-  bindError<CompilerNotFound>(module, "CompilerNotFound", module.attr("CompileError").ptr(),
-                              "There is no C++ compiler that could compile a device model.");
+  bindError<CompileError>(module, "CompileError", PyExc_RuntimeError,
+                          "A device model or other code did not compile; the message ends with "
+                          "what the compiler said.");
+  bindError<CompilerNotFound>(
+      module, "CompilerNotFound", module.attr("CompileError").ptr(),
+      "There is no compiler: no C++ compiler for the CPU, or no NVRTC for a GPU.");
   bindError<OutOfMemoryError>(module, "OutOfMemoryError", PyExc_MemoryError,
                               "Memory could not be had; the object that asked is as it was.");
   // Errors of the standard library: of a file, out of memory, or an array too large.

@@ -82,12 +82,10 @@ class KernelCompilation : public Compilation {
     const int number = architectureNumber(arch_);
     RPU_CHECK(ConfigError, number >= kOldest, "arch is '", arch_, "'; device models run on sm_",
               int(kOldest), " and newer");
-    const std::string file = source_.file.empty() ? source_.name + ".h" : source_.file;
     GpuSource program;
-    program.text = "#include \"" + file + "\"\n#include \"cuda/array/model_kernels.cuh\"\n";
-    program.file = source_.name + ".cu";
+    program.text = source_.text + "\n#include \"cuda/array/model_kernels.cuh\"\n";
+    program.file = source_.file.empty() ? source_.name + ".h" : source_.file;
     program.headers = kernelHeaders();
-    program.headers[file] = source_.text;
     program.kernels = {code()};
     program.options = kernelOptions();
     const GpuBinary binary = compileForGpu(program, arch_);

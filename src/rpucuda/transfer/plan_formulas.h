@@ -262,7 +262,7 @@ constexpr uint64_t kTellingPulses = 1000000;
 struct TransferTally {
   const ComponentPlan *components;
   int64_t rank;
-  float granularity;
+  float granularity;     // of the array that is written
   bool xIsFirst;         // see TransferRule
   const double *before;  // per row of W: <W, T>, before and after, and <T, T>
   const double *after;

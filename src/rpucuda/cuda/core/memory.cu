@@ -93,6 +93,14 @@ cudaError_t allocateAside(void **data, size_t bytes, cudaMemPool_t pool) {
   return status;
 }
 
+/// Why there is no GPU; the runtime calls a missing driver one that is too old.
+const char *whyNone(cudaError_t status) {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
+    return "this machine has no NVIDIA driver";
+  return status == cudaSuccess ? "there is none" : cudaGetErrorString(status);
+}
+
 }  // namespace
 
 bool isCaptured(void *stream) {
@@ -145,8 +153,7 @@ void requireCudaDevice(int device) {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) cudaGetLastError();
   RPU_CHECK(DeviceError, status == cudaSuccess && count > 0,
-            "device='cuda' was asked for, but no GPU can be used: ",
-            status == cudaSuccess ? "there is none" : cudaGetErrorString(status),
+            "device='cuda' was asked for, but no GPU can be used: ", whyNone(status),
             "; use device='cpu'");
   RPU_CHECK(DeviceError, device >= 0 && device < count, "device='cuda:", device,
             "' was asked for, but this machine has ", count, " GPUs, counted from 0");

@@ -40,17 +40,11 @@ def _slices(size: int, limit: int) -> list[slice]:
 
 
 class Cut(NamedTuple):
-    """Samples of an update as tiles take them.
+    """Samples of an update as tiles take them."""
 
-    Attributes:
-        inputs: x of each tile, row by row.
-        outputs: d of each row of tiles.
-        gate: Weights of the adapters' components, if their read was gated.
-    """
-
-    inputs: list[list[Tensor]]
-    outputs: list[Tensor]
-    gate: Tensor | None
+    inputs: list[list[Tensor]]  # x of each tile, row by row
+    outputs: list[Tensor]  # d of each row of tiles
+    gate: Tensor | None  # weights of the adapters' components, if their read was gated
 
 
 class TileArray:

@@ -42,41 +42,46 @@ run configure cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DPULSORA
   -DPython_EXECUTABLE="$(command -v "$python")" || exit 1
 run build cmake --build $build -j "$(nproc)" || exit 1
 
-# pytest-benchmark, where a machine has it, refuses to run in several processes.
-run python timeout 400 env PYTHONPATH=$build/python OMP_NUM_THREADS=2 "$python" -m pytest -q -n 6 -p no:benchmark \
-  tests/python/test_cuda*.py tests/python/test_torch_cuda.py tests/python/test_step_graph.py tests/python/test_training_step.py \
-  tests/python/test_gpu_source.py tests/python/test_bench.py tests/python/test_torch_conv.py tests/python/test_torch_recurrent.py \
-  tests/python/test_weight_scaling.py tests/python/test_lowrank.py tests/python/test_adapter_gradients.py \
-  tests/python/test_forecast_trainer.py tests/python/test_gated_adapter.py tests/python/test_peft.py \
-  tests/python/test_peft_itself.py tests/python/test_hugging_face.py &
-python_tests=$!
-run tests timeout 240 $build/rpucuda_tests
-# A user's program against what is installed: it is configured without a CUDA compiler.
-run install cmake --install $build --prefix $build/installed &&
-  run program-configure cmake -S examples/cpp/05_gpu -B $build/on_gpu -DCMAKE_PREFIX_PATH="$PWD/$build/installed" &&
-  run program-build cmake --build $build/on_gpu &&
-  run program $build/on_gpu/on_gpu
-wait $python_tests || failed=1
-if [ $quick = 1 ]; then exit $failed; fi
-
-run benchmark $build/rpucuda_cuda_benchmarks "$results/benchmark.json"
-PYTHONPATH=$build/python "$python" benchmarks/cuda_table.py "$results/benchmark.json" | tee "$results/table.md" || failed=1
-run loops env PYTHONPATH=$build/python "$python" benchmarks/training_loops.py --out "$results/training_loops.md"
-
 # Everything but what is large, about memory that runs out, or about calls that CUDA refuses; races, which take longest to
 # find, in a selection.
 all='-CudaMemory.*:CudaUpdate.Property36_EveryModel*:CudaUpdate.Property36_LargeArrays:CudaStream.AStepGraphRefuses*'
 some='CudaProduct.*:CudaUpdate.Property36_Words*:CudaUpdate.Property37_*:CudaStream.*:CudaTile.*States*:CudaTile.*Inputs*:CudaTile.*Repeated*'
 some+='-CudaStream.AStepGraphRefuses*:CudaStream.*LargeTile*'
 check() {
-  run "$1" timeout 180 compute-sanitizer --tool "$1" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \
+  run "$1" timeout 300 compute-sanitizer --tool "$1" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \
     --gtest_filter="$2"
 }
-check memcheck "$all" &
-memcheck=$!
-check initcheck "$all" &
-initcheck=$!
-check racecheck "$some" || failed=1
-wait $memcheck || failed=1
-wait $initcheck || failed=1
+# pytest-benchmark, where a machine has it, refuses to run in several processes.
+python_tests() {
+  run python timeout 400 env PYTHONPATH=$build/python OMP_NUM_THREADS=2 "$python" -m pytest -q -n 4 -p no:benchmark \
+    tests/python/test_cuda*.py tests/python/test_torch_cuda.py tests/python/test_step_graph.py \
+    tests/python/test_training_step.py tests/python/test_gpu_source.py tests/python/test_bench.py \
+    tests/python/test_torch_conv.py tests/python/test_torch_recurrent.py tests/python/test_weight_scaling.py \
+    tests/python/test_lowrank.py tests/python/test_adapter_gradients.py tests/python/test_forecast_trainer.py \
+    tests/python/test_gated_adapter.py tests/python/test_peft.py tests/python/test_peft_itself.py \
+    tests/python/test_hugging_face.py
+}
+
+# What is right or wrong runs side by side; what is timed comes after it, alone.
+checks=()
+python_tests & checks+=($!)
+if [ $quick = 0 ]; then
+  check memcheck "$all" & checks+=($!)
+  check initcheck "$all" & checks+=($!)
+  check racecheck "$some" & checks+=($!)
+fi
+run tests timeout 240 $build/rpucuda_tests
+# A user's program against what is installed: it is configured without a CUDA compiler.
+run install cmake --install $build --prefix $build/installed &&
+  run program-configure cmake -S examples/cpp/05_gpu -B $build/on_gpu -DCMAKE_PREFIX_PATH="$PWD/$build/installed" &&
+  run program-build cmake --build $build/on_gpu &&
+  run program $build/on_gpu/on_gpu
+for each in "${checks[@]}"; do wait "$each" || failed=1; done
+if [ $quick = 1 ]; then exit $failed; fi
+
+export PYTHONPATH=$build/python
+run benchmark $build/rpucuda_cuda_benchmarks "$results/benchmark.json"
+"$python" benchmarks/cuda_table.py "$results/benchmark.json" | tee "$results/table.md" || failed=1
+run loops "$python" benchmarks/training_loops.py --out "$results/training_loops.md"
+run source "$python" benchmarks/device_source.py
 exit $failed

@@ -227,7 +227,8 @@ class _Recorded:
         torch.clear_autocast_cache()
         self.tiles.begin()
         try:
-            with torch.cuda.graph(self._graph):
+            # Threads that load data may go on meanwhile.
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self._loss = step.loss(self._batch)
                 updates = step.optimizer._updates()  # noqa: SLF001 - of this package
                 if digital_too:

@@ -43,7 +43,7 @@ MAKING: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: SB(w_max=0.0, w_min=0.0), pl.ConfigError, "leaves the weight no range"),
     (lambda: SB(w_max=2**-60), pl.ConfigError, "w_max is 8.67361738e-19; it must be 0 or >= 1e-15"),
     (lambda: SB(w_min=-(2**-60)), pl.ConfigError, "w_min is -8.67.*; it must be 0 or <= -1e-15"),
-    (lambda: SB(dw_min=1e15, up_down=1e15), pl.ConfigError, "more than 1e.* times the distance of"),
+    (lambda: SB(dw_min=1e15, up_down=1e15), pl.ConfigError, "more than 1e15 times the distance of"),
     (
         lambda: SB(dw_min_dtod=1e7, dw_min_dtod_log_normal=True),
         pl.ConfigError,

@@ -167,8 +167,8 @@ struct PulsedParams {
               "; it must be 0 or <= ", -kSmallestBound);
     const float step = RPU::max(RPU::abs(stepUpScale()), RPU::abs(stepDownScale()));
     c.require(step <= kLargestStep * (w_max - w_min), c.path("dw_min"), " is ", dw_min, " and ",
-              c.path("up_down"), " is ", up_down, "; a pulse is then more than ", kLargestStep,
-              " times the distance of the bounds; use smaller ones");
+              c.path("up_down"), " is ", up_down, "; a pulse is then more than 1e15 ",
+              "times the distance of the bounds; use smaller ones");
     c.require(!dw_min_dtod_log_normal || dw_min_dtod <= kLargestLogSpread, c.path("dw_min_dtod"),
               " is ", dw_min_dtod, " with dw_min_dtod_log_normal, of which it is the exponent's ",
               "spread; it must be <= ", kLargestLogSpread, ", for example 0.5");

@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
 import pulsora as pl
@@ -51,6 +52,7 @@ CASES = (
 # Prints the seconds that a process takes to register a model, to make a tile and to update it.
 START = """
 import json, sys, time
+import numpy as np
 import torch
 import pulsora as pl
 x, d = torch.ones(8, 64, device=sys.argv[2]), torch.ones(8, 64, device=sys.argv[2])
@@ -88,7 +90,7 @@ def starts(device: str) -> None:
 
 def milliseconds(tile: pl.Tile, x: torch.Tensor, d: torch.Tensor, updates: int) -> float:
     """The GPU's time for an update; the first of them come after weights of 0, since cells near their bounds take longer."""
-    tile.weights = torch.zeros(tile.d_size, tile.x_size)
+    tile.weights = np.zeros((tile.d_size, tile.x_size), np.float32)
     tile.update(x, d, 0.01)  # compiles and loads what it needs
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()

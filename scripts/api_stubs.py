@@ -175,7 +175,9 @@ def function_stub(name: str, doc: str) -> Iterator[str]:
         raise ValueError(f"the documentation of {name} opens with no signature: {doc!r}")
     arguments = [a for a in match["arguments"].split(", ") if a]
     arguments = [re.sub(r"^(self|arg0)\b.*", "self", a).replace("'", '"') for a in arguments]
-    arguments = [a.replace("typing.SupportsInt | typing.SupportsIndex", "int") for a in arguments]
+    for protocol, kind in (("SupportsInt", "int"), ("SupportsFloat", "float")):
+        either = f"typing.{protocol} | typing.SupportsIndex"
+        arguments = [a.replace(either, kind) for a in arguments]
     arguments = [re.sub(r": dict$", ": dict[str, Any]", a) for a in arguments]
     arguments = [f"{a}: object" if a.startswith("**") else a for a in arguments]
     result = RETURNS.get(

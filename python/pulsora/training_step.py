@@ -131,7 +131,11 @@ class TrainingStep:
     def _recorded(self, shape: object, batch: Sequence[Tensor]) -> _Recorded | None:
         """The graph for this step; None for a plain one."""
         graph = self._graphs.get(shape)
-        if graph is not None and graph.circumstances == self._circumstances():
+        if graph is not None and graph.circumstances != self._circumstances():
+            graph = None
+            del self._graphs[shape]
+            self._seen[shape] = _EAGER_STEPS - 1  # a plain step finds what can only be seen in one
+        if graph is not None and graph.rates == self.rates():
             return graph
         seen = self._seen[shape] = self._seen.get(shape, 0) + 1
         if seen <= _EAGER_STEPS:
@@ -188,10 +192,14 @@ class TrainingStep:
         }
         return next((reason for reason, stands in obstacles.items() if stands), None)
 
+    def rates(self) -> list[Any]:
+        """The learning rates that a graph has as constants."""
+        return [group["lr"] for group in self.optimizer.param_groups] if self._digital_too else []
+
     def _circumstances(self) -> _Circumstances:
-        """What the graph has as constants; it is recorded anew where one of them has changed."""
+        """What else a graph has as constants."""
         groups = self.optimizer.param_groups
-        constants = [k for k in groups[0] if k != "params" and (k != "lr" or self._digital_too)]
+        constants = [name for name in groups[0] if name not in {"params", "lr"}]
         modules = [(module.training, _hooks(module)) for module in self.model.modules()]
         return (
             tuple(group[name] for group in groups for name in constants),
@@ -217,6 +225,7 @@ class _Recorded:
         digital_too: bool,
     ) -> None:
         self.circumstances = step._circumstances()  # noqa: SLF001 - of this module
+        self.rates = step.rates()
         self.digital_too = digital_too
         self._step = step
         self._batch = [each.clone() for each in batch]

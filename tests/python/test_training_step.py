@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 import torch
 from torch import nn
 
 import pulsora as pl
+from pulsora import training_step
 from pulsora.nn import AnalogConv2d, AnalogLinear
 from pulsora.optim import AnalogAdam, AnalogOptimizer, AnalogSGD
 from pulsora.training.experiment import Experiment
@@ -18,6 +19,7 @@ from pulsora.training.run import Run
 from pulsora.training_step import TrainingStep
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 loss_fn = nn.functional.cross_entropy
@@ -204,6 +206,62 @@ def test_a_graph_of_torch_s_own_is_refused() -> None:
     ):
         layer(x)
     assert torch.isfinite(layer(x)).all()
+
+
+class _Graph:
+    """Stands for a recorded step where there is no GPU, and runs it plainly."""
+
+    made: ClassVar[list[bool]] = []
+
+    def __init__(
+        self, step: TrainingStep, _batch: Sequence[torch.Tensor], *, digital_too: bool
+    ) -> None:
+        self.step, self.circumstances, self.rates = step, step._circumstances(), step.rates()
+        self.made.append(digital_too)
+
+    def run(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
+        return self.step._plainly(batch)
+
+
+def test_when_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decisions, which need no GPU."""
+    drawn = [0]
+    monkeypatch.setattr(training_step, "_recordable", lambda _: True)
+    monkeypatch.setattr(training_step, "_Recorded", _Graph)
+    monkeypatch.setattr(training_step, "_random_numbers", lambda _: drawn[0])
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
+    monkeypatch.setattr(_Graph, "made", made := [])
+    model = _model("cpu")
+    optimizer = AnalogSGD(model.parameters(), lr=0.1)
+    step = TrainingStep(model, optimizer, loss_fn)
+
+    def steps(count: int) -> list[bool]:
+        """What was recorded meanwhile: with the digital step, or without it."""
+        before = len(made)
+        for number in range(count):
+            step(*_batch(number, "cpu"))
+        return made[before:]
+
+    assert steps(2) == []
+    assert steps(30) == [True]
+    model[1].eval()  # a plain step, then a new record
+    assert steps(1) == []
+    assert steps(30) == [True]
+    optimizer.param_groups[0]["lr"] = 0.05
+    assert steps(3) == [True]
+    optimizer.param_groups[0]["lr"] = 0.02  # again so soon
+    assert steps(30) == [False]
+    optimizer.param_groups[0]["lr"] = 0.01  # that of pulses alone is no constant
+    assert steps(30) == []
+    step(*_batch(1, "cpu", rows=4))
+    assert len(made) == 4
+    model[1].train()
+    drawing = model[2].register_forward_hook(lambda *_: drawn.__setitem__(0, drawn[0] + 1))
+    step(*_batch(1, "cpu"))  # finds out
+    drawing.remove()
+    with pytest.warns(RuntimeWarning, match="random numbers of torch"):
+        steps(2)
+    assert step.plain_because is not None
 
 
 def test_other_optimisers_are_refused() -> None:

@@ -79,6 +79,7 @@ def test_the_code_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "pl": pl,
         "torch": torch,
         "model": model,
+        "batches": [(torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64))],
         "x": rng.standard_normal((4, 784)).astype(np.float32),
         "d": rng.standard_normal((4, 256)).astype(np.float32),
     }

@@ -1,13 +1,11 @@
-"""Tiles on a GPU, or without one on the CPU: a mini-batch, and a training step, as CUDA graphs; weights to the bit."""
+"""A tile on a GPU, or without one on the CPU: a mini-batch as a CUDA graph; weights to the bit."""
 
 from contextlib import nullcontext
 
 import numpy as np
 import torch
-from torch import nn
 
 import pulsora as pl
-from pulsora.training_step import TrainingStep
 
 OUTPUTS, INPUTS, BATCH = 64, 48, 32
 ON_GPU = torch.cuda.is_available() and pl.cuda_device_count() > 0
@@ -55,15 +53,3 @@ moved.update(x, d, 0.05)
 twin.update(x, d, 0.05)
 assert np.array_equal(moved.weights, twin.weights)
 print("and they are after it has moved there")
-
-# 4. A whole training step of torch and tiles is one graph too, which takes the place of the usual five lines.
-torch.manual_seed(0)
-model = nn.Sequential(pl.nn.AnalogLinear(INPUTS, 16), nn.Tanh(), nn.Linear(16, 2)).to(DEVICE)
-optimizer = pl.optim.AnalogSGD(model.parameters(), lr=0.2)
-train = TrainingStep(model, optimizer, nn.functional.cross_entropy)
-losses = []
-for step in range(200):
-    x = mini_batch(step)[0].to(DEVICE)
-    losses.append(train(x, (x[:, 0] > 0).long()))  # is the first input positive?
-print(f"loss {losses[0]:.2f} -> {torch.stack(losses[-20:]).mean():.2f}")
-assert torch.stack(losses[-20:]).mean() < 0.6 * losses[0]

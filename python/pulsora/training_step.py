@@ -11,7 +11,7 @@ import torch
 from pulsora import _core
 from pulsora.nn.parameter import AnalogParameter
 from pulsora.nn.ranks import ALONE
-from pulsora.optim import _Pulses
+from pulsora.optim import _learning_rate, _Pulses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -96,6 +96,10 @@ class TrainingStep:
 
         Returns:
             The loss, detached.
+
+        Raises:
+            ValueError: For a learning rate that is not finite; nothing has changed then in a recorded step, and in a plain
+                one what `AnalogSGD.step` says.
         """
         if self.plain_because is None and _recordable(batch):
             shape = tuple((each.shape, each.dtype, each.device) for each in batch)
@@ -193,8 +197,13 @@ class TrainingStep:
         return next((reason for reason, stands in obstacles.items() if stands), None)
 
     def rates(self) -> list[Any]:
-        """The learning rates that a graph has as constants."""
-        return [group["lr"] for group in self.optimizer.param_groups] if self._digital_too else []
+        """The learning rates that a graph has as constants; None for one that it reads in the GPU's memory."""
+        return [
+            None
+            if isinstance(group["lr"], torch.Tensor) and group["lr"].is_cuda
+            else _learning_rate(group)
+            for group in (self.optimizer.param_groups if self._digital_too else ())
+        ]
 
     def _circumstances(self) -> _Circumstances:
         """What else a graph has as constants."""
@@ -202,7 +211,7 @@ class TrainingStep:
         constants = [name for name in groups[0] if name not in {"params", "lr"}]
         modules = [(module.training, _hooks(module)) for module in self.model.modules()]
         return (
-            tuple(group[name] for group in groups for name in constants),
+            tuple(group.get(name) for group in groups for name in constants),
             modules,
             [
                 each.array.grid if isinstance(each, AnalogParameter) else each.data_ptr()
@@ -260,10 +269,10 @@ class _Recorded:
             parameter.array.update(samples, lr)
 
     def run(self, batch: Sequence[Tensor]) -> Tensor:
+        optimizer = self._step.optimizer
+        rates = [_learning_rate(group) for group in optimizer.param_groups]
         for kept, given in zip(self._batch, batch, strict=True):
             kept.copy_(given, non_blocking=True)
-        optimizer = self._step.optimizer
-        rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.tiles.run(torch.cuda.current_stream(batch[0].device).cuda_stream, rates)
         for parameter, gradient in self._gradients:
             parameter.grad = gradient

@@ -80,7 +80,8 @@ void joinTorchStream(SharedTile &self) {
   void *stream = torchStream(self.context().device);
   RPU_CHECK(StateError, self.inStepGraph || !isCaptured(stream),
             "torch is capturing a CUDA graph, whose replays would repeat the random numbers of "
-            "this mini-batch; use pulsora.nn.TrainingStep for whole training steps, or "
+            "this mini-batch; use pulsora.training_step.TrainingStep for whole training "
+            "steps, or "
             "pulsora.StepGraph for tiles alone");
   if (stream == self.context().stream) return;
   Context context = self.context();

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 
 EXAMPLE = ROOT / "examples" / "05_custom_device" / "quadratic_step.h"
 
+SETTINGS: dict[str, Any] = {"dw_min": 0.004, "corrupt_devices_prob": 0.05, "w_max_dtod": 0.2}
+"""Of cells that differ, and of which some are stuck."""
+
+KINDS_OF_PULSES = [
+    *(("stochastic_compressed", length) for length in (1, 3, 8, 31, 40)),
+    ("stochastic", 31), ("mean_count", 31), ("deterministic_implicit", 31),
+    ("none", 31), ("none_with_device", 31),
+]  # fmt: skip
+"""Types of pulses, and the longest train."""
+
 # A compiler that does not optimise, for tests of all but bits and speed; it tells how often it was asked.
 COMPILER = """#!/bin/sh
 case "$*" in *--version*) exec c++ --version;; esac

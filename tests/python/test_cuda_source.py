@@ -16,7 +16,7 @@ import torch
 
 import pulsora as pl
 from conftest import D_SIZE, ROOT, X_SIZE, make_batch
-from device_workshop import COMPILER
+from device_workshop import COMPILER, KINDS_OF_PULSES, SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,18 +86,8 @@ def _learned(
     return tile
 
 
-SETTINGS: dict[str, Any] = {"dw_min": 0.004, "corrupt_devices_prob": 0.05, "w_max_dtod": 0.2}
-
-
 @pytest.mark.parametrize("pulse_noise", ["closed_form", "sequential"])
-@pytest.mark.parametrize(
-    ("pulse_type", "length"),
-    [
-        *(("stochastic_compressed", length) for length in (1, 3, 8, 31, 40)),
-        ("stochastic", 31), ("mean_count", 31), ("deterministic_implicit", 31),
-        ("none", 31), ("none_with_device", 31),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("pulse_type", "length"), KINDS_OF_PULSES)
 def test_a_model_from_source_has_the_bits_of_the_same_built_in(
     soft: type[pl.devices.Device],
     constant: type[pl.devices.Device],

@@ -6,14 +6,14 @@ import hashlib
 import os
 import pickle
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import pulsora as pl
 from conftest import ROOT, make_batch, make_tile, same_bits, train
-from device_workshop import EXAMPLE, Workshop
+from device_workshop import EXAMPLE, KINDS_OF_PULSES, SETTINGS, Workshop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,18 +42,8 @@ def copy(environment: pytest.MonkeyPatch) -> type[pl.devices.Device]:  # noqa: A
     return pl.devices.from_source(COPY)
 
 
-SETTINGS: dict[str, Any] = {"dw_min": 0.004, "corrupt_devices_prob": 0.05, "w_max_dtod": 0.2}
-
-
 @pytest.mark.parametrize("pulse_noise", ["closed_form", "sequential"])
-@pytest.mark.parametrize(
-    ("pulse_type", "length"),
-    [
-        *(("stochastic_compressed", length) for length in (1, 3, 8, 31, 40)),
-        ("stochastic", 31), ("mean_count", 31), ("deterministic_implicit", 31),
-        ("none", 31), ("none_with_device", 31),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("pulse_type", "length"), KINDS_OF_PULSES)
 def test_a_model_from_source_has_the_bits_of_the_same_built_in(
     copy: type[pl.devices.Device], pulse_type: str, length: int, pulse_noise: str
 ) -> None:

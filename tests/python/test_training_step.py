@@ -247,6 +247,9 @@ def test_when_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     model[1].eval()  # a plain step, then a new record
     assert steps(1) == []
     assert steps(30) == [True]
+    optimizer.param_groups[0]["lr"] = float("inf")
+    with pytest.raises(ValueError, match="lr is inf"):
+        steps(1)
     optimizer.param_groups[0]["lr"] = 0.05
     assert steps(3) == [True]
     optimizer.param_groups[0]["lr"] = 0.02  # again so soon

@@ -21,8 +21,8 @@ namespace RPU {
 /// the calls to tiles are kept, and an empty node of the captured graph keeps the place of each. At
 /// every run they are called, captured, and what they enqueue takes these places in an executable
 /// graph of equal shape (steps with and without a transfer have one each). Between two things that
-/// the library enqueues, tiles of different lanes work side by side. Calls after the last of these
-/// are made while the graph runs. The results are those of the plain calls, to the bit.
+/// the library enqueues, tiles of different lanes work side by side. The results are those of the
+/// plain calls, to the bit.
 class TrainingGraph {
  public:
   using Call = std::function<void()>;
@@ -44,8 +44,7 @@ class TrainingGraph {
   /// Ends the record. `graph`, a cudaGraph_t, is what the capture gave; it must outlive this object.
   void finish(void *graph);
   /// Makes the calls and launches everything in `stream`. If a call throws, nothing runs, although
-  /// the tiles have counted the samples of the calls before it; but for calls after the last thing
-  /// that the library enqueues, before which all else has run.
+  /// the tiles have counted the samples of the calls before it.
   void run(void *stream);
   /// Executable graphs that are kept.
   int shapes() const;

@@ -184,13 +184,6 @@ struct TrainingGraph::Impl {
     return captured;
   }
 
-  /// Makes the calls of a group behind `target`, which then waits for them.
-  void launch(const Group &group, cudaStream_t target) const {
-    for (const int lane : group.lanes) order(target, streamOf(lane));
-    for (const LaneCall &each : group.calls) each.call();
-    for (const int lane : group.lanes) order(streamOf(lane), target);
-  }
-
   void release() const noexcept {
     for (const int lane : lanesInUse) releaseCaptured(streamOf(lane));
   }
@@ -199,8 +192,7 @@ struct TrainingGraph::Impl {
   Lanes &lanes;
   std::vector<int> lanesInUse;
   cudaEvent_t reached = nullptr;
-  std::vector<Group> groups;  // in places of the graph
-  Group last;                 // after all of it; may be empty
+  std::vector<Group> groups;
   cudaGraph_t whole = nullptr;
   std::vector<Shape> shapes;
 };
@@ -249,16 +241,6 @@ void TrainingGraph::add(void *capturing, int lane, Call call) {
 void TrainingGraph::finish(void *graph) {
   RPU_CHECK(StateError, !impl_->whole, "this TrainingGraph is finished already");
   RPU_CHECK(StateError, graph, "graph is null; give what the capture of the stream returned");
-  const CudaScope scope(impl_->device);
-  std::vector<Group> &groups = impl_->groups;
-  size_t followers = 1;
-  if (!groups.empty()) {
-    RPU_CUDA(cudaGraphNodeGetDependentNodes(groups.back().place, nullptr, nullptr, &followers));
-  }
-  if (followers == 0) {
-    impl_->last = std::move(groups.back());
-    groups.pop_back();
-  }
   impl_->whole = static_cast<cudaGraph_t>(graph);
 }
 
@@ -271,7 +253,6 @@ void TrainingGraph::run(void *stream) {
   try {
     for (const Group &group : impl_->groups) parts.push_back(impl_->capture(group));
     RPU_CUDA(cudaGraphLaunch(impl_->executableFor(parts), target));
-    impl_->launch(impl_->last, target);
     // What tiles free in their streams must outlive this run.
     for (const int lane : impl_->lanesInUse) impl_->order(target, impl_->streamOf(lane));
   } catch (...) {

@@ -91,10 +91,10 @@ TEST(CudaTrainingGraph, ACallThatThrowsRunsNothing) {
   DeviceMatrix from(context, randomBatch(1, 8, 8, 1).xView()), to(context, 1, 8);
   bool throws = true;
   library.begin();
+  library.copy(from, to);
   graph.add(library.stream, 3, [&] {
     if (throws) throw InputError("as a tile might");
   });
-  library.copy(from, to);
   library.end();
   graph.finish(library.graph);
   EXPECT_THROW(graph.run(library.stream), InputError);

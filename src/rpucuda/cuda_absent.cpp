@@ -3,6 +3,7 @@
 
 #include "core/check.h"
 #include "core/cuda_api.h"
+#include "forecast/gru_kernels.h"
 #include "lowrank/kernels.h"
 #include "lrtt/projection.h"
 #include "periphery/read_kernels.h"
@@ -107,6 +108,13 @@ bool cudaGatedLowRankBackward(const Context &, const GatedLowRank &, ConstAnyMat
 }
 int64_t cudaGatedLowRankScratch(const Context &, const GatedLowRank &, ConstAnyMatrix,
                                 const GatedGradients &) {
+  absent();
+}
+
+// --- forecast
+
+bool cudaRollout(const Context &, const EnsembleShape &, const EnsembleWeights &,
+                 MatrixView<const float>, const float *, int64_t, bool, const RolloutOutputs &) {
   absent();
 }
 

@@ -15,6 +15,9 @@ RPU_HD float rectified(float a) { return a > 0.0f ? a : (a == a ? 0.0f : a); }
 /// 1 / (1 + e^-a).
 RPU_HD float logistic(float a) { return 1.0f / (1.0f + exp(-a)); }
 
+/// (1 - z) h + z n: the state of a unit with gate z moves towards its candidate n.
+RPU_HD float moved(float z, float h, float n) { return (1.0f - z) * h + z * n; }
+
 /// out = rectified(sum + increment feedback); no increment is 0.
 struct Encoded {
   MatrixView<const float> sum;  // [b, X]
@@ -55,8 +58,7 @@ struct StepBefore {
 
   RPU_HD void at(int64_t i, int64_t j) const {
     const float n = tanh(in(i, 2 * to.cols + j) + candidate(i, j));
-    const float gate = z(i, j);
-    to(i, j) = (1.0f - gate) * from(i, j) + gate * n;
+    to(i, j) = moved(z(i, j), from(i, j), n);
   }
   RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
 };
@@ -74,7 +76,7 @@ struct StepAfter {
     const float gate = logistic(in(i, j) + recurrent(i, j));
     const float reset = logistic(in(i, size + j) + recurrent(i, size + j));
     const float n = tanh(in(i, 2 * size + j) + reset * (recurrent(i, 2 * size + j) + bias[j]));
-    to(i, j) = (1.0f - gate) * from(i, j) + gate * n;
+    to(i, j) = moved(gate, from(i, j), n);
   }
   RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
 };
@@ -83,7 +85,7 @@ struct StepAfter {
 /// increments, and the logarithm of the variance.
 struct Heads {
   MatrixView<const float> read;  // [b, 2]: h wm, h wv
-  float bias;                    // bv
+  const float *bias;             // bv
   float spread;                  // ln j
   float *increment;              // [b]
   float *sum;                    // [b]
@@ -95,7 +97,7 @@ struct Heads {
     increment[i] = read(i, 0);
     sum[i] += read(i, 0);
     if (mean) mean[i * stride] = sum[i];
-    if (logVariance) logVariance[i * stride] = read(i, 1) + bias + spread;
+    if (logVariance) logVariance[i * stride] = read(i, 1) + *bias + spread;
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include "core/isa.h"
 #include "forecast/gru_functors.h"
+#include "forecast/rollout.h"
 
 namespace RPU {
 
@@ -24,5 +25,12 @@ template <>
 const GruKernels &gruKernels<Isa::V4>();
 template <>
 const GruKernels &gruKernels<Isa::V4Popcnt>();
+
+/// rollout() on a GPU in one launch, close to the CPU's but with sums of another order: a row's bits
+/// depend on the sizes of the ensemble alone. False, having done nothing, for sizes that do not fit
+/// into a block's shared memory.
+bool cudaRollout(const Context &context, const EnsembleShape &shape, const EnsembleWeights &weights,
+                 MatrixView<const float> features, const float *first, int64_t steps, bool feedback,
+                 const RolloutOutputs &out);
 
 }  // namespace RPU

@@ -54,7 +54,7 @@ class Member {
         bias_(w.bias + e * 3 * s.hidden),
         candidateBias_(s.resetAfter ? w.candidateBias + e * s.hidden : nullptr),
         heads_(rowMajor(w.heads + e * s.hidden * 2, s.hidden, int64_t{2})),
-        logVarianceBias_(w.logVarianceBias[e]),
+        logVarianceBias_(w.logVarianceBias + e),
         pre_(context, rows * s.encoded),
         x_(context, rows * s.encoded),
         in_(context, rows * 3 * s.hidden),
@@ -139,7 +139,7 @@ class Member {
   MatrixView<const float> input_, recurrent_;
   const float *bias_, *candidateBias_;
   MatrixView<const float> heads_;
-  float logVarianceBias_;
+  const float *logVarianceBias_;
   Buffer<float> pre_, x_, in_, product_, z_, resetH_, read_, increment_, sum_;
   Buffer<float> states_[2];
 };
@@ -180,6 +180,10 @@ void rollout(const Context &context, const EnsembleShape &shape, const EnsembleW
               at(out.logVariance, rows * steps)});
   };
   if (!context.onCpu()) {
+    if (context.gpuProducts == GpuProducts::Single &&
+        cudaRollout(context, shape, weights, features, first, steps, feedback, out)) {
+      return;
+    }
     for (int64_t e = 0; e < shape.members; ++e) roll(context, e);
     return;
   }

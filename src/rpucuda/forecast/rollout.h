@@ -29,7 +29,7 @@ struct EnsembleWeights {
   const float *bias = nullptr;             ///< b [E, 3H]
   const float *candidateBias = nullptr;    ///< cn [E, H]; null unless the reset comes after
   const float *heads = nullptr;            ///< wm, wv as columns [E, H, 2]
-  const float *logVarianceBias = nullptr;  ///< bv [E], in host memory
+  const float *logVarianceBias = nullptr;  ///< bv [E]
 };
 
 /// What a rollout gives; null for what is not wanted.

@@ -18,8 +18,8 @@ namespace detail {
 
 template <class... Parameters, class... Arguments>
 void launchKernel(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads,
-                  size_t shared, bool together, Arguments &&...arguments) {
-  cudaLaunchAttribute attributes[2] = {};
+                  size_t shared, bool together, unsigned cluster, Arguments &&...arguments) {
+  cudaLaunchAttribute attributes[3] = {};
   unsigned count = 0;
   if (launchesOverlap()) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -28,6 +28,10 @@ void launchKernel(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 t
   if (together) {
     attributes[count].id = cudaLaunchAttributeCooperative;
     attributes[count++].val.cooperative = 1;
+  }
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {cluster, 1, 1};
   }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
@@ -45,7 +49,7 @@ void launchKernel(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 t
 template <class... Parameters, class... Arguments>
 void launch(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads, size_t shared,
             Arguments &&...arguments) {
-  detail::launchKernel(stream, kernel, grid, threads, shared, false,
+  detail::launchKernel(stream, kernel, grid, threads, shared, false, 1,
                        std::forward<Arguments>(arguments)...);
 }
 
@@ -53,7 +57,15 @@ void launch(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads
 template <class... Parameters, class... Arguments>
 void launchTogether(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads,
                     Arguments &&...arguments) {
-  detail::launchKernel(stream, kernel, grid, threads, 0, true,
+  detail::launchKernel(stream, kernel, grid, threads, 0, true, 1,
+                       std::forward<Arguments>(arguments)...);
+}
+
+/// Launches a kernel whose blocks form clusters of `cluster` blocks (cuda/core/cluster.cuh).
+template <class... Parameters, class... Arguments>
+void launchClusters(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads,
+                    size_t shared, unsigned cluster, Arguments &&...arguments) {
+  detail::launchKernel(stream, kernel, grid, threads, shared, false, cluster,
                        std::forward<Arguments>(arguments)...);
 }
 

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <vector>
@@ -40,42 +43,123 @@ struct Place {
   }
 };
 
-Floats rolled(const Context &context, bool after, int64_t steps) {
-  constexpr int64_t kMembers = 3;
-  constexpr int64_t kRows = 9;
-  const EnsembleShape shape{kMembers, 7, 24, 40, after};
+struct Rolling {
+  EnsembleShape shape{3, 7, 24, 40, false};
+  int64_t rows = 9;
+  int64_t steps = 6;
+  bool feedback = true;
+  int64_t broken = -1;  // a row whose first feature is no number
+};
+
+/// All states, the last ones, means and logarithms of variances, one behind the other.
+Floats rolled(const Context &context, const Rolling &r) {
+  const EnsembleShape &s = r.shape;
+  const int64_t gates = 3 * s.hidden;
+  const auto deviation = [](int64_t lines) { return 1.0f / std::sqrt(static_cast<float>(lines)); };
   Place place{context, {}};
-  const Floats logVarianceBias = normal(kMembers, 8, 1.0f);
-  const EnsembleWeights weights{place.put(normal(kMembers * 7 * 24, 1, 0.4f)),
-                                place.put(normal(kMembers * 24, 2, 0.1f)),
-                                place.put(normal(kMembers * 24 * 120, 3, 0.3f)),
-                                place.put(normal(kMembers * 40 * 120, 4, 0.2f)),
-                                place.put(normal(kMembers * 120, 5, 0.1f)),
-                                after ? place.put(normal(kMembers * 40, 6, 0.2f)) : nullptr,
-                                place.put(normal(kMembers * 40 * 2, 7, 0.3f)),
-                                logVarianceBias.data()};
-  const float *features = place.put(normal(kRows * 7, 9, 1.0f));
-  const float *first = place.put(normal(kMembers * kRows * 40, 10, 0.5f));
-  const size_t states = kMembers * kRows * 40;
-  float *all = place.put(Floats(states * static_cast<size_t>(steps)));
-  float *mean = place.put(Floats(static_cast<size_t>(kMembers * kRows * steps)));
-  rollout(context, shape, weights, rowMajor(features, kRows, int64_t{7}), first, steps, true,
-          {all, nullptr, mean, nullptr});
-  Floats result = place.take(all, states * static_cast<size_t>(steps));
-  const Floats means = place.take(mean, static_cast<size_t>(kMembers * kRows * steps));
-  result.insert(result.end(), means.begin(), means.end());
+  const EnsembleWeights weights{
+      place.put(normal(s.members * s.inputs * s.encoded, 1, deviation(s.inputs))),
+      place.put(normal(s.members * s.encoded, 2, 0.1f)),
+      place.put(normal(s.members * s.encoded * gates, 3, deviation(s.encoded))),
+      place.put(normal(s.members * s.hidden * gates, 4, deviation(s.hidden))),
+      place.put(normal(s.members * gates, 5, 0.1f)),
+      s.resetAfter ? place.put(normal(s.members * s.hidden, 6, 0.2f)) : nullptr,
+      place.put(normal(s.members * s.hidden * 2, 7, deviation(s.hidden))),
+      place.put(normal(s.members, 8, 1.0f))};
+  Floats given = normal(r.rows * s.inputs, 9, 1.0f);
+  if (r.broken >= 0) given[static_cast<size_t>(r.broken * s.inputs)] = std::nanf("");
+  const float *features = place.put(given);
+  const auto states = static_cast<size_t>(s.members * r.rows * s.hidden);
+  // The first rows start alike, however many follow.
+  const Floats one = normal(s.hidden, 10, 0.5f);
+  Floats firsts;
+  for (int64_t i = 0; i < s.members * r.rows; ++i)
+    firsts.insert(firsts.end(), one.begin(), one.end());
+  const float *first = place.put(firsts);
+  const auto steps = static_cast<size_t>(r.steps);
+  const auto sums = static_cast<size_t>(s.members * r.rows) * steps;
+  float *all = place.put(Floats(states * steps));
+  float *last = place.put(Floats(states));
+  float *mean = place.put(Floats(sums));
+  float *logVariance = place.put(Floats(sums));
+  rollout(context, s, weights, rowMajor(features, r.rows, s.inputs), first, r.steps, r.feedback,
+          {all, last, mean, logVariance});
+  Floats result = place.take(all, states * steps);
+  for (const Floats &part :
+       {place.take(last, states), place.take(mean, sums), place.take(logVariance, sums)}) {
+    result.insert(result.end(), part.begin(), part.end());
+  }
   return result;
 }
 
-TEST(CudaForecast, RolloutsAreThoseOfTheCpu) {
+TEST(CudaForecast, ReproducibleRolloutsAreThoseOfTheCpu) {
   RPU_REQUIRE_GPU();
   for (const bool after : {false, true}) {
-    const Floats expected = rolled(cpuContext(), after, 6);
-    const Floats same = rolled(reproducibleGpu(), after, 6);
+    Rolling r;
+    r.shape.resetAfter = after;
+    const Floats expected = rolled(cpuContext(), r);
+    const Floats same = rolled(reproducibleGpu(), r);
     EXPECT_EQ(0, std::memcmp(same.data(), expected.data(), expected.size() * sizeof(float)));
-    const Floats one = rolled(cpuContext(), after, 1);
-    const Floats close = rolled(gpuContext(), after, 1);
-    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(close[i], one[i], 1e-5);
+  }
+}
+
+// Hidden units that fill blocks or not, weights that fit into shared memory or not, few rows and many.
+TEST(CudaForecast, RolloutsInOneLaunchAreCloseToThoseOfTheCpu) {
+  RPU_REQUIRE_GPU();
+  for (const bool after : {false, true}) {
+    for (const auto &[hidden, encoded, rows] : {std::array<int64_t, 3>{256, 128, 32},
+                                                {64, 64, 16},
+                                                {512, 96, 14},
+                                                {5, 3, 2},
+                                                {40, 24, 9},
+                                                {1, 1, 1},
+                                                {256, 130, 70},
+                                                {100, 200, 4}}) {
+      for (const bool feedback : {true, false}) {
+        for (const int64_t steps : {1, 12}) {
+          const Rolling r{{5, 64, encoded, hidden, after}, rows, steps, feedback};
+          const Floats expected = rolled(cpuContext(), r);
+          const Floats close = rolled(gpuContext(), r);
+          const float tolerance = steps == 1 ? 1e-5f : 1e-4f;
+          float worst = 0.0f;
+          for (size_t i = 0; i < expected.size(); ++i) {
+            worst = std::max(
+                worst, std::abs(close[i] - expected[i]) / std::max(1.0f, std::abs(expected[i])));
+          }
+          EXPECT_LE(worst, tolerance) << hidden << " units, " << rows << " rows, " << steps;
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaForecast, StepsDependOnNothingThatFollowsAndOnNoOtherRow) {
+  RPU_REQUIRE_GPU();
+  Rolling r{{3, 64, 128, 256, false}, 40, 9};
+  const Floats all = rolled(gpuContext(), r);
+  const auto state = [](const Rolling &of, int64_t member, int64_t row, int64_t step) {
+    return static_cast<size_t>(((member * of.rows + row) * of.steps + step) * of.shape.hidden);
+  };
+  Rolling fewer = r;
+  fewer.rows = 3;  // a smaller cluster's share
+  fewer.steps = 4;
+  const Floats few = rolled(gpuContext(), fewer);
+  Rolling broken = r;
+  broken.broken = 1;
+  const Floats other = rolled(gpuContext(), broken);
+  for (int64_t member = 0; member < 3; ++member) {
+    for (int64_t row = 0; row < 3; ++row) {
+      for (int64_t step = 0; step < 4; ++step) {
+        const size_t at = state(r, member, row, step);
+        const size_t bytes = 256 * sizeof(float);
+        EXPECT_EQ(0, std::memcmp(&all[at], &few[state(fewer, member, row, step)], bytes));
+        if (row != 1) {
+          EXPECT_EQ(0, std::memcmp(&all[at], &other[at], bytes));
+        } else {
+          EXPECT_TRUE(std::isnan(other[at]));
+        }
+      }
+    }
   }
 }
 

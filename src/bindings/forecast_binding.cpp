@@ -26,89 +26,106 @@ Context onThreads(int threads) {
   return context;
 }
 
-void requireShape(const char *name, const py::array &array, const std::vector<int64_t> &shape) {
-  std::vector<int64_t> given(array.shape(), array.shape() + array.ndim());
+// A CUDA device and stream, or, with device -1, threads of the CPU.
+Context at(int device, intptr_t stream, int threads) {
+  if (device < 0) return onThreads(threads);
+  Context context;
+  context.backend = Backend::Cuda;
+  context.device = device;
+  context.stream = reinterpret_cast<void *>(stream);
+  return context;
+}
+
+std::vector<int64_t> shapeOf(py::handle array) {
+  return array.attr("shape").cast<std::vector<int64_t>>();
+}
+
+void requireShape(const char *name, py::handle array, const std::vector<int64_t> &shape) {
+  const std::vector<int64_t> given = shapeOf(array);
   RPU_CHECK(InputError, given == shape, name, " has shape ", describeShape(given), "; it must be ",
             describeShape(shape));
+}
+
+// The elements of an array that pulsora.forecast has prepared: gapless float32, of NumPy, or of torch
+// on the device where the work is done. None has none.
+float *floatsOf(py::handle array, const Context &context) {
+  if (array.is_none()) return nullptr;
+  if (!context.onCpu())
+    return reinterpret_cast<float *>(array.attr("data_ptr")().cast<uintptr_t>());
+  if (!py::isinstance<py::array_t<float, py::array::c_style>>(array))
+    throw py::type_error("an array is not gapless float32");
+  return static_cast<float *>(py::reinterpret_borrow<py::array>(array).mutable_data());
+}
+
+MatrixView<float> matrixOf(py::handle array, const Context &context) {
+  const std::vector<int64_t> shape = shapeOf(array);
+  RPU_CHECK(InputError, shape.size() == 2, "an array has shape ", describeShape(shape),
+            "; it must be a matrix");
+  return rowMajor(floatsOf(array, context), shape[0], shape[1]);
 }
 
 MatrixView<const float> matrix(const FloatArray &array) {
   return rowMajor(array.data(), array.shape(0), array.shape(1));
 }
 
-py::object encodeRows(py::handle xGiven, py::handle weightsGiven, py::handle biasGiven,
-                      int threads) {
-  const auto x = py::cast<FloatArray>(xGiven);
-  const auto weights = py::cast<FloatArray>(weightsGiven);
-  const auto bias = py::cast<FloatArray>(biasGiven);
-  RPU_CHECK(InputError, x.ndim() == 2 && weights.ndim() == 2,
-            "encode: x and weights must be matrices");
-  requireShape("weights", weights, {x.shape(1), weights.shape(1)});
-  requireShape("bias", bias, {weights.shape(1)});
-  FloatArray out(std::vector<int64_t>{x.shape(0), weights.shape(1)});
-  const auto to = rowMajor(out.mutable_data(), x.shape(0), weights.shape(1));
-  const Context context = onThreads(threads);
-  {
-    const py::gil_scoped_release released;
-    const StandardFloats standard;
-    encode(context, matrix(x), matrix(weights), vectorView(bias.data(), bias.shape(0)), to);
-  }
-  return out;
+void encodeRows(py::handle x, py::handle weights, py::handle bias, py::handle out, int device,
+                intptr_t stream, int threads) {
+  const Context context = at(device, stream, threads);
+  const auto from = matrixOf(x, context);
+  const auto encoder = matrixOf(weights, context);
+  requireShape("weights", weights, {from.cols, encoder.cols});
+  requireShape("bias", bias, {encoder.cols});
+  requireShape("out", out, {from.rows, encoder.cols});
+  const auto added = vectorView<const float>(floatsOf(bias, context), encoder.cols);
+  const auto to = matrixOf(out, context);
+  const py::gil_scoped_release released;
+  const StandardFloats standard;
+  encode(context, from, encoder, added, to);
 }
 
-// Weights as Python gives them: encoder, encoder_bias, input, recurrent, bias, candidate_bias (or None),
-// heads, log_variance_bias, all for float32.
-using EnsembleArrays = std::array<FloatArray, 8>;
+// Weights as Python gives them: encoder, encoder_bias, input, recurrent, bias, heads,
+// log_variance_bias, candidate_bias (or None).
+using EnsembleArrays = std::array<py::object, 8>;
 
-EnsembleShape shapeOf(const EnsembleArrays &w, bool resetAfter) {
-  RPU_CHECK(InputError, w[0].ndim() == 3 && w[3].ndim() == 3,
+EnsembleShape ensembleShapeOf(const EnsembleArrays &w) {
+  const std::vector<int64_t> encoder = shapeOf(w[0]);
+  const std::vector<int64_t> recurrent = shapeOf(w[3]);
+  RPU_CHECK(InputError, encoder.size() == 3 && recurrent.size() == 3,
             "encoder must have the shape [members, features, encoded], and recurrent [members, "
             "hidden, 3 hidden]");
-  const int64_t members = w[0].shape(0);
-  const int64_t inputs = w[0].shape(1);
-  const int64_t encoded = w[0].shape(2);
-  const int64_t hidden = w[3].shape(1);
-  requireShape("encoder_bias", w[1], {members, encoded});
-  requireShape("input", w[2], {members, encoded, 3 * hidden});
-  requireShape("recurrent", w[3], {members, hidden, 3 * hidden});
-  requireShape("bias", w[4], {members, 3 * hidden});
-  if (resetAfter) requireShape("candidate_bias", w[5], {members, hidden});
-  requireShape("heads", w[6], {members, hidden, 2});
-  requireShape("log_variance_bias", w[7], {members});
-  return {members, inputs, encoded, hidden, resetAfter};
+  const EnsembleShape s{encoder[0], encoder[1], encoder[2], recurrent[1], !w[7].is_none()};
+  requireShape("encoder_bias", w[1], {s.members, s.encoded});
+  requireShape("input", w[2], {s.members, s.encoded, 3 * s.hidden});
+  requireShape("recurrent", w[3], {s.members, s.hidden, 3 * s.hidden});
+  requireShape("bias", w[4], {s.members, 3 * s.hidden});
+  requireShape("heads", w[5], {s.members, s.hidden, 2});
+  requireShape("log_variance_bias", w[6], {s.members});
+  if (s.resetAfter) requireShape("candidate_bias", w[7], {s.members, s.hidden});
+  return s;
 }
 
-py::tuple rollOut(py::handle weightsGiven, bool resetAfter, py::handle featuresGiven,
-                  const py::object &firstGiven, int64_t steps, bool feedback, bool wantStates,
-                  int threads) {
-  const auto w = py::cast<EnsembleArrays>(weightsGiven);
-  const auto features = py::cast<FloatArray>(featuresGiven);
-  const auto first = py::cast<std::optional<FloatArray>>(firstGiven);
-  const EnsembleShape shape = shapeOf(w, resetAfter);
-  RPU_CHECK(InputError, features.ndim() == 2, "features must be a matrix [rows, features]");
-  RPU_CHECK(InputError, steps >= 1 && steps <= kMostSteps, "steps is ", steps,
-            "; it must be from 1 to ", kMostSteps);
-  const int64_t rows = features.shape(0);
-  if (first) requireShape("state", *first, {shape.members, rows, shape.hidden});
-  const auto make = [](std::vector<int64_t> sizes) { return FloatArray(std::move(sizes)); };
-  FloatArray mean = make({shape.members, rows, steps});
-  FloatArray logVariance = make({shape.members, rows, steps});
-  FloatArray last = make({shape.members, rows, shape.hidden});
-  FloatArray states = make({shape.members, rows, wantStates ? steps : 0, shape.hidden});
-  const EnsembleWeights weights{w[0].data(), w[1].data(), w[2].data(),
-                                w[3].data(), w[4].data(), resetAfter ? w[5].data() : nullptr,
-                                w[6].data(), w[7].data()};
-  const RolloutOutputs out{wantStates ? states.mutable_data() : nullptr, last.mutable_data(),
-                           mean.mutable_data(), logVariance.mutable_data()};
-  const Context context = onThreads(threads);
-  const float *state = first ? first->data() : nullptr;
-  const auto from = matrix(features);
-  {
-    const py::gil_scoped_release released;
-    const StandardFloats standard;
-    rollout(context, shape, weights, from, state, steps, feedback, out);
-  }
-  return py::make_tuple(mean, logVariance, last, wantStates ? py::object(states) : py::none());
+void rollOut(const EnsembleArrays &w, py::handle features, const py::object &state, bool feedback,
+             py::handle mean, py::handle logVariance, py::handle last, const py::object &states,
+             int device, intptr_t stream, int threads) {
+  const Context context = at(device, stream, threads);
+  const EnsembleShape s = ensembleShapeOf(w);
+  const auto from = matrixOf(features, context);
+  const std::vector<int64_t> sums = shapeOf(mean);
+  RPU_CHECK(InputError, sums.size() == 3, "mean must be [members, rows, steps]");
+  const int64_t steps = sums[2];
+  requireShape("mean", mean, {s.members, from.rows, steps});
+  requireShape("log_variance", logVariance, {s.members, from.rows, steps});
+  requireShape("last", last, {s.members, from.rows, s.hidden});
+  if (!states.is_none()) requireShape("states", states, {s.members, from.rows, steps, s.hidden});
+  if (!state.is_none()) requireShape("state", state, {s.members, from.rows, s.hidden});
+  const auto floats = [&](py::handle array) { return floatsOf(array, context); };
+  const EnsembleWeights weights{floats(w[0]), floats(w[1]), floats(w[2]), floats(w[3]),
+                                floats(w[4]), floats(w[7]), floats(w[5]), floats(w[6])};
+  const RolloutOutputs out{floats(states), floats(last), floats(mean), floats(logVariance)};
+  const float *first = floats(state);
+  const py::gil_scoped_release released;
+  const StandardFloats standard;
+  rollout(context, s, weights, from, first, steps, feedback, out);
 }
 
 SvdMethod methodOf(const std::string &name) {
@@ -119,41 +136,37 @@ SvdMethod methodOf(const std::string &name) {
   return SvdMethod::Exact;
 }
 
-py::tuple svd(py::handle aGiven, int64_t k, const std::string &method, int64_t oversampling,
-              int64_t powerSteps, uint64_t seed, int threads) {
-  const auto a = py::cast<FloatArray>(aGiven);
-  RPU_CHECK(InputError, a.ndim() == 2, "a must be a matrix");
-  const int64_t shortest = std::min(a.shape(0), a.shape(1));
-  RPU_CHECK(InputError, k >= 1 && k <= shortest, "k is ", k, "; it must be from 1 to ", shortest,
-            ", the shorter side of the matrix");
-  FloatArray u(std::vector<int64_t>{a.shape(0), k});
-  FloatArray s(std::vector<int64_t>{k});
-  FloatArray v(std::vector<int64_t>{k, a.shape(1)});
+int svd(py::handle a, int64_t k, const std::string &method, int64_t oversampling,
+        int64_t powerSteps, uint64_t seed, py::handle u, py::handle s, py::handle v, int device,
+        intptr_t stream, int threads) {
   const SvdOptions options{methodOf(method), oversampling, powerSteps, seed};
-  const Context context = onThreads(threads);
-  const auto left = rowMajor(u.mutable_data(), a.shape(0), k);
-  const auto right = rowMajor(v.mutable_data(), k, a.shape(1));
-  float *values = s.mutable_data();
-  const auto from = matrix(a);
-  int info = 0;
-  {
-    const py::gil_scoped_release released;
-    const StandardFloats standard;
-    info = truncatedSvd(context, from, k, options, left, values, right);
-  }
-  return py::make_tuple(u, s, v, info);
+  const Context context = at(device, stream, threads);
+  const auto from = matrixOf(a, context);
+  requireShape("s", s, {k});
+  const auto left = matrixOf(u, context);
+  const auto right = matrixOf(v, context);
+  float *values = floatsOf(s, context);
+  const py::gil_scoped_release released;
+  const StandardFloats standard;
+  return truncatedSvd(context, from, k, options, left, values, right);
 }
 
-py::object addCorrection(py::handle predictionGiven, py::handle correctionGiven) {
-  const auto prediction = py::cast<FloatArray>(predictionGiven);
-  const auto correction = py::cast<FloatArray>(correctionGiven);
-  requireShape("correction", correction,
-               {prediction.shape(), prediction.shape() + prediction.ndim()});
-  FloatArray out(std::vector<int64_t>(prediction.shape(), prediction.shape() + prediction.ndim()));
-  correct({}, rowMajor(prediction.data(), int64_t{1}, prediction.size()),
-          rowMajor(correction.data(), int64_t{1}, correction.size()),
-          rowMajor(out.mutable_data(), int64_t{1}, out.size()));
-  return out;
+void addCorrection(py::handle prediction, py::handle correction, py::handle out, int device,
+                   intptr_t stream, int threads) {
+  const Context context = at(device, stream, threads);
+  const std::vector<int64_t> shape = shapeOf(prediction);
+  requireShape("correction", correction, shape);
+  requireShape("out", out, shape);
+  int64_t size = 1;
+  for (const int64_t extent : shape) size *= extent;
+  const auto line = [&](py::handle array) {
+    return rowMajor(floatsOf(array, context), int64_t{1}, size);
+  };
+  const auto a = line(prediction);
+  const auto b = line(correction);
+  const auto to = line(out);
+  const py::gil_scoped_release released;
+  correct(context, a, b, to);
 }
 
 py::object corrections(const ResidualMemory &self, py::handle keysGiven,
@@ -212,12 +225,17 @@ void restore(ResidualMemory &self, py::handle tableGiven, py::handle keysGiven,
 
 void bindForecast(py::module_ &module) {
   using py::arg;
-  module.def("forecast_encode", &encodeRows, arg("x"), arg("weights"), arg("bias"), arg("threads"));
-  module.def("forecast_rollout", &rollOut, arg("weights"), arg("reset_after"), arg("features"),
-             arg("state"), arg("steps"), arg("feedback"), arg("states"), arg("threads"));
+  module.attr("most_rollout_steps") = kMostSteps;
+  module.def("forecast_encode", &encodeRows, arg("x"), arg("weights"), arg("bias"), arg("out"),
+             arg("device"), arg("stream"), arg("threads"));
+  module.def("forecast_rollout", &rollOut, arg("weights"), arg("features"), arg("state"),
+             arg("feedback"), arg("mean"), arg("log_variance"), arg("last"), arg("states"),
+             arg("device"), arg("stream"), arg("threads"));
   module.def("truncated_svd", &svd, arg("a"), arg("k"), arg("method"), arg("oversampling"),
-             arg("power_steps"), arg("seed"), arg("threads"));
-  module.def("forecast_correct", &addCorrection, arg("prediction"), arg("correction"));
+             arg("power_steps"), arg("seed"), arg("u"), arg("s"), arg("v"), arg("device"),
+             arg("stream"), arg("threads"));
+  module.def("forecast_correct", &addCorrection, arg("prediction"), arg("correction"), arg("out"),
+             arg("device"), arg("stream"), arg("threads"));
   py::class_<ResidualMemory>(module, "ResidualMemory")
       .def(py::init<int64_t, int64_t, int64_t>(), arg("key_size"), arg("capacity"), arg("nearest"))
       .def_property_readonly("size", &ResidualMemory::size)

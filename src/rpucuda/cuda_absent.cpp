@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "core/cuda_api.h"
 #include "forecast/gru_kernels.h"
+#include "forecast/truncated_svd.h"
 #include "lowrank/kernels.h"
 #include "lrtt/projection.h"
 #include "periphery/read_kernels.h"
@@ -113,10 +114,19 @@ int64_t cudaGatedLowRankScratch(const Context &, const GatedLowRank &, ConstAnyM
 
 // --- forecast
 
+bool cudaEncode(const Context &, MatrixView<const float>, MatrixView<const float>,
+                VectorView<const float>, MatrixView<float>) {
+  absent();
+}
 bool cudaRollout(const Context &, const EnsembleShape &, const EnsembleWeights &,
                  MatrixView<const float>, const float *, int64_t, bool, const RolloutOutputs &) {
   absent();
 }
+
+void cudaInverseCholesky(const Context &, int64_t, const double *, float *, uint32_t *) {
+  absent();
+}
+void cudaSettleSigns(const Context &, MatrixView<float>, MatrixView<float>) { absent(); }
 
 // --- lrtt
 

@@ -1,8 +1,8 @@
-"""The computations behind forecasts, on the CPU: encoder and recurrent ensemble, truncated decompositions, corrections.
+"""The computations behind forecasts: encoder and recurrent ensemble, truncated decompositions, corrections.
 
-Arrays go in as NumPy arrays, tensors of torch in host memory, or anything else with `__dlpack__`; float32 is used as it is,
+Arrays go in as NumPy arrays, tensors of torch, or anything else in host memory with `__dlpack__`; float32 is used as it is,
 float16 and float64 are rounded, other types are a TypeError. What comes out is a NumPy array, or a tensor where a tensor went
-in. No bit depends on the number of threads.
+in. Tensors on a GPU are computed with there, in torch's current stream. No bit depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from pulsora import _core
 from pulsora._checks import require_at_least
 from pulsora._threads import chosen_threads
+from pulsora.forecast.arrays import Work, host
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float32]
     Array = Any
 
 __all__ = ["ResidualMemory", "TruncatedSVD", "correct", "encode", "truncated_svd"]
@@ -50,10 +50,12 @@ def encode(x: Array, weights: Array, bias: Array, *, threads: int | None = None)
         InputError: for shapes that do not fit.
         TypeError: for anything but floating-point arrays.
     """
-    out = _core.forecast_encode(
-        host("x", x), host("weights", weights), host("bias", bias), chosen_threads(threads)
-    )
-    return like(x, out)
+    work = Work(threads, x=x, weights=weights, bias=bias)
+    rows, _ = _shape(work, "x")
+    _, encoded = _shape(work, "weights")
+    out = work.empty(rows, encoded)
+    _core.forecast_encode(work["x"], work["weights"], work["bias"], out, *work.place)
+    return work.result(out)
 
 
 def truncated_svd(
@@ -89,11 +91,17 @@ def truncated_svd(
         TypeError: for anything but a floating-point array.
     """
     require_at_least("seed", seed, 0)
-    matrix = host("a", a)
-    u, s, v, info = _core.truncated_svd(
-        matrix, k, method, oversampling, power_steps, seed, chosen_threads(threads)
-    )
-    return TruncatedSVD(like(a, u), like(a, s), like(a, v), info)
+    work = Work(threads, a=a)
+    rows, cols = _shape(work, "a")
+    shortest = min(rows, cols)
+    if not 1 <= k <= shortest:
+        raise _core.InputError(
+            f"k is {k}; it must be from 1 to {shortest}, the shorter side of the matrix"
+        )
+    found = (work.empty(rows, k), work.empty(k), work.empty(k, cols))
+    options = (method, oversampling, power_steps, seed)
+    info = _core.truncated_svd(work["a"], k, *options, *found, *work.place)
+    return TruncatedSVD(*(work.result(part) for part in found), info)
 
 
 def correct(prediction: Array, correction: Array) -> Array:
@@ -103,8 +111,10 @@ def correct(prediction: Array, correction: Array) -> Array:
         InputError: for shapes that differ.
         TypeError: for anything but floating-point arrays.
     """
-    out = _core.forecast_correct(host("prediction", prediction), host("correction", correction))
-    return like(prediction, out)
+    work = Work(None, prediction=prediction, correction=correction)
+    out = work.empty(*prediction.shape)
+    _core.forecast_correct(work["prediction"], work["correction"], out, *work.place)
+    return work.result(out)
 
 
 class ResidualMemory:
@@ -172,26 +182,9 @@ class ResidualMemory:
         self._core.restore(saved["entries"], saved["keys"], saved["linear"])
 
 
-def host(name: str, array: Array) -> Floats:
-    """An array in host memory as float32; TypeError for other than floating-point numbers."""
-    if hasattr(array, "detach"):  # a tensor of torch
-        array = array.detach()
-        if array.device.type != "cpu":
-            raise _core.DeviceError(
-                f"{name} is on {array.device}; forecasts are computed on the CPU: give {name}.cpu()"
-            )
-    elif not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__"):
-        array = np.from_dlpack(array)
-    values = np.asarray(array)
-    if values.dtype.kind != "f":
-        raise TypeError(f"{name} has type {values.dtype}; give floating-point numbers")
-    return np.ascontiguousarray(values, np.float32)
-
-
-def like(given: Array, result: Floats) -> Array:
-    """A result as the kind of array that was given."""
-    if not hasattr(given, "detach"):
-        return result
-    import torch  # noqa: PLC0415 - there, since a tensor was given
-
-    return torch.from_numpy(result)
+def _shape(work: Work, name: str) -> tuple[int, int]:
+    """The sizes of a matrix; InputError for other arrays."""
+    shape = tuple(work[name].shape)
+    if len(shape) != 2:
+        raise _core.InputError(f"{name} has shape {list(shape)}; it must be a matrix")
+    return shape

@@ -87,5 +87,6 @@ RPU_ON_GPU(Heads);
 RPU_ON_GPU(CorrectionAdder);
 RPU_SUM_ON_GPU(NonFiniteTerm);
 RPU_SUM_ON_GPU(GramTerm);
+RPU_SUM_ON_GPU(PartTerm);
 
 }  // namespace RPU

@@ -26,6 +26,10 @@ const GruKernels &gruKernels<Isa::V4>();
 template <>
 const GruKernels &gruKernels<Isa::V4Popcnt>();
 
+/// encode() on a GPU in one launch. False, having done nothing, where a product is faster.
+bool cudaEncode(const Context &context, MatrixView<const float> x, MatrixView<const float> encoder,
+                VectorView<const float> bias, MatrixView<float> out);
+
 /// rollout() on a GPU in one launch, close to the CPU's but with sums of another order: a row's bits
 /// depend on the sizes of the ensemble alone. False, having done nothing, for sizes that do not fit
 /// into a block's shared memory.

@@ -27,6 +27,11 @@ void run(const Context &context, void (*GruKernels::*kernel)(const Functor &, in
   }
 }
 
+/// Whether sums may be of another order than the CPU's.
+bool inOneLaunch(const Context &context) {
+  return !context.onCpu() && context.gpuProducts == GpuProducts::Single;
+}
+
 /// rows of `out` = bias + x weights.
 void affine(const Context &context, MatrixView<const float> x, MatrixView<const float> weights,
             const float *bias, MatrixView<float> out) {
@@ -152,6 +157,7 @@ void encode(const Context &context, MatrixView<const float> x, MatrixView<const 
   RPU_CHECK(InputError, bias.size == out.cols && bias.isContiguous(), "encode: the bias has ",
             bias.size, " elements; it needs ", out.cols, " adjacent ones, one for each output");
   if (out.rows == 0) return;
+  if (inOneLaunch(context) && cudaEncode(context, x, encoder, bias, out)) return;
   affine(context, x, encoder, bias.data, out);
   run(context, &GruKernels::encoded, Encoded{out, nullptr, nullptr, out}, out.rows, out.cols);
 }
@@ -180,7 +186,7 @@ void rollout(const Context &context, const EnsembleShape &shape, const EnsembleW
               at(out.logVariance, rows * steps)});
   };
   if (!context.onCpu()) {
-    if (context.gpuProducts == GpuProducts::Single &&
+    if (inOneLaunch(context) &&
         cudaRollout(context, shape, weights, features, first, steps, feedback, out)) {
       return;
     }

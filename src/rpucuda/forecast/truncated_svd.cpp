@@ -39,52 +39,95 @@ void uploadRounded(const Context &context, const SmallMatrix &values, MatrixView
   upload(context, Floats(values.begin(), values.end()), to);
 }
 
-/// Inner products of the rows of a matrix, in double precision.
-SmallMatrix gramOfRows(const Context &context, MatrixView<const float> a) {
-  const int64_t pairs = a.rows * a.rows;
-  Buffer<double> sums(context, pairs);
-  sumRows(context, pairs, a.cols, GramTerm{a}, sums.data());
-  SmallMatrix gram(static_cast<size_t>(pairs));
-  detail::copyToHost(context, gram.data(), sums.data(), sums.bytes());
-  return gram;
+/// Sums over the columns of `a`, in parts: [parts, what is counted].
+template <class Term>
+Buffer<double> sumsOf(const Context &context, MatrixView<const float> a) {
+  const int64_t count = Term::countOf(a.rows);
+  const int64_t whole = a.cols / kColumnsOfPart;
+  const int64_t rest = a.cols % kColumnsOfPart;
+  Buffer<double> sums(context, count * (whole + (rest > 0)));
+  sumRows(context, count * whole, kColumnsOfPart, Term{a}, sums.data());
+  if (rest > 0) {
+    const auto last = a.block(0, whole * kColumnsOfPart, a.rows, rest);
+    sumRows(context, count, rest, Term{last}, sums.data() + count * whole);
+  }
+  return sums;
 }
 
-void requireFiniteProducts(const SmallMatrix &gram) {
+/// Inner products of the rows of a matrix, in double precision, where the context computes.
+Buffer<double> gramOfRows(const Context &context, MatrixView<const float> a) {
+  Buffer<double> parts = sumsOf<GramTerm>(context, a);
+  const int64_t pairs = GramTerm::countOf(a.rows);
+  if (parts.size() == pairs) return parts;
+  Buffer<double> sums(context, pairs);
+  sumRows(context, pairs, parts.size() / pairs, PartTerm{parts.data(), pairs}, sums.data());
+  return sums;
+}
+
+/// The same in host memory. InputError unless all are finite.
+SmallMatrix finiteGramOfRows(const Context &context, MatrixView<const float> a) {
+  const Buffer<double> sums = gramOfRows(context, a);
+  SmallMatrix gram(static_cast<size_t>(sums.size()));
+  detail::copyToHost(context, gram.data(), sums.data(), sums.bytes());
   RPU_CHECK(InputError,
             std::all_of(gram.begin(), gram.end(), [](double x) { return std::isfinite(x); }),
             "truncated_svd: products of elements leave the range of single precision; scale the "
             "matrix");
+  return gram;
 }
 
-/// Makes the rows of `a`, not more than its columns, orthonormal: twice by the Cholesky factor of
-/// their inner products, and where rows depend on one another, in host memory.
-void orthonormalise(const Context &context, MatrixView<float> a) {
-  Buffer<float> factor(context, a.rows * a.rows);
-  Buffer<float> product(context, a.size());
-  const auto made = rowMajor(product.data(), a.rows, a.cols);
-  for (int pass = 0; pass < 2; ++pass) {
-    const SmallMatrix gram = gramOfRows(context, a);
-    requireFiniteProducts(gram);
-    SmallMatrix inverse;
-    if (!inverseCholesky(a.rows, gram, inverse)) {
-      SmallMatrix rows = doubles(context, a);
-      orthonormaliseRows(a.rows, a.cols, rows);
-      uploadRounded(context, rows, a);
-      return;
-    }
-    const auto r = rowMajor(factor.data(), a.rows, a.rows);
-    uploadRounded(context, inverse, r);
-    gemm(context, 1.0f, r.transposed(), a, 0.0f, made);
-    copy(context, made, a);
+/// Makes rows orthonormal by the Cholesky factor of their inner products. On a GPU it hopes for
+/// factors that exist, and does not wait to know.
+class Orthonormaliser {
+ public:
+  Orthonormaliser(const Context &context, bool hopes) : context_(context), hopes_(hopes) {
+    if (hopes_) failed_ = Buffer<uint32_t>::zeros(context, 1);
   }
-}
 
-/// Singular triplets in host memory: the first k, of which `rank` are not 0.
-struct Triplets {
+  /// The rows of `a`, not more than its columns; once spans the right space, twice is orthonormal.
+  /// Where rows depend on one another, this is done in host memory.
+  void make(MatrixView<float> a, int passes) {
+    Buffer<float> factor(context_, a.rows * a.rows);
+    Buffer<float> product(context_, a.size());
+    const auto made = rowMajor(product.data(), a.rows, a.cols);
+    const auto r = rowMajor(factor.data(), a.rows, a.rows);
+    for (int pass = 0; pass < passes; ++pass) {
+      if (hopes_ && a.rows <= kMostFactorLines) {
+        const Buffer<double> gram = gramOfRows(context_, a);
+        cudaInverseCholesky(context_, a.rows, gram.data(), r.data, failed_.data());
+      } else {
+        SmallMatrix inverse;
+        if (!inverseCholesky(a.rows, finiteGramOfRows(context_, a), inverse)) {
+          SmallMatrix rows = doubles(context_, a);
+          orthonormaliseRows(a.rows, a.cols, rows);
+          uploadRounded(context_, rows, a);
+          return;
+        }
+        uploadRounded(context_, inverse, r);
+      }
+      gemm(context_, 1.0f, r.transposed(), a, 0.0f, made);
+      copy(context_, made, a);
+    }
+  }
+
+  /// Whether a factor did not exist, and what was made is void. Waits for a GPU.
+  bool failed() const {
+    if (!hopes_) return false;
+    uint32_t found = 0;
+    detail::copyToHost(context_, &found, failed_.data(), sizeof found);
+    return found != 0;
+  }
+
+ private:
+  const Context &context_;
+  bool hopes_;
+  Buffer<uint32_t> failed_;
+};
+
+/// Singular values in host memory, of which `rank` are not 0.
+struct Values {
   int64_t rank = 0;
   std::vector<double> s;
-  SmallMatrix left;   // u^T [k, m]
-  SmallMatrix right;  // v [k, n]
 };
 
 int64_t rankOf(const std::vector<double> &s, int64_t longest) {
@@ -93,117 +136,133 @@ int64_t rankOf(const std::vector<double> &s, int64_t longest) {
   return std::count_if(s.begin(), s.end(), [&](double value) { return value > limit; });
 }
 
-/// The first k triplets of a matrix `b` of few rows, from the eigenvectors of b b^T.
-Triplets byGram(const Context &context, MatrixView<const float> b, int64_t k, int64_t longest) {
+/// The first triplets of a matrix `b` of few rows, from the eigenvectors of b b^T: `left` [k, rows] in
+/// host memory, `right` [k, cols].
+Values byGram(const Context &context, Orthonormaliser &orthonormal, MatrixView<const float> b,
+              int64_t longest, SmallMatrix &left, MatrixView<float> right) {
   const int64_t lines = b.rows;
-  SmallMatrix gram = gramOfRows(context, b);
-  requireFiniteProducts(gram);
+  const int64_t k = right.rows;
+  SmallMatrix gram = finiteGramOfRows(context, b);
   std::vector<double> values;
   SmallMatrix vectors;
   symmetricEigen(lines, gram, values, vectors);
-  Triplets made;
+  Values made;
   for (int64_t i = 0; i < k; ++i) {
     made.s.push_back(std::sqrt(std::max(values[static_cast<size_t>(i)], 0.0)));
   }
   made.rank = rankOf(made.s, longest);
-  made.left.resize(static_cast<size_t>(k * lines));
+  left.resize(static_cast<size_t>(k * lines));
   for (int64_t i = 0; i < k; ++i) {
     for (int64_t row = 0; row < lines; ++row) {
-      made.left[static_cast<size_t>(i * lines + row)] =
-          vectors[static_cast<size_t>(row * lines + i)];
+      left[static_cast<size_t>(i * lines + row)] = vectors[static_cast<size_t>(row * lines + i)];
     }
   }
-  made.right.assign(static_cast<size_t>(k * b.cols), 0.0);
   if (made.rank == 0) return made;
   Buffer<float> scaled(context, made.rank * lines);
-  Buffer<float> rows(context, made.rank * b.cols);
-  SmallMatrix factor(made.left.begin(), made.left.begin() + made.rank * lines);
+  SmallMatrix factor(left.begin(), left.begin() + made.rank * lines);
   for (int64_t i = 0; i < made.rank; ++i) {
     for (int64_t row = 0; row < lines; ++row) {
       factor[static_cast<size_t>(i * lines + row)] /= made.s[static_cast<size_t>(i)];
     }
   }
   const auto from = rowMajor(scaled.data(), made.rank, lines);
-  const auto right = rowMajor(rows.data(), made.rank, b.cols);
+  const auto there = right.block(0, 0, made.rank, right.cols);
   uploadRounded(context, factor, from);
-  gemm(context, 1.0f, from, b, 0.0f, right);
-  orthonormalise(context, right);
-  const SmallMatrix found = doubles(context, right);
-  std::copy(found.begin(), found.end(), made.right.begin());
+  gemm(context, 1.0f, from, b, 0.0f, there);
+  orthonormal.make(there, 2);
   return made;
 }
 
-Triplets exactly(const Context &context, MatrixView<const float> a, int64_t k, int64_t longest) {
+Values exactly(const Context &context, MatrixView<const float> a, int64_t longest,
+               MatrixView<float> left, MatrixView<float> right) {
+  const int64_t k = left.rows;
   SmallMatrix rows = doubles(context, a);
   SmallMatrix rotations;
-  Triplets made;
+  Values made;
   orthogonaliseRows(a.rows, a.cols, rows, rotations, made.s);
   made.s.resize(static_cast<size_t>(k));
   made.rank = rankOf(made.s, longest);
-  made.left.assign(rotations.begin(), rotations.begin() + k * a.rows);
-  made.right.assign(rows.begin(), rows.begin() + k * a.cols);
+  rotations.resize(static_cast<size_t>(k * a.rows));
+  rows.resize(static_cast<size_t>(k * a.cols));
   for (int64_t i = 0; i < made.rank * a.cols; ++i) {
-    made.right[static_cast<size_t>(i)] /= made.s[static_cast<size_t>(i / a.cols)];
+    rows[static_cast<size_t>(i)] /= made.s[static_cast<size_t>(i / a.cols)];
   }
+  uploadRounded(context, rotations, left);
+  uploadRounded(context, rows, right);
   return made;
 }
 
-/// The first k triplets, from a random subspace (Halko, Martinsson and Tropp 2011).
-Triplets randomised(const Context &context, MatrixView<const float> a, int64_t k, int64_t longest,
-                    const SvdOptions &options) {
+/// The first triplets, from a random subspace (Halko, Martinsson and Tropp 2011).
+Values randomised(const Context &context, Orthonormaliser &orthonormal, MatrixView<const float> a,
+                  const SvdOptions &options, MatrixView<float> left, MatrixView<float> right) {
+  const int64_t k = left.rows;
   const int64_t size = std::min({k + options.oversampling, a.rows, a.cols});
   Buffer<float> leftRows(context, size * a.rows);
   Buffer<float> rightRows(context, size * a.cols);
-  const auto left = rowMajor(leftRows.data(), size, a.rows);    // Q^T
-  const auto right = rowMajor(rightRows.data(), size, a.cols);  // Omega^T, Z^T, B
-  drawNormalRows(context, makeKey(options.seed, 0, 0), 0, 1.0f, right);
-  gemm(context, 1.0f, right, a.transposed(), 0.0f, left);
-  orthonormalise(context, left);
+  const auto subspace = rowMajor(leftRows.data(), size, a.rows);  // Q^T
+  const auto image = rowMajor(rightRows.data(), size, a.cols);    // Omega^T, Z^T, B
+  drawNormalRows(context, makeKey(options.seed, 0, 0), 0, 1.0f, image);
+  gemm(context, 1.0f, image, a.transposed(), 0.0f, subspace);
   for (int64_t step = 0; step < options.powerSteps; ++step) {
-    gemm(context, 1.0f, left, a, 0.0f, right);
-    orthonormalise(context, right);
-    gemm(context, 1.0f, right, a.transposed(), 0.0f, left);
-    orthonormalise(context, left);
+    orthonormal.make(subspace, 1);
+    gemm(context, 1.0f, subspace, a, 0.0f, image);
+    orthonormal.make(image, 1);
+    gemm(context, 1.0f, image, a.transposed(), 0.0f, subspace);
   }
-  gemm(context, 1.0f, left, a, 0.0f, right);
-  Triplets made = byGram(context, right, k, longest);
+  orthonormal.make(subspace, 2);
+  gemm(context, 1.0f, subspace, a, 0.0f, image);
+  SmallMatrix turns;
+  Values made = byGram(context, orthonormal, image, std::max(a.rows, a.cols), turns, right);
   Buffer<float> factor(context, k * size);
-  Buffer<float> turned(context, k * a.rows);
   const auto turn = rowMajor(factor.data(), k, size);
-  const auto vectors = rowMajor(turned.data(), k, a.rows);
-  uploadRounded(context, made.left, turn);
-  gemm(context, 1.0f, turn, left, 0.0f, vectors);
-  orthonormalise(context, vectors);
-  made.left = doubles(context, vectors);
+  uploadRounded(context, turns, turn);
+  gemm(context, 1.0f, turn, subspace, 0.0f, left);
+  orthonormal.make(left, 2);
   return made;
 }
 
-/// Which rows change their sign, by the first element that is nearly the largest.
-void settleSigns(int64_t k, int64_t m, int64_t n, Triplets &t) {
-  constexpr double kSlack = 1.0 - 0x1p-10;
-  for (int64_t i = 0; i < k; ++i) {
-    double *row = &t.right[static_cast<size_t>(i * n)];
-    double largest = 0.0;
-    for (int64_t j = 0; j < n; ++j) largest = std::max(largest, std::abs(row[j]));
-    int64_t j = 0;
-    while (std::abs(row[j]) < kSlack * largest) ++j;
-    if (row[j] >= 0.0) continue;
-    for (int64_t c = 0; c < n; ++c) row[c] = -row[c];
-    double *other = &t.left[static_cast<size_t>(i * m)];
-    for (int64_t c = 0; c < m; ++c) other[c] = -other[c];
+Values valuesOf(const Context &context, Orthonormaliser &orthonormal, MatrixView<const float> a,
+                const SvdOptions &options, MatrixView<float> left, MatrixView<float> right) {
+  if (options.method == SvdMethod::Randomised) {
+    return randomised(context, orthonormal, a, options, left, right);
   }
-}
-
-Triplets tripletsOf(const Context &context, MatrixView<const float> a, int64_t k,
-                    const SvdOptions &options) {
   const int64_t longest = std::max(a.rows, a.cols);
-  if (options.method == SvdMethod::Randomised) return randomised(context, a, k, longest, options);
   const bool wide = a.rows <= a.cols;
   const auto shorter = wide ? a : a.transposed();
-  Triplets made = options.method == SvdMethod::Gram ? byGram(context, shorter, k, longest)
-                                                    : exactly(context, shorter, k, longest);
-  if (!wide) made.left.swap(made.right);
+  const auto few = wide ? left : right;
+  const auto many = wide ? right : left;
+  if (options.method == SvdMethod::Exact) return exactly(context, shorter, longest, few, many);
+  SmallMatrix vectors;
+  Values made = byGram(context, orthonormal, shorter, longest, vectors, many);
+  uploadRounded(context, vectors, few);
   return made;
+}
+
+/// Rows from the rank on become an orthonormal completion of those before.
+void complete(const Context &context, int64_t rank, MatrixView<float> a) {
+  if (rank == a.rows) return;
+  const auto first = doubles(context, a.block(0, 0, rank, a.cols));
+  SmallMatrix rows(static_cast<size_t>(a.size()));
+  std::copy(first.begin(), first.end(), rows.begin());
+  completeRows(rank, a.rows, a.cols, rows);
+  uploadRounded(context, rows, a);
+}
+
+void settleSigns(const Context &context, MatrixView<float> left, MatrixView<float> right) {
+  if (!context.onCpu()) {
+    cudaSettleSigns(context, left, right);
+    return;
+  }
+  for (int64_t i = 0; i < right.rows; ++i) {
+    const auto row = right.row(i);
+    float largest = 0.0f;
+    for (int64_t j = 0; j < row.size; ++j) largest = RPU::max(largest, RPU::abs(row[j]));
+    int64_t j = 0;
+    while (RPU::abs(row[j]) < kNearlyLargest * largest) ++j;
+    if (row[j] >= 0.0f) continue;
+    for (int64_t c = 0; c < row.size; ++c) row[c] = -row[c];
+    for (int64_t c = 0; c < left.cols; ++c) left(i, c) = -left(i, c);
+  }
 }
 
 void checkArguments(MatrixView<const float> a, int64_t k, const SvdOptions &options,
@@ -225,9 +284,8 @@ void checkArguments(MatrixView<const float> a, int64_t k, const SvdOptions &opti
 }
 
 bool hasNonFinite(const Context &context, MatrixView<const float> a) {
-  Buffer<double> counts(context, a.rows);
-  sumRows(context, a.rows, a.cols, NonFiniteTerm{a}, counts.data());
-  std::vector<double> found(static_cast<size_t>(a.rows));
+  const Buffer<double> counts = sumsOf<NonFiniteTerm>(context, a);
+  std::vector<double> found(static_cast<size_t>(counts.size()));
   detail::copyToHost(context, found.data(), counts.data(), counts.bytes());
   return std::any_of(found.begin(), found.end(), [](double count) { return count > 0.0; });
 }
@@ -237,24 +295,27 @@ bool hasNonFinite(const Context &context, MatrixView<const float> a) {
 int truncatedSvd(const Context &context, MatrixView<const float> a, int64_t k,
                  const SvdOptions &options, MatrixView<float> u, float *s, MatrixView<float> v) {
   checkArguments(a, k, options, u, v);
-  const bool broken = hasNonFinite(context, a);
-  Triplets t;
-  if (broken) {
-    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-    t.s.assign(static_cast<size_t>(k), kNan);
-    t.left.assign(static_cast<size_t>(k * a.rows), kNan);
-    t.right.assign(static_cast<size_t>(k * a.cols), kNan);
-  } else {
-    t = tripletsOf(context, a, k, options);
-    std::fill(t.s.begin() + t.rank, t.s.end(), 0.0);
-    completeRows(t.rank, k, a.rows, t.left);
-    completeRows(t.rank, k, a.cols, t.right);
-    settleSigns(k, a.rows, a.cols, t);
+  const auto left = u.transposed();
+  const auto values = rowMajor(s, int64_t{1}, k);
+  if (hasNonFinite(context, a)) {
+    for (const MatrixView<float> &all : {left, v, values}) {
+      upload(context, Floats(static_cast<size_t>(all.size()), std::nanf("")), all);
+    }
+    return 1;
   }
-  uploadRounded(context, t.left, u.transposed());
-  uploadRounded(context, t.right, v);
-  uploadRounded(context, t.s, rowMajor(s, int64_t{1}, k));
-  return broken ? 1 : 0;
+  const bool hopes = !context.onCpu() && context.gpuProducts == GpuProducts::Single;
+  Orthonormaliser hopeful(context, hopes);
+  Values found = valuesOf(context, hopeful, a, options, left, v);
+  if (hopeful.failed()) {
+    Orthonormaliser careful(context, false);
+    found = valuesOf(context, careful, a, options, left, v);
+  }
+  std::fill(found.s.begin() + found.rank, found.s.end(), 0.0);
+  complete(context, found.rank, left);
+  complete(context, found.rank, v);
+  settleSigns(context, left, v);
+  uploadRounded(context, found.s, values);
+  return 0;
 }
 
 }  // namespace RPU

@@ -20,6 +20,7 @@ struct SvdOptions {
   uint64_t seed = 0;          ///< Randomised: of the subspace
 };
 
+constexpr float kNearlyLargest = 1.0f - 0x1p-10f;
 constexpr int64_t kMostGramLines = 64;
 constexpr int64_t kMostExactLines = 1024;
 
@@ -37,12 +38,16 @@ constexpr int64_t kMostExactLines = 1024;
 int truncatedSvd(const Context &context, MatrixView<const float> a, int64_t k,
                  const SvdOptions &options, MatrixView<float> u, float *s, MatrixView<float> v);
 
-/// Terms of sums, for sumRows().
+/// Long rows are added up in parts of so many columns.
+constexpr int64_t kColumnsOfPart = 2048;
+
+/// Terms of sums, for sumRows(): of what is counted, part 0 of the columns, then part 1 and so on.
 struct NonFiniteTerm {
   MatrixView<const float> a;
 
+  RPU_HD static int64_t countOf(int64_t rows) { return rows; }
   RPU_HD double operator()(int64_t i, int64_t j) const {
-    const float value = a(i, j);
+    const float value = a(i % a.rows, i / a.rows * kColumnsOfPart + j);
     return value - value == 0.0f ? 0.0 : 1.0;
   }
 };
@@ -50,9 +55,27 @@ struct NonFiniteTerm {
 struct GramTerm {
   MatrixView<const float> a;
 
-  RPU_HD double operator()(int64_t pair, int64_t j) const {
-    return static_cast<double>(a(pair / a.rows, j)) * static_cast<double>(a(pair % a.rows, j));
+  RPU_HD static int64_t countOf(int64_t rows) { return rows * rows; }
+  RPU_HD double operator()(int64_t i, int64_t j) const {
+    const int64_t pair = i % countOf(a.rows);
+    const int64_t col = i / countOf(a.rows) * kColumnsOfPart + j;
+    return static_cast<double>(a(pair / a.rows, col)) * static_cast<double>(a(pair % a.rows, col));
   }
 };
+struct PartTerm {
+  const double *parts;
+  int64_t count;
+
+  RPU_HD double operator()(int64_t i, int64_t part) const { return parts[part * count + i]; }
+};
+
+constexpr int64_t kMostFactorLines = 64;
+
+/// R^-1 [n, n] with R^T R = gram, as inverseCholesky() finds it (forecast/small_matrix.h), without
+/// waiting for the GPU; n is at most kMostFactorLines. Sets *failed where that returns false.
+void cudaInverseCholesky(const Context &context, int64_t n, const double *gram, float *inverse,
+                         uint32_t *failed);
+/// Changes the sign of rows of both where the rule above asks for it, for the rows `right` of v.
+void cudaSettleSigns(const Context &context, MatrixView<float> left, MatrixView<float> right);
 
 }  // namespace RPU

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""What the kernels of the forecaster take on a GPU: beside their bounds, torch on it, and CPU threads, in one run.
+
+    python benchmarks/forecast_kernels.py [--device cuda:0] [--threads 2] [--out FILE]
+
+Results are compared first: with the CPU's to 1e-5 after one step. A time is the median over groups of calls, from an idle
+device to an idle device, the host's part included; "graph" is the same work replayed from a CUDA graph, the device's part alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from pulsora.forecast import Ensemble, correct, encode, rollout, truncated_svd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    Call = Callable[[], object]
+
+# An H200: products and sums of single precision outside tensor cores, and bytes of memory, a second.
+FLOPS, BYTES = 2 * 132 * 128 * 1.785e9, 4.8e12
+
+
+class Row(NamedTuple):
+    """A case: our call on the GPU, torch's there, ours and torch's on the CPU, and the least time that the GPU could take."""
+
+    name: str
+    ours: Call | None
+    torchs: Call | None
+    cpu: Call | None
+    torch_cpu: Call | None
+    bound: float | None
+    captured: bool = True
+    """Whether graphs can replay them: decompositions wait for results."""
+
+
+def seconds(call: Call, device: torch.device | None = None, *, least: float = 0.2) -> float:
+    """The median time of a call over groups of them."""
+
+    def finish() -> None:
+        if device is not None:
+            torch.cuda.synchronize(device)
+
+    for _ in range(2):
+        call()
+    finish()
+    start = time.perf_counter()
+    call()
+    finish()
+    count = max(1, int(least / 5 / max(time.perf_counter() - start, 1e-6)))
+    groups = []
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(count):
+            call()
+        finish()
+        groups.append((time.perf_counter() - start) / count)
+    return statistics.median(groups)
+
+
+def replayed(call: Call, device: torch.device) -> float:
+    """The time of a call that a CUDA graph replays."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return seconds(graph.replay, device)
+
+
+def timed(
+    call: Call | None, device: torch.device, captured: bool
+) -> tuple[float | None, float | None]:
+    """A call's time and that of its replay."""
+    if call is None:
+        return None, None
+    return seconds(call, device), replayed(call, device) if captured else None
+
+
+def ensemble(members: int, hidden: int, *, features: int = 64, encoded: int = 128) -> Ensemble:
+    """Random weights, scaled so that states neither die nor saturate."""
+    rng = np.random.default_rng(0)
+
+    def normal(*shape: int, lines: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / np.sqrt(lines)).astype(np.float32)
+
+    return Ensemble(
+        encoder=normal(members, features, encoded, lines=features),
+        encoder_bias=normal(members, encoded, lines=100),
+        input=normal(members, encoded, 3 * hidden, lines=encoded),
+        recurrent=normal(members, hidden, 3 * hidden, lines=hidden),
+        bias=normal(members, 3 * hidden, lines=100),
+        heads=normal(members, hidden, 2, lines=hidden),
+        log_variance_bias=normal(members, lines=1),
+    )
+
+
+def loop_of_torch(e: Ensemble, features: Tensor, steps: int) -> Call:
+    """The same rollout, all members at once by batched products."""
+    hidden = e.recurrent.shape[1]
+
+    def run() -> Tensor:
+        pre = torch.baddbmm(
+            e.encoder_bias[:, None], features.expand(len(e.encoder), -1, -1), e.encoder
+        )
+        h = features.new_zeros(*pre.shape[:2], hidden)
+        increment = features.new_zeros(*pre.shape[:2], 1)
+        means = []
+        for _ in range(steps):
+            x = torch.relu(pre + increment * e.encoder[:, :1])
+            given = torch.baddbmm(e.bias[:, None], x, e.input)
+            gates = torch.sigmoid(given[..., : 2 * hidden] + h @ e.recurrent[..., : 2 * hidden])
+            z, r = gates.chunk(2, -1)
+            n = torch.tanh(given[..., 2 * hidden :] + (r * h) @ e.recurrent[..., 2 * hidden :])
+            h = (1 - z) * h + z * n
+            increment = h @ e.heads[..., :1]
+            means.append(increment)
+        return torch.cat(means, -1).cumsum(-1)
+
+    return run
+
+
+def gru_of_torch(hidden: int, features: Tensor, steps: int, members: int) -> Call:
+    """torch's own GRU (cuDNN), which has no feedback and one member: as many calls."""
+    units = [nn.GRU(128, hidden, batch_first=True).to(features.device) for _ in range(members)]
+    x = torch.randn(len(features), steps, 128, device=features.device)
+
+    def run() -> list[Tensor]:
+        with torch.no_grad():
+            return [unit(x)[0] for unit in units]
+
+    return run
+
+
+def rollouts(device: torch.device, threads: int) -> list[Row]:
+    """Ensembles of 5: hidden 256 and the package's 64."""
+    rows = []
+    for hidden, steps, count in ((256, 75, 32), (256, 10, 32), (64, 75, 16), (64, 10, 16)):
+        here = ensemble(5, hidden)
+        there = here.to(device)
+        features = np.random.default_rng(1).standard_normal((count, 64)).astype(np.float32)
+        given = torch.from_numpy(features).to(device)
+        one, expected = rollout(there, given, 1), rollout(here, features, 1)
+        np.testing.assert_allclose(one.mean.cpu(), expected.mean, rtol=1e-5, atol=1e-5)
+        by_torch = loop_of_torch(there, given, steps)
+        torch.testing.assert_close(
+            rollout(there, given, steps).mean, by_torch(), rtol=1e-3, atol=1e-3
+        )
+        macs = 5 * count * steps * (128 * 3 * hidden + 3 * hidden * hidden)
+        host = here.to("cpu")
+        name = f"rollout, 5 members, hidden {hidden}, {count} rows, {steps} steps"
+        rows.append(
+            Row(
+                name,
+                lambda there=there, given=given, steps=steps: rollout(there, given, steps),
+                by_torch,
+                lambda here=here, f=features, steps=steps: rollout(here, f, steps, threads=threads),
+                loop_of_torch(host, torch.from_numpy(features), steps),
+                2 * macs / FLOPS,
+            )
+        )
+        if steps == 75:
+            cudnn = gru_of_torch(hidden, given, steps, 5)
+            rows.append(
+                Row(f"torch's GRU without feedback, hidden {hidden}", cudnn, None, None, None, None)
+            )
+    return rows
+
+
+def small(device: torch.device, threads: int) -> list[Row]:
+    """Encoder and correction."""
+    rng = np.random.default_rng(2)
+    x, w, b = (rng.standard_normal(s).astype(np.float32) for s in ((32, 64), (64, 128), (128,)))
+    gx, gw, gb = (torch.from_numpy(a).to(device) for a in (x, w, b))
+    p, c = (rng.standard_normal((32, 75)).astype(np.float32) for _ in range(2))
+    gp, gc = (torch.from_numpy(a).to(device) for a in (p, c))
+    tx, tw, tb, tp, tc = (torch.from_numpy(a) for a in (x, w, b, p, c))
+    np.testing.assert_allclose(encode(gx, gw, gb).cpu(), encode(x, w, b), rtol=1e-5, atol=1e-5)
+    return [
+        Row(
+            "encode, 32 x 64 by 64 x 128",
+            lambda: encode(gx, gw, gb),
+            lambda: torch.relu(torch.addmm(gb, gx, gw)),
+            lambda: encode(x, w, b, threads=threads),
+            lambda: torch.relu(torch.addmm(tb, tx, tw)),
+            None,
+        ),
+        Row(
+            "correct, 32 x 75",
+            lambda: correct(gp, gc),
+            lambda: gp + gc,
+            lambda: correct(p, c),
+            lambda: tp + tc,
+            None,
+        ),
+    ]
+
+
+def decompositions(device: torch.device, threads: int) -> list[Row]:
+    """4096 x 4096 of falling spectrum, and a history of 33 rows."""
+    torch.manual_seed(0)
+    rows = []
+    size = 4096
+    q, _ = torch.linalg.qr(torch.randn(size, size, device=device))
+    p, _ = torch.linalg.qr(torch.randn(size, size, device=device))
+    falling = torch.arange(1, size + 1, device=device, dtype=torch.float32).rsqrt()
+    a = (q * falling) @ p
+    host = a.cpu().numpy()
+    found = truncated_svd(a, 16)
+    best = falling[16:].square().sum().sqrt()
+    error = (a - (found.U * found.S) @ found.V).norm()
+    assert error <= 1.001 * best, f"error {error} for {best}"
+    rows.append(
+        Row(
+            "svd, 4096 x 4096, k = 16, oversampling 16, 4 power steps",
+            lambda: truncated_svd(a, 16),
+            lambda: torch.svd_lowrank(a, 32, niter=4),
+            lambda: truncated_svd(host, 16, threads=threads),
+            lambda: torch.svd_lowrank(torch.from_numpy(host), 32, niter=4),
+            max(10 * 2 * 32 * size * size / FLOPS, 10 * 4 * size * size / BYTES),
+            captured=False,
+        )
+    )
+    for width in (4096, 235146):
+        history = torch.randn(33, width, device=device).cumsum(0)
+        there = history.cpu().numpy()
+        rows.append(
+            Row(
+                f"svd by gram, 33 x {width}, k = 16",
+                lambda h=history: truncated_svd(h, 16, method="gram"),
+                lambda h=history: torch.linalg.svd(h, full_matrices=False),
+                lambda t=there: truncated_svd(t, 16, method="gram", threads=threads),
+                lambda t=there: torch.linalg.svd(torch.from_numpy(t), full_matrices=False),
+                max(2 * (33 * 33 + 33 * 16) * width / FLOPS, 2 * 4 * 33 * width / BYTES),
+                captured=False,
+            )
+        )
+    return rows
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--threads", type=int, default=2, help="of the CPU (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="where the table is written too")
+    chosen = parser.parse_args()
+    device = torch.device(chosen.device)
+    torch.cuda.set_device(device)
+    torch.set_num_threads(chosen.threads)
+    lines = [
+        f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}; {chosen.threads} CPU threads; microseconds",
+        "",
+        "| case | bound | ours | ours, graph | share of bound | torch | torch, graph | ours, CPU | torch, CPU | times our CPU |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines))
+    for make in (rollouts, small, decompositions):
+        for row in make(device, chosen.threads):
+            ours, graph = timed(row.ours, device, row.captured)
+            theirs = timed(row.torchs, device, row.captured)
+            cpu = [seconds(call) if call else None for call in (row.cpu, row.torch_cpu)]
+            alone = graph or ours
+            share = f"{row.bound / alone:.0%}" if row.bound and alone else ""
+            gain = f"{cpu[0] / ours:.1f}" if cpu[0] and ours else ""
+            shown = [
+                "" if t is None else f"{1e6 * t:.1f}"
+                for t in (row.bound, ours, graph, *theirs, *cpu)
+            ]
+            cells = [row.name, *shown[:3], share, *shown[3:], gain]
+            lines.append("| " + " | ".join(cells) + " |")
+            print(lines[-1], flush=True)
+    if chosen.out:
+        chosen.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+#pragma once
+
+#include "cuda/core/cluster.cuh"
+#include "forecast/rollout.h"
+
+// How the work of a rollout on a GPU is divided, and where its parts lie in shared memory.
+
+namespace RPU {
+namespace rollouts {
+
+constexpr int kThreads = 256;
+constexpr int kGates = 3;
+
+/// By the sizes of the ensemble alone, but for the rows.
+struct Division {
+  int blocks;    // of a cluster
+  int units;     // of a block, a multiple of 4
+  int lines;     // hidden lines of a product: blocks * units
+  int encoded;   // X
+  int rowParts;  // clusters that share a member
+
+  __host__ __device__ int allLines() const { return lines + encoded; }
+};
+
+/// How a product of `cols` columns is cut into parts of its lines. With a border, each part lies on
+/// one side of it.
+struct Cut {
+  int groups;  // of four columns
+  int parts;
+  int firstParts;  // those before the border
+  int firstLines;  // the border
+  int lines;
+
+  __host__ __device__ Cut(int cols, int lines_)
+      : groups(cols / 4),
+        parts(kThreads / (cols / 2) > 2 ? kThreads / (cols / 2) : 2),
+        firstParts(parts),
+        firstLines(lines_),
+        lines(lines_) {}
+  __host__ __device__ Cut(int cols, int lines_, int border) : Cut(cols, lines_) {
+    const int share = (parts * border + lines / 2) / lines;
+    firstParts = share < 1 ? 1 : (share > parts - 1 ? parts - 1 : share);
+    firstLines = border;
+  }
+  __host__ __device__ int begin(int part) const {
+    return part <= firstParts
+               ? part * firstLines / firstParts
+               : firstLines + (part - firstParts) * (lines - firstLines) / (parts - firstParts);
+  }
+  /// Of a thread: four columns for half of the rows over one part.
+  __host__ __device__ int tasks() const { return 2 * groups * parts; }
+};
+
+/// Two halves of kRows rows; a line of activations holds both, each in quads.
+template <int kRows>
+struct RowLayout {
+  static constexpr int kAll = 2 * kRows;
+  static constexpr int kHalf = (kRows + 3) / 4 * 4;
+  static constexpr int kPitch = 2 * kHalf;
+  __host__ __device__ static constexpr int place(int row) {
+    return row / kRows * kHalf + row % kRows;
+  }
+};
+
+/// Where things lie in a block's shared memory, in floats. State, inputs and reset state are side by
+/// side: the product of the gates takes the first two, that of the candidates the last two. From
+/// headParts to feedback all is 0 at first.
+template <int kRows>
+struct SharedLayout {
+  using Rows = RowLayout<kRows>;
+  int weights = 0, state, inputs, reset, sums, own, z, r, bias, heads, headParts, pre, feedback;
+  int size;
+
+  __host__ __device__ SharedLayout(const Division &d, bool resident) {
+    const int ofGates = Cut(2 * d.units, d.allLines()).parts * 2 * d.units;
+    const int ofCandidates = Cut(d.units, d.allLines()).parts * d.units;
+    const int ownSize = Rows::kAll * d.units;
+    state = resident ? d.allLines() * kGates * d.units : 0;
+    inputs = state + d.lines * Rows::kPitch;
+    reset = inputs + d.encoded * Rows::kPitch;
+    sums = reset + d.lines * Rows::kPitch;
+    own = sums + (ofGates > ofCandidates ? ofGates : ofCandidates) * Rows::kAll;
+    z = own + ownSize;
+    r = z + ownSize;
+    bias = r + ownSize;
+    heads = bias + (kGates + 1) * d.units;
+    headParts = heads + 2 * d.units;
+    pre = headParts + kMostBlocksOfCluster * Rows::kAll * 2;
+    feedback = pre + d.encoded * Rows::kAll;
+    size = feedback + d.encoded;
+  }
+};
+
+struct Problem {
+  EnsembleShape shape;
+  EnsembleWeights weights;
+  MatrixView<const float> features;
+  const float *first;
+  int steps;
+  bool feedback;
+  RolloutOutputs out;
+  Division division;
+  float *packed;  // weights of all blocks, where shared memory has no room for them
+};
+
+}  // namespace rollouts
+}  // namespace RPU

@@ -84,4 +84,5 @@ run benchmark $build/rpucuda_cuda_benchmarks "$results/benchmark.json"
 "$python" benchmarks/cuda_table.py "$results/benchmark.json" | tee "$results/table.md" || failed=1
 run loops "$python" benchmarks/training_loops.py --out "$results/training_loops.md"
 run source "$python" benchmarks/device_source.py
+run forecast "$python" benchmarks/forecast_kernels.py --out "$results/forecast_kernels.md"
 exit $failed

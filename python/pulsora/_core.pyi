@@ -336,18 +336,31 @@ def adapter_gradients(
     threads: int,
 ) -> None: ...
 
-def forecast_encode(x: object, weights: object, bias: object, threads: int) -> Any: ...
+def most_rollout_steps() -> int: ...
+
+def forecast_encode(
+    x: object,
+    weights: object,
+    bias: object,
+    out: object,
+    device: int,
+    stream: int,
+    threads: int,
+) -> None: ...
 
 def forecast_rollout(
-    weights: object,
-    reset_after: bool,
+    weights: collections.abc.Sequence[object],
     features: object,
     state: object,
-    steps: int,
     feedback: bool,
-    states: bool,
+    mean: object,
+    log_variance: object,
+    last: object,
+    states: object,
+    device: int,
+    stream: int,
     threads: int,
-) -> tuple[Any, ...]: ...
+) -> None: ...
 
 def truncated_svd(
     a: object,
@@ -356,10 +369,22 @@ def truncated_svd(
     oversampling: int,
     power_steps: int,
     seed: int,
+    u: object,
+    s: object,
+    v: object,
+    device: int,
+    stream: int,
     threads: int,
-) -> tuple[Any, ...]: ...
+) -> int: ...
 
-def forecast_correct(prediction: object, correction: object) -> Any: ...
+def forecast_correct(
+    prediction: object,
+    correction: object,
+    out: object,
+    device: int,
+    stream: int,
+    threads: int,
+) -> None: ...
 
 class ResidualMemory:
     def __init__(self, key_size: int, capacity: int, nearest: int) -> None: ...

@@ -1,6 +1,5 @@
 #include "forecast_binding.h"
 
-#include <array>
 #include <cmath>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
@@ -85,9 +84,10 @@ void encodeRows(py::handle x, py::handle weights, py::handle bias, py::handle ou
 
 // Weights as Python gives them: encoder, encoder_bias, input, recurrent, bias, heads,
 // log_variance_bias, candidate_bias (or None).
-using EnsembleArrays = std::array<py::object, 8>;
+using EnsembleArrays = std::vector<py::object>;
 
 EnsembleShape ensembleShapeOf(const EnsembleArrays &w) {
+  RPU_CHECK(InputError, w.size() == 8, "an ensemble has 8 arrays of weights, not ", w.size());
   const std::vector<int64_t> encoder = shapeOf(w[0]);
   const std::vector<int64_t> recurrent = shapeOf(w[3]);
   RPU_CHECK(InputError, encoder.size() == 3 && recurrent.size() == 3,
@@ -225,7 +225,7 @@ void restore(ResidualMemory &self, py::handle tableGiven, py::handle keysGiven,
 
 void bindForecast(py::module_ &module) {
   using py::arg;
-  module.attr("most_rollout_steps") = kMostSteps;
+  module.def("most_rollout_steps", [] { return kMostSteps; });
   module.def("forecast_encode", &encodeRows, arg("x"), arg("weights"), arg("bias"), arg("out"),
              arg("device"), arg("stream"), arg("threads"));
   module.def("forecast_rollout", &rollOut, arg("weights"), arg("features"), arg("state"),

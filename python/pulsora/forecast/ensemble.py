@@ -228,8 +228,9 @@ def rollout(
     shape = tuple(work["features"].shape)
     if len(shape) != 2:
         raise _core.InputError(f"features has shape {list(shape)}; it must be [rows, features]")
-    if not 1 <= steps <= _core.most_rollout_steps:
-        raise _core.InputError(f"steps is {steps}; it must be from 1 to {_core.most_rollout_steps}")
+    most = _core.most_rollout_steps()
+    if not 1 <= steps <= most:
+        raise _core.InputError(f"steps is {steps}; it must be from 1 to {most}")
     rows = shape[0]
     members, hidden = tuple(work["heads"].shape)[:2]
     mean, log_variance = (work.empty(members, rows, steps) for _ in range(2))
@@ -240,6 +241,8 @@ def rollout(
         mean, log_variance, last, every, *work.place,
     )  # fmt: skip
     return Rollout(
-        *(work.result(part) for part in (mean, log_variance, last)),
-        every if every is None else work.result(every),
+        work.result(mean),
+        work.result(log_variance),
+        work.result(last),
+        None if every is None else work.result(every),
     )

@@ -98,10 +98,10 @@ def truncated_svd(
         raise _core.InputError(
             f"k is {k}; it must be from 1 to {shortest}, the shorter side of the matrix"
         )
-    found = (work.empty(rows, k), work.empty(k), work.empty(k, cols))
+    u, s, v = work.empty(rows, k), work.empty(k), work.empty(k, cols)
     options = (method, oversampling, power_steps, seed)
-    info = _core.truncated_svd(work["a"], k, *options, *found, *work.place)
-    return TruncatedSVD(*(work.result(part) for part in found), info)
+    info = _core.truncated_svd(work["a"], k, *options, u, s, v, *work.place)
+    return TruncatedSVD(work.result(u), work.result(s), work.result(v), info)
 
 
 def correct(prediction: Array, correction: Array) -> Array:

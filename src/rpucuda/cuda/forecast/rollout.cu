@@ -27,7 +27,9 @@ __global__ void __launch_bounds__(kThreads)
   if (i >= out.size()) return;
   const int64_t row = i / out.cols;
   const int64_t o = i % out.cols;
-  out(row, o) = rectified(encodedSum(x, row, encoder.data, out.cols, bias, o));
+  float sums[1];
+  encodeRows(x, row, 1, encoder.data, out.cols, bias, o, sums);
+  out(row, o) = rectified(sums[0]);
 }
 
 template <int kRows, bool kResident>

@@ -7,12 +7,28 @@
 namespace RPU {
 namespace rollouts {
 
-/// Element o of bias + x We for one row x.
-__device__ inline float encodedSum(MatrixView<const float> x, int64_t row, const float *encoder,
-                                   int64_t outputs, const float *bias, int64_t o) {
-  float sum = bias[o];
-  for (int64_t f = 0; f < x.cols; ++f) sum = fma(x(row, f), encoder[f * outputs + o], sum);
-  return sum;
+/// Element o of bias + x We for kCount rows x, `apart` from one another; for those that there are.
+template <int kCount>
+__device__ void encodeRows(MatrixView<const float> x, int64_t row, int64_t apart,
+                           const float *encoder, int64_t outputs, const float *bias, int64_t o,
+                           float (&sums)[kCount]) {
+  for (float &sum : sums) sum = bias[o];
+#pragma unroll 8
+  for (int64_t f = 0; f < x.cols; ++f) {
+    const float weight = encoder[f * outputs + o];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (row + i * apart < x.rows) sums[i] = fma(x(row + i * apart, f), weight, sums[i]);
+    }
+  }
+}
+
+/// Writes four numbers into shared memory at once, which the compiler does not find by itself.
+__device__ inline void storeQuad(float *shared, const float (&quad)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+               "f"(quad[0]), "f"(quad[1]), "f"(quad[2]), "f"(quad[3])
+               : "memory");
 }
 
 /// One block's part of a rollout. Whole numbers are divided before the steps only: that takes longer
@@ -106,7 +122,9 @@ class Block {
   template <class Work>
   __device__ void forOwn(const Work &work) const {
     if (ownRow >= rowStep) return;
+#pragma unroll 1
     for (int unit = ownUnit; unit < d.units; unit += width) {
+#pragma unroll 1
       for (int row = ownRow; row < Rows::kAll; row += rowStep) work(row, unit);
     }
   }
@@ -165,6 +183,9 @@ class Block {
     }
     const float *encoder = p.weights.encoder + member * p.shape.inputs * p.shape.encoded;
     for (int o = thread; o < d.encoded; o += kThreads) mem[at.feedback + o] = encoder[o];
+    for (int j = thread; j < p.steps; j += kThreads) {
+      mem[at.spreads + j] = p.weights.logVarianceBias[member] + log(static_cast<float>(j + 1));
+    }
   }
 
   /// The first states, and what the encoder makes of the features.
@@ -175,22 +196,26 @@ class Block {
     __syncthreads();
     const int64_t rowOfAll = member * p.features.rows + row0;
     for (int i = thread; p.first && i < rows * hidden; i += kThreads) {
-      mem[at.state + i % hidden * Rows::kPitch + Rows::place(i / hidden)] =
-          p.first[rowOfAll * hidden + i];
+      mem[at.state + i % hidden * Rows::kPitch + i / hidden] = p.first[rowOfAll * hidden + i];
     }
     const float *encoder = p.weights.encoder + member * p.shape.inputs * p.shape.encoded;
     const float *bias = p.weights.encoderBias + member * p.shape.encoded;
-    for (int i = thread; i < rows * d.encoded; i += kThreads) {
-      const int row = i / d.encoded;
-      const int o = i % d.encoded;
-      const float sum = encodedSum(p.features, row0 + row, encoder, d.encoded, bias, o);
-      mem[at.pre + o * Rows::kAll + row] = sum;
-      mem[at.inputs + o * Rows::kPitch + Rows::place(row)] = rectified(sum);
+    const auto own = p.features.block(row0, 0, rows, p.features.cols);
+    const int across = d.encoded < kThreads ? d.encoded : kThreads;
+    const int apart = kThreads / across;
+    for (int o = thread % across; o < d.encoded && thread < across * apart; o += across) {
+      for (int row = thread / across; row < rows; row += kRows * apart) {
+        float sums[kRows];
+        encodeRows(own, row, apart, encoder, d.encoded, bias, o, sums);
+        for (int i = 0; i < kRows && row + i * apart < rows; ++i) {
+          mem[at.pre + o * Rows::kAll + row + i * apart] = sums[i];
+          mem[at.inputs + o * Rows::kPitch + row + i * apart] = rectified(sums[i]);
+        }
+      }
     }
     __syncthreads();
     forOwn([&](int row, int unit) {
-      mem[at.own + row * d.units + unit] =
-          mem[at.state + (unit0 + unit) * Rows::kPitch + Rows::place(row)];
+      mem[at.own + row * d.units + unit] = mem[at.state + (unit0 + unit) * Rows::kPitch + row];
     });
   }
 
@@ -198,35 +223,38 @@ class Block {
   __device__ void product(const Cut &cut, const Task &first, const float *weights,
                           const float *lines) {
     const int tasks = cut.tasks();
-    if (thread < tasks) add(4 * cut.groups, first, weights, lines);
-    for (int i = thread + kThreads; i < tasks; i += kThreads) {
-      add(4 * cut.groups, Task(cut, i), weights, lines);
+    Task task = first;
+#pragma unroll 1
+    for (int i = thread; i < tasks;) {
+      add(4 * cut.groups, task, weights, lines);
+      i += kThreads;
+      if (i < tasks) task = Task(cut, i);
     }
   }
 
   __device__ void add(int cols, const Task &task, const float *weights, const float *lines) {
-    float4 sums[kRows] = {};
+    float sums[kRows][4] = {};
     const float *w = weights + task.begin * cols + task.col;
-    const float *line = lines + task.begin * Rows::kPitch + task.half * Rows::kHalf;
+    const float *line = lines + task.begin * Rows::kPitch + task.half * kRows;
 #pragma unroll 4
     for (int k = task.begin; k < task.end; ++k, w += cols, line += Rows::kPitch) {
       const float4 four = *reinterpret_cast<const float4 *>(w);
-      float values[Rows::kHalf];
+      float values[kRows];
 #pragma unroll
-      for (int q = 0; q < Rows::kHalf; q += 4) {
-        *reinterpret_cast<float4 *>(values + q) = *reinterpret_cast<const float4 *>(line + q);
+      for (int q = 0; q < kRows; q += 2) {
+        *reinterpret_cast<float2 *>(values + q) = *reinterpret_cast<const float2 *>(line + q);
       }
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
-        sums[row].x = fma(values[row], four.x, sums[row].x);
-        sums[row].y = fma(values[row], four.y, sums[row].y);
-        sums[row].z = fma(values[row], four.z, sums[row].z);
-        sums[row].w = fma(values[row], four.w, sums[row].w);
+        sums[row][0] = fma(values[row], four.x, sums[row][0]);
+        sums[row][1] = fma(values[row], four.y, sums[row][1]);
+        sums[row][2] = fma(values[row], four.z, sums[row][2]);
+        sums[row][3] = fma(values[row], four.w, sums[row][3]);
       }
     }
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
-      *reinterpret_cast<float4 *>(mem + at.sums + task.sums + row * cols) = sums[row];
+      storeQuad(mem + at.sums + task.sums + row * cols, sums[row]);
     }
   }
 
@@ -250,7 +278,7 @@ class Block {
       const float gate = logistic(r + biasOf(1, unit));
       mem[at.z + i] = logistic(z + biasOf(0, unit));
       mem[at.r + i] = gate;
-      mem[at.reset + (unit0 + unit) * Rows::kPitch + Rows::place(row)] =
+      mem[at.reset + (unit0 + unit) * Rows::kPitch + row] =
           p.shape.resetAfter ? mem[at.own + i] : gate * mem[at.own + i];
     });
   }
@@ -266,7 +294,7 @@ class Block {
       }
       const float h = moved(mem[at.z + i], mem[at.own + i], tanh(a));
       mem[at.own + i] = h;
-      mem[at.state + (unit0 + unit) * Rows::kPitch + Rows::place(row)] = h;
+      mem[at.state + (unit0 + unit) * Rows::kPitch + row] = h;
     });
   }
 
@@ -297,26 +325,25 @@ class Block {
     *sharedOf(block, own) = *own;
   }
 
-  /// Sends what this block's units add to what the heads read.
+  /// Sends what this block's units add to what the heads read. Half a warp takes a row.
   __device__ void readHeads() {
-    const int lane = thread % 32;
-    for (int row = thread / 32; row < rows; row += kThreads / 32) {
-      float mean = 0.0f;
-      float variance = 0.0f;
-      for (int unit = lane; unit < d.units; unit += 32) {
-        const float h = mem[at.own + row * d.units + unit];
-        mean = fma(h, mem[at.heads + 2 * unit], mean);
-        variance = fma(h, mem[at.heads + 2 * unit + 1], variance);
-      }
-      for (int apart = 16; apart > 0; apart /= 2) {
-        mean += __shfl_xor_sync(0xFFFFFFFFU, mean, apart);
-        variance += __shfl_xor_sync(0xFFFFFFFFU, variance, apart);
-      }
-      if (lane >= d.blocks) continue;
-      float *to = sharedOf(lane, mem + at.headParts) + (rank * Rows::kAll + row) * 2;
-      to[0] = mean;
-      to[1] = variance;
+    const int lane = thread % 16;
+    const int row = thread / 16;
+    if (row / 2 * 2 >= Rows::kAll) return;  // whole warps alone
+    float mean = 0.0f;
+    float variance = 0.0f;
+    for (int unit = lane; unit < d.units; unit += 16) {
+      const float h = mem[at.own + row * d.units + unit];
+      mean = fma(h, mem[at.heads + 2 * unit], mean);
+      variance = fma(h, mem[at.heads + 2 * unit + 1], variance);
     }
+    for (int apart = 8; apart > 0; apart /= 2) {
+      mean += __shfl_xor_sync(0xFFFFFFFFU, mean, apart);
+      variance += __shfl_xor_sync(0xFFFFFFFFU, variance, apart);
+    }
+    if (lane >= d.blocks) return;
+    float *to = sharedOf(lane, mem + at.headParts) + (rank * Rows::kAll + row) * 2;
+    *reinterpret_cast<float2 *>(to) = make_float2(mean, variance);
   }
 
   /// The increment of a row, what is wanted of it, and the next inputs. Each thread has one row.
@@ -325,21 +352,21 @@ class Block {
     float read[2] = {};
 #pragma unroll
     for (int block = 0; block < kMostBlocksOfCluster; ++block) {  // 0 of those that there are not
-      for (int head = 0; head < 2; ++head) {
-        read[head] += mem[at.headParts + (block * Rows::kAll + inputRow) * 2 + head];
-      }
+      const auto part = *reinterpret_cast<const float2 *>(mem + at.headParts +
+                                                          (block * Rows::kAll + inputRow) * 2);
+      read[0] += part.x;
+      read[1] += part.y;
     }
     sum += read[0];
     if (rank == 0 && firstInput == 0) {
       const int64_t to = (member * p.features.rows + row0 + inputRow) * p.steps + j;
       if (p.out.mean) p.out.mean[to] = sum;
       if (p.out.logVariance) {
-        p.out.logVariance[to] =
-            read[1] + p.weights.logVarianceBias[member] + log(static_cast<float>(j + 1));
+        p.out.logVariance[to] = read[1] + mem[at.spreads + j];
       }
     }
     if (!p.feedback || firstInput >= kThreads / Rows::kAll) return;
-    float *to = mem + at.inputs + Rows::place(inputRow);
+    float *to = mem + at.inputs + inputRow;
 #pragma unroll 4
     for (int o = firstInput; o < d.encoded; o += kThreads / Rows::kAll) {
       const float shift = read[0] * mem[at.feedback + o];

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/math.h"
 #include "cuda/core/cluster.cuh"
 #include "forecast/rollout.h"
 
@@ -8,7 +9,7 @@
 namespace RPU {
 namespace rollouts {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 384;
 constexpr int kGates = 3;
 
 /// By the sizes of the ensemble alone, but for the rows.
@@ -31,15 +32,18 @@ struct Cut {
   int firstLines;  // the border
   int lines;
 
+  // More parts take longer to be added up than they save.
+  static constexpr int kMostParts = 16;
+
   __host__ __device__ Cut(int cols, int lines_)
       : groups(cols / 4),
-        parts(kThreads / (cols / 2) > 2 ? kThreads / (cols / 2) : 2),
+        parts(min(max(kThreads / (cols / 2), 2), kMostParts)),
         firstParts(parts),
         firstLines(lines_),
         lines(lines_) {}
   __host__ __device__ Cut(int cols, int lines_, int border) : Cut(cols, lines_) {
     const int share = (parts * border + lines / 2) / lines;
-    firstParts = share < 1 ? 1 : (share > parts - 1 ? parts - 1 : share);
+    firstParts = min(max(share, 1), parts - 1);
     firstLines = border;
   }
   __host__ __device__ int begin(int part) const {
@@ -51,15 +55,11 @@ struct Cut {
   __host__ __device__ int tasks() const { return 2 * groups * parts; }
 };
 
-/// Two halves of kRows rows; a line of activations holds both, each in quads.
+/// Two halves of kRows rows, which is even: a line of activations holds one behind the other.
 template <int kRows>
 struct RowLayout {
   static constexpr int kAll = 2 * kRows;
-  static constexpr int kHalf = (kRows + 3) / 4 * 4;
-  static constexpr int kPitch = 2 * kHalf;
-  __host__ __device__ static constexpr int place(int row) {
-    return row / kRows * kHalf + row % kRows;
-  }
+  static constexpr int kPitch = kAll;
 };
 
 /// Where things lie in a block's shared memory, in floats. State, inputs and reset state are side by
@@ -68,7 +68,8 @@ struct RowLayout {
 template <int kRows>
 struct SharedLayout {
   using Rows = RowLayout<kRows>;
-  int weights = 0, state, inputs, reset, sums, own, z, r, bias, heads, headParts, pre, feedback;
+  int weights = 0, state, inputs, reset, sums, own, z, r, bias, heads, headParts, pre, feedback,
+      spreads;
   int size;
 
   __host__ __device__ SharedLayout(const Division &d, bool resident) {
@@ -79,7 +80,7 @@ struct SharedLayout {
     inputs = state + d.lines * Rows::kPitch;
     reset = inputs + d.encoded * Rows::kPitch;
     sums = reset + d.lines * Rows::kPitch;
-    own = sums + (ofGates > ofCandidates ? ofGates : ofCandidates) * Rows::kAll;
+    own = sums + max(ofGates, ofCandidates) * Rows::kAll;
     z = own + ownSize;
     r = z + ownSize;
     bias = r + ownSize;
@@ -87,7 +88,8 @@ struct SharedLayout {
     headParts = heads + 2 * d.units;
     pre = headParts + kMostBlocksOfCluster * Rows::kAll * 2;
     feedback = pre + d.encoded * Rows::kAll;
-    size = feedback + d.encoded;
+    spreads = feedback + d.encoded;
+    size = spreads + kMostSteps;
   }
 };
 

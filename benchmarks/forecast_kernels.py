@@ -185,7 +185,17 @@ def small(device: torch.device, threads: int) -> list[Row]:
     gp, gc = (torch.from_numpy(a).to(device) for a in (p, c))
     tx, tw, tb, tp, tc = (torch.from_numpy(a) for a in (x, w, b, p, c))
     np.testing.assert_allclose(encode(gx, gw, gb).cpu(), encode(x, w, b), rtol=1e-5, atol=1e-5)
+    trained, features = ensemble(5, 256).to(device), torch.randn(32, 64, device=device)
+    added = torch.randn(5, 32, 10, device=device)
     return [
+        Row(
+            "a whole prediction: encode, rollout (hidden 256, 10 steps), correct",
+            lambda: correct(rollout(trained, features, 10).mean, added),
+            None,
+            None,
+            None,
+            None,
+        ),
         Row(
             "encode, 32 x 64 by 64 x 128",
             lambda: encode(gx, gw, gb),

@@ -1,5 +1,6 @@
 #include "forecast/rollout.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/backend.h"
@@ -177,26 +178,33 @@ void rollout(const Context &context, const EnsembleShape &shape, const EnsembleW
             "rollout: a unit that resets after the product needs candidateBias");
   const int64_t rows = features.rows;
   if (rows == 0) return;
-  const int64_t states = rows * shape.hidden;
-  const auto roll = [&](const Context &own, int64_t e) {
-    const auto at = [&](float *all, int64_t each) { return all ? all + e * each : nullptr; };
-    Member(own, shape, weights, e, rows)
-        .run(features, first ? first + e * states : nullptr, steps, feedback,
-             {at(out.states, states * steps), at(out.last, states), at(out.mean, rows * steps),
-              at(out.logVariance, rows * steps)});
-  };
-  if (!context.onCpu()) {
-    if (inOneLaunch(context) &&
-        cudaRollout(context, shape, weights, features, first, steps, feedback, out)) {
-      return;
-    }
-    for (int64_t e = 0; e < shape.members; ++e) roll(context, e);
+  if (inOneLaunch(context) &&
+      cudaRollout(context, shape, weights, features, first, steps, feedback, out)) {
     return;
   }
-  Context single = context;  // members are threads' work, not their products
+  // Rows [begin, end) of member e.
+  const auto roll = [&](const Context &own, int64_t e, int64_t begin, int64_t end) {
+    const int64_t row = e * rows + begin;
+    const auto at = [&](float *all, int64_t each) { return all ? all + row * each : nullptr; };
+    const auto part = features.block(begin, 0, end - begin, features.cols);
+    Member(own, shape, weights, e, end - begin)
+        .run(part, first ? first + row * shape.hidden : nullptr, steps, feedback,
+             {at(out.states, steps * shape.hidden), at(out.last, shape.hidden), at(out.mean, steps),
+              at(out.logVariance, steps)});
+  };
+  if (!context.onCpu()) {
+    for (int64_t e = 0; e < shape.members; ++e) roll(context, e, 0, rows);
+    return;
+  }
+  Context single = context;  // parts of members are threads' work, not their products
   single.cpu.threads = 1;
-  parallelRange(context, shape.members, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t e = begin; e < end; ++e) roll(single, e);
+  const int64_t threads = context.cpu.threads;
+  const int64_t parts = shape.members % threads == 0 ? 1 : std::min(threads, rows);
+  parallelRange(context, shape.members * parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t part = i % parts;
+      roll(single, i / parts, rows * part / parts, rows * (part + 1) / parts);
+    }
   });
 }
 

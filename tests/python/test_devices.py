@@ -99,7 +99,7 @@ def test_property_41_symmetric_points_are_those_of_the_oracle(
     tile.adapter.a = np.zeros((20, 9), np.float32)
     steps = tile.describe_cells("fast_a")
     if model != "ConstantStep":
-        assert (abs(expected) > 0.01).any()
+        assert (abs(expected) > 0.01).any() != ("subtract_symmetry_point" in values)
         equal = abs(steps["step_up"] + steps["step_down"]) < 1e-5
         assert equal[inside & (expected != 0)].all()
 

@@ -148,7 +148,7 @@ struct LRTTParams : CompoundBase {
       "What cells of A and B are read against and written from: 'none', or a second conductance "
       "per "
       "cell at its 'symmetric_point', to which pulses pull it; for cells whose point is not 0.");
-    f(&P::reference_pulses, "reference_pulses", between(0.0, 1e6), "pulse pairs",
+    f(&P::reference_pulses, "reference_pulses", between(0.0, 1e5), "pulse pairs",
       "How reference = 'symmetric_point' is found: 0 exactly, otherwise by so many pairs of a "
       "pulse "
       "up and one down, with the noise that pulses of these cells have.");

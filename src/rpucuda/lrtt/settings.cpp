@@ -64,9 +64,9 @@ void checkCombinations(const LRTTParams &p, const UpdateParameters &update) {
             "lrtt.reference_pulses is ", p.reference_pulses,
             " and lrtt.reference is 'none', which needs no pulses; set reference to "
             "'symmetric_point' or reference_pulses to 0");
-  RPU_CHECK(ConfigError, p.reference_pulses >= 0 && p.reference_pulses <= 1000000,
+  RPU_CHECK(ConfigError, p.reference_pulses >= 0 && p.reference_pulses <= 100000,
             "lrtt.reference_pulses is ", p.reference_pulses,
-            "; it must be between 1 and 1000000, or 0 for exact references");
+            "; it must be between 1 and 100000, or 0 for exact references");
   RPU_CHECK(ConfigError, p.chopper_prob >= 0.0f && p.chopper_prob <= 1.0f, "lrtt.chopper_prob is ",
             p.chopper_prob, "; it must be between 0 and 1");
   RPU_CHECK(

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 Setting: TypeAlias = dict[str, Any]
 """lr, epochs, seed; network, "mlp" if there is none; visible and, for an adapter, fast: names of presets; default: "pulses" or "adapter", with defaults
 for all that is not an entry; other entries are settings of LRTTConfig, but for `filling`, the deviation of B in units of what its cells
-reach, `enlarged`, the s of docs/lrtt.md, `b_speed`, a factor on the automatic learning rate of B, and `lean`, the spread
-up_down_dtod of the asymmetry of fast cells."""
+reach, `enlarged`, the s of docs/lrtt.md, `b_speed`, a factor on the automatic learning rate of B, and `cells`, changes of
+the parameters of fast cells."""
 
 VISIBLE = (
     "Idealized", "EcRam", "EcRamMO", "Capacitor", "SixT1C", "GokmenVlasov", "ReRamSB", "ReRamES",
 )  # fmt: skip
-_OF_THE_RUN = ("lr", "epochs", "seed", "network", "visible", "fast", "lean", "default")
+_OF_THE_RUN = ("lr", "epochs", "seed", "network", "visible", "fast", "cells", "default")
 HEADLINE = ("EcRam", "ReRamSB", "ReRamES")
 
 
@@ -41,8 +41,7 @@ def key_of(chosen: Setting) -> str:
 
 def fast_cells(chosen: Setting) -> Device:
     """The cells of A and B."""
-    device = presets.device(chosen["fast"])
-    return device.replace(up_down_dtod=chosen["lean"]) if "lean" in chosen else device
+    return presets.device(chosen["fast"]).replace(**chosen.get("cells", {}))
 
 
 def config_of(chosen: Setting, inputs: int) -> TileConfig | None:
@@ -156,14 +155,17 @@ ASYMMETRIC: tuple[Setting, ...] = (
 
 
 def asymmetric() -> Iterator[Setting]:
-    """References and choppers where all arrays are ReRAM: as calibrated as the presets are, and with fast cells that are not."""
-    for rate, lean, update, ways, cell in itertools.product(
-        (0.1, 0.2), (None, 0.3), ("sample", "accumulated"), ASYMMETRIC, ("ReRamSB", "ReRamES")
+    """References and choppers where all arrays are ReRAM: as the presets are, with fast cells that lean either way, or all one way."""
+    kinds: tuple[tuple[str, dict[str, float]], ...] = (
+        ("ReRamSB", {}), ("ReRamES", {}), ("ReRamSB", {"up_down_dtod": 0.3}),
+        ("ReRamSB", {"up_down": 0.5}),
+    )  # fmt: skip
+    for rate, update, (cell, lean), ways in itertools.product(
+        (0.1, 0.2), ("sample", "accumulated"), kinds, ASYMMETRIC
     ):
-        spread = {} if lean is None else {"lean": lean}
-        yield setting(
-            visible=cell, fast=cell, default="adapter", lr=rate, ab_update=update, **spread, **ways
-        )
+        own = {"visible": cell, "fast": cell, "default": "adapter", "lr": rate, "ab_update": update}
+        changes: Setting = {"cells": lean} if lean else {}
+        yield setting(**own, **changes, **ways)
 
 
 RATES = (0.025, 0.05, 0.1, 0.2, 0.4)

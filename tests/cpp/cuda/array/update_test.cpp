@@ -39,9 +39,7 @@ class Rig {
         context_, rowMajor<const float>(values.x.data(), array_.rows(), array_.cols()));
     array_.setWeights(context_, weights.view(), batches_++);
   }
-  void addReferences(int64_t pairs) {
-    array_.addReferences(context_, pairs, makeKey(7, 3, 3));
-  }
+  void addReferences(int64_t pairs) { array_.addReferences(context_, pairs, makeKey(7, 3, 3)); }
   State state() const {
     State state;
     array_.saveTo(context_, state, "");

@@ -128,8 +128,8 @@ TEST(CudaTile, Property36_EverySettingOfTheAdapter) {
        [](Parts &c) {
          c.lrtt.reference = FastReference::SymmetricPoint;
          c.lrtt.reference_pulses = 20;
-         c.lrtt.fast = makeParams(
-             "SoftBounds", {{"up_down_dtod", Value(0.3)}, {"write_noise_std", Value(1.0)}});
+         c.lrtt.fast = makeParams("SoftBounds",
+                                  {{"up_down_dtod", Value(0.3)}, {"write_noise_std", Value(1.0)}});
        }},
       {"choppers",
        [](Parts &c) {

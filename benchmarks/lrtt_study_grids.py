@@ -14,16 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pulsora.config import TileConfig
+    from pulsora.devices import Device
 
 Setting: TypeAlias = dict[str, Any]
 """lr, epochs, seed; network, "mlp" if there is none; visible and, for an adapter, fast: names of presets; default: "pulses" or "adapter", with defaults
 for all that is not an entry; other entries are settings of LRTTConfig, but for `filling`, the deviation of B in units of what its cells
-reach, `enlarged`, the s of docs/lrtt.md, and `b_speed`, a factor on the automatic learning rate of B."""
+reach, `enlarged`, the s of docs/lrtt.md, `b_speed`, a factor on the automatic learning rate of B, and `cells`, changes of
+the parameters of fast cells."""
 
 VISIBLE = (
     "Idealized", "EcRam", "EcRamMO", "Capacitor", "SixT1C", "GokmenVlasov", "ReRamSB", "ReRamES",
 )  # fmt: skip
-_OF_THE_RUN = ("lr", "epochs", "seed", "network", "visible", "fast", "default")
+_OF_THE_RUN = ("lr", "epochs", "seed", "network", "visible", "fast", "cells", "default")
 HEADLINE = ("EcRam", "ReRamSB", "ReRamES")
 
 
@@ -37,6 +39,11 @@ def key_of(chosen: Setting) -> str:
     return json.dumps(chosen, sort_keys=True)
 
 
+def fast_cells(chosen: Setting) -> Device:
+    """The cells of A and B."""
+    return presets.device(chosen["fast"]).replace(**chosen.get("cells", {}))
+
+
 def config_of(chosen: Setting, inputs: int) -> TileConfig | None:
     """The configuration of a layer's tiles; None for floating point."""
     if "visible" not in chosen:
@@ -46,12 +53,12 @@ def config_of(chosen: Setting, inputs: int) -> TileConfig | None:
         return pl.SingleConfig(device=visible)
     given = {k: v for k, v in chosen.items() if k not in _OF_THE_RUN}
     if chosen.get("default") == "adapter":
-        fast = {"fast": presets.device(chosen["fast"])} if "fast" in chosen else {}
+        fast = {"fast": fast_cells(chosen)} if "fast" in chosen else {}
         return pl.LRTTConfig(visible=visible, **fast, **given)
     around = {"forward": presets.io(), "backward": presets.io()}
     if "fast" not in chosen:
         return pl.SingleConfig(device=visible, **around)
-    fast = presets.device(chosen["fast"])
+    fast = fast_cells(chosen)
     if "filling" in chosen:  # the sizes of B and A, and what follows from them
         reach = min(fast.w_max, -fast.w_min)
         spread = given.pop("filling") * reach
@@ -138,6 +145,29 @@ def accumulated() -> Iterator[Setting]:
             yield setting(visible=visible, **own)
 
 
+ASYMMETRIC: tuple[Setting, ...] = (
+    {},
+    {"reference": "symmetric_point"},
+    {"reference": "symmetric_point", "reference_pulses": 1000},
+    {"chopper": "reinit"},
+    {"reference": "symmetric_point", "chopper": "reinit"},
+)
+
+
+def asymmetric() -> Iterator[Setting]:
+    """References and choppers where all arrays are ReRAM: as the presets are, with fast cells that lean either way, or all one way."""
+    kinds: tuple[tuple[str, dict[str, float]], ...] = (
+        ("ReRamSB", {}), ("ReRamES", {}), ("ReRamSB", {"up_down_dtod": 0.3}),
+        ("ReRamSB", {"up_down": 0.5}),
+    )  # fmt: skip
+    for rate, update, (cell, lean), ways in itertools.product(
+        (0.1, 0.2), ("sample", "accumulated"), kinds, ASYMMETRIC
+    ):
+        own = {"visible": cell, "fast": cell, "default": "adapter", "lr": rate, "ab_update": update}
+        changes: Setting = {"cells": lean} if lean else {}
+        yield setting(**own, **changes, **ways)
+
+
 RATES = (0.025, 0.05, 0.1, 0.2, 0.4)
 
 
@@ -178,5 +208,16 @@ def best(results: list[dict[str, Any]]) -> Iterator[Setting]:
 
 GRIDS: dict[str, Callable[[], Iterator[Setting]]] = {
     grid.__name__: grid
-    for grid in (baselines, defaults, gauge, cycle, partner, itself, accumulated, rates, networks)
+    for grid in (
+        baselines,
+        defaults,
+        gauge,
+        cycle,
+        partner,
+        itself,
+        accumulated,
+        asymmetric,
+        rates,
+        networks,
+    )
 }

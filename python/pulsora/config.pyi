@@ -72,6 +72,14 @@ _AbUpdate: TypeAlias = Literal[
     "sample",
     "accumulated",
 ]
+_Reference: TypeAlias = Literal[
+    "none",
+    "symmetric_point",
+]
+_Chopper: TypeAlias = Literal[
+    "none",
+    "reinit",
+]
 _TransferMode: TypeAlias = Literal[
     "lossless",
     "single",
@@ -321,6 +329,14 @@ class LRTTConfig(TileConfig):
     """How g = B x and e = A^T d of an update are read: through the arrays' IO, exactly, or as the last forward and backward of the same batch read them."""
     ab_update: _AbUpdate
     """How A and B are pulsed: 'sample': by trains for each sample; 'accumulated': gradients are summed digitally, and at the end of a mini-batch each cell gets the whole pulses that it is owed; fewer pulses, for cells that are noisy or not symmetric."""
+    reference: _Reference
+    """What cells of A and B are read against and written from: 'none', or a second conductance per cell at its 'symmetric_point', to which pulses pull it; for cells whose point is not 0."""
+    reference_pulses: int
+    """[pulse pairs] >= 0 and <= 100000. How reference = 'symmetric_point' is found: 0 exactly, otherwise by so many pairs of a pulse up and one down, with the noise that pulses of these cells have."""
+    chopper: _Chopper
+    """Random signs that the components of A are stored and pulsed with: 'reinit' turns them at re-inits, where A is 0, so that a drift of cells adds to W with either sign."""
+    chopper_prob: float
+    """>= 0 and <= 1. Probability with which a re-init turns the sign of a component (chopper = 'reinit')."""
     ab_use_update_management: bool
     """Update management of A and B."""
     ab_use_bl_management: bool
@@ -381,6 +397,10 @@ class LRTTConfig(TileConfig):
         inject_io: _InjectIo = "per_array",
         projection: _Projection = "analog",
         ab_update: _AbUpdate = "sample",
+        reference: _Reference = "none",
+        reference_pulses: int = 0,
+        chopper: _Chopper = "none",
+        chopper_prob: float = 0.5,
         ab_use_update_management: bool = True,
         ab_use_bl_management: bool = True,
         ab_desired_bl: int = -1,

@@ -254,7 +254,7 @@ class Tile:
 
         Returns:
             w_max, w_min: Bounds of each cell; step_up, step_down: signed mean change of its weight by one pulse, where it
-            stands now. All of the shape of the array.
+            stands now. All of the shape of the array, and of weights as reads see them, less a reference if there is one.
 
         Raises:
             ConfigError: If the tile has no such array.

@@ -7,6 +7,7 @@ stored planes by name, as arrays of one shape.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +167,34 @@ def bounds(model: str, params: Params, cells: Cells) -> tuple[Array, Array]:
 def mean_steps(model: str, w: Array, params: Params, cells: Cells) -> tuple[Array, Array]:
     """Magnitudes of the mean up and down step at weight w, before the bounds."""
     return STEPS[model](w, common(params, cells), params, cells)
+
+
+def symmetric_point(model: str, params: Params, cells: Cells) -> Array:
+    """Where the mean steps up and down of each cell are equal: the first such weight on a grid from 0 (confined
+    to the bounds) to the bound towards which the cell drifts, or else to the other; 0 if there is none.
+    """
+    low, high = bounds(model, params, cells)
+    start = np.clip(0.0, low, high)
+
+    def drift(w: Array) -> Array:
+        up, down = mean_steps(model, w, params, cells)
+        return up - down
+
+    first = drift(start)
+    towards = np.where(first > 0, high, low)
+    before, after, missing = start.copy(), start.copy(), first != 0
+    for end in (towards, low + high - towards):
+        shares = np.linspace(0, 1, 257)
+        for share, following in itertools.pairwise(shares):
+            crosses = missing & (drift(start + following * (end - start)) * first <= 0)
+            before[crosses] = (start + share * (end - start))[crosses]
+            after[crosses] = (start + following * (end - start))[crosses]
+            missing &= ~crosses
+    for _ in range(40):
+        middle = 0.5 * (before + after)
+        early = drift(middle) * first > 0
+        before, after = np.where(early, middle, before), np.where(early, after, middle)
+    return after
 
 
 def pulse(

@@ -82,6 +82,28 @@ def test_property_41_one_pulse_is_that_of_the_oracle(model: str, values: dict[st
         np.testing.assert_allclose(tile.weights, after, atol=3e-7)
 
 
+@pytest.mark.parametrize(("model", "values"), CASES)
+def test_property_41_symmetric_points_are_those_of_the_oracle(
+    model: str, values: dict[str, Any]
+) -> None:
+    device = getattr(pl.devices, model)(**{**COMMON, **values})
+    tile = pl.Tile(20, 9, pl.LRTTConfig(rank=9, fast=device, reference="symmetric_point"), seed=11)
+    tensors = tile.state().tensors
+    names = _core.schema()["devices"][model]["cell"]
+    cells = {n: p.astype(np.float64) for n, p in zip(names, tensors["fast_a/cells"], strict=True)}
+    expected = oracle.symmetric_point(model, device.to_dict(), cells)
+    # As exact as the rounding of a pulse beside the slope of its step, where that has no closed form.
+    np.testing.assert_allclose(tensors["fast_a/reference"], expected, atol=2e-4)
+    lower, upper = oracle.bounds(model, device.to_dict(), cells)
+    inside = (expected > lower + 1e-3) & (expected < upper - 1e-3)
+    tile.adapter.a = np.zeros((20, 9), np.float32)
+    steps = tile.describe_cells("fast_a")
+    if model != "ConstantStep":
+        assert (abs(expected) > 0.01).any() != ("subtract_symmetry_point" in values)
+        equal = abs(steps["step_up"] + steps["step_down"]) < 1e-5
+        assert equal[inside & (expected != 0)].all()
+
+
 @pytest.mark.parametrize("spread", ["relative", "absolute"])
 @pytest.mark.parametrize("curve", ["linear", "cubic"])
 def test_cycle_noise_of_a_table_is_that_of_the_oracle(curve: str, spread: str) -> None:

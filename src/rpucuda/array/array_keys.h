@@ -19,6 +19,7 @@ enum class Role : uint32_t {
   Projection = 3,  ///< reads that project x or d for an adapter's update
   Transfer = 4,    ///< one-hot reads that feed a transfer
   Start = 5,       ///< values that the array starts anew with
+  Reference = 6,   ///< noise of the pulses that find the references of its cells
 };
 
 /// Number of the stream of a role of the array in a slot. Different arguments give different
@@ -27,8 +28,9 @@ constexpr uint32_t streamOf(uint32_t slot, Role role) {
   // A single array, and the three arrays of a low-rank adapter (W, A, B in slots 0, 1, 2), had
   // numbers before there were slots; these stay.
   constexpr uint32_t kNone = ~uint32_t{0};
-  constexpr uint32_t kFirst[][3] = {{0, 1, 2},       {8, 9, 10},      {16, 17, 18},
-                                    {kNone, 19, 20}, {kNone, 21, 22}, {kNone, kNone, 32}};
+  constexpr uint32_t kFirst[][3] = {
+      {0, 1, 2},       {8, 9, 10},         {16, 17, 18},         {kNone, 19, 20},
+      {kNone, 21, 22}, {kNone, kNone, 32}, {kNone, kNone, kNone}};
   const auto r = static_cast<uint32_t>(role);
   if (slot < 3 && kFirst[r][slot] != kNone) return kFirst[r][slot];
   constexpr uint32_t kFirstFree = 64;

@@ -3,6 +3,7 @@
 #include "array/pulsed_kernels.h"
 #include "core/half.h"
 #include "devices/pulsed_model.h"
+#include "devices/symmetric_point.h"
 
 // What happens to a cell besides pulses: it is made, described and written, it decays, diffuses and
 // is reset. One function per formula, for every backend, and then what the kernels run.
@@ -97,6 +98,21 @@ struct DescribeCell {
   template <class Array>
   RPU_HD void operator()(const Array &a, int64_t i) const {
     describeCell<Device>(weights[i], a.response(i), a.params, out + i, a.size());
+  }
+};
+
+/// The cell's symmetric point: exactly, or as found by `pairs` of pulses with the noise of the
+/// array's key.
+template <class Device>
+struct BalanceCell {
+  int64_t pairs;  // 0: exactly
+  float *points;
+
+  template <class Array>
+  RPU_HD void operator()(const Array &a, int64_t i) const {
+    const typename Device::Response r = a.response(i);
+    points[i] = pairs > 0 ? pulsedPoint<Device>(pairs, r, a.params, a.key, static_cast<uint64_t>(i))
+                          : symmetricPoint<Device>(r, a.params);
   }
 };
 

@@ -38,18 +38,81 @@ struct WeightAdder {
   RPU_HD void operator()(int64_t i) const { weights[i] += delta(i / delta.cols, i % delta.cols); }
 };
 
-/// Visible weight = stored weight + write_noise_std dw_min xi.
-struct WriteNoise {
+/// How weights follow from what cells store: weight = sign of the column (stored - reference).
+struct CellFrame {
+  const float *reference;  // of each cell; null: none
+  const float *signs;      // of each column, 1 or -1; null: all 1
+  int64_t cols;
+
+  /// Neither is -0.
+  RPU_HD float seen(float stored, int64_t i) const {
+    const float w = reference ? stored - reference[i] : stored;
+    return signs ? RPU::fma(signs[i % cols], w, 0.0f) : w;
+  }
+  RPU_HD float stored(float seen, int64_t i) const {
+    const float v = signs ? RPU::fma(signs[i % cols], seen, 0.0f) : seen;
+    return reference ? v + reference[i] : v;
+  }
+};
+
+/// Visible weight = the weight that the cell stands for + write_noise_std dw_min xi.
+struct VisibleWeight {
+  CellFrame frame;
   const float *stored;
-  float scale;
+  float scale;  // of the write noise; 0: none
   RandomKey key;
   uint64_t event;
   float *visible;
 
   RPU_HD void operator()(int64_t i) const {
-    visible[i] =
-        RPU::fma(scale, normalOfSample(key, Purpose::WriteNoise, static_cast<uint64_t>(i), event),
-                 stored[i]);
+    float w = frame.seen(stored[i], i);
+    if (scale > 0.0f) {
+      w = RPU::fma(scale, normalOfSample(key, Purpose::WriteNoise, static_cast<uint64_t>(i), event),
+                   w);
+    }
+    visible[i] = w;
+  }
+};
+
+/// What cells are to store so that they stand for `from`, before their bounds.
+struct StoredWeight {
+  CellFrame frame;
+  MatrixView<const float> from;
+  float *stored;
+
+  RPU_HD void operator()(int64_t i) const {
+    stored[i] = frame.stored(from(i / from.cols, i % from.cols), i) + 0.0f;
+  }
+};
+
+/// Bounds and steps of stored weights, as four planes (see describeCell), become those of the
+/// weights that they stand for.
+struct DescribeSeen {
+  CellFrame frame;
+  int64_t plane;
+  float *out;
+
+  RPU_HD void operator()(int64_t i) const {
+    const float high = frame.seen(out[i], i);
+    const float low = frame.seen(out[plane + i], i);
+    const float up = out[2 * plane + i];
+    const float down = out[3 * plane + i];
+    const bool turned = frame.signs && frame.signs[i % frame.cols] < 0.0f;
+    out[i] = turned ? low : high;
+    out[plane + i] = turned ? high : low;
+    out[2 * plane + i] = turned ? -down : up;
+    out[3 * plane + i] = turned ? -up : down;
+  }
+};
+
+/// values(i, j) *= factors[j], and never -0; of a gapless matrix.
+struct ColumnScaler {
+  const float *factors;
+  int64_t cols;
+  float *values;
+
+  RPU_HD void operator()(int64_t i) const {
+    values[i] = RPU::fma(values[i], factors[i % cols], 0.0f);
   }
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "array/cell_functors.h"
 #include "array/events.h"
 #include "core/backend.h"
 #include "core/cuda_api.h"
@@ -103,11 +102,37 @@ void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
   });
 }
 
-void PulsedDevice::afterWrite(const Context &context, uint64_t event) {
+// Renews what a read sees, with write noise of that deviation.
+void PulsedDevice::look(const Context &context, float noise, uint64_t event) {
   if (visible_.empty()) return;
-  const PulsedParams &p = params_.common();
   forEach(context, size(),
-          WriteNoise{weights_.data(), p.write_noise_std * p.dw_min, key_, event, visible_.data()});
+          VisibleWeight{frame(), weights_.data(), noise, key_, event, visible_.data()});
+}
+
+void PulsedDevice::afterWrite(const Context &context, uint64_t event) {
+  const PulsedParams &p = params_.common();
+  look(context, p.write_noise_std * p.dw_min, event);
+}
+
+void PulsedDevice::addReferences(const Context &context, int64_t pairs, RandomKey key) {
+  reference_ = Buffer<float>::zeros(context, size());
+  balance(context, pairs, key, reference_.data());
+  if (visible_.empty()) visible_ = Buffer<float>::zeros(context, size());
+  setWeights(context, rowMajor<const float>(weights_.data(), rows_, cols_), 0);
+}
+
+void PulsedDevice::addColumnSigns(const Context &context) {
+  const std::vector<float> ones(static_cast<size_t>(cols_), 1.0f);
+  signs_ = Buffer<float>(context, cols_);
+  detail::copyFromHost(context, signs_.data(), ones.data(), signs_.bytes());
+  if (!visible_.empty()) return;
+  visible_ = Buffer<float>::zeros(context, size());
+  look(context, 0.0f, 0);
+}
+
+void PulsedDevice::turnColumns(const Context &context, const float *factors) {
+  forEach(context, size(), ColumnScaler{factors, cols_, visible_.data()});
+  forEach(context, cols_, ColumnScaler{factors, cols_, signs_.data()});
 }
 
 MatrixView<const float> PulsedDevice::weights() const {
@@ -118,11 +143,16 @@ void PulsedDevice::setWeights(const Context &context, MatrixView<const float> we
                               uint64_t event) {
   RPU_CHECK(InputError, weights.rows == rows_ && weights.cols == cols_, "weights have shape [",
             weights.rows, ", ", weights.cols, "]; this array is [", rows_, ", ", cols_, "]");
-  write(context, weights);
+  if (reference_.empty() && signs_.empty()) {
+    write(context, weights);
+  } else {
+    forEach(context, size(), StoredWeight{frame(), weights, weights_.data()});
+    write(context, {});
+  }
   if (params_.common().apply_write_noise_on_set) {
     afterWrite(context, kSetEvents + event);
-  } else if (!visible_.empty()) {
-    detail::copyBytes(context, visible_.data(), weights_.data(), weights_.bytes());
+  } else {
+    look(context, 0.0f, 0);
   }
 }
 
@@ -226,6 +256,32 @@ void PulsedDevice::resetColumns(const Context &context, int64_t firstCol, int64_
 }
 
 Buffer<float> PulsedDevice::describeCells(const Context &context) const {
+  Buffer<float> planes = describeStored(context);
+  if (reference_.empty() && signs_.empty()) return planes;
+  forEach(context, size(), DescribeSeen{frame(), size(), planes.data()});
+  return planes;
+}
+
+Buffer<float> PulsedDevice::symmetricPoints(const Context &context) const {
+  Buffer<float> points(context, size());
+  balance(context, 0, key_, points.data());
+  forEach(context, size(), VisibleWeight{frame(), points.data(), 0.0f, key_, 0, points.data()});
+  return points;
+}
+
+void PulsedDevice::balance(const Context &context, int64_t pairs, RandomKey key,
+                           float *points) const {
+  SampledCells cells = sampledCells();
+  cells.key = key;
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  overCells(context, size(), kCellSteps * (1 + pairs),
+            [&](int64_t begin, int64_t end, void *stream) {
+              kernels.balance(cells, pairs, points, begin, end, stream);
+            });
+}
+
+// Of the cells as they stand, without reference and sign.
+Buffer<float> PulsedDevice::describeStored(const Context &context) const {
   Buffer<float> planes(context, 4 * size());
   const SampledCells cells = sampledCells();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
@@ -236,7 +292,7 @@ Buffer<float> PulsedDevice::describeCells(const Context &context) const {
 }
 
 int64_t PulsedDevice::saturatedCells(const Context &context) const {
-  const Buffer<float> planes = describeCells(context);
+  const Buffer<float> planes = describeStored(context);
   const float *w = weights_.data();
   const float *high = planes.data();
   const float *low = high + size();
@@ -253,8 +309,9 @@ uint64_t PulsedDevice::pulseCount(const Context &context) const {
 }
 
 size_t PulsedDevice::memoryBytes() const {
-  return weights_.bytes() + visible_.bytes() + cells_.bytes() + decayRates_.bytes() +
-         diffusions_.bytes() + resets_.bytes() + deferred_.bytes();
+  return weights_.bytes() + visible_.bytes() + reference_.bytes() + signs_.bytes() +
+         cells_.bytes() + decayRates_.bytes() + diffusions_.bytes() + resets_.bytes() +
+         deferred_.bytes();
 }
 
 void PulsedDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {
@@ -264,6 +321,10 @@ void PulsedDevice::saveTo(const Context &context, State &state, const std::strin
   state.put(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
   if (!visible_.empty())
     state.put(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
+  if (!reference_.empty())
+    state.put(context, prefix + "reference", Tensor::Type::F32, shape, reference_);
+  if (!signs_.empty())
+    state.put(context, prefix + "column_signs", Tensor::Type::F32, {cols_}, signs_);
   if (!decayRates_.empty())
     state.put(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
   if (!diffusions_.empty())
@@ -284,6 +345,10 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
   state.take(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
   if (!visible_.empty())
     state.take(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
+  if (!reference_.empty())
+    state.take(context, prefix + "reference", Tensor::Type::F32, shape, reference_);
+  if (!signs_.empty())
+    state.take(context, prefix + "column_signs", Tensor::Type::F32, {cols_}, signs_);
   if (!decayRates_.empty())
     state.take(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
   if (!diffusions_.empty())

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "array/cell_functors.h"
 #include "array/device_model.h"
 #include "core/buffer.h"
 #include "core/context.h"
@@ -40,8 +41,23 @@ class PulsedDevice {
   const DeviceParams &params() const { return params_; }
   float granularity() const { return params_.granularity(); }
 
-  /// The weights that a read sees, [rows, cols] on the context's backend.
+  /// The weights that a read sees, [rows, cols] on the context's backend: what the cells store, less
+  /// their references and with the signs of their columns, if there are any.
   MatrixView<const float> weights() const;
+  /// Gives each cell a reference, from now on for good: a second conductance, never pulsed, that is
+  /// subtracted from what the cell stores wherever weights are read, and added where they are
+  /// written. It is the cell's symmetric point (devices/symmetric_point.h): exactly, or with `pairs` >
+  /// 0 as found by so many pulses up and down, with cycle noise drawn by `key`, which must be this
+  /// purpose's own. Weights stay as they are, within the bounds. To be called before the first write.
+  void addReferences(const Context &context, int64_t pairs, RandomKey key);
+  /// Gives each column a sign, 1 at first: that with which it is read and written. What acts on cells
+  /// themselves, such as pulses, outer products, decay and addWeights(), knows nothing of it, as the
+  /// drivers of a column would not: callers multiply their factors by columnSigns().
+  void addColumnSigns(const Context &context);
+  /// Multiplies the signs of columns by `factors`, each 1 or -1; cells stay, so weights change sign.
+  void turnColumns(const Context &context, const float *factors);
+  /// The signs of the columns [cols]; null without addColumnSigns().
+  const float *columnSigns() const { return signs_.data(); }
   /// Writes weights digitally; they are confined to each cell's bounds. `event` keys the write
   /// noise.
   void setWeights(const Context &context, MatrixView<const float> weights, uint64_t event);
@@ -70,9 +86,11 @@ class PulsedDevice {
   void resetColumns(const Context &context, int64_t firstCol, int64_t count, float probability,
                     uint64_t event);
 
-  /// Each cell's w_max, w_min, and mean step up and down at its current weight: four planes of
-  /// [rows, cols].
+  /// Each cell's w_max, w_min, and mean step up and down at its current weight, of the weights that a
+  /// read sees: four planes of [rows, cols].
   Buffer<float> describeCells(const Context &context) const;
+  /// The symmetric point of each cell as a weight that a read sees: 0 for exact references.
+  Buffer<float> symmetricPoints(const Context &context) const;
   /// Number of cells whose weight sits at a bound.
   int64_t saturatedCells(const Context &context) const;
   /// Coincidences since construction (the pulse ledger).
@@ -90,6 +108,10 @@ class PulsedDevice {
  private:
   SampledCells sampledCells() const;
   CellArray array();
+  CellFrame frame() const { return {reference_.data(), signs_.data(), cols_}; }
+  Buffer<float> describeStored(const Context &context) const;
+  void balance(const Context &context, int64_t pairs, RandomKey key, float *points) const;
+  void look(const Context &context, float noise, uint64_t event);
   void write(const Context &context, MatrixView<const float> from);
   void afterWrite(const Context &context, uint64_t event);
 
@@ -97,9 +119,11 @@ class PulsedDevice {
   int64_t rows_;
   int64_t cols_;
   RandomKey key_;
-  Buffer<float> weights_;   // stored weights, which pulses act on
-  Buffer<float> visible_;   // stored weights plus write noise; empty without write noise
-  Buffer<uint16_t> cells_;  // planes of half floats
+  Buffer<float> weights_;    // stored weights, which pulses act on
+  Buffer<float> visible_;    // what a read sees, where that is not what is stored; else empty
+  Buffer<float> reference_;  // empty without references
+  Buffer<float> signs_;      // of columns; empty without
+  Buffer<uint16_t> cells_;   // planes of half floats
   Buffer<uint16_t> decayRates_, diffusions_, resets_;  // empty where the cells do not differ
   Buffer<uint64_t> pulseCount_;                        // one
   Buffer<float> scaled_;                               // scratch of applyOuterProduct

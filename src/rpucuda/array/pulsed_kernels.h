@@ -72,6 +72,10 @@ struct PulsedKernels {
   /// four planes of rows * cols.
   void (*describe)(const SampledCells &array, const float *weights, float *out, int64_t begin,
                    int64_t end, void *stream);
+  /// Each cell's symmetric point (devices/symmetric_point.h): exactly, or as found by `pairs` > 0
+  /// pulses up and down with the noise of the array's key.
+  void (*balance)(const SampledCells &array, int64_t pairs, float *points, int64_t begin,
+                  int64_t end, void *stream);
   /// Carries out a Relaxation.
   void (*relax)(const CellArray &array, const Relaxation &event, int64_t begin, int64_t end,
                 void *stream);

@@ -33,7 +33,10 @@ RPU_ON_GPU(NormalPairWriter);
 // array/cell_functors.h
 RPU_ON_GPU(SpreadSampler);
 RPU_ON_GPU(WeightAdder);
-RPU_ON_GPU(WriteNoise);
+RPU_ON_GPU(VisibleWeight);
+RPU_ON_GPU(StoredWeight);
+RPU_ON_GPU(DescribeSeen);
+RPU_ON_GPU(ColumnScaler);
 RPU_ON_GPU(ScaledCopier);
 
 // pulses/train_functors.h
@@ -74,6 +77,7 @@ RPU_ON_GPU(CodeGradient);
 
 // lrtt/functors.h
 RPU_ON_GPU(GateGradient);
+RPU_ON_GPU(SignDrawer);
 
 // transfer/plan_formulas.h
 RPU_ON_GPU(TrainDrives);

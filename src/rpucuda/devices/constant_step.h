@@ -36,6 +36,8 @@ struct ConstantStep {
   }
   static constexpr bool kNoPulseIsExact = true;
   RPU_HD static float reach(const Response &r, const Params &) { return r.largestStep(); }
+  /// None: steps are equal everywhere or nowhere.
+  RPU_HD static float symmetricPoint(const Response &) { return 0.0f; }
 
   /// Exact for pulses up and down in any order.
   RPU_HD static Moments mixedPulses(float w, float up, float down, const Response &r,

@@ -44,6 +44,11 @@ struct LinearResponse : PulsedResponse {
   }
   RPU_HD void dropClosedForm() { rate_up = rate_down = halving_up = halving_down = 0.0f; }
   RPU_HD float slope(bool up) const { return up ? slope_up : slope_down; }
+  /// Where up and down steps are equal; 0 for a cell without slopes, or with equal ones.
+  RPU_HD float symmetricPoint() const {
+    const float slopes = slope_up + slope_down;
+    return slopes != 0.0f ? (step_down - step_up) / slopes : 0.0f;
+  }
 };
 
 /// Slopes of soft bounds: each step vanishes at its bound, or at 1/up (1/down) times the bound.

@@ -44,6 +44,7 @@ struct SoftBounds {
     return linearPulses(w, w, n, up, r, p.dw_min_std, p.mult_noise);
   }
   RPU_HD static float reach(const Response &r, const Params &) { return linearReach(r, 0.0f); }
+  RPU_HD static float symmetricPoint(const Response &r) { return r.symmetricPoint(); }
 
   static float granularity(const Params &p) { return p.dw_min; }
 };

@@ -64,11 +64,6 @@ struct SoftBoundsReference {
       LinearResponse::members(f);
       f(reference);
     }
-    /// v where up and down steps are equal; 0 for a cell without slopes.
-    RPU_HD float symmetricPoint() const {
-      const float slopes = slope_up + slope_down;
-      return slopes != 0.0f ? (step_down - step_up) / slopes : 0.0f;
-    }
     RPU_HD float resetShift(const Params &p) const {
       return p.subtract_symmetry_point ? symmetricPoint() : 0.0f;
     }
@@ -102,6 +97,7 @@ struct SoftBoundsReference {
   RPU_HD static float reach(const Response &r, const Params &) {
     return linearReach(r, r.reference);
   }
+  RPU_HD static float symmetricPoint(const Response &r) { return r.symmetricPoint() - r.reference; }
 
   static float granularity(const Params &p) { return p.dw_min; }
 };

@@ -41,17 +41,25 @@ LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const Su
       projectionB_(context, b_.read(Pass::Forward).parameters(), Pass::Forward, s.inputs, s.rank,
                    keys.of(kSlotB, Role::Projection)),
       reinitKey_(keys.of(kSlotB, Role::Start)),
+      chopperKey_(keys.of(kSlotA, Role::Start)),
       snapshotA_(Buffer<float>::zeros(context, a_.cells().size())),
       snapshotB_(Buffer<float>::zeros(context, b_.cells().size())),
       zero_(Buffer<float>::zeros(context, 1)),
       owed_(context, s.params.ab_update == FactorUpdate::Accumulated, a_.cells(), b_.cells()) {
+  if (s.params.reference == FastReference::SymmetricPoint) {
+    const int64_t pairs = s.params.reference_pulses;
+    a_.cells().addReferences(context, pairs, keys.of(kSlotA, Role::Reference));
+    b_.cells().addReferences(context, pairs, keys.of(kSlotB, Role::Reference));
+  }
+  if (s.params.chopper == Chopper::Reinit) {
+    a_.cells().addColumnSigns(context);
+    signs_ = Buffer<float>::zeros(context, s.rank);
+  }
   if (s.params.reinit == Reinit::Svd) {
     reinitVectors_ = Buffer<float>::zeros(context, b_.cells().size());
     return;  // setReinitVectors() will write B
   }
-  const MatrixView<float> target = scratch(context, newB_, b_.rows(), b_.cols());
-  drawB(context, target);
-  write(context, b_.cells(), target);
+  startB(context);
   reinits_ = 1;
 }
 
@@ -172,6 +180,8 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
     forEach(context, g.size(), GateMultiplier{gate, g.data});
     forEach(context, e.size(), GateMultiplier{gate, e.data});
   }
+  if (!signs_.empty())
+    forEach(context, g.size(), ColumnScaler{a().columnSigns(), settings_.rank, g.data});
   if (owed_.used()) {
     owed_.oweA(context, g, out, lrA);
     owed_.oweB(context, in, e, lrB);
@@ -201,7 +211,7 @@ void LRTTAdapter::reserveUpdate(const Context &context, int64_t samples, float l
 }
 
 bool LRTTAdapter::updatesInFewLaunches(const Context &context) const {
-  return !owed_.used() && settings_.params.projection == Projection::Analog &&
+  return !owed_.used() && signs_.empty() && settings_.params.projection == Projection::Analog &&
          settings_.rank <= kFewLines && a_.updater().sendsTrains() &&
          projectionA_.canBeJoined(context) && projectionB_.canBeJoined(context);
 }
@@ -253,99 +263,6 @@ void LRTTAdapter::meetBounds(const Context &context) {
 void LRTTAdapter::arraysReplaced() {
   snapshotTaken_ = false;
   keptStale_ = keptStale_ || keptG_.rows > 0 || keptE_.rows > 0;
-}
-
-void LRTTAdapter::drawB(const Context &context, MatrixView<float> out) {
-  switch (settings_.params.reinit) {
-    case Reinit::Orthogonal:
-      drawOrthogonalRows(context, reinitKey_, reinits_, settings_.rowNorm, out, rows_);
-      break;
-    case Reinit::Svd:
-      scaleRows(context, rowMajor<const float>(reinitVectors_.data(), b_.rows(), b_.cols()),
-                settings_.rowNorm, out, rows_);
-      break;
-    default:
-      kaimingNormal(context, reinitKey_, reinits_, out.cols, settings_.gain, out);
-  }
-}
-
-void LRTTAdapter::write(const Context &context, PulsedDevice &array,
-                        MatrixView<const float> target) {
-  if (settings_.params.reinit_write == ReinitWrite::Pulsed) {
-    writer_.write(context, array, target, writes_++);
-  } else {
-    array.setWeights(context, target, ownWrite(writes_++));
-  }
-}
-
-void LRTTAdapter::reserveReinit(const Context &context) {
-  const Reinit kind = settings_.params.reinit;
-  if (kind == Reinit::None) return;
-  if (kind != Reinit::KeepB) newB_.reserve(context, b_.cells().size());
-  if (kind == Reinit::Orthogonal || kind == Reinit::Svd) rows_.reserve(b_.cells().size());
-  if (settings_.params.reinit_write == ReinitWrite::Pulsed) {
-    writer_.reserve(context, a_.cells());
-    writer_.reserve(context, b_.cells());
-  }
-}
-
-void LRTTAdapter::reinit(const Context &context) {
-  reserveReinit(context);
-  const Reinit kind = settings_.params.reinit;
-  arraysReplaced();
-  if (kind == Reinit::None) return;
-  write(context, a_.cells(), zeros());
-  if (kind != Reinit::KeepB) {
-    const MatrixView<float> target = scratch(context, newB_, b_.rows(), b_.cols());
-    if (kind == Reinit::Decay) {
-      forEach(context, b_.cells().size(),
-              ScaledCopier{b_.weights(), settings_.params.reinit_decay, target.data});
-    } else {
-      owed_.forgive(context);  // it was meant for other directions
-      drawB(context, target);
-    }
-    write(context, b_.cells(), target);
-  }
-  ++reinits_;
-}
-
-// Zeros of A's shape.
-MatrixView<const float> LRTTAdapter::zeros() const {
-  return {zero_.data(), a_.rows(), a_.cols(), 0, 0};
-}
-
-void LRTTAdapter::clear(const Context &context) { setA(context, zeros()); }
-
-void LRTTAdapter::setA(const Context &context, MatrixView<const float> weights) {
-  a_.cells().setWeights(context, weights, ownWrite(writes_));
-  ++writes_;
-  owed_.forgive(context);
-  arraysReplaced();
-}
-
-void LRTTAdapter::setB(const Context &context, MatrixView<const float> weights) {
-  b_.cells().setWeights(context, weights, ownWrite(writes_));
-  ++writes_;
-  owed_.forgive(context);
-  arraysReplaced();
-}
-
-void LRTTAdapter::setReinitVectors(const Context &context, MatrixView<const float> vectors) {
-  RPU_CHECK(ConfigError, settings_.params.reinit == Reinit::Svd,
-            "re-init vectors were handed in, but lrtt.reinit is '",
-            EnumNames<Reinit>::kNames[static_cast<int>(settings_.params.reinit)],
-            "'; set it to 'svd'");
-  RPU_CHECK(InputError, vectors.rows == b_.rows() && vectors.cols == b_.cols(),
-            "re-init vectors have shape [", vectors.rows, ", ", vectors.cols,
-            "]; lrtt.rank and the tile ask for [", b_.rows(), ", ", b_.cols(), "]");
-  reserveReinit(context);
-  copy(context, vectors, rowMajor(reinitVectors_.data(), b_.rows(), b_.cols()));
-  reinitVectorsSet_ = true;
-  const MatrixView<float> target = scratch(context, newB_, b_.rows(), b_.cols());
-  drawB(context, target);
-  write(context, b_.cells(), target);
-  owed_.forgive(context);
-  arraysReplaced();
 }
 
 size_t LRTTAdapter::memoryBytes() const {

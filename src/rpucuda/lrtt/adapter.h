@@ -26,6 +26,8 @@ class LRTTAdapter {
   LRTTAdapter(const Context &context, const LRTTSettings &settings,
               const Surroundings &surroundings, const TileKeys &keys);
 
+  /// With lrtt.chopper, each component k of A has a sign: cells store it times A, and A's columns are
+  /// pulsed by g times it. The weights of arrayA() are A itself.
   Crossbar &arrayA() { return a_; }
   Crossbar &arrayB() { return b_; }
   const PulsedDevice &a() const { return a_.cells(); }
@@ -131,6 +133,9 @@ class LRTTAdapter {
   void takeKept(const Context &context, KeptRead &kept, MatrixView<float> to);
   MatrixView<const float> zeros() const;
   void drawB(const Context &context, MatrixView<float> out);
+  void startA(const Context &context);
+  void startB(const Context &context);
+  void turnA(const Context &context, const float *factors);
   void write(const Context &context, PulsedDevice &array, MatrixView<const float> target);
 
   LRTTSettings settings_;
@@ -139,13 +144,15 @@ class LRTTAdapter {
   AnalogRead projectionA_;  // e = A^T out
   AnalogRead projectionB_;  // g = B in
   RandomKey reinitKey_;
+  RandomKey chopperKey_;
 
   Buffer<float> snapshotA_,
       snapshotB_;  // the arrays that this mini-batch's updates are projected with
   bool snapshotTaken_ = false;
-  Buffer<float> zero_;  // one
-  Buffer<float> newB_;  // scratch
-  HostRows rows_;       // scratch
+  Buffer<float> zero_;   // one
+  Buffer<float> newB_;   // scratch
+  Buffer<float> signs_;  // scratch: those of A's columns; empty without a chopper
+  HostRows rows_;        // scratch
   PulseWriter writer_;
   Buffer<float> reinitVectors_;  // reinit = 'svd' alone
   bool reinitVectorsSet_ = false;

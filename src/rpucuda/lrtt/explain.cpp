@@ -126,6 +126,53 @@ Value::Map explainOwed(const Context &context, const UpdateParameters &update, f
           {"largest_pulses", Value(largest)}};
 }
 
+// How far the cells of A and B are from being symmetric around 0.
+struct Asymmetry {
+  double steps = 0.0;  // of mean steps, at the weights that cells have now
+  double point = 0.0;  // root mean square of their symmetric points
+};
+
+Asymmetry asymmetryOf(const Context &context, const LRTTAdapter &adapter) {
+  double differences = 0.0;
+  double sums = 0.0;
+  double squares = 0.0;
+  double cells = 0.0;
+  for (const PulsedDevice *array : {&adapter.a(), &adapter.b()}) {
+    const int64_t size = array->size();
+    const Buffer<float> planes = array->describeCells(context);
+    const Buffer<float> points = array->symmetricPoints(context);
+    const std::vector<float> steps =
+        onHost(context, rowMajor<const float>(planes.data() + 2 * size, 2, size));
+    const std::vector<float> at = onHost(context, rowMajor<const float>(points.data(), 1, size));
+    for (size_t i = 0; i < at.size(); ++i) {
+      const auto up = static_cast<double>(steps[i]);
+      const auto down = static_cast<double>(steps[i + at.size()]);
+      differences += std::abs(up + down);
+      sums += std::abs(up - down);
+      squares += static_cast<double>(at[i]) * static_cast<double>(at[i]);
+    }
+    cells += static_cast<double>(size);
+  }
+  return {sums > 0.0 ? differences / sums : 0.0, std::sqrt(squares / cells)};
+}
+
+// Says so if steps up and down differ by more than a tenth on average.
+void judgeAsymmetry(const Asymmetry &asymmetry, const LRTTSettings &s, Limits &limits) {
+  const bool bySample = s.params.ab_update == FactorUpdate::Sample;
+  const bool apart = asymmetry.point > 0.05 * static_cast<double>(s.params.fast.common().w_max);
+  if (asymmetry.steps < 0.1 || !(bySample || apart)) return;
+  limits.add(
+      asymmetry.steps,
+      message("fast: steps of A and B up and down differ by ",
+              std::round(1000.0 * asymmetry.steps) / 10.0,
+              " % of their mean, so that pulses pull cells to their symmetric points, ",
+              std::round(1000.0 * asymmetry.point) / 1000.0,
+              " away from 0 (root mean square), whatever the gradient;",
+              apart ? " reference='symmetric_point' makes these points 0" : "",
+              apart && bySample ? "," : "",
+              bySample ? " ab_update='accumulated' sends fewer pulses for the same change" : ""));
+}
+
 Value::Map explainTransfer(const Context &context, const LRTTSettings &s, float granularity,
                            const LRTTAdapter &adapter, Limits &limits) {
   Value::Map map{
@@ -219,6 +266,8 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
   };
   const AdapterNoise noise = noiseOf(Pass::Forward, x);
   judgeNoise(noise, s, limits);
+  const Asymmetry asymmetry = asymmetryOf(context, *adapter_);
+  judgeAsymmetry(asymmetry, s, limits);
   if (s.alpha == 0.0f) {
     limits.add(1.0,
                "lrtt.lora_alpha is 0: the adapter has no part in the forward and, with "
@@ -244,6 +293,8 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
           {"b", Value(std::move(b))},
           {"adapter_noise", Value(std::sqrt(noise.total()))},
           {"adapter_noise_backward", Value(std::sqrt(noiseOf(Pass::Backward, d).total()))},
+          {"fast_asymmetry", Value(asymmetry.steps)},
+          {"fast_symmetric_point", Value(asymmetry.point)},
           {"transfer", Value(std::move(transfer))},
           {"warnings", Value(limits.list())}};
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/math.h"
+#include "core/random.h"
 #include "core/view.h"
 
 // The element functors of the low-rank adapter.
@@ -18,6 +19,19 @@ struct GateGradient {
     const int64_t row = i / to.cols;
     const int64_t col = i % to.cols;
     to(row, col) = alpha * (g(row, col) * e[i]);
+  }
+};
+
+/// Turns each sign with a given probability.
+struct SignDrawer {
+  RandomKey key;
+  uint64_t number;  // of the draw
+  float probability;
+  float *signs;
+
+  RPU_HD void operator()(int64_t k) const {
+    const Philox4 block = draw(key, Purpose::ChopperSwitch, static_cast<uint64_t>(k), number);
+    signs[k] = uniform(block.v[0]) < probability ? -signs[k] : signs[k];
   }
 };
 

@@ -54,6 +54,10 @@ void OwedPulses::send(const Context &context, PulsedDevice &a, PulsedDevice &b, 
   ++sendings_;
 }
 
+void OwedPulses::turnA(const Context &context, const float *factors) {
+  if (used_) forEach(context, a_.rows * a_.cols, ColumnScaler{factors, a_.cols, a_.values.data()});
+}
+
 void OwedPulses::forgive(const Context &context) {
   if (!used_) return;
   scal(context, 0.0f, a_.view());

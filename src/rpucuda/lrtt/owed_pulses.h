@@ -26,6 +26,8 @@ class OwedPulses {
   void oweB(const Context &context, MatrixView<const float> x, MatrixView<const float> d, float lr);
   /// Sends whole pulses, at most `most` to a cell, and takes them off.
   void send(const Context &context, PulsedDevice &a, PulsedDevice &b, int most);
+  /// Multiplies what the columns of A are owed by `factors`.
+  void turnA(const Context &context, const float *factors);
   /// Forgets what was meant for values that the arrays no longer have.
   void forgive(const Context &context);
   size_t memoryBytes() const { return a_.values.bytes() + b_.values.bytes(); }

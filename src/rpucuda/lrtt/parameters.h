@@ -42,6 +42,19 @@ struct EnumNames<ReinitWrite> {
   static constexpr const char *kNames[] = {"direct", "pulsed"};
 };
 
+/// What the cells of A and B are read against.
+enum class FastReference { None, SymmetricPoint };
+template <>
+struct EnumNames<FastReference> {
+  static constexpr const char *kNames[] = {"none", "symmetric_point"};
+};
+/// When the components of A change the sign that they are stored with.
+enum class Chopper { None, Reinit };
+template <>
+struct EnumNames<Chopper> {
+  static constexpr const char *kNames[] = {"none", "reinit"};
+};
+
 /// Cells that serve as fast arrays for every visible device: the measured 6T1C cell of the device
 /// presets (a LinearStep); the default device in a build without that model.
 DeviceParams defaultFast();
@@ -66,6 +79,10 @@ struct LRTTParams : CompoundBase {
   InjectIo inject_io = InjectIo::PerArray;
   Projection projection = Projection::Analog;
   FactorUpdate ab_update = FactorUpdate::Sample;
+  FastReference reference = FastReference::None;
+  int reference_pulses = 0;
+  Chopper chopper = Chopper::None;
+  float chopper_prob = 0.5f;
   bool ab_use_update_management = true;
   bool ab_use_bl_management = true;
   int ab_desired_bl = -1;
@@ -127,6 +144,19 @@ struct LRTTParams : CompoundBase {
       "How A and B are pulsed: 'sample': by trains for each sample; 'accumulated': gradients are "
       "summed digitally, and at the end of a mini-batch each cell gets the whole pulses that it is "
       "owed; fewer pulses, for cells that are noisy or not symmetric.");
+    f(&P::reference, "reference", anyNumber(), "",
+      "What cells of A and B are read against and written from: 'none', or a second conductance "
+      "per "
+      "cell at its 'symmetric_point', to which pulses pull it; for cells whose point is not 0.");
+    f(&P::reference_pulses, "reference_pulses", between(0.0, 1e5), "pulse pairs",
+      "How reference = 'symmetric_point' is found: 0 exactly, otherwise by so many pairs of a "
+      "pulse "
+      "up and one down, with the noise that pulses of these cells have.");
+    f(&P::chopper, "chopper", anyNumber(), "",
+      "Random signs that the components of A are stored and pulsed with: 'reinit' turns them at "
+      "re-inits, where A is 0, so that a drift of cells adds to W with either sign.");
+    f(&P::chopper_prob, "chopper_prob", probability(), "",
+      "Probability with which a re-init turns the sign of a component (chopper = 'reinit').");
     f(&P::ab_use_update_management, "ab_use_update_management", anyNumber(), "",
       "Update management of A and B.");
     f(&P::ab_use_bl_management, "ab_use_bl_management", anyNumber(), "",

@@ -60,6 +60,19 @@ void checkCombinations(const LRTTParams &p, const UpdateParameters &update) {
               "', which sends no pulses; set ab_update to 'sample' or pulse_type to "
               "'stochastic_compressed'");
   }
+  RPU_CHECK(ConfigError, p.reference_pulses == 0 || p.reference == FastReference::SymmetricPoint,
+            "lrtt.reference_pulses is ", p.reference_pulses,
+            " and lrtt.reference is 'none', which needs no pulses; set reference to "
+            "'symmetric_point' or reference_pulses to 0");
+  RPU_CHECK(ConfigError, p.reference_pulses >= 0 && p.reference_pulses <= 100000,
+            "lrtt.reference_pulses is ", p.reference_pulses,
+            "; it must be between 1 and 100000, or 0 for exact references");
+  RPU_CHECK(ConfigError, p.chopper_prob >= 0.0f && p.chopper_prob <= 1.0f, "lrtt.chopper_prob is ",
+            p.chopper_prob, "; it must be between 0 and 1");
+  RPU_CHECK(
+      ConfigError, p.chopper == Chopper::None || p.reinit != Reinit::None,
+      "lrtt.chopper is 'reinit' and lrtt.reinit is 'none', so that A is never 0 and its signs "
+      "cannot turn; set chopper to 'none' or reinit to 'decay'");
   if (p.projection == Projection::Reuse) {
     RPU_CHECK(ConfigError, p.forward_inject,
               "lrtt.projection is 'reuse' and lrtt.forward_inject is False, so no forward reads B "

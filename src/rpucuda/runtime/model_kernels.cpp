@@ -24,8 +24,8 @@ constexpr int kOldest = 80;  // architecture, which the built-in kernels need to
 
 /// The names of gpu::ModelKernel, in order.
 constexpr std::array<const char *, kModelKernels> kNames = {
-    "Construct", "Describe",   "Relax",     "Reset",      "Write",   "UpdateOne",
-    "UpdateTwo", "UpdateMost", "MergeFlat", "MergeTiles", "Deferred"};
+    "Construct", "Describe",  "Balance",    "Relax",     "Reset",      "Write",
+    "UpdateOne", "UpdateTwo", "UpdateMost", "MergeFlat", "MergeTiles", "Deferred"};
 
 /// As nvcc compiles the built-in models (cmake/numerics.cmake); unannotated functions, such as those
 /// that describe parameters, count as the GPU's.

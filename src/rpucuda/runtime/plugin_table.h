@@ -13,7 +13,7 @@
 namespace RPU {
 
 /// Number of the layout of what follows. Counted up whenever that changes.
-constexpr uint32_t kPluginAbi = 2;
+constexpr uint32_t kPluginAbi = 3;
 
 /// The name of the function that returns the table: `const PluginTable *pulsoraPlugin()`.
 constexpr const char *kPluginEntry = "pulsoraPlugin";

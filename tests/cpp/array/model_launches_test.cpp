@@ -107,9 +107,11 @@ TEST_F(ModelLaunchesTest, CellsAreTreatedInPartsOfAnArray) {
   table.reset(a, {}, 0, 256, nullptr);
   table.write(a, {}, 0, 1, nullptr);
   table.describe(a, nullptr, nullptr, 0, 10000, nullptr);
+  table.balance(a, 0, nullptr, 0, 10000, nullptr);
   table.construct(a, nullptr, 0, 10000, nullptr);
-  EXPECT_EQ(kernels(), (std::vector{ModelKernel::Relax, ModelKernel::Reset, ModelKernel::Write,
-                                    ModelKernel::Describe, ModelKernel::Construct}));
+  EXPECT_EQ(kernels(),
+            (std::vector{ModelKernel::Relax, ModelKernel::Reset, ModelKernel::Write,
+                         ModelKernel::Describe, ModelKernel::Balance, ModelKernel::Construct}));
   EXPECT_EQ(Recorder::launches[0].blocks, 2u);
   EXPECT_EQ(Recorder::launches[1].blocks, 1u);
 }

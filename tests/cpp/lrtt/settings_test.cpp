@@ -68,6 +68,21 @@ TEST(LrttSettings, ErrorsNameParameterValueAndRemedy) {
             std::string::npos);
   EXPECT_NE(broken([](LRTTParams &p) { p.transfer_rounds = 0; }).find("lrtt.transfer_rounds is 0"),
             std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.reference_pulses = 10; })
+                .find("lrtt.reference_pulses is 10 and lrtt.reference is 'none'"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) {
+              p.reference = FastReference::SymmetricPoint;
+              p.reference_pulses = -1;
+            }).find("lrtt.reference_pulses is -1"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) { p.chopper_prob = 1.5f; }).find("lrtt.chopper_prob is 1.5"),
+            std::string::npos);
+  EXPECT_NE(broken([](LRTTParams &p) {
+              p.chopper = Chopper::Reinit;
+              p.reinit = Reinit::None;
+            }).find("lrtt.chopper is 'reinit' and lrtt.reinit is 'none'"),
+            std::string::npos);
   EXPECT_EQ(errorOf(ranked(0)), "");
   EXPECT_EQ(errorOf(ranked(6)), "");
 }

@@ -15,8 +15,8 @@
 namespace RPU::testing {
 namespace {
 
-constexpr Role kRoles[] = {Role::Cells,      Role::Update,   Role::Read,
-                           Role::Projection, Role::Transfer, Role::Start};
+constexpr Role kRoles[] = {Role::Cells,    Role::Update, Role::Read,     Role::Projection,
+                           Role::Transfer, Role::Start,  Role::Reference};
 constexpr uint32_t kSlots = 5;  // three with numbers of their own, and two by the rule
 
 TEST(Tile, Property39_StreamsOfATileKeepTheirNumbers) {

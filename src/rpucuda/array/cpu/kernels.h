@@ -128,6 +128,10 @@ struct Kernels {
                        int64_t end, void *) {
     overCells(Array<Device>::of(a), DescribeCell<Device>{weights, out}, begin, end);
   }
+  static void balance(const SampledCells &a, int64_t pairs, float *points, int64_t begin,
+                      int64_t end, void *) {
+    overCells(Array<Device>::of(a), BalanceCell<Device>{pairs, points}, begin, end);
+  }
   static void relax(const CellArray &a, const Relaxation &event, int64_t begin, int64_t end,
                     void *) {
     overCells(Array<Device>::of(a), RelaxCell{event}, begin, end);
@@ -147,8 +151,8 @@ struct Kernels {
 template <class Device, Isa isa>
 const PulsedKernels &cpuKernels() {
   using K = cpu::Kernels<isa, Device>;
-  static constexpr PulsedKernels kTable = {&K::construct, &K::update, nullptr,  &K::describe,
-                                           &K::relax,     &K::reset,  &K::write};
+  static constexpr PulsedKernels kTable = {&K::construct, &K::update, nullptr,   &K::describe,
+                                           &K::balance,   &K::relax,  &K::reset, &K::write};
   return kTable;
 }
 

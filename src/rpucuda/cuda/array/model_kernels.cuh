@@ -37,6 +37,8 @@ constexpr auto codeOf() {
     return &cellsKernel<Device, ConstructCell<Device>>;
   } else if constexpr (kernel == ModelKernel::Describe) {
     return &cellsKernel<Device, DescribeCell<Device>>;
+  } else if constexpr (kernel == ModelKernel::Balance) {
+    return &cellsKernel<Device, BalanceCell<Device>>;
   } else if constexpr (kernel == ModelKernel::Relax) {
     return &cellsKernel<Device, RelaxCell>;
   } else if constexpr (kernel == ModelKernel::Reset) {

@@ -16,6 +16,7 @@ namespace gpu {
 enum class ModelKernel : int {
   Construct,
   Describe,
+  Balance,
   Relax,
   Reset,
   Write,
@@ -27,7 +28,7 @@ enum class ModelKernel : int {
   MergeTiles,
   Deferred,
 };
-constexpr int kModelKernels = 11;
+constexpr int kModelKernels = 12;
 
 /// The kernels of `Device` as a table. The Launcher has
 ///
@@ -53,6 +54,11 @@ struct ModelLaunches {
                        int64_t end, void *stream) {
     overCells<ModelKernel::Describe>(Array<Device>::of(array), DescribeCell<Device>{weights, out},
                                      begin, end, stream);
+  }
+  static void balance(const SampledCells &array, int64_t pairs, float *points, int64_t begin,
+                      int64_t end, void *stream) {
+    overCells<ModelKernel::Balance>(Array<Device>::of(array), BalanceCell<Device>{pairs, points},
+                                    begin, end, stream);
   }
   static void relax(const CellArray &array, const Relaxation &event, int64_t begin, int64_t end,
                     void *stream) {
@@ -132,7 +138,7 @@ struct ModelLaunches {
   }
 
   static constexpr PulsedKernels kTable = {&construct, &update, &updateTogether, &describe,
-                                           &relax,     &reset,  &write};
+                                           &balance,   &relax,  &reset,          &write};
 };
 
 }  // namespace gpu

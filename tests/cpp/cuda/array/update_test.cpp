@@ -39,6 +39,7 @@ class Rig {
         context_, rowMajor<const float>(values.x.data(), array_.rows(), array_.cols()));
     array_.setWeights(context_, weights.view(), batches_++);
   }
+  void addReferences(int64_t pairs) { array_.addReferences(context_, pairs, makeKey(7, 3, 3)); }
   State state() const {
     State state;
     array_.saveTo(context_, state, "");
@@ -178,6 +179,28 @@ TEST(CudaUpdate, Property36_EveryEffectOfCells) {
           rig->endMiniBatch();
           if (n == 4) rig->reset();
         }
+      }
+      ASSERT_TRUE(sameState(cpu.state(), gpu.state()));
+      ASSERT_TRUE(sameBits(cpu.describe(), gpu.describe()));
+    }
+  }
+}
+
+TEST(CudaUpdate, Property36_ReferencesOfEveryModel) {
+  RPU_REQUIRE_GPU();
+  for (const DeviceModel &model : deviceModels()) {
+    for (const int64_t pairs : {0, 25}) {
+      SCOPED_TRACE(message(model.name, ", ", pairs));
+      const DeviceParams device = makeParams(model.name, {{"up_down", Value(0.2)},
+                                                          {"up_down_dtod", Value(0.1)},
+                                                          {"write_noise_std", Value(1.5)},
+                                                          {"corrupt_devices_prob", Value(0.1)}});
+      Rig cpu(cpuContext(), device, UpdateParameters{}, 40, 37);
+      Rig gpu(gpuContext(), device, UpdateParameters{}, 40, 37);
+      for (Rig *rig : {&cpu, &gpu}) {
+        rig->addReferences(pairs);
+        rig->write(randomBatch(40, 37, 1, 99));
+        rig->update(trainingBatch(9, 37, 40, true, 1), 0.1f);
       }
       ASSERT_TRUE(sameState(cpu.state(), gpu.state()));
       ASSERT_TRUE(sameBits(cpu.describe(), gpu.describe()));

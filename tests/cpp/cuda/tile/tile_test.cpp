@@ -123,6 +123,25 @@ TEST(CudaTile, Property36_EverySettingOfTheAdapter) {
       {"decay", [](Parts &c) { c.lrtt.reinit = Reinit::Decay; }},
       {"no re-init", [](Parts &c) { c.lrtt.reinit = Reinit::None; }},
       {"pulsed re-init", [](Parts &c) { c.lrtt.reinit_write = ReinitWrite::Pulsed; }},
+      {"references", [](Parts &c) { c.lrtt.reference = FastReference::SymmetricPoint; }},
+      {"references by pulses",
+       [](Parts &c) {
+         c.lrtt.reference = FastReference::SymmetricPoint;
+         c.lrtt.reference_pulses = 20;
+         c.lrtt.fast = makeParams("SoftBounds",
+                                  {{"up_down_dtod", Value(0.3)}, {"write_noise_std", Value(1.0)}});
+       }},
+      {"choppers",
+       [](Parts &c) {
+         c.lrtt.chopper = Chopper::Reinit, c.lrtt.reinit = Reinit::Decay;
+         c.lrtt.reference = FastReference::SymmetricPoint;
+       }},
+      {"choppers, accumulated and pulsed",
+       [](Parts &c) {
+         c.lrtt.chopper = Chopper::Reinit, c.lrtt.reinit = Reinit::KeepB;
+         c.lrtt.ab_update = FactorUpdate::Accumulated;
+         c.lrtt.reinit_write = ReinitWrite::Pulsed;
+       }},
       {"rank 0", [](Parts &c) { c.lrtt.rank = 0; }},
       {"rank 16", [](Parts &c) { c.lrtt.rank = 16; }},
   };

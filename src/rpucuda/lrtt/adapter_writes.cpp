@@ -1,0 +1,130 @@
+#include "array/events.h"
+#include "core/backend.h"
+#include "core/initialise.h"
+#include "core/math_util.h"
+#include "lrtt/adapter.h"
+#include "lrtt/functors.h"
+
+// How A and B are written: by callers, and to start anew.
+
+namespace RPU {
+
+void LRTTAdapter::drawB(const Context &context, MatrixView<float> out) {
+  switch (settings_.params.reinit) {
+    case Reinit::Orthogonal:
+      drawOrthogonalRows(context, reinitKey_, reinits_, settings_.rowNorm, out, rows_);
+      break;
+    case Reinit::Svd:
+      scaleRows(context, rowMajor<const float>(reinitVectors_.data(), b_.rows(), b_.cols()),
+                settings_.rowNorm, out, rows_);
+      break;
+    default:
+      kaimingNormal(context, reinitKey_, reinits_, out.cols, settings_.gain, out);
+  }
+}
+
+void LRTTAdapter::write(const Context &context, PulsedDevice &array,
+                        MatrixView<const float> target) {
+  if (settings_.params.reinit_write == ReinitWrite::Pulsed) {
+    writer_.write(context, array, target, writes_++);
+  } else {
+    array.setWeights(context, target, ownWrite(writes_++));
+  }
+}
+
+void LRTTAdapter::reserveReinit(const Context &context) {
+  const Reinit kind = settings_.params.reinit;
+  if (kind == Reinit::None) return;
+  if (kind != Reinit::KeepB) newB_.reserve(context, b_.cells().size());
+  if (kind == Reinit::Orthogonal || kind == Reinit::Svd) rows_.reserve(b_.cells().size());
+  if (settings_.params.reinit_write == ReinitWrite::Pulsed) {
+    writer_.reserve(context, a_.cells());
+    writer_.reserve(context, b_.cells());
+  }
+}
+
+void LRTTAdapter::reinit(const Context &context) {
+  reserveReinit(context);
+  const Reinit kind = settings_.params.reinit;
+  arraysReplaced();
+  if (kind == Reinit::None) return;
+  startA(context);
+  if (kind != Reinit::KeepB) {
+    if (kind == Reinit::Decay) {
+      forEach(context, b_.cells().size(),
+              ScaledCopier{b_.weights(), settings_.params.reinit_decay, newB_.data()});
+      write(context, b_.cells(), rowMajor<const float>(newB_.data(), b_.rows(), b_.cols()));
+    } else {
+      owed_.forgive(context);  // it was meant for other directions
+      startB(context);
+    }
+  }
+  ++reinits_;
+}
+
+// B <- what the next re-init draws.
+void LRTTAdapter::startB(const Context &context) {
+  newB_.reserve(context, b_.cells().size());
+  const MatrixView<float> target = rowMajor(newB_.data(), b_.rows(), b_.cols());
+  drawB(context, target);
+  write(context, b_.cells(), target);
+}
+
+// A <- 0, and new signs.
+void LRTTAdapter::startA(const Context &context) {
+  if (signs_.empty()) {
+    write(context, a_.cells(), zeros());
+    return;
+  }
+  copy(context, rowMajor(a().columnSigns(), 1, settings_.rank),
+       rowMajor(signs_.data(), 1, settings_.rank));
+  turnA(context, signs_.data());  // cells are written, perhaps by pulses, as they stand
+  write(context, a_.cells(), zeros());
+  forEach(context, settings_.rank,
+          SignDrawer{chopperKey_, reinits_, settings_.params.chopper_prob, signs_.data()});
+  turnA(context, signs_.data());
+}
+
+void LRTTAdapter::turnA(const Context &context, const float *factors) {
+  a_.cells().turnColumns(context, factors);
+  owed_.turnA(context, factors);
+}
+
+// Zeros of A's shape.
+MatrixView<const float> LRTTAdapter::zeros() const {
+  return {zero_.data(), a_.rows(), a_.cols(), 0, 0};
+}
+
+void LRTTAdapter::clear(const Context &context) { setA(context, zeros()); }
+
+void LRTTAdapter::setA(const Context &context, MatrixView<const float> weights) {
+  a_.cells().setWeights(context, weights, ownWrite(writes_));
+  ++writes_;
+  owed_.forgive(context);
+  arraysReplaced();
+}
+
+void LRTTAdapter::setB(const Context &context, MatrixView<const float> weights) {
+  b_.cells().setWeights(context, weights, ownWrite(writes_));
+  ++writes_;
+  owed_.forgive(context);
+  arraysReplaced();
+}
+
+void LRTTAdapter::setReinitVectors(const Context &context, MatrixView<const float> vectors) {
+  RPU_CHECK(ConfigError, settings_.params.reinit == Reinit::Svd,
+            "re-init vectors were handed in, but lrtt.reinit is '",
+            EnumNames<Reinit>::kNames[static_cast<int>(settings_.params.reinit)],
+            "'; set it to 'svd'");
+  RPU_CHECK(InputError, vectors.rows == b_.rows() && vectors.cols == b_.cols(),
+            "re-init vectors have shape [", vectors.rows, ", ", vectors.cols,
+            "]; lrtt.rank and the tile ask for [", b_.rows(), ", ", b_.cols(), "]");
+  reserveReinit(context);
+  copy(context, vectors, rowMajor(reinitVectors_.data(), b_.rows(), b_.cols()));
+  reinitVectorsSet_ = true;
+  startB(context);
+  owed_.forgive(context);
+  arraysReplaced();
+}
+
+}  // namespace RPU

@@ -16,6 +16,9 @@ struct ElementRows {
   void (*narrowBFloats)(const float *sum, const BFloat16 *base, BFloat16 *to, int64_t count);
 
   /// to = from.
+  void widen(const float *from, float *to, int64_t count) const {
+    for (int64_t j = 0; j < count; ++j) to[j] = from[j];
+  }
   void widen(const Half *from, float *to, int64_t count) const { widenHalves(from, to, count); }
   void widen(const BFloat16 *from, float *to, int64_t count) const {
     widenBFloats(from, to, count);

@@ -47,14 +47,15 @@ struct Narrower {
   }
 };
 
-/// h *= codes, for rows of the batch from `first` on.
+/// h *= codes * factor, for rows of the batch from `first` on.
 template <class T>
 struct CodeGate {
   CodeReader<T> codes;
   int64_t first;
+  float factor;
   MatrixView<float> h;
 
-  RPU_HD void at(int64_t i, int64_t j) const { h(i, j) *= codes.at(first + i, j); }
+  RPU_HD void at(int64_t i, int64_t j) const { h(i, j) *= codes.at(first + i, j) * factor; }
   RPU_HD void operator()(int64_t i) const { at(i / h.cols, i % h.cols); }
   void row(int64_t i, const ElementRows &) const {
     for (int64_t j = 0; j < h.cols; ++j) at(i, j);

@@ -93,6 +93,7 @@ def test_kernels_of_a_model_are_compiled_once(
         _core.compile_ahead_for_gpu(wrong, "", "my_step.h", "sm_90")
 
 
+@pytest.mark.nightly
 @needs_nvrtc
 def test_processes_that_start_at_once_compile_each_kernel_once(tmp_path: Path) -> None:
     program = (

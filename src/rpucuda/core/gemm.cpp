@@ -140,8 +140,8 @@ void multiplyPanel(const GemmKernel &kernel, ConstMatrix a, ConstMatrix b, bool 
   const int64_t parts = ceilDiv(a.rows, kernel.maxRows);
   for (int64_t p = 0; p < parts; ++p) {
     const Range rows = part(a.rows, 1, parts, p);
-    micro[rows.size - 1](a.cols, &a(rows.begin, 0), a.rowStride, a.colStride, b.data, b.rowStride,
-                         fresh, acc + rows.begin * accRow, accRow);
+    micro[rows.size - 1](a.cols, a.data + rows.begin * a.rowStride, a.rowStride, a.colStride,
+                         b.data, b.rowStride, fresh, acc + rows.begin * accRow, accRow);
   }
 }
 

@@ -31,7 +31,8 @@ class FactsReader {
   template <class T>
   T number() {
     T value;
-    std::memcpy(&value, bytes(sizeof value).data(), sizeof value);
+    const std::string_view from = bytes(sizeof value);
+    std::memcpy(&value, from.data(), from.size());
     return value;
   }
   /// A text, which lies in the facts.
@@ -78,11 +79,7 @@ struct UpdateRest {
 };
 
 /// Bytes of gpu::Array before the parameters, which come last in it.
-template <class Device>
-size_t sizeBeforeParams(const gpu::Array<Device> &array) {
-  return static_cast<size_t>(reinterpret_cast<const char *>(&array.params) -
-                             reinterpret_cast<const char *>(&array));
-}
+constexpr size_t kBeforeParams = sizeof(gpu::Array<UnknownModel>) - sizeof(UnknownParams);
 
 template <class T>
 void append(std::string &bytes, const T &value, size_t size = sizeof(T)) {
@@ -99,7 +96,7 @@ std::string bytesOf(const T &number, const UnknownParams &) {
 template <class Device>
 std::string bytesOf(const gpu::Array<Device> &array, const UnknownParams &params) {
   std::string bytes;
-  append(bytes, array, sizeBeforeParams(array));
+  append(bytes, array, kBeforeParams);
   return bytes.append(params.own, params.size);
 }
 template <class Device, int kArrays>
@@ -155,12 +152,11 @@ class GpuDescription : public ModelDescription {
     FactsReader reader(model_);
     head_ = reader.number<FactsHead>();
     constexpr size_t kAlignment = alignof(PulsedParams);
-    const size_t before = sizeBeforeParams(gpu::Array<UnknownModel>{});
     // The sizes hold unless a struct of the model has an alignment of its own.
     RPU_CHECK(CompileError,
               head_.abi == kPluginAbi && head_.commonSize == sizeof(PulsedParams) &&
                   head_.paramsAlignment == kAlignment &&
-                  head_.arraySize == before + head_.paramsSize &&
+                  head_.arraySize == kBeforeParams + head_.paramsSize &&
                   head_.updateSize == head_.arraySize + sizeof(UpdateRest),
               "the parameters of a device model do not lie in a GPU's memory as the library "
               "expects; leave out alignas, and install a C++ compiler if it has none");
@@ -236,8 +232,8 @@ class GpuDescription : public ModelDescription {
       row.unit = reader.text();
       row.doc = reader.text();
       row.choiceCount = reader.number<int32_t>();
-      std::vector<const char *> choices;
-      for (int32_t i = 0; i < row.choiceCount; ++i) choices.push_back(reader.text());
+      std::vector<const char *> choices(static_cast<size_t>(row.choiceCount));
+      for (const char *&choice : choices) choice = reader.text();
       row.choices = choices.data();
       take(context, &row);
     }

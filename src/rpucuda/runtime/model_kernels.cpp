@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include "core/check.h"
@@ -117,12 +117,13 @@ class KernelCompilation : public Compilation {
 
 /// The kernel with this code on a GPU, loaded.
 GpuFunction loadedFunction(const DeviceSource &source, const ModelCode &code, int device) {
-  std::optional<GpuFunction> found;
+  std::unique_ptr<const GpuFunction> found;
   KernelCompilation compilation(source, code, CudaDriver::get().architecture(device));
   withCompiled(compilation, [&](const std::string &bytes) {
     const size_t end = bytes.find('\n');
     RPU_CHECK(CompileError, end != bytes.npos, "the code has no name");
-    found = GpuProgram(bytes.substr(end + 1), device).function(bytes.substr(0, end));
+    const GpuProgram program(bytes.substr(end + 1), device);
+    found = std::make_unique<const GpuFunction>(program.function(bytes.substr(0, end)));
   });
   return *found;
 }
@@ -191,7 +192,8 @@ ModelFacts factsByGpu(const DeviceSource &source) {
       const GpuArray out = GpuArray::zeros("uint8", static_cast<int64_t>(sizeof room + room),
                                            kDevice, stream.handle());
       const void *const pointers[] = {given.data(), out.data()};
-      const void *const arguments[] = {&pointers[0], &pointers[1], &room};
+      const void *const arguments[] = {static_cast<const void *>(&pointers[0]),
+                                       static_cast<const void *>(&pointers[1]), &room};
       constexpr uint64_t kSizes[] = {sizeof(void *), sizeof(void *), sizeof room};
       {
         const CudaContextScope scope(kDevice);
@@ -209,10 +211,12 @@ ModelFacts factsByGpu(const DeviceSource &source) {
 
 std::vector<std::string> compileModelKernels(const DeviceSource &source, const std::string &arch) {
   std::vector<ModelCode> codes;
+  codes.reserve(kModelKernels + 1);
   for (int kernel = 0; kernel < kModelKernels; ++kernel)
     codes.push_back(kernelCode(source, kernel));
   codes.push_back(factsCode(source));
   std::vector<std::string> paths;
+  paths.reserve(codes.size());
   for (const ModelCode &code : codes) {
     KernelCompilation compilation(source, code, arch);
     paths.push_back(compiledFile(compilation));

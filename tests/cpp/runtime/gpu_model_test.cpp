@@ -67,7 +67,7 @@ const PluginLauncher &recorder() {
 struct KnownLauncher {
   template <gpu::ModelKernel kernel, class... Arguments>
   static void launch(void *stream, unsigned blocks, unsigned threads, const Arguments &...each) {
-    const void *const list[] = {&each...};
+    const void *const list[] = {static_cast<const void *>(&each)...};
     const uint64_t sizes[] = {sizeof(Arguments)...};
     recorder().launch(nullptr, static_cast<int32_t>(kernel), blocks, threads, list, sizes,
                       sizeof...(Arguments), stream);
@@ -90,20 +90,20 @@ std::string messageOf(const std::function<void()> &work) {
 template <class Device>
 class GpuModel : public ::testing::Test {
  protected:
-  const DeviceModel known = makeDeviceModel<Device>();
-  const DeviceModel made = gpuModel(&facts<Device>, recorder(), "there is no compiler");
+  const DeviceModel known_ = makeDeviceModel<Device>();
+  const DeviceModel made_ = gpuModel(&facts<Device>, recorder(), "there is no compiler");
 };
 using Models = ::testing::Types<SoftBounds, ConstantStep, PiecewiseStep, TableStep>;
 TYPED_TEST_SUITE(GpuModel, Models);
 
 TYPED_TEST(GpuModel, IsDescribedAsTheBuiltInOne) {
-  EXPECT_EQ(this->made.name, this->known.name);
-  EXPECT_EQ(this->made.doc, this->known.doc);
-  EXPECT_EQ(this->made.cellMembers, this->known.cellMembers);
-  ASSERT_EQ(this->made.fields.size(), this->known.fields.size());
-  for (size_t i = 0; i < this->made.fields.size(); ++i) {
-    const FieldInfo &a = this->made.fields[i];
-    const FieldInfo &b = this->known.fields[i];
+  EXPECT_EQ(this->made_.name, this->known_.name);
+  EXPECT_EQ(this->made_.doc, this->known_.doc);
+  EXPECT_EQ(this->made_.cellMembers, this->known_.cellMembers);
+  ASSERT_EQ(this->made_.fields.size(), this->known_.fields.size());
+  for (size_t i = 0; i < this->made_.fields.size(); ++i) {
+    const FieldInfo &a = this->made_.fields[i];
+    const FieldInfo &b = this->known_.fields[i];
     EXPECT_EQ(a.name, b.name);
     EXPECT_EQ(a.type, b.type);
     EXPECT_EQ(a.unit, b.unit);
@@ -133,14 +133,14 @@ TYPED_TEST(GpuModel, ReadsAndRefusesParametersAsTheBuiltInOne) {
     Value expected;
     float granularity = 0.0f;
     const std::string told = messageOf([&] {
-      const auto params = this->made.readParams(value, "device");
-      read = this->made.writeParams(*params);
-      granularity = this->made.granularity(*params);
+      const auto params = this->made_.readParams(value, "device");
+      read = this->made_.writeParams(*params);
+      granularity = this->made_.granularity(*params);
     });
     const std::string wanted = messageOf([&] {
-      const auto params = this->known.readParams(value, "device");
-      expected = this->known.writeParams(*params);
-      EXPECT_EQ(granularity, this->known.granularity(*params));
+      const auto params = this->known_.readParams(value, "device");
+      expected = this->known_.writeParams(*params);
+      EXPECT_EQ(granularity, this->known_.granularity(*params));
     });
     EXPECT_EQ(told, wanted);
     EXPECT_EQ(read, expected);
@@ -151,9 +151,9 @@ TYPED_TEST(GpuModel, LaunchesTheSameWithTheSameArguments) {
   using Params = typename TypeParam::Params;
   using Known = gpu::ModelLaunches<TypeParam, KnownLauncher>;
   const Value value(Value::Map{{"dw_min", 0.004}, {"w_max", 0.5}});
-  const auto params = this->made.readParams(value, "device");
-  const auto knownParams = this->known.readParams(value, "device");
-  const PulsedKernels &kernels = *this->made.cuda();
+  const auto params = this->made_.readParams(value, "device");
+  const auto knownParams = this->known_.readParams(value, "device");
+  const PulsedKernels &kernels = *this->made_.cuda();
   std::vector<float> weights(40 * 36);
   std::vector<uint16_t> cells(weights.size());
   std::vector<uint32_t> deferred(weights.size() + 1);
@@ -246,7 +246,7 @@ TEST(GpuModelMerging, ClearsAndLaunchesTwice) {
   EXPECT_EQ(launched().cleared, sizeof(uint32_t));
   const uint32_t *seen = nullptr;
   ASSERT_EQ(launched().arguments.size(), 3u);
-  std::memcpy(&seen, launched().arguments[2].data(), sizeof seen);
+  std::memcpy(static_cast<void *>(&seen), launched().arguments[2].data(), sizeof seen);
   EXPECT_EQ(seen, deferred.data());
 }
 

@@ -1,9 +1,10 @@
 """A small GPT that has learned one text is adapted to another, in torch and on simulated arrays.
 
-    python benchmarks/adapter_study.py [--out FOLDER] [--steps N] [--seeds N] [--device cuda]
+    python benchmarks/adapter_study.py [--out FOLDER] [--steps N] [--seeds N] [--device cuda] [--size gpt2]
 
-The model reads bytes: 2 blocks of width 64 with 4 heads, context 64. It is trained digitally on the prose of this
-repository's documents, and then adapted to their generated tables of parameters, by adapters of rank 4 on the four matrices
+The model reads bytes: 2 blocks of width 64 with 4 heads, context 64; or, with --size gpt2, the 12 blocks of width 768 of
+GPT-2's smallest (85 million numbers; its table of 50257 words is left out, as bytes need 256). It is trained digitally on the prose of this
+repository's documents, and then adapted to their generated tables of parameters, by adapters of rank 4 (gpt2: 8) on the four matrices
 of each block; all else is frozen. Four ways:
 
     torch LoRA                 A and B in torch, Adam
@@ -12,8 +13,8 @@ of each block; all else is frozen. Four ways:
     torch, noisy analog base   A and B in torch, Adam, beside frozen arrays that are read with their noise
 
 The score is the mean cross entropy on the last tenth of the tables, in bits per byte. The table shows it beside what was
-spent: steps, pulses, and the bytes that training holds for A and B (their weights and cells, their optimiser's moments, and
-the copies that it projects with). adapters.json has the curves, adapters.png draws them.
+spent: steps, pulses, the bytes that training holds for A and B (their weights and cells, their optimiser's moments, and
+the copies that it projects with), milliseconds a step, and on a GPU the memory that the run added. adapters.json has the curves, adapters.png draws them.
 """
 
 from __future__ import annotations
@@ -41,22 +42,41 @@ if TYPE_CHECKING:
 DOCUMENTS = Path(__file__).resolve().parents[1] / "docs"
 PROSE = ("guide.md", "faq.md", "design.md", "lrtt.md", "io.md", "cpp.md", "cuda.md")
 TABLES = ("parameters.md", "devices.md")
-CONTEXT, WIDTH, HEADS, BLOCKS, BATCH = 64, 64, 4, 2, 16
-RANK, TRANSFER_EVERY = 4, 50
+TRANSFER_EVERY = 50
+
+
+class Size(NamedTuple):
+    """A model, its adapters, and how it is trained."""
+
+    context: int
+    width: int
+    heads: int
+    blocks: int
+    batch: int
+    rank: int
+    pretraining_rate: float
+    rates: float  # of the adaptations, beside those of the small model
+
+
+SIZES = {
+    "small": Size(64, 64, 4, 2, 16, 4, 3e-3, 1.0),
+    "gpt2": Size(256, 768, 12, 12, 8, 8, 3e-4, 0.3),
+}
 
 
 class Block(nn.Module):
     """Attention and a fully connected part, each added to what went in."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x [batch, context, width]."""
-        shape = (*x.shape[:2], HEADS, WIDTH // HEADS)
+        shape = (*x.shape[:2], self.heads, x.shape[2] // self.heads)
         q, k, v = (
             part.reshape(shape).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1)
         )
@@ -68,13 +88,13 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     """Bytes in, the logits of the next bytes out."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: Size) -> None:
         super().__init__()
-        self.bytes = nn.Embedding(256, WIDTH)
-        self.places = nn.Parameter(0.02 * torch.randn(CONTEXT, WIDTH))
-        self.blocks = nn.Sequential(*(Block() for _ in range(BLOCKS)))
-        self.norm = nn.LayerNorm(WIDTH)
-        self.head = nn.Linear(WIDTH, 256, bias=False)
+        self.bytes = nn.Embedding(256, size.width)
+        self.places = nn.Parameter(0.02 * torch.randn(size.context, size.width))
+        self.blocks = nn.Sequential(*(Block(size.width, size.heads) for _ in range(size.blocks)))
+        self.norm = nn.LayerNorm(size.width)
+        self.head = nn.Linear(size.width, 256, bias=False)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
         """text [batch, context]."""
@@ -107,9 +127,9 @@ def loss_of(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def bits(model: nn.Module, text: torch.Tensor) -> float:
+def bits(model: nn.Module, text: torch.Tensor, context: int) -> float:
     """Bits per byte of a text."""
-    rows = text[: (len(text) - 1) // CONTEXT * CONTEXT + 1].unfold(0, CONTEXT + 1, CONTEXT)
+    rows = text[: (len(text) - 1) // context * context + 1].unfold(0, context + 1, context)
     return loss_of(model, rows).item() / math.log(2.0)
 
 
@@ -117,6 +137,7 @@ def train(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     text: torch.Tensor,
+    size: Size,
     steps: int,
     seed: int,
     each: Callable[[int], None],
@@ -128,8 +149,8 @@ def train(
     )
     each(0)
     for step in range(1, steps + 1):
-        starts = torch.randint(len(text) - CONTEXT, (BATCH, 1), generator=generator)
-        rows = text[(starts + torch.arange(CONTEXT + 1)).to(text.device)]
+        starts = torch.randint(len(text) - size.context, (size.batch, 1), generator=generator)
+        rows = text[(starts + torch.arange(size.context + 1)).to(text.device)]
         optimizer.zero_grad()
         loss_of(model, rows).backward()
         nn.utils.clip_grad_norm_((p for p in model.parameters() if p.requires_grad), 1.0)
@@ -147,17 +168,22 @@ class Way(NamedTuple):
     lr: float
 
 
-def ways(seed: int) -> list[Way]:
-    """The four ways, with learning rates that were the best of a few short trials of each."""
+def ways(size: Size, seed: int) -> list[Way]:
+    """The four ways; the small model's learning rates were the best of a few short trials of each."""
     ecram = pl.devices.EcRam()
-    lrtt = pl.LRTTConfig(rank=RANK, visible=ecram, transfer_every=TRANSFER_EVERY)
-    common = {"rank": RANK, "targets": ["qkv", "out", "up", "down"], "seed": seed, "threads": 1}
+    lrtt = pl.LRTTConfig(rank=size.rank, visible=ecram, transfer_every=TRANSFER_EVERY)
+    common = {
+        "rank": size.rank,
+        "targets": ["qkv", "out", "up", "down"],
+        "seed": seed,
+        "threads": 1,
+    }
     digital = {key: value for key, value in common.items() if key != "threads"}
     return [
-        Way("torch LoRA", "", digital, 3e-2),
-        Way("pulsed, digital base", "digital_base", common, 0.4),
-        Way("pulsed, analog base", "analog_base", common | {"config": lrtt}, 0.2),
-        Way("torch, noisy analog base", "analog_base_digital_adapter", common | {"base_config": pl.SingleConfig(device=ecram)}, 3e-2),
+        Way("torch LoRA", "", digital, 3e-2 * size.rates),
+        Way("pulsed, digital base", "digital_base", common, 0.4 * size.rates),
+        Way("pulsed, analog base", "analog_base", common | {"config": lrtt}, 0.2 * size.rates),
+        Way("torch, noisy analog base", "analog_base_digital_adapter", common | {"base_config": pl.SingleConfig(device=ecram)}, 3e-2 * size.rates),
     ]  # fmt: skip
 
 
@@ -169,7 +195,9 @@ def adapted(model: nn.Module, way: Way) -> tuple[nn.Module, torch.optim.Optimize
         made = copy.deepcopy(model).requires_grad_(requires_grad=False)
         for block in made.blocks:
             for name in way.settings["targets"]:
-                layer = pl.nn.GatedAdapter(getattr(block, name), RANK, seed=way.settings["seed"])
+                layer = pl.nn.GatedAdapter(
+                    getattr(block, name), way.settings["rank"], seed=way.settings["seed"]
+                )
                 setattr(block, name, layer)
     trained = [p for p in made.parameters() if p.requires_grad]
     return made, pl.optim.AnalogOptimizer(torch.optim.Adam, trained, lr=way.lr)
@@ -202,29 +230,49 @@ def pulses_of(model: nn.Module) -> int:
     return sum(int(table["pulses"]) for layer in layers for table in layer.statistics())
 
 
-def run(model: nn.Module, way: Way, text: Text, steps: int, seed: int) -> dict[str, Any]:
+def gpu_bytes(text: Text) -> int:
+    """The memory of the text's GPU that is taken; 0 on a CPU. Waits for its work."""
+    if not text.train.is_cuda:
+        return 0
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info(text.train.device)
+    return total - free
+
+
+def run(
+    model: nn.Module, way: Way, text: Text, size: Size, steps: int, seed: int
+) -> dict[str, Any]:
     """One adaptation: its curve, and what it took."""
+    torch.cuda.empty_cache()
+    memory = gpu_bytes(text)
     made, optimizer = adapted(model, way)
     start = time.perf_counter()
+    scoring = 0.0
     curve: list[tuple[int, float, int]] = []
 
     def each(step: int) -> None:
+        nonlocal scoring
         if step % max(steps // 20, 1) == 0 or step == steps:
-            curve.append((step, bits(made, text.test), pulses_of(made)))
+            gpu_bytes(text)
+            begin = time.perf_counter()
+            curve.append((step, bits(made, text.test, size.context), pulses_of(made)))
+            scoring += time.perf_counter() - begin
 
-    train(made, optimizer, text.train, steps, seed, each)
+    train(made, optimizer, text.train, size, steps, seed, each)
+    memory = gpu_bytes(text) - memory
     return {
         "way": way.name,
         "seed": seed,
         "curve": curve,
         "bytes": trained_bytes(made),
-        "seconds": time.perf_counter() - start,
+        "memory": memory,
+        "step": (time.perf_counter() - start - scoring) / steps,
     }
 
 
 def table(runs: list[dict[str, Any]]) -> str:
     """The results as a table, the mean of all seeds."""
-    rows = [("way", "before", "after", "steps", "pulses", "bytes", "seconds")]
+    rows = [("way", "before", "after", "steps", "pulses", "bytes", "ms a step", "GPU MiB")]
     for name in dict.fromkeys(each["way"] for each in runs):
         own = [each for each in runs if each["way"] == name]
 
@@ -239,7 +287,8 @@ def table(runs: list[dict[str, Any]]) -> str:
                 str(own[0]["curve"][-1][0]),
                 f"{mean([each['curve'][-1][2] for each in own]):.3g}",
                 str(own[0]["bytes"]),
-                f"{mean([each['seconds'] for each in own]):.0f}",
+                f"{1e3 * mean([each['step'] for each in own]):.1f}",
+                f"{own[0]['memory'] / 2**20:.0f}",
             )
         )
     return aligned(rows)
@@ -274,20 +323,26 @@ def main() -> None:
     parser.add_argument("--pretraining", type=int, default=1500, help="steps on the prose")
     parser.add_argument("--seeds", type=int, default=1, help="adaptations of each way")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--size", choices=SIZES, default="small", help="of the model")
+    parser.add_argument(
+        "--ways", nargs="+", type=int, default=[1, 2, 3, 4], help="which of the four"
+    )
     options = parser.parse_args()
     torch.manual_seed(0)
-    model = Gpt().to(options.device)
+    size = SIZES[options.size]
+    model = Gpt(size).to(options.device)
     prose, tables = read(PROSE, options.device), read(TABLES, options.device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    train(model, optimizer, prose.train, options.pretraining, 0, lambda _: None)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=size.pretraining_rate)
+    train(model, optimizer, prose.train, size, options.pretraining, 0, lambda _: None)
     print(
-        f"pre-trained on {len(prose.train)} bytes of prose: {bits(model, prose.test):.3f} bits per byte of "
-        f"prose, {bits(model, tables.test):.3f} of tables ({len(tables.train)} bytes)"
+        f"pre-trained on {len(prose.train)} bytes of prose: {bits(model, prose.test, size.context):.3f} bits per byte of "
+        f"prose, {bits(model, tables.test, size.context):.3f} of tables ({len(tables.train)} bytes)"
     )
     runs = [
-        run(model, way, tables, options.steps, seed)
+        run(model, way, tables, size, options.steps, seed)
         for seed in range(options.seeds)
-        for way in ways(seed)
+        for number, way in enumerate(ways(size, seed), 1)
+        if number in options.ways
     ]
     print(table(runs))
     if options.out:

@@ -3,9 +3,11 @@
 #include <array>
 #include <pybind11/stl.h>
 #include <string>
+#include <vector>
 
 #include "core/check.h"
 #include "core/context.h"
+#include "core/cuda_api.h"
 #include "core/threads.h"
 #include "lowrank/adapter_gradients.h"
 #include "lowrank/gated_low_rank.h"
@@ -20,12 +22,13 @@ namespace py = pybind11;
 
 // The types of torch, which are objects of which there is one each.
 struct TorchTypes {
-  py::object float32, float16, bfloat16;
+  py::object float32, float16, bfloat16, uint8;
 
   static const TorchTypes &get() {
     static const TorchTypes &types = *[] {
       const py::module_ torch = py::module_::import("torch");
-      return new TorchTypes{torch.attr("float32"), torch.attr("float16"), torch.attr("bfloat16")};
+      return new TorchTypes{torch.attr("float32"), torch.attr("float16"), torch.attr("bfloat16"),
+                            torch.attr("uint8")};
     }();
     return types;
   }
@@ -111,6 +114,25 @@ Context contextOf(int device, intptr_t stream, int threads) {
   return context;
 }
 
+/// Lends memory of torch's while a stream is being captured: a graph's memory is torch's to keep for as
+/// long as the graph lives.
+class GraphMemory : public Lender {
+ public:
+  /// Changes `context`, unless nothing is captured. `tensor` lies on its device.
+  GraphMemory(Context &context, py::handle tensor) : tensor_(tensor) {
+    if (!context.onCpu() && isCaptured(context.stream)) context.lender = this;
+  }
+  void *lend(size_t bytes) override {
+    const py::gil_scoped_acquire held;
+    lent_.push_back(tensor_.attr("new_empty")(bytes, py::arg("dtype") = TorchTypes::get().uint8));
+    return addressOf(lent_.back());
+  }
+
+ private:
+  py::handle tensor_;
+  std::vector<py::object> lent_;
+};
+
 void forward(py::handle x, py::handle v, py::handle codes, py::handle layout, py::handle u,
              py::handle scale, py::handle base, py::handle y, int device, intptr_t stream,
              int threads) {
@@ -118,7 +140,8 @@ void forward(py::handle x, py::handle v, py::handle codes, py::handle layout, py
                             matrixOf(u, "u"), scale.cast<float>()};
   const AnyMatrix added = matrixOf(base, "base");
   const AnyMatrix result = matrixOf(y, "y");
-  const Context context = contextOf(device, stream, threads);
+  Context context = contextOf(device, stream, threads);
+  const GraphMemory memory(context, x);
   const py::gil_scoped_release release;
   gatedLowRank(context, update, added, result);
 }
@@ -134,8 +157,9 @@ void backward(py::handle dy, py::handle x, py::handle v, py::handle codes, py::h
                            floatMatrixOf(dcodes, "dcodes"),
                            matrixOf(du, "du"),
                            {}};
-  const Context context = contextOf(device, stream, threads);
-  // torch's memory, which its CUDA graphs know.
+  Context context = contextOf(device, stream, threads);
+  const GraphMemory memory(context, x);
+  // torch's memory, too.
   py::object scratch;
   if (const int64_t size = gatedLowRankScratch(context, update, given, gradients); size > 0) {
     scratch = x.attr("new_empty")(size, py::arg("dtype") = TorchTypes::get().float32);
@@ -152,7 +176,8 @@ void adapter(py::handle dc, py::handle a, py::handle b, bool accumulate, py::han
   const AnyMatrix right = matrixOf(b, "b");
   const MatrixView<float> leftGradient = floatMatrixOf(da, "da");
   const MatrixView<float> rightGradient = floatMatrixOf(db, "db");
-  const Context context = contextOf(device, stream, threads);
+  Context context = contextOf(device, stream, threads);
+  const GraphMemory memory(context, dc);
   const py::gil_scoped_release release;
   adapterGradients(context, gradient, left, right, accumulate, leftGradient, rightGradient);
 }

@@ -55,6 +55,22 @@ def test_errors_of_adapter_gradients_name_the_argument(device: str) -> None:
         lowrank.adapter_gradients(dc, a, b, accumulate=True)
     with pytest.raises(pl.InputError, match=r"db is \[2, 3\] of torch.float16"):
         lowrank.adapter_gradients(dc, a, b, out=(torch.zeros_like(a), torch.zeros_like(b).half()))
+    gaps = torch.zeros(4, 4, device=device)[:, ::2]
+    with pytest.raises(pl.InputError, match="da has gaps; it must be contiguous"):
+        lowrank.adapter_gradients(dc, a, b, out=(gaps, torch.zeros_like(b)))
+    with pytest.raises(TypeError, match=r"a has dtype torch\.float64"):
+        lowrank.adapter_gradients(dc, a.double(), b)
+
+
+def test_micro_batches_add_up_to_one_batch(device: str) -> None:
+    torch.manual_seed(0)
+    dc, a, b = (torch.randn(*shape, device=device) for shape in ((60, 9), (60, 4), (4, 9)))
+    _, whole = lowrank.adapter_gradients(dc, a, b)
+    out = (torch.empty(15, 4, device=device), torch.empty(4, 9, device=device))
+    for begin in range(0, 60, 15):
+        rows = slice(begin, begin + 15)
+        lowrank.adapter_gradients(dc[rows], a[rows], b, out=out, accumulate=begin > 0)
+    assert error(out[1], whole.double()) < 1e-6
 
 
 def test_property_45_46_it_is_what_an_adapter_of_lrtt_adds_to_a_read(device: str) -> None:

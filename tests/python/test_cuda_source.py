@@ -177,10 +177,10 @@ import json, sys
 import numpy as np
 import pulsora as pl
 from pulsora import _core
-made = pl.devices.from_source(sys.argv[1])
-host = pl.Tile(4, 5, pl.SingleConfig(device=made()))
 error = ""
 try:
+    made = pl.devices.from_source(sys.argv[1])
+    host = pl.Tile(4, 5, pl.SingleConfig(device=made()))
     tile = pl.Tile(4, 5, pl.SingleConfig(device=made()), device="cuda:0")
     x, d = (_core.upload(np.ones((2, size), np.float32), "cuda:0") for size in (5, 4))
     tile.update(x, d, 0.1)
@@ -191,7 +191,9 @@ print(json.dumps({"error": error, **pl.devices.compile_counts()}))
 """
 
 
-def _run(source: Path, cache: Path, **changes: str) -> dict[str, Any]:
+def _run(
+    source: Path, cache: Path, program: str = CHILD, argument: str = "", **changes: str
+) -> dict[str, Any]:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
@@ -199,7 +201,7 @@ def _run(source: Path, cache: Path, **changes: str) -> dict[str, Any]:
         **changes,
     }
     done = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", CHILD, str(source)],
+        [sys.executable, "-c", program, str(source), argument],
         env=environment, stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     return dict(json.loads(done.stdout))
@@ -239,6 +241,80 @@ def test_without_nvrtc_the_cpu_works_and_what_is_compiled_is_taken(
     assert "/nowhere/libnvrtc.so" in refused["error"]
     assert "pip install nvidia-cuda-nvrtc" in refused["error"]
     assert (refused["compiled"], refused["from_disk"]) == (0, 1)  # the plugin
+
+
+ALONE = """
+import json, sys
+import numpy as np
+import pulsora as pl
+from pulsora import _core
+seen = {}
+def told(call):
+    try:
+        call()
+    except Exception as raised:
+        return f"{type(raised).__name__}: {raised}"
+made = pl.devices.from_source(sys.argv[1])
+built_in = getattr(pl.devices, made.__name__.removesuffix("Alone"))
+seen["fields"] = made._fields == built_in._fields
+def learned(device, rank):
+    config = pl.SingleConfig(device=device)
+    if rank:
+        config = pl.LRTTConfig(rank=rank, visible=device, fast=type(device)(), transfer_every=2)
+    tile = pl.Tile(37, 65, config, seed=3, device="cuda:0")
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        x, d = (rng.normal(size=(5, size)).astype(np.float32) for size in (65, 37))
+        tile.update(_core.upload(x, "cuda:0"), _core.upload(0.2 * d, "cuda:0"), 0.5)
+    tile = pl.Tile.from_state(tile.state(), device="cuda:0")
+    return {name: array.tobytes() for name, array in tile.state().tensors.items()}
+settings = [{"dw_min": 0.004, "w_max_dtod": 0.2, "lifetime": 30.0, "diffusion": 1e-3}]
+if sys.argv[2] == "merges":
+    settings.append({"dw_min": 0.01, "noise_merge": "batch"})
+seen["bits"] = all(
+    learned(made(**values), rank) == learned(built_in(**values), rank)
+    for values in settings for rank in (0, 3)
+)
+refused = []
+for values in ({"dw_min": -1.0}, {"w_max": 0.0, "w_min": 0.0}, {"pulse_noise": "no"}, {"dw_min": 1e20}):
+    refused.append([told(lambda: kind(**values)) for kind in (made, built_in)])
+seen["refused"] = all(a and a.replace("Alone", "") == b for a, b in refused)
+seen["cpu"] = told(lambda: pl.Tile(4, 5, pl.SingleConfig(device=made())))
+print(json.dumps({**seen, **pl.devices.compile_counts()}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "merges"),
+    [
+        ("SoftBounds", "soft_bounds.h", "no"),
+        ("ConstantStep", "constant_step.h", "merges"),
+        ("TableStep", "table_step.h", "no"),
+    ],
+)
+def test_without_a_compiler_a_model_works_on_the_gpu_alone(
+    tmp_path: Path, name: str, header: str, merges: str
+) -> None:
+    path = tmp_path / "alone.h"
+    path.write_text(_copy(name, header, "Alone"))
+    changes = {"CXX": "/nowhere/c++"}
+    compiled = []
+    for _ in range(2):
+        done = _run(path, tmp_path / "cache", ALONE, merges, **changes)
+        assert done["fields"]
+        assert done["bits"]
+        assert done["refused"]
+        assert done["cpu"].startswith(f"CompilerNotFound: the device model '{name}Alone' works on")
+        assert "/nowhere/c++" in done["cpu"]
+        assert "install one" in done["cpu"]
+        compiled.append(done["compiled"])
+    assert compiled[0] > 0
+    assert compiled[1] == 0
+    nothing = {**changes, "PULSORA_NVRTC": "/nowhere/libnvrtc.so"}
+    told = _run(path, tmp_path / "empty", **nothing)["error"]
+    assert told.startswith("CompilerNotFound: ")
+    assert "/nowhere/c++" in told
+    assert "/nowhere/libnvrtc.so" in told
 
 
 def test_a_damaged_kernel_is_made_anew(filled: Path, tmp_path: Path) -> None:

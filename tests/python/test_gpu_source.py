@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -90,6 +91,32 @@ def test_kernels_of_a_model_are_compiled_once(
     line = next(i for i, row in enumerate(wrong.splitlines(), 1) if "dw_min_sdt" in row)
     with pytest.raises(pl.CompileError, match=rf"(?m)^my_step\.h\({line}\): error: .*dw_min_sdt"):
         _core.compile_ahead_for_gpu(wrong, "", "my_step.h", "sm_90")
+
+
+@pytest.mark.nightly
+@needs_nvrtc
+def test_processes_that_start_at_once_compile_each_kernel_once(tmp_path: Path) -> None:
+    program = (
+        "import json, sys\nfrom pulsora import _core, devices\n"
+        "files = _core.compile_ahead_for_gpu(open(sys.argv[1]).read(), '', '', 'sm_90')\n"
+        "print(json.dumps([len(set(files)), devices.compile_counts()]))"
+    )
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "PULSORA_CACHE_DIR": str(tmp_path / "cache"),
+    }  # fmt: skip
+    children = [
+        subprocess.Popen(  # noqa: S603
+            [sys.executable, "-c", program, str(EXAMPLE)],
+            env=environment, stdout=subprocess.PIPE, text=True,
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    reports = [json.loads(child.communicate(timeout=300)[0]) for child in children]
+    files = reports[0][0]
+    assert [count for count, _ in reports] == [files] * 3
+    assert sum(counts["compiled"] for _, counts in reports) == files
+    assert sum(counts["from_disk"] for _, counts in reports) == 2 * files
 
 
 def test_without_nvrtc_it_is_told_what_to_install() -> None:

@@ -16,6 +16,7 @@ void *allocateBytes(const Context &context, int64_t count, size_t elementBytes) 
             "cannot allocate ", count, " elements of ", elementBytes,
             " bytes; use a smaller array or batch");
   const size_t bytes = static_cast<size_t>(count) * elementBytes;
+  if (context.lender) return context.lender->lend(bytes);
   if (!context.onCpu()) return cudaAllocate(context, bytes);
   void *data = ::operator new(bytes, kAlignment, std::nothrow);
   RPU_CHECK(OutOfMemoryError, data, "cannot allocate ", bytes,

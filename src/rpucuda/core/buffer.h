@@ -30,7 +30,11 @@ class Buffer {
   Buffer() = default;
   /// Uninitialised storage for `size` elements.
   Buffer(const Context &context, int64_t size)
-      : backend_(context.backend), device_(context.device), stream_(context.stream), size_(size) {
+      : backend_(context.backend),
+        isLent_(context.lender != nullptr),
+        device_(context.device),
+        stream_(context.stream),
+        size_(size) {
     if (size > 0) data_ = static_cast<T *>(detail::allocateBytes(context, size, sizeof(T)));
   }
   /// Storage filled with zero bytes.
@@ -68,16 +72,18 @@ class Buffer {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
     std::swap(backend_, other.backend_);
+    std::swap(isLent_, other.isLent_);
     std::swap(device_, other.device_);
     std::swap(stream_, other.stream_);
   }
   void release() noexcept {
-    if (data_) detail::freeBytes(backend_, device_, stream_, data_);
+    if (data_ && !isLent_) detail::freeBytes(backend_, device_, stream_, data_);
     data_ = nullptr;
   }
 
   T *data_ = nullptr;
   Backend backend_ = Backend::Cpu;
+  bool isLent_ = false;  // by the context's Lender
   int device_ = 0;
   void *stream_ = nullptr;
   int64_t size_ = 0;

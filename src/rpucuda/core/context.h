@@ -1,11 +1,21 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/exec.h"
 #include "core/platform.h"
 
 namespace RPU {
+
+/// Memory that a caller lends to operations for the time of their call.
+class Lender {
+ public:
+  virtual ~Lender() = default;
+  /// At least so many bytes on the backend of the context, aligned to 64, for the use of work enqueued
+  /// on its stream from now on. They stay lent until that work has been enqueued.
+  virtual void *lend(size_t bytes) = 0;
+};
 
 /// Where and how an operation runs. Passed by argument to everything that computes; there is no
 /// current device and no global thread count.
@@ -20,6 +30,10 @@ struct Context {
   /// On a GPU, a word in device memory that is set when a non-finite input is seen. While it is
   /// set, updates change nothing. Null: inputs are known to be finite.
   uint32_t *fault = nullptr;
+  /// Whose memory operations use for what they need during a call, such as that of a graph which the
+  /// caller is capturing; null: the library's own. Objects that outlive the call must not be made
+  /// with one.
+  Lender *lender = nullptr;
 
   bool onCpu() const { return backend == Backend::Cpu; }
 };

@@ -140,8 +140,8 @@ void multiplyPanel(const GemmKernel &kernel, ConstMatrix a, ConstMatrix b, bool 
   const int64_t parts = ceilDiv(a.rows, kernel.maxRows);
   for (int64_t p = 0; p < parts; ++p) {
     const Range rows = part(a.rows, 1, parts, p);
-    micro[rows.size - 1](a.cols, &a(rows.begin, 0), a.rowStride, a.colStride, b.data, b.rowStride,
-                         fresh, acc + rows.begin * accRow, accRow);
+    micro[rows.size - 1](a.cols, a.data + rows.begin * a.rowStride, a.rowStride, a.colStride,
+                         b.data, b.rowStride, fresh, acc + rows.begin * accRow, accRow);
   }
 }
 
@@ -149,10 +149,14 @@ void multiplyBlock(const Product &product, Range rows, Range cols, Workspace &wo
   const GemmKernel &kernel = product.kernel;
   const int64_t panelCols = kernel.lanes * GemmKernel::kMaxVectors;
   const int64_t depth = product.a.cols;
-  const int64_t accRow = ceilDiv(cols.size, kernel.lanes) * kernel.lanes;
   const MatrixView<float> c = product.c.block(rows.begin, cols.begin, rows.size, cols.size);
-  if (product.accumulate)
-    kernel.copy(work.acc, accRow, c.data, c.rowStride, c.colStride, c.rows, c.cols);
+  // Whole vectors that need no factors are summed where they belong.
+  const bool direct = c.colStride == 1 && cols.size % kernel.lanes == 0 && product.alpha == 1.0f &&
+                      (product.accumulate || product.beta == 0.0f);
+  float *acc = direct ? c.data : work.acc;
+  const int64_t accRow = direct ? c.rowStride : ceilDiv(cols.size, kernel.lanes) * kernel.lanes;
+  if (product.accumulate && !direct)
+    kernel.copy(acc, accRow, c.data, c.rowStride, c.colStride, c.rows, c.cols);
   int64_t k = 0;
   do {  // once even when depth is 0, which makes the accumulators 0
     const int64_t size = std::min(kBlockDepth, depth - k);
@@ -162,11 +166,12 @@ void multiplyBlock(const Product &product, Range rows, Range cols, Workspace &wo
       const int64_t nc = std::min(panelCols, cols.size - j);
       const ConstMatrix b =
           packB(kernel, product.b.block(k, cols.begin + j, size, nc), rows.size, work.b);
-      multiplyPanel(kernel, a, b, k == 0 && !product.accumulate, work.acc + j, accRow);
+      multiplyPanel(kernel, a, b, k == 0 && !product.accumulate, acc + j, accRow);
     }
     k += size;
   } while (k < depth);
-  kernel.store(work.acc, accRow, c.rows, c.cols, product.alpha, product.beta, c.data, c.rowStride,
+  if (direct) return;
+  kernel.store(acc, accRow, c.rows, c.cols, product.alpha, product.beta, c.data, c.rowStride,
                c.colStride);
 }
 

@@ -3,10 +3,10 @@
 #include "core/backend.h"
 #include "core/view.h"
 #include "lowrank/codes.h"
-#include "lowrank/element.h"
+#include "lowrank/element_rows.h"
 
 // The element functors of low-rank updates: at(i, j) makes one element, operator() that of a number in
-// row-major order (see forEach), and row(i) a row in a loop that compilers make vectors of.
+// row-major order (see forEach), and row(i, rows) a row on the CPU.
 
 namespace RPU {
 
@@ -18,11 +18,9 @@ struct Widener {
 
   RPU_HD void at(int64_t i, int64_t j) const { to(i, j) = widen(from(i, j)); }
   RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
-  void row(int64_t i) const {
-    const T *RPU_RESTRICT source = &from(i, 0);
-    float *RPU_RESTRICT target = &to(i, 0);
+  void row(int64_t i, const ElementRows &rows) const {
     if (from.colStride == 1 && to.colStride == 1) {
-      for (int64_t j = 0; j < to.cols; ++j) target[j] = widen(source[j]);
+      rows.widen(&from(i, 0), &to(i, 0), to.cols);
     } else {
       for (int64_t j = 0; j < to.cols; ++j) at(i, j);
     }
@@ -40,27 +38,26 @@ struct Narrower {
     to(i, j) = narrow<T>(base.data ? widen(base(i, j)) + sum(i, j) : sum(i, j));
   }
   RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
-  void row(int64_t i) const {
-    const float *RPU_RESTRICT source = &sum(i, 0);
-    T *target = &to(i, 0);
-    if (!base.data && sum.colStride == 1 && to.colStride == 1) {
-      for (int64_t j = 0; j < to.cols; ++j) target[j] = narrow<T>(source[j]);
+  void row(int64_t i, const ElementRows &rows) const {
+    if (sum.colStride == 1 && to.colStride == 1 && (!base.data || base.colStride == 1)) {
+      rows.narrow(&sum(i, 0), base.data ? &base(i, 0) : nullptr, &to(i, 0), to.cols);
     } else {
       for (int64_t j = 0; j < to.cols; ++j) at(i, j);
     }
   }
 };
 
-/// h *= codes, for rows of the batch from `first` on.
+/// h *= codes * factor, for rows of the batch from `first` on.
 template <class T>
 struct CodeGate {
   CodeReader<T> codes;
   int64_t first;
+  float factor;
   MatrixView<float> h;
 
-  RPU_HD void at(int64_t i, int64_t j) const { h(i, j) *= codes.at(first + i, j); }
+  RPU_HD void at(int64_t i, int64_t j) const { h(i, j) *= codes.at(first + i, j) * factor; }
   RPU_HD void operator()(int64_t i) const { at(i / h.cols, i % h.cols); }
-  void row(int64_t i) const {
+  void row(int64_t i, const ElementRows &) const {
     for (int64_t j = 0; j < h.cols; ++j) at(i, j);
   }
 };
@@ -74,7 +71,7 @@ struct CodeGradient {
 
   RPU_HD void at(int64_t i, int64_t j) const { to(i, j) = scale * h(i, j) * g(i, j); }
   RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
-  void row(int64_t i) const {
+  void row(int64_t i, const ElementRows &) const {
     for (int64_t j = 0; j < to.cols; ++j) at(i, j);
   }
 };
@@ -83,9 +80,10 @@ struct CodeGradient {
 template <class Functor>
 void makeElements(const Context &context, int64_t rows, int64_t cols, const Functor &functor) {
   if (!context.onCpu()) return forEach(context, rows * cols, functor);
+  const ElementRows &rowsOf = elementRowsFor(context.cpu.isa);
   const int64_t grain = 1 + kStepsPerThread / (cols + 1);
   parallelRange(context, cols == 0 ? 0 : rows, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) functor.row(i);
+    for (int64_t i = begin; i < end; ++i) functor.row(i, rowsOf);
   });
 }
 

@@ -38,13 +38,16 @@ Sizes requireFitting(const char *function, const GatedLowRank &update, const cha
   return s;
 }
 
-/// h *= codes for the rows of the batch from `first` on.
-void gate(const Context &context, const Codes &codes, int64_t first, MatrixView<float> h) {
-  if (!codes.data) return;
+/// h *= codes * scale for the rows of the batch from `first` on. Returns the factor that is left for
+/// the product that follows: without codes nothing is done.
+float gate(const Context &context, const Codes &codes, float scale, int64_t first,
+           MatrixView<float> h) {
+  if (!codes.data) return scale;
   withElement(codes.type, [&](auto element) {
     using T = decltype(element);
-    makeElements(context, h.rows, h.cols, CodeGate<T>{CodeReader<T>(codes), first, h});
+    makeElements(context, h.rows, h.cols, CodeGate<T>{CodeReader<T>(codes), first, scale, h});
   });
+  return 1.0f;
 }
 
 /// The batch cut into rows [begin, begin + count), at least one cut, which may be empty.
@@ -101,20 +104,20 @@ void gatedLowRank(const Context &given, const GatedLowRank &update, ConstAnyMatr
   Widened xFloats, vFloats, uFloats;
   Narrowed sums;
   Buffer<float> hidden;
-  const MatrixView<const float> v = vFloats.of(context, update.v);
-  const MatrixView<const float> u = uFloats.of(context, update.u);
+  const MatrixView<const float> v = vFloats.inRows(context, update.v);
+  const MatrixView<const float> ut = uFloats.transposedInRows(context, update.u);
   inPanels(s.m, rowsAtATime(context, s.k1 + s.k2), [&](int64_t begin, int64_t count) {
     const MatrixView<const float> x = xFloats.of(context, update.x.rowRange(begin, count));
     hidden.reserve(context, count * s.n);
     const MatrixView<float> h = rowMajor(hidden.data(), count, s.n);
     gemm(context, 1.0f, x, v, 0.0f, h);
-    gate(context, update.codes, begin, h);
+    const float scale = gate(context, update.codes, update.scale, begin, h);
     const AnyMatrix target = y.rowRange(begin, count);
     const ConstAnyMatrix added = base.rowRange(begin, count);
     const MatrixView<float> sum = sums.view(context, target);
     const bool addsFloats = base.data && target.type == ElementType::Float32;
     if (addsFloats && added.data != target.data) copy(context, added.as<float>(), sum);
-    gemm(context, update.scale, h, u.transposed(), addsFloats ? 1.0f : 0.0f, sum);
+    gemm(context, scale, h, ut, addsFloats ? 1.0f : 0.0f, sum);
     sums.finish(context, added, target);
   });
 }
@@ -139,7 +142,7 @@ void gatedLowRankBackward(const Context &given, const GatedLowRank &update, Cons
   if (gradients.codes.data) requireSize(kName, "dcodes", gradients.codes, s.m, s.n);
   const Context context = forLowRank(given);
   if (!context.onCpu() && cudaGatedLowRankBackward(context, update, dy, gradients)) return;
-  Widened xFloats, vFloats, uFloats, dyFloats;
+  Widened xFloats, vFloats, vtFloats, uFloats, dyFloats;
   Narrowed dxSums;
   Buffer<float> hidden, hiddenGradient;
   FactorGradient dv(context, gradients.v), du(context, gradients.u);
@@ -147,8 +150,10 @@ void gatedLowRankBackward(const Context &given, const GatedLowRank &update, Cons
   const bool wantsCodes = gradients.codes.data != nullptr;
   const bool needsH = wantsCodes || du.isWanted();
   const bool needsG = wantsCodes || wantsX || dv.isWanted();
-  const MatrixView<const float> v = vFloats.of(context, update.v);
-  const MatrixView<const float> u = uFloats.of(context, update.u);
+  const MatrixView<const float> v = vFloats.inRows(context, update.v);
+  const MatrixView<const float> vt =
+      context.onCpu() && wantsX ? vtFloats.transposedInRows(context, update.v) : v.transposed();
+  const MatrixView<const float> u = uFloats.inRows(context, update.u);
   inPanels(s.m, rowsAtATime(context, s.k1 + s.k2), [&](int64_t begin, int64_t count) {
     const MatrixView<const float> x = xFloats.of(context, update.x.rowRange(begin, count));
     const MatrixView<const float> d = dyFloats.of(context, dy.rowRange(begin, count));
@@ -162,15 +167,16 @@ void gatedLowRankBackward(const Context &given, const GatedLowRank &update, Cons
       const MatrixView<float> to = gradients.codes.block(begin, 0, count, s.n);
       makeElements(context, count, s.n, CodeGradient{h, g, update.scale, to});
     }
-    if (needsH) gate(context, update.codes, begin, h);
-    if (needsG) gate(context, update.codes, begin, g);
+    float scale = update.scale;
+    if (needsH) scale = gate(context, update.codes, update.scale, begin, h);
+    if (needsG) scale = gate(context, update.codes, update.scale, begin, g);
     if (wantsX) {
       const AnyMatrix target = gradients.x.rowRange(begin, count);
-      gemm(context, update.scale, g, v.transposed(), 0.0f, dxSums.view(context, target));
+      gemm(context, scale, g, vt, 0.0f, dxSums.view(context, target));
       dxSums.finish(context, {target.type, nullptr, 0, 0, 0, 1}, target);
     }
-    dv.add(update.scale, x, g, begin == 0);
-    du.add(update.scale, d, h, begin == 0);
+    dv.add(scale, x, g, begin == 0);
+    du.add(scale, d, h, begin == 0);
   });
   dv.finish();
   du.finish();

@@ -13,17 +13,30 @@ class Widened {
  public:
   MatrixView<const float> of(const Context &context, ConstAnyMatrix matrix) {
     if (matrix.type == ElementType::Float32) return matrix.as<float>();
+    return copyOf(context, matrix);
+  }
+  /// The same for a matrix of which products read row after row again and again: on the CPU, its rows
+  /// have no gaps between their elements.
+  MatrixView<const float> inRows(const Context &context, ConstAnyMatrix matrix) {
+    return context.onCpu() && matrix.colStride != 1 ? copyOf(context, matrix) : of(context, matrix);
+  }
+  /// inRows() of the transposed matrix; on a GPU, of() transposed.
+  MatrixView<const float> transposedInRows(const Context &context, ConstAnyMatrix matrix) {
+    return context.onCpu() ? inRows(context, matrix.transposed())
+                           : of(context, matrix).transposed();
+  }
+
+ private:
+  MatrixView<const float> copyOf(const Context &context, ConstAnyMatrix matrix) {
     storage_.reserve(context, matrix.size());
     const MatrixView<float> to = rowMajor(storage_.data(), matrix.rows, matrix.cols);
     withElement(matrix.type, [&](auto element) {
       using T = decltype(element);
-      if constexpr (!std::is_same_v<T, float>)
-        makeElements(context, to.rows, to.cols, Widener<T>{matrix.as<T>(), to});
+      makeElements(context, to.rows, to.cols, Widener<T>{matrix.as<T>(), to});
     });
     return to;
   }
 
- private:
   Buffer<float> storage_;
 };
 

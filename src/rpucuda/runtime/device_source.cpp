@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/cuda_api.h"
 #include "core/sha256.h"
 #include "runtime/compiler.h"
 #include "runtime/embedded_headers.h"
+#include "runtime/gpu_model.h"
 #include "runtime/model_kernels.h"
 #include "runtime/plugin_model.h"
 
@@ -68,6 +70,16 @@ class PluginCompilation : public Compilation {
   HostCompiler compiler_;
 };
 
+/// The model without a compiler for the CPU, because `missing`.
+DeviceModel modelForGpuAlone(const DeviceSource &source, const CompilerNotFound &missing) {
+  if (cudaDeviceCount() == 0) throw missing;
+  try {
+    return gpuModel(factsByGpu(source), launcherOf(source), missing.what());
+  } catch (const CompilerNotFound &error) {
+    throw CompilerNotFound(message(missing.what(), "; and for a GPU alone: ", error.what()));
+  }
+}
+
 }  // namespace
 
 DeviceSource normalised(DeviceSource source) {
@@ -110,12 +122,19 @@ DeviceModel deviceModelFrom(const DeviceSource &given) {
     countFromMemory();
     return model;
   }
-  withCompiled(plugin, [&](const std::string &bytes) {
-    model = modelOf(loadPlugin(bytes, source.name, isa), launcherOf(source));
-  });
-  model.source = source.text;
-  model.sourceHash = sha256(source.text);
-  return model;
+  DeviceModel made;
+  try {
+    withCompiled(plugin, [&](const std::string &bytes) {
+      made = pluginModel(loadPlugin(bytes, source.name, isa), launcherOf(source));
+    });
+  } catch (const CompilerNotFound &missing) {
+    made = modelForGpuAlone(source, missing);
+  }
+  RPU_CHECK(ConfigError, made.name == source.name, "the device model ", source.name,
+            " has kName \"", made.name, "\"; give it the name of its struct");
+  made.source = source.text;
+  made.sourceHash = sha256(source.text);
+  return model = std::move(made);
 }
 
 const DeviceModel *registeredModelOf(const DeviceSource &given) {

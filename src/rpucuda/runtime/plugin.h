@@ -1,11 +1,10 @@
 #pragma once
 
 #include <new>
-#include <type_traits>
 
 #include "array/cpu/kernels.h"
 #include "cuda/array/model_launches.h"
-#include "devices/model_contract.h"
+#include "runtime/plugin_params.h"
 #include "runtime/plugin_table.h"
 
 // A device model as a plugin: what the library compiles at run time together with the model's text.
@@ -14,85 +13,6 @@
 
 namespace RPU {
 namespace plugin {
-
-/// What a struct's own check() calls (see ParamsCheck of core/field.h).
-struct Check {
-  struct Path {
-    const char *name;
-  };
-  const PluginMessage *message;
-  bool *holds;
-
-  Path path(const char *name) const { return {name}; }
-  template <class... Parts>
-  void require(bool condition, const Parts &...parts) const {
-    if (condition || !*holds) return;
-    *holds = false;
-    (say(parts), ...);
-  }
-
- private:
-  void say(const char *text) const { message->text(message->context, text); }
-  void say(Path path) const { message->path(message->context, path.name); }
-  template <class Number>
-  void say(Number number) const {
-    static_assert(std::is_arithmetic_v<Number>,
-                  "a message of check() consists of texts, numbers and c.path(\"name\")");
-    if constexpr (std::is_floating_point_v<Number>) {
-      message->number(message->context, static_cast<double>(number));
-    } else {
-      message->integer(message->context, static_cast<int64_t>(number));
-    }
-  }
-};
-
-template <class Params, class = void>
-struct HasCheck : std::false_type {};
-template <class Params>
-struct HasCheck<Params, std::void_t<decltype(static_cast<const Params *>(nullptr)->check(
-                            *static_cast<const Check *>(nullptr)))>> : std::true_type {};
-
-template <class T>
-constexpr PluginType typeOf() {
-  if constexpr (std::is_same_v<T, bool>) {
-    return PluginType::Bool;
-  } else if constexpr (std::is_same_v<T, int32_t>) {
-    return PluginType::Int32;
-  } else if constexpr (std::is_same_v<T, int64_t>) {
-    return PluginType::Int64;
-  } else if constexpr (std::is_same_v<T, float>) {
-    return PluginType::Float;
-  } else if constexpr (std::is_enum_v<T>) {
-    static_assert(sizeof(T) == sizeof(int32_t), "an enum that is a parameter is stored as an int");
-    return PluginType::Enum;
-  } else {
-    static_assert(std::is_same_v<T, FloatList>,
-                  "a parameter of a model from source is a bool, int, int64_t, float, enum with "
-                  "EnumNames, or FloatList");
-    return PluginType::Floats;
-  }
-}
-
-/// The visitor of Params::fields() that tells the library of each.
-template <class Params>
-struct FieldTeller {
-  const Params &params;
-  void *context;
-  void (*take)(void *context, const PluginField *row);
-
-  template <class Owner, class T>
-  void operator()(T Owner::*member, const char *name, const Range &range, const char *unit,
-                  const char *doc) {
-    PluginField row{name, typeOf<T>(), 0, range, unit, doc, nullptr, 0};
-    row.offset = static_cast<uint32_t>(reinterpret_cast<const char *>(&(params.*member)) -
-                                       reinterpret_cast<const char *>(&params));
-    if constexpr (std::is_enum_v<T>) {
-      row.choices = EnumNames<T>::kNames;
-      row.choiceCount = static_cast<int32_t>(sizeof EnumNames<T>::kNames / sizeof(const char *));
-    }
-    take(context, &row);
-  }
-};
 
 /// Launches by the library.
 template <class Device>
@@ -116,9 +36,7 @@ struct GpuLauncher {
 template <class Device, Isa isa>
 struct Plugin {
   using Params = typename Device::Params;
-  static_assert(isDeviceModel<Device>());
-  static_assert(std::is_trivially_copyable_v<Params>, "Params consist of numbers");
-  static_assert(sizeof(typename Device::Cell) % sizeof(float) == 0, "a Cell consists of floats");
+  static_assert(isPluginModel<Device>());
 
   static void fields(void *context, void (*take)(void *, const PluginField *)) {
     const Params defaults{};
@@ -131,9 +49,7 @@ struct Plugin {
   }
   static void defaults(void *params) { new (params) Params{}; }
   static int32_t check(const PulsedParams *params, const PluginMessage *message) {
-    bool holds = true;
-    if constexpr (HasCheck<Params>::value) paramsOf<Params>(*params).check(Check{message, &holds});
-    return holds ? 1 : 0;
+    return holds(paramsOf<Params>(*params), *message) ? 1 : 0;
   }
   static float granularity(const PulsedParams *params) {
     return Device::granularity(paramsOf<Params>(*params));

@@ -23,36 +23,32 @@ struct Row {
   std::vector<std::string> choices;
 };
 
-/// What the functions of a model made from a table know.
-struct Loaded {
-  const PluginTable *table;
+/// What the functions of a model know.
+struct Described {
+  std::shared_ptr<const ModelDescription> description;
   std::string name;
   std::vector<Row> rows;
 };
 
 template <class T>
-T &at(void *params, const Row &row) {
-  return *reinterpret_cast<T *>(static_cast<char *>(params) + row.offset);
-}
-template <class T>
-const T &at(const void *params, const Row &row) {
-  return *reinterpret_cast<const T *>(static_cast<const char *>(params) + row.offset);
+T &at(char *own, const Row &row) {
+  return *reinterpret_cast<T *>(own + row.offset);
 }
 
-/// Calls work(member) with the row's member of `params`, unless it is an enum.
-template <class Params, class Work>
-void withMember(Params *params, const Row &row, const Work &work) {
+/// Calls work(member) with the row's member of a model's own parameters, unless it is an enum.
+template <class Work>
+void withMember(char *own, const Row &row, const Work &work) {
   switch (row.type) {
     case PluginType::Bool:
-      return work(at<bool>(params, row));
+      return work(at<bool>(own, row));
     case PluginType::Int32:
-      return work(at<int32_t>(params, row));
+      return work(at<int32_t>(own, row));
     case PluginType::Int64:
-      return work(at<int64_t>(params, row));
+      return work(at<int64_t>(own, row));
     case PluginType::Float:
-      return work(at<float>(params, row));
+      return work(at<float>(own, row));
     case PluginType::Floats:
-      return work(at<FloatList>(params, row));
+      return work(at<FloatList>(own, row));
     case PluginType::Enum:
       return;
   }
@@ -75,30 +71,20 @@ const char *typeName(PluginType type) {
   return "";
 }
 
-void readRow(void *params, const Row &row, const Value &value, const std::string &path) {
+void readRow(char *own, const Row &row, const Value &value, const std::string &path) {
   if (row.type == PluginType::Enum) {
-    at<int32_t>(params, row) = static_cast<int32_t>(detail::readChoice(value, row.choices, path));
+    at<int32_t>(own, row) = static_cast<int32_t>(detail::readChoice(value, row.choices, path));
     return;
   }
-  withMember(params, row, [&](auto &member) { readField(member, value, row.range, path, ""); });
+  withMember(own, row, [&](auto &member) { readField(member, value, row.range, path, ""); });
 }
 
-Value writeRow(const void *params, const Row &row) {
+Value writeRow(char *own, const Row &row) {
   if (row.type == PluginType::Enum)
-    return Value(row.choices.at(static_cast<size_t>(at<int32_t>(params, row))));
+    return Value(row.choices.at(static_cast<size_t>(at<int32_t>(own, row))));
   Value value;
-  withMember(params, row, [&](const auto &member) { value = writeField(member, ""); });
+  withMember(own, row, [&](const auto &member) { value = writeField(member, ""); });
   return value;
-}
-
-/// Parameters of the plugin's own type, with their defaults.
-std::shared_ptr<PulsedParams> newParams(const PluginTable &table) {
-  const std::align_val_t alignment{table.paramsAlignment};
-  void *memory = ::operator new(table.paramsSize, alignment);
-  table.defaults(memory);
-  // Params begin with PulsedParams, and are trivial to destroy: they are trivially copyable.
-  return {static_cast<PulsedParams *>(memory),
-          [alignment](PulsedParams *params) { ::operator delete(params, alignment); }};
 }
 
 /// A message in the making, from parts that the plugin gives.
@@ -109,7 +95,7 @@ struct Complaint {
   static Complaint &of(void *context) { return *static_cast<Complaint *>(context); }
 };
 
-void requireConsistent(const Loaded &model, const PulsedParams &params, const std::string &path) {
+void settle(const Described &model, PulsedParams &params, const std::string &path) {
   Complaint complaint{path, {}};
   complaint.text.precision(9);  // as message() has it
   const PluginMessage parts{&complaint,
@@ -120,20 +106,21 @@ void requireConsistent(const Loaded &model, const PulsedParams &params, const st
                             [](void *c, const char *name) {
                               Complaint::of(c).text << joinPath(Complaint::of(c).path, name);
                             }};
-  if (model.table->check(&params, &parts) == 0) throw ConfigError(complaint.text.str());
+  if (!model.description->settle(params, parts)) throw ConfigError(complaint.text.str());
 }
 
-std::shared_ptr<const PulsedParams> readPluginParams(const Loaded &model, const Value &value,
+std::shared_ptr<const PulsedParams> readPluginParams(const Described &model, const Value &value,
                                                      const std::string &path) {
   const Value::Map *map = value.map();
   RPU_CHECK(ConfigError, map, path, " is ", value.describe(),
             "; write a table of named parameters");
-  std::shared_ptr<PulsedParams> params = newParams(*model.table);
+  std::shared_ptr<PulsedParams> params = model.description->newParams();
+  char *own = model.description->own(*params);
   std::vector<std::string> known;
   for (const Row &row : model.rows) {
     known.push_back(row.name);
     const auto found = map->find(row.name);
-    if (found != map->end()) readRow(params.get(), row, found->second, joinPath(path, row.name));
+    if (found != map->end()) readRow(own, row, found->second, joinPath(path, row.name));
   }
   for (const auto &entry : *map) {
     bool found = false;
@@ -141,11 +128,45 @@ std::shared_ptr<const PulsedParams> readPluginParams(const Loaded &model, const 
     RPU_CHECK(ConfigError, found, joinPath(path, entry.first), " is not a parameter of ",
               model.name, suggest(entry.first, known));
   }
-  requireConsistent(model, *params, path);
-  requireUsable(*params, model.table->granularity(params.get()), model.table->mergesNoise != 0,
+  settle(model, *params, path);
+  requireUsable(*params, model.description->granularity(*params), model.description->mergesNoise(),
                 model.name, path);
   return params;
 }
+
+/// A model as the table of its plugin describes it.
+class PluginDescription : public ModelDescription {
+ public:
+  explicit PluginDescription(const PluginTable &table) : table_(table) {}
+
+  std::string name() const override { return table_.name; }
+  std::string doc() const override { return table_.doc; }
+  bool mergesNoise() const override { return table_.mergesNoise != 0; }
+  void fields(void *context, void (*take)(void *, const PluginField *)) const override {
+    table_.fields(context, take);
+  }
+  void members(void *context, void (*take)(void *, const char *)) const override {
+    table_.members(context, take);
+  }
+  std::shared_ptr<PulsedParams> newParams() const override {
+    const std::align_val_t alignment{table_.paramsAlignment};
+    void *memory = ::operator new(table_.paramsSize, alignment);
+    table_.defaults(memory);
+    // Params begin with PulsedParams, and are trivial to destroy: they are trivially copyable.
+    return {static_cast<PulsedParams *>(memory),
+            [alignment](PulsedParams *params) { ::operator delete(params, alignment); }};
+  }
+  char *own(PulsedParams &params) const override { return reinterpret_cast<char *>(&params); }
+  bool settle(PulsedParams &params, const PluginMessage &message) const override {
+    return table_.check(&params, &message) != 0;
+  }
+  float granularity(const PulsedParams &params) const override {
+    return table_.granularity(&params);
+  }
+
+ private:
+  const PluginTable &table_;
+};
 
 }  // namespace
 
@@ -171,23 +192,19 @@ const PluginTable &loadPlugin(const std::string &bytes, const std::string &name,
             table.abi == kPluginAbi && table.isa == static_cast<uint32_t>(isa) &&
                 table.commonSize == sizeof(PulsedParams),
             "the compiled device model '", name, "' was made for another version of Pulsora");
-  RPU_CHECK(ConfigError, table.name == name, "the device model ", name, " has kName \"", table.name,
-            "\"; give it the name of its struct");
   return table;
 }
 
-DeviceModel modelOf(const PluginTable &table, const PluginLauncher &launcher) {
-  auto loaded = std::make_shared<Loaded>();
-  loaded->table = &table;
-  loaded->name = table.name;
+DeviceModel modelOf(std::shared_ptr<const ModelDescription> description) {
+  auto model = std::make_shared<Described>();
   DeviceModel m;
-  m.name = table.name;
-  m.doc = table.doc;
+  m.name = model->name = description->name();
+  m.doc = description->doc();
   struct Rows {
     std::vector<Row> &rows;
     std::vector<FieldInfo> &infos;
-  } rows{loaded->rows, m.fields};
-  table.fields(&rows, [](void *context, const PluginField *field) {
+  } rows{model->rows, m.fields};
+  description->fields(&rows, [](void *context, const PluginField *field) {
     Row row{field->name,
             field->type,
             field->offset,
@@ -203,21 +220,31 @@ DeviceModel modelOf(const PluginTable &table, const PluginLauncher &launcher) {
     static_cast<Rows *>(context)->infos.push_back(std::move(info));
     static_cast<Rows *>(context)->rows.push_back(std::move(row));
   });
-  const std::shared_ptr<PulsedParams> defaults = newParams(table);
-  for (size_t i = 0; i < loaded->rows.size(); ++i)
-    m.fields[i].defaultValue = writeRow(defaults.get(), loaded->rows[i]);
-  table.members(&m.cellMembers, [](void *context, const char *name) {
+  const std::shared_ptr<PulsedParams> defaults = description->newParams();
+  for (size_t i = 0; i < model->rows.size(); ++i)
+    m.fields[i].defaultValue = writeRow(description->own(*defaults), model->rows[i]);
+  description->members(&m.cellMembers, [](void *context, const char *name) {
     static_cast<std::vector<std::string> *>(context)->emplace_back(name);
   });
-  m.readParams = [loaded](const Value &value, const std::string &path) {
-    return readPluginParams(*loaded, value, path);
+  model->description = std::move(description);
+  m.readParams = [model](const Value &value, const std::string &path) {
+    return readPluginParams(*model, value, path);
   };
-  m.writeParams = [loaded](const PulsedParams &params) {
+  m.writeParams = [model](const PulsedParams &params) {
+    // Nothing is written there, but parameters that may be changed are found in the same way.
+    char *own = model->description->own(const_cast<PulsedParams &>(params));
     Value::Map map;
-    for (const Row &row : loaded->rows) map[row.name] = writeRow(&params, row);
+    for (const Row &row : model->rows) map[row.name] = writeRow(own, row);
     return Value(std::move(map));
   };
-  m.granularity = [&table](const PulsedParams &params) { return table.granularity(&params); };
+  m.granularity = [model](const PulsedParams &params) {
+    return model->description->granularity(params);
+  };
+  return m;
+}
+
+DeviceModel pluginModel(const PluginTable &table, const PluginLauncher &launcher) {
+  DeviceModel m = modelOf(std::make_shared<const PluginDescription>(table));
   // One instruction set is compiled, the machine's best; results are the same bits on all.
   m.cpu = [&table](Isa) -> const PulsedKernels & { return *table.kernels; };
   table.setLauncher(&launcher);

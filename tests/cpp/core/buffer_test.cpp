@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <gtest/gtest.h>
 #include <utility>
+#include <vector>
 
 #include "core/check.h"
 
@@ -58,6 +59,34 @@ TEST(Buffer, OutOfMemoryLeavesTheObjectAsItWas) {
     EXPECT_EQ(buffer.size(), 3);
     EXPECT_EQ(buffer.data()[2], 1.5f);
   }
+}
+
+struct LenderOfTwo : Lender {
+  void *lend(size_t bytes) override {
+    asked.push_back(bytes);
+    return asked.size() <= 2 ? storage[asked.size() - 1] : throw OutOfMemoryError("all is lent");
+  }
+  std::vector<size_t> asked;
+  alignas(64) char storage[2][256];
+};
+
+TEST(Buffer, LentStorageIsUsedAndNotFreed) {
+  LenderOfTwo lender;
+  Context context;
+  context.lender = &lender;
+  {
+    Buffer<float> first(context, 10);
+    Buffer<float> second;
+    second.reserve(context, 3);
+    EXPECT_EQ(static_cast<void *>(first.data()), lender.storage[0]);
+    EXPECT_EQ(static_cast<void *>(second.data()), lender.storage[1]);
+    EXPECT_THROW(second.reserve(context, 5), OutOfMemoryError);
+    second = std::move(first);
+    EXPECT_EQ(static_cast<void *>(second.data()), lender.storage[0]);
+    Buffer<float> own(Context{}, 4);
+    first = std::move(own);
+  }  // freeing what is lent would end the process
+  EXPECT_EQ(lender.asked, (std::vector<size_t>{40, 12, 20}));
 }
 
 }  // namespace

@@ -51,12 +51,31 @@ class Cublas {
 
   /// Calls work(handle), one thread at a time.
   template <class Work>
-  void run(const Work &work) {
+  void run(const Context &context, const Work &work) {
     const std::lock_guard<std::mutex> guard(mutex_);
+    const LentWorkspace lent(*this, context.lender);
     work(handle_);
   }
 
  private:
+  /// During its lifetime, products use memory of a lender, if there is one: a graph that is captured
+  /// may run beside later work of the stream.
+  struct LentWorkspace {
+    LentWorkspace(Cublas &owner, Lender *lender) : cublas(lender ? &owner : nullptr) {
+      if (cublas)
+        checkCublas(
+            cublasSetWorkspace(cublas->handle_, lender->lend(kWorkspaceBytes), kWorkspaceBytes),
+            "cublasSetWorkspace");
+    }
+    ~LentWorkspace() {
+      if (cublas) cublasSetWorkspace(cublas->handle_, cublas->workspace_, kWorkspaceBytes);
+    }
+    LentWorkspace(const LentWorkspace &) = delete;
+    LentWorkspace &operator=(const LentWorkspace &) = delete;
+
+    Cublas *cublas;
+  };
+
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what NVIDIA recommends for Hopper
 
   cublasHandle_t handle_ = nullptr;
@@ -94,7 +113,7 @@ void cudaGemm(const Context &context, float alpha, ConstMatrix a, ConstMatrix b,
     return;
   }
   const CudaScope scope(context.device);
-  Cublas::of(context).run([&](cublasHandle_t handle) {
+  Cublas::of(context).run(context, [&](cublasHandle_t handle) {
     checkCublas(cublasSgemm(handle, operation(ofB), operation(ofA), static_cast<int>(c.cols),
                             static_cast<int>(c.rows), static_cast<int>(a.cols), &alpha, b.data,
                             static_cast<int>(ofB.lead), a.data, static_cast<int>(ofA.lead), &beta,

@@ -128,6 +128,12 @@ void releaseCaptured(void *stream) noexcept {
   }
 }
 
+void forgetCaptured(void *stream) {
+  CapturedReleases &releases = CapturedReleases::get();
+  const std::lock_guard<std::mutex> guard(releases.mutex);
+  releases.ofStream.erase(stream);
+}
+
 void checkCuda(cudaError_t status, const char *call) {
   if (status == cudaSuccess) return;
   cudaGetLastError();

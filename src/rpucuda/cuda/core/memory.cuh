@@ -8,6 +8,10 @@ namespace RPU {
 /// this once it has been launched or given up.
 void releaseCaptured(void *stream) noexcept;
 
+/// To be called when a capture of `stream` begins: what was released in it during captures by others,
+/// whose graphs may live on, is never freed.
+void forgetCaptured(void *stream);
+
 /// During its lifetime, allows calls that a capture by this thread would refuse.
 struct CaptureAside {
   CaptureAside() { cudaThreadExchangeStreamCaptureMode(&mode); }

@@ -65,6 +65,7 @@ void StepGraph::begin() {
   RPU_CHECK(StateError, !impl_->isRecording,
             "this StepGraph is recording already; call end() first");
   const CudaScope scope(impl_->context.device);
+  forgetCaptured(impl_->context.stream);
   RPU_CUDA(cudaStreamBeginCapture(streamOf(impl_->context), cudaStreamCaptureModeThreadLocal));
   impl_->isRecording = true;
 }

@@ -1,0 +1,114 @@
+"""Low-rank updates in graphs that torch captures, and in its streams, on a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+import pulsora as pl
+from pulsora import lowrank
+from test_lowrank import TYPES, operands
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.skipif(
+    not (torch.cuda.is_available() and pl.cuda_device_count() > 0), reason="no GPU that can be used"
+)
+
+# Sizes that the fused kernels take, and sizes that products by cuBLAS take (in 16 bits of converted operands).
+SIZES = [{"k1": 256, "n": 8, "k2": 256}, {"k1": 37, "n": 70, "k2": 45}]
+
+
+def _captured(
+    step: Callable[[], list[torch.Tensor]], stream: torch.cuda.Stream | None = None
+) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        made = step()
+    return graph, made
+
+
+def _step_of(
+    size: dict[str, int], dtype: torch.dtype
+) -> tuple[Callable[[], list[torch.Tensor]], list[torch.Tensor]]:
+    """A call with gradients and one for the gradients of an adapter, and the tensors that they begin with."""
+    parts = operands("cuda", 64, **size, dtype=dtype)
+    for part in parts.values():
+        part.requires_grad_()
+    dy = torch.randn(64, size["k2"], device="cuda").to(dtype)
+    a, b = (
+        torch.randn(*shape, device="cuda").to(dtype)
+        for shape in ((64, size["n"]), (size["n"], size["k2"]))
+    )
+
+    def step() -> list[torch.Tensor]:
+        y = lowrank.gated_low_rank(**parts, u_layout="kn")
+        return [
+            y.detach(), *torch.autograd.grad(y, list(parts.values()), dy),
+            *lowrank.adapter_gradients(dy, a, b),
+        ]  # fmt: skip
+
+    return step, [*parts.values(), dy, a, b]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_graph_gives_the_bits_of_plain_calls_whatever_is_done_between(
+    dtype: torch.dtype, size: dict[str, int]
+) -> None:
+    step, given = _step_of(size, dtype)
+    stream = torch.cuda.Stream()
+    graph, made = _captured(step, stream)
+    others = [_step_of(each, dtype)[0] for each in SIZES]
+    tile = pl.Tile(17, 24, pl.SingleConfig(), seed=1, device="cuda:0")
+    x = torch.ones(5, 24, device="cuda")
+    with torch.no_grad():
+        for part in given:
+            part.mul_(0.5)
+    for _ in range(3):
+        # A record of a tile in the same stream, other calls there, and memory that is taken and filled.
+        with torch.cuda.stream(stream):
+            with pl.StepGraph(tile):
+                tile.forward(x)
+            for other in others:
+                other()
+        filled = [torch.full((size_,), 7.0, device="cuda") for size_ in (64, 4096, 1 << 20)]
+        torch.cuda.synchronize()
+        for tensor in made:
+            tensor.zero_()
+        graph.replay()
+        assert all(torch.equal(*each) for each in zip(made, step(), strict=True))
+        del filled
+
+
+def test_the_memory_of_a_graph_is_torch_s_which_frees_it_with_the_graph() -> None:
+    rows, k1 = 4096, 592
+    parts = operands("cuda", rows, k1=k1, n=70, dtype=torch.float16)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    graph, made = _captured(lambda: [lowrank.gated_low_rank(**parts, u_layout="kn")])
+    assert torch.cuda.max_memory_allocated() - before > 4 * rows * k1  # inputs as floats
+    graph.replay()
+    torch.cuda.synchronize()
+    del graph, made
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_work_is_done_in_the_current_stream() -> None:
+    parts = operands("cuda", 64, dtype=torch.float16)
+    expected = lowrank.gated_low_rank(**parts, u_layout="kn")
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        slow = torch.randn(4096, 4096, device="cuda")
+        for _ in range(10):
+            slow = torch.tanh(slow @ slow)
+        x = parts["x"] + 0.0 * slow[0, 0].half()
+        y = lowrank.gated_low_rank(**{**parts, "x": x}, u_layout="kn")
+    stream.synchronize()
+    assert torch.equal(y, expected)

@@ -54,7 +54,7 @@ def train(setting: Setting, folder: Path, device: str) -> dict[str, Any]:
         for part in (data.train_x, data.test_x, data.train_y, data.test_y)
     )
     model = network(setting, device)
-    epochs = setting["epochs"]
+    epochs, batch = setting["epochs"], setting.get("batch", BATCH)
     optimizer = AnalogSGD(model.parameters(), lr=setting["lr"])
     step = TrainingStep(model, optimizer, nn.functional.cross_entropy)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [round(0.6 * epochs)], gamma=0.5)
@@ -62,7 +62,7 @@ def train(setting: Setting, folder: Path, device: str) -> dict[str, Any]:
     start = time.perf_counter()
     for epoch in range(epochs):
         order = torch.from_numpy(datasets.shuffled(len(train_x), setting["seed"], epoch)).to(device)
-        for chosen in order.split(BATCH)[: len(train_x) // BATCH]:
+        for chosen in order.split(batch)[: len(train_x) // batch]:
             step(train_x[chosen], train_y[chosen])
         schedule.step()
         scores.append(round(100.0 * accuracy(model, test_x, test_y), 3))

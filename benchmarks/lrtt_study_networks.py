@@ -25,7 +25,17 @@ PIXELS = 28  # of a side
 
 def mlp(config_of: ConfigOf, seed: int, device: str) -> nn.Module:
     """784-256-128-10 with sigmoids."""
-    sizes = (PIXELS * PIXELS, 256, 128, CLASSES)
+    return _perceptron((PIXELS * PIXELS, 256, 128, CLASSES), config_of, seed, device)
+
+
+def one(config_of: ConfigOf, seed: int, device: str) -> nn.Module:
+    """784-256-10 with sigmoids."""
+    return _perceptron((PIXELS * PIXELS, 256, CLASSES), config_of, seed, device)
+
+
+def _perceptron(
+    sizes: tuple[int, ...], config_of: ConfigOf, seed: int, device: str
+) -> nn.Sequential:
     plain = [nn.Linear(i, o) for i, o in itertools.pairwise(sizes)]
     layers: list[nn.Module] = []
     for number, layer in enumerate(plain[:-1]):
@@ -118,6 +128,7 @@ def _analog(
 
 NETWORKS: dict[str, Callable[[ConfigOf, int, str], nn.Module]] = {
     "mlp": mlp,
+    "one": one,
     "lenet": lenet,
     "transformer": transformer,
 }

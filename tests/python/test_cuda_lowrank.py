@@ -87,7 +87,7 @@ def test_a_graph_gives_the_bits_of_plain_calls_whatever_is_done_between(
 
 
 def test_the_memory_of_a_graph_is_torch_s_which_frees_it_with_the_graph() -> None:
-    rows, k1 = 4096, 592
+    rows, k1 = 16384, 1184
     parts = operands("cuda", rows, k1=k1, n=70, dtype=torch.float16)
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()

@@ -15,6 +15,18 @@ class Lender {
   /// At least so many bytes on the backend of the context, aligned to 64, for the use of work enqueued
   /// on its stream from now on. They stay lent until that work has been enqueued.
   virtual void *lend(size_t bytes) = 0;
+  /// The same, but one piece of memory for all that ask: for uses that follow one another.
+  void *lendShared(size_t bytes) {
+    if (bytes > sharedBytes_) {
+      shared_ = lend(bytes);
+      sharedBytes_ = bytes;
+    }
+    return shared_;
+  }
+
+ private:
+  void *shared_ = nullptr;
+  size_t sharedBytes_ = 0;
 };
 
 /// Where and how an operation runs. Passed by argument to everything that computes; there is no

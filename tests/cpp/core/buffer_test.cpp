@@ -89,5 +89,13 @@ TEST(Buffer, LentStorageIsUsedAndNotFreed) {
   EXPECT_EQ(lender.asked, (std::vector<size_t>{40, 12, 20}));
 }
 
+TEST(Lender, SharesOnePieceOfMemory) {
+  LenderOfTwo lender;
+  EXPECT_EQ(lender.lendShared(100), lender.storage[0]);
+  EXPECT_EQ(lender.lendShared(60), lender.storage[0]);
+  EXPECT_EQ(lender.lendShared(101), lender.storage[1]);
+  EXPECT_EQ(lender.asked, (std::vector<size_t>{100, 101}));
+}
+
 }  // namespace
 }  // namespace RPU

@@ -63,9 +63,9 @@ class Cublas {
   struct LentWorkspace {
     LentWorkspace(Cublas &owner, Lender *lender) : cublas(lender ? &owner : nullptr) {
       if (cublas)
-        checkCublas(
-            cublasSetWorkspace(cublas->handle_, lender->lend(kWorkspaceBytes), kWorkspaceBytes),
-            "cublasSetWorkspace");
+        checkCublas(cublasSetWorkspace(cublas->handle_, lender->lendShared(kWorkspaceBytes),
+                                       kWorkspaceBytes),
+                    "cublasSetWorkspace");
     }
     ~LentWorkspace() {
       if (cublas) cublasSetWorkspace(cublas->handle_, cublas->workspace_, kWorkspaceBytes);

@@ -191,8 +191,9 @@ def networks() -> Iterator[Setting]:
 
 
 def origin() -> Iterator[Setting]:
-    """The best published setting of the algorithm (784-256-10, adapters that act through transfers alone, B orthogonal and never
-    trained, rank 128) beside the defaults at rank 16: the same cells, epochs and schedule, W written exactly in both or by the default's pulses.
+    """The best published setting of the algorithm beside the defaults at rank 16: same cells, epochs and schedule.
+
+    That setting: adapters that act through transfers alone, B orthogonal and never trained, rank 128, W written exactly.
     """
     theirs: Setting = {
         "rank": 128, "forward_inject": False, "reinit": "orthogonal", "reinit_gain": 0.1, "b_lr": 0.0,

@@ -68,8 +68,9 @@ TEST(LrttSettings, ErrorsNameParameterValueAndRemedy) {
             std::string::npos);
   EXPECT_NE(broken([](LRTTParams &p) { p.transfer_rounds = 0; }).find("lrtt.transfer_rounds is 0"),
             std::string::npos);
-  EXPECT_NE(broken([](LRTTParams &p) { p.reference_pulses = 10; })
-                .find("lrtt.reference_pulses is 10 and lrtt.reference is 'none'"),
+  EXPECT_NE(broken([](LRTTParams &p) {
+              p.reference_pulses = 10;
+            }).find("lrtt.reference_pulses is 10 and lrtt.reference is 'none'"),
             std::string::npos);
   EXPECT_NE(broken([](LRTTParams &p) {
               p.reference = FastReference::SymmetricPoint;

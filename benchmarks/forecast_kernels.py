@@ -171,7 +171,14 @@ def rollouts(device: torch.device, threads: int) -> list[Row]:
         if steps == 75:
             cudnn = gru_of_torch(hidden, given, steps, 5)
             rows.append(
-                Row(f"torch's GRU without feedback, hidden {hidden}", cudnn, None, None, None, None)
+                Row(
+                    f"torch.nn.GRU without feedback, one by one, hidden {hidden}",
+                    None,
+                    cudnn,
+                    None,
+                    None,
+                    None,
+                )
             )
     return rows
 

@@ -30,7 +30,7 @@ from torch import nn
 
 import pulsora as pl
 from pulsora import data as datasets
-from pulsora.forecast import HybridTrainer
+from pulsora.forecast import Ensemble, GRUForecaster, HybridTrainer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,6 +192,9 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--ensemble", type=Path, help="a file of Ensemble.save, for the rows called gru"
+    )
     parser.add_argument("--publish", action="store_true", help="write the tables into the page")
     arguments = parser.parse_args()
     data = {"fashion": datasets.load(arguments.data), "digits": datasets.digits()}
@@ -205,6 +208,9 @@ def main() -> None:
                     continue
                 print(f"== {task}, {row}, seed {seed}", flush=True)
                 options, settings = ROWS[row]
+                if arguments.ensemble and options.get("forecaster") == "gru":
+                    chosen = Ensemble.load(arguments.ensemble)
+                    options = options | {"forecaster": GRUForecaster(chosen)}
                 of_task = TASKS[task]
                 runs[str(seed)] = run(of_task, seed, data[of_task.data], options, **settings)
                 arguments.out.write_text(json.dumps(results, indent=1) + "\n")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from pulsora import _core
+from pulsora.config import LRTTConfig
 from pulsora.nn.parameter import AnalogParameter
 from pulsora.nn.ranks import ALONE
 from pulsora.optim import _learning_rate, _Pulses
@@ -192,6 +193,12 @@ class TrainingStep:
             "the optimiser has hooks, which would not run": _hooks_of_step(self.optimizer) > 0,
             "the model draws random numbers of torch, as for dropout": self._draws,
             "several processes train the model": any(each.ranks is not ALONE for each in arrays),
+            "re-inits of adapters that are 'orthogonal' or 'svd' wait for the GPU": any(
+                isinstance(each.config, LRTTConfig)
+                and each.config.reinit in {"orthogonal", "svd"}
+                and each.config.transfer_every != 0
+                for each in arrays
+            ),
             "tiles are on several devices": len({each.device for each in arrays}) > 1,
         }
         return next((reason for reason, stands in obstacles.items() if stands), None)

@@ -6,6 +6,7 @@ import copy
 import warnings
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -265,6 +266,29 @@ def test_when_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(RuntimeWarning, match="random numbers of torch"):
         steps(2)
     assert step.plain_because is not None
+
+
+@pytest.mark.parametrize(("reinit", "every"), [("orthogonal", 2), ("svd", 2), ("orthogonal", 0)])
+def test_reinits_that_wait_are_not_recorded(
+    monkeypatch: pytest.MonkeyPatch, reinit: str, every: int
+) -> None:
+    monkeypatch.setattr(training_step, "_recordable", lambda _: True)
+    monkeypatch.setattr(training_step, "_Recorded", _Graph)
+    monkeypatch.setattr(training_step, "_random_numbers", lambda _: 0)
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
+    config = pl.LRTTConfig(rank=2, reinit=reinit, transfer_every=every)
+    layer = AnalogLinear(12, 4, config=config, seed=1)
+    for tile in layer.analog_weight.array if reinit == "svd" else ():
+        tile.adapter.set_reinit_vectors(np.eye(2, 12, dtype=np.float32))
+    step = TrainingStep(layer, AnalogSGD(layer.parameters(), lr=0.1), loss_fn)
+    for number in range(2):
+        step(*_batch(number, "cpu"))
+    if every == 0:
+        step(*_batch(2, "cpu"))
+        assert step.plain_because is None
+        return
+    with pytest.warns(RuntimeWarning, match="'orthogonal' or 'svd' wait for the GPU"):
+        step(*_batch(2, "cpu"))
 
 
 def test_other_optimisers_are_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -99,6 +101,14 @@ def test_what_does_not_fit_is_refused() -> None:
         encode(normal(1, 4), normal(3, 2), normal(2))
     with pytest.raises(pl.InputError, match="features have 5 columns; the encoder takes 4"):
         rollout(made, normal(1, 5), 3)
+    with pytest.raises(
+        pl.InputError, match=r"heads has shape \[12\]; it must be \[members, hidden"
+    ):
+        rollout(replace(made, heads=normal(12)), normal(1, 4), 3)
+    with pytest.raises(pl.InputError, match=r"bias has shape \[2, 3\]; it must be \[2, 18\]"):
+        rollout(replace(made, bias=normal(2, 3)), normal(1, 4), 3)
+    with pytest.raises(pl.InputError, match=r"x has shape \[4\]; it must be a matrix"):
+        encode(normal(4), normal(4, 2), normal(2))
     with pytest.raises(pl.InputError, match="steps is 76; it must be from 1 to 75"):
         rollout(made, normal(1, 4), 76)
     with pytest.raises(pl.InputError, match=r"state has shape \[1, 1, 6\]"):

@@ -232,7 +232,10 @@ def rollout(
     if not 1 <= steps <= most:
         raise _core.InputError(f"steps is {steps}; it must be from 1 to {most}")
     rows = shape[0]
-    members, hidden = tuple(work["heads"].shape)[:2]
+    heads = tuple(work["heads"].shape)
+    if len(heads) != 3:
+        raise _core.InputError(f"heads has shape {list(heads)}; it must be [members, hidden, 2]")
+    members, hidden, _ = heads
     mean, log_variance = (work.empty(members, rows, steps) for _ in range(2))
     last = work.empty(members, rows, hidden)
     every = work.empty(members, rows, steps, hidden) if states else None

@@ -47,6 +47,7 @@ def encode(x: Array, weights: Array, bias: Array, *, threads: int | None = None)
         threads: CPU threads; all that the process may run on by default.
 
     Raises:
+        DeviceError: if they are not all in host memory, or on one GPU.
         InputError: for shapes that do not fit.
         TypeError: for anything but floating-point arrays.
     """
@@ -108,6 +109,7 @@ def correct(prediction: Array, correction: Array) -> Array:
     """prediction + correction, of equal shapes, with one rounding.
 
     Raises:
+        DeviceError: if one is in host memory and the other on a GPU, or on another one.
         InputError: for shapes that differ.
         TypeError: for anything but floating-point arrays.
     """

@@ -14,6 +14,7 @@
 #include "devices/soft_bounds.h"
 #include "devices/table_step.h"
 #include "runtime/plugin_facts.h"
+#include "util/message_test_util.h"
 
 // A model that a GPU describes, without a GPU: what one thread of it would write is written here.
 // tests/python/test_cuda_source.py lets a GPU do so.
@@ -77,15 +78,6 @@ struct KnownLauncher {
   }
   static bool multipliesBits() { return true; }
 };
-
-std::string messageOf(const std::function<void()> &work) {
-  try {
-    work();
-  } catch (const std::exception &error) {
-    return error.what();
-  }
-  return "";
-}
 
 template <class Device>
 class GpuModel : public ::testing::Test {

@@ -1,11 +1,11 @@
 #include "runtime/gpu_program.h"
 
-#include <functional>
 #include <gtest/gtest.h>
 #include <string>
 
 #include "core/check.h"
 #include "runtime/nvrtc.h"
+#include "util/message_test_util.h"
 
 // What can be told without a GPU; tests/python/test_cuda_runtime.py launches.
 
@@ -13,15 +13,6 @@ namespace RPU {
 namespace {
 
 constexpr const char *kFill = "extern \"C\" __global__ void fill(int *out) { *out = 1; }\n";
-
-std::string messageOf(const std::function<void()> &work) {
-  try {
-    work();
-  } catch (const std::exception &error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(Nvrtc, ArchitecturesHaveANumber) {
   EXPECT_EQ(architectureNumber("sm_90"), 90);

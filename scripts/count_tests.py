@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Adds up JUnit reports: what failed, with the end of what it said, and as the last line
-`N passed, N failed, N skipped`.
+"""Adds up JUnit reports: prints what failed, and as the last line `N passed, N failed, N skipped`.
 
 Exits with 1 if a test failed, a report is missing or damaged, or no test ran.
 """

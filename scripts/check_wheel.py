@@ -40,6 +40,7 @@ tile.save("tile.safetensors")
 other = pl.Tile.load("tile.safetensors")
 assert other.weights.tobytes() == tile.weights.tobytes() != before.tobytes()
 assert pl.forecast.Ensemble.trained().encoder.shape[1] == 64
+assert pl.forecast.forecast_loss([1.0 / n for n in range(1, 21)], 5, residual="gru").left < 1.0
 print(pl.__version__, pl.__file__)
 """
 

@@ -39,11 +39,20 @@ def test_it_tells_how_long_it_takes(metrics: Path) -> None:
     assert "is reached already" in run(metrics, "--target", 10)[1]
 
 
+def test_the_ensemble_adds_what_the_law_leaves_over(metrics: Path) -> None:
+    code, output = run(metrics, "--ahead", 30, "--residual", "gru")
+    assert code == 0, output
+    losses = [2.0 * t**-0.5 for t in range(1, 21)]
+    made = forecast_loss(losses, 30, residual="gru", rates=[1.0] * 50)
+    assert f"after 50 it is expected at {made.expected[-1]:.4g}" in output
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--ahead", 0], "--ahead must be at least 1 (got 0)"),
         (["--target", -1], "--target must be a positive number (got -1.0)"),
+        (["--residual", "lstm"], "--residual must be None, 'gru' or an Ensemble (got 'lstm')"),
         (["--level", 2], "--level must be above 0 and below 1 (got 2.0)"),
         (["--out", "no/such/f.png"], "there is no folder 'no/such'"),
     ],

@@ -344,7 +344,7 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     blocks = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / "forecast.md").read_text(), re.DOTALL
     )
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for code in blocks:
         exec(code, {})  # noqa: S102
     assert (tmp_path / "training.pt").is_file()

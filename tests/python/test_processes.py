@@ -87,8 +87,8 @@ def test_ctrl_c_ends_a_long_update_between_two_samples() -> None:
     tile, other = _tile(1), _tile(1)
     samples = max(4_000, _samples(1.5))  # several parts
     x, d = _batch(samples)
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
     previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
         with pytest.raises(KeyboardInterrupt):
             tile.update(x, d, 0.05)

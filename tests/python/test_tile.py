@@ -318,7 +318,7 @@ def test_copies_of_a_tile_go_on_as_it_would(
 
 def test_calls_release_the_interpreter_lock() -> None:
     tile = pl.Tile(256, 256, pl.SingleConfig(), threads=1)
-    x, d = np.ones((256, 256), np.float32), np.ones((256, 256), np.float32)
+    x, d = (np.ones((2048, 256), np.float32) for _ in range(2))
     interval = sys.getswitchinterval()
     worker = threading.Thread(target=tile.update, args=(x, d, 0.1))
     ticks = 0

@@ -3,7 +3,7 @@
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast
 
 import typer
 from rich.table import Table
@@ -29,6 +29,13 @@ def forecast(
     level: Annotated[
         float, typer.Option(help="Probability with which losses are to lie in the intervals.")
     ] = 0.9,
+    residual: Annotated[
+        str | None,
+        typer.Option(
+            help="'gru' lets a trained ensemble continue what the law leaves over.",
+            show_default="the law alone",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The PNG.", show_default="forecast.png beside METRICS")
     ] = None,
@@ -41,8 +48,14 @@ def forecast(
     if target is not None:
         require_positive("target", target)
     epochs = _epochs(metrics)
+    far = len(epochs) if ahead is None else ahead
+    rates = None if residual is None else [1.0] * (len(epochs) + far)  # a run keeps its rate
     made = forecast_loss(
-        [epoch["loss"] for epoch in epochs], len(epochs) if ahead is None else ahead, level=level
+        [epoch["loss"] for epoch in epochs],
+        far,
+        level=level,
+        residual=cast("Literal['gru'] | None", residual),
+        rates=rates,
     )
     console.print(_table(made))
     console.print(str(made), highlight=False)

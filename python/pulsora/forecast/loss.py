@@ -1,24 +1,29 @@
 """A loss curve, continued as a power law of the steps made, with intervals.
 
-The law is a straight line in log loss over log step, fitted by least squares to the last two thirds of the curve. Its intervals
-are conformal: the law is fitted to every earlier part of the curve as well, and how far it was off there, in units of the
-standard error of prediction of that fit, says how wide the interval has to be now.
+The law is a straight line in log loss over log step, fitted by least squares to the last two thirds of the curve. A trained ensemble
+can add what the law leaves over. The intervals are conformal: every earlier part of the curve is continued in the same way, and how far
+that was off, in units of the standard error of prediction of its fit, says how wide the interval has to be now.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from pulsora._checks import require_at_least
+from pulsora.forecast.loss_residual import continued, trained
+from pulsora.forecast.power_law import PowerLaw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
+
+    from pulsora.forecast.ensemble import Ensemble
+    from pulsora.forecast.loss_residual import Residual
 
     Values = NDArray[np.float64]
 
@@ -45,39 +50,21 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class _Line:
-    """log loss = height + slope (log step - centre), and how well it fits."""
+class _Outlook:
+    """A law, what is added to it, and the half-width of the interval in standard errors."""
 
-    height: float
-    slope: float
-    centre: float
-    variance: float  # of single losses around the line
-    spread: float  # sum of squares of log step - centre
-    count: int
+    law: PowerLaw
+    residual: Residual | None
+    width: float
 
-    @classmethod
-    def fitted(cls, losses: Values) -> _Line:
-        """The line through the last two thirds of the logarithms."""
-        first = len(losses) // 3
-        x, y = np.log(np.arange(first + 1.0, len(losses) + 1.0)), losses[first:]
-        centre, height = float(x.mean()), float(y.mean())
-        spread = float(((x - centre) ** 2).sum())
-        slope = float(((x - centre) * (y - height)).sum()) / spread
-        rest = y - height - slope * (x - centre)
-        # Rounding alone is behind a smaller one.
-        variance = max(float((rest**2).sum()) / (len(x) - 2), 1e-24)
-        return cls(height, slope, centre, variance, spread, len(x))
-
-    def at(self, steps: Values) -> Values:
-        """log loss after these steps."""
-        line: Values = self.height + self.slope * (np.log(steps) - self.centre)
-        return line
-
-    def error(self, steps: Values) -> Values:
-        """Standard error of the prediction of a single log loss there."""
-        lever = 1.0 / self.count + (np.log(steps) - self.centre) ** 2 / self.spread
-        error: Values = np.sqrt(self.variance * (1.0 + lever))
-        return error
+    def at(self, steps: Values) -> tuple[Values, Values, Values]:
+        """Lower end, expectation and upper end."""
+        middle, half = (
+            _continued(self.law, self.residual, steps),
+            self.width * self.law.error(steps),
+        )
+        with np.errstate(over="ignore"):  # an interval may be without end
+            return np.exp(middle - half), np.exp(middle), np.exp(middle + half)
 
 
 @dataclass(frozen=True)
@@ -103,12 +90,11 @@ class LossForecast:
     level: float
     exponent: float
     diverging: bool
-    _line: _Line
-    _width: float
+    _outlook: _Outlook
 
     def at(self, steps: ArrayLike) -> tuple[Values, Values, Values]:
         """Lower end, expectation and upper end after these steps, counted from the beginning."""
-        return _interval(self._line, self._width, np.asarray(steps, np.float64))
+        return self._outlook.at(np.asarray(steps, np.float64))
 
     @property
     def left(self) -> float:
@@ -150,36 +136,44 @@ class LossForecast:
 
 
 def forecast_loss(
-    losses: Sequence[float] | ArrayLike, ahead: int, *, level: float = 0.9
+    losses: Sequence[float] | ArrayLike,
+    ahead: int,
+    *,
+    level: float = 0.9,
+    residual: Literal["gru"] | Ensemble | None = None,
+    rates: Sequence[float] | ArrayLike | None = None,
 ) -> LossForecast:
     """Continues a loss curve.
 
     A step is whatever the losses are of: an epoch, or a block of mini-batches whose mean loss is given, all of one length. The
-    forecast takes it that the training goes on as it did: a learning rate that starts to fall makes the loss fall faster.
+    forecast takes it that the training goes on as it did: while a learning rate falls, the loss falls faster than the law
+    says, unless `residual` and `rates` are given.
 
     Args:
         losses: The losses so far, at least 10, positive.
         ahead: How many steps to look ahead, at least 1.
         level: The probability with which a loss is to lie within the interval, above 0 and below 1.
+        residual: None, "gru" for the ensemble in the package, or another one (scripts/train_loss_forecaster.py): it continues what the law
+            leaves over, up to four times the length of the curve; from there on its last value stays.
+        rates: For the ensemble, the learning rates of all steps, those ahead included: above 0 so far, and not negative ahead. Of later
+            steps it takes the last.
 
     Raises:
         ValueError: for fewer losses than 10 or than the level needs, for losses that are not finite (which a training has that
-            diverged) or not positive, and for other values out of range.
+            diverged) or not positive, for learning rates without an ensemble, and for other values out of range.
     """
     curve = _curve(losses)
     require_at_least("ahead", ahead, 1)
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be above 0 and below 1 (got {level})")
-    return _forecast(curve, int(ahead), level, look_back=True)
-
-
-def _forecast(curve: Values, ahead: int, level: float, *, look_back: bool) -> LossForecast:
     count = len(curve)
-    logs = np.log(curve)
-    line = _Line.fitted(logs)
-    width = _width(logs, ahead, level)
+    if isinstance(residual, str) and residual != "gru":
+        raise ValueError(f"residual must be None, 'gru' or an Ensemble (got {residual!r})")
+    known = _rates(rates, count + ahead, ahead, residual)
+    ensemble = trained() if residual == "gru" else residual
+    outlook = _looked(np.log(curve), ahead, level, ensemble, known)
     steps = np.arange(count + 1, count + 1 + ahead)
-    lower, expected, upper = _interval(line, width, steps.astype(np.float64))
+    lower, expected, upper = outlook.at(steps.astype(np.float64))
     return LossForecast(
         observed=curve,
         steps=steps,
@@ -187,31 +181,30 @@ def _forecast(curve: Values, ahead: int, level: float, *, look_back: bool) -> Lo
         lower=lower,
         upper=upper,
         level=level,
-        exponent=-line.slope,
-        diverging=look_back and _is_diverging(curve, level),
-        _line=line,
-        _width=width,
+        exponent=-outlook.law.slope,
+        diverging=_is_diverging(curve, level),
+        _outlook=outlook,
     )
 
 
-def _interval(line: _Line, width: float, steps: Values) -> tuple[Values, Values, Values]:
-    middle, error = line.at(steps), line.error(steps)
-    with np.errstate(over="ignore"):  # an interval may be without end
-        return np.exp(middle - width * error), np.exp(middle), np.exp(middle + width * error)
+def _looked(
+    logs: Values, ahead: int, level: float, ensemble: Ensemble | None, rates: Values | None
+) -> _Outlook:
+    """The outlook, and its width as a quantile of what those of earlier parts of the curve were off by.
 
-
-def _width(logs: Values, ahead: int, level: float) -> float:
-    """Half the width of the interval in standard errors: a quantile of what earlier fits were off by.
-
-    Each looks ahead by the same share of its own curve.
+    Each of them looks ahead by the same share of its own part.
     """
     count = len(logs)
+    parts = range(_SHORTEST, count + 1)
+    laws = [PowerLaw.fitted(logs[:part]) for part in parts]
+    added: Sequence[Residual | None] = [None] * len(laws)
+    if ensemble is not None:
+        added = continued(ensemble, [logs[:part] for part in parts], laws, rates)
     scores = []
-    for origin in range(_SHORTEST, count):
-        line = _Line.fitted(logs[:origin])
-        end = min(origin + max(1, round(ahead * origin / count)), count)
-        steps = np.arange(origin + 1.0, end + 1.0)
-        scores.append(np.abs(logs[origin:end] - line.at(steps)) / line.error(steps))
+    for part, law, residual in zip(parts[:-1], laws, added, strict=False):
+        end = min(part + max(1, round(ahead * part / count)), count)
+        steps = np.arange(part + 1.0, end + 1.0)
+        scores.append(np.abs(logs[part:end] - _continued(law, residual, steps)) / law.error(steps))
     sorted_scores = np.sort(np.concatenate(scores))
     place = math.ceil((len(sorted_scores) + 1) * level)
     if place > len(sorted_scores):
@@ -220,20 +213,25 @@ def _width(logs: Values, ahead: int, level: float) -> float:
             f"level = {level}: these {count} losses allow for intervals up to level {most:.3f}; "
             "give more losses, or a lower level"
         )
-    return float(sorted_scores[place - 1])
+    return _Outlook(laws[-1], added[-1], float(sorted_scores[place - 1]))
+
+
+def _continued(law: PowerLaw, residual: Residual | None, steps: Values) -> Values:
+    return law.at(steps) if residual is None else law.at(steps) + residual.at(steps)
 
 
 def _is_diverging(curve: Values, level: float) -> bool:
-    """Whether the last tenth, and three losses at least, lie above what the losses before let expect, and have risen."""
+    """Whether the last tenth, and three losses at least, lie above what the law of the losses before lets expect, and have risen."""
     tail = max(3, len(curve) // 10)
     before = curve[:-tail]
     if len(before) < _LEAST:
         return False
     try:
-        earlier = _forecast(before, tail, level, look_back=False)
+        earlier = _looked(np.log(before), tail, level, None, None)
     except ValueError:  # too few losses for the level
         return False
-    above = bool((curve[-tail:] > earlier.upper).all())
+    upper = earlier.at(np.arange(len(before) + 1.0, len(curve) + 1.0))[2]
+    above = bool((curve[-tail:] > upper).all())
     return above and float(curve[-tail:].mean()) > float(before[-tail:].mean())
 
 
@@ -257,3 +255,28 @@ def _curve(losses: Sequence[float] | ArrayLike) -> Values:
 def _require_loss(name: str, loss: float) -> None:
     if not 0.0 < loss < math.inf:
         raise ValueError(f"{name} must be a positive number (got {loss}): a power law has no other")
+
+
+def _rates(
+    rates: Sequence[float] | ArrayLike | None, count: int, ahead: int, residual: object
+) -> Values | None:
+    """The learning rates of `count` steps, the last of which are ahead, or None."""
+    if rates is None:
+        return None
+    if residual is None:
+        raise ValueError(
+            'rates say nothing to the law alone; add residual="gru", or leave them out'
+        )
+    found: Any = np.array(rates, np.float64)
+    if found.shape != (count,):
+        raise ValueError(
+            f"rates must be a list of {count} learning rates, of the losses so far and of the steps ahead "
+            f"(got shape {list(found.shape)})"
+        )
+    for place, rate in enumerate(found.tolist()):
+        if not 0.0 <= rate < math.inf or (rate == 0.0 and place < count - ahead):
+            raise ValueError(
+                f"rates[{place}] is {rate}; learning rates must be finite, above 0 so far and not negative ahead"
+            )
+    result: Values = found
+    return result

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pulsora._checks import require_at_least, require_positive
 from pulsora.forecast.batches import Stream, normalise_anew
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim.lr_scheduler import LRScheduler
 
+    from pulsora.forecast.ensemble import Ensemble
     from pulsora.forecast.forecasters import Forecaster
     from pulsora.forecast.loss import LossForecast
 
@@ -129,6 +130,7 @@ class HybridTrainer:
         self._passes = 0
         self._step = 0
         self._losses: list[float] = []
+        self._rates: list[float] = []  # of the last passes of the same blocks
         self._running: Tensor | None = None
         self._pulses_of_average = 0
 
@@ -213,6 +215,7 @@ class HybridTrainer:
                 f"the loss is {mean} after {self._passes} passes: training diverged; lower the learning rate"
             )
         self._losses.append(mean)
+        self._rates.append(float(self.optimizer.param_groups[0]["lr"]))
         if self._stop_below is not None and self._end == self.plan.passes:
             self._stop_early(self._stop_below)
 
@@ -258,8 +261,14 @@ class HybridTrainer:
         self._pulses_of_average = self._weights.pulses - before
         normalise_anew(self.model, self.loss, self._stream)
 
-    def forecast(self, *, level: float = 0.9) -> LossForecast:
+    def forecast(
+        self, *, level: float = 0.9, residual: Literal["gru"] | Ensemble | None = None
+    ) -> LossForecast:
         """The training loss as it would go on to the end, in blocks of `plan.block` passes (see `losses`).
+
+        Args:
+            level: The probability with which a loss is to lie within the interval.
+            residual: As `forecast_loss` takes it; learning rates are those of the scheduler.
 
         Raises:
             ValueError: before there are 10 blocks, or at the end.
@@ -267,7 +276,14 @@ class HybridTrainer:
         ahead = (self._end - self._passes) // self.plan.block
         if ahead < 1:
             raise ValueError("there is no block left to forecast: the training is over")
-        return forecast_loss(self._losses, ahead, level=level)
+        rates = None
+        known = len(self._rates) == len(self._losses) and min(self._rates, default=0.0) > 0.0
+        if residual is not None and known:
+            lasts = [self._passes + self.plan.block * number - 1 for number in range(1, ahead + 1)]
+            factors = self._rates_ahead([self.plan.step_of(last) - self._step for last in lasts])
+            now = float(self.optimizer.param_groups[0]["lr"])
+            rates = [*self._rates, *(now * factor for factor in factors)]
+        return forecast_loss(self._losses, ahead, level=level, residual=residual, rates=rates)
 
     def report(self, batches: Iterable[Any] | None = None) -> Report:
         """What was done so far, and what it brought.
@@ -306,6 +322,7 @@ class HybridTrainer:
             "plain": {name: getattr(self, f"_{name}") for name in _PLAIN},
             "epoch": [self._stream.epoch, self._stream.taken],
             "losses": list(self._losses),
+            "rates": list(self._rates),
             "running": self._running,
             "last": self._last,
             "mean": self._mean.state_dict(),
@@ -330,6 +347,7 @@ class HybridTrainer:
             setattr(self, f"_{name}", saved["plain"][name])
         self._stream.epoch, self._stream.taken = saved["epoch"]
         self._losses = list(saved["losses"])
+        self._rates = list(saved.get("rates", []))  # older states have none
         self._running = saved["running"]
 
     def _settings(self) -> str:

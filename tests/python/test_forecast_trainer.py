@@ -345,8 +345,9 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         r"```python\n(.*?)```", (ROOT / "docs" / "forecast.md").read_text(), re.DOTALL
     )
     assert len(blocks) == 3
+    names: dict[str, Any] = {}  # a page is read from its beginning
     for code in blocks:
-        exec(code, {})  # noqa: S102
+        exec(code, names)  # noqa: S102
     assert (tmp_path / "training.pt").is_file()
 
 

@@ -56,15 +56,15 @@ class TrainingStep:
     What Python does beside tensors is not repeated in a recorded step: hooks, prints, decisions that depend on numbers. A step
     that cannot be recorded runs like the lines above, and a warning says why, once: hooks of modules or of the optimiser,
     random numbers of torch (dropout), gates of adapters, several processes, anything that waits for the GPU, more than
-    eight shapes of the batch. Steps with `autocast` are plain ones, without a warning: a record of them has not been tested.
+    eight shapes of the batch. With `amp=True`, steps are plain ones, without a warning.
 
     Args:
         model: Called with all tensors of a batch but the last.
         optimizer: Of `pulsora.optim`, with the parameters that are trained.
         loss_fn: loss_fn(output, last tensor of the batch), a scalar.
         before_step: Runs between `backward()` and the step of the optimiser, for instance to clip gradients.
-        autocast: The type in which `torch.autocast` has products of the forward pass and of loss_fn, such as torch.bfloat16;
-            None for single precision. Its steps are plain ones.
+        amp: Whether the forward pass and loss_fn run under `torch.autocast` with bfloat16, which has the range of single
+            precision, so that no GradScaler is needed. All steps are plain ones then.
 
     Raises:
         TypeError: For an optimiser that is not of pulsora.optim.
@@ -77,7 +77,7 @@ class TrainingStep:
         loss_fn: Callable[..., Tensor],
         *,
         before_step: Callable[[], object] | None = None,
-        autocast: torch.dtype | None = None,
+        amp: bool = False,
     ) -> None:
         if not isinstance(optimizer, _Pulses):
             raise TypeError(
@@ -88,8 +88,8 @@ class TrainingStep:
         self.optimizer: _Pulses = optimizer
         self.loss_fn = loss_fn
         self.before_step = before_step
-        self.autocast = autocast
-        self.plain_because = None if autocast is None else f"autocast={autocast} was asked for"
+        self.amp = amp
+        self.plain_because = "amp=True: steps in mixed precision are not recorded" if amp else None
         """Why steps on a GPU are not recorded; None if they are."""
         self._graphs: dict[Any, _Recorded] = {}
         self._seen: dict[Any, int] = {}
@@ -127,8 +127,8 @@ class TrainingStep:
     def loss(self, batch: Sequence[Tensor]) -> Tensor:
         """The loss of a batch, after its backward pass."""
         self.optimizer.zero_grad()
-        enabled = self.autocast is not None
-        with torch.autocast(batch[-1].device.type, self.autocast) if enabled else nullcontext():
+        place = batch[-1].device.type
+        with torch.autocast(place, torch.bfloat16) if self.amp else nullcontext():
             loss = self.loss_fn(self.model(*batch[:-1]), batch[-1])
         loss.backward()  # type: ignore[no-untyped-call]
         if self.before_step is not None:

@@ -201,8 +201,10 @@ def text_file(path: str | Path, length: int = _PIECE) -> Dataset:
     number[known] = np.arange(len(known))
     numbers = number[inverse]
     split = len(text) * 9 // 10
-    parts = [array for part in (numbers[:split], numbers[split:]) for array in _pieces(part, length)]
-    return Dataset(Path(path).name, *parts, int(numbers.max()) + 1, (length,))
+    train_x, train_y = _pieces(numbers[:split], length)
+    test_x, test_y = _pieces(numbers[split:], length)
+    classes = int(numbers.max()) + 1
+    return Dataset(Path(path).name, train_x, train_y, test_x, test_y, classes, (length,))
 
 
 def _pieces(numbers: Labels, length: int) -> tuple[Labels, Labels]:

@@ -178,7 +178,7 @@ class LSTM(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Unnormalised log-probabilities, [n, classes] of images [n, pixels], [n, steps, classes] of texts [n, steps]."""
-        steps = x.unflatten(1, self.shape) if self.table is None else self.table(x)
+        steps = x.view(-1, *self.shape) if self.table is None else self.table(x)
         for layer in self.memory:
             steps, _ = layer(steps)
         made: torch.Tensor = self.head(steps if self.is_text else steps[:, -1])
@@ -222,7 +222,7 @@ class Transformer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """As of `LSTM`."""
-        steps = self.embed(x if self.is_text else x.unflatten(1, self.shape)) + self.places.weight
+        steps = self.embed(x if self.is_text else x.view(-1, *self.shape)) + self.places.weight
         seen = self.blocks(steps)
         made: torch.Tensor = self.head(self.last(seen if self.is_text else seen.mean(1)))
         return made

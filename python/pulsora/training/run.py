@@ -141,8 +141,7 @@ class Run:
         )  # fmt: skip
         self.model = made.to(self.device)
         self.optimizer = AnalogSGD(self.model.parameters(), lr=experiment.lr)
-        autocast = torch.bfloat16 if experiment.amp else None
-        self._step = TrainingStep(self.model, self.optimizer, _cross_entropy, autocast=autocast)
+        self._step = TrainingStep(self.model, self.optimizer, _cross_entropy, amp=experiment.amp)
         self.history: list[Metrics] = []
         if resume:
             self._load()

@@ -70,7 +70,7 @@ def test_the_defaults_learn_in_the_first_epoch(
 
 
 @pytest.mark.parametrize(("model", "kind"), CASES)
-def test_a_resumed_run_has_the_bits_of_the_whole_one(
+def test_property_38_a_run_of_any_network_is_resumed_to_the_bit(
     model: str, kind: str, data: dict[str, Dataset], tmp_path: Path
 ) -> None:
     whole = data[kind]

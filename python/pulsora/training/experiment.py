@@ -150,7 +150,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": (64,), "batch": 32, "lr": 0.4},
     "lenet": {"batch": 16, "lr": 0.2},
     "lstm": {"hidden": (64,), "batch": 16, "lr": 1.0},
-    "transformer": {"batch": 16, "lr": 0.1},
+    "transformer": {"batch": 16, "lr": 0.2},
 }
 """The networks, each with the defaults of what depends on it."""
 

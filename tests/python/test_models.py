@@ -74,8 +74,8 @@ def test_property_38_a_run_of_any_network_is_resumed_to_the_bit(
     model: str, kind: str, data: dict[str, Dataset], tmp_path: Path
 ) -> None:
     whole = data[kind]
-    few = dataclasses.replace(whole, train_x=whole.train_x[:64], train_y=whole.train_y[:64])
-    settings = {"model": model, "transfer_every": 3}
+    few = dataclasses.replace(whole, train_x=whole.train_x[:32], train_y=whole.train_y[:32])
+    settings = {"model": model, "batch": 16, "transfer_every": 3}
     once = trained(few, epochs=2, **settings)
     trained(few, tmp_path, epochs=1, **settings)
     resumed = trained(few, tmp_path, resume=True, epochs=2, **settings)
@@ -236,7 +236,7 @@ def test_mixed_precision_changes_digital_layers_a_little(
     model: str, kind: str, data: dict[str, Dataset]
 ) -> None:
     whole = data[kind]
-    few = dataclasses.replace(whole, train_x=whole.train_x[:32], train_y=whole.train_y[:32])
+    few = dataclasses.replace(whole, train_x=whole.train_x[:16], train_y=whole.train_y[:16])
     runs = [
         trained(few, model=model, epochs=1, batch=16, algorithm="digital", amp=amp)
         for amp in (False, True)

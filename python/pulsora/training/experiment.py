@@ -26,8 +26,9 @@ _BY_MODEL: Any = None  # __post_init__ puts the model's default in its place
 class Experiment:
     """Everything that settles a run.
 
-    Those whose default is 'by model' have that of `MODELS`. The last five describe the tiles in two ways. Either `tile` holds a whole configuration, and the
-    others must not be given and stay None; or it is None, and they have the defaults below.
+    What is said to be by model has the default that `MODELS` gives. The last five describe the tiles in
+    two ways. Either `tile` holds a whole configuration, and the others must not be given and stay None;
+    or it is None, and they have the defaults below.
 
     Attributes:
         data: 'digits', a folder of IDX files, or a text file (for lstm and transformer), whose next characters are predicted.
@@ -150,7 +151,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": (64,), "batch": 32, "lr": 0.4},
     "lenet": {"batch": 16, "lr": 0.2},
     "lstm": {"hidden": (64,), "batch": 16, "lr": 1.0},
-    "transformer": {"batch": 16, "lr": 0.2},
+    "transformer": {"batch": 16, "lr": 0.1},
 }
 """The networks, each with the defaults of what depends on it."""
 

@@ -209,10 +209,9 @@ class Run:
         del values["epochs"]
         return json.dumps(values, sort_keys=True)
 
-    def _require_same(self, path: Path, experiment: str) -> None:
+    def _require_same(self, path: Path, there: dict[str, Any]) -> None:
         """ValueError unless a checkpoint is of this experiment."""
         here = json.loads(self._identity())
-        there = _UNWRITTEN | json.loads(experiment)
         differing = [
             f"{name} = {there.get(name)!r}, here {here.get(name)!r}"
             for name in sorted({*here, *there})
@@ -278,7 +277,8 @@ def _checkpoint(path: Path) -> dict[str, Any]:
     """What a checkpoint holds; ValueError, naming the file, if it is damaged or none."""
     data = path.read_bytes()
     try:
-        return read_checkpoint(data, _CONTENT)
+        saved = read_checkpoint(data, _CONTENT)
+        return saved | {"experiment": _UNWRITTEN | json.loads(saved["experiment"])}
     except Exception as error:  # noqa: BLE001 - there is no end to what damaged files raise
         raise ValueError(
             f"resume: {path} is no checkpoint of a run, or is damaged ({short_line(error)}); "

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pulsora.data import Dataset
 
 TEXT = "All cells of a row get the same pulses. " * 40
-NAMES = tuple(MODELS)
-CASES = [(name, "digits") for name in NAMES] + [("lstm", "text"), ("transformer", "text")]
+CASES = [(name, "digits") for name in MODELS] + [("lstm", "text"), ("transformer", "text")]
+QUICK = {("lenet", "digits"), ("lstm", "text"), ("transformer", "digits")}
+SOME = [case if case in QUICK else pytest.param(*case, marks=pytest.mark.nightly) for case in CASES]
 
 needs_gpu = pytest.mark.skipif(
     not (torch.cuda.is_available() and pl.cuda_device_count() > 0),
@@ -69,7 +70,7 @@ def test_the_defaults_learn_in_the_first_epoch(
     assert epoch["pulses"] > 0
 
 
-@pytest.mark.parametrize(("model", "kind"), CASES)
+@pytest.mark.parametrize(("model", "kind"), SOME)
 def test_property_38_a_run_of_any_network_is_resumed_to_the_bit(
     model: str, kind: str, data: dict[str, Dataset], tmp_path: Path
 ) -> None:
@@ -231,7 +232,7 @@ def test_a_resumed_run_has_the_same_model_and_old_ones_are_perceptrons(
     assert len(trained(data["digits"], tmp_path, resume=True, epochs=2, **settings).history) == 2
 
 
-@pytest.mark.parametrize(("model", "kind"), CASES)
+@pytest.mark.parametrize(("model", "kind"), SOME)
 def test_mixed_precision_changes_digital_layers_a_little(
     model: str, kind: str, data: dict[str, Dataset]
 ) -> None:

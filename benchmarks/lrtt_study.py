@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 from lrtt_study_grids import GRIDS, best, config_of, key_of
-from lrtt_study_networks import NETWORKS
+from lrtt_study_networks import make
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
 from pulsora.training.run import accuracy, pulse_report
@@ -42,8 +42,8 @@ BATCH = 64
 def network(setting: Setting, device: str) -> nn.Module:
     """The network of a run; its initial weights depend on the seed alone."""
     torch.manual_seed(setting["seed"])
-    make = NETWORKS[setting.get("network", "mlp")]
-    return make(lambda inputs: config_of(setting, inputs), setting["seed"], device)
+    name = setting.get("network", "mlp")
+    return make(name, lambda inputs: config_of(setting, inputs), setting["seed"], device)
 
 
 def train(setting: Setting, folder: Path, device: str) -> dict[str, Any]:

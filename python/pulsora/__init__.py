@@ -46,7 +46,7 @@ from pulsora.step_graph import StepGraph
 from pulsora.tile import Explanation, Tile
 
 if TYPE_CHECKING:
-    from pulsora import distributed, lowrank, nn, optim, peft
+    from pulsora import distributed, lowrank, nn, optim, peft, training_step
     from pulsora.conversion import conversion_report
     from pulsora.convert import convert_to_analog, convert_to_digital
 
@@ -79,6 +79,7 @@ __all__ = [
     "presets",
     "runtime",
     "state",
+    "training_step",
 ]
 __all__ += config.__all__
 
@@ -89,6 +90,7 @@ _NEEDS_TORCH = {
     "nn": "pulsora.nn",
     "optim": "pulsora.optim",
     "peft": "pulsora.peft",
+    "training_step": "pulsora.training_step",
     "conversion_report": "pulsora.conversion",
     "convert_to_analog": "pulsora.convert",
     "convert_to_digital": "pulsora.convert",

@@ -25,7 +25,7 @@ class CompileError(RuntimeError):
     """A device model or other code did not compile; the message ends with what the compiler said."""
 
 class CompilerNotFound(CompileError):
-    """There is no compiler: no C++ compiler for the CPU, or no NVRTC for a GPU."""
+    """There is no compiler: no C++ compiler for the CPU, or no NVRTC for a GPU; or none may be used (PULSORA_COMPILE=never)."""
 
 class OutOfMemoryError(MemoryError):
     """Memory could not be had; the object that asked is as it was."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -55,13 +56,15 @@ class TrainingStep:
     What Python does beside tensors is not repeated in a recorded step: hooks, prints, decisions that depend on numbers. A step
     that cannot be recorded runs like the lines above, and a warning says why, once: hooks of modules or of the optimiser,
     random numbers of torch (dropout), gates of adapters, several processes, anything that waits for the GPU, more than
-    eight shapes of the batch.
+    eight shapes of the batch. With `amp=True`, steps are plain ones, without a warning.
 
     Args:
         model: Called with all tensors of a batch but the last.
         optimizer: Of `pulsora.optim`, with the parameters that are trained.
         loss_fn: loss_fn(output, last tensor of the batch), a scalar.
         before_step: Runs between `backward()` and the step of the optimiser, for instance to clip gradients.
+        amp: Whether the forward pass and loss_fn run under `torch.autocast` with bfloat16, which has the range of single
+            precision, so that no GradScaler is needed. All steps are plain ones then.
 
     Raises:
         TypeError: For an optimiser that is not of pulsora.optim.
@@ -74,6 +77,7 @@ class TrainingStep:
         loss_fn: Callable[..., Tensor],
         *,
         before_step: Callable[[], object] | None = None,
+        amp: bool = False,
     ) -> None:
         if not isinstance(optimizer, _Pulses):
             raise TypeError(
@@ -84,7 +88,8 @@ class TrainingStep:
         self.optimizer: _Pulses = optimizer
         self.loss_fn = loss_fn
         self.before_step = before_step
-        self.plain_because: str | None = None
+        self.amp = amp
+        self.plain_because = "amp=True: steps in mixed precision are not recorded" if amp else None
         """Why steps on a GPU are not recorded; None if they are."""
         self._graphs: dict[Any, _Recorded] = {}
         self._seen: dict[Any, int] = {}
@@ -122,7 +127,9 @@ class TrainingStep:
     def loss(self, batch: Sequence[Tensor]) -> Tensor:
         """The loss of a batch, after its backward pass."""
         self.optimizer.zero_grad()
-        loss = self.loss_fn(self.model(*batch[:-1]), batch[-1])
+        place = batch[-1].device.type
+        with torch.autocast(place, torch.bfloat16) if self.amp else nullcontext():
+            loss = self.loss_fn(self.model(*batch[:-1]), batch[-1])
         loss.backward()  # type: ignore[no-untyped-call]
         if self.before_step is not None:
             self.before_step()

@@ -39,7 +39,8 @@ void bindErrors(py::module_ &module) {
                           "what the compiler said.");
   bindError<CompilerNotFound>(
       module, "CompilerNotFound", module.attr("CompileError").ptr(),
-      "There is no compiler: no C++ compiler for the CPU, or no NVRTC for a GPU.");
+      "There is no compiler: no C++ compiler for the CPU, or no NVRTC for a GPU; or none may be "
+      "used (PULSORA_COMPILE=never).");
   bindError<OutOfMemoryError>(module, "OutOfMemoryError", PyExc_MemoryError,
                               "Memory could not be had; the object that asked is as it was.");
   // Errors of the standard library: of a file, out of memory, or an array too large.

@@ -310,6 +310,12 @@ def test_without_a_compiler_a_model_works_on_the_gpu_alone(
         compiled.append(done["compiled"])
     assert compiled[0] > 0
     assert compiled[1] == 0
+    # The same where nothing may be compiled, whatever compilers there are.
+    stored = _run(path, tmp_path / "cache", ALONE, merges, PULSORA_COMPILE="never")
+    assert (stored["fields"], stored["bits"], stored["refused"]) == (True, True, True)
+    assert stored["compiled"] == 0
+    assert stored["cpu"].startswith(f"CompilerNotFound: the device model '{name}Alone' works on")
+    assert "PULSORA_COMPILE is 'never'" in stored["cpu"]
     nothing = {**changes, "PULSORA_NVRTC": "/nowhere/libnvrtc.so"}
     told = _run(path, tmp_path / "empty", **nothing)["error"]
     assert told.startswith("CompilerNotFound: ")

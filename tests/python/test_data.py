@@ -40,7 +40,7 @@ def test_idx_folder_reads_plain_and_gzipped_files(folder: Path) -> None:
     loaded = data.idx_folder(folder, mean=0.25, std=0.5)
     assert loaded.train_x.shape == (12, 12)
     assert loaded.test_x.shape == (5, 12)
-    assert (loaded.features, loaded.classes) == (12, 3)
+    assert (loaded.features, loaded.classes, loaded.shape) == (12, 3, (4, 3))
     raw = data.read_idx(folder / "t10k-images-idx3-ubyte").reshape(5, 12)
     np.testing.assert_allclose(loaded.test_x, (raw / 255.0 - 0.25) / 0.5, rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(loaded.train_y, np.arange(12) % 3)
@@ -82,6 +82,12 @@ def test_labels_of_another_set_are_refused(folder: Path) -> None:
         data.idx_folder(folder)
 
 
+def test_images_of_another_shape_are_refused(folder: Path) -> None:
+    (folder / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((5, 3, 4), np.uint8)))
+    with pytest.raises(data.DataError, match=r"have 4 x 3 pixels and test images 3 x 4"):
+        data.idx_folder(folder)
+
+
 def test_unknown_source_is_refused() -> None:
     with pytest.raises(data.DataError, match="neither 'digits' nor a folder"):
         data.load("no/such/folder")
@@ -91,6 +97,7 @@ def test_digits_are_split_and_normalised() -> None:
     digits = data.digits()
     assert digits.train_x.shape == (1348, 64)
     assert digits.test_x.shape == (449, 64)
+    assert digits.shape == (8, 8)
     assert abs(float(digits.train_x.mean())) < 1e-5
     assert set(np.unique(digits.test_y)) == set(range(10))
 

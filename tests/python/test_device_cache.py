@@ -59,7 +59,7 @@ def test_without_a_compiler_it_is_said_what_to_install(workshop: Workshop, tmp_p
     assert error.startswith("CompilerNotFound: ")
     assert "CXX names the C++ compiler 'no-such-compiler', which is not there" in error
     error = workshop.run(EXAMPLE, **nothing, PULSORA_COMPILE="never")["error"]
-    assert error.startswith("CompileError: ")
+    assert error.startswith("CompilerNotFound: ")
     assert "PULSORA_COMPILE is 'never'" in error
     assert "PULSORA_COMPILE is 'no'" in workshop.run(EXAMPLE, PULSORA_COMPILE="no")["error"]
 

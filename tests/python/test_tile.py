@@ -271,6 +271,18 @@ def test_explanation_reads_well() -> None:
     assert not make_tile(pl.IdealConfig()).explain(x, d, 0.1).warnings
 
 
+def test_an_explanation_is_looked_into_by_name() -> None:
+    told = make_tile(CONFIGS["lrtt"]()).explain(*make_batch(2), 0.1)
+    assert "alpha" in told
+    assert "alhpa" not in told
+    assert 0 not in told
+    assert list(told) == list(told.keys()) == list(told.values)
+    assert len(told) == len(told.values)
+    assert dict(told) == told.values
+    with pytest.raises(KeyError, match="alhpa"):
+        told["alhpa"]
+
+
 def test_repr_and_sizes() -> None:
     tile = make_tile(pl.SingleConfig(device=pl.devices.SoftBounds(dw_min=0.002)), tile_id=3)
     assert repr(tile) == (

@@ -317,6 +317,25 @@ def test_a_run_on_a_gpu_is_resumed_on_the_cpu(tmp_path: Path) -> None:
     assert on_cpu.history[2]["loss"] < history[1]["loss"]
 
 
+def test_mixed_precision_is_that_of_the_loop_with_autocast() -> None:
+    models = [_model("cpu") for _ in range(2)]
+    optimizers = [AnalogSGD(each.parameters(), lr=0.1) for each in models]
+    step = pl.training_step.TrainingStep(models[0], optimizers[0], loss_fn, amp=True)
+    assert step.plain_because is not None
+    for number in range(4):
+        x, target = _batch(number, "cpu")
+        optimizers[1].zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output = models[1](x)
+            loss = loss_fn(output, target)
+        assert output.dtype == torch.bfloat16
+        loss.backward()
+        optimizers[1].step()
+        assert torch.equal(step(x, target), loss.detach())
+    for one, other in zip(*(each.state_dict().values() for each in models), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_a_run_on_a_device_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(pl.ConfigError, match="device is 'tpu'"):
         Run(Experiment(), tmp_path, device="tpu")

@@ -26,13 +26,14 @@ from pulsora.cli.options import (
     TransferEvery,
     experiment_of,
     setting,
+    setting_of_model,
     threads_of,
 )
 from pulsora.cli.progress import console, metrics_table, progress_bar, train_with_bar
 from pulsora.plot import plot_device as device_figure
 from pulsora.plot import plot_training
 from pulsora.tile import Tile
-from pulsora.training.experiment import ALGORITHMS
+from pulsora.training.experiment import ALGORITHMS, MODELS
 
 app = typer.Typer(
     help="Training neural networks on simulated analog crossbar arrays.",
@@ -62,19 +63,34 @@ def _options(
 def train(
     data: Annotated[
         str | None,
-        setting("data", "'digits', or a folder with the IDX files of a data set."),
+        setting(
+            "data",
+            "'digits', a folder with the IDX files of a data set, or (for lstm and transformer) a text file.",
+        ),
     ] = None,
+    model: Annotated[str | None, setting("model", f"One of {', '.join(MODELS)}.")] = None,
     hidden: Annotated[
-        str | None, setting("hidden", "Sizes of hidden layers, e.g. 256,128.")
+        str | None,
+        setting_of_model("hidden", "Sizes of hidden layers, e.g. 256,128; for these models."),
     ] = None,
     epochs: Annotated[int | None, setting("epochs", "Passes over the training set.")] = None,
-    batch: Annotated[int | None, setting("batch", "Images per mini-batch.")] = None,
-    lr: LearningRate = None,
+    batch: Annotated[
+        int | None, setting_of_model("batch", "Images, or pieces of text, per mini-batch.")
+    ] = None,
+    lr: Annotated[float | None, setting_of_model("lr", "Learning rate.")] = None,
     device_preset: Preset = None,
     algorithm: Algorithm = None,
     rank: Rank = None,
     transfer_every: TransferEvery = None,
     seed: Seed = None,
+    amp: Annotated[
+        bool | None,
+        typer.Option(
+            "--amp/--no-amp",
+            help="Digital layers in bfloat16, by torch's autocast; steps on a GPU are not recorded then.",
+            show_default="no-amp",
+        ),
+    ] = None,
     config: ConfigFile = None,
     out: Annotated[
         Path, typer.Option(help="Folder for metrics.json, checkpoint.pt and training.png.")
@@ -90,12 +106,13 @@ def train(
         str, typer.Option(help="Where to train: cpu, cuda or cuda:<number>.")
     ] = "cpu",
 ) -> None:
-    """Train a network with analog hidden layers."""
+    """Train a network on images or text, all its layers analog but the last."""
     from pulsora.training.run import Run  # noqa: PLC0415 - needs torch
 
     experiment = experiment_of(
         config,
         data=data,
+        model=model,
         hidden=hidden,
         epochs=epochs,
         batch=batch,
@@ -105,6 +122,7 @@ def train(
         rank=rank,
         transfer_every=transfer_every,
         seed=seed,
+        amp=amp,
     )
     run = Run(
         experiment,

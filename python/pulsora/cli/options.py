@@ -11,7 +11,7 @@ import typer
 from pulsora import _core
 from pulsora._threads import chosen_threads
 from pulsora.files import read_settings
-from pulsora.training.experiment import ALGORITHMS, TILE_DEFAULTS, Experiment
+from pulsora.training.experiment import ALGORITHMS, MODELS, TILE_DEFAULTS, Experiment
 
 __all__ = [
     "Algorithm",
@@ -24,18 +24,30 @@ __all__ = [
     "TransferEvery",
     "experiment_of",
     "setting",
+    "setting_of_model",
     "threads_of",
 ]
 
 
-_DEFAULTS = {field.name: field.default for field in fields(Experiment)} | TILE_DEFAULTS
+_DEFAULTS = (
+    {field.name: field.default for field in fields(Experiment)} | MODELS["mlp"] | TILE_DEFAULTS
+)
 
 
 def setting(name: str, text: str) -> Any:  # noqa: ANN401 - as typer.Option
     """An option that a settings file may hold as well; its default is that of `Experiment`."""
-    default = _DEFAULTS[name]
-    shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    return typer.Option(help=text, show_default=_shown(_DEFAULTS[name]))
+
+
+def setting_of_model(name: str, text: str) -> Any:  # noqa: ANN401 - as typer.Option
+    """As `setting`, of what has another default with each model that takes it."""
+    defaults = {model: _shown(of[name]) for model, of in MODELS.items() if name in of}
+    shown = ", ".join(f"{model} {default}" for model, default in defaults.items())
     return typer.Option(help=text, show_default=shown)
+
+
+def _shown(default: object) -> str:
+    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
 # None means: not given, so the settings file or the default.

@@ -38,8 +38,8 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
 
     It is compiled for this machine's processor at first, which takes some seconds, and taken from a folder of compiled
     models later; so are its kernels for a GPU, each when a tile there first needs it. The folder is `$PULSORA_CACHE_DIR`,
-    else `$XDG_CACHE_HOME/pulsora`, else `~/.cache/pulsora`; with `PULSORA_COMPILE=never` only that is asked. Without a C++
-    compiler, but with a GPU, the model works there alone: its tiles on the CPU raise CompilerNotFound. The class becomes a
+    else `$XDG_CACHE_HOME/pulsora`, else `~/.cache/pulsora`; with `PULSORA_COMPILE=never` only that is asked. Without the
+    plugin and a C++ compiler, but with a GPU, the model works there alone: its tiles on the CPU raise CompilerNotFound. The class becomes a
     member of `pulsora.devices`, so that its objects can be pickled; another process needs the same call before it reads
     them.
 
@@ -54,7 +54,8 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
     Raises:
         ConfigError: If the text names no model or several, or if there is another device of that name.
         CompileError: If it does not compile; the message has the compiler's log, with the file and line.
-        CompilerNotFound: If there is no C++ compiler, no GPU with NVRTC either, and the model has not been compiled before.
+        CompilerNotFound: If there is no C++ compiler that may be used, no GPU with NVRTC either, and the model has not been
+            compiled before.
         FileNotFoundError: If there is no such file.
     """
     text, file = _read(source)

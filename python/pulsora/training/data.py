@@ -1,4 +1,4 @@
-"""Small image data sets for experiments: scikit-learn's digits, and folders of IDX files.
+"""Small data sets for experiments: scikit-learn's digits, folders of IDX files, and text files.
 
 IDX is the format of MNIST, Fashion-MNIST, KMNIST and EMNIST. Nothing is downloaded.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Images = NDArray[np.float32]
     Labels = NDArray[np.int64]
+    Samples = Images | Labels
 
 __all__ = [
     "DataError",
@@ -32,7 +33,11 @@ __all__ = [
     "read_idx",
     "require_batch",
     "shuffled",
+    "text_file",
 ]
+
+_PIECE = 32  # characters of a piece of text
+_MOST_LETTERS = 256
 
 _IDX_TYPES: dict[int, np.dtype[Any]] = {
     0x08: np.dtype(">u1"),
@@ -50,42 +55,51 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images as rows of numbers, with labels, in a training and a test part.
+    """Images as rows of numbers with labels, or pieces of text with what follows, in a training and a test part.
 
     Attributes:
         name: What the set is called in reports.
-        train_x: Training images, [n, pixels], float32, normalised.
-        train_y: Their classes, [n], int64 from 0.
-        test_x: Test images.
-        test_y: Their classes.
-        classes: Number of classes.
+        train_x: Training images, [n, pixels], float32, normalised; or the numbers of characters, [n, characters], int64.
+        train_y: Their classes, [n], int64 from 0; or for each character the one behind it, [n, characters].
+        test_x: Test images, or pieces of text.
+        test_y: Their classes, or characters.
+        classes: Number of classes, or of different characters.
+        shape: Rows and columns of an image, or the number of characters of a piece of text; nothing if nobody says.
     """
 
     name: str
-    train_x: Images
+    train_x: Samples
     train_y: Labels
-    test_x: Images
+    test_x: Samples
     test_y: Labels
     classes: int
+    shape: tuple[int, ...] = ()
 
     @property
     def features(self) -> int:
-        """Number of pixels of one image."""
+        """Number of pixels of one image, or of characters of a piece of text."""
         return int(self.train_x.shape[1])
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds text."""
+        return len(self.shape) == 1
 
 
 def load(source: str | Path) -> Dataset:
-    """The data set that a command line names: ``digits``, or a folder of IDX files.
+    """The data set that a command line names: ``digits``, a folder of IDX files, or a text file.
 
     Raises:
-        DataError: if it is neither.
+        DataError: if it is none of these, or damaged.
     """
     if str(source) == "digits":
         return digits()
+    if Path(source).is_file():
+        return text_file(source)
     if not Path(source).is_dir():
         raise DataError(
-            f"data = {str(source)!r} is neither 'digits' nor a folder; give the path of a folder "
-            "with the four IDX files of an MNIST-like data set"
+            f"data = {str(source)!r} is neither 'digits' nor a folder nor a file; give the path of a "
+            "folder with the four IDX files of an MNIST-like data set, or of a text file"
         )
     return idx_folder(source)
 
@@ -116,7 +130,7 @@ def digits(test_share: float = 0.25, seed: int = 0) -> Dataset:
     test, train = order[:tests], order[tests:]
     mean, std = x[train].mean(), x[train].std()
     x = (x - mean) / std
-    return Dataset("digits", x[train], y[train], x[test], y[test], classes=10)
+    return Dataset("digits", x[train], y[train], x[test], y[test], 10, bunch.images.shape[1:])
 
 
 def idx_folder(folder: str | Path, mean: float | None = None, std: float | None = None) -> Dataset:
@@ -136,12 +150,12 @@ def idx_folder(folder: str | Path, mean: float | None = None, std: float | None 
         DataError: if a file is missing, truncated, or does not fit the others.
     """
     folder = Path(folder)
-    train_x, train_y = _images_and_labels(folder, ("train",))
-    test_x, test_y = _images_and_labels(folder, ("t10k", "test"))
-    if train_x.shape[1] != test_x.shape[1]:
+    train_x, train_y, shape = _images_and_labels(folder, ("train",))
+    test_x, test_y, test_shape = _images_and_labels(folder, ("t10k", "test"))
+    if shape != test_shape:
         raise DataError(
-            f"{folder}: training images have {train_x.shape[1]} pixels and test images "
-            f"{test_x.shape[1]}; the files belong to different data sets"
+            f"{folder}: training images have {_times(shape)} pixels and test images "
+            f"{_times(test_shape)}; the files belong to different data sets"
         )
     mean = float(train_x.mean(dtype=np.float64)) if mean is None else mean
     std = float(train_x.std(dtype=np.float64)) if std is None else std
@@ -151,19 +165,64 @@ def idx_folder(folder: str | Path, mean: float | None = None, std: float | None 
         np.subtract(pixels, np.float32(mean), out=pixels)
         np.divide(pixels, np.float32(std), out=pixels)
     classes = int(max(train_y.max(), test_y.max())) + 1
-    return Dataset(folder.name, train_x, train_y, test_x, test_y, classes)
+    return Dataset(
+        folder.name, train_x, train_y, test_x, test_y, classes, shape if len(shape) == 2 else ()
+    )
+
+
+def text_file(path: str | Path, length: int = _PIECE) -> Dataset:
+    """A text as pieces of equal length, whose next characters are to be predicted. Its last tenth is for testing.
+
+    Args:
+        path: A file of text in UTF-8. Its 256 most frequent characters get numbers, in the order of their codes; others share
+            the last number.
+        length: Characters of a piece, from 1. The next piece begins where one ends.
+
+    Raises:
+        DataError: if the file cannot be read, is not UTF-8, or is too short.
+    """
+    try:
+        text = Path(path).read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"data = '{path}' cannot be read as text ({error}); give a file of text "
+            "in UTF-8, or a folder of IDX files"
+        ) from error
+    if length < 1 or len(text) < 10 * (length + 1):
+        raise DataError(
+            f"data = '{path}' has {len(text)} characters; pieces of length = {length} need at least "
+            f"{10 * (max(length, 1) + 1)}, of which a tenth is for testing"
+        )
+    codes, inverse, counts = np.unique(
+        np.frombuffer(text.encode("utf-32-le"), np.uint32), return_inverse=True, return_counts=True
+    )
+    known = np.sort(np.argsort(-counts, kind="stable")[:_MOST_LETTERS])
+    number = np.full(len(codes), len(known), np.int64)
+    number[known] = np.arange(len(known))
+    numbers = number[inverse]
+    split = len(text) * 9 // 10
+    train_x, train_y = _pieces(numbers[:split], length)
+    test_x, test_y = _pieces(numbers[split:], length)
+    classes = int(numbers.max()) + 1
+    return Dataset(Path(path).name, train_x, train_y, test_x, test_y, classes, (length,))
+
+
+def _pieces(numbers: Labels, length: int) -> tuple[Labels, Labels]:
+    """Pieces, and for each of their characters the one behind it."""
+    end = (len(numbers) - 1) // length * length
+    return numbers[:end].reshape(-1, length), numbers[1 : end + 1].reshape(-1, length)
 
 
 def batches(
     data: Dataset, batch: int, seed: int, epoch: int, *, drop_last: bool = True
-) -> Iterator[tuple[Images, Labels]]:
+) -> Iterator[tuple[Samples, Labels]]:
     """The training set in random order, in mini-batches.
 
     The order depends on `seed` and `epoch` alone, so a resumed run sees the same batches.
 
     Args:
         data: The data set.
-        batch: Images per mini-batch, from 1 to the size of the training set.
+        batch: Images, or pieces of text, per mini-batch, from 1 to the size of the training set.
         seed: Seed of the order.
         epoch: Number of the pass, from 0.
         drop_last: Whether a last batch that is not full is left out.
@@ -180,10 +239,11 @@ def batches(
 
 
 def require_batch(data: Dataset, batch: int) -> None:
-    """DataError unless the training set has images for a mini-batch."""
+    """DataError unless the training set has samples for a mini-batch."""
     count = len(data.train_x)
     if not 1 <= batch <= count:
-        raise DataError(f"batch = {batch}: choose between 1 and the {count} training images")
+        samples = "pieces of the text" if data.is_text else "training images"
+        raise DataError(f"batch = {batch}: choose between 1 and the {count} {samples}")
 
 
 def shuffled(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
@@ -222,7 +282,10 @@ def read_idx(path: str | Path) -> NDArray[Any]:
     return values.reshape(shape).astype(dtype.newbyteorder("="))
 
 
-def _images_and_labels(folder: Path, parts: tuple[str, ...]) -> tuple[Images, Labels]:
+def _images_and_labels(
+    folder: Path, parts: tuple[str, ...]
+) -> tuple[Images, Labels, tuple[int, ...]]:
+    """Images as rows of pixels, their labels, and the shape of an image."""
     images_file = _find(folder, [f"{part}-images-idx3-ubyte" for part in parts])
     labels_file = _find(folder, [f"{part}-labels-idx1-ubyte" for part in parts])
     images, labels = read_idx(images_file), read_idx(labels_file)
@@ -235,7 +298,11 @@ def _images_and_labels(folder: Path, parts: tuple[str, ...]) -> tuple[Images, La
         )
     scale = 255.0 if images.dtype == np.uint8 else 1.0
     pixels = images.reshape(len(images), -1).astype(np.float32) / np.float32(scale)
-    return pixels, labels.astype(np.int64)
+    return pixels, labels.astype(np.int64), images.shape[1:]
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _find(folder: Path, names: list[str]) -> Path:

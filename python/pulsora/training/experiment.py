@@ -1,4 +1,4 @@
-"""Everything that settles a run of a small network; `pulsora.training.run` runs it.
+"""Everything that settles a run of a network; `pulsora.training.run` runs it.
 
 history = Run(Experiment(algorithm="lrtt", rank=8)).train()
 """
@@ -17,24 +17,30 @@ from pulsora.config import TileConfig
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ALGORITHMS", "TILE_DEFAULTS", "Experiment"]
+__all__ = ["ALGORITHMS", "MODELS", "TILE_DEFAULTS", "Experiment"]
+
+_BY_MODEL: Any = None  # __post_init__ puts the model's default in its place
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Everything that settles a run.
 
-    The last five describe the tiles in two ways. Either `tile` holds a whole configuration, and the
-    others must not be given and stay None; or it is None, and they have the defaults below.
+    What is said to be by model has the default that `MODELS` gives. The last five describe the tiles in
+    two ways. Either `tile` holds a whole configuration, and the others must not be given and stay None;
+    or it is None, and they have the defaults below.
 
     Attributes:
-        data: 'digits', or a folder of IDX files.
-        hidden: Sizes of the hidden layers, as numbers or as text such as "256,128". These layers are
-            analog; the output layer is digital.
+        data: 'digits', a folder of IDX files, or a text file (for lstm and transformer), whose next characters are predicted.
+        model: 'mlp': linear layers; 'lenet': LeNet-5; 'lstm' or 'transformer': they read an image row by row, or a text
+            character by character. All layers are analog but the output layer and tables. `pulsora.training.models` has them.
+        hidden: Sizes of the hidden layers of mlp and lstm, as numbers or as text such as "256,128"; by model. The others have
+            layers of their own, and it must not be given and stays None.
         epochs: Passes over the training set.
-        batch: Images per mini-batch.
-        lr: Learning rate of plain SGD, for all layers.
+        batch: Images, or pieces of text, per mini-batch; by model.
+        lr: Learning rate of plain SGD, for all layers; by model.
         seed: Seed of everything.
+        amp: Whether digital layers compute in bfloat16 where `torch.autocast` does. Tiles read in single precision as ever.
         algorithm: 'digital': floating point; 'pulsed': pulsed SGD on one full array;
             'lrtt', the default: a pulsed low-rank adapter.
         device_preset: Name of a device preset or model, see `pulsora info`; EcRam by default.
@@ -43,16 +49,18 @@ class Experiment:
         tile: A complete tile configuration as `TileConfig.to_dict()` writes it.
 
     Raises:
-        ValueError: for a value of a wrong type or out of range, and for `tile` beside one of the
-            four that it replaces.
+        ValueError: for a value of a wrong type or out of range, for `hidden` of a model that does not take it, and for
+            `tile` beside one of the four that it replaces.
     """
 
     data: str = "digits"
-    hidden: tuple[int, ...] = (64,)
+    model: str = "mlp"
+    hidden: tuple[int, ...] | None = None
     epochs: int = 20
-    batch: int = 32
-    lr: float = 0.4
+    batch: int = _BY_MODEL
+    lr: float = _BY_MODEL
     seed: int = 0
+    amp: bool = False
     algorithm: str | None = None
     device_preset: str | None = None
     rank: int | Literal["auto"] | None = None
@@ -61,11 +69,13 @@ class Experiment:
 
     def __post_init__(self) -> None:
         self._settle_tiles()
-        self._require_text("data", "algorithm", "device_preset")
-        object.__setattr__(self, "hidden", _hidden(self.hidden))
+        self._require_text("data", "model", "algorithm", "device_preset")
+        self._settle_model()
         for name, least in (("epochs", 1), ("batch", 1), ("seed", 0)):
             require_at_least(name, getattr(self, name), least)
         require_positive("lr", self.lr)
+        if not isinstance(self.amp, bool):
+            raise ValueError(f"amp must be true or false (got {self.amp!r})")  # noqa: TRY004
         if self.tile is not None:
             return
         if self.rank != "auto":
@@ -76,6 +86,22 @@ class Experiment:
                 f"algorithm must be one of {', '.join(ALGORITHMS)} (got '{self.algorithm}')"
             )
         presets.device(str(self.device_preset))
+
+    def _settle_model(self) -> None:
+        """Gives what depends on the model its defaults, or refuses what it does not take."""
+        if self.model not in MODELS:
+            raise ValueError(f"model must be one of {', '.join(MODELS)} (got '{self.model}')")
+        defaults = MODELS[self.model]
+        if self.hidden is not None and "hidden" not in defaults:
+            takers = " and ".join(name for name in MODELS if "hidden" in MODELS[name])
+            raise ValueError(
+                f"hidden is for {takers}, and {self.model} has layers of its own; leave hidden out"
+            )
+        for name, default in defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
+        if self.hidden is not None:
+            object.__setattr__(self, "hidden", _hidden(self.hidden))
 
     def _settle_tiles(self) -> None:
         """Gives those that describe tiles their defaults, or refuses those that `tile` replaces."""
@@ -120,6 +146,14 @@ class Experiment:
             return TileConfig.from_dict(self.tile)
         return ALGORITHMS[str(self.algorithm)](self)
 
+
+MODELS: dict[str, dict[str, Any]] = {
+    "mlp": {"hidden": (64,), "batch": 32, "lr": 0.4},
+    "lenet": {"batch": 16, "lr": 0.2},
+    "lstm": {"hidden": (64,), "batch": 16, "lr": 1.0},
+    "transformer": {"batch": 16, "lr": 0.1},
+}
+"""The networks, each with the defaults of what depends on it."""
 
 TILE_DEFAULTS = {
     "algorithm": "lrtt",

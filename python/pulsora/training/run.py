@@ -1,4 +1,4 @@
-"""Training a small fully connected network, digital or on analog tiles, with an exact resume.
+"""Training a network, digital or on analog tiles, with an exact resume.
 
 What `pulsora train` and `pulsora demo` do, for use from Python:
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import itertools
 import json
 import time
 from pathlib import Path
@@ -22,10 +21,11 @@ from pulsora import _core
 from pulsora._checks import require_folder
 from pulsora._threads import chosen_threads
 from pulsora.files import replace_file
-from pulsora.nn import AnalogLinear, AnalogModule
+from pulsora.nn import AnalogModule
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
 from pulsora.training.checkpoint import read_checkpoint, short_line
+from pulsora.training.models import network
 from pulsora.training_step import TrainingStep
 
 if TYPE_CHECKING:
@@ -33,54 +33,31 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pulsora.config import TileConfig
     from pulsora.tile import Tile
     from pulsora.training.data import Dataset
     from pulsora.training.experiment import Experiment
 
-__all__ = ["Metrics", "Run", "accuracy", "mlp", "pulse_report"]
+__all__ = ["Metrics", "Run", "accuracy", "pulse_report"]
 
 Metrics: TypeAlias = dict[str, float]
 
 _CHECKPOINT = "checkpoint.pt"
 _CONTENT = {"experiment", "model", "optimizer", "history"}
 _METRICS = "metrics.json"
-
-
-def mlp(
-    sizes: tuple[int, ...], config: TileConfig | None, *, seed: int, threads: int | None = None
-) -> nn.Sequential:
-    """A network with sigmoids between its layers; all but the last analog unless config is None.
-
-    Initial weights are uniform within +-1/sqrt(inputs) and the same whatever the configuration.
-    """
-    layers: list[nn.Module] = []
-    *hidden, last = itertools.pairwise(sizes)
-    for number, (inputs, outputs) in enumerate(hidden):
-        torch.manual_seed(seed * 1000 + number)
-        digital = nn.Linear(inputs, outputs)
-        if config is None:
-            layers += [digital, nn.Sigmoid()]
-            continue
-        analog = AnalogLinear(
-            inputs, outputs, config=config, seed=seed, tile_id=1000 * number, threads=threads
-        )
-        analog.set_weights(digital.weight, digital.bias)
-        layers += [analog, nn.Sigmoid()]
-    torch.manual_seed(seed * 1000 + len(hidden))
-    return nn.Sequential(*layers, nn.Linear(*last))
+_UNWRITTEN = {"model": "mlp", "amp": False}
+"""What checkpoints were of that do not say so, because there was nothing else."""
 
 
 @torch.no_grad()
 def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
-    """Share of images that the model classifies rightly."""
+    """Share of images, or of characters in pieces of text, that the model classifies rightly."""
     model.eval()
     right: int = sum(
-        int((model(part).argmax(dim=1) == labels).sum())
+        int((model(part).argmax(dim=-1) == labels).sum())
         for part, labels in zip(torch.split(x, 1024), torch.split(y, 1024), strict=True)
     )
     model.train()
-    return right / len(x)
+    return right / y.numel()
 
 
 def pulse_report(model: nn.Module) -> Metrics:
@@ -127,7 +104,7 @@ class Run:
         data: The data set, where it is loaded already.
 
     Raises:
-        ValueError: if the data cannot be loaded, if there is nothing to resume, a damaged
+        ValueError: if the data cannot be loaded or do not fit the model, if there is nothing to resume, a damaged
             checkpoint, or more epochs than asked for, and if `out` has a run that is neither
             resumed nor overwritten.
         OSError: if nothing can be written to `out`.
@@ -157,12 +134,14 @@ class Run:
         self.out = out
         self.data = datasets.load(experiment.data) if data is None else data
         datasets.require_batch(self.data, experiment.batch)
-        sizes = (self.data.features, *experiment.hidden, self.data.classes)
         self.device = torch.device(device)
-        made = mlp(sizes, experiment.tile_config(), seed=experiment.seed, threads=threads)
+        made = network(
+            experiment.model, self.data, experiment.tile_config(),
+            hidden=experiment.hidden, seed=experiment.seed, threads=threads,
+        )  # fmt: skip
         self.model = made.to(self.device)
         self.optimizer = AnalogSGD(self.model.parameters(), lr=experiment.lr)
-        self._step = TrainingStep(self.model, self.optimizer, nn.functional.cross_entropy)
+        self._step = TrainingStep(self.model, self.optimizer, _cross_entropy, amp=experiment.amp)
         self.history: list[Metrics] = []
         if resume:
             self._load()
@@ -171,7 +150,7 @@ class Run:
 
     @property
     def batches(self) -> int:
-        """Mini-batches per epoch; images that do not fill one are left out."""
+        """Mini-batches per epoch; samples that do not fill one are left out."""
         return len(self.data.train_x) // self.experiment.batch
 
     def train(
@@ -230,6 +209,20 @@ class Run:
         del values["epochs"]
         return json.dumps(values, sort_keys=True)
 
+    def _require_same(self, path: Path, there: dict[str, Any]) -> None:
+        """ValueError unless a checkpoint is of this experiment."""
+        here = json.loads(self._identity())
+        differing = [
+            f"{name} = {there.get(name)!r}, here {here.get(name)!r}"
+            for name in sorted({*here, *there})
+            if there.get(name) != here.get(name)
+        ]
+        if differing:
+            raise ValueError(
+                f"resume: {path} is of another experiment ({'; '.join(differing)}); "
+                "repeat its settings, or choose another folder"
+            )
+
     def _save(self) -> None:
         if self.out is None:
             return
@@ -257,11 +250,7 @@ class Run:
         if self.out is None or not path.is_file():
             raise ValueError(f"resume: there is no {path}; start without --resume")
         saved = _checkpoint(path)
-        if saved["experiment"] != self._identity():
-            raise ValueError(
-                f"resume: {path} is of another experiment ({saved['experiment']}); "
-                "repeat its settings, or choose another folder"
-            )
+        self._require_same(path, saved["experiment"])
         made = len(saved["history"])
         if made > self.experiment.epochs:
             raise ValueError(
@@ -279,11 +268,17 @@ class Run:
         self._save_metrics(self.out)
 
 
+def _cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The mean over images, or over the characters of pieces of text, in single precision under autocast too."""
+    return nn.functional.cross_entropy(output.float().flatten(0, -2), target.flatten())
+
+
 def _checkpoint(path: Path) -> dict[str, Any]:
     """What a checkpoint holds; ValueError, naming the file, if it is damaged or none."""
     data = path.read_bytes()
     try:
-        return read_checkpoint(data, _CONTENT)
+        saved = read_checkpoint(data, _CONTENT)
+        return saved | {"experiment": _UNWRITTEN | json.loads(saved["experiment"])}
     except Exception as error:  # noqa: BLE001 - there is no end to what damaged files raise
         raise ValueError(
             f"resume: {path} is no checkpoint of a run, or is damaged ({short_line(error)}); "

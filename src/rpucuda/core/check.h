@@ -44,7 +44,8 @@ class CompileError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// There is no compiler to compile with at run time. Python: CompilerNotFound(CompileError).
+/// There is no compiler to compile with at run time, or none may be used. Python:
+/// CompilerNotFound(CompileError).
 class CompilerNotFound : public CompileError {
  public:
   using CompileError::CompileError;

@@ -77,7 +77,6 @@ class Maker {
       key_ = model_ + "-" + sha256(compilation.compiler()).substr(0, 16);
     } catch (const CompilerNotFound &error) {
       missing_ = error.what();
-      noCompiler_ = true;
     }
   }
 
@@ -118,20 +117,17 @@ class Maker {
   void requireCompiler() const {
     if (!key_.empty()) return;
     const Compilation::Name name = compilation_.name();
-    const std::string text =
+    throw CompilerNotFound(
         message(name.what, " is not among the compiled ones in ", cache_.folder().string(), " for ",
                 name.target, ", and cannot be compiled: ", missing_,
-                "; `pulsora compile` puts it there, on a machine that can and shares the folder");
-    if (noCompiler_) throw CompilerNotFound(text);
-    throw CompileError(text);
+                "; `pulsora compile` puts it there, on a machine that can and shares the folder"));
   }
 
   Compilation &compilation_;
   std::string model_;
   PluginCache cache_;
-  std::string key_;  // empty if there is no compiler
+  std::string key_;  // empty if there is no compiler, or none may be used
   std::string missing_;
-  bool noCompiler_ = false;
 };
 
 }  // namespace

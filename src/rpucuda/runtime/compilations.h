@@ -45,8 +45,8 @@ class Compilation {
 /// compiled, or PULSORA_COMPILE is "never", what another compiler made will do: it gives the same
 /// bits. If `use` throws a CompileError about bytes from the cache, these are made anew.
 ///
-/// CompilerNotFound or CompileError if there is none and none can be made; ConfigError for a bad
-/// cache folder. One thread at a time; `use` must not wait for another that compiles.
+/// CompilerNotFound if there is none, and no compiler that may be used; CompileError if compilation
+/// fails; ConfigError for a bad cache folder. One thread at a time; `use` must not wait for another that compiles.
 void withCompiled(Compilation &compilation, const std::function<void(const std::string &)> &use);
 
 /// Compiles into the cache folder, unless it is there, and returns the path of the file. Errors as of

@@ -70,7 +70,7 @@ class PluginCompilation : public Compilation {
   HostCompiler compiler_;
 };
 
-/// The model without a compiler for the CPU, because `missing`.
+/// The model without its plugin for the CPU, because `missing`.
 DeviceModel modelForGpuAlone(const DeviceSource &source, const CompilerNotFound &missing) {
   if (cudaDeviceCount() == 0) throw missing;
   try {

@@ -34,12 +34,12 @@ DeviceSource normalised(DeviceSource source);
 /// from the cache (runtime/plugin_cache.h), and loaded for good. Its sourceHash is the SHA-256 of
 /// the normalised text. With PULSORA_COMPILE=never in the environment nothing is compiled.
 ///
-/// Where there is no compiler, but a GPU, the model is compiled for that alone; its tiles on the CPU
-/// are refused (runtime/gpu_model.h).
+/// Where there is no compiler, or none may be used, but a GPU, the model is compiled for that alone,
+/// or taken from the cache as it was; its tiles on the CPU are refused (runtime/gpu_model.h).
 ///
-/// ConfigError for a bad text or cache folder; CompilerNotFound if there is no compiler, and what
-/// was compiled before is not in the cache; CompileError, with what the compiler said, if it fails
-/// or may not be started.
+/// ConfigError for a bad text or cache folder; CompilerNotFound if there is no compiler that may be
+/// used, and what was compiled before is not in the cache; CompileError, with what the compiler
+/// said, if it fails.
 DeviceModel deviceModelFrom(const DeviceSource &source);
 
 /// Makes and registers the model, and returns it as registered; the one that is there if it has the

@@ -1,9 +1,10 @@
-"""What a user can put right, as one line."""
+"""What a user can put right, and warnings, as one line each."""
 
 from __future__ import annotations
 
 import functools
 import re
+import warnings
 from typing import TYPE_CHECKING, ParamSpec, get_type_hints
 
 import typer
@@ -28,7 +29,9 @@ def one_line_errors(command: Callable[_P, None]) -> Callable[_P, None]:
     @functools.wraps(command)
     def run(*args: _P.args, **options: _P.kwargs) -> None:
         try:
-            command(*args, **options)
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                command(*args, **options)
         except (
             ValueError,
             TypeError,
@@ -47,6 +50,10 @@ def one_line_errors(command: Callable[_P, None]) -> Callable[_P, None]:
             raise typer.Exit(2) from error
 
     return run
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    errors.print(f"warning: {message}", style="yellow", markup=False, highlight=False)
 
 
 def _arguments(command: Callable[..., None]) -> set[str]:

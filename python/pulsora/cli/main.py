@@ -91,6 +91,10 @@ def train(
             show_default="no-amp",
         ),
     ] = None,
+    hybrid: Annotated[
+        float | None,
+        setting("hybrid", "Share of backward passes replaced by predicted steps, such as 0.3."),
+    ] = None,
     config: ConfigFile = None,
     out: Annotated[
         Path, typer.Option(help="Folder for metrics.json, checkpoint.pt and training.png.")
@@ -123,6 +127,7 @@ def train(
         transfer_every=transfer_every,
         seed=seed,
         amp=amp,
+        hybrid=hybrid,
     )
     run = Run(
         experiment,
@@ -132,17 +137,18 @@ def train(
         threads=threads_of(threads),
         device=device,
     )
-    if len(run.history) == experiment.epochs:
-        console.print(
-            f"{out} already has {experiment.epochs} epochs; raise --epochs to go on",
-            highlight=False,
-        )
+    if run.passes_made == run.passes:
+        made = f"{out} already has {len(run.history)} epochs"
+        further = "its length was planned" if experiment.hybrid else "raise --epochs to go on"
+        console.print(f"{made}; {further}", highlight=False)
     else:
         with progress_bar() as progress:
             train_with_bar(run, progress, experiment.name)
     plot_training({experiment.name: run.history}).savefig(out / "training.png", dpi=150)
     rows = {f"{metrics['epoch']:.0f}": metrics for metrics in run.history}
     console.print(metrics_table("epoch", rows, right=True))
+    if (report := run.report()) is not None:
+        console.print(str(report), highlight=False)
     console.print(f"written: {out}/metrics.json, checkpoint.pt, training.png", highlight=False)
 
 

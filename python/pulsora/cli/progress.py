@@ -70,9 +70,7 @@ def progress_bar() -> Progress:
 
 def train_with_bar(run: Run, progress: Progress, name: str) -> None:
     """Trains a `Run` to its end and shows how far it is."""
-    total = run.experiment.epochs * run.batches
-    done = len(run.history) * run.batches
-    task = progress.add_task(name, total=total, completed=done, status="")
+    task = progress.add_task(name, total=run.passes, completed=run.passes_made, status="")
     run.train(
         on_batch=lambda _: progress.advance(task),
         on_epoch=lambda m: progress.update(

@@ -16,8 +16,13 @@ __all__ = ["read_checkpoint", "short_line"]
 _MOST_SAID = 200  # characters of another library's message
 
 
-def read_checkpoint(data: bytes, content: AbstractSet[str]) -> dict[str, Any]:
-    """The table that was saved. Raises whatever a damaged file brings about, and a ValueError for another table."""
+def read_checkpoint(
+    data: bytes, content: AbstractSet[str], more: AbstractSet[str] = frozenset()
+) -> dict[str, Any]:
+    """The table that was saved, its tensors on the CPU.
+
+    Raises whatever a damaged file brings about, and a ValueError for a table without `content`, or with anything but that and `more`.
+    """
     # torch looks at none of the checksums that its files have, and reads a damaged directory in ways of its own. So it gets a
     # copy of what has been read and verified.
     verified = io.BytesIO()
@@ -25,8 +30,8 @@ def read_checkpoint(data: bytes, content: AbstractSet[str]) -> dict[str, Any]:
         for name in dict.fromkeys(archive.namelist()):
             copied.writestr(name, archive.read(name))
     verified.seek(0)
-    saved = torch.load(verified, weights_only=True)
-    if not isinstance(saved, dict) or saved.keys() != content:
+    saved = torch.load(verified, weights_only=True, map_location="cpu")
+    if not isinstance(saved, dict) or not content <= saved.keys() <= content | more:
         raise ValueError("it holds something else")
     return saved
 

@@ -41,6 +41,8 @@ class Experiment:
         lr: Learning rate of plain SGD, for all layers; by model.
         seed: Seed of everything.
         amp: Whether digital layers compute in bfloat16 where `torch.autocast` does. Tiles read in single precision as ever.
+        hybrid: Share of the backward passes that predicted steps and an average at the end replace, such as 0.3; 0 for none. See
+            docs/forecast.md for what that brings.
         algorithm: 'digital': floating point; 'pulsed': pulsed SGD on one full array;
             'lrtt', the default: a pulsed low-rank adapter.
         device_preset: Name of a device preset or model, see `pulsora info`; EcRam by default.
@@ -61,6 +63,7 @@ class Experiment:
     lr: float = _BY_MODEL
     seed: int = 0
     amp: bool = False
+    hybrid: float = 0.0
     algorithm: str | None = None
     device_preset: str | None = None
     rank: int | Literal["auto"] | None = None
@@ -76,6 +79,10 @@ class Experiment:
         require_positive("lr", self.lr)
         if not isinstance(self.amp, bool):
             raise ValueError(f"amp must be true or false (got {self.amp!r})")  # noqa: TRY004
+        if not _is_share(self.hybrid):
+            raise ValueError(
+                f"hybrid must be a number of at least 0 and below 1 (got {self.hybrid!r})"
+            )
         if self.tile is not None:
             return
         if self.rank != "auto":
@@ -145,6 +152,10 @@ class Experiment:
         if self.tile is not None:
             return TileConfig.from_dict(self.tile)
         return ALGORITHMS[str(self.algorithm)](self)
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0.0 <= value < 1.0
 
 
 MODELS: dict[str, dict[str, Any]] = {

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from torch import nn
 
 from pulsora import _core
 from pulsora._checks import require_folder
@@ -25,14 +24,16 @@ from pulsora.nn import AnalogModule
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
 from pulsora.training.checkpoint import read_checkpoint, short_line
+from pulsora.training.epochs import HybridEpochs, PlainEpochs
 from pulsora.training.models import network
-from pulsora.training_step import TrainingStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
+    from torch import nn
 
+    from pulsora.forecast.report import Report
     from pulsora.tile import Tile
     from pulsora.training.data import Dataset
     from pulsora.training.experiment import Experiment
@@ -43,8 +44,9 @@ Metrics: TypeAlias = dict[str, float]
 
 _CHECKPOINT = "checkpoint.pt"
 _CONTENT = {"experiment", "model", "optimizer", "history"}
+_HYBRID_CONTENT = {"trainer"}
 _METRICS = "metrics.json"
-_UNWRITTEN = {"model": "mlp", "amp": False}
+_UNWRITTEN = {"model": "mlp", "amp": False, "hybrid": 0.0}
 """What checkpoints were of that do not say so, because there was nothing else."""
 
 
@@ -141,7 +143,9 @@ class Run:
         )  # fmt: skip
         self.model = made.to(self.device)
         self.optimizer = AnalogSGD(self.model.parameters(), lr=experiment.lr)
-        self._step = TrainingStep(self.model, self.optimizer, _cross_entropy, amp=experiment.amp)
+        self._epochs: PlainEpochs | HybridEpochs = (
+            HybridEpochs if experiment.hybrid else PlainEpochs
+        )(self.model, self.optimizer, experiment, self._batches, self.batches)
         self.history: list[Metrics] = []
         if resume:
             self._load()
@@ -152,6 +156,20 @@ class Run:
     def batches(self) -> int:
         """Mini-batches per epoch; samples that do not fill one are left out."""
         return len(self.data.train_x) // self.experiment.batch
+
+    @property
+    def passes(self) -> int:
+        """Backward passes from the beginning to the end."""
+        return self._epochs.passes
+
+    @property
+    def passes_made(self) -> int:
+        """How many of them have been made, in whole epochs."""
+        return min(len(self.history) * self.batches, self.passes)
+
+    def report(self) -> Report | None:
+        """What predicted steps saved, of a run with them."""
+        return self._epochs.report() if isinstance(self._epochs, HybridEpochs) else None
 
     def train(
         self,
@@ -166,15 +184,15 @@ class Run:
 
         Returns:
             One table per epoch: epoch (from 1), loss, accuracy (on the test set), seconds, and
-            what `pulse_report` counts.
+            what `pulse_report` counts. With predicted steps there are fewer epochs, and the last may be shorter.
 
         Raises:
             ValueError: if training diverges.
         """
         test_x, test_y = self._tensors(self.data.test_x, self.data.test_y)
-        while len(self.history) < self.experiment.epochs:
+        while self.passes_made < self.passes:
             start = time.perf_counter()
-            loss = self._epoch(len(self.history), on_batch)
+            loss = self._epochs.train(len(self.history), on_batch)
             seconds = time.perf_counter() - start
             metrics = {
                 "epoch": float(len(self.history) + 1),
@@ -189,24 +207,19 @@ class Run:
                 on_epoch(metrics)
         return self.history
 
-    def _epoch(self, epoch: int, on_batch: Callable[[float], None] | None) -> float:
-        total = 0.0
+    def _batches(self, epoch: int) -> Iterator[tuple[torch.Tensor, ...]]:
         settings = self.experiment
         for x, y in datasets.batches(self.data, settings.batch, settings.seed, epoch):
-            loss = self._step(*self._tensors(x, y))
-            value = loss.item()
-            total += value
-            if on_batch:
-                on_batch(value)
-        return total / self.batches
+            yield self._tensors(x, y)
 
     def _tensors(self, *arrays: NDArray[Any]) -> tuple[torch.Tensor, ...]:
         return tuple(torch.from_numpy(array).to(self.device) for array in arrays)
 
     def _identity(self) -> str:
-        """What a checkpoint must agree on."""
+        """What a checkpoint must agree on. A run with predicted steps is planned for its length."""
         values = dataclasses.asdict(self.experiment)
-        del values["epochs"]
+        if not self.experiment.hybrid:
+            del values["epochs"]
         return json.dumps(values, sort_keys=True)
 
     def _require_same(self, path: Path, there: dict[str, Any]) -> None:
@@ -234,6 +247,7 @@ class Run:
                 "model": {name: value.cpu() for name, value in self.model.state_dict().items()},
                 "optimizer": self.optimizer.state_dict(),
                 "history": self.history,
+                **self._epochs.state_dict(),
             },
             checkpoint,
         )
@@ -260,6 +274,7 @@ class Run:
         try:
             self.model.load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
+            self._epochs.load_state_dict(saved)
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"resume: {path} does not fit this model ({short_line(error)})"
@@ -268,16 +283,11 @@ class Run:
         self._save_metrics(self.out)
 
 
-def _cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The mean over images, or over the characters of pieces of text, in single precision under autocast too."""
-    return nn.functional.cross_entropy(output.float().flatten(0, -2), target.flatten())
-
-
 def _checkpoint(path: Path) -> dict[str, Any]:
     """What a checkpoint holds; ValueError, naming the file, if it is damaged or none."""
     data = path.read_bytes()
     try:
-        saved = read_checkpoint(data, _CONTENT)
+        saved = read_checkpoint(data, _CONTENT, _HYBRID_CONTENT)
         return saved | {"experiment": _UNWRITTEN | json.loads(saved["experiment"])}
     except Exception as error:  # noqa: BLE001 - there is no end to what damaged files raise
         raise ValueError(

@@ -1,0 +1,143 @@
+"""How a run trains an epoch: by all of its mini-batches, or with predicted steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from pulsora.forecast.trainer import HybridTrainer
+from pulsora.training_step import TrainingStep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from torch import Tensor
+
+    from pulsora.forecast.report import Report
+    from pulsora.training.experiment import Experiment
+
+    Batches = Callable[[int], Iterable[tuple[Tensor, ...]]]
+    OnBatch = Callable[[float], object] | None
+
+__all__ = ["HybridEpochs", "PlainEpochs"]
+
+
+class PlainEpochs:
+    """Epochs of all their mini-batches.
+
+    Args:
+        model: What is trained.
+        optimizer: What moves its weights.
+        experiment: Of the run.
+        batches: The mini-batches of an epoch, counted from 0.
+        count: How many an epoch has.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        experiment: Experiment,
+        batches: Batches,
+        count: int,
+    ) -> None:
+        self._batches, self._count = batches, count
+        self._step = TrainingStep(model, optimizer, _cross_entropy, amp=experiment.amp)
+        self.passes = experiment.epochs * count
+
+    def train(self, epoch: int, on_batch: OnBatch) -> float:
+        """Makes an epoch; its mean loss."""
+        values = []
+        for batch in self._batches(epoch):
+            values.append(self._step(*batch).item())
+            if on_batch:
+                on_batch(values[-1])
+        return sum(values) / len(values)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing beside model and optimiser."""
+        return {}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Nothing to be done."""
+
+
+class HybridEpochs:
+    """Epochs of a training with predicted steps and an average at its end (`HybridTrainer`).
+
+    An epoch here is as many backward passes as the training set has mini-batches, and the last may be shorter.
+
+    Args:
+        model: What is trained.
+        optimizer: What moves its weights.
+        experiment: Of the run.
+        batches: The mini-batches of an epoch, counted from 0.
+        count: How many an epoch has.
+
+    Raises:
+        ValueError: if the training is too short for its phases.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        experiment: Experiment,
+        batches: Batches,
+        count: int,
+    ) -> None:
+        self._batches, self._count, self._amp = batches, count, experiment.amp
+        steps = experiment.epochs * count
+        try:
+            self.trainer = HybridTrainer(
+                model, optimizer, self._loss,
+                steps=steps, saved=experiment.hybrid, before_step=self._told,
+            )  # fmt: skip
+        except ValueError as error:
+            raise ValueError(
+                f"hybrid = {experiment.hybrid:g} does not fit into {experiment.epochs} epochs of {count} "
+                f"mini-batches ({error}); train for more epochs"
+            ) from None
+        self.passes = self.trainer.plan.passes
+        self._values: list[float] = []
+        self._last: Tensor = torch.zeros(())
+        self._on_batch: OnBatch = None
+
+    def train(self, epoch: int, on_batch: OnBatch) -> float:  # noqa: ARG002 - the trainer counts by itself
+        """Makes the passes of an epoch; their mean loss."""
+        self._values, self._on_batch = [], on_batch
+        self.trainer.train(self._batches, passes=self._count, progress=False)
+        return sum(self._values) / len(self._values)
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of the trainer, as `trainer`."""
+        return {"trainer": self.trainer.state_dict()}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Goes on where those stood that gave `saved`."""
+        self.trainer.load_state_dict(saved["trainer"])
+
+    def report(self) -> Report:
+        """What was saved so far."""
+        return self.trainer.report()
+
+    def _loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        x, y = batch
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self._amp):
+            made = model(x)
+        loss = _cross_entropy(made, y)
+        if torch.is_grad_enabled():  # else it is tried what a jump would do
+            self._last = loss.detach()
+        return loss
+
+    def _told(self) -> None:
+        self._values.append(self._last.item())
+        if self._on_batch:
+            self._on_batch(self._values[-1])
+
+
+def _cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """The mean over images, or over the characters of pieces of text, in single precision under autocast too."""
+    return nn.functional.cross_entropy(output.float().flatten(0, -2), target.flatten())

@@ -4,9 +4,31 @@
 #include "core/math.h"
 #include "core/view.h"
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 // The largest magnitude of a row, in translation units compiled per instruction set.
 
 namespace RPU {
+
+/// The largest of 16 magnitudes, by their bits, which as integers have their order.
+RPU_HD float largestOfLanes(const float (&magnitudes)[kVectorLanes]) {
+#if defined(__AVX2__)
+  const auto *lanes = reinterpret_cast<const __m256i *>(magnitudes);
+  const __m256i eight = _mm256_max_epi32(_mm256_loadu_si256(lanes), _mm256_loadu_si256(lanes + 1));
+  __m128i four =
+      _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xB1));
+  return bitCast<float>(static_cast<uint32_t>(_mm_cvtsi128_si32(four)));
+#else
+  uint32_t largest = 0;
+  for (int l = 0; l < kVectorLanes; ++l)
+    largest = RPU::max(largest, bitCast<uint32_t>(magnitudes[l]));
+  return bitCast<float>(largest);
+#endif
+}
 
 /// Largest magnitudes in the lanes of a vector; what is no number does not count.
 struct Largest {
@@ -15,16 +37,10 @@ struct Largest {
   RPU_HD void add(const float *values) {
     for (int l = 0; l < kVectorLanes; ++l) part[l] = RPU::max(part[l], RPU::abs(values[l]));
   }
-  RPU_HD float joined() {
-    for (int half = kVectorLanes / 2; half > 0; half /= 2) {
-      for (int l = 0; l < half; ++l) part[l] = RPU::max(part[l], part[l + half]);
-    }
-    return part[0];
-  }
+  RPU_HD float joined() const { return largestOfLanes(part); }
 };
 
-/// The same by the bits of magnitudes, which as integers have their order, with what is no number
-/// above all others.
+/// The same by the bits of magnitudes, so that what is no number is above all others.
 struct LargestBits {
   int32_t part[kVectorLanes] = {};
 
@@ -34,11 +50,11 @@ struct LargestBits {
       part[l] = RPU::max(part[l], bits);
     }
   }
-  RPU_HD float joined() {
-    for (int half = kVectorLanes / 2; half > 0; half /= 2) {
-      for (int l = 0; l < half; ++l) part[l] = RPU::max(part[l], part[l + half]);
-    }
-    return bitCast<float>(static_cast<uint32_t>(part[0]));
+  RPU_HD float joined() const {
+    float magnitudes[kVectorLanes];
+    for (int l = 0; l < kVectorLanes; ++l)
+      magnitudes[l] = bitCast<float>(static_cast<uint32_t>(part[l]));
+    return largestOfLanes(magnitudes);
   }
 };
 

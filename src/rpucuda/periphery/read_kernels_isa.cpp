@@ -232,7 +232,7 @@ uint32_t finishTile(const OutputStage &s, int64_t row, int64_t begin, int count,
       }
       const Reading r = readLine<kPasses, kEffects>(e, c, line, sums, random);
       y[l] = r.value * scale;
-      clipped[lane] |= select<uint32_t>(l < count, r.clipped, 0U);
+      clipped[lane] |= r.clipped & (0U - static_cast<uint32_t>(l < count));
     }
   }
   storeTile(s.out.row(row), begin, count, y);

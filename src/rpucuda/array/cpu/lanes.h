@@ -96,11 +96,22 @@ class Lanes {
   /// pulses need.
   template <bool kAtMostOne>
   RPU_HD void respond(const float (&members)[kCellMembers][kBlock]) {
+    if (p_.up_down == 0.0f) {  // nearly always; compilers make vectors of the loop if they know it
+      Params p = p_;
+      p.up_down = 0.0f;
+      respondWith<kAtMostOne>(p, members);
+    } else {
+      respondWith<kAtMostOne>(p_, members);
+    }
+  }
+
+  template <bool kAtMostOne>
+  RPU_HD void respondWith(const Params &p, const float (&members)[kCellMembers][kBlock]) {
     for (int j = 0; j < kBlock; ++j) {
       Cell cell;
       int m = 0;
       cell.members([&](const char *, float &value) { value = members[m++][j]; });
-      Response r = Device::response(cell, p_);
+      Response r = Device::response(cell, p);
       if constexpr (kAtMostOne) r.dropClosedForm();
       m = 0;
       r.members([&](float &value) { response_[m++][j] = value; });

@@ -134,11 +134,13 @@ class SideDrawer {
       PhiloxBatch batch;  // slotWords() of 16 lanes
       drawBatch(side_.key, side_.pulses, elements, quads, high, index, batch);
       for (int q = 0; q < 4; ++q) {
-        for (int k = 0; k < kPhiloxBatch; ++k) {
-          const uint32_t fires = slotFires(batch.words[q][k], threshold_[q][j + k]);
-          const uint32_t within = slot < length_[q][j + k] ? 1u : 0u;
-          word_[q][j + k] |= (fires & within) << (slot & 31);
-        }
+        for (int k = 0; k < kPhiloxBatch; ++k) random_[q][j + k] = batch.words[q][k];
+      }
+    }
+    for (int q = 0; q < 4; ++q) {
+      for (int j = 0; j < kLanes; ++j) {
+        const uint32_t within = slot < length_[q][j] ? 1u : 0u;
+        word_[q][j] |= (slotFires(random_[q][j], threshold_[q][j]) & within) << (slot & 31);
       }
     }
   }
@@ -150,14 +152,15 @@ class SideDrawer {
       const SlotPlace place = SlotPlace::of(layout_, run.quad.first + q);
       const int64_t at = (place.word + part) * side_.values.cols + run.line;
       const uint32_t mask = slotMask(layout_.slots) << place.shift;
-      const uint32_t *word = word_[q] + run.lane;
-      const uint32_t *negative = negative_[q] + run.lane;
-      uint32_t *bits = side_.bits + at;
-      for (int j = 0; j < run.count; ++j) bits[j] |= word[j] << place.shift;
+      addBits(side_.bits + at, word_[q] + run.lane, place.shift, 0xffffffffu, run.count);
       if (!side_.signs) continue;
-      uint32_t *signs = side_.signs + at;
-      for (int j = 0; j < run.count; ++j) signs[j] |= negative[j] & mask;
+      addBits(side_.signs + at, negative_[q] + run.lane, 0, mask, run.count);
     }
+  }
+
+  static void addBits(uint32_t *__restrict to, const uint32_t *__restrict bits, int shift,
+                      uint32_t mask, int count) {
+    for (int j = 0; j < count; ++j) to[j] |= bits[j] << shift & mask;
   }
 
   const TrainSide &side_;
@@ -176,6 +179,7 @@ class SideDrawer {
   int32_t length_[4][kLanes] = {};
   uint32_t threshold_[4][kLanes];
   uint32_t negative_[4][kLanes];
+  uint32_t random_[4][kLanes] = {};
   uint32_t word_[4][kLanes];
 };
 
@@ -237,17 +241,19 @@ void drawTrains<Isa::PULSORA_ISA>(const TrainSide *sides, int count, bool coinci
     for (int i = 0; i < count; ++i) drawSide(sides[i], nullptr, false, begin, end);
     return;
   }
+  // Signs of d belong to the pulses of both passes, and those of a sample's first word to all of its
+  // words.
+  const bool signsOfPulsesAlone = count == 2 && sides[0].layout->wordsPerSample == 1;
   // The side of fewer lines first: the other is drawn only where that one fires.
   const TrainSide &x = sides[0];
-  const bool onePass = count == 2;  // else signs of d belong to the pulses of two passes
   if (x.values.cols < sides[1].values.cols) {
-    drawSide(x, nullptr, true, begin, end);
+    drawSide(x, nullptr, signsOfPulsesAlone, begin, end);
     Firing firing(&x, 1);
-    for (int i = 1; i < count; ++i) drawSide(sides[i], &firing, onePass, begin, end);
+    for (int i = 1; i < count; ++i) drawSide(sides[i], &firing, signsOfPulsesAlone, begin, end);
   } else {
-    for (int i = 1; i < count; ++i) drawSide(sides[i], nullptr, onePass, begin, end);
+    for (int i = 1; i < count; ++i) drawSide(sides[i], nullptr, signsOfPulsesAlone, begin, end);
     Firing firing(sides + 1, count - 1);
-    drawSide(x, &firing, true, begin, end);
+    drawSide(x, &firing, signsOfPulsesAlone, begin, end);
   }
 }
 

@@ -22,12 +22,8 @@ using Pair = std::array<int64_t, 2>;
 PatchGrid gridOf(const Floats &images, const Pair &kernel, const Pair &stride,
                  const Pair &dilation) {
   RPU_CHECK(InputError, images.ndim() == 4, "images have ", images.ndim(), " dimensions, not 4");
-  PatchGrid grid{images.shape(1),
-                 images.shape(2),
-                 images.shape(3),
-                 {kernel[0], kernel[1]},
-                 {stride[0], stride[1]},
-                 {dilation[0], dilation[1]}};
+  PatchGrid grid{images.shape(1),        images.shape(2),        images.shape(3),
+                 {kernel[0], kernel[1]}, {stride[0], stride[1]}, {dilation[0], dilation[1]}};
   for (int axis = 0; axis < 2; ++axis) {
     RPU_CHECK(InputError,
               kernel[axis] > 0 && stride[axis] > 0 && dilation[axis] > 0 &&

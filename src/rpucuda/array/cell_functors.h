@@ -65,9 +65,8 @@ struct VisibleWeight {
   float *visible;
 
   RPU_HD void operator()(int64_t i) const {
-    set(i, scale > 0.0f
-               ? normalOfSample(key, Purpose::WriteNoise, static_cast<uint64_t>(i), event)
-               : 0.0f);
+    set(i, scale > 0.0f ? normalOfSample(key, Purpose::WriteNoise, static_cast<uint64_t>(i), event)
+                        : 0.0f);
   }
 
   /// The same, with the normal of the cell and event.

@@ -1,5 +1,4 @@
 #include "array/visible_weights.h"
-
 #include "core/philox_batch.h"
 
 namespace RPU {

@@ -17,8 +17,7 @@ RPU_HD float largestOfLanes(const float (&magnitudes)[kVectorLanes]) {
 #if defined(__AVX2__)
   const auto *lanes = reinterpret_cast<const __m256i *>(magnitudes);
   const __m256i eight = _mm256_max_epi32(_mm256_loadu_si256(lanes), _mm256_loadu_si256(lanes + 1));
-  __m128i four =
-      _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
   four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4E));
   four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xB1));
   return bitCast<float>(static_cast<uint32_t>(_mm_cvtsi128_si32(four)));

@@ -1,6 +1,5 @@
-#include "core/magnitudes.h"
-
 #include "core/largest_of.h"
+#include "core/magnitudes.h"
 
 namespace RPU {
 

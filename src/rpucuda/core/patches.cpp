@@ -24,9 +24,8 @@ void takePatches(const Context &context, const PatchGrid &grid, int64_t images, 
 void addPatches(const Context &context, const PatchGrid &grid, int64_t images, const float *from,
                 float *to) {
   withIsa(context.cpu.isa, [&](auto isa) {
-    parallelRange(context, images, imagesPerThread(grid), [&](int64_t begin, int64_t end) {
-      addPatches<isa>(grid, begin, end, from, to);
-    });
+    parallelRange(context, images, imagesPerThread(grid),
+                  [&](int64_t begin, int64_t end) { addPatches<isa>(grid, begin, end, from, to); });
   });
 }
 

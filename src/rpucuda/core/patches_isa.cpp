@@ -1,6 +1,5 @@
-#include "core/patches.h"
-
 #include "core/lane_copy.h"
+#include "core/patches.h"
 
 namespace RPU {
 
@@ -40,13 +39,12 @@ void addPatches<Isa::PULSORA_ISA>(const PatchGrid &grid, int64_t begin, int64_t 
   const int64_t pixels = g.channels * g.height * g.width;
   for (int64_t p = begin * pixels; p < end * pixels; ++p) to[p] = 0.0f;
   for (int64_t place = begin * g.channels; place < end * g.channels; ++place) {
-    const float *patches =
-        from + place / g.channels * down * across * columns +
-        place % g.channels * g.kernel[0] * g.kernel[1];
+    const float *patches = from + place / g.channels * down * across * columns +
+                           place % g.channels * g.kernel[0] * g.kernel[1];
     float *plane = to + place * g.height * g.width;
     for (int64_t e = 0; e < g.kernel[0] * g.kernel[1]; ++e) {
-      float *corner = plane + e / g.kernel[1] * g.dilation[0] * g.width +
-                      e % g.kernel[1] * g.dilation[1];
+      float *corner =
+          plane + e / g.kernel[1] * g.dilation[0] * g.width + e % g.kernel[1] * g.dilation[1];
       for (int64_t y = 0; y < down; ++y) {
         float *line = corner + y * g.stride[0] * g.width;
         const float *elements = patches + y * across * columns + e;

@@ -1,7 +1,6 @@
-#include "periphery/read_kernels.h"
-
 #include "core/largest_of.h"
 #include "core/philox_batch.h"
+#include "periphery/read_kernels.h"
 
 // Lanes are neighbouring lines. Rows are taken in groups of up to eight consecutive samples that
 // share their blocks of random words, so that each block is drawn once.
@@ -51,7 +50,7 @@ int padded(int count) { return (count + kVectorLanes - 1) / kVectorLanes * kVect
 /// The normals of `count` lines, for the samples of a block that are needed, and perhaps those of
 /// the lines up to the end of a vector.
 RPU_HD void fillNormals(NormalTile &tile, RandomKey key, Purpose purpose, int64_t line, int count,
-                 uint64_t block, uint32_t index, uint32_t samples) {
+                        uint64_t block, uint32_t index, uint32_t samples) {
   static_assert(kVectorLanes == kPhiloxBatch, "a vector holds the lines of one batch");
   const auto first = static_cast<uint32_t>(line);
   for (int l = 0; l < count; l += kPhiloxBatch) {

@@ -23,10 +23,9 @@ void drawSides(const Context &context, const TrainSide *sides, int count, bool c
   const int64_t lines = sides[0].values.cols + sides[1].values.cols;
   // Whole words, and whole blocks of random words where the mini-batch begins with one.
   const int64_t unit = 4 * sides[0].layout->samplesPerWord;
-  parallelRange(context, sides[0].values.rows, unit * (1 + kTrainsPerThread / lines / unit),
-                [&](int64_t begin, int64_t end) {
-                  drawer(sides, count, coincidencesAlone, begin, end);
-                });
+  parallelRange(
+      context, sides[0].values.rows, unit * (1 + kTrainsPerThread / lines / unit),
+      [&](int64_t begin, int64_t end) { drawer(sides, count, coincidencesAlone, begin, end); });
 }
 
 }  // namespace

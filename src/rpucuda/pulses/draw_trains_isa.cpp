@@ -118,7 +118,8 @@ class SideDrawer {
                                          side_.stochasticRounding, rounding[j]);
         threshold_[q][j] = pulseThreshold(p);
         const uint32_t sent = length_[q][j] > 0 ? 0xffffffffu : 0u;
-        negative_[q][j] = ((bitCast<uint32_t>(value_[q][j]) >> 31) != 0) != side_.negate ? sent : 0u;
+        negative_[q][j] =
+            ((bitCast<uint32_t>(value_[q][j]) >> 31) != 0) != side_.negate ? sent : 0u;
       }
     }
   }

@@ -132,7 +132,8 @@ class Block : public Lanes<isa, Device> {
   /// Their signed number; negative is down.
   RPU_HD float signedCount(int lane, int shift, uint32_t count) const {
     const uint32_t down = ~(differ_[lane] >> shift) << 31;
-    return bitCast<float>(bitCast<uint32_t>(static_cast<float>(static_cast<int32_t>(count))) | down);
+    return bitCast<float>(bitCast<uint32_t>(static_cast<float>(static_cast<int32_t>(count))) |
+                          down);
   }
   /// Both for every lane, in n; adds their number to `pulses`.
   RPU_HD void count(int shift, uint32_t mask, float (&n)[kBlock],

@@ -175,8 +175,8 @@ class Lanes {
   /// 7, as far as they come before `pulses`. Leaves xi[0] alone if k is 0, because pulse 0 takes
   /// the sample's own normal.
   RPU_HD void laterNormals(const uint32_t (&cells)[kPhiloxBatch],
-                           const uint32_t (&samples)[kPhiloxBatch], uint32_t high, int k, int pulses,
-                           float (&xi)[8][kPhiloxBatch]) const {
+                           const uint32_t (&samples)[kPhiloxBatch], uint32_t high, int k,
+                           int pulses, float (&xi)[8][kPhiloxBatch]) const {
     PhiloxBatch batch;
     drawBatch(a_.key, Purpose::CyclePulse, cells, samples, high, static_cast<uint32_t>(k >> 3),
               batch);

@@ -48,9 +48,8 @@ class EventList {
     loaded_ = true;
     makeNormals(static_cast<uint32_t>(b.cell(0)), key);
     for (int r = 0; r < rounds_; ++r) {
-      b.template apply<kAtMostOne>(n_[r], z_[r], [&](int lane) {
-        return uint64_t{high_} << 32 | samples_[r][lane];
-      });
+      b.template apply<kAtMostOne>(
+          n_[r], z_[r], [&](int lane) { return uint64_t{high_} << 32 | samples_[r][lane]; });
     }
     for (int j = 0; j < kBlock; ++j) taken_[j] = 0;
     rounds_ = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
+#include <tuple>
 
 #include "core/check.h"
 #include "core/magnitudes.h"
@@ -15,13 +16,21 @@ namespace {
 
 namespace py = pybind11;
 
-// As they are: a copy of what is written to would be written to in vain.
 using Floats = py::array_t<float, py::array::c_style>;
+
+/// The array as it is: a copy of what is written to would be written to in vain.
+Floats floatsOf(py::handle array, const char *name) {
+  if (!py::isinstance<Floats>(array))
+    throw py::type_error(message(name, " must be a gapless float32 array of NumPy's"));
+  return py::reinterpret_borrow<Floats>(array);
+}
+
 using Pair = std::array<int64_t, 2>;
 
-PatchGrid gridOf(const Floats &images, const Pair &kernel, const Pair &stride,
-                 const Pair &dilation) {
+/// `settings` is (kernel, stride, dilation), each of two numbers.
+PatchGrid gridOf(const Floats &images, const py::tuple &settings) {
   RPU_CHECK(InputError, images.ndim() == 4, "images have ", images.ndim(), " dimensions, not 4");
+  const auto [kernel, stride, dilation] = settings.cast<std::tuple<Pair, Pair, Pair>>();
   PatchGrid grid{images.shape(1),        images.shape(2),        images.shape(3),
                  {kernel[0], kernel[1]}, {stride[0], stride[1]}, {dilation[0], dilation[1]}};
   for (int axis = 0; axis < 2; ++axis) {
@@ -47,32 +56,35 @@ Context onThreads(int threads) {
   return context;
 }
 
-void takeThem(const Floats &images, const Pair &kernel, const Pair &stride, const Pair &dilation,
-              Floats &patches, int threads) {
-  const PatchGrid grid = gridOf(images, kernel, stride, dilation);
-  const int64_t count = images.shape(0);
-  requirePatches(patches, grid, count);
+void takeThem(py::handle images, const py::tuple &settings, py::handle patches, int threads) {
+  const Floats from = floatsOf(images, "images");
+  Floats to = floatsOf(patches, "patches");
+  const PatchGrid grid = gridOf(from, settings);
+  requirePatches(to, grid, from.shape(0));
   const Context context = onThreads(threads);
-  const float *from = images.data();
-  float *to = patches.mutable_data();
+  const int64_t count = from.shape(0);
+  const float *source = from.data();
+  float *target = to.mutable_data();
   const py::gil_scoped_release released;
-  takePatches(context, grid, count, from, to);
+  takePatches(context, grid, count, source, target);
 }
 
-void addThem(const Floats &patches, const Pair &kernel, const Pair &stride, const Pair &dilation,
-             Floats &images, int threads) {
-  const PatchGrid grid = gridOf(images, kernel, stride, dilation);
-  const int64_t count = images.shape(0);
-  requirePatches(patches, grid, count);
+void addThem(py::handle patches, const py::tuple &settings, py::handle images, int threads) {
+  const Floats from = floatsOf(patches, "patches");
+  Floats to = floatsOf(images, "images");
+  const PatchGrid grid = gridOf(to, settings);
+  requirePatches(from, grid, to.shape(0));
   const Context context = onThreads(threads);
-  const float *from = patches.data();
-  float *to = images.mutable_data();
+  const int64_t count = to.shape(0);
+  const float *source = from.data();
+  float *target = to.mutable_data();
   const py::gil_scoped_release released;
-  addPatches(context, grid, count, from, to);
+  addPatches(context, grid, count, source, target);
 }
 
-bool isFinite(const Floats &values) {
-  const MatrixView<const float> all = rowMajor<const float>(values.data(), 1, values.size());
+bool isFinite(py::handle values) {
+  const Floats array = floatsOf(values, "values");
+  const MatrixView<const float> all = rowMajor<const float>(array.data(), 1, array.size());
   const py::gil_scoped_release released;
   return std::isfinite(largestMagnitude(Context(), all));
 }
@@ -81,14 +93,14 @@ bool isFinite(const Floats &values) {
 
 void bindLayers(py::module_ &module) {
   using py::arg;
-  module.def("is_finite", &isFinite, arg("values").noconvert(),
+  module.def("is_finite", &isFinite, arg("values"),
              "Whether all values of a gapless float32 array of NumPy's are finite.");
-  module.def("take_patches", &takeThem, arg("images").noconvert(), arg("kernel"), arg("stride"),
-             arg("dilation"), arg("patches").noconvert(), arg("threads"),
+  module.def("take_patches", &takeThem, arg("images"), arg("settings"), arg("patches"),
+             arg("threads"),
              "Writes the patches [m * patches, channels * kernel] of images [m, channels, height, "
-             "width].");
-  module.def("add_patches", &addThem, arg("patches").noconvert(), arg("kernel"), arg("stride"),
-             arg("dilation"), arg("images").noconvert(), arg("threads"),
+             "width], for settings (kernel, stride, dilation).");
+  module.def("add_patches", &addThem, arg("patches"), arg("settings"), arg("images"),
+             arg("threads"),
              "Writes images of which each pixel is the sum of the elements of patches that are "
              "taken from it.");
 }

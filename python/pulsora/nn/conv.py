@@ -247,7 +247,7 @@ class _Unfold(torch.autograd.Function):
         if x.is_cpu:
             patches = x.new_empty(len(x), math.prod(sizes), x.shape[1] * math.prod(kernel))
             images = x.detach().contiguous().numpy()
-            _core.take_patches(images, *ctx.settings, patches.numpy(), torch.get_num_threads())
+            _core.take_patches(images, ctx.settings, patches.numpy(), torch.get_num_threads())
             return patches
         for axis in (2, 3):
             k, s, d = kernel[axis - 2], stride[axis - 2], dilation[axis - 2]
@@ -261,7 +261,7 @@ class _Unfold(torch.autograd.Function):
         if d.is_cpu:
             dx = d.new_empty(ctx.size)
             patches = d.contiguous().numpy()
-            _core.add_patches(patches, *ctx.settings, dx.numpy(), torch.get_num_threads())
+            _core.add_patches(patches, ctx.settings, dx.numpy(), torch.get_num_threads())
         else:
             dx = functional.fold(d.transpose(1, 2), ctx.size[2:], kernel, dilation, 0, stride)
         return dx, None, None, None

@@ -9,6 +9,7 @@
 #include "device_source_binding.h"
 #include "errors.h"
 #include "forecast_binding.h"
+#include "layers_binding.h"
 #include "lowrank_binding.h"
 #include "runtime_binding.h"
 #include "saved_state.h"
@@ -30,6 +31,7 @@ PYBIND11_MODULE(_core, module) {
   RPU::bindings::bindTile(module);
   RPU::bindings::bindStepGraph(module);
   RPU::bindings::bindTrainingGraph(module);
+  RPU::bindings::bindLayers(module);
   RPU::bindings::bindLowRank(module);
   RPU::bindings::bindForecast(module);
   module.def(

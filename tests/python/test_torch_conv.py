@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import pulsora as pl
 from pulsora.nn import AnalogConv1d, AnalogConv2d, AnalogConv3d, AnalogConvNd
+from pulsora.nn.conv import _patches
 from pulsora.optim import AnalogSGD
 
 if TYPE_CHECKING:
@@ -168,3 +170,21 @@ def test_images_that_do_not_fit_are_refused() -> None:
         AnalogConv3d(2, 2, 3)(torch.ones(1, 2, 2, 2))
     with pytest.raises(TypeError, match="make an AnalogConv2d"):
         AnalogConvNd(2, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation"),
+    [((5, 5), (1, 1), (1, 1)), ((3, 2), (2, 1), (1, 2)), ((1, 4), (1, 3), (1, 1))],
+)
+def test_patches_and_their_gradients_have_the_bits_of_unfold(
+    kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
+) -> None:
+    torch.manual_seed(3)
+    x = torch.randn(4, 3, 11, 13).transpose(2, 3).requires_grad_()  # of another layout
+    expected = functional.unfold(x, kernel, dilation, 0, stride).transpose(1, 2)
+    patches = _patches(x, kernel, stride, dilation)
+    assert torch.equal(patches, expected)
+    d = torch.randn_like(patches)
+    assert torch.equal(
+        *(torch.autograd.grad(each, x, d, retain_graph=True)[0] for each in (patches, expected))
+    )

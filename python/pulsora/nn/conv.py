@@ -10,6 +10,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from pulsora import _core
 from pulsora.nn.base import AnalogModule
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def _patches(
         places = depths.shape[2]
         x = depths.permute(0, 2, 1, 5, 3, 4).flatten(2, 3).flatten(0, 1)
     columns: Tensor
-    if x.is_cuda:
+    if (x.is_cuda or x.dtype == torch.float32) and not torch.compiler.is_compiling():
         unfold: Any = _Unfold.apply  # torch gives no type
         columns = unfold(x, kernel[-2:], stride[-2:], dilation[-2:])
     else:
@@ -228,7 +229,7 @@ def _patches(
 
 
 class _Unfold(torch.autograd.Function):
-    """`functional.unfold` with the patches before their elements, as one copy on a GPU, where torch launches a kernel per image."""
+    """`functional.unfold` with the patches before their elements, which torch would copy once more (and on a GPU launch a kernel per image)."""
 
     @staticmethod
     def forward(
@@ -238,7 +239,16 @@ class _Unfold(torch.autograd.Function):
         stride: tuple[int, int],
         dilation: tuple[int, int],
     ) -> Tensor:
-        ctx.size, ctx.settings = x.shape[2:], (kernel, dilation, 0, stride)
+        ctx.size, ctx.settings = x.shape, (kernel, stride, dilation)
+        sizes = [
+            (size - d * (k - 1) - 1) // s + 1
+            for size, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)
+        ]
+        if x.is_cpu:
+            patches = x.new_empty(len(x), math.prod(sizes), x.shape[1] * math.prod(kernel))
+            images = x.detach().contiguous().numpy()
+            _core.take_patches(images, ctx.settings, patches.numpy(), torch.get_num_threads())
+            return patches
         for axis in (2, 3):
             k, s, d = kernel[axis - 2], stride[axis - 2], dilation[axis - 2]
             x = x.unfold(axis, d * (k - 1) + 1, s)[..., ::d]
@@ -247,4 +257,11 @@ class _Unfold(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        return functional.fold(d.transpose(1, 2), ctx.size, *ctx.settings), None, None, None
+        kernel, stride, dilation = ctx.settings
+        if d.is_cpu:
+            dx = d.new_empty(ctx.size)
+            patches = d.contiguous().numpy()
+            _core.add_patches(patches, ctx.settings, dx.numpy(), torch.get_num_threads())
+        else:
+            dx = functional.fold(d.transpose(1, 2), ctx.size[2:], kernel, dilation, 0, stride)
+        return dx, None, None, None

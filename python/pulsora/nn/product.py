@@ -39,7 +39,9 @@ class _AnalogProduct(torch.autograd.Function):
         ctx.save_for_backward(x, bias)
         ctx.weight, ctx.part = weight, reading.part
         y = weight.array.forward(x, reading)
-        return y if bias is None else y + bias
+        if bias is None:
+            return y
+        return y.add_(bias) if bias.dtype == y.dtype else y + bias  # y is nobody else's
 
     @staticmethod
     @once_differentiable

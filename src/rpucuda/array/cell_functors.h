@@ -65,12 +65,14 @@ struct VisibleWeight {
   float *visible;
 
   RPU_HD void operator()(int64_t i) const {
-    float w = frame.seen(stored[i], i);
-    if (scale > 0.0f) {
-      w = RPU::fma(scale, normalOfSample(key, Purpose::WriteNoise, static_cast<uint64_t>(i), event),
-                   w);
-    }
-    visible[i] = w;
+    set(i, scale > 0.0f ? normalOfSample(key, Purpose::WriteNoise, static_cast<uint64_t>(i), event)
+                        : 0.0f);
+  }
+
+  /// The same, with the normal of the cell and event.
+  RPU_HD void set(int64_t i, float xi) const {
+    const float w = frame.seen(stored[i], i);
+    visible[i] = scale > 0.0f ? RPU::fma(scale, xi, w) : w;
   }
 };
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "array/events.h"
+#include "array/visible_weights.h"
 #include "core/backend.h"
 #include "core/cuda_api.h"
 #include "core/math_util.h"
+#include "core/with_isa.h"
 
 namespace RPU {
 namespace {
@@ -105,8 +107,14 @@ void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
 // Renews what a read sees, with write noise of that deviation.
 void PulsedDevice::look(const Context &context, float noise, uint64_t event) {
   if (visible_.empty()) return;
-  forEach(context, size(),
-          VisibleWeight{frame(), weights_.data(), noise, key_, event, visible_.data()});
+  const VisibleWeight cells{frame(), weights_.data(), noise, key_, event, visible_.data()};
+  if (!context.onCpu()) {
+    forEach(context, size(), cells);
+    return;
+  }
+  const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &makeVisible<isa>; });
+  parallelRange(context, size(), kStepsPerThread / kCellSteps,
+                [&](int64_t begin, int64_t end) { kernel(cells, begin, end); });
 }
 
 void PulsedDevice::afterWrite(const Context &context, uint64_t event) {

@@ -11,7 +11,9 @@ class PulsedWeightUpdater {
  public:
   /// `key` keys the pulse trains.
   PulsedWeightUpdater(const UpdateParameters &parameters, RandomKey key)
-      : parameters_(parameters), key_(key) {}
+      : parameters_(parameters), key_(key) {
+    bitLineMaker_.setCoincidencesAlone(true);
+  }
 
   /// Updates by x [m, cols] and d [m, rows]. Samples are numbered from `firstSample`; splitting a
   /// batch leaves the bits unchanged (with pulse_type = "none_with_device" if its bounds are met

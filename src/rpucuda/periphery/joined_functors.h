@@ -13,9 +13,11 @@ struct ScaledAdder {
   float alpha;
   MatrixView<float> to;
 
-  RPU_HD void operator()(int64_t i) const {
-    float &target = to(i / to.cols, i % to.cols);
-    target = RPU::fma(alpha, from[i], target);
+  RPU_HD void operator()(int64_t i) const { add(i / to.cols, i % to.cols); }
+
+  RPU_HD void add(int64_t row, int64_t col) const {
+    float &target = to(row, col);
+    target = RPU::fma(alpha, from[row * to.cols + col], target);
   }
 };
 

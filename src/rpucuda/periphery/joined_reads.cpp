@@ -2,8 +2,10 @@
 
 #include "core/backend.h"
 #include "core/math_util.h"
+#include "core/with_isa.h"
 #include "periphery/gpu_read.h"
 #include "periphery/joined_functors.h"
+#include "periphery/read_kernels.h"
 
 namespace RPU {
 namespace {
@@ -13,6 +15,17 @@ bool sharesLaunches(const Context &context, const ArrayRead &base, const Chained
   return !chain.gate.data && !chain.ungated.data && chain.inner.cols <= kFewLines &&
          base.read.canBeJoined(context) && chain.first.read.canBeJoined(context) &&
          chain.second.read.canBeJoined(context);
+}
+
+void add(const Context &context, const ScaledAdder &adder) {
+  if (!context.onCpu()) {
+    forEach(context, adder.to.size(), adder);
+    return;
+  }
+  const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &addRows<isa>; });
+  const int64_t grain = 1 + kStepsPerThread / (adder.to.cols + 1);
+  parallelRange(context, adder.to.rows, grain,
+                [&](int64_t begin, int64_t end) { kernel(adder, begin, end); });
 }
 
 }  // namespace
@@ -33,7 +46,7 @@ void addChain(const Context &context, const ChainedRead &chain, MatrixView<const
     forEach(context, chain.inner.size(), GateMultiplier{chain.gate, chain.inner.data});
   const MatrixView<float> product = rowMajor(scratch.data(), out.rows, out.cols);
   chain.second.read.run(context, chain.second.weights, chain.inner, product, firstSample);
-  forEach(context, out.size(), ScaledAdder{product.data, chain.factor, out});
+  add(context, {product.data, chain.factor, out});
 }
 
 void readTogether(const Context &context, const ArrayRead &base, const ChainedRead *chains,

@@ -3,6 +3,7 @@
 #include "core/buffer.h"
 #include "core/context.h"
 #include "core/isa.h"
+#include "periphery/joined_functors.h"
 #include "periphery/read_stages.h"
 
 namespace RPU {
@@ -23,7 +24,11 @@ void convertInputs(const InputStage &stage, bool measure, int64_t begin, int64_t
 template <Isa isa>
 void finishOutputs(const OutputStage &stage, int64_t begin, int64_t end);
 
-/// The three loops above on a GPU (cuda/periphery/read_kernels.cu). Measuring a row also sets the
+/// Adds the rows [begin, end), as ScaledAdder.
+template <Isa isa>
+void addRows(const ScaledAdder &adder, int64_t begin, int64_t end);
+
+/// The first three loops on a GPU (cuda/periphery/read_kernels.cu). Measuring a row also sets the
 /// fault word if a value is not finite.
 void cudaMeasureInputs(const Context &context, const InputStage &stage);
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst);

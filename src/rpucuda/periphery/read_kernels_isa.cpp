@@ -1,3 +1,5 @@
+#include "core/largest_of.h"
+#include "core/philox_batch.h"
 #include "periphery/read_kernels.h"
 
 // Lanes are neighbouring lines. Rows are taken in groups of up to eight consecutive samples that
@@ -42,21 +44,25 @@ struct NormalTile {
   float z[8][kTile];
 };
 
-/// The normals of `count` lines, for the samples of a block that are needed.
-void fillNormals(NormalTile &tile, RandomKey key, Purpose purpose, int64_t line, int count,
-                 uint64_t block, uint32_t index, uint32_t samples) {
-  uint32_t words[4][kTile];
-  const uint32_t first = static_cast<uint32_t>(line);
-  for (int l = 0; l < count; ++l) {
-    const Philox4 r = draw(key, purpose, first + static_cast<uint32_t>(l), block, index);
-    for (int q = 0; q < 4; ++q) words[q][l] = r.v[q];
-  }
-  for (int q = 0; q < 4; ++q) {
-    if ((samples >> (2 * q) & 3U) == 0) continue;
-    for (int l = 0; l < count; ++l) {
-      const NormalPair pair = normalPair16(words[q][l]);
-      tile.z[2 * q][l] = pair.z0;
-      tile.z[2 * q + 1][l] = pair.z1;
+/// Whole vectors that hold so many lines, in lines.
+int padded(int count) { return (count + kVectorLanes - 1) / kVectorLanes * kVectorLanes; }
+
+/// The normals of `count` lines, for the samples of a block that are needed, and perhaps those of
+/// the lines up to the end of a vector.
+RPU_HD void fillNormals(NormalTile &tile, RandomKey key, Purpose purpose, int64_t line, int count,
+                        uint64_t block, uint32_t index, uint32_t samples) {
+  static_assert(kVectorLanes == kPhiloxBatch, "a vector holds the lines of one batch");
+  const auto first = static_cast<uint32_t>(line);
+  for (int l = 0; l < count; l += kPhiloxBatch) {
+    PhiloxBatch batch;
+    drawBatch(key, purpose, first + static_cast<uint32_t>(l), block, index, batch);
+    for (int q = 0; q < 4; ++q) {
+      if ((samples >> (2 * q) & 3U) == 0) continue;
+      for (int k = 0; k < kPhiloxBatch; ++k) {
+        const NormalPair pair = normalPair16(batch.words[q][k]);
+        tile.z[2 * q][l + k] = pair.z0;
+        tile.z[2 * q + 1][l + k] = pair.z1;
+      }
     }
   }
 }
@@ -75,26 +81,33 @@ int tileSize(int64_t begin, int64_t end) {
 
 void measure(const InputStage &s, int64_t row) {
   const VectorView<const float> values = s.in.row(row);
+  const float absMax = largestOf<Largest>(values);
   if (values.stride == 1) {  // a literal stride makes vector loads
-    measureRow(s, row, {values.data, values.size, 1});
+    prepareRow(s, row, {values.data, values.size, 1}, absMax);
   } else {
-    measureRow(s, row, values);
+    prepareRow(s, row, values, absMax);
   }
 }
 
+/// Lines [begin, begin + count) of a row, and zeros up to the end of a vector.
 void loadTile(float *x, VectorView<const float> row, int64_t begin, int count) {
   const float *from = row.data + begin * row.stride;
   if (row.stride == 1) {
-    for (int l = 0; l < count; ++l) x[l] = from[l];
+    for (int l = 0; l < count; l += kVectorLanes) {
+      loadLanesOf(x + l, from + l, count - l < kVectorLanes ? count - l : kVectorLanes);
+    }
   } else {
     for (int l = 0; l < count; ++l) x[l] = from[l * row.stride];
+    for (int l = count; l < padded(count); ++l) x[l] = 0.0f;
   }
 }
 
 void storeTile(VectorView<float> row, int64_t begin, int count, const float *y) {
   float *to = row.data + begin * row.stride;
   if (row.stride == 1) {
-    for (int l = 0; l < count; ++l) to[l] = y[l];
+    for (int l = 0; l < count; l += kVectorLanes) {
+      storeLanesOf(to + l, y + l, count - l < kVectorLanes ? count - l : kVectorLanes);
+    }
   } else {
     for (int l = 0; l < count; ++l) to[l * row.stride] = y[l];
   }
@@ -108,59 +121,74 @@ void convertTile(const InputStage &s, int64_t k, int64_t begin, int count, const
   const InputConverter c = s.converter;
   const float scale = s.state.scale[row];
   float x[kTile];
+  float v[kTile];
   loadTile(x, s.in.row(row), begin, count);
-  float *first = s.converted + k * n + begin;
-  for (int l = 0; l < count; ++l) first[l] = convertedInput(c, x[l], scale, z[l], u[l]);
-  if (s.passes == 1) return;
-  float *second = first + s.list.count * n;
-  for (int l = 0; l < count; ++l) second[l] = signPart(first[l], 1);
-  for (int l = 0; l < count; ++l) first[l] = signPart(first[l], 0);
+  for (int first = 0; first < count; first += kVectorLanes) {
+    for (int l = first; l < first + kVectorLanes; ++l)
+      v[l] = convertedInput(c, x[l], scale, z[l], u[l]);
+  }
+  const VectorView<float> to(s.converted + k * n, n);
+  if (s.passes == 1) {
+    storeTile(to, begin, count, v);
+    return;
+  }
+  for (int part = 0; part < 2; ++part) {
+    for (int l = 0; l < padded(count); ++l) x[l] = signPart(v[l], part);
+    storeTile({to.data + part * s.list.count * n, n}, begin, count, x);
+  }
 }
 
-void convertGroup(const InputStage &s, const Group &group) {
+/// What the rows of a stage share.
+struct InputTile {
+  NormalTile normals = {};
+  float zeros[kTile] = {};
+  float u[kTile] = {};
+};
+
+void convertGroup(const InputStage &s, const Group &group, InputTile &tile) {
   const int64_t n = s.in.cols;
   const StageDraws &d = s.draws;
   const uint32_t index = drawIndex(group.round, 0);
   const uint32_t samples = samplesOf(group, s.list, d);
   const bool noisy = s.converter.noise > 0.0f;
-  NormalTile normals;
-  float zeros[kTile] = {};
-  float u[kTile] = {};
   for (int64_t begin = 0; begin < n; begin += kTile) {
     const int count = tileSize(begin, n);
-    if (noisy) fillNormals(normals, d.key, d.noise, begin, count, group.block, index, samples);
+    if (noisy) fillNormals(tile.normals, d.key, d.noise, begin, count, group.block, index, samples);
     for (int64_t k = group.begin; k < group.end; ++k) {
       const uint64_t sample = sampleOf(d, s.list[k]);
       if (s.converter.dac.stochastic) {
-        fillUniforms(u, d.key, d.round, begin, count, sample, index);
+        fillUniforms(tile.u, d.key, d.round, begin, count, sample, index);
       }
-      convertTile(s, k, begin, count, noisy ? normals.z[sample & 7] : zeros, u);
+      convertTile(s, k, begin, count, noisy ? tile.normals.z[sample & 7] : tile.zeros, tile.u);
     }
   }
 }
 
-/// The sums of one pass of one row, for the lines of a tile.
+/// The sums of one pass of one row, for the lines of a tile; zeros where there are none.
 struct PassTile {
-  const float *sum;
-  const float *absSum;
-  const float *lateSum;
-  const float *squares;
+  float sum[kTile];
+  float absSum[kTile];
+  float lateSum[kTile];
+  float squares[kTile];
   float inputSum;
-  float filled[kTile];  // what `squares` points to when all lines share it
 
   RPU_HD LineSums at(int l) const { return {sum[l], absSum[l], lateSum[l], squares[l], inputSum}; }
 };
 
-void loadPass(PassTile &tile, const OutputStage &s, int64_t r, int64_t begin, int count,
-              const float *zeros) {
-  const int64_t at = r * s.out.cols + begin;
-  tile.sum = s.sums + at;
-  tile.absSum = s.absSums ? s.absSums + at : zeros;
-  tile.lateSum = s.lateSums ? s.lateSums + at : zeros;
-  tile.squares = s.squareSums ? s.squareSums + at : tile.filled;
-  tile.inputSum = s.inputSums ? s.inputSums[r] : 0.0f;
-  const float squares = s.inputSquares ? s.inputSquares[r] : 0.0f;
-  for (int l = 0; l < count; ++l) tile.filled[l] = squares;
+template <bool kEffects>
+void loadPass(PassTile &tile, const OutputStage &s, int64_t r, int64_t begin, int count) {
+  const int64_t n = s.out.cols;
+  loadTile(tile.sum, {s.sums + r * n, n}, begin, count);
+  if constexpr (kEffects) {
+    if (s.absSums) loadTile(tile.absSum, {s.absSums + r * n, n}, begin, count);
+    if (s.lateSums) loadTile(tile.lateSum, {s.lateSums + r * n, n}, begin, count);
+    if (s.squareSums) {
+      loadTile(tile.squares, {s.squareSums + r * n, n}, begin, count);
+    } else if (s.inputSquares) {
+      for (int l = 0; l < count; ++l) tile.squares[l] = s.inputSquares[r];
+    }
+    tile.inputSum = s.inputSums ? s.inputSums[r] : 0.0f;
+  }
 }
 
 /// Random numbers of one pass, for the lines of a tile.
@@ -170,79 +198,92 @@ struct DrawTile {
   float round[kTile];
 };
 
+/// What finishing takes besides the stage. What an earlier tile left behind the lines of a tile, or
+/// where nothing is drawn, has no effect.
+struct FinishTile {
+  DrawTile draws[2];
+  PassTile in[2];
+  float lineNoise[kTile];
+  float lineOffset[kTile];
+  float lineBend[kTile];
+};
+
 template <Passes kPasses, bool kEffects>
 uint32_t finishTile(const OutputStage &s, int64_t row, int64_t begin, int count,
-                    const PassTile (&in)[2], const DrawTile (&draws)[2]) {
+                    const FinishTile &tile) {
   constexpr int kLast = kPasses == Passes::One ? 0 : 1;
   const ArrayEffects e = s.effects;
   const OutputConverter c = s.converter;
   const float scale = s.state.scale[row] * s.outScale;
   const int z = static_cast<int>(sampleOf(s.draws, row) & 7);
-  const float *noise = s.lineNoise + begin;
-  const float *offset = s.lineOffset + begin;
-  const float *bend = s.lineBend + begin;
   float y[kTile];
-  uint32_t clipped = 0;
-  for (int l = 0; l < count; ++l) {
-    const LineSpread line{noise[l], offset[l], bend[l]};
-    LineSums sums[2];
-    OutputDraws random[2];
-    for (int p = 0; p <= kLast; ++p) {
-      sums[p] = in[p].at(l);
-      random[p] = {draws[p].weight.z[z][l], draws[p].noise.z[z][l], draws[p].round[l]};
+  uint32_t clipped[kVectorLanes] = {};
+  for (int first = 0; first < count; first += kVectorLanes) {
+    for (int lane = 0; lane < kVectorLanes; ++lane) {
+      const int l = first + lane;
+      const LineSpread line{tile.lineNoise[l], tile.lineOffset[l], tile.lineBend[l]};
+      LineSums sums[2];
+      OutputDraws random[2];
+      for (int p = 0; p <= kLast; ++p) {
+        const DrawTile &draws = tile.draws[p];
+        sums[p] = tile.in[p].at(l);
+        random[p] = {draws.weight.z[z][l], draws.noise.z[z][l], draws.round[l]};
+      }
+      const Reading r = readLine<kPasses, kEffects>(e, c, line, sums, random);
+      y[l] = r.value * scale;
+      clipped[lane] |= r.clipped & (0U - static_cast<uint32_t>(l < count));
     }
-    const Reading r = readLine<kPasses, kEffects>(e, c, line, sums, random);
-    y[l] = r.value * scale;
-    clipped |= r.clipped;
   }
   storeTile(s.out.row(row), begin, count, y);
-  return clipped;
+  uint32_t any = 0;
+  for (int lane = 0; lane < kVectorLanes; ++lane) any |= clipped[lane];
+  return any;
 }
 
 template <Passes kPasses, bool kEffects>
-void finishGroup(const OutputStage &s, const Group &group) {
+void finishGroup(const OutputStage &s, const Group &group, FinishTile &tile) {
   constexpr int kPassCount = kPasses == Passes::One ? 1 : 2;
   const StageDraws &d = s.draws;
+  const int64_t n = s.out.cols;
   const uint32_t samples = samplesOf(group, s.list, d);
-  DrawTile draws[2] = {};
-  PassTile in[2];
-  const float zeros[kTile] = {};
-  for (int64_t begin = 0; begin < s.out.cols; begin += kTile) {
-    const int count = tileSize(begin, s.out.cols);
+  for (int64_t begin = 0; begin < n; begin += kTile) {
+    const int count = tileSize(begin, n);
+    loadTile(tile.lineNoise, {s.lineNoise, n}, begin, count);
+    loadTile(tile.lineOffset, {s.lineOffset, n}, begin, count);
+    loadTile(tile.lineBend, {s.lineBend, n}, begin, count);
     for (int p = 0; p < kPassCount; ++p) {
       const uint32_t index = drawIndex(group.round, p);
+      DrawTile &draws = tile.draws[p];
       if (s.noisy) {
-        fillNormals(draws[p].noise, d.key, d.noise, begin, count, group.block, index, samples);
+        fillNormals(draws.noise, d.key, d.noise, begin, count, group.block, index, samples);
       }
       if (s.effects.weightNoise > 0.0f) {
-        fillNormals(draws[p].weight, d.key, d.weight, begin, count, group.block, index, samples);
+        fillNormals(draws.weight, d.key, d.weight, begin, count, group.block, index, samples);
       }
     }
     for (int64_t k = group.begin; k < group.end; ++k) {
       const int64_t row = s.list[k];
       for (int p = 0; p < kPassCount; ++p) {
-        loadPass(in[p], s, p * s.list.count + k, begin, count, zeros);
+        loadPass<kEffects>(tile.in[p], s, p * s.list.count + k, begin, count);
         if (s.converter.adc.stochastic) {
-          fillUniforms(draws[p].round, d.key, d.round, begin, count, sampleOf(d, row),
+          fillUniforms(tile.draws[p].round, d.key, d.round, begin, count, sampleOf(d, row),
                        drawIndex(group.round, p));
         }
       }
-      if (finishTile<kPasses, kEffects>(s, row, begin, count, in, draws) != 0) {
-        s.state.clipped[row] = 1;
-      }
+      if (finishTile<kPasses, kEffects>(s, row, begin, count, tile) != 0) s.state.clipped[row] = 1;
     }
   }
 }
 
-void finishGroup(const OutputStage &s, const Group &group) {
+void finishGroup(const OutputStage &s, const Group &group, FinishTile &tile) {
   switch (s.passes) {
     case Passes::AnalogSum:
-      return finishGroup<Passes::AnalogSum, true>(s, group);
+      return finishGroup<Passes::AnalogSum, true>(s, group, tile);
     case Passes::DigitalSum:
-      return finishGroup<Passes::DigitalSum, true>(s, group);
+      return finishGroup<Passes::DigitalSum, true>(s, group, tile);
     default:
-      return s.hasEffects ? finishGroup<Passes::One, true>(s, group)
-                          : finishGroup<Passes::One, false>(s, group);
+      return s.hasEffects ? finishGroup<Passes::One, true>(s, group, tile)
+                          : finishGroup<Passes::One, false>(s, group, tile);
   }
 }
 
@@ -256,6 +297,7 @@ void measureInputs<Isa::PULSORA_ISA>(const InputStage &stage, int64_t begin, int
 template <>
 void convertInputs<Isa::PULSORA_ISA>(const InputStage &stage, bool measureFirst, int64_t begin,
                                      int64_t end) {
+  InputTile tile;
   int64_t k = begin;
   while (k < end) {
     // Eight rows at a time, so that a row is still in the cache when it is converted.
@@ -265,7 +307,7 @@ void convertInputs<Isa::PULSORA_ISA>(const InputStage &stage, bool measureFirst,
     }
     while (k < last) {
       const Group group = groupAt(stage.list, stage.state, stage.draws, k, last);
-      convertGroup(stage, group);
+      convertGroup(stage, group, tile);
       k = group.end;
     }
   }
@@ -278,11 +320,28 @@ void convertInputs<Isa::PULSORA_ISA>(const InputStage &stage, bool measureFirst,
 
 template <>
 void finishOutputs<Isa::PULSORA_ISA>(const OutputStage &stage, int64_t begin, int64_t end) {
+  FinishTile tile = {};
   int64_t k = begin;
   while (k < end) {
     const Group group = groupAt(stage.list, stage.state, stage.draws, k, end);
-    finishGroup(stage, group);
+    finishGroup(stage, group, tile);
     k = group.end;
+  }
+}
+
+template <>
+void addRows<Isa::PULSORA_ISA>(const ScaledAdder &adder, int64_t begin, int64_t end) {
+  const MatrixView<float> to = adder.to;
+  if (to.colStride == 1) {  // a literal stride makes vector loads
+    const ScaledAdder rowMajorAdder{
+        adder.from, adder.alpha, {to.data, to.rows, to.cols, to.rowStride, 1}};
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t j = 0; j < to.cols; ++j) rowMajorAdder.add(i, j);
+    }
+  } else {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t j = 0; j < to.cols; ++j) adder.add(i, j);
+    }
   }
 }
 

@@ -13,18 +13,19 @@
 namespace RPU {
 namespace {
 
-void drawSides(const Context &context, const TrainSide *sides, int count) {
+void drawSides(const Context &context, const TrainSide *sides, int count, bool coincidencesAlone) {
   if (!context.onCpu()) {
     cudaDrawTrains(context, sides, count);
     return;
   }
   const auto drawer = withIsa(context.cpu.isa, [](auto isa) { return &drawTrains<isa>; });
   constexpr int64_t kTrainsPerThread = kStepsPerThread / 8;
-  const int64_t grain = (1 + kTrainsPerThread / sides[0].values.rows / 64) * 64;
-  for (int i = 0; i < count; ++i) {
-    parallelRange(context, sides[i].values.cols, grain,
-                  [&](int64_t begin, int64_t end) { drawer(sides[i], begin, end); });
-  }
+  const int64_t lines = sides[0].values.cols + sides[1].values.cols;
+  // Whole words, and whole blocks of random words where the mini-batch begins with one.
+  const int64_t unit = 4 * sides[0].layout->samplesPerWord;
+  parallelRange(
+      context, sides[0].values.rows, unit * (1 + kTrainsPerThread / lines / unit),
+      [&](int64_t begin, int64_t end) { drawer(sides, count, coincidencesAlone, begin, end); });
 }
 
 }  // namespace
@@ -52,7 +53,7 @@ void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
   if (sendsRandomTrains(parameters.pulse_type)) {
     TrainSide sides[3];
     const int count = trainSides(context, x, d, lr, parameters, key, sides);
-    drawSides(context, sides, count);
+    drawSides(context, sides, count, coincidencesAlone_);
   } else {
     if (exposeRawInputs_) keepRawInputs(context, x, d);
     fillLevels(context, x, d, lr < 0.0f, parameters);

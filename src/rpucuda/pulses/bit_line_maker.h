@@ -62,6 +62,9 @@ class BitLineMaker {
     exposeRawInputs_ = expose;
     rawRows_ = rawXSize_ = rawDSize_ = 0;
   }
+  /// With `alone`, makeWords() may leave out pulses that no pulse of the other side can meet, and
+  /// signs of lines without a pulse, which no cell notices. Off at first.
+  void setCoincidencesAlone(bool alone) { coincidencesAlone_ = alone; }
   /// x [m, xSize] and d [m, dSize] of the latest mini-batch, row major without gaps whatever their
   /// layout was, in memory of the context's backend, complete once the context's stream has run;
   /// 0 x 0 if none were kept. Valid until the next makeWords(), trainSides() or
@@ -93,6 +96,7 @@ class BitLineMaker {
   void keepRawInputs(const Context &context, MatrixView<const float> x, MatrixView<const float> d);
 
   bool exposeRawInputs_ = false;
+  bool coincidencesAlone_ = false;
   PulseWords words_;
   Buffer<uint32_t> bits_;        // the bit planes, one after another
   Buffer<float> levels_;         // MeanCount and Implicit: x, then d

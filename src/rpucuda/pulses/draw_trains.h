@@ -57,8 +57,12 @@ void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixVi
 /// (cuda/pulses/draw_trains.cu).
 void cudaDrawTrains(const Context &context, const TrainSide *sides, int count);
 
-/// Draws the trains of the lines [begin, end); compiled once per instruction set.
+/// Draws the trains of the samples [begin, end) of a mini-batch's sides, of which the first is x and
+/// the others are of d; compiled once per instruction set. `begin` is the first sample of a word.
+/// With `coincidencesAlone`, pulses that have no pulse of the other side in their four samples may
+/// be missing, and signs of lines without a pulse: cells cannot tell the difference.
 template <Isa isa>
-void drawTrains(const TrainSide &side, int64_t begin, int64_t end);
+void drawTrains(const TrainSide *sides, int count, bool coincidencesAlone, int64_t begin,
+                int64_t end);
 
 }  // namespace RPU

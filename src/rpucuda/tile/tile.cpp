@@ -83,9 +83,8 @@ void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr
   requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "update");
   requireLearningRate(lr);
   impl_->requireRoomForUpdate(x.rows);
-  if (!impl_->device->updateLooksForFaults(impl_->context, x.rows))
-    requireFinite(impl_->context, x, d);
-  requireStep(impl_->context, x, d, lr);
+  requireStep(impl_->context, x, d, lr,
+              impl_->device->updateLooksForFaults(impl_->context, x.rows));
   impl_->updateInParts(x.rows, lr, pause, [&](int64_t start, int64_t count) {
     impl_->device->update(impl_->context, x.block(start, 0, count, x.cols),
                           d.block(start, 0, count, d.cols), lr, impl_->counters);
@@ -160,7 +159,6 @@ Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, f
   requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "explain");
   requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "explain");
   requireLearningRate(lr);
-  requireFinite(impl_->context, x, d);
   requireStep(impl_->context, x, d, lr);
   impl_->reportFault();
   return impl_->device->explain(impl_->context, x, d, lr);

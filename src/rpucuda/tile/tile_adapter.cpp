@@ -43,9 +43,8 @@ void TileAdapter::update(MatrixView<const float> x, MatrixView<const float> d,
   requireShape(d, batchOf(x), {"d_size", tile_.device->dSize()}, "d", "update");
   requireShape(gate, batchOf(x), {"rank", rank()}, "gate", "update");
   requireLearningRate(lr);
-  requireFinite(tile_.context, x, d);
-  requireFinite(tile_.context, gate, "gate");
   requireStep(tile_.context, x, d, lr);
+  requireFinite(tile_.context, gate, "gate");
   tile_.requireRoomForUpdate(x.rows);
   tile_.updateInParts(x.rows, lr, pause, [&](int64_t start, int64_t count) {
     adapter_.updateGated(tile_.context, x.block(start, 0, count, x.cols),

@@ -10,7 +10,7 @@
 #include "core/context.h"
 #include "core/cuda_api.h"
 #include "core/limits.h"
-#include "core/math.h"
+#include "core/magnitudes.h"
 #include "core/threads.h"
 #include "core/view.h"
 #include "tile/tile.h"
@@ -67,33 +67,15 @@ inline void requireLearningRate(float lr) {
             "; give ", kLargestSetting, " at most, of either sign");
 }
 
-/// The largest magnitude of a row on the host; infinite or not a number if an element is.
-inline float largestOf(VectorView<const float> row) {
-  // As integers the bits of magnitudes have their order. Loops over them become vector
-  // instructions where elements lie side by side.
-  const auto magnitude = [](float value) {
-    return static_cast<int32_t>(bitCast<uint32_t>(value) & 0x7FFFFFFFU);
-  };
-  int32_t largest = 0;
-  if (row.stride == 1) {
-    const float *values = row.data;
-    for (int64_t j = 0; j < row.size; ++j) largest = std::max(largest, magnitude(values[j]));
-  } else {
-    for (int64_t j = 0; j < row.size; ++j) largest = std::max(largest, magnitude(row[j]));
-  }
-  return bitCast<float>(static_cast<uint32_t>(largest));
-}
-
 /// The place and value of the first element that is not finite, as text; empty if all are.
-inline std::string notFinite(MatrixView<const float> a, const char *name) {
-  for (int64_t i = 0; i < a.rows; ++i) {
+inline std::string notFinite(const Context &context, MatrixView<const float> a, const char *name) {
+  if (std::isfinite(largestMagnitude(context, a))) return "";
+  for (int64_t i = 0;; ++i) {
     const VectorView<const float> row = a.row(i);
-    if (std::isfinite(largestOf(row))) continue;
-    int64_t j = 0;
-    while (std::isfinite(row[j])) ++j;
-    return message(name, "[", i, ", ", j, "] is ", row[j]);
+    for (int64_t j = 0; j < row.size; ++j) {
+      if (!std::isfinite(row[j])) return message(name, "[", i, ", ", j, "] is ", row[j]);
+    }
   }
-  return "";
 }
 
 /// InputError if a value is not finite; on a GPU the fault word is set, and the tile throws later.
@@ -102,7 +84,7 @@ inline void requireFinite(const Context &context, MatrixView<const float> a, con
     detail::cudaCheckFinite(context, a);
     return;
   }
-  const std::string bad = notFinite(a, name);
+  const std::string bad = notFinite(context, a, name);
   RPU_CHECK(InputError, bad.empty(), bad,
             "; every value must be finite (is the training diverging? lower the learning rate)");
 }
@@ -111,26 +93,13 @@ inline void requireFinite(const Context &context, MatrixView<const float> a, con
 inline void requireFiniteResult(const Context &context, MatrixView<const float> out,
                                 const char *name) {
   if (!context.onCpu()) return;  // where the results stay
-  const std::string bad = notFinite(out, name);
+  const std::string bad = notFinite(context, out, name);
   RPU_CHECK(InputError, bad.empty(), bad,
             "; the sums of this read are beyond single precision: scale the inputs or the weights "
             "down (is the training diverging? lower the learning rate)");
 }
 
-/// InputError, on the CPU, if changes of the weights lr d^T x might overflow.
-inline void requireStep(const Context &context, MatrixView<const float> x,
-                        MatrixView<const float> d, float lr) {
-  if (!context.onCpu()) return;
-  double step = 0.0;
-  for (int64_t i = 0; i < x.rows; ++i)
-    step += static_cast<double>(largestOf(x.row(i))) * static_cast<double>(largestOf(d.row(i)));
-  step *= std::fabs(static_cast<double>(lr));
-  RPU_CHECK(InputError, step <= static_cast<double>(std::numeric_limits<float>::max()), "lr is ",
-            lr, " and x and d are so large that weights would change by up to ", step,
-            ", which is beyond single precision; scale them down");
-}
-
-/// Checks both inputs of an update.
+/// InputError if a value of x or d is not finite; on a GPU as above.
 inline void requireFinite(const Context &context, MatrixView<const float> x,
                           MatrixView<const float> d) {
   if (!context.onCpu()) {
@@ -139,6 +108,23 @@ inline void requireFinite(const Context &context, MatrixView<const float> x,
     requireFinite(context, x, "x");
     requireFinite(context, d, "d");
   }
+}
+
+/// InputError, on the CPU, if x or d are not finite, or if changes of the weights lr d^T x might
+/// overflow; on a GPU as requireFinite(), unless the update itself looks for faults.
+inline void requireStep(const Context &context, MatrixView<const float> x,
+                        MatrixView<const float> d, float lr, bool looksForFaults = false) {
+  if (!context.onCpu()) {
+    if (!looksForFaults) requireFinite(context, x, d);
+    return;
+  }
+  // Not finite if an element is not, so that one pass over x and d does for both.
+  const double step = sumOfLargestProducts(context, x, d) * std::fabs(static_cast<double>(lr));
+  const bool fits = step <= static_cast<double>(std::numeric_limits<float>::max());
+  if (!fits) requireFinite(context, x, d);
+  RPU_CHECK(InputError, fits, "lr is ", lr,
+            " and x and d are so large that weights would change by up to ", step,
+            ", which is beyond single precision; scale them down");
 }
 
 }  // namespace RPU

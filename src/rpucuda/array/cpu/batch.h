@@ -38,7 +38,7 @@ class DeferredCells : public Lanes<isa, Device> {
         n[j] = static_cast<float>(
             signedCoincidences(words, *words.layout, s, rows_[j], cells_[j] - rows_[j] * a_.cols));
       }
-      Base::template apply<false>(n, z[sample & 7U], sample);
+      Base::template apply<false>(n, z[sample & 7U], [&](int) { return sample; });
     }
     for (int j = 0; j < count_; ++j) a_.weights[cells_[j]] = w_[j];
     count_ = 0;

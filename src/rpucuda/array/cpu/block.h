@@ -122,18 +122,26 @@ class Block : public Lanes<isa, Device> {
 
   // --- pulses
 
-  /// Signed coincidences of every lane in one sample of the word loaded last: the slots from
-  /// `shift` on, under `mask` once shifted. Negative is down. Adds their number to `pulses`.
+  /// Coincidences of one lane in a sample of the word loaded last: in the slots from `shift` on,
+  /// under `mask` once shifted.
   template <bool kAtMostOne>
+  RPU_HD uint32_t pulsesOf(int lane, int shift, uint32_t mask) const {
+    const uint32_t bits = (both_[lane] >> shift) & mask;
+    return kAtMostOne ? bits : popcount(bits);
+  }
+  /// Their signed number; negative is down.
+  RPU_HD float signedCount(int lane, int shift, uint32_t count) const {
+    const uint32_t down = ~(differ_[lane] >> shift) << 31;
+    return bitCast<float>(bitCast<uint32_t>(static_cast<float>(static_cast<int32_t>(count))) |
+                          down);
+  }
+  /// Both for every lane, in n; adds their number to `pulses`.
   RPU_HD void count(int shift, uint32_t mask, float (&n)[kBlock],
                     uint32_t (&pulses)[kBlock]) const {
     for (int j = 0; j < kBlock; ++j) {
-      const uint32_t bits = (both_[j] >> shift) & mask;
-      const uint32_t count = kAtMostOne ? bits : popcount(bits);
+      const uint32_t count = pulsesOf<false>(j, shift, mask);
       pulses[j] += count;
-      const uint32_t down = ~(differ_[j] >> shift) << 31;
-      n[j] =
-          bitCast<float>(bitCast<uint32_t>(static_cast<float>(static_cast<int32_t>(count))) | down);
+      n[j] = signedCount(j, shift, count);
     }
   }
 

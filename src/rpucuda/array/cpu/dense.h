@@ -48,11 +48,11 @@ RPU_HD uint64_t updateDense(Block<isa, Device> &b, RandomKey key, const PulseWor
     if (place.word != word) hit = b.loadWord(words, place.word);
     word = place.word;
     bool fires = hit && (b.anyD() >> place.shift & mask);
-    if (fires) b.template count<false>(place.shift, mask, n, pulses);
+    if (fires) b.count(place.shift, mask, n, pulses);
     for (int part = 1; part < layout.wordsPerSample; ++part) {
       float more[kBlock];
       if (!b.loadWord(words, place.word + part)) continue;
-      b.template count<false>(0, mask, more, pulses);
+      b.count(0, mask, more, pulses);
       for (int j = 0; j < kBlock; ++j) n[j] = fires ? n[j] + more[j] : more[j];
       fires = true;
     }
@@ -60,7 +60,8 @@ RPU_HD uint64_t updateDense(Block<isa, Device> &b, RandomKey key, const PulseWor
     if (!loaded) b.template load<false>();
     loaded = true;
     const uint64_t sample = words.firstSample + static_cast<uint64_t>(s);
-    b.template apply<false>(n, normals.of(key, static_cast<uint32_t>(b.cell(0)), sample), sample);
+    b.template apply<false>(n, normals.of(key, static_cast<uint32_t>(b.cell(0)), sample),
+                            [&](int) { return sample; });
   }
   if (!loaded) return 0;
   b.store();
@@ -84,7 +85,8 @@ RPU_HD uint64_t updateLevels(Block<isa, Device> &b, RandomKey key, const PulseWo
     if (!pulses) continue;
     total += pulses;
     const uint64_t sample = words.firstSample + static_cast<uint64_t>(s);
-    b.template apply<false>(n, normals.of(key, static_cast<uint32_t>(b.cell(0)), sample), sample);
+    b.template apply<false>(n, normals.of(key, static_cast<uint32_t>(b.cell(0)), sample),
+                            [&](int) { return sample; });
   }
   b.store();
   return total;

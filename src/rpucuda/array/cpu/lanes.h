@@ -40,10 +40,11 @@ class Lanes {
 
   uint64_t cell(int lane) const { return cells_[lane]; }
 
-  /// The rule of pulse_rule.h for one sample of every lane, with signed counts n. z are the normals
-  /// of the sample; those of lanes with a count of 0 may be any finite number.
-  template <bool kAtMostOne>
-  RPU_HD void apply(const float (&n)[kBlock], const float (&z)[kBlock], uint64_t sample) {
+  /// The rule of pulse_rule.h for one sample of every lane, with signed counts n. sampleOf(lane) is
+  /// the sample's number, of which all lanes share the upper half; z are the samples' normals. Both
+  /// may be anything finite for lanes with a count of 0.
+  template <bool kAtMostOne, class SampleOf>
+  RPU_HD void apply(const float (&n)[kBlock], const float (&z)[kBlock], const SampleOf &sampleOf) {
     float next[kBlock];
     uint32_t deferred[kBlock];
     uint32_t anyDeferred = 0;
@@ -67,7 +68,7 @@ class Lanes {
       next[j] = result;
     }
     if constexpr (!kAtMostOne) {
-      if (anyDeferred) pulseByPulse(deferred, n, z, sample, next);
+      if (anyDeferred) pulseByPulse(deferred, n, z, sampleOf, next);
     }
     for (int j = 0; j < kBlock; ++j) w_[j] = next[j];
   }
@@ -95,11 +96,22 @@ class Lanes {
   /// pulses need.
   template <bool kAtMostOne>
   RPU_HD void respond(const float (&members)[kCellMembers][kBlock]) {
+    if (p_.up_down == 0.0f) {  // nearly always; compilers make vectors of the loop if they know it
+      Params p = p_;
+      p.up_down = 0.0f;
+      respondWith<kAtMostOne>(p, members);
+    } else {
+      respondWith<kAtMostOne>(p_, members);
+    }
+  }
+
+  template <bool kAtMostOne>
+  RPU_HD void respondWith(const Params &p, const float (&members)[kCellMembers][kBlock]) {
     for (int j = 0; j < kBlock; ++j) {
       Cell cell;
       int m = 0;
       cell.members([&](const char *, float &value) { value = members[m++][j]; });
-      Response r = Device::response(cell, p_);
+      Response r = Device::response(cell, p);
       if constexpr (kAtMostOne) r.dropClosedForm();
       m = 0;
       r.members([&](float &value) { response_[m++][j] = value; });
@@ -122,8 +134,10 @@ class Lanes {
 
  private:
   /// sequentialPulses() for the lanes marked in `deferred`, which are packed into full vectors.
+  template <class SampleOf>
   RPU_HD void pulseByPulse(const uint32_t (&deferred)[kBlock], const float (&n)[kBlock],
-                           const float (&z)[kBlock], uint64_t sample, float (&next)[kBlock]) const {
+                           const float (&z)[kBlock], const SampleOf &sampleOf,
+                           float (&next)[kBlock]) const {
     constexpr int kLanes = kPhiloxBatch;
     for (uint64_t left = lanesWith(deferred, 1u); left;) {
       int lane[kLanes];
@@ -131,6 +145,7 @@ class Lanes {
       for (; left && lanes < kLanes; left &= left - 1) lane[lanes++] = __builtin_ctzll(left);
       float w[kLanes], signedCount[kLanes], xi[8][kLanes], response[kResponseMembers][kLanes];
       uint32_t cells[kLanes];
+      uint32_t samples[kLanes];
       float longest = 0.0f;
       for (int i = 0; i < kLanes; ++i) {
         const int j = lane[i < lanes ? i : 0];
@@ -138,12 +153,14 @@ class Lanes {
         signedCount[i] = n[j];
         xi[0][i] = z[j];
         cells[i] = static_cast<uint32_t>(cell(j));
+        samples[i] = static_cast<uint32_t>(sampleOf(j));
         for (int m = 0; m < kResponseMembers; ++m) response[m][i] = response_[m][j];
         longest = RPU::max(longest, RPU::abs(n[j]));
       }
       const int pulses = static_cast<int>(longest);
+      const auto high = static_cast<uint32_t>(sampleOf(lane[0]) >> 32);
       for (int k = 0; k < pulses; ++k) {
-        if (k % 8 == 0) laterNormals(cells, sample, k, pulses, xi);
+        if (k % 8 == 0) laterNormals(cells, samples, high, k, pulses, xi);
         for (int i = 0; i < kLanes; ++i) {
           const Response r = gather(response, i);
           const float moved = onePulse<Device>(w[i], signedCount[i] > 0.0f, r, p_, xi[k & 7][i]);
@@ -157,13 +174,12 @@ class Lanes {
   /// The normals, as sequentialPulses() draws them, of the pulses from k, a multiple of 8, to k +
   /// 7, as far as they come before `pulses`. Leaves xi[0] alone if k is 0, because pulse 0 takes
   /// the sample's own normal.
-  RPU_HD void laterNormals(const uint32_t (&cells)[kPhiloxBatch], uint64_t sample, int k,
+  RPU_HD void laterNormals(const uint32_t (&cells)[kPhiloxBatch],
+                           const uint32_t (&samples)[kPhiloxBatch], uint32_t high, int k,
                            int pulses, float (&xi)[8][kPhiloxBatch]) const {
-    uint32_t samples[kPhiloxBatch];
-    for (int i = 0; i < kPhiloxBatch; ++i) samples[i] = static_cast<uint32_t>(sample);
     PhiloxBatch batch;
-    drawBatch(a_.key, Purpose::CyclePulse, cells, samples, static_cast<uint32_t>(sample >> 32),
-              static_cast<uint32_t>(k >> 3), batch);
+    drawBatch(a_.key, Purpose::CyclePulse, cells, samples, high, static_cast<uint32_t>(k >> 3),
+              batch);
     float ofSample[kPhiloxBatch];
     for (int i = 0; i < kPhiloxBatch; ++i) ofSample[i] = xi[0][i];
     normalsOfBatch<kPhiloxBatch, 1>(batch, xi[0], pulses - k);

@@ -6,8 +6,9 @@ namespace RPU {
 namespace cpu {
 
 /// The coincidences of a block over many samples. They are listed first, so that normals are made
-/// for them alone and in full vectors, and then applied sample by sample: within a sample each lane
-/// has one.
+/// for them alone and in full vectors, and then applied in rounds: the first of every lane, then the
+/// second of every lane, and so on. A lane takes its own in the order of samples, and lanes do not
+/// depend on one another, so that a few rounds serve all samples.
 template <Isa isa, class Device>
 class EventList {
  public:
@@ -19,85 +20,97 @@ class EventList {
   RPU_HD void add(Cells &b, RandomKey key, uint32_t mask, int shift, uint64_t sample) {
     uint64_t lanes = lanesWith(b.both(), mask);
     if (!lanes) return;
-    if (samples_ == kMaxSamples || (samples_ > 0 && sample >> 32 != sample_[0] >> 32))
-      apply<kAtMostOne>(b, key);
-    b.template count<kAtMostOne>(shift, mask >> shift, n_[samples_], pulses_);
-    sample_[samples_++] = sample;
+    const auto high = static_cast<uint32_t>(sample >> 32);
+    if (rounds_ == kMaxRounds || high != high_) apply<kAtMostOne>(b, key);
+    high_ = high;
+    const auto low = static_cast<uint32_t>(sample);
+    const uint32_t slots = mask >> shift;
     int size = size_;
-    const uint32_t first = static_cast<uint32_t>(b.cell(0));
-    const uint32_t low = static_cast<uint32_t>(sample);
-    while (lanes) {
-      cells_[size] = first + static_cast<uint32_t>(__builtin_ctzll(lanes));
+    for (; lanes; lanes &= lanes - 1) {
+      const int lane = __builtin_ctzll(lanes);
+      const int round = taken_[lane]++;
+      if (round == rounds_) beginRound();
+      const uint32_t count = b.template pulsesOf<kAtMostOne>(lane, shift, slots);
+      pulses_ += count;
+      n_[round][lane] = b.signedCount(lane, shift, count);
+      if constexpr (!kAtMostOne) samples_[round][lane] = low;
+      place_[size] = static_cast<uint32_t>(round * kBlock + lane);
       samplesLow_[size++] = low;
-      lanes &= lanes - 1;
     }
     size_ = size;
-    end_[samples_ - 1] = size;
   }
 
   /// Applies the listed coincidences and empties the list.
   template <bool kAtMostOne>
   RPU_HD void apply(Cells &b, RandomKey key) {
-    if (samples_ == 0) return;
+    if (size_ == 0) return;
     if (!loaded_) b.template load<kAtMostOne>();
     loaded_ = true;
-    makeNormals(key);
-    const uint32_t first = static_cast<uint32_t>(b.cell(0));
-    int e = 0;
-    for (int s = 0; s < samples_; ++s) {
-      for (; e < end_[s]; ++e) z_[cells_[e] - first] = normals_[e];
-      b.template apply<kAtMostOne>(n_[s], z_, sample_[s]);
+    makeNormals(static_cast<uint32_t>(b.cell(0)), key);
+    for (int r = 0; r < rounds_; ++r) {
+      b.template apply<kAtMostOne>(
+          n_[r], z_[r], [&](int lane) { return uint64_t{high_} << 32 | samples_[r][lane]; });
     }
-    samples_ = 0;
+    for (int j = 0; j < kBlock; ++j) taken_[j] = 0;
+    rounds_ = 0;
     size_ = 0;
   }
 
   /// Ends the update; returns the number of coincidences.
   RPU_HD uint64_t finish(const Cells &b) const {
-    if (!loaded_) return 0;
-    b.store();
-    uint64_t total = 0;
-    for (int j = 0; j < kBlock; ++j) total += pulses_[j];
-    return total;
+    if (loaded_) b.store();
+    return pulses_;
   }
 
  private:
-  static constexpr int kMaxSamples = 16;
-  static constexpr int kMaxEvents = kMaxSamples * kBlock;
+  static constexpr int kMaxRounds = 16;
+  static constexpr int kMaxEvents = kMaxRounds * kBlock;
 
-  RPU_HD void makeNormals(RandomKey key) {
-    const uint32_t high = static_cast<uint32_t>(sample_[0] >> 32);
+  RPU_HD void beginRound() {
+    for (int j = 0; j < kBlock; ++j) n_[rounds_][j] = 0.0f;
+    for (int j = 0; j < kBlock; ++j) z_[rounds_][j] = 0.0f;
+    ++rounds_;
+  }
+
+  RPU_HD void makeNormals(uint32_t firstCell, RandomKey key) {
+    for (int e = size_; e < size_ + kPhiloxBatch; ++e) place_[e] = samplesLow_[e] = 0;
     for (int e = 0; e < size_; e += kPhiloxBatch) {
       uint32_t elements[kPhiloxBatch];
       uint32_t groups[kPhiloxBatch];
       uint32_t within[kPhiloxBatch];
+      float normals[kPhiloxBatch];
       for (int k = 0; k < kPhiloxBatch; ++k) {
-        elements[k] = cells_[e + k];
-        groups[k] = samplesLow_[e + k] >> 3 | high << 29;
+        elements[k] = firstCell + place_[e + k] % kBlock;
+        groups[k] = samplesLow_[e + k] >> 3 | high_ << 29;
         within[k] = samplesLow_[e + k];
       }
       PhiloxBatch batch;
-      drawBatch(key, Purpose::CycleNoise, elements, groups, high >> 3, 0, batch);
+      drawBatch(key, Purpose::CycleNoise, elements, groups, high_ >> 3, 0, batch);
       for (int k = 0; k < kPhiloxBatch; ++k) {
         const uint32_t even = (within[k] & 4u) ? batch.words[2][k] : batch.words[0][k];
         const uint32_t odd = (within[k] & 4u) ? batch.words[3][k] : batch.words[1][k];
         const NormalPair pair = normalPair16((within[k] & 2u) ? odd : even);
-        normals_[e + k] = (within[k] & 1u) ? pair.z1 : pair.z0;
+        normals[k] = (within[k] & 1u) ? pair.z1 : pair.z0;
       }
+      const int count = size_ - e < kPhiloxBatch ? size_ - e : kPhiloxBatch;
+      for (int k = 0; k < count; ++k)
+        z_[place_[e + k] / kBlock][place_[e + k] % kBlock] = normals[k];
     }
   }
 
   bool loaded_ = false;
-  int samples_ = 0;
+  int rounds_ = 0;  // that the events listed so far take
   int size_ = 0;
-  uint64_t sample_[kMaxSamples];
-  int end_[kMaxSamples];          // end of a sample's events
-  float n_[kMaxSamples][kBlock];  // signed counts; negative is down
-  float z_[kBlock] = {};          // normals of one sample's events, by lane
-  uint32_t pulses_[kBlock] = {};
-  uint32_t cells_[kMaxEvents] = {};
-  uint32_t samplesLow_[kMaxEvents] = {};
-  float normals_[kMaxEvents];
+  uint32_t high_ = 0;  // upper half of the samples' numbers
+  uint64_t pulses_ = 0;
+  int32_t taken_[kBlock] = {};  // events of each lane in the list
+  // By round and lane; samples of rounds in which a lane has none are of no consequence.
+  float n_[kMaxRounds][kBlock];  // signed counts; negative is down
+  float z_[kMaxRounds][kBlock];
+  uint32_t samples_[kMaxRounds][kBlock];
+  // By event, and room for a last batch that is not full.
+  uint32_t place_[kMaxEvents + kPhiloxBatch];  // round * kBlock + lane
+  uint32_t samplesLow_[kMaxEvents + kPhiloxBatch];
 };
 
 /// Event by event over a block; for short trains, where most samples leave most cells alone.

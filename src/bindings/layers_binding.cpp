@@ -1,0 +1,108 @@
+#include "layers_binding.h"
+
+#include <array>
+#include <cmath>
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+#include <tuple>
+
+#include "core/check.h"
+#include "core/magnitudes.h"
+#include "core/patches.h"
+#include "core/threads.h"
+
+namespace RPU::bindings {
+namespace {
+
+namespace py = pybind11;
+
+using Floats = py::array_t<float, py::array::c_style>;
+
+/// The array as it is: a copy of what is written to would be written to in vain.
+Floats floatsOf(py::handle array, const char *name) {
+  if (!py::isinstance<Floats>(array))
+    throw py::type_error(message(name, " must be a gapless float32 array of NumPy's"));
+  return py::reinterpret_borrow<Floats>(array);
+}
+
+using Pair = std::array<int64_t, 2>;
+
+/// `settings` is (kernel, stride, dilation), each of two numbers.
+PatchGrid gridOf(const Floats &images, const py::tuple &settings) {
+  RPU_CHECK(InputError, images.ndim() == 4, "images have ", images.ndim(), " dimensions, not 4");
+  const auto [kernel, stride, dilation] = settings.cast<std::tuple<Pair, Pair, Pair>>();
+  PatchGrid grid{images.shape(1),        images.shape(2),        images.shape(3),
+                 {kernel[0], kernel[1]}, {stride[0], stride[1]}, {dilation[0], dilation[1]}};
+  for (int axis = 0; axis < 2; ++axis) {
+    RPU_CHECK(InputError,
+              kernel[axis] > 0 && stride[axis] > 0 && dilation[axis] > 0 &&
+                  images.shape(2 + axis) > dilation[axis] * (kernel[axis] - 1),
+              "kernels of ", kernel[axis], " with stride ", stride[axis], " and dilation ",
+              dilation[axis], " do not fit images of ", images.shape(2 + axis));
+  }
+  return grid;
+}
+
+void requirePatches(const Floats &patches, const PatchGrid &grid, int64_t images) {
+  RPU_CHECK(InputError, patches.size() == images * grid.patches() * grid.columns(), "patches have ",
+            patches.size(), " elements, not ", images, " x ", grid.patches(), " x ",
+            grid.columns());
+}
+
+Context onThreads(int threads) {
+  requireThreads(threads);
+  Context context;
+  context.cpu.threads = threads;
+  return context;
+}
+
+void takeThem(py::handle images, const py::tuple &settings, py::handle patches, int threads) {
+  const Floats from = floatsOf(images, "images");
+  Floats to = floatsOf(patches, "patches");
+  const PatchGrid grid = gridOf(from, settings);
+  requirePatches(to, grid, from.shape(0));
+  const Context context = onThreads(threads);
+  const int64_t count = from.shape(0);
+  const float *source = from.data();
+  float *target = to.mutable_data();
+  const py::gil_scoped_release released;
+  takePatches(context, grid, count, source, target);
+}
+
+void addThem(py::handle patches, const py::tuple &settings, py::handle images, int threads) {
+  const Floats from = floatsOf(patches, "patches");
+  Floats to = floatsOf(images, "images");
+  const PatchGrid grid = gridOf(to, settings);
+  requirePatches(from, grid, to.shape(0));
+  const Context context = onThreads(threads);
+  const int64_t count = to.shape(0);
+  const float *source = from.data();
+  float *target = to.mutable_data();
+  const py::gil_scoped_release released;
+  addPatches(context, grid, count, source, target);
+}
+
+bool isFinite(py::handle values) {
+  const Floats array = floatsOf(values, "values");
+  const MatrixView<const float> all = rowMajor<const float>(array.data(), 1, array.size());
+  const py::gil_scoped_release released;
+  return std::isfinite(largestMagnitude(Context(), all));
+}
+
+}  // namespace
+
+void bindLayers(py::module_ &module) {
+  using py::arg;
+  module.def("is_finite", &isFinite, arg("values"),
+             "Whether all values of a gapless float32 array of NumPy's are finite.");
+  module.def("take_patches", &takeThem, arg("images"), arg("settings"), arg("patches"),
+             arg("threads"),
+             "Writes the patches [m * patches, channels * kernel] of images [m, channels, height, "
+             "width], for settings (kernel, stride, dilation).");
+  module.def("add_patches", &addThem, arg("patches"), arg("settings"), arg("images"),
+             arg("threads"),
+             "Writes images of which each pixel is the sum of the elements of patches that are "
+             "taken from it.");
+}
+
+}  // namespace RPU::bindings

@@ -1,0 +1,81 @@
+#pragma once
+
+#include "core/lane_copy.h"
+#include "core/math.h"
+#include "core/view.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+// The largest magnitude of a row, in translation units compiled per instruction set.
+
+namespace RPU {
+
+/// The largest of 16 magnitudes, by their bits, which as integers have their order.
+RPU_HD float largestOfLanes(const float (&magnitudes)[kVectorLanes]) {
+#if defined(__AVX2__)
+  const auto *lanes = reinterpret_cast<const __m256i *>(magnitudes);
+  const __m256i eight = _mm256_max_epi32(_mm256_loadu_si256(lanes), _mm256_loadu_si256(lanes + 1));
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xB1));
+  return bitCast<float>(static_cast<uint32_t>(_mm_cvtsi128_si32(four)));
+#else
+  uint32_t largest = 0;
+  for (int l = 0; l < kVectorLanes; ++l)
+    largest = RPU::max(largest, bitCast<uint32_t>(magnitudes[l]));
+  return bitCast<float>(largest);
+#endif
+}
+
+/// Largest magnitudes in the lanes of a vector; what is no number does not count.
+struct Largest {
+  float part[kVectorLanes] = {};
+
+  RPU_HD void add(const float *values) {
+    for (int l = 0; l < kVectorLanes; ++l) part[l] = RPU::max(part[l], RPU::abs(values[l]));
+  }
+  RPU_HD float joined() const { return largestOfLanes(part); }
+};
+
+/// The same by the bits of magnitudes, so that what is no number is above all others.
+struct LargestBits {
+  int32_t part[kVectorLanes] = {};
+
+  RPU_HD void add(const float *values) {
+    for (int l = 0; l < kVectorLanes; ++l) {
+      const auto bits = static_cast<int32_t>(bitCast<uint32_t>(values[l]) & 0x7FFFFFFFU);
+      part[l] = RPU::max(part[l], bits);
+    }
+  }
+  RPU_HD float joined() const {
+    float magnitudes[kVectorLanes];
+    for (int l = 0; l < kVectorLanes; ++l)
+      magnitudes[l] = bitCast<float>(static_cast<uint32_t>(part[l]));
+    return largestOfLanes(magnitudes);
+  }
+};
+
+/// The largest magnitude of a row, 0 for an empty one, by one of the two above.
+template <class Reduction>
+RPU_HD float largestOf(VectorView<const float> row) {
+  Reduction largest;
+  float values[kVectorLanes] = {};
+  if (row.stride != 1) {
+    for (int64_t j = 0; j < row.size; ++j) {
+      values[0] = row[j];
+      largest.add(values);
+    }
+    return largest.joined();
+  }
+  int64_t j = 0;
+  for (; j + kVectorLanes <= row.size; j += kVectorLanes) largest.add(row.data + j);
+  if (j < row.size) {
+    loadLanesOf(values, row.data + j, static_cast<int>(row.size - j));
+    largest.add(values);
+  }
+  return largest.joined();
+}
+
+}  // namespace RPU

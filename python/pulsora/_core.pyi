@@ -293,31 +293,21 @@ class TrainingGraph:
     @property
     def shapes(self) -> int: ...
 
-def is_finite(values: numpy.typing.NDArray[numpy.float32]) -> bool:
+def is_finite(values: object) -> bool:
     """Whether all values of a gapless float32 array of NumPy's are finite."""
 
 def take_patches(
-    images: numpy.typing.NDArray[numpy.float32],
-    kernel: typing.Annotated[collections.abc.Sequence[int],
-    "FixedSize(2)"],
-    stride: typing.Annotated[collections.abc.Sequence[int],
-    "FixedSize(2)"],
-    dilation: typing.Annotated[collections.abc.Sequence[int],
-    "FixedSize(2)"],
-    patches: numpy.typing.NDArray[numpy.float32],
+    images: object,
+    settings: object,
+    patches: object,
     threads: int,
 ) -> None:
-    """Writes the patches [m * patches, channels * kernel] of images [m, channels, height, width]."""
+    """Writes the patches [m * patches, channels * kernel] of images [m, channels, height, width], for settings (kernel, stride, dilation)."""
 
 def add_patches(
-    patches: numpy.typing.NDArray[numpy.float32],
-    kernel: typing.Annotated[collections.abc.Sequence[int],
-    "FixedSize(2)"],
-    stride: typing.Annotated[collections.abc.Sequence[int],
-    "FixedSize(2)"],
-    dilation: typing.Annotated[collections.abc.Sequence[int],
-    "FixedSize(2)"],
-    images: numpy.typing.NDArray[numpy.float32],
+    patches: object,
+    settings: object,
+    images: object,
     threads: int,
 ) -> None:
     """Writes images of which each pixel is the sum of the elements of patches that are taken from it."""

@@ -28,7 +28,7 @@ Floats floatsOf(py::handle array, const char *name) {
 using Pair = std::array<int64_t, 2>;
 
 /// `settings` is (kernel, stride, dilation), each of two numbers.
-PatchGrid gridOf(const Floats &images, const py::tuple &settings) {
+PatchGrid gridOf(const Floats &images, py::handle settings) {
   RPU_CHECK(InputError, images.ndim() == 4, "images have ", images.ndim(), " dimensions, not 4");
   const auto [kernel, stride, dilation] = settings.cast<std::tuple<Pair, Pair, Pair>>();
   PatchGrid grid{images.shape(1),        images.shape(2),        images.shape(3),
@@ -56,7 +56,7 @@ Context onThreads(int threads) {
   return context;
 }
 
-void takeThem(py::handle images, const py::tuple &settings, py::handle patches, int threads) {
+void takeThem(py::handle images, py::handle settings, py::handle patches, int threads) {
   const Floats from = floatsOf(images, "images");
   Floats to = floatsOf(patches, "patches");
   const PatchGrid grid = gridOf(from, settings);
@@ -69,7 +69,7 @@ void takeThem(py::handle images, const py::tuple &settings, py::handle patches, 
   takePatches(context, grid, count, source, target);
 }
 
-void addThem(py::handle patches, const py::tuple &settings, py::handle images, int threads) {
+void addThem(py::handle patches, py::handle settings, py::handle images, int threads) {
   const Floats from = floatsOf(patches, "patches");
   Floats to = floatsOf(images, "images");
   const PatchGrid grid = gridOf(to, settings);

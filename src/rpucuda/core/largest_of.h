@@ -12,50 +12,41 @@
 
 namespace RPU {
 
-/// The largest of 16 magnitudes, by their bits, which as integers have their order.
-RPU_HD float largestOfLanes(const float (&magnitudes)[kVectorLanes]) {
-#if defined(__AVX2__)
-  const auto *lanes = reinterpret_cast<const __m256i *>(magnitudes);
-  const __m256i eight = _mm256_max_epi32(_mm256_loadu_si256(lanes), _mm256_loadu_si256(lanes + 1));
-  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4E));
-  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xB1));
-  return bitCast<float>(static_cast<uint32_t>(_mm_cvtsi128_si32(four)));
-#else
-  uint32_t largest = 0;
-  for (int l = 0; l < kVectorLanes; ++l)
-    largest = RPU::max(largest, bitCast<uint32_t>(magnitudes[l]));
-  return bitCast<float>(largest);
-#endif
-}
-
-/// Largest magnitudes in the lanes of a vector; what is no number does not count.
-struct Largest {
-  float part[kVectorLanes] = {};
-
-  RPU_HD void add(const float *values) {
-    for (int l = 0; l < kVectorLanes; ++l) part[l] = RPU::max(part[l], RPU::abs(values[l]));
-  }
-  RPU_HD float joined() const { return largestOfLanes(part); }
-};
-
-/// The same by the bits of magnitudes, so that what is no number is above all others.
-struct LargestBits {
+/// The largest magnitudes in the lanes of a vector, by their bits, which as integers have their
+/// order. What is no number is above all others, or, with kNumbers, does not count.
+template <bool kNumbers>
+struct LargestLanes {
   int32_t part[kVectorLanes] = {};
 
   RPU_HD void add(const float *values) {
-    for (int l = 0; l < kVectorLanes; ++l) {
-      const auto bits = static_cast<int32_t>(bitCast<uint32_t>(values[l]) & 0x7FFFFFFFU);
-      part[l] = RPU::max(part[l], bits);
+    constexpr int32_t kInfiniteBits = 0x7F800000;
+    int32_t bits[kVectorLanes];
+    for (int l = 0; l < kVectorLanes; ++l)
+      bits[l] = static_cast<int32_t>(bitCast<uint32_t>(values[l]) & 0x7FFFFFFFU);
+    if constexpr (kNumbers) {
+      // All bits set below infinity and at it, else none; compilers make no vector of a choice here.
+      for (int l = 0; l < kVectorLanes; ++l) bits[l] &= (bits[l] - (kInfiniteBits + 1)) >> 31;
     }
+    for (int l = 0; l < kVectorLanes; ++l) part[l] = RPU::max(part[l], bits[l]);
   }
   RPU_HD float joined() const {
-    float magnitudes[kVectorLanes];
-    for (int l = 0; l < kVectorLanes; ++l)
-      magnitudes[l] = bitCast<float>(static_cast<uint32_t>(part[l]));
-    return largestOfLanes(magnitudes);
+#if defined(__AVX2__)
+    const auto *lanes = reinterpret_cast<const __m256i *>(part);
+    const __m256i eight =
+        _mm256_max_epi32(_mm256_loadu_si256(lanes), _mm256_loadu_si256(lanes + 1));
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xB1));
+    return bitCast<float>(static_cast<uint32_t>(_mm_cvtsi128_si32(four)));
+#else
+    int32_t largest = 0;
+    for (int l = 0; l < kVectorLanes; ++l) largest = RPU::max(largest, part[l]);
+    return bitCast<float>(static_cast<uint32_t>(largest));
+#endif
   }
 };
+using Largest = LargestLanes<true>;
+using LargestBits = LargestLanes<false>;
 
 /// The largest magnitude of a row, 0 for an empty one, by one of the two above.
 template <class Reduction>

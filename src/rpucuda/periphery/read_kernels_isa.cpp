@@ -235,9 +235,11 @@ uint32_t finishTile(const OutputStage &s, int64_t row, int64_t begin, int count,
     }
   }
   storeTile(s.out.row(row), begin, count, y);
-  uint32_t any = 0;
-  for (int lane = 0; lane < kVectorLanes; ++lane) any |= clipped[lane];
-  return any;
+  uint64_t pairs[kVectorLanes / 2];
+  __builtin_memcpy(pairs, clipped, sizeof clipped);
+  uint64_t any = 0;
+  for (const uint64_t pair : pairs) any |= pair;
+  return any != 0 ? 1U : 0U;
 }
 
 template <Passes kPasses, bool kEffects>

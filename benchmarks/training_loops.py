@@ -1,6 +1,6 @@
 """What a training step takes: plain loops and recorded steps (`TrainingStep`) beside digital torch, in one run.
 
-    python benchmarks/training_loops.py [--device cuda:0] [--networks mlp,lenet] [--out FILE]
+    python benchmarks/training_loops.py [--device cuda:0] [--networks "mlp;lenet"] [--out FILE]
 
 Every row trains on one batch of normal numbers with cross entropy (a mean of squares for the block of a transformer) and
 SGD at a learning rate of 0.01. Steps are timed in groups, each from an idle device to an idle device; the figure is the

@@ -217,31 +217,36 @@ class AnalogModule(nn.Module):
         `bias` [out_features] is added in place of the layer's own.
         """
         require_untraced()
-        rows, columns = self.tiles.shape
+        tiles = self.tiles
+        rows, columns = tiles.shape
         if not x.is_floating_point():
             raise TypeError(f"x has type {x.dtype}: give floating-point values, as by x.float()")
-        if x.device != self.tiles.device:
+        device = tiles.device
+        if x.device != device:
             raise ValueError(
-                f"x is on {x.device}, and this layer on {self.tiles.device}; move one by .to(...)"
+                f"x is on {x.device}, and this layer on {device}; move one by .to(...)"
             )
-        groups = self.tiles.groups
+        groups = tiles.groups
         features = groups * (columns - self.analog_bias)
         if x.shape[-1] != features:
             raise ValueError(
                 f"x has shape {list(x.shape)}: this layer takes {features} features in the last "
                 "dimension"
             )
-        flat = x.reshape(-1, features).float()
+        # Where x is a matrix already, torch would record a node for the view.
+        flat = (x if x.dim() == 2 else x.reshape(-1, features)).float()
         if self.analog_bias:
             blocks = flat.reshape(-1, groups, columns - 1)
             flat = nn.functional.pad(blocks, (0, 1), value=1.0).reshape(-1, groups * columns)
         flat_weights = None if gate is None else flat_gate(gate, x)
         bias = self.bias if bias is None else bias
-        added = bias if self.out_scaling is None else None
+        scaling = self.out_scaling
+        added = bias if scaling is None else None
         y = read_tiles(flat, self.analog_weight, added, flat_weights, (x.shape[:-1], steps))
-        if self.out_scaling is not None:
-            y = y * self.out_scaling if bias is None else y * self.out_scaling + bias
-        return y.to(_output_type(x)).reshape(*x.shape[:-1], rows)
+        if scaling is not None:
+            y = y * scaling if bias is None else y * scaling + bias
+        y = y.to(_output_type(x))
+        return y if x.dim() == 2 else y.reshape(*x.shape[:-1], rows)
 
     def added_biases(self) -> list[nn.Parameter]:
         """Parameters that are added to what the tiles read, and nowhere else."""

@@ -73,10 +73,11 @@ def _uncounted(tile: Tile, begun: int, part: Part) -> Callable[..., object]:
 
 
 def read(by: Callable[..., object], lines: Tensor, outputs: int, part: Part) -> Tensor:
-    """What a tile reads, in memory of torch's own: adopting a tile's costs more than the read."""
+    """What a tile reads of lines without gaps, in memory of torch's own: adopting a tile's costs more than the read."""
     out = lines.new_empty(len(lines), outputs)
-    for into, given in zip(part.split(out), part.split(lines.detach().contiguous()), strict=True):
-        by(for_tile(given), for_tile(into), first=part.first, of=part.of)
+    first, of = part.first, part.of
+    for into, given in zip(part.split(out), part.split(lines), strict=True):
+        by(for_tile(given), for_tile(into), first=first, of=of)
     return out
 
 

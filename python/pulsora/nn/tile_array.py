@@ -176,16 +176,17 @@ class TileArray:
 
         All are cut before the first is read, so that the calls to tiles follow one another.
         """
-        cut: dict[int, Tensor] = {}
-        for i in range(len(self.rows)):
-            for col in self.cols:
-                lines = self.lines(i, col)
-                if lines.start not in cut:
-                    cut[lines.start] = x[:, lines].contiguous()
-        return [[cut[self.lines(i, col).start] for col in self.cols] for i in range(len(self.rows))]
+        if len(self) == 1:
+            return [[x.contiguous()]]
+        lines = [[self.lines(i, col) for col in self.cols] for i in range(len(self.rows))]
+        first = {each.start: each for of_row in lines for each in of_row}
+        cut = {start: x[:, each].contiguous() for start, each in first.items()}
+        return [[cut[each.start] for each in of_row] for of_row in lines]
 
     def _cut_outputs(self, d: Tensor) -> list[Tensor]:
         """The columns of d that each row of tiles takes, without gaps."""
+        if len(self.rows) == 1:
+            return [d.contiguous()]
         return [d[:, row].contiguous() for row in self.rows]
 
     def forward(self, x: Tensor, reading: Reading | None = None) -> Tensor:

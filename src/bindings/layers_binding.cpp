@@ -33,12 +33,13 @@ PatchGrid gridOf(const Floats &images, py::handle settings) {
   const auto [kernel, stride, dilation] = settings.cast<std::tuple<Pair, Pair, Pair>>();
   PatchGrid grid{images.shape(1),        images.shape(2),        images.shape(3),
                  {kernel[0], kernel[1]}, {stride[0], stride[1]}, {dilation[0], dilation[1]}};
-  for (int axis = 0; axis < 2; ++axis) {
+  for (size_t axis = 0; axis < 2; ++axis) {
+    const int64_t size = images.shape(static_cast<py::ssize_t>(2 + axis));
     RPU_CHECK(InputError,
               kernel[axis] > 0 && stride[axis] > 0 && dilation[axis] > 0 &&
-                  images.shape(2 + axis) > dilation[axis] * (kernel[axis] - 1),
+                  size > dilation[axis] * (kernel[axis] - 1),
               "kernels of ", kernel[axis], " with stride ", stride[axis], " and dilation ",
-              dilation[axis], " do not fit images of ", images.shape(2 + axis));
+              dilation[axis], " do not fit images of ", size);
   }
   return grid;
 }

@@ -98,7 +98,7 @@ class HybridEpochs:
         except ValueError as error:
             raise ValueError(
                 f"hybrid = {experiment.hybrid:g} does not fit into {experiment.epochs} epochs of {count} "
-                f"mini-batches ({error}); train for more epochs"
+                f"mini-batches ({error}); save less, or train for more epochs"
             ) from None
         self.passes = self.trainer.plan.passes
         self._values: list[float] = []

@@ -365,7 +365,6 @@ def run_all(world: World) -> dict[str, Any]:
     found["evaluated"] = evaluated(world)
     if world.size == 2:
         found["refusals"] = distributed_refusals.refusals(world.rank)
-    dist.destroy_process_group()
     return found
 
 

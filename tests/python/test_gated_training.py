@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,13 +60,20 @@ def test_a_compiled_model_is_one_graph_and_trains_the_same(device: str) -> None:
     assert moved(before, plain) == len(plain) - 4  # all but the weights and biases of the bases
 
 
-def _part(rank: int, folder: Path) -> None:
+def _part(rank: int, folder: Path) -> nn.Module:
+    """Trains with one of two ranks; gives the wrapped model, for the caller to keep until the process ends.
+
+    Freed together with its process group, a DistributedDataParallel model can wait for a thread of Gloo while that
+    thread waits for Python's lock (torch 2.13).
+    """
+    torch.set_num_threads(1)  # the forked process lacks the threads of its parent
     store = distributed.FileStore(str(folder / "store"), 2)
-    distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    patience = timedelta(seconds=60)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=patience)
     parallel = DistributedDataParallel(adapted())
     half = ROWS // 2
     torch.save(trained(parallel, rank * half, (rank + 1) * half), folder / f"{rank}.pt")
-    distributed.destroy_process_group()
+    return parallel
 
 
 @pytest.mark.skipif(not distributed.is_available(), reason="torch without distributed")
@@ -72,12 +81,12 @@ def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
     """Each sees half of every batch, and DDP takes the mean of their gradients."""
 
     def both() -> None:
-        context = torch.multiprocessing.get_context("fork")
-        other = context.Process(target=_part, args=(1, tmp_path))
-        other.start()
-        _part(0, tmp_path)
-        other.join(60)
-        assert other.exitcode == 0
+        rank = int(os.fork() == 0)
+        _kept = _part(rank, tmp_path)
+        if rank == 1:
+            os._exit(0)
+        assert os.wait()[1] == 0
+        os._exit(0)  # before _kept is freed
 
     in_child(both)
     plain = trained(adapted())

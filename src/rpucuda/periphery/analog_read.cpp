@@ -28,6 +28,10 @@ float constructNormal(RandomKey key, Pass pass, int64_t line, Spread what) {
 // Rows per thread, in whole groups of eight samples. An element takes some four steps.
 int64_t rowGrain(int64_t cols) { return 8 * (1 + kStepsPerThread / 4 / (8 * (cols + 1))); }
 
+// Rows of a part that a thread reads alone, at least: for fewer, unpacking the weights of a product
+// costs as much as the product.
+constexpr int64_t kLeastRows = 32;
+
 void convert(const Context &context, const InputStage &stage, bool measureFirst) {
   if (context.onCpu()) {
     const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &convertInputs<isa>; });
@@ -107,10 +111,22 @@ MatrixView<const float> AnalogRead::magnitudes() const {
 void AnalogRead::run(const Context &context, MatrixView<const float> weights,
                      MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample) {
   checkShapes(weights, in, out);
+  reserve(context, weights, in.rows);
+  readByRows(context, in.rows, stepsOfRow(), rowsAreApart(context),
+             [&](const Context &of, int64_t begin, int64_t end) {
+               runRows(of, weights, in.block(begin, 0, end - begin, in.cols),
+                       out.block(begin, 0, end - begin, out.cols),
+                       firstSample + static_cast<uint64_t>(begin), begin);
+             });
+}
+
+void AnalogRead::runRows(const Context &context, MatrixView<const float> weights,
+                         MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
+                         int64_t firstRow) {
   if (parameters_.is_perfect) {
     gemm(context, 1.0f, in, weights.transposed(), 0.0f, out);
   } else {
-    readBatch(context, weights, nullptr, in, out, firstSample);
+    readBatch(context, weights, nullptr, in, out, firstSample, firstRow);
   }
 }
 
@@ -121,7 +137,8 @@ void AnalogRead::run(const Context &context, MatrixView<const float> weights,
   if (parameters_.is_perfect) {
     product(in, out);
   } else {
-    readBatch(context, weights, &product, in, out, firstSample);
+    reserve(context, weights, in.rows, true);
+    readBatch(context, weights, &product, in, out, firstSample, 0);
   }
 }
 
@@ -135,18 +152,23 @@ void AnalogRead::checkShapes(MatrixView<const float> weights, MatrixView<const f
             "] do not fit a read of [", outSize_, ", ", inSize_, "]");
 }
 
-// Reads the whole mini-batch, then again the rows that left the range of the ADC. On the CPU those
+bool AnalogRead::rowsAreApart(const Context &context) const {
+  if (!context.onCpu() || context.cpu.products != Products::Reproducible) return false;
+  return parameters_.is_perfect ||
+         (isPlain(false) && parameters_.noise_management != NoiseManagement::AverageAbsMax);
+}
+
+// Reads the rows, then again the rows that left the range of the ADC. On the CPU those
 // rows alone are read; elsewhere, and for a product that must see whole mini-batches, all are: a
 // row that had fitted keeps its scale and round, so its result repeats to the bit.
 void AnalogRead::readBatch(const Context &context, MatrixView<const float> weights,
                            const Product *product, MatrixView<const float> in,
-                           MatrixView<float> out, uint64_t firstSample) {
+                           MatrixView<float> out, uint64_t firstSample, int64_t firstRow) {
   if (in.rows == 0) return;
-  reserve(context, weights, in.rows, product != nullptr);
   prepareWeights(context, weights);
-  InputStage input = inputStage(in, firstSample);
+  InputStage input = inputStage(in, firstSample, firstRow);
   input.fault = context.fault;
-  OutputStage output = outputStage(out, firstSample);
+  OutputStage output = outputStage(out, firstSample, firstRow);
   const int repeats = this->repeats(input);
   const bool plainOnGpu = !context.onCpu() && isPlain(product != nullptr);
   const PlainRead plain = plainRead(weights, input, output, repeats);
@@ -167,10 +189,11 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
   }
   for (int round = 0;; ++round) {
     convert(context, input, round == 0 && !averages);
-    multiply(context, weights, product, input.list);
+    multiply(context, weights, product, input.list, firstRow);
     finish(context, output);
     if (round == repeats) break;
-    input.list = output.list = rowsToRepeat(context, input.state, in.rows, product == nullptr);
+    input.list = output.list =
+        rowsToRepeat(context, input.state, in.rows, firstRow, product == nullptr);
     if (input.list.count == 0) break;
   }
 }
@@ -261,12 +284,12 @@ void AnalogRead::prepareWeights(const Context &context, MatrixView<const float> 
 }
 
 void AnalogRead::multiply(const Context &context, MatrixView<const float> weights,
-                          const Product *product, const RowList &list) {
+                          const Product *product, const RowList &list, int64_t firstRow) {
   for (int p = 0; p < passCount(); ++p) {
-    const MatrixView<const float> in =
-        rowMajor(scratch_.converted.data() + p * list.count * inSize_, list.count, inSize_);
-    const MatrixView<float> out =
-        rowMajor(scratch_.sums.data() + p * list.count * outSize_, list.count, outSize_);
+    const MatrixView<const float> in = rowMajor(
+        scratch_.converted.data() + (firstRow + p * list.count) * inSize_, list.count, inSize_);
+    const MatrixView<float> out = rowMajor(
+        scratch_.sums.data() + (firstRow + p * list.count) * outSize_, list.count, outSize_);
     if (product) {
       (*product)(in, out);
     } else {
@@ -297,10 +320,10 @@ void AnalogRead::multiplyReformed(const Context &context, InputForm form,
 }
 
 RowList AnalogRead::rowsToRepeat(const Context &context, const RowState &state, int64_t rows,
-                                 bool compact) {
+                                 int64_t firstRow, bool compact) {
   RowList list{nullptr, rows};
   if (context.onCpu()) {
-    int32_t *entries = scratch_.list.data();
+    int32_t *entries = scratch_.list.data() + firstRow;
     int64_t count = 0;
     for (int64_t i = 0; i < rows; ++i) {
       if (state.clipped[i] != 0) entries[count++] = static_cast<int32_t>(i);
@@ -319,6 +342,18 @@ void AnalogRead::saveTo(const Context &context, State &state, const std::string 
 void AnalogRead::loadFrom(const Context &context, const State &state, const std::string &prefix) {
   if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
   state.take(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
+}
+
+void readByRows(const Context &context, int64_t rows, int64_t steps, bool areApart,
+                const std::function<void(const Context &, int64_t, int64_t)> &body) {
+  if (!areApart || context.cpu.threads == 1 || rows < kLeastRows * context.cpu.threads) {
+    body(context, 0, rows);
+    return;
+  }
+  Context alone = context;
+  alone.cpu.threads = 1;
+  const int64_t grain = kLeastRows * (1 + kStepsPerThread / (kLeastRows * (steps + 1)));
+  parallelRange(context, rows, grain, [&](int64_t begin, int64_t end) { body(alone, begin, end); });
 }
 
 ForwardBackwardPass::ForwardBackwardPass(const Context &context, const IOParameters &forward,

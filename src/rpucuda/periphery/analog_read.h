@@ -44,6 +44,15 @@ class AnalogRead {
   void run(const Context &context, MatrixView<const float> weights, MatrixView<const float> in,
            MatrixView<float> out, uint64_t firstSample);
 
+  /// The same for rows [firstRow, firstRow + in.rows) of a mini-batch, for all of which reserve() has
+  /// been called. Where rowsAreApart(), threads may read several parts at the same time.
+  void runRows(const Context &context, MatrixView<const float> weights, MatrixView<const float> in,
+               MatrixView<float> out, uint64_t firstSample, int64_t firstRow);
+  /// On a CPU, unless a read depends on the whole mini-batch or needs several products.
+  bool rowsAreApart(const Context &context) const;
+  /// The work of one row, see kStepsPerThread.
+  int64_t stepsOfRow() const { return inSize_ * outSize_ / 8 + 4 * (inSize_ + outSize_); }
+
   /// Reads through `product` in place of in * W^T; `weights` still sets the weight-dependent noise.
   void run(const Context &context, MatrixView<const float> weights, const Product &product,
            MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
@@ -84,14 +93,15 @@ class AnalogRead {
   };
 
   void readBatch(const Context &context, MatrixView<const float> weights, const Product *product,
-                 MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
+                 MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
+                 int64_t firstRow);
   void checkShapes(MatrixView<const float> weights, MatrixView<const float> in,
                    MatrixView<const float> out) const;
-  InputStage inputStage(MatrixView<const float> in, uint64_t firstSample);
-  OutputStage outputStage(MatrixView<float> out, uint64_t firstSample);
+  InputStage inputStage(MatrixView<const float> in, uint64_t firstSample, int64_t firstRow = 0);
+  OutputStage outputStage(MatrixView<float> out, uint64_t firstSample, int64_t firstRow = 0);
   void prepareWeights(const Context &context, MatrixView<const float> weights);
   void multiply(const Context &context, MatrixView<const float> weights, const Product *product,
-                const RowList &list);
+                const RowList &list, int64_t firstRow);
   void multiplyReformed(const Context &context, InputForm form, MatrixView<const float> weights,
                         int64_t rows, float *sums);
   bool isPlain(bool product) const;
@@ -101,7 +111,8 @@ class AnalogRead {
                       const OutputStage &output, int repeats);
   bool needsInputSums() const;
   int repeats(const InputStage &input) const;
-  RowList rowsToRepeat(const Context &context, const RowState &state, int64_t rows, bool compact);
+  RowList rowsToRepeat(const Context &context, const RowState &state, int64_t rows,
+                       int64_t firstRow, bool compact);
   MatrixView<const float> magnitudes() const;
 
   int passCount() const { return parameters_.splitsSigns() ? 2 : 1; }
@@ -119,6 +130,12 @@ class AnalogRead {
   Buffer<float> averageMax_;  // running mean of average_abs_max
   Scratch scratch_;
 };
+
+/// Calls body(context, begin, end) for parts of a mini-batch of `rows` rows, each with a thread to itself,
+/// where there are rows enough for all threads and `areApart`; else for all rows. A row is work of
+/// `steps` (see kStepsPerThread).
+void readByRows(const Context &context, int64_t rows, int64_t steps, bool areApart,
+                const std::function<void(const Context &, int64_t, int64_t)> &body);
 
 /// Both directions of one array [dSize, xSize]: y = W x and dx = W^T d, each with its periphery.
 class ForwardBackwardPass {

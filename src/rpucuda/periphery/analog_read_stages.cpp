@@ -40,34 +40,39 @@ ScaleRule scaleRule(const IOParameters &p) {
   return rule;
 }
 
-InputStage AnalogRead::inputStage(MatrixView<const float> in, uint64_t firstSample) {
+// With rows before it, a stage has one pass over its list, and the scratch memory behind theirs.
+InputStage AnalogRead::inputStage(MatrixView<const float> in, uint64_t firstSample,
+                                  int64_t firstRow) {
   const IOParameters &p = parameters_;
   InputStage s{};
   s.in = in;
   s.list = {nullptr, in.rows};
   const bool worstCase =
       managesBounds() && p.bound_management == BoundManagement::IterativeWorstCase;
-  s.state = {scratch_.scale.data(), worstCase ? scratch_.worstScale.data() : nullptr,
-             scratch_.round.data(), scratch_.clipped.data()};
+  s.state = {scratch_.scale.data() + firstRow,
+             worstCase ? scratch_.worstScale.data() + firstRow : nullptr,
+             scratch_.round.data() + firstRow, scratch_.clipped.data() + firstRow};
   s.draws = inputDraws(key_, pass_, firstSample);
   s.pass = pass_;
   s.rule = scaleRule(p);
   s.converter = {Converter(p.inputStep(), p.inp_bound, p.inp_sto_round), p.inp_noise,
                  1.0f - p.inp_asymmetry};
   s.passes = passCount();
-  s.converted = scratch_.converted.data();
+  s.converted = scratch_.converted.data() + firstRow * inSize_;
   const bool lineVoltage = p.v_offset_std > 0.0f || p.r_series > 0.0f;
-  s.sums = lineVoltage && p.v_offset_w_min < 0.0f ? scratch_.inputSums.data() : nullptr;
-  s.squares = p.w_noise > 0.0f && !hasPcmNoise() ? scratch_.inputSquares.data() : nullptr;
+  s.sums = lineVoltage && p.v_offset_w_min < 0.0f ? scratch_.inputSums.data() + firstRow : nullptr;
+  s.squares =
+      p.w_noise > 0.0f && !hasPcmNoise() ? scratch_.inputSquares.data() + firstRow : nullptr;
   return s;
 }
 
-OutputStage AnalogRead::outputStage(MatrixView<float> out, uint64_t firstSample) {
+OutputStage AnalogRead::outputStage(MatrixView<float> out, uint64_t firstSample, int64_t firstRow) {
   const IOParameters &p = parameters_;
-  const InputStage input = inputStage({nullptr, out.rows, inSize_, inSize_, 1}, firstSample);
+  const InputStage input =
+      inputStage({nullptr, out.rows, inSize_, inSize_, 1}, firstSample, firstRow);
   const bool wire = p.ir_drop > 0.0f;
   OutputStage s{};
-  s.sums = scratch_.sums.data();
+  s.sums = scratch_.sums.data() + firstRow * outSize_;
   s.absSums = wire ? scratch_.absSums.data() : nullptr;
   s.lateSums = wire ? scratch_.lateSums.data() : nullptr;
   s.squareSums = hasPcmNoise() ? scratch_.squareSums.data() : nullptr;

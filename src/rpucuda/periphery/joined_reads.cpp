@@ -1,5 +1,7 @@
 #include "periphery/joined_reads.h"
 
+#include <algorithm>
+
 #include "core/backend.h"
 #include "core/math_util.h"
 #include "core/with_isa.h"
@@ -17,7 +19,7 @@ bool sharesLaunches(const Context &context, const ArrayRead &base, const Chained
          chain.second.read.canBeJoined(context);
 }
 
-void add(const Context &context, const ScaledAdder &adder) {
+void addScaled(const Context &context, const ScaledAdder &adder) {
   if (!context.onCpu()) {
     forEach(context, adder.to.size(), adder);
     return;
@@ -26,6 +28,34 @@ void add(const Context &context, const ScaledAdder &adder) {
   const int64_t grain = 1 + kStepsPerThread / (adder.to.cols + 1);
   parallelRange(context, adder.to.rows, grain,
                 [&](int64_t begin, int64_t end) { kernel(adder, begin, end); });
+}
+
+// out += factor * second(gate .* first(in)), of rows [firstRow, firstRow + in.rows) of a mini-batch;
+// `product` holds [in.rows, out.cols].
+void addRows(const Context &context, const ChainedRead &chain, MatrixView<const float> in,
+             MatrixView<float> out, uint64_t firstSample, float *product, int64_t firstRow) {
+  chain.first.read.runRows(context, chain.first.weights, in, chain.inner, firstSample, firstRow);
+  if (chain.ungated.data) copy(context, chain.inner, chain.ungated);
+  if (chain.gate.data)
+    forEach(context, chain.inner.size(), GateMultiplier{chain.gate, chain.inner.data});
+  chain.second.read.runRows(context, chain.second.weights, chain.inner,
+                            rowMajor(product, out.rows, out.cols), firstSample, firstRow);
+  addScaled(context, {product, chain.factor, out});
+}
+
+bool rowsAreApart(const Context &context, const ArrayRead &base, const ChainedRead *chains,
+                  int count) {
+  return base.read.rowsAreApart(context) &&
+         std::all_of(chains, chains + count, [&](const ChainedRead &chain) {
+           return chain.first.read.rowsAreApart(context) && chain.second.read.rowsAreApart(context);
+         });
+}
+
+int64_t stepsOfRow(const ArrayRead &base, const ChainedRead *chains, int count) {
+  int64_t steps = base.read.stepsOfRow();
+  for (int i = 0; i < count; ++i)
+    steps += chains[i].first.read.stepsOfRow() + chains[i].second.read.stepsOfRow();
+  return steps;
 }
 
 }  // namespace
@@ -40,22 +70,15 @@ void reserveChain(const Context &context, const ChainedRead &chain, MatrixView<f
 void addChain(const Context &context, const ChainedRead &chain, MatrixView<const float> in,
               MatrixView<float> out, uint64_t firstSample, Buffer<float> &scratch) {
   reserveChain(context, chain, out, scratch);
-  chain.first.read.run(context, chain.first.weights, in, chain.inner, firstSample);
-  if (chain.ungated.data) copy(context, chain.inner, chain.ungated);
-  if (chain.gate.data)
-    forEach(context, chain.inner.size(), GateMultiplier{chain.gate, chain.inner.data});
-  const MatrixView<float> product = rowMajor(scratch.data(), out.rows, out.cols);
-  chain.second.read.run(context, chain.second.weights, chain.inner, product, firstSample);
-  add(context, {product.data, chain.factor, out});
+  addRows(context, chain, in, out, firstSample, scratch.data(), 0);
 }
 
 void readTogether(const Context &context, const ArrayRead &base, const ChainedRead *chains,
                   int count, MatrixView<const float> in, MatrixView<float> out,
                   uint64_t firstSample, Buffer<float> &scratch) {
   if (in.rows == 0) return;
-  int next = 0;
   if (count > 0 && sharesLaunches(context, base, chains[0])) {
-    const ChainedRead &chain = chains[next++];
+    const ChainedRead &chain = chains[0];
     const PlainRead first =
         chain.first.read.plan(context, chain.first.weights, in, chain.inner, firstSample);
     const MatrixView<float> nowhere = rowMajor<float>(nullptr, out.rows, out.cols);
@@ -64,13 +87,29 @@ void readTogether(const Context &context, const ArrayRead &base, const ChainedRe
         chain.factor};
     readWith(context, base.read.plan(context, base.weights, in, out, firstSample), first, added,
              base.read.marks());
-  } else {
-    // A read may change a running mean, so that all must have their storage before the first.
-    base.read.reserve(context, base.weights, in.rows);
-    for (int i = 0; i < count; ++i) reserveChain(context, chains[i], out, scratch);
-    base.read.run(context, base.weights, in, out, firstSample);
+    for (int i = 1; i < count; ++i) addChain(context, chains[i], in, out, firstSample, scratch);
+    return;
   }
-  for (; next < count; ++next) addChain(context, chains[next], in, out, firstSample, scratch);
+  // A read may change a running mean, so that all must have their storage before the first.
+  base.read.reserve(context, base.weights, in.rows);
+  for (int i = 0; i < count; ++i) reserveChain(context, chains[i], out, scratch);
+  readByRows(context, in.rows, stepsOfRow(base, chains, count),
+             rowsAreApart(context, base, chains, count),
+             [&](const Context &of, int64_t begin, int64_t end) {
+               const auto partOf = [&](auto matrix) {
+                 return matrix.block(begin, 0, end - begin, matrix.cols);
+               };
+               const uint64_t sample = firstSample + static_cast<uint64_t>(begin);
+               base.read.runRows(of, base.weights, partOf(in), partOf(out), sample, begin);
+               for (int i = 0; i < count; ++i) {
+                 ChainedRead chain = chains[i];
+                 chain.inner = partOf(chain.inner);
+                 if (chain.gate.data) chain.gate = partOf(chain.gate);
+                 if (chain.ungated.data) chain.ungated = partOf(chain.ungated);
+                 addRows(of, chain, partOf(in), partOf(out), sample,
+                         scratch.data() + begin * out.cols, begin);
+               }
+             });
 }
 
 }  // namespace RPU

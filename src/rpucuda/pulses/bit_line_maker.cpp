@@ -13,6 +13,8 @@
 namespace RPU {
 namespace {
 
+constexpr int64_t kScalesPerThread = kStepsPerThread / 16;
+
 void drawSides(const Context &context, const TrainSide *sides, int count, bool coincidencesAlone) {
   if (!context.onCpu()) {
     cudaDrawTrains(context, sides, count);
@@ -112,7 +114,9 @@ void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x
   if (context.onCpu()) {
     rowAbsMax(context, x, maxima_.data());
     rowAbsMax(context, d, maxima_.data() + m);
-    forEach(context, m, scaler);
+    parallelRange(context, m, kScalesPerThread, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) scaler(i);
+    });
     forEach(context, 1, LayoutChooser{trainLength_.data(), m, layout_.data()});
   } else {
     cudaScaleTrains(context, x, d, jobOf(context, scaler));

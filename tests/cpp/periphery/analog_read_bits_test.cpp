@@ -89,10 +89,11 @@ TEST(AnalogReadOracle, Property41_EveryCaseAgreesWithTheIndependentImplementatio
   }
 }
 
-/// The oracle's parameter sets on a larger problem, on which bound management repeats some rows.
+/// The oracle's parameter sets on a larger problem, on which bound management repeats some rows, and of
+/// which three threads can have rows of their own.
 template <class Check>
 void forEachSetting(const Check &check) {
-  const Matrix w = Matrix::random(70, 150, 0.5f, 1), x = Matrix::random(37, 150, 1.0f, 2);
+  const Matrix w = Matrix::random(70, 150, 0.5f, 1), x = Matrix::random(101, 150, 1.0f, 2);
   for (const GoldenCase &c : readGolden().cases) {
     if (c.parameters.is_perfect) continue;
     IOParameters p = c.parameters;

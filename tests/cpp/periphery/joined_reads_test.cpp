@@ -86,6 +86,33 @@ TEST(JoinedReads, AGateWeighsTheComponentsOfItsChain) {
   EXPECT_TRUE(sameBits(out, expected));
 }
 
+TEST(JoinedReads, Property37_DoNotDependOnThreads) {
+  constexpr int64_t kMany = 300;
+  const Mat w = randomMat(kOut, kIn, 0.3f, 1), in = randomMat(kMany, kIn, 1.0f, 2);
+  const Mat gate = randomMat(kMany, 3, 1.0f, 5);
+  const auto read = [&](int threads, bool perfectBase) {
+    Context context;
+    context.cpu.threads = threads;
+    AnalogRead base({}, perfectBase ? perfectIo() : noisyIo(0.1f), Pass::Forward, kIn, kOut,
+                    TileKeys{3, 0}.of(0, Role::Read));
+    Pair p(3, 1);
+    Mat inner(kMany, 3), ungated(kMany, 3), out(kMany, kOut);
+    const ChainedRead chain{{p.readB, p.b.view()}, {p.readA, p.a.view()}, inner.view(),
+                            gate.view(),           ungated.view(),        2.0f};
+    Buffer<float> scratch;
+    readTogether(context, {base, w.view()}, &chain, 1, in.view(), out.view(), 5, scratch);
+    return std::vector<Mat>{out, inner, ungated};
+  };
+  for (bool perfectBase : {false, true}) {
+    const std::vector<Mat> expected = read(1, perfectBase);
+    for (int threads : {2, 3, 7}) {
+      const std::vector<Mat> found = read(threads, perfectBase);
+      for (size_t i = 0; i < found.size(); ++i)
+        EXPECT_TRUE(sameBits(found[i], expected[i])) << threads << " threads, result " << i;
+    }
+  }
+}
+
 TEST(JoinedReads, NoSamplesChangeNothing) {
   const Mat w = randomMat(kOut, kIn, 0.3f, 1);
   AnalogRead base({}, noisyIo(0.1f), Pass::Forward, kIn, kOut, TileKeys{3, 0}.of(0, Role::Read));

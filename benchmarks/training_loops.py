@@ -1,15 +1,18 @@
 """What a training step takes: plain loops and recorded steps (`TrainingStep`) beside digital torch, in one run.
 
-    python benchmarks/training_loops.py [--device cuda:0] [--networks "mlp;lenet"] [--out FILE]
+    python benchmarks/training_loops.py [--device cuda:0] [--networks "mlp;lenet"] [--aihwkit] [--out FILE]
 
 Every row trains on one batch of normal numbers with cross entropy (a mean of squares for the block of a transformer) and
 SGD at a learning rate of 0.01. Steps are timed in groups, each from an idle device to an idle device; the figure is the
-median of the groups, transfers that fall due within them included. `digital` is torch's own layers in the same loops.
+median of the groups, transfers that fall due within them included. `digital` is torch's own layers in the same loops. With
+--aihwkit, where that package is installed, its tiles of the same sizes run in them too, on the CPU: SoftBounds, and Tiki-Taka on such
+devices, which is its low-cost cure for noisy pulses as LRTT is here. All have the default periphery and device parameters of their package.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 import warnings
@@ -129,16 +132,25 @@ def seconds(step: Callable[[], object], device: torch.device, groups: int = 5) -
     return statistics.median(times)
 
 
-def measured(network: str, config: pl.TileConfig | None, device: torch.device) -> list[float]:
-    """Seconds of a plain step, and of a recorded one on a GPU."""
+def measured(network: str, column: str, device: torch.device) -> list[float]:
+    """Seconds of a plain step, and of a recorded one on a GPU; none where AIHWKit lacks the layers."""
     _, gpu, cpu, classes, _ = NETWORKS[network]
     shape = gpu if device.type == "cuda" else cpu
     torch.manual_seed(1)
     x = torch.randn(shape, device=device)
     target = torch.randint(classes, shape[:1], device=device) if classes else torch.randn_like(x)
     loss_fn = nn.functional.cross_entropy if classes else squares
-    model = model_of(network, config, device)
-    optimizer = AnalogSGD(model.parameters(), lr=0.01)
+    if column.startswith("AIHWKit"):
+        if network == "char_lstm":
+            return [math.nan]
+        from aihwkit_tiles import on_aihwkit_tiles  # noqa: PLC0415 - few have that package
+
+        make, *_, limit = NETWORKS[network]
+        torch.manual_seed(0)
+        model, optimizer = on_aihwkit_tiles(make(), column.removeprefix("AIHWKit "), limit, lr=0.01)
+    else:
+        model = model_of(network, CONFIGS[column], device)
+        optimizer = AnalogSGD(model.parameters(), lr=0.01)
 
     def plain() -> None:
         optimizer.zero_grad()
@@ -161,15 +173,17 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--networks", default=";".join(NETWORKS), help="names, separated by ;")
+    parser.add_argument("--aihwkit", action="store_true", help="AIHWKit's tiles too, on the CPU")
     parser.add_argument("--out", type=Path, help="a file for the table, besides the screen")
     args = parser.parse_args()
     device = torch.device(args.device)
     on_gpu = device.type == "cuda"
     name = torch.cuda.get_device_name(device) if on_gpu else f"{torch.get_num_threads()} threads"
+    if on_gpu and args.aihwkit:
+        parser.error("--aihwkit is for --device cpu: its package for GPUs is another one")
+    kinds = [*CONFIGS, *(("AIHWKit SoftBounds", "AIHWKit TTv1") if args.aihwkit else ())]
     columns = [
-        f"{c}, {kind}"
-        for c in CONFIGS
-        for kind in (("plain", "recorded") if on_gpu else ("plain",))
+        f"{c}, {kind}" for c in kinds for kind in (("plain", "recorded") if on_gpu else ("plain",))
     ]
     lines = [
         f"{name}, torch {torch.__version__}; {'microseconds' if on_gpu else 'milliseconds'} a step", "",
@@ -179,9 +193,9 @@ def main() -> None:
     for network in args.networks.split(";"):
         scale = 1e6 if on_gpu else 1e3
         cells: list[str] = []
-        for config in CONFIGS.values():
+        for column in kinds:
             cells += [
-                f"{scale * t:.{0 if on_gpu else 1}f}" for t in measured(network, config, device)
+                f"{scale * t:.{0 if on_gpu else 1}f}" for t in measured(network, column, device)
             ]
         lines.append(f"| {network} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)

@@ -237,7 +237,7 @@ def test_what_cannot_be_written_is_found_before_any_work(
         raise AssertionError("it went to work")
 
     monkeypatch.setattr(Run, "train", worked)
-    monkeypatch.setattr("pulsora.cli.main.device_figure", worked)
+    monkeypatch.setattr("pulsora.plot.plot_device", worked)
     file = tmp_path / "file"
     file.touch()
     below = file / "below"

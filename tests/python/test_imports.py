@@ -100,19 +100,22 @@ def test_imports_have_no_cycle(package: dict[str, Imports]) -> None:
     assert cycle_of(package) is None
 
 
-def test_only_what_needs_torch_is_imported_inside_functions(package: dict[str, Imports]) -> None:
+def test_only_what_takes_long_is_imported_inside_functions(package: dict[str, Imports]) -> None:
     @functools.cache
-    def needs_torch(name: str) -> bool:
+    def takes_long(name: str) -> bool:
         own = package[name].top
-        return "torch" in own or any(needs_torch(one) for one in own & set(package))
+        slow = {"torch", "matplotlib"} & {one.partition(".")[0] for one in own}
+        return bool(slow) or any(takes_long(one) for one in own & set(package))
 
-    assert needs_torch("pulsora.training.run")
-    assert not needs_torch("pulsora.cli")
+    assert takes_long("pulsora.training.run")
+    assert takes_long("pulsora.plot")
+    assert not takes_long("pulsora")
+    assert not takes_long("pulsora.cli")
     late = {(name, one) for name, found in package.items() for one in found.inside & set(package)}
     assert ("pulsora.cli.main", "pulsora.training.run") in late
     # The program sets how threads wait before it imports what computes.
     late -= {("pulsora.__main__", "pulsora.cli")}
-    assert {pair for pair in late if not needs_torch(pair[1])} == set()
+    assert {pair for pair in late if not takes_long(pair[1])} == set()
 
 
 @pytest.mark.parametrize(

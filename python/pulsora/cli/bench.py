@@ -15,7 +15,6 @@ from pulsora.bench.measure import WrongResultError, run
 from pulsora.cli.errors import errors
 from pulsora.cli.options import Threads
 from pulsora.cli.progress import console, progress_bar
-from pulsora.plot import plot_roofline
 
 __all__ = ["bench"]
 
@@ -87,6 +86,8 @@ def bench(
     if remark := report.remark(place):
         console.print(remark, style="yellow", highlight=False)
     if plot is not None and results:
+        from pulsora.plot import plot_roofline  # noqa: PLC0415 - matplotlib takes a second
+
         plot_roofline(results, ceilings, place.name).savefig(plot, dpi=150)
         console.print(f"written: {plot}", highlight=False)
     if json_file is not None:

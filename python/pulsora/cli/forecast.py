@@ -11,7 +11,6 @@ from rich.table import Table
 from pulsora._checks import reading, require_at_least, require_file, require_positive
 from pulsora.cli.progress import console
 from pulsora.forecast.loss import LossForecast, forecast_loss
-from pulsora.plot import plot_forecast
 
 __all__ = ["forecast"]
 
@@ -62,6 +61,8 @@ def forecast(
     if target is not None:
         for line in _reach(made, target, _pulses_per_epoch(epochs)):
             console.print(line, highlight=False)
+    from pulsora.plot import plot_forecast  # noqa: PLC0415 - matplotlib takes a second
+
     plot_forecast(made, target).savefig(picture, dpi=150)
     console.print(f"written: {picture}", highlight=False)
 

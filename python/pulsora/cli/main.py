@@ -30,8 +30,6 @@ from pulsora.cli.options import (
     threads_of,
 )
 from pulsora.cli.progress import console, metrics_table, progress_bar, train_with_bar
-from pulsora.plot import plot_device as device_figure
-from pulsora.plot import plot_training
 from pulsora.tile import Tile
 from pulsora.training.experiment import ALGORITHMS, MODELS
 
@@ -144,6 +142,8 @@ def train(
     else:
         with progress_bar() as progress:
             train_with_bar(run, progress, experiment.name)
+    from pulsora.plot import plot_training  # noqa: PLC0415 - matplotlib takes a second
+
     plot_training({experiment.name: run.history}).savefig(out / "training.png", dpi=150)
     rows = {f"{metrics['epoch']:.0f}": metrics for metrics in run.history}
     console.print(metrics_table("epoch", rows, right=True))
@@ -165,7 +165,9 @@ def plot_device(
     device = presets.device(name)
     path = Path(f"{name}.png") if out is None else out
     require_file("--out", path)
-    figure = device_figure(device, title=name, cells=cells, pulses=pulses, seed=seed)
+    from pulsora.plot import plot_device as figure_of  # noqa: PLC0415 - matplotlib takes a second
+
+    figure = figure_of(device, title=name, cells=cells, pulses=pulses, seed=seed)
     figure.savefig(path, dpi=150)
     console.print(f"written: {path}", highlight=False)
 

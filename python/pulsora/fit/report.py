@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pulsora import devices
-from pulsora.fit.figure import plot_fit
 from pulsora.fit.likelihood import filtered
 
 if TYPE_CHECKING:
@@ -137,6 +136,8 @@ class Report:
 
     def plot(self) -> Figure:
         """Readings and model, steps over the weight, and residuals."""
+        from pulsora.fit.figure import plot_fit  # noqa: PLC0415 - matplotlib takes a second
+
         return plot_fit(self)
 
     def rows(self) -> list[tuple[str, ...]]:

@@ -274,6 +274,35 @@ def make_tile(
     threads: object = 1,
 ) -> Tile: ...
 
+class TileGrid:
+    @property
+    def is_recorded(self) -> bool: ...
+    def forward(
+        self,
+        x: object,
+        out: object,
+        first: object = 0,
+        of: object = None,
+    ) -> None: ...
+    def backward(
+        self,
+        d: object,
+        out: object,
+        first: object = 0,
+        of: object = None,
+    ) -> None: ...
+    def update(self, x: object, d: object, lr: object) -> None: ...
+    def post_update(self, lr: object) -> None: ...
+
+def make_tile_grid(
+    tiles: collections.abc.Sequence[tuple[object,
+    int,
+    int]],
+    outputs: int,
+    inputs: int,
+) -> TileGrid:
+    """The matrix [outputs, inputs] of tiles (tile, first output, first input)."""
+
 class StepGraph:
     def begin(self) -> None: ...
     def end(self) -> None: ...

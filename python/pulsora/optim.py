@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch.optim.optimizer import ParamsT
 
     from pulsora.nn.gradient import Pair
-    from pulsora.nn.tile_array import Cut
+    from pulsora.nn.one_by_one import Cut
 
 __all__ = ["AnalogAdam", "AnalogOptimizer", "AnalogSGD"]
 

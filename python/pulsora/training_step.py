@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from pulsora.nn.tile_array import Cut, TileArray
+    from pulsora.nn.one_by_one import Cut
+    from pulsora.nn.tile_array import TileArray
 
 __all__ = ["TrainingStep"]
 

@@ -16,6 +16,7 @@
 #include "schema.h"
 #include "step_graph_binding.h"
 #include "tile_binding.h"
+#include "tile_grid_binding.h"
 #include "training_graph_binding.h"
 
 PYBIND11_MODULE(_core, module) {
@@ -29,6 +30,7 @@ PYBIND11_MODULE(_core, module) {
   RPU::bindings::bindDeviceArray(module);
   RPU::bindings::bindSavedState(module);
   RPU::bindings::bindTile(module);
+  RPU::bindings::bindTileGrid(module);
   RPU::bindings::bindStepGraph(module);
   RPU::bindings::bindTrainingGraph(module);
   RPU::bindings::bindLayers(module);

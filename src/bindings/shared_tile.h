@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/threads.h"
 #include "step_record.h"
@@ -35,10 +36,7 @@ class SharedTile {
   /// that runs while `work` pauses may call the tile too. StateError while a step is recorded.
   template <class Work>
   auto run(const Work &work) {
-    RPU_CHECK(StateError, !record_,
-              "while a training step is recorded, tiles are read and updated with torch's tensors, "
-              "and nothing else; move what asks for weights, states, counters or statistics out "
-              "of the step");
+    requireUnrecorded();
     return runNow(work);
   }
 
@@ -49,6 +47,24 @@ class SharedTile {
     if (!record_) return runNow(work);
     record_->add(context_.device, lane_, [this, work] { runNow(work); });
   }
+
+  /// work() while no other thread may call any of the tiles; else as run(). `work` may call them by
+  /// their pointers from whole().
+  template <class Work>
+  static void runTogether(const std::vector<SharedTile *> &tiles, const Work &work) {
+    for (SharedTile *tile : tiles) {
+      tile->requireUnrecorded();
+      tile->requireWholeAfterFork();
+    }
+    const py::gil_scoped_release released;
+    std::vector<std::unique_lock<std::recursive_mutex>> guards;
+    guards.reserve(tiles.size());
+    for (SharedTile *tile : tiles) guards.emplace_back(*tile->mutex_);
+    const StandardFloats standard;
+    work();
+  }
+  /// The tile itself, for runTogether().
+  Tile *whole() { return &tile_; }
 
   void setContext(const Context &context) {
     runNow([&](Tile &tile) { tile.setContext(context); });
@@ -80,6 +96,13 @@ class SharedTile {
     const std::lock_guard<std::recursive_mutex> guard(*mutex_);
     const StandardFloats standard;
     return work(tile_);
+  }
+
+  void requireUnrecorded() const {
+    RPU_CHECK(StateError, !record_,
+              "while a training step is recorded, tiles are read and updated with torch's tensors, "
+              "and nothing else; move what asks for weights, states, counters or statistics out "
+              "of the step");
   }
 
   // In a process made by fork(), a mutex that another thread had locked stays locked, because that

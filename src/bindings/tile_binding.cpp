@@ -10,6 +10,7 @@
 #include "shared_tile.h"
 #include "tensor.h"
 #include "tile/tile_adapter.h"
+#include "tile_arguments.h"
 #include "value.h"
 #include "without_new.h"
 
@@ -67,49 +68,6 @@ Tile makeTile(py::handle dSize, py::handle xSize, py::handle config, py::handle 
   return Tile(rows, cols, params, seedNumber, id, context);
 }
 
-/// Serves signals, such as Ctrl-C, during a long operation; only Python's main thread does so.
-void serveSignals() {
-  const py::gil_scoped_acquire held;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-}
-
-/// torch orders its work by a current stream; a tile that is handed tensors of torch works in that
-/// stream, so that neither has to wait for the other.
-void joinTorchStream(SharedTile &self) {
-  if (self.isRecorded()) return;
-  void *stream = torchStream(self.context().device);
-  RPU_CHECK(StateError, self.inStepGraph || !isCaptured(stream),
-            "torch is capturing a CUDA graph, whose replays would repeat the random numbers of "
-            "this mini-batch; use pulsora.training_step.TrainingStep for whole training "
-            "steps, or "
-            "pulsora.StepGraph for tiles alone");
-  if (stream == self.context().stream) return;
-  Context context = self.context();
-  context.stream = stream;
-  self.setContext(context);
-}
-
-/// An input of a read or an update: it must lie where the tile is, because a copy from the host
-/// would wait for the GPU.
-InputMatrix inputOf(SharedTile &self, py::handle array, const char *name) {
-  const bool ofTorch = !self.context().onCpu() && isOfTorch(array);
-  if (ofTorch) joinTorchStream(self);
-  RPU_CHECK(StateError, ofTorch || !self.isRecorded(), name, " is of type ",
-            Py_TYPE(array.ptr())->tp_name,
-            ", but in a training step that is recorded tiles take torch's tensors");
-  InputMatrix matrix(array, name, self.context(), ofTorch);
-  RPU_CHECK(DeviceError, self.context().onCpu() || !matrix.onHost(), name,
-            " is in host memory, but the tile is on cuda:", self.context().device,
-            "; move it there, for example with torch.as_tensor(", name,
-            ", device='cuda:", self.context().device, "')");
-  return matrix;
-}
-
-BatchPart readPart(py::handle first, py::handle of) {
-  return {readArgument<int64_t>(first, "first", atLeast(0)),
-          of.is_none() ? -1 : readArgument<int64_t>(of, "of", atLeast(0))};
-}
-
 py::object forward(SharedTile &self, py::handle x, py::handle out, py::handle first,
                    py::handle of) {
   const BatchPart part = readPart(first, of);
@@ -135,8 +93,6 @@ py::object backward(SharedTile &self, py::handle d, py::handle out, py::handle f
   self.enqueue([in = in.view(), dx = dx.view(), part](Tile &tile) { tile.backward(in, dx, part); });
   return dx.result(self.context());
 }
-
-float readLearningRate(py::handle lr) { return readArgument<float>(lr, "lr", anyNumber()); }
 
 void update(SharedTile &self, py::handle x, py::handle d, py::handle lr) {
   const StepRate rate = self.rate(readLearningRate(lr));

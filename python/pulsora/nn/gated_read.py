@@ -8,9 +8,9 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.utils.dlpack import from_dlpack
 
+from pulsora.nn.one_by_one import adapter_in
 from pulsora.nn.reading import begin_read, bias_gradient
 from pulsora.nn.replay import repeats
-from pulsora.nn.tile_array import adapter_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

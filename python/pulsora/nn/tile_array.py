@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from pulsora import _core
+from pulsora.nn import one_by_one
 from pulsora.nn.gradient import joined, require_finite
+from pulsora.nn.one_by_one import Cut
 from pulsora.nn.ranks import ALONE, Part
-from pulsora.nn.reading import begin_read, for_tile, forward_of, read
+from pulsora.nn.reading import begin_read, for_tile, read
 from pulsora.nn.scaling import require_scales
 from pulsora.state import StateError, from_tensors, to_tensors
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from pulsora.adapter import Adapter
     from pulsora.config import TileConfig
     from pulsora.nn.gradient import Pair
     from pulsora.nn.ranks import Alone
     from pulsora.nn.reading import Reading
     from pulsora.nn.scaling import WeightScaling
 
-__all__ = ["TileArray", "adapter_in"]
+__all__ = ["TileArray"]
 
 
 def _slices(size: int, limit: int) -> list[slice]:
@@ -37,14 +38,6 @@ def _slices(size: int, limit: int) -> list[slice]:
     count = 1 if limit == 0 else -(-size // limit)
     edges = np.linspace(0, size, count + 1).astype(int).tolist()
     return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
-
-
-class Cut(NamedTuple):
-    """Samples of an update as tiles take them."""
-
-    inputs: list[list[Tensor]]  # x of each tile, row by row
-    outputs: list[Tensor]  # d of each row of tiles
-    gate: Tensor | None  # weights of the adapters' components, if their read was gated
 
 
 class TileArray:
@@ -139,6 +132,29 @@ class TileArray:
         ]
 
     @property
+    def grid(self) -> list[list[Tile]]:
+        """The tiles, row by row."""
+        return self._grid
+
+    @grid.setter
+    def grid(self, grid: list[list[Tile]]) -> None:
+        self._grid = grid
+        self._joined: _core.TileGrid | None = None
+
+    def _whole(self) -> _core.TileGrid | None:
+        """All tiles, as one that needs a single call; None where there is but one, or calls are recorded tile by tile."""
+        if len(self) == 1:
+            return None
+        if self._joined is None:
+            places = [
+                (tile._core, row.start, self.lines(i, col).start)  # noqa: SLF001 - of this package
+                for i, (row, tiles) in enumerate(zip(self.rows, self.grid, strict=True))
+                for col, tile in zip(self.cols, tiles, strict=True)
+            ]
+            self._joined = _core.make_tile_grid(places, self.shape[0], self.groups * self.shape[1])
+        return None if self._joined.is_recorded else self._joined
+
+    @property
     def device(self) -> torch.device:
         """Where the tiles are."""
         return torch.device(self.grid[0][0].device)
@@ -171,41 +187,17 @@ class TileArray:
             for col, tile in zip(self.cols, tiles, strict=True):
                 yield row, col, tile
 
-    def _cut_inputs(self, x: Tensor) -> list[list[Tensor]]:
-        """The columns of x that each tile takes, without gaps; tiles of one column share theirs.
-
-        All are cut before the first is read, so that the calls to tiles follow one another.
-        """
-        if len(self) == 1:
-            return [[x.contiguous()]]
-        lines = [[self.lines(i, col) for col in self.cols] for i in range(len(self.rows))]
-        first = {each.start: each for of_row in lines for each in of_row}
-        cut = {start: x[:, each].contiguous() for start, each in first.items()}
-        return [[cut[each.start] for each in of_row] for of_row in lines]
-
-    def _cut_outputs(self, d: Tensor) -> list[Tensor]:
-        """The columns of d that each row of tiles takes, without gaps."""
-        if len(self.rows) == 1:
-            return [d.contiguous()]
-        return [d[:, row].contiguous() for row in self.rows]
-
     def forward(self, x: Tensor, reading: Reading | None = None) -> Tensor:
         """y [m, out_features] = W x for x [m, groups * in_features], read by the tiles' periphery.
 
         `reading` is what `begin_read` gave for it; by default x is a mini-batch.
         """
         reading = reading or begin_read(self, x.shape[:1])
-        tiles_read = iter(forward_of(self, reading))
-        lines = self._cut_inputs(x.detach())
-        reads = [
-            [
-                read(next(tiles_read), given, tile.d_size, reading.part)
-                for given, tile in zip(line, tiles, strict=True)
-            ]
-            for line, tiles in zip(lines, self.grid, strict=True)
-        ]
-        parts = [_total(row) for row in reads]
-        y = _side_by_side(parts)
+        whole = self._whole() if reading.numbers is None else None
+        if whole is None:
+            y = one_by_one.forward(self, x.detach(), reading)
+        else:
+            y = read(whole.forward, x.detach().contiguous(), self.shape[0], reading.part)
         return y if self.scales is None else y * self.scales
 
     def backward(self, d: Tensor, part: Part | None = None) -> Tensor:
@@ -215,36 +207,29 @@ class TileArray:
         """
         part = part or Part((len(d),))
         d = d if self.scales is None else d * self.scales
-        lines = self._cut_outputs(d.detach())
-        reads = [
-            [read(tile.backward, line, tile.x_size, part) for tile in tiles]
-            for line, tiles in zip(lines, self.grid, strict=True)
-        ]
-        count = len(self.rows) // self.groups
-        parts = [
-            _total(of_column)
-            for first in range(0, len(self.rows), count)
-            for of_column in zip(*reads[first : first + count], strict=True)
-        ]
-        return _side_by_side(parts)
+        whole = self._whole()
+        if whole is None:
+            return one_by_one.backward(self, d.detach(), part)
+        return read(whole.backward, d.detach().contiguous(), self.groups * self.shape[1], part)
 
     def prepared(self, pairs: Sequence[Pair]) -> list[Cut]:
-        """What `update` takes: the pairs (x, d), those of few samples joined, cut for the tiles.
+        """What `update` takes: the pairs (x, d), those of few samples joined, cut for the tiles where these are called one by one.
 
         Raises:
             ValueError: if x, d or a gate hold values that are not finite, on the CPU.
         """
-        whole = list(joined(pairs))
+        pairs = list(joined(pairs))
         if self.device.type == "cpu":
-            require_finite(whole)
-        return [
-            Cut(
-                self._cut_inputs(x),
-                self._cut_outputs(d if self.scales is None else d / self.scales),
-                gate,
-            )
-            for x, d, _, gate in whole
-        ]
+            require_finite(pairs)
+        whole = self._whole()
+        made = []
+        for x, d, _, gate in pairs:
+            back = d if self.scales is None else d / self.scales
+            if whole is None or gate is not None:
+                made.append(one_by_one.cut(self, x, back, gate))
+            else:
+                made.append(Cut(whole, [[x.contiguous()]], [back.contiguous()]))
+        return made
 
     def update(self, cuts: Sequence[Cut], lr: float) -> None:
         """One mini-batch: W <- W - lr d^T x by pulses, for all that `prepared` gave. Only tiles compute.
@@ -256,13 +241,10 @@ class TileArray:
         if not cuts:
             return
         for cut in cuts:
-            for line, back, tiles in zip(cut.inputs, cut.outputs, self.grid, strict=True):
-                for given, tile in zip(line, tiles, strict=True):
-                    x, d = for_tile(given), for_tile(back)
-                    if cut.gate is None:
-                        tile.update(x, d, lr, end_of_batch=False)
-                    else:
-                        adapter_in(tile).update(x, d, cut.gate, lr, end_of_batch=False)
+            if cut.whole is None:
+                one_by_one.update(self, cut, lr)
+            else:
+                cut.whole.update(for_tile(cut.inputs[0][0]), for_tile(cut.outputs[0]), lr)
         for tile in self:
             tile.post_update(lr)
 
@@ -371,25 +353,6 @@ class TileArray:
     def __setstate__(self, saved: dict[str, Any]) -> None:
         TileArray.__init__(self, *saved["arguments"], **saved["options"])
         self.load_state_tensors(saved["state"])
-
-
-def adapter_in(tile: Tile) -> Adapter:
-    """The adapter of a tile that must have one."""
-    if tile.adapter is None:
-        raise ValueError(
-            "gate: the tiles have no adapter whose components it could weigh; use LRTTConfig with a "
-            "rank of 1 or more, or pulsora.nn.GatedAdapter with a rank"
-        )
-    return tile.adapter
-
-
-def _total(reads: Iterable[Tensor]) -> Tensor:
-    """The sum of what the tiles of one row, or column, have read; one read is not copied."""
-    return functools.reduce(torch.add, reads)
-
-
-def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
 
 
 def _array(name: str, tensor: Tensor) -> NDArray[Any]:

@@ -6,7 +6,6 @@
 #include "core/math_util.h"
 #include "core/with_isa.h"
 #include "periphery/gpu_read.h"
-#include "periphery/joined_functors.h"
 #include "periphery/read_kernels.h"
 
 namespace RPU {
@@ -17,17 +16,6 @@ bool sharesLaunches(const Context &context, const ArrayRead &base, const Chained
   return !chain.gate.data && !chain.ungated.data && chain.inner.cols <= kFewLines &&
          base.read.canBeJoined(context) && chain.first.read.canBeJoined(context) &&
          chain.second.read.canBeJoined(context);
-}
-
-void addScaled(const Context &context, const ScaledAdder &adder) {
-  if (!context.onCpu()) {
-    forEach(context, adder.to.size(), adder);
-    return;
-  }
-  const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &addRows<isa>; });
-  const int64_t grain = 1 + kStepsPerThread / (adder.to.cols + 1);
-  parallelRange(context, adder.to.rows, grain,
-                [&](int64_t begin, int64_t end) { kernel(adder, begin, end); });
 }
 
 // out += factor * second(gate .* first(in)), of rows [firstRow, firstRow + in.rows) of a mini-batch;
@@ -59,6 +47,17 @@ int64_t stepsOfRow(const ArrayRead &base, const ChainedRead *chains, int count) 
 }
 
 }  // namespace
+
+void addScaled(const Context &context, const ScaledAdder &adder) {
+  if (!context.onCpu()) {
+    forEach(context, adder.to.size(), adder);
+    return;
+  }
+  const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &addRows<isa>; });
+  const int64_t grain = 1 + kStepsPerThread / (adder.to.cols + 1);
+  parallelRange(context, adder.to.rows, grain,
+                [&](int64_t begin, int64_t end) { kernel(adder, begin, end); });
+}
 
 void reserveChain(const Context &context, const ChainedRead &chain, MatrixView<float> out,
                   Buffer<float> &scratch) {

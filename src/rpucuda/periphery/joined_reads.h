@@ -3,6 +3,7 @@
 #include "core/buffer.h"
 #include "core/context.h"
 #include "periphery/analog_read.h"
+#include "periphery/joined_functors.h"
 
 // Reads that add up: a large array, and chains of two arrays with few lines between them (low-rank
 // factors), driven by one mini-batch.
@@ -25,6 +26,9 @@ struct ChainedRead {
   MatrixView<float> ungated;     ///< [m, K], gets the values before the gate; may have no data
   float factor;
 };
+
+/// adder.to += adder.alpha * adder.from.
+void addScaled(const Context &context, const ScaledAdder &adder);
 
 /// Storage for addChain().
 void reserveChain(const Context &context, const ChainedRead &chain, MatrixView<float> out,

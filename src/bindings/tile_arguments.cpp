@@ -1,0 +1,55 @@
+#include "tile_arguments.h"
+
+#include "core/cuda_api.h"
+#include "value.h"
+
+namespace RPU::bindings {
+namespace {
+
+/// torch orders its work by a current stream; a tile that is handed tensors of torch works in that
+/// stream, so that neither has to wait for the other.
+void joinTorchStream(SharedTile &tile, void *stream) {
+  if (tile.isRecorded()) return;
+  RPU_CHECK(StateError, tile.inStepGraph || !isCaptured(stream),
+            "torch is capturing a CUDA graph, whose replays would repeat the random numbers of "
+            "this mini-batch; use pulsora.training_step.TrainingStep for whole training "
+            "steps, or pulsora.StepGraph for tiles alone");
+  if (stream == tile.context().stream) return;
+  Context context = tile.context();
+  context.stream = stream;
+  tile.setContext(context);
+}
+
+}  // namespace
+
+void serveSignals() {
+  const py::gil_scoped_acquire held;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+InputMatrix inputOf(SharedTile *const *tiles, size_t count, py::handle array, const char *name) {
+  const SharedTile &any = *tiles[0];
+  const bool ofTorch = !any.context().onCpu() && isOfTorch(array);
+  if (ofTorch) {
+    void *const stream = any.isRecorded() ? nullptr : torchStream(any.context().device);
+    for (size_t i = 0; i < count; ++i) joinTorchStream(*tiles[i], stream);
+  }
+  RPU_CHECK(StateError, ofTorch || !any.isRecorded(), name, " is of type ",
+            Py_TYPE(array.ptr())->tp_name,
+            ", but in a training step that is recorded tiles take torch's tensors");
+  InputMatrix matrix(array, name, any.context(), ofTorch);
+  RPU_CHECK(DeviceError, any.context().onCpu() || !matrix.onHost(), name,
+            " is in host memory, but the tile is on cuda:", any.context().device,
+            "; move it there, for example with torch.as_tensor(", name,
+            ", device='cuda:", any.context().device, "')");
+  return matrix;
+}
+
+BatchPart readPart(py::handle first, py::handle of) {
+  return {readArgument<int64_t>(first, "first", atLeast(0)),
+          of.is_none() ? -1 : readArgument<int64_t>(of, "of", atLeast(0))};
+}
+
+float readLearningRate(py::handle lr) { return readArgument<float>(lr, "lr", anyNumber()); }
+
+}  // namespace RPU::bindings

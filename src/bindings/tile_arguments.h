@@ -1,0 +1,31 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include "shared_tile.h"
+#include "tensor.h"
+
+// What callers hand to tiles: batches, parts of them, learning rates.
+
+namespace RPU::bindings {
+
+namespace py = pybind11;
+
+/// Serves signals, such as Ctrl-C, during a long operation; only Python's main thread does so.
+void serveSignals();
+
+/// An input of a read or an update by tiles of one device, which then work in torch's current stream if
+/// it is a tensor of torch. It must lie where they are, because a copy from the host would wait for
+/// the GPU.
+InputMatrix inputOf(SharedTile *const *tiles, size_t count, py::handle array, const char *name);
+inline InputMatrix inputOf(SharedTile &tile, py::handle array, const char *name) {
+  SharedTile *const one = &tile;
+  return inputOf(&one, 1, array, name);
+}
+
+/// Rows from `first` on of a mini-batch of `of` rows; `of` may be None.
+BatchPart readPart(py::handle first, py::handle of);
+
+float readLearningRate(py::handle lr);
+
+}  // namespace RPU::bindings

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace RPU::bindings {
+
+/// Adds class TileGrid to the module.
+void bindTileGrid(pybind11::module_ &module);
+
+}  // namespace RPU::bindings

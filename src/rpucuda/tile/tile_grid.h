@@ -1,0 +1,75 @@
+#pragma once
+
+#include <vector>
+
+#include "core/buffer.h"
+#include "tile/tile.h"
+
+namespace RPU {
+
+/// A tile as a block of a larger matrix [outputs, inputs], by the row and column of its first cell.
+struct PlacedTile {
+  Tile *tile;
+  int64_t firstOutput;
+  int64_t firstInput;
+};
+
+/// A matrix W [outputs, inputs] that is spread over tiles, read and updated as one. Sums over tiles
+/// are digital: tile after tile is added in the order of the list, so that results are those of the
+/// tiles called one by one, to the bit. Where no tile lies, W is zero (the blocks of a convolution
+/// with groups). Tiles are borrowed; they lie on one device and are in one stream.
+class TileGrid final {
+ public:
+  /// InputError unless the tiles' rows are the same or apart, and together all outputs; likewise
+  /// their columns and the inputs; no place is taken twice, and all tiles are on one device.
+  TileGrid(const std::vector<PlacedTile> &tiles, int64_t outputs, int64_t inputs);
+
+  int64_t outputs() const { return outputs_.size; }
+  int64_t inputs() const { return inputs_.size; }
+
+  /// y [m, outputs] = W x for x [m, inputs]. Errors here and below are those of the tiles; those
+  /// before the one at fault have then been read or updated.
+  void forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part = {});
+  /// dx [m, inputs] = W^T d for d [m, outputs].
+  void backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part = {});
+  /// W <- W - lr d^T x by pulses.
+  void update(MatrixView<const float> x, MatrixView<const float> d, float lr,
+              const Pause &pause = {});
+  /// End of a mini-batch; call once after its update()s.
+  void postUpdate(float lr);
+
+ private:
+  /// Some neighbouring lines.
+  struct Lines {
+    int64_t first;
+    int64_t count;
+  };
+  /// The outputs or the inputs, as the tiles share them among themselves.
+  struct Side {
+    const char *name;
+    int64_t size;
+    std::vector<Lines> blocks;  // in order, without gaps
+    Buffer<float> packed;       // on a GPU, the blocks of a batch, each without gaps
+  };
+  struct Place {
+    Tile *tile;
+    size_t outputBlock;
+    size_t inputBlock;
+  };
+
+  static Side sideOf(const char *name, int64_t size, std::vector<Lines> ofTiles);
+  static size_t blockAt(const Side &side, int64_t first);
+  template <class T>
+  std::vector<MatrixView<T>> views(MatrixView<T> batch, Side &side, bool filled);
+  template <class Read>
+  void readAll(MatrixView<const float> in, Side &from, size_t Place::*fromBlock,
+               MatrixView<float> out, Side &to, size_t Place::*toBlock, const Read &read);
+  const Context &context() const { return places_.front().tile->context(); }
+
+  Side outputs_;
+  Side inputs_;
+  std::vector<Place> places_;
+  Buffer<float> added_;  // what a tile reads that is not the first of its block
+};
+
+}  // namespace RPU

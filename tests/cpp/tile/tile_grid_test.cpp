@@ -1,0 +1,163 @@
+#include "tile/tile_grid.h"
+
+#include <gtest/gtest.h>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tile/tile_test_util.h"
+#include "util/message_test_util.h"
+#include "util/state_test_util.h"
+
+namespace RPU::testing {
+namespace {
+
+constexpr int64_t kBatch = 40;
+
+/// [first, second) of the lines of a matrix.
+using Range = std::pair<int64_t, int64_t>;
+
+/// Where tiles lie, and the size of their matrix.
+struct Plan {
+  int64_t outputs;
+  int64_t inputs;
+  std::vector<std::pair<Range, Range>> tiles;  // rows and columns of each
+};
+
+/// 2 x 3 tiles, no two of which have the same size.
+Plan whole() {
+  return {9,
+          14,
+          {{{0, 4}, {0, 5}},
+           {{0, 4}, {5, 11}},
+           {{0, 4}, {11, 14}},
+           {{4, 9}, {0, 5}},
+           {{4, 9}, {5, 11}},
+           {{4, 9}, {11, 14}}}};
+}
+/// Two blocks on a diagonal, of one and of two tiles.
+Plan blocks() { return {8, 10, {{{0, 3}, {0, 6}}, {{3, 5}, {6, 10}}, {{5, 8}, {6, 10}}}}; }
+
+std::vector<Tile> tilesOf(const Plan &plan, const std::string &kind, int threads = 1) {
+  std::vector<Tile> tiles;
+  for (const auto &[rows, cols] : plan.tiles)
+    tiles.emplace_back(rows.second - rows.first, cols.second - cols.first, configOf(kind), 5,
+                       static_cast<uint32_t>(tiles.size()), onCpu(threads));
+  return tiles;
+}
+
+TileGrid gridOf(const Plan &plan, std::vector<Tile> &tiles) {
+  std::vector<PlacedTile> placed;
+  for (size_t i = 0; i < tiles.size(); ++i)
+    placed.push_back({&tiles[i], plan.tiles[i].first.first, plan.tiles[i].second.first});
+  return {placed, plan.outputs, plan.inputs};
+}
+
+/// What reads of a matrix gave.
+struct Results {
+  Numbers y, dx;
+};
+
+Results readTogether(TileGrid &grid, const Batch &batch, const BatchPart &part = {}) {
+  Results out{Numbers(kBatch * grid.outputs()), Numbers(kBatch * grid.inputs())};
+  grid.forward(batch.xView(), rowMajor(out.y.data(), kBatch, grid.outputs()), part);
+  grid.backward(batch.dView(), rowMajor(out.dx.data(), kBatch, grid.inputs()), part);
+  return out;
+}
+
+/// The same by each tile, from copies of its lines, added up in order.
+Results readOneByOne(const Plan &plan, std::vector<Tile> &tiles, const Batch &batch,
+                     const BatchPart &part = {}) {
+  Results out{Numbers(kBatch * plan.outputs), Numbers(kBatch * plan.inputs)};
+  const auto gapless = [](MatrixView<const float> from, const Range &range) {
+    Numbers copy;
+    for (int64_t i = 0; i < kBatch; ++i)
+      for (int64_t j = range.first; j < range.second; ++j) copy.push_back(from(i, j));
+    return copy;
+  };
+  const auto addTo = [](Numbers &sums, int64_t width, const Range &range, const Numbers &read) {
+    const int64_t count = range.second - range.first;
+    for (int64_t i = 0; i < kBatch; ++i)
+      for (int64_t j = 0; j < count; ++j)
+        sums[static_cast<size_t>(i * width + range.first + j)] +=
+            read[static_cast<size_t>(i * count + j)];
+  };
+  for (size_t k = 0; k < tiles.size(); ++k) {
+    const auto &[rows, cols] = plan.tiles[k];
+    const int64_t d = tiles[k].dSize(), x = tiles[k].xSize();
+    const Numbers in = gapless(batch.xView(), cols), back = gapless(batch.dView(), rows);
+    Numbers y(static_cast<size_t>(kBatch * d)), dx(static_cast<size_t>(kBatch * x));
+    tiles[k].forward(rowMajor(in.data(), kBatch, x), rowMajor(y.data(), kBatch, d), part);
+    tiles[k].backward(rowMajor(back.data(), kBatch, d), rowMajor(dx.data(), kBatch, x), part);
+    addTo(out.y, plan.outputs, rows, y);
+    addTo(out.dx, plan.inputs, cols, dx);
+    tiles[k].update(rowMajor(in.data(), kBatch, x), rowMajor(back.data(), kBatch, d), 0.1f);
+    tiles[k].postUpdate(0.1f);
+  }
+  return out;
+}
+
+class GridOfKind : public TileOfKind {};
+INSTANTIATE_TEST_SUITE_P(TileGrid, GridOfKind, ::testing::ValuesIn(kinds()),
+                         [](const auto &kind) { return kind.param; });
+
+TEST_P(GridOfKind, Property37_HasTheBitsOfItsTilesOneByOne) {
+  for (const Plan &plan : {whole(), blocks()}) {
+    for (const int threads : {1, 3}) {
+      std::vector<Tile> alone = tilesOf(plan, GetParam());
+      std::vector<Tile> together = tilesOf(plan, GetParam(), threads);
+      TileGrid grid = gridOf(plan, together);
+      for (uint64_t step = 0; step < 3; ++step) {
+        const Batch batch = randomBatch(kBatch, plan.inputs, plan.outputs, 20 + step);
+        const BatchPart part = step == 1 ? BatchPart{5, 50} : BatchPart{};
+        const Results expected = readOneByOne(plan, alone, batch, part);
+        const Results found = readTogether(grid, batch, part);
+        grid.update(batch.xView(), batch.dView(), 0.1f);
+        grid.postUpdate(0.1f);
+        EXPECT_EQ(found.y, expected.y);
+        EXPECT_EQ(found.dx, expected.dx);
+      }
+      for (size_t k = 0; k < alone.size(); ++k)
+        EXPECT_TRUE(sameState(alone[k].state(), together[k].state())) << "tile " << k;
+    }
+  }
+}
+
+TEST(TileGrid, RefusesTilesThatOverlapOrLeaveLinesOut) {
+  std::vector<Tile> tiles = tilesOf(whole(), "single");
+  const auto refusal = [&](std::vector<PlacedTile> placed, int64_t outputs, int64_t inputs) {
+    return messageOf([&] { TileGrid(placed, outputs, inputs); });
+  };
+  Tile *first = tiles.data();  // [4, 5]
+  EXPECT_NE(refusal({}, 4, 5).find("there are no tiles"), std::string::npos);
+  EXPECT_NE(refusal({{first, 0, 0}}, 4, 6).find("the tiles hold 5 inputs and the matrix has 6"),
+            std::string::npos);
+  EXPECT_NE(refusal({{first, 1, 0}}, 5, 5).find("a tile holds the outputs from 1 on"),
+            std::string::npos);
+  EXPECT_NE(refusal({{first, 0, 0}, {first + 1, 0, 4}}, 4, 10).find("the inputs from 4 on"),
+            std::string::npos);
+  EXPECT_NE(refusal({{first, 0, 0}, {first + 3, 0, 0}}, 5, 5).find("the outputs from 0 on"),
+            std::string::npos);
+  EXPECT_NE(refusal({{first, 0, 0}, {first, 0, 0}}, 4, 5).find("each place of a grid"),
+            std::string::npos);
+  EXPECT_EQ(refusal({{first, 0, 0}}, 4, 5), "");
+}
+
+TEST(TileGrid, RefusesBatchesThatDoNotFitAndChangesNothing) {
+  const Plan plan = whole();
+  std::vector<Tile> tiles = tilesOf(plan, "single");
+  TileGrid grid = gridOf(plan, tiles);
+  const State before = tiles.back().state();
+  const Batch wide = randomBatch(kBatch, plan.inputs + 1, plan.outputs, 1);
+  const Batch batch = randomBatch(kBatch, plan.inputs, plan.outputs, 1);
+  Numbers y(static_cast<size_t>(kBatch * plan.outputs));
+  const MatrixView<float> out = rowMajor(y.data(), kBatch, plan.outputs);
+  EXPECT_THROW(grid.forward(wide.xView(), out), InputError);
+  EXPECT_THROW(grid.forward(batch.xView(), out.block(0, 0, 3, plan.outputs)), InputError);
+  EXPECT_THROW(grid.update(wide.xView(), wide.dView(), 0.1f), InputError);
+  EXPECT_THROW(grid.update(batch.xView(), batch.dRows(0, 3), 0.1f), InputError);
+  EXPECT_TRUE(sameState(before, tiles.back().state()));
+}
+
+}  // namespace
+}  // namespace RPU::testing

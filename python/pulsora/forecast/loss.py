@@ -130,7 +130,8 @@ class LossForecast:
         text = (
             f"loss {last:.4g} after {len(self.observed)} steps; after {self.steps[-1]} it is "
             f"expected at {self.expected[-1]:.4g} ({self.lower[-1]:.4g} to {self.upper[-1]:.4g} "
-            f"with probability {self.level:g}), {self.left:.1%} less than now"
+            f"with probability {self.level:g}), {abs(self.left):.1%} "
+            f"{'less' if self.left >= 0.0 else 'more'} than the law has for now"
         )
         return text + ("; warning: it is diverging" if self.diverging else "")
 

@@ -76,9 +76,9 @@ def require_file(name: str, path: Path | None) -> None:
 
 def require_picture(name: str, path: Path | None) -> None:
     """OSError unless the file can be written, ValueError unless it is of a kind that pictures are drawn in."""
+    require_file(name, path)
     if path is not None and path.suffix.lower() not in _PICTURES:
         raise ValueError(f"{name} = '{path}' must end in {', '.join(_PICTURES)}")
-    require_file(name, path)
 
 
 @contextmanager

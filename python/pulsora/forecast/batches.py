@@ -48,7 +48,8 @@ class Stream:
         if not self.taken:
             self._open = self._epoch()
             return
-        devices = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
+        used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        devices = range(torch.cuda.device_count() if used else 0)
         with torch.random.fork_rng(devices):
             self._open = self._epoch()
             for _ in range(self.taken):

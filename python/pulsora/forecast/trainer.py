@@ -187,14 +187,14 @@ class HybridTrainer:
 
     def _make_pass(self, batch: Any) -> None:  # noqa: ANN401 - whatever the loss takes
         self.optimizer.zero_grad()
-        loss = self.loss(self.model, batch)
+        loss: Any = self.loss(self.model, batch)
         if not isinstance(loss, torch.Tensor) or loss.dim() > 0:
             shape = getattr(loss, "shape", None)
             got = type(loss).__name__ if shape is None else f"shape {list(shape)}"
             raise ValueError(
                 f"loss must be a tensor without dimensions (got {got}); take the mean over the batch"
             )
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if self._before_step is not None:
             self._before_step()
         self.optimizer.step()

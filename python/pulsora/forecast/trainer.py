@@ -194,7 +194,7 @@ class HybridTrainer:
             raise ValueError(
                 f"loss must be a tensor without dimensions (got {got}); take the mean over the batch"
             )
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         if self._before_step is not None:
             self._before_step()
         self.optimizer.step()

@@ -120,6 +120,8 @@ def test_memories_that_are_damaged_are_refused() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(pl.InputError, match="x is a masked array"):
+        encode(np.ma.masked_array(normal(1, 4)), normal(4, 2), normal(2))
     with pytest.raises(TypeError, match="x is None; give floating-point numbers"):
         encode(None, normal(4, 2), normal(2))
     made = ensemble()

@@ -98,6 +98,10 @@ def host(name: str, array: Array) -> NDArray[np.float32]:
             )
         if array.is_floating_point():  # NumPy has no bfloat16
             array = array.float()
+    elif isinstance(array, np.ma.MaskedArray):
+        raise _core.InputError(
+            f"{name} is a masked array, whose masked elements cannot be left out; pass {name}.filled(0)"
+        )
     elif not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__"):
         array = np.from_dlpack(array)
     values = np.asarray(array)

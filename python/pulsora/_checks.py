@@ -17,9 +17,12 @@ __all__ = [
     "require_at_least",
     "require_file",
     "require_folder",
+    "require_picture",
     "require_positive",
     "whole_numbers",
 ]
+
+_PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
 
 
 def require_at_least(name: str, value: object, least: int) -> None:
@@ -69,6 +72,13 @@ def require_file(name: str, path: Path | None) -> None:
         require_folder(name, path.parent)
     elif not os.access(path, os.W_OK):
         raise OSError(f"{name} = '{path}' must not be overwritten; choose another name")
+
+
+def require_picture(name: str, path: Path | None) -> None:
+    """OSError unless the file can be written, ValueError unless it is of a kind that pictures are drawn in."""
+    require_file(name, path)
+    if path is not None and path.suffix.lower() not in _PICTURES:
+        raise ValueError(f"{name} = '{path}' must end in {', '.join(_PICTURES)}")
 
 
 @contextmanager

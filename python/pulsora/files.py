@@ -41,14 +41,15 @@ def read_settings(name: str, path: Path) -> dict[str, Any]:
         OSError: if the file cannot be read.
     """
     with reading(name, path, "give a file of settings, in TOML or JSON"):
-        text = path.read_text()
+        content = path.read_bytes()
     try:
+        text = content.decode()
         if path.suffix == ".toml":
             return dict(importlib.import_module("tomllib").loads(text))
         settings = json.loads(text)
     except ImportError as error:
         raise ValueError(f"{path}: TOML needs Python 3.11; write the settings as JSON") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
     if not isinstance(settings, dict):
         raise ValueError(f"{path}: the file holds no table of settings")  # noqa: TRY004

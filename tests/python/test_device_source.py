@@ -130,6 +130,8 @@ def test_a_text_without_a_plain_name_is_refused() -> None:
         pl.devices.from_source("/")
     with pytest.raises(TypeError, match="source is of type int"):
         pl.devices.from_source(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="name is of type int; pass the name of the struct"):
+        pl.devices.from_source("a\nb", name=3)  # type: ignore[arg-type]
 
 
 def test_a_mistake_is_told_with_its_line(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:  # noqa: ARG001

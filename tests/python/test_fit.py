@@ -70,7 +70,9 @@ def test_the_formula_of_a_fit_is_that_of_the_device(name: str) -> None:
     }
     device = device_of(one, values)
     assert device.dw_min_std == pytest.approx(0.3)
-    assert values["read noise"].value == pytest.approx(0.01)
+    assert values["read noise"].value == pytest.approx(
+        0.01 * 1.0001**0.5
+    )  # with the least there is
     weights = np.linspace(-0.7, 1.1, 37)
     tile = pl.Tile(37, 1, pl.SingleConfig(device=device))
     tile.weights = weights.astype(np.float32)[:, None]
@@ -108,14 +110,14 @@ def test_the_filter_is_exact_where_everything_is_normal(spread: float) -> None:
         MODELS["ConstantStep"], setting, {k: np.array([v]) for k, v in t.items()}, pulses
     )
     steps = dw * np.exp(0.2), -dw
-    r2 = (read * dw) ** 2 + (1e-6 * dw) ** 2  # with the floor that keeps variances positive
+    r2 = (read**2 + 0.01**2) * dw**2  # with the least that a reading has
     for cell in range(3):
         mean, blocks, gains = [], [], []
         for values, step in ((up[cell], steps[0]), (down[cell], steps[1])):
             k = np.arange(1, n + 1)
             mean.append(values[0] + k * step)
             # The first reading's own noise is common to all that follow it.
-            common = (read * dw) ** 2 + (noise * step) ** 2 * np.minimum.outer(k, k)
+            common = r2 + (noise * step) ** 2 * np.minimum.outer(k, k)
             blocks.append(common + r2 * np.eye(n))
             gains.append(spread * steps[0] * k * np.sign(step))
         zero = np.zeros((n, n))

@@ -55,6 +55,7 @@ def test_the_ensemble_adds_what_the_law_leaves_over(metrics: Path) -> None:
         (["--residual", "lstm"], "--residual must be None, 'gru' or an Ensemble (got 'lstm')"),
         (["--level", 2], "--level must be above 0 and below 1 (got 2.0)"),
         (["--out", "no/such/f.png"], "there is no folder 'no/such'"),
+        (["--out", "f.txt"], "--out = 'f.txt' must end in .png, .jpg, .jpeg, .pdf, .svg"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -72,8 +73,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         code, output = run(path)
         assert code == 2
         assert "is no metrics.json of 'pulsora train'" in output
+    path.write_bytes(b"\xff\xfe\xfa")
+    assert "metrics.json is no metrics.json of 'pulsora train'" in run(path)[1]
     path.write_text('{"epochs": [{"loss": 1.0}]}')
-    assert "losses must be a list of at least 10 numbers (got shape [1])" in run(path)[1]
+    assert "has 1 of the 10 epochs that a forecast needs; train on by --resume" in run(path)[1]
 
 
 def test_the_figure_shows_curve_expectation_and_interval() -> None:

@@ -93,7 +93,37 @@ def test_corrections_and_memories() -> None:
     assert (np.abs(given) <= 0.2).all()
 
 
+def test_any_floating_point_numbers_are_taken() -> None:
+    x, weights, bias = (torch.randn(size).bfloat16() for size in ((3, 4), (4, 2), (2,)))
+    expected = encode(x.float(), weights.float(), bias.float())
+    assert torch.equal(encode(x, weights, bias), expected)
+    assert correct(np.float32(1.5), np.float32(0.25)).tolist() == 1.75
+
+
+def test_only_units_of_a_gru_are_taken() -> None:
+    """Those of others have as many names, and weights that would be cut in the wrong places."""
+    with pytest.raises(TypeError, match=r"gru is of type LSTM; give a torch\.nn\.GRU or GRUCell"):
+        Ensemble.unit_from_torch(torch.nn.LSTM(3, 6))
+    with pytest.raises(TypeError, match="gru is of type RNN"):
+        Ensemble.unit_from_torch(torch.nn.RNN(3, 6))
+
+
+def test_memories_that_are_damaged_are_refused() -> None:
+    memory = ResidualMemory(3)
+    memory.remember(normal(3), 1.0, 0.0)
+    saved = memory.state_dict()
+    with pytest.raises(pl.InputError, match="the linear part has nan"):
+        memory.load_state_dict(saved | {"linear": saved["linear"] * np.nan})
+    with pytest.raises(pl.InputError, match="saved lacks entries, keys, linear"):
+        memory.load_state_dict({})
+    assert np.isnan(memory.corrections(normal(1, 3), [np.nan], 0.0)).all()
+
+
 def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(pl.InputError, match="x is a masked array"):
+        encode(np.ma.masked_array(normal(1, 4)), normal(4, 2), normal(2))
+    with pytest.raises(TypeError, match="x is None; give floating-point numbers"):
+        encode(None, normal(4, 2), normal(2))
     made = ensemble()
     with pytest.raises(TypeError, match="x has type int64; give floating-point numbers"):
         encode(np.arange(4)[None], normal(4, 2), normal(2))

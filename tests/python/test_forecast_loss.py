@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pulsora.forecast import forecast_loss
+from pulsora.forecast.power_law import PowerLaw
 
 
 def curve(count: int, exponent: float = 0.5, noise: float = 0.0, seed: int = 0) -> np.ndarray:
@@ -91,3 +92,18 @@ def test_few_calm_curves_are_called_diverging() -> None:
 def test_bad_input_is_named(losses: object, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         forecast_loss(losses, **({"ahead": 5} | options))
+
+
+def test_the_work_for_a_long_curve_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted, real = [], PowerLaw.fitted
+    monkeypatch.setattr(PowerLaw, "fitted", lambda losses: fitted.append(1) or real(losses))
+    forecast = forecast_loss(2.0 / np.arange(1.0, 20001.0) ** 0.5, ahead=100)
+    assert len(fitted) < 700  # of this forecast, and of that of divergence
+    assert forecast.expected[-1] == pytest.approx(2.0 / 20100**0.5)
+
+
+def test_what_is_left_is_said_of_the_law() -> None:
+    text = str(forecast_loss(2.0 * np.arange(1.0, 21.0) ** 0.5, ahead=20))
+    assert "41.4% more than the law has for now" in text
+    with pytest.raises(ValueError, match="losses must be a list of numbers"):
+        forecast_loss(["a"] * 20, ahead=5)  # type: ignore[list-item]

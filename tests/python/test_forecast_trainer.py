@@ -98,6 +98,12 @@ def test_phases_that_do_not_fit_are_refused() -> None:
             make(**options)
 
 
+def test_blocks_longer_than_the_training_are_refused() -> None:
+    """They would leave nothing to average, without a word."""
+    with pytest.raises(ValueError, match="leave no block of weights and losses in 140 passes"):
+        make(forecaster="none", full=1000)
+
+
 def test_drift_of_a_straight_way_is_its_step() -> None:
     blocks = BlockMeans(samples=3, kept=8)
     direction = torch.tensor([1.0, -2.0])
@@ -191,6 +197,17 @@ def test_a_guard_stops_moves_that_harm() -> None:
     blind = make(alpha=1e4, guard=False, average=False)
     with pytest.raises(ValueError, match="training diverged; lower the learning rate"):
         blind.train(batches, progress=False)
+
+
+def test_losses_may_be_negative_or_zero() -> None:
+    trainer = make()
+    trainer.loss = lambda model, batch: squares(model, batch) - 40.0
+    assert trainer._jumper is not None
+    trainer._jumper._guard._loss = trainer.loss
+    report = trainer.train(batches, progress=False)
+    assert [jump.share for jump in report.jumps] == [1.0] * 10
+    trainer.loss = lambda model, batch: 0.0 * squares(model, batch)
+    assert str(trainer.report(batches(1000))).count("of the average") == 1
 
 
 def test_a_guard_leaves_model_and_random_numbers_alone() -> None:
@@ -297,6 +314,7 @@ def test_training_stops_when_little_is_left() -> None:
     assert trainer.plan.averaged < report.passes < trainer.plan.passes
     assert trainer._mean.count > 10
     assert trainer._passes == trainer._end
+    assert "it ends early, because its forecast left too little" in str(report)
 
 
 @pytest.mark.parametrize("rank", [None, 2])

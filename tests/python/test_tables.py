@@ -9,6 +9,7 @@ import pytest
 from scipy.interpolate import PchipInterpolator
 
 import pulsora as pl
+from pulsora.devices import contract
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,4 +102,21 @@ def test_what_is_no_device_in_a_file_is_refused(tmp_path: Path) -> None:
     ):
         path.write_text(text)
         with pytest.raises((ValueError, pl.ConfigError), match=message):
+            pl.devices.load(path)
+
+
+@pytest.mark.parametrize("low", [-0.8, 0.0])
+def test_tables_keep_the_contract_of_devices(low: float) -> None:
+    """With nodes at their own bounds, one of which may be 0."""
+    nodes = np.linspace(low, 1.0, 5)
+    made = pl.devices.from_table(nodes, UP, DOWN, std_up=0.1 * UP, std_down=0.1 * DOWN)
+    promise = contract._PROMISES["spreads have their mean and standard deviation"]
+    assert list(promise(contract._Suite(made, "cpu"))) == []
+
+
+def test_files_that_are_no_text_or_too_deep_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "device.json"
+    for content in (b"[" * 100000, b"\xff\xfe\xfa"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"device\.json: "):
             pl.devices.load(path)

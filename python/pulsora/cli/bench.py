@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.measure import Measurement
 
-from pulsora._checks import require_at_least, require_file, whole_numbers
+from pulsora._checks import require_at_least, require_file, require_picture, whole_numbers
 from pulsora.bench import report
 from pulsora.bench.cases import OPERATIONS, cases
 from pulsora.bench.machine import Place, measure_ceilings
@@ -55,7 +55,7 @@ def bench(
         require_at_least("rank", rank, 1)
     if not seconds >= 0.0:
         raise ValueError(f"seconds must be at least 0 (got {seconds})")
-    require_file("--plot", plot)  # now, and not after minutes of measuring
+    require_picture("--plot", plot)  # now, and not after minutes of measuring
     require_file("--json", json_file)
     chosen = cases(
         models=_names(models),

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from pulsora import devices
-from pulsora._checks import require_file
+from pulsora._checks import require_file, require_picture
 from pulsora.cli.progress import console
 from pulsora.fit import device as fitted
 
@@ -39,12 +39,13 @@ def fit(
     ] = None,
 ) -> None:
     """Fit device models to measured pulses, and choose the best by held-out likelihood."""
-    for name, file in (("--plot", plot), ("--save", save)):
-        require_file(name, file)
+    require_picture("--plot", plot)
+    require_file("--save", save)
     if save is not None and save.suffix not in {".toml", ".json"}:
         raise ValueError(f"--save = '{save}' must end in .toml or .json")
     names = None if models is None else [name.strip() for name in models.split(",")]
-    made, report = fitted(path, span=span, models=names)
+    with console.status("fitting; one core takes seconds for each model and thousand pulses"):
+        made, report = fitted(path, span=span, models=names)
     pulses = report.pulses
     console.print(
         f"{pulses.readings} readings of {len(pulses.cells)} cells; {report.scale}", highlight=False

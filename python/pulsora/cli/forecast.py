@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, cast
 import typer
 from rich.table import Table
 
-from pulsora._checks import reading, require_at_least, require_file, require_positive
+from pulsora._checks import reading, require_at_least, require_picture, require_positive
 from pulsora.cli.progress import console
-from pulsora.forecast.loss import LossForecast, forecast_loss
+from pulsora.forecast.loss import LEAST, LossForecast, forecast_loss
 
 __all__ = ["forecast"]
 
@@ -41,7 +41,7 @@ def forecast(
 ) -> None:
     """Continue the training loss of a run as a power law, with intervals."""
     picture = metrics.with_name("forecast.png") if out is None else out
-    require_file("--out", picture)
+    require_picture("--out", picture)
     if ahead is not None:
         require_at_least("ahead", ahead, 1)
     if target is not None:
@@ -70,14 +70,19 @@ def forecast(
 def _epochs(path: Path) -> list[dict[str, Any]]:
     """The epochs of a metrics file; ValueError, naming it, for another file."""
     with reading("metrics", path, "name the metrics.json of a run of 'pulsora train'"):
-        text = path.read_text()
+        content = path.read_bytes()
     try:
-        epochs = json.loads(text)["epochs"]
-        return [dict(epoch, loss=float(epoch["loss"])) for epoch in epochs]
+        epochs = [dict(one, loss=float(one["loss"])) for one in json.loads(content)["epochs"]]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path} is no metrics.json of 'pulsora train' ({type(error).__name__}: {error})"
         ) from None
+    if len(epochs) < LEAST:
+        raise ValueError(
+            f"{path} has {len(epochs)} of the {LEAST} epochs that a forecast needs; train on by --resume "
+            "with more --epochs"
+        )
+    return epochs
 
 
 def _table(made: LossForecast) -> Table:

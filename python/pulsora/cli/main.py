@@ -10,7 +10,7 @@ from rich.table import Table
 
 import pulsora
 from pulsora import _core, devices, presets
-from pulsora._checks import require_file
+from pulsora._checks import require_picture
 from pulsora.cli.bench import bench
 from pulsora.cli.errors import one_line_errors
 from pulsora.cli.fit import fit
@@ -164,7 +164,7 @@ def plot_device(
     """Draw how a device responds to pulses up and down."""
     device = presets.device(name)
     path = Path(f"{name}.png") if out is None else out
-    require_file("--out", path)
+    require_picture("--out", path)
     from pulsora.plot import plot_device as figure_of  # noqa: PLC0415 - matplotlib takes a second
 
     figure = figure_of(device, title=name, cells=cells, pulses=pulses, seed=seed)

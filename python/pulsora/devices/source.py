@@ -63,6 +63,8 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
 
 
 def _registered(source: str, name: str, file: str) -> type[Device]:
+    if not isinstance(name, str):
+        raise TypeError(f"name is of type {type(name).__name__}; pass the name of the struct")
     wanted, text, digest = _core.read_source(source, name)
     with _lock:
         package = sys.modules[_PACKAGE]

@@ -44,7 +44,7 @@ def device(
     down: ArrayLike | None = None,
     unit: str = "conductance",
     span: tuple[float, float] | None = None,
-    models: Sequence[str] | None = None,
+    models: str | Sequence[str] | None = None,
 ) -> tuple[Device, Report]:
     """Fits device models to readings of cells between pulses, by maximum likelihood.
 
@@ -61,7 +61,7 @@ def device(
         unit: Of `up` and `down`: "conductance", or "weight" for numbers that are not to be scaled.
         span: The lowest and the highest reading of the mean cell, in units of the readings. As conductances they
             become the weights -1 and 1. By default those that there are.
-        models: Which models to fit; by default all of `MODELS` that this build has.
+        models: Which models to fit, or one; by default all of `MODELS` that this build has.
 
     Returns:
         The device of the best model, for `SingleConfig(device=...)`, and a `Report`.
@@ -82,7 +82,7 @@ def device(
     else:
         traces = traces_of(up, down)
     pulses = pulses_of(traces, unit, span)
-    report = _compare(pulses, _chosen(models))
+    report = _compare(pulses, _chosen([models] if isinstance(models, str) else models))
     if report.best.device is None:
         raise ValueError(f"no model fits: {report.best.model}: {report.best.problem}")
     return report.best.device, report
@@ -93,8 +93,7 @@ def _chosen(models: Sequence[str] | None) -> list[str]:
     for name in models or ():
         if name not in built:
             raise ValueError(
-                f"models has {name!r}, which is none that can be fitted{_core.suggest(str(name), built)}; "
-                f"there are {', '.join(built)}"
+                f"models has {name!r}, which is none that can be fitted{_core.suggest(str(name), built)}"
             )
     if models is not None and not models:
         raise ValueError("models is empty; name at least one")
@@ -121,7 +120,8 @@ def _compare(pulses: Pulses, names: Sequence[str]) -> Report:
     found.sort(key=key)
     if split is not None:
         equal = [one for one in found if one.device and one.held_out > found[0].held_out - _TIE]
-        found.sort(key=lambda one: one is not min(equal or found, key=_by_aic))
+        chosen = min(equal or found, key=_by_aic)
+        found.sort(key=lambda one: one is not chosen)
     best = found[0]
     return Report(
         best=best,
@@ -179,6 +179,11 @@ def _held_out(pulses: Pulses) -> tuple[Pulses, Pulses, NDArray[np.bool_]] | None
 
 def _notes(best: Candidate, pulses: Pulses, by_aic: bool) -> list[str]:
     notes = []
+    if best.problem:
+        notes.append(
+            f"{best.problem}: its numbers are not those of the largest likelihood, and may be off by far "
+            "more than their errors"
+        )
     unsure = [name for name, one in best.parameters.items() if not one.determined]
     if unsure:
         notes.append(f"the data do not determine {', '.join(unsure)}")

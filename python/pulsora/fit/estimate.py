@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsora.fit.likelihood import filtered
+from pulsora.fit.likelihood import filtered, read_variance
 from pulsora.fit.models import Setting, Starts
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Estimate:
         for effect, parameter in self.model.effects.items():
             if effect in self.names:
                 values[parameter] = signs[effect] * t[effect]
-        values["read noise"] = signs["read"] * t["read"] * self.setting.step
+        values["read noise"] = np.sqrt(read_variance(t["read"], self.setting))
         return values
 
     def _root_of_covariance(self) -> tuple[Array, Array]:

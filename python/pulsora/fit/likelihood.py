@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["Filtered", "expected", "filtered"]
+__all__ = ["Filtered", "expected", "filtered", "read_variance"]
 
 _NUDGE = 1e-6  # of the range, and of deviations: differences that give derivatives of a step
+_LEAST_READ = 0.01  # read noise in mean steps: without any, a likelihood has no largest value
 _FAR = 5.0  # standard deviations from a bound from which on it does not count
 
 
@@ -65,8 +66,7 @@ def filtered(
     effects = list(model.effects)
     shape = next(iter(lanes.values())).shape[0], len(pulses.cells)
     spreads = [np.broadcast_to(lanes[name] ** 2, shape) for name in effects]
-    read = np.broadcast_to((lanes["read"] * setting.step) ** 2, shape)
-    floor = (1e-6 * setting.step) ** 2
+    read = np.broadcast_to(read_variance(lanes["read"], setting), shape)
     run = _Run(model, setting, lanes, effects, shape, spreads)
     total = np.zeros(shape)
     residuals = np.full(pulses.weights.shape, np.nan)
@@ -79,7 +79,7 @@ def filtered(
         seen = (direction != 0) & np.isfinite(row)
         if not seen.any():
             continue
-        variance = run.covariance[0, 0] + read + floor
+        variance = run.covariance[0, 0] + read
         error = np.where(seen, row - run.mean[0], 0.0)
         gain = np.where(seen, run.covariance[0] / variance, 0.0)
         run.mean += gain * error
@@ -88,6 +88,12 @@ def filtered(
         total += np.where(seen if counted is None else seen & counted[at], one, 0.0)
         residuals[at] = np.where(seen, error[0] / np.sqrt(variance[0]), np.nan)
     return Filtered(total, residuals)
+
+
+def read_variance(read: Array, setting: Setting) -> Array:
+    """The variance of the noise of a reading, of the free number "read"."""
+    variance: Array = (read * read + _LEAST_READ**2) * setting.step**2
+    return variance
 
 
 class _Run:

@@ -201,9 +201,10 @@ def _exp_start(starts: Starts, s: Setting) -> list[dict[str, float]]:
     up, down = _slopes(starts, s)
     slopes = {"slope_up": min(up, 0.0), "slope_down": min(-down, 0.0)}
     size = float(np.log(1.0 / max(s.high, -s.low)))
+    # Rates begin small, where steps are nearly the straight lines of the slopes: searches from larger ones were seen to get lost.
     return [
-        _at_zero(starts, s) | slopes | {f"{name}_up": size, f"{name}_down": size}
-        for name in ("log_rate", "log_excess")
+        _at_zero(starts, s) | slopes | {f"{name}_up": begin, f"{name}_down": begin}
+        for name, begin in (("log_rate", size - 1.5), ("log_excess", size))
     ]
 
 

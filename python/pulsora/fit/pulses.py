@@ -169,13 +169,11 @@ def pulses_of(
             )
     everything = np.concatenate([trace.values for trace in traces])
     everything = everything[np.isfinite(everything)]
-    low, high = (float(everything.min()), float(everything.max())) if span is None else span
+    low, high = float(everything.min()), float(everything.max())
     if not low < high:
-        raise ValueError(
-            f"all readings are {low:g}; measure a cell that answers to pulses"
-            if span is None
-            else f"span = ({low:g}, {high:g}) must be a lower and a higher reading"
-        )
+        raise ValueError(f"all readings are {low:g}; measure a cell that answers to pulses")
+    if span is not None:
+        low, high = _span(span, float(np.median(everything)))
     scale = Scale(unit)
     if unit == "conductance":
         scale = Scale(unit, 0.5 * (low + high), 0.5 * (high - low))
@@ -186,6 +184,22 @@ def pulses_of(
             "them as conductances, which are scaled to -1 to 1"
         )
     return _columns(traces, scale, bounds)
+
+
+def _span(span: tuple[float, float], middle: float) -> tuple[float, float]:
+    """The two readings of a span, between which the middle one of all readings lies."""
+    try:
+        low, high = (float(end) for end in span)
+    except (TypeError, ValueError):
+        raise ValueError(f"span must be two numbers, such as (0.0, 1.0) (got {span!r})") from None
+    if not low < high or not np.isfinite(0.5 * (high - low)):
+        raise ValueError(f"span = ({low:g}, {high:g}) must be a lower and a higher reading")
+    if not low < middle < high:
+        raise ValueError(
+            f"span = ({low:g}, {high:g}) does not enclose the median of the readings, {middle:g}; give it in "
+            "their unit"
+        )
+    return low, high
 
 
 def _columns(traces: Sequence[Trace], scale: Scale, bounds: tuple[float, float]) -> Pulses:

@@ -113,6 +113,8 @@ def _unit_of(name: str, header: list[str]) -> str:
         )
     values = [word for word in _VALUES if word in header]
     missing = [word for word in _NEEDED if word not in header]
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
+        raise ValueError(f"{name}, line 1: {header[0]!r} is one column; separate columns by commas")
     if not values:
         missing.append("conductance (or weight)")
     if missing:

@@ -96,9 +96,16 @@ def host(name: str, array: Array) -> NDArray[np.float32]:
             raise _core.DeviceError(
                 f"{name} is on {array.device}; it is needed in host memory: give {name}.cpu()"
             )
+        if array.is_floating_point():  # NumPy has no bfloat16
+            array = array.float()
+    elif isinstance(array, np.ma.MaskedArray):
+        raise _core.InputError(
+            f"{name} is a masked array, whose masked elements cannot be left out; pass {name}.filled(0)"
+        )
     elif not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__"):
         array = np.from_dlpack(array)
     values = np.asarray(array)
     if values.dtype.kind != "f":
-        raise TypeError(f"{name} has type {values.dtype}; give floating-point numbers")
-    return np.ascontiguousarray(values, np.float32)
+        kind = type(array).__name__ if values.dtype.kind == "O" else values.dtype
+        raise TypeError(f"{name} has type {kind}; give floating-point numbers")
+    return np.asarray(values, np.float32, order="C")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from torch import Tensor
 
@@ -30,10 +30,12 @@ class Stream:
     def open(self, source: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
         """Goes on with these batches, at the place that was reached.
 
+        Going there again leaves torch's random numbers as they are, which a DataLoader draws from in each epoch.
+
         Raises:
             TypeError: for what is neither iterable nor a function, or an iterator, which has no second epoch.
         """
-        if isinstance(source, Iterable) and iter(source) is source:
+        if isinstance(source, Iterator):
             raise TypeError(
                 "batches is an iterator, which can be gone through once only; give a list, a DataLoader, "
                 "or a function of the epoch"
@@ -43,9 +45,15 @@ class Stream:
                 f"batches is of type {type(source).__name__}; give an iterable, or a function of the epoch"
             )
         self._source = source
-        self._open = self._epoch()
-        for _ in range(self.taken):
-            next(self._open, None)
+        if not self.taken:
+            self._open = self._epoch()
+            return
+        used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        devices = range(torch.cuda.device_count() if used else 0)
+        with torch.random.fork_rng(devices):
+            self._open = self._epoch()
+            for _ in range(self.taken):
+                next(self._open, None)
 
     def close(self) -> None:
         """Leaves the batches."""

@@ -133,11 +133,16 @@ class Ensemble:
 
         Raises:
             ValueError: for several layers or directions.
+            TypeError: for anything but a GRU.
         """
+        import torch  # noqa: PLC0415 - optional
+
+        if not isinstance(gru, torch.nn.GRU | torch.nn.GRUCell):
+            raise TypeError(f"gru is of type {type(gru).__name__}; give a torch.nn.GRU or GRUCell")
         if getattr(gru, "num_layers", 1) != 1 or getattr(gru, "bidirectional", False):
             raise ValueError("gru must have one layer and one direction")
         values = {
-            name.removesuffix("_l0"): tensor.detach().cpu().numpy().astype(np.float32)
+            name.removesuffix("_l0"): tensor.detach().cpu().float().numpy()
             for name, tensor in gru.named_parameters()
         }
         size = values["weight_hh"].shape[1]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Guard", "Jumper"]
 
 _BATCHES = 4
-_LIMIT = 1.03  # how much higher the loss may be at the moved mean
+_LIMIT = 0.03  # how much higher, in parts of its size, the loss may be at the moved mean
 _HALVINGS = 2
 
 
@@ -68,7 +68,7 @@ class Guard:
             moved = loss_at(
                 [value + share * delta for value, delta in zip(mean, deltas, strict=True)]
             )
-            if moved <= _LIMIT * before:
+            if moved <= before + _LIMIT * abs(before):
                 return share, before, moved
         return 0.0, before, before
 

@@ -114,7 +114,7 @@ def correct(prediction: Array, correction: Array) -> Array:
         TypeError: for anything but floating-point arrays.
     """
     work = Work(None, prediction=prediction, correction=correction)
-    out = work.empty(*prediction.shape)
+    out = work.empty(*work["prediction"].shape)
     _core.forecast_correct(work["prediction"], work["correction"], out, *work.place)
     return work.result(out)
 
@@ -124,7 +124,8 @@ class ResidualMemory:
 
     The correction of a prediction is 0.7 of a mean of the residuals of the entries nearest to its key (by cosine, ties to the newer
     one; each weighs 0.95^(age / 100) times its confidence), plus 0.3 of a linear function of the key, which is learned by least mean squares at
-    rate 0.01; at most a fifth of the prediction's magnitude. An empty memory corrects nothing.
+    rate 0.01 (1 / (1 + |k|^2) for keys k with |k|^2 >= 199, where 0.01 diverges); at most a fifth of the prediction's
+    magnitude. An empty memory corrects nothing.
 
     Args:
         key_size: Elements of a key, at least 1.
@@ -179,13 +180,19 @@ class ResidualMemory:
         """Goes on from what state_dict() gave.
 
         Raises:
-            InputError: if it does not fit this memory; nothing has changed then.
+            InputError: if it does not fit this memory or has values that are not finite; nothing has changed then.
         """
-        self._core.restore(saved["entries"], saved["keys"], saved["linear"])
+        names = ("entries", "keys", "linear")
+        missing = [name for name in names if name not in saved]
+        if missing:
+            raise _core.InputError(f"saved lacks {', '.join(missing)}; give what state_dict() gave")
+        self._core.restore(*(saved[name] for name in names))
 
 
 def _shape(work: Work, name: str) -> tuple[int, int]:
     """The sizes of a matrix; InputError for other arrays."""
+    if work[name] is None:
+        raise TypeError(f"{name} is None; give floating-point numbers")
     shape = tuple(work[name].shape)
     if len(shape) != 2:
         raise _core.InputError(f"{name} has shape {list(shape)}; it must be a matrix")

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
     Values = NDArray[np.float64]
 
-__all__ = ["LossForecast", "Reach", "forecast_loss"]
+__all__ = ["LEAST", "LossForecast", "Reach", "forecast_loss"]
 
-_LEAST = 10  # losses that a forecast needs
+LEAST = 10
+"""Losses that a forecast needs."""
 _SHORTEST = 6  # losses of the shortest earlier part of the curve that is fitted
+_MOST_PARTS = 300  # earlier parts of a curve that are fitted, evenly spread over longer ones
 _FARTHEST = 1000.0  # how many times as long as the curve a search for a loss goes on
 
 
@@ -130,7 +132,8 @@ class LossForecast:
         text = (
             f"loss {last:.4g} after {len(self.observed)} steps; after {self.steps[-1]} it is "
             f"expected at {self.expected[-1]:.4g} ({self.lower[-1]:.4g} to {self.upper[-1]:.4g} "
-            f"with probability {self.level:g}), {self.left:.1%} less than now"
+            f"with probability {self.level:g}), {abs(self.left):.1%} "
+            f"{'less' if self.left >= 0.0 else 'more'} than the law has for now"
         )
         return text + ("; warning: it is diverging" if self.diverging else "")
 
@@ -195,7 +198,8 @@ def _looked(
     Each of them looks ahead by the same share of its own part.
     """
     count = len(logs)
-    parts = range(_SHORTEST, count + 1)
+    stride = -(-(count - _SHORTEST) // _MOST_PARTS)
+    parts = [*range(_SHORTEST, count, stride), count]
     laws = [PowerLaw.fitted(logs[:part]) for part in parts]
     added: Sequence[Residual | None] = [None] * len(laws)
     if ensemble is not None:
@@ -224,7 +228,7 @@ def _is_diverging(curve: Values, level: float) -> bool:
     """Whether the last tenth, and three losses at least, lie above what the law of the losses before lets expect, and have risen."""
     tail = max(3, len(curve) // 10)
     before = curve[:-tail]
-    if len(before) < _LEAST:
+    if len(before) < LEAST:
         return False
     try:
         earlier = _looked(np.log(before), tail, level, None, None)
@@ -236,10 +240,13 @@ def _is_diverging(curve: Values, level: float) -> bool:
 
 
 def _curve(losses: Sequence[float] | ArrayLike) -> Values:
-    curve: Any = np.array(losses, np.float64)
-    if curve.ndim != 1 or len(curve) < _LEAST:
+    try:
+        curve: Any = np.array(losses, np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"losses must be a list of numbers ({error})") from None
+    if curve.ndim != 1 or len(curve) < LEAST:
         raise ValueError(
-            f"losses must be a list of at least {_LEAST} numbers (got shape {list(curve.shape)}); "
+            f"losses must be a list of at least {LEAST} numbers (got shape {list(curve.shape)}); "
             "train on, or give the losses of shorter steps"
         )
     for step, loss in enumerate(curve.tolist(), 1):

@@ -104,6 +104,11 @@ class Plan:
                     f"saved = {saved:g}; make phases shorter, or save less"
                 )
         block = max(full // blocks, 1)
+        if warm_up + block > passes:
+            raise ValueError(
+                f"warm_up = {warm_up} and full = {full} leave no block of weights and losses in "
+                f"{passes} passes; make them shorter"
+            )
         every = max(block // _SAMPLES, 1)
         return cls(steps, passes, warm_up, full, jumps, averaged, every, block // every * every)
 

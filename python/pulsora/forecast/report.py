@@ -47,6 +47,7 @@ class Report:
         pulses_of_average: Those that wrote the average.
         last: Loss of the last weights, on batches that were given for it; None without.
         averaged: Loss of the averaged weights on the same batches; None without an average.
+        stopped: Whether it ends early, because the forecast left too little to be gained.
     """
 
     plan: Plan
@@ -59,6 +60,7 @@ class Report:
     pulses_of_average: int
     last: float | None = None
     averaged: float | None = None
+    stopped: bool = False
 
     def __str__(self) -> str:
         return "\n".join([*self._done(), *self._moves(), *self._end(), *self._controls()])
@@ -68,6 +70,8 @@ class Report:
         saved = 1.0 - plan.passes / plan.steps
         made = f"{self.passes} of {plan.passes} backward passes, in place of {plan.steps}"
         lines = [f"{made} ({saved:.0%} saved); {self.guard_passes} forward passes of the guard"]
+        if self.stopped:
+            lines.append("it ends early, because its forecast left too little to be gained")
         if self.pulses:
             lines.append(
                 f"{self.pulses} pulses: {self.pulses_of_jumps} wrote jumps, "
@@ -81,11 +85,18 @@ class Report:
         steps = sum(jump.steps for jump in self.jumps)
         kept = sum(jump.share for jump in self.jumps) / len(self.jumps)
         lines = [f"{len(self.jumps)} jumps ({self.forecaster}) for {steps} steps"]
-        seen = [jump.moved / jump.before for jump in self.jumps if jump.before and jump.moved]
+        guarded = [jump for jump in self.jumps if jump.before is not None]
+        if guarded:
+            lines.append(f"the guard let {kept:.0%} of them pass")
+        seen = [
+            (jump.moved - jump.before) / abs(jump.before)
+            for jump in guarded
+            if jump.before and jump.moved is not None and jump.share
+        ]
         if seen:
-            lines.append(
-                f"the guard let {kept:.0%} of them pass; on its batches a jump alone changed the "
-                f"loss by {sum(seen) / len(seen) - 1.0:+.1%} on average"
+            lines[-1] += (
+                f"; on its batches a jump alone changed the loss by {sum(seen) / len(seen):+.1%} "
+                "on average"
             )
         known = [jump.followed for jump in self.jumps if jump.followed is not None]
         if known:
@@ -98,9 +109,14 @@ class Report:
             return []
         if self.averaged is None:
             return [f"loss of the last weights {self.last:.4g}"]
-        gain = 1.0 - self.averaged / self.last
-        text = f"loss of the last weights {self.last:.4g}, of the average over the last"
-        return [f"{text} {self.plan.averaged} passes {self.averaged:.4g} ({gain:.1%} less)"]
+        text = (
+            f"loss of the last weights {self.last:.4g}, of the average over the last "
+            f"{self.plan.averaged} passes {self.averaged:.4g}"
+        )
+        if self.last:
+            change = (self.averaged - self.last) / abs(self.last)
+            text += f" ({abs(change):.1%} {'more' if change > 0.0 else 'less'})"
+        return [text]
 
     def _controls(self) -> list[str]:
         lines = ["controls, each a run of its own with as many passes:"]

@@ -1,4 +1,4 @@
-"""Learning rates that are still to come."""
+"""What the schedule of learning rates must be, and the rates that are still to come."""
 
 from __future__ import annotations
 
@@ -13,7 +13,32 @@ if TYPE_CHECKING:
 
     from torch.optim.lr_scheduler import LRScheduler
 
-__all__ = ["rates_ahead"]
+__all__ = ["rates_ahead", "require_schedule"]
+
+
+def require_schedule(scheduler: LRScheduler | None, optimizer: torch.optim.Optimizer) -> None:
+    """Checks that both can go on mini-batch by mini-batch.
+
+    Raises:
+        TypeError: for an optimiser that calls the loss itself, and a scheduler that waits for losses or is none.
+        ValueError: for a scheduler of another optimiser.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise TypeError("optimizer is LBFGS, which calls the loss itself; choose one such as AdamW")
+    if scheduler is None:
+        return
+    waits = isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+    given: object = getattr(scheduler, "optimizer", None)
+    if waits or given is None:
+        raise TypeError(
+            f"scheduler is of type {type(scheduler).__name__}; give one of torch.optim.lr_scheduler "
+            "that counts mini-batches, such as CosineAnnealingLR"
+        )
+    if given is not optimizer:
+        raise ValueError(
+            "scheduler is of another optimizer, so that learning rates here would not change; make it "
+            "from this one"
+        )
 
 
 def rates_ahead(scheduler: LRScheduler | None, steps: Sequence[int]) -> list[float]:

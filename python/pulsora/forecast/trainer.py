@@ -8,6 +8,8 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+
 from pulsora._checks import require_at_least, require_positive
 from pulsora.forecast.batches import Stream, normalise_anew
 from pulsora.forecast.forecasters import forecaster_of
@@ -18,14 +20,13 @@ from pulsora.forecast.plan import Plan
 from pulsora.forecast.progress import bar
 from pulsora.forecast.report import Report
 from pulsora.forecast.saving import load, save
-from pulsora.forecast.schedule import rates_ahead
+from pulsora.forecast.schedule import rates_ahead, require_schedule
 from pulsora.forecast.weights import Weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from os import PathLike
 
-    import torch
     from torch import Tensor, nn
     from torch.optim.lr_scheduler import LRScheduler
 
@@ -74,7 +75,9 @@ class HybridTrainer:
             of it to be gained; None never.
 
     Raises:
-        ValueError: for values out of range, for phases that do not fit into the passes, and for an optimiser of another model.
+        TypeError: for an optimiser or a scheduler that does not go on mini-batch by mini-batch.
+        ValueError: for values out of range, for phases that do not fit into the passes, for an optimiser of another model, and for a
+            scheduler of another optimiser.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class HybridTrainer:
             require_at_least("rank", rank, 1)
         if stop_below is not None:
             require_positive("stop_below", stop_below)
+        require_schedule(scheduler, optimizer)
         made = forecaster_of(forecaster, alpha)
         self.plan = Plan.of(
             steps, saved, jumping=made is not None, average=average,
@@ -183,11 +187,12 @@ class HybridTrainer:
 
     def _make_pass(self, batch: Any) -> None:  # noqa: ANN401 - whatever the loss takes
         self.optimizer.zero_grad()
-        loss = self.loss(self.model, batch)
-        if loss.dim() > 0:
+        loss: Any = self.loss(self.model, batch)
+        if not isinstance(loss, torch.Tensor) or loss.dim() > 0:
+            shape = getattr(loss, "shape", None)
+            got = type(loss).__name__ if shape is None else f"shape {list(shape)}"
             raise ValueError(
-                f"loss must be a tensor without dimensions (got shape {list(loss.shape)}); "
-                "take the mean over the batch"
+                f"loss must be a tensor without dimensions (got {got}); take the mean over the batch"
             )
         loss.backward()  # type: ignore[no-untyped-call]
         if self._before_step is not None:
@@ -302,10 +307,13 @@ class HybridTrainer:
             pulses=self._weights.pulses,
             pulses_of_jumps=0 if jumper is None else jumper.pulses,
             pulses_of_average=self._pulses_of_average,
+            stopped=self._end < self.plan.passes,
         )
         if batches is None or not self.done:
             return report
         given = list(batches)
+        if not given:
+            raise ValueError("batches has none; give some, such as those of a validation set")
         twin = copy.deepcopy(self.model)
 
         def loss_at(values: Values) -> float:
@@ -369,7 +377,7 @@ class HybridTrainer:
 
         Raises:
             OSError: if the file cannot be read.
-            ValueError: if it is damaged or of another training.
+            ValueError: if it is damaged or of another training; nothing has changed then.
         """
         load(self, path)
 

@@ -64,24 +64,34 @@ void ResidualMemory::put(const float *key, const Entry &entry) {
   std::copy_n(key, keySize_, keys_.begin() + place * keySize_);
 }
 
-void ResidualMemory::remember(const float *key, double residual, double step, double confidence) {
-  bool finite = std::isfinite(residual) && std::isfinite(step);
+void ResidualMemory::require(const float *key, const Entry &entry) const {
+  bool finite = std::isfinite(entry.residual) && std::isfinite(entry.step);
   for (int64_t i = 0; i < keySize_; ++i) finite = finite && std::isfinite(key[i]);
   RPU_CHECK(InputError, finite, "remember: key, residual and step must be finite");
-  RPU_CHECK(InputError, confidence > 0.0 && confidence <= 1.0, "remember: confidence is ",
-            confidence, "; it must be above 0 and at most 1, such as 1 / (1 + standard deviation)");
+  RPU_CHECK(InputError, entry.confidence > 0.0 && entry.confidence <= 1.0,
+            "remember: confidence is ", entry.confidence,
+            "; it must be above 0 and at most 1, such as 1 / (1 + standard deviation)");
+}
+
+void ResidualMemory::remember(const float *key, double residual, double step, double confidence) {
+  const Entry entry{residual, step, confidence};
+  require(key, entry);
   if (size() > 0) {
     const int64_t newest = size() < capacity_ ? size() - 1 : (next_ + capacity_ - 1) % capacity_;
     const double before = entries_[static_cast<size_t>(newest)].step;
     RPU_CHECK(InputError, step >= before, "remember: step is ", step, ", before the last one, ",
               before, "; residuals are taken up in their order");
   }
-  const double change = kRate * (residual - linearPart(key));
+  // Steps at this rate diverge for keys beyond this size; those take the whole residual at once.
+  const double length = normOf(key, keySize_);
+  const double size = length * length + 1.0;
+  const double rate = kRate * size < 2.0 ? kRate : 1.0 / size;
+  const double change = rate * (residual - linearPart(key));
   for (int64_t i = 0; i < keySize_; ++i) {
     linear_[static_cast<size_t>(i)] += change * static_cast<double>(key[i]);
   }
   linear_.back() += change;
-  put(key, {residual, step, confidence});
+  put(key, entry);
 }
 
 double ResidualMemory::cosine(const float *key, double norm, int64_t place) const {
@@ -98,6 +108,7 @@ double ResidualMemory::cosine(const float *key, double norm, int64_t place) cons
 double ResidualMemory::correction(const float *key, double prediction, double step) const {
   const double norm = normOf(key, keySize_);
   if (norm - norm != 0.0) return norm - norm;  // NaN, as of a NaN in the key
+  if (std::isnan(prediction)) return prediction;
   if (size() == 0) return 0.0;
   struct Candidate {
     double similarity;
@@ -170,6 +181,11 @@ void ResidualMemory::restore(const std::vector<Entry> &entries, const std::vecto
   RPU_CHECK(InputError, fits, "ResidualMemory: ", count, " entries, ", keys.size(),
             " numbers of keys and ", linear.size(), " of the linear part do not fit a memory of ",
             capacity_, " entries with keys of ", keySize_);
+  for (int64_t i = 0; i < count; ++i)
+    require(keys.data() + i * keySize_, entries[static_cast<size_t>(i)]);
+  for (const double factor : linear)
+    RPU_CHECK(InputError, std::isfinite(factor), "ResidualMemory: the linear part has ", factor,
+              "; it must be finite");
   entries_.clear();
   keys_.clear();
   norms_.clear();

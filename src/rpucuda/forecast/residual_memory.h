@@ -59,11 +59,14 @@ class ResidualMemory {
   std::vector<Entry> entries() const;
   std::vector<float> keys() const;
   const std::vector<double> &linear() const { return linear_; }
-  /// Goes on from what another one gave. InputError unless sizes fit.
+  /// Goes on from what another one gave. InputError, changing nothing, unless sizes fit and values are
+  /// such as remember() takes.
   void restore(const std::vector<Entry> &entries, const std::vector<float> &keys,
                const std::vector<double> &linear);
 
  private:
+  /// InputError for what remember() does not take.
+  void require(const float *key, const Entry &entry) const;
   double correction(const float *key, double prediction, double step) const;
   double cosine(const float *key, double norm, int64_t place) const;
   double linearPart(const float *key) const;

@@ -117,9 +117,13 @@ class Maker {
   void requireCompiler() const {
     if (!key_.empty()) return;
     const Compilation::Name name = compilation_.name();
+    const std::string folder =
+        cache_.folder().empty()
+            ? "a folder (none of PULSORA_CACHE_DIR, XDG_CACHE_HOME and HOME is set)"
+            : cache_.folder().string();
     throw CompilerNotFound(
-        message(name.what, " is not among the compiled ones in ", cache_.folder().string(), " for ",
-                name.target, ", and cannot be compiled: ", missing_,
+        message(name.what, " is not among the compiled ones in ", folder, " for ", name.target,
+                ", and cannot be compiled: ", missing_,
                 "; `pulsora compile` puts it there, on a machine that can and shares the folder"));
   }
 

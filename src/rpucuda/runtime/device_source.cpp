@@ -105,10 +105,10 @@ DeviceSource normalised(DeviceSource source) {
               "; say which struct is meant by name=");
     source.name = *names.begin();
   }
-  static const std::regex kName("[A-Z][A-Za-z0-9]*");
+  static const std::regex kName("[A-Z][A-Za-z0-9]{0,99}");
   RPU_CHECK(ConfigError, std::regex_match(source.name, kName), "name is '", source.name,
             "'; the name of a device model is that of its struct, begins with a capital letter and "
-            "has letters and digits alone, such as MyStep");
+            "has letters and digits alone, 100 at most, such as MyStep");
   return source;
 }
 

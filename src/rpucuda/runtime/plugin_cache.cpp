@@ -89,13 +89,13 @@ fs::path PluginCache::defaultFolder() {
 
 fs::path PluginCache::fileOf(const std::string &key) const { return folder_ / (key + kSuffix); }
 
-std::optional<std::string> PluginCache::read(const std::string &key) {
+std::optional<std::string> PluginCache::usable(const std::string &key, std::string &why) const {
   if (folder_.empty()) return std::nullopt;
   const fs::path path = fileOf(key);
   struct stat status{};
   const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
   if (file < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
-  std::string why = "cannot be read";
+  why = "cannot be read";
   if (file >= 0 && ::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
     if (isOurs(status)) {
       std::string bytes(static_cast<size_t>(status.st_size), '\0');
@@ -109,6 +109,7 @@ std::optional<std::string> PluginCache::read(const std::string &key) {
           bytes.compare(0, length, headerOf(key, std::string_view(bytes).substr(length))) == 0) {
         ::futimens(file, nullptr);  // used now; where that may not be told, it seems older
         ::close(file);
+        why.clear();
         return bytes.substr(length);
       }
       why = "is damaged";
@@ -117,14 +118,24 @@ std::optional<std::string> PluginCache::read(const std::string &key) {
     }
   }
   if (file >= 0) ::close(file);
-  drop(key, why);
   return std::nullopt;
+}
+
+std::optional<std::string> PluginCache::read(const std::string &key) {
+  std::string why;
+  std::optional<std::string> body = usable(key, why);
+  if (!why.empty()) drop(key, why);
+  return body;
 }
 
 std::optional<std::string> PluginCache::readAny(const std::string &start) {
   const std::vector<Entry> entries = entriesOf(folder_, start);
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    if (auto body = read(entry->path.stem().string())) return body;
+    std::string why;
+    if (auto body = usable(entry->path.stem().string(), why)) return body;
+    if (!why.empty())
+      warn_(message("the compiled device model ", entry->path.string(), " ", why,
+                    "; it is not used"));
   }
   return std::nullopt;
 }

@@ -33,11 +33,12 @@ class PluginCache {
   const std::filesystem::path &folder() const { return folder_; }
   /// What was stored under `key`, if it is there and whole. It counts as used now.
   std::optional<std::string> read(const std::string &key);
-  /// What was stored last under a key that begins with `start`.
+  /// What was stored last under a key that begins with `start`. For who cannot make it anew: files
+  /// that may not be used are left where they are.
   std::optional<std::string> readAny(const std::string &start);
   /// Stores `body` under `key`; a warning if that cannot be done.
   void write(const std::string &key, std::string_view body);
-  /// Forgets what is stored under `key`, with a warning that says why.
+  /// Removes what is stored under `key`, with a warning that says why.
   void drop(const std::string &key, const std::string &why);
 
   /// Held by one process at a time for each key. Where files cannot be locked, it locks nothing.
@@ -54,6 +55,8 @@ class PluginCache {
 
  private:
   std::filesystem::path fileOf(const std::string &key) const;
+  /// What is stored under `key`, or nothing, and then why it may not be used if it is there.
+  std::optional<std::string> usable(const std::string &key, std::string &why) const;
   bool makeFolder();
   void cannotStore(const std::string &why);
   void removeOldest(const std::filesystem::path &newest);

@@ -1,5 +1,6 @@
 #include "forecast/residual_memory.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
 #include <vector>
@@ -66,7 +67,22 @@ TEST(ResidualMemory, KeysOfNoLengthAndNan) {
   EXPECT_THROW(memory.remember(&key, 1.0, -1, 1.0), InputError);
   EXPECT_THROW(ResidualMemory(0), InputError);
   EXPECT_THROW(memory.restore({}, {1}, {0, 0}), InputError);
+  EXPECT_THROW(memory.restore({}, {}, {0, std::nan("")}), InputError);
+  EXPECT_THROW(memory.restore({{1.0, 0.0, 2.0}}, {1}, {0, 0}), InputError);
+  EXPECT_THROW(memory.restore({{1.0, 0.0, 1.0}}, {nan}, {0, 0}), InputError);
   EXPECT_EQ(memory.size(), 1);
+  EXPECT_TRUE(std::isnan(correctionOf(memory, {1}, std::nan(""), 0)));
+}
+
+TEST(ResidualMemory, LongKeysDoNotMakeItsLinearPartGrow) {
+  ResidualMemory memory(2, 10, 1);
+  for (int i = 0; i < 300; ++i) {
+    const float key[2] = {i % 2 ? 60.0f : -60.0f, 80.0f};
+    memory.remember(key, 1.0, i, 1.0);
+  }
+  const float key[2] = {60.0f, 80.0f};
+  const std::vector<double> &linear = memory.linear();
+  EXPECT_NEAR(key[0] * linear[0] + key[1] * linear[1] + linear[2], 1.0, 1e-3);
 }
 
 TEST(ResidualMemory, RowsDoNotDependOnThreads) {

@@ -41,6 +41,15 @@ TEST_F(PluginCacheTest, GivesBackWhatWasStored) {
   EXPECT_TRUE(warnings.empty());
 }
 
+TEST_F(PluginCacheTest, WhoCannotMakeAFileAnewLeavesADamagedOne) {
+  cache().write("key-1", "body of a plugin");
+  fs::permissions(fileOf("key-1"), fs::perms::group_write, fs::perm_options::add);
+  EXPECT_FALSE(cache().readAny("key"));
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("it is not used"), std::string::npos);
+  EXPECT_TRUE(fs::exists(fileOf("key-1")));
+}
+
 TEST_F(PluginCacheTest, ADamagedFileIsRemovedWithAWarning) {
   PluginCache stored = cache();
   stored.write("key", "body of a plugin");

@@ -194,8 +194,9 @@ def main() -> None:
         scale = 1e6 if on_gpu else 1e3
         cells: list[str] = []
         for column in kinds:
+            times = measured(network, column, device)
             cells += [
-                f"{scale * t:.{0 if on_gpu else 1}f}" for t in measured(network, column, device)
+                "-" if math.isnan(t) else f"{scale * t:.{0 if on_gpu else 1}f}" for t in times
             ]
         lines.append(f"| {network} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)

@@ -52,7 +52,7 @@ class Binary:
 def compile_source(
     text: str,
     *,
-    kernels: Sequence[str],
+    kernels: str | Sequence[str],
     arch: str | None = None,
     file: str = "program.cu",
     headers: Mapping[str, str] | None = None,
@@ -62,7 +62,7 @@ def compile_source(
 
     Args:
         text: The source. It has no standard library, and no files beside it.
-        kernels: What shall be in the code, as expressions of C++: "add", "scale<float>".
+        kernels: What shall be in the code, as expressions of C++: "add", "scale<float>". One may be given as it is.
         arch: For which GPUs, such as "sm_90"; by default for GPU 0 of this machine.
         file: What the compiler calls the text in its messages.
         headers: What the text may include: names and texts.
@@ -75,8 +75,9 @@ def compile_source(
         DeviceError: If `arch` is not given and there is no GPU.
     """
     wanted = _core.gpu_architecture(0) if arch is None else arch
+    expressions = [kernels] if isinstance(kernels, str) else list(kernels)
     code, names = _core.compile_for_gpu(
-        text, file, dict(headers or {}), list(kernels), list(options), wanted
+        text, file, dict(headers or {}), expressions, list(options), wanted
     )
     return Binary(code, names)
 
@@ -85,11 +86,17 @@ def load(binary: Binary | bytes, device: int = 0) -> Program:
     """Loads code onto a GPU: what compile_source() made, or a cubin or PTX.
 
     Raises:
+        TypeError: For anything else.
         CompileError: If this GPU cannot run the code.
         DeviceError: If there is no driver; the message names the library that was looked for.
         ConfigError: If there is no such GPU.
         OutOfMemoryError: If the GPU has no room for it.
     """
+    if not isinstance(binary, Binary | bytes):
+        raise TypeError(
+            f"binary is of type {type(binary).__name__}; give what compile_source() made, or the bytes of "
+            "a cubin or of PTX"
+        )
     made = binary if isinstance(binary, Binary) else Binary(binary, {})
     return Program(made, _core.GpuProgram(made.code, device))
 

@@ -107,3 +107,10 @@ def test_what_is_left_is_said_of_the_law() -> None:
     assert "41.4% more than the law has for now" in text
     with pytest.raises(ValueError, match="losses must be a list of numbers"):
         forecast_loss(["a"] * 20, ahead=5)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("steps", [0, [3, 0.5], float("nan")])
+def test_there_is_no_step_before_the_first(steps: object) -> None:
+    made = forecast_loss(np.linspace(2.0, 1.0, 20), 3)
+    with pytest.raises(ValueError, match="the first step of a curve is 1"):
+        made.at(steps)  # type: ignore[arg-type]

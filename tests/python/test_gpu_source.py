@@ -66,10 +66,15 @@ def test_a_mistake_is_told_with_file_and_line() -> None:
             file="wrong.cu",
         )  # fmt: skip
     with pytest.raises(pl.CompileError, match='identifier "empty" is undefined'):
-        runtime.compile_source(TEXT, kernels=["empty"], arch="sm_90")
+        runtime.compile_source(TEXT, kernels="empty", arch="sm_90")
     for arch in ("90", "sm_", "sm_20", "compute_90", "sm_90; rm"):
         with pytest.raises(pl.ConfigError, match=f"arch is '{arch}'"):
             runtime.compile_source(TEXT, kernels=["fill"], arch=arch)
+
+
+def test_only_code_is_loaded() -> None:
+    with pytest.raises(TypeError, match="binary is of type str; give what compile_source"):
+        runtime.load("abc")  # type: ignore[arg-type]
 
 
 @needs_nvrtc

@@ -95,8 +95,15 @@ class LossForecast:
     _outlook: _Outlook
 
     def at(self, steps: ArrayLike) -> tuple[Values, Values, Values]:
-        """Lower end, expectation and upper end after these steps, counted from the beginning."""
-        return self._outlook.at(np.asarray(steps, np.float64))
+        """Lower end, expectation and upper end after these steps, counted from the beginning.
+
+        Raises:
+            ValueError: for a step below 1, that of the first loss.
+        """
+        wanted = np.asarray(steps, np.float64)
+        if not (wanted >= 1.0).all():
+            raise ValueError(f"steps = {steps}: the first step of a curve is 1")
+        return self._outlook.at(wanted)
 
     @property
     def left(self) -> float:

@@ -102,7 +102,7 @@ class LossForecast:
         """
         wanted = np.asarray(steps, np.float64)
         if not (wanted >= 1.0).all():
-            raise ValueError(f"steps = {steps}: the first step of a curve is 1")
+            raise ValueError(f"steps = {steps!r}: the first step of a curve is 1")
         return self._outlook.at(wanted)
 
     @property

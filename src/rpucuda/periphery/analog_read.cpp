@@ -8,6 +8,7 @@
 #include "core/math_util.h"
 #include "core/with_isa.h"
 #include "periphery/gpu_read.h"
+#include "periphery/read_by_rows.h"
 #include "periphery/read_kernels.h"
 
 namespace RPU {
@@ -27,10 +28,6 @@ float constructNormal(RandomKey key, Pass pass, int64_t line, Spread what) {
 
 // Rows per thread, in whole groups of eight samples. An element takes some four steps.
 int64_t rowGrain(int64_t cols) { return 8 * (1 + kStepsPerThread / 4 / (8 * (cols + 1))); }
-
-// Rows of a part that a thread reads alone, at least: for fewer, unpacking the weights of a product
-// costs as much as the product.
-constexpr int64_t kLeastRows = 32;
 
 void convert(const Context &context, const InputStage &stage, bool measureFirst) {
   if (context.onCpu()) {
@@ -342,18 +339,6 @@ void AnalogRead::saveTo(const Context &context, State &state, const std::string 
 void AnalogRead::loadFrom(const Context &context, const State &state, const std::string &prefix) {
   if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
   state.take(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
-}
-
-void readByRows(const Context &context, int64_t rows, int64_t steps, bool areApart,
-                const std::function<void(const Context &, int64_t, int64_t)> &body) {
-  if (!areApart || context.cpu.threads == 1 || rows < kLeastRows * context.cpu.threads) {
-    body(context, 0, rows);
-    return;
-  }
-  Context alone = context;
-  alone.cpu.threads = 1;
-  const int64_t grain = kLeastRows * (1 + kStepsPerThread / (kLeastRows * (steps + 1)));
-  parallelRange(context, rows, grain, [&](int64_t begin, int64_t end) { body(alone, begin, end); });
 }
 
 ForwardBackwardPass::ForwardBackwardPass(const Context &context, const IOParameters &forward,

@@ -131,12 +131,6 @@ class AnalogRead {
   Scratch scratch_;
 };
 
-/// Calls body(context, begin, end) for parts of a mini-batch of `rows` rows, each with a thread to itself,
-/// where there are rows enough for all threads and `areApart`; else for all rows. A row is work of
-/// `steps` (see kStepsPerThread).
-void readByRows(const Context &context, int64_t rows, int64_t steps, bool areApart,
-                const std::function<void(const Context &, int64_t, int64_t)> &body);
-
 /// Both directions of one array [dSize, xSize]: y = W x and dx = W^T d, each with its periphery.
 class ForwardBackwardPass {
  public:

@@ -6,6 +6,7 @@
 #include "core/math_util.h"
 #include "core/with_isa.h"
 #include "periphery/gpu_read.h"
+#include "periphery/read_by_rows.h"
 #include "periphery/read_kernels.h"
 
 namespace RPU {

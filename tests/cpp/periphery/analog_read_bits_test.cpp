@@ -125,7 +125,7 @@ TEST(AnalogReadBits, Property37_DoNotDependOnTheSplitOfTheBatch) {
     Matrix y(x.rows, w.rows);
     AnalogRead read = readOf(p, w, pass);
     int64_t row = 0;
-    for (int64_t rows : {1, 2, 0, 13, 20, 1}) {
+    for (int64_t rows : {1, 2, 0, 13, 20, 1, 64}) {
       read.run({}, w.view(), x.view().block(row, 0, rows, x.cols),
                y.view().block(row, 0, rows, w.rows), kFirst + static_cast<uint64_t>(row));
       row += rows;

@@ -53,13 +53,16 @@ TileGrid gridOf(const Plan &plan, std::vector<Tile> &tiles) {
   return {placed, plan.outputs, plan.inputs};
 }
 
-/// What reads of a matrix gave.
+/// What reads of a matrix give.
 struct Results {
   Numbers y, dx;
+
+  Results(int64_t outputs, int64_t inputs)
+      : y(static_cast<size_t>(kBatch * outputs)), dx(static_cast<size_t>(kBatch * inputs)) {}
 };
 
 Results readTogether(TileGrid &grid, const Batch &batch, const BatchPart &part = {}) {
-  Results out{Numbers(kBatch * grid.outputs()), Numbers(kBatch * grid.inputs())};
+  Results out(grid.outputs(), grid.inputs());
   grid.forward(batch.xView(), rowMajor(out.y.data(), kBatch, grid.outputs()), part);
   grid.backward(batch.dView(), rowMajor(out.dx.data(), kBatch, grid.inputs()), part);
   return out;
@@ -68,7 +71,7 @@ Results readTogether(TileGrid &grid, const Batch &batch, const BatchPart &part =
 /// The same by each tile, from copies of its lines, added up in order.
 Results readOneByOne(const Plan &plan, std::vector<Tile> &tiles, const Batch &batch,
                      const BatchPart &part = {}) {
-  Results out{Numbers(kBatch * plan.outputs), Numbers(kBatch * plan.inputs)};
+  Results out(plan.outputs, plan.inputs);
   const auto gapless = [](MatrixView<const float> from, const Range &range) {
     Numbers copy;
     for (int64_t i = 0; i < kBatch; ++i)

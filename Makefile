@@ -16,7 +16,7 @@ tidy-tests: TIDY_FILES = $(shell git ls-files --cached --others --exclude-standa
 PACKAGE_FILES := pyproject.toml CMakeLists.txt scripts/package_metadata.py $(shell find src cmake python -type f \
   -not -name '*.so' -not -path '*/__pycache__/*')
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell env -u OMP_NUM_THREADS nproc)
 
 .PHONY: demo test bench lint format asan tsan clang fuzz cuda-compile tidy tidy-tests nightly wheel wheel-cuda build configure extension clean help
 .DELETE_ON_ERROR:

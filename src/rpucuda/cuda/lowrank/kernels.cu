@@ -44,6 +44,16 @@ bool cudaGatedLowRank(const Context &context, const GatedLowRank &update, ConstA
   return false;
 }
 
+bool cudaGatedLowRankLinear(const Context &, const GatedLowRank &, ConstAnyMatrix, ConstAnyMatrix,
+                            AnyMatrix) {
+  return false;
+}
+
+bool cudaGatedLowRankLinearPays(const Context &, const GatedLowRank &, ConstAnyMatrix,
+                                ConstAnyMatrix, AnyMatrix) {
+  return false;
+}
+
 bool cudaGatedLowRankBackward(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
                               const GatedGradients &gradients) {
   switch (update.x.type) {

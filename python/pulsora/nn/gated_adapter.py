@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -43,7 +43,8 @@ def _plain_linear(base: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None] | 
     is_conv1d = _is_conv1d(base)
     if not (is_conv1d or type(base) is nn.Linear) or "forward" in vars(base) or _has_hooks(base):
         return None
-    weight, bias = base.weight, base.bias
+    weight = cast("Tensor", base.weight)
+    bias = cast("Tensor | None", base.bias)
     if type(weight) not in (nn.Parameter, torch.Tensor) or weight.device != x.device:
         return None  # quantised, distributed and other kinds of tensors know themselves what to do
     kinds = {x.dtype, weight.dtype} | (set() if bias is None else {bias.dtype})
@@ -55,7 +56,7 @@ def _plain_linear(base: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None] | 
         fits = len(kinds) == 1 and x.dtype in TYPES
     if not fits:
         return None
-    return (weight.t() if is_conv1d else weight), bias  # type: ignore[return-value, operator]
+    return (weight.t() if is_conv1d else weight), bias
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -64,7 +65,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 def _has_hooks(module: nn.Module) -> bool:
     """Whether more happens when the module is called than its forward."""
     own = any(getattr(module, name) for name in _HOOKS)
-    return own or bool(nn.modules.module._has_any_global_hook())  # noqa: SLF001 - torch has no other name
+    return own or bool(nn.modules.module._has_any_global_hook())  # type: ignore[no-untyped-call] # noqa: SLF001
 
 
 def _is_conv1d(module: nn.Module) -> bool:

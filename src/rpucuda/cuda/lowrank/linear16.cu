@@ -35,6 +35,17 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   return function;
 }
 
+/// Whether the current device, of compute capability 9.0, runs the code that was compiled for it alone:
+/// a compiler before CUDA 12 makes none. What others run needs hardly a register.
+bool hasOwnCode() {
+  static const bool has = [] {
+    cudaFuncAttributes attributes{};
+    RPU_CUDA(cudaFuncGetAttributes(&attributes, layer16::linearKernel<Half, 1, 192, false>));
+    return attributes.numRegs > 128;
+  }();
+  return has;
+}
+
 /// Whether the copy engine can take parts of a matrix.
 bool isMappable(ConstAnyMatrix m) {
   return hasPieces(m) && m.cols > 0 && (m.rows <= 1 || m.rowStride >= m.cols) &&
@@ -123,7 +134,7 @@ bool canFuse16(const Context &context, const GatedLowRank &update, ConstAnyMatri
       !hasPieces(y) || !isCountable(weight.rows * RPU::max(weight.cols, int64_t{16})))
     return false;
   const CudaScope scope(context.device);
-  return factsOf(context.device).capability == 90 && encoder();
+  return factsOf(context.device).capability == 90 && encoder() && hasOwnCode();
 }
 
 bool fusing16Pays(const Context &context, const GatedLowRank &update) {

@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(kThreads, 1) linearKernel(const __grid_constan
     multiplyTiles<T, kTiles, kWidth, kTakesTurns>(p, memory, tiles, across, group - 1);
   }
 #else
-  __trap();  // there is code of its own for compute capability 9.0
+  __trap();  // not launched: there is code for compute capability 9.0 alone
 #endif
 }
 

@@ -3,6 +3,7 @@
 #include "cuda/lowrank/fragments.cuh"
 #include "cuda/lowrank/tensor_floats.cuh"
 #include "cuda/lowrank/updates.cuh"
+#include "lowrank/widened.h"
 
 // A layer in single precision with its update, as one product of cuBLAS:
 //
@@ -34,6 +35,7 @@ struct Stacked {
   float *right;  // [K2, width]
   int width;     // K1, then N and 1 rounded up
   int rows;
+  int64_t batchRow;  // of the batch, where these rows begin
   int rowBlocks;
   float scale;
 };
@@ -98,7 +100,7 @@ __device__ void stackLeft(const Stacked &p, int block) {
       const int inTile = i / extra;
       for (int w = 0; w < kWarps; ++w)
         value += shared[inTile / kTileRows][w][inTile % kTileRows][n];
-      value *= p.codes.at(row, n) * p.scale;
+      value *= p.codes.at(p.batchRow + row, n) * p.scale;
     }
     p.left[static_cast<int64_t>(row) * p.width + p.v.rows + n] = value;
   }
@@ -159,11 +161,13 @@ void stacked32(const Context &context, const GatedLowRank &update, ConstAnyMatri
                ConstAnyMatrix bias, AnyMatrix y) {
   const int64_t m = update.x.rows, k1 = update.x.cols, n = update.v.cols, k2 = y.cols;
   const int64_t width = k1 + (n + (bias.data ? 1 : 0) + 7) / 8 * 8;
-  Buffer<float> left(context, m * width), right(context, k2 * width);
-  {
-    const CudaScope scope(context.device);
-    const int64_t rowBlocks = (m + kRows - 1) / kRows;
-    const Stacked p{static_cast<const float *>(update.x.data),
+  const CudaScope scope(context.device);
+  const int64_t atATime = RPU::min(m, rowsAtATime(context, width));  // within bounds of memory
+  Buffer<float> left(context, atATime * width), right(context, k2 * width);
+  for (int64_t begin = 0; begin < m; begin += atATime) {
+    const int64_t count = RPU::min(atATime, m - begin);
+    const int64_t rowBlocks = (count + kRows - 1) / kRows;
+    const Stacked p{static_cast<const float *>(update.x.data) + begin * update.x.rowStride,
                     update.x.rowStride,
                     Factor<float>(update.v),
                     CodeReader<float>(update.codes),
@@ -176,15 +180,19 @@ void stacked32(const Context &context, const GatedLowRank &update, ConstAnyMatri
                     left.data(),
                     right.data(),
                     static_cast<int>(width),
-                    static_cast<int>(m),
+                    static_cast<int>(count),
+                    begin,
                     static_cast<int>(rowBlocks),
                     update.scale};
-    const int64_t ofRight = RPU::min(k2, int64_t{8} * factsOf(context.device).processors);
+    // The right factor with the first rows.
+    const int64_t ofRight =
+        begin == 0 ? RPU::min(k2, int64_t{8} * factsOf(context.device).processors) : 0;
     const auto blocks = static_cast<unsigned>(rowBlocks + ofRight);
     launch(context.stream, n <= 8 ? &stackKernel<1> : &stackKernel<2>, blocks, kThreads, 0, p);
+    gemm(context, 1.0f, rowMajor<const float>(left.data(), count, width),
+         rowMajor<const float>(right.data(), k2, width).transposed(), 0.0f,
+         y.rowRange(begin, count).as<float>());
   }
-  gemm(context, 1.0f, rowMajor<const float>(left.data(), m, width),
-       rowMajor<const float>(right.data(), k2, width).transposed(), 0.0f, y.as<float>());
 }
 
 }  // namespace RPU::lowrank

@@ -109,11 +109,12 @@ void launchLinear(const Context &context, Layer<T> &layer, const GatedLowRank &u
   layer.x = mapOf(update.x, kRows);
   layer.weight = mapOf(weight, kWidth);
   layer.v = mapOf(vt, 8 * kTiles);
+  layer.across = static_cast<int>((weight.rows + kWidth - 1) / kWidth);
+  layer.tiles = static_cast<int>((update.x.rows + kRows - 1) / kRows) * layer.across;
   const auto kernel = &layer16::linearKernel<T, kTiles, kWidth, kTakesTurns>;
   constexpr int kBytes = sizeof(layer16::Memory<T, kTiles, kWidth>);
   RPU_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  const int64_t tiles = (update.x.rows + kRows - 1) / kRows * ((weight.rows + kWidth - 1) / kWidth);
-  const auto grid = static_cast<unsigned>(RPU::min(tiles, int64_t{processors}));
+  const auto grid = static_cast<unsigned>(RPU::min(layer.tiles, processors));
   launch(context.stream, kernel, grid, layer16::kThreads, kBytes, layer);
 }
 
@@ -170,6 +171,8 @@ void fused16(const Context &context, const GatedLowRank &update, ConstAnyMatrix 
                  y.rowStride,
                  static_cast<int>(y.rows),
                  static_cast<int>((update.x.cols + kDepth - 1) / kDepth),
+                 0,
+                 0,
                  n,
                  update.scale,
                  n % 8 == 0 && hasPieces(update.u),

@@ -33,7 +33,9 @@ struct Layer {
   T *y;
   int64_t yStride;
   int rows;
-  int depth;  // K1 in panels
+  int depth;   // K1 in panels
+  int across;  // tiles beside one another
+  int tiles;   // in all
   int rank;
   float scale;
   bool gateInPieces;  // a row of u is one or two whole pieces of 16 bytes
@@ -70,12 +72,12 @@ struct Memory {
 
 /// Brings the panels of all tiles of this block, in order.
 template <class T, int kTiles, int kWidth>
-__device__ void bringPanels(const Layer<T> &p, Memory<T, kTiles, kWidth> &memory, int tiles,
-                            int across) {
+__device__ void bringPanels(const Layer<T> &p, Memory<T, kTiles, kWidth> &memory) {
   using S = Shape<kTiles, kWidth>;
   unsigned step = 0;
-  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
-    const int row = tile / across * kRows, col = tile % across * kWidth;
+  for (int tile = static_cast<int>(blockIdx.x); tile < p.tiles;
+       tile += static_cast<int>(gridDim.x)) {
+    const int row = tile / p.across * kRows, col = tile % p.across * kWidth;
     for (int k = 0; k < p.depth; ++k, ++step) {
       const int stage = static_cast<int>(step % kStages);
       memory.empty[stage].wait(step / kStages % 2 ^ 1);
@@ -87,18 +89,18 @@ __device__ void bringPanels(const Layer<T> &p, Memory<T, kTiles, kWidth> &memory
   }
 }
 
-/// Brings the rows of u, and the bias, of all tiles: N <= 8 twice, for both halves of a number, else the 16 of them.
+/// Brings the rows of u, and the bias, of all tiles: 8 numbers twice, for both halves of what is gated,
+/// or 16 of them.
 template <class T, int kTiles, int kWidth>
-__device__ void bringGateFactor(const Layer<T> &p, Memory<T, kTiles, kWidth> &memory, int tiles,
-                                int across, int helper) {
+__device__ void bringGateFactor(const Layer<T> &p, Memory<T, kTiles, kWidth> &memory, int helper) {
   unsigned turn = 0;
-  for (int tile = static_cast<int>(blockIdx.x); tile < tiles;
+  for (int tile = static_cast<int>(blockIdx.x); tile < p.tiles;
        tile += static_cast<int>(gridDim.x), ++turn) {
     GateFactor<T, kWidth> &gate = memory.gates[turn % 2];
     memory.gateEmpty[turn % 2].wait(turn / 2 % 2 ^ 1);
 #pragma unroll 1
     for (int row = helper; row < kWidth; row += kHelpers) {
-      const int of = tile % across * kWidth + row;
+      const int of = tile % p.across * kWidth + row;
       // Where the copy engine would put the two pieces of a row of 32 bytes.
       uint8_t *const to = gate.u[row];
       const int swap = (row >> 2 & 1) * 16;
@@ -222,8 +224,7 @@ __device__ void writeTile(const Layer<T> &p, const float (&d)[kSums], const Powe
 
 /// Makes the tiles of this block, or every second one.
 template <class T, int kTiles, int kWidth, bool kTakesTurns>
-__device__ void multiplyTiles(const Layer<T> &p, Memory<T, kTiles, kWidth> &memory, int tiles,
-                              int across, int group) {
+__device__ void multiplyTiles(const Layer<T> &p, Memory<T, kTiles, kWidth> &memory, int group) {
   using S = Shape<kTiles, kWidth>;
   constexpr int kHalves = kTakesTurns ? 2 : 1;  // 64 rows each
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -233,10 +234,10 @@ __device__ void multiplyTiles(const Layer<T> &p, Memory<T, kTiles, kWidth> &memo
   const int firstRow = kTakesTurns ? 0 : group * 64;
   for (unsigned turn = kTakesTurns ? group : 0;; turn += kTakesTurns ? 2 : 1) {
     const auto tile = static_cast<int>(blockIdx.x + turn * gridDim.x);
-    if (tile >= tiles) break;
-    const int band = tile / across;
+    if (tile >= p.tiles) break;
+    const int band = tile / p.across;
     const int row = band * kRows + firstRow + warp * 16 + g;
-    int firstCol = (tile - band * across) * kWidth;
+    int firstCol = (tile - band * p.across) * kWidth;
     uint32_t codes[kTiles][2];  // of 64 rows; of the other 64 when registers are free
     readCodes<T, kTiles>(p, row, t, codes);
     float d[kHalves][S::kColumns / 2];
@@ -311,19 +312,16 @@ __global__ void __launch_bounds__(kThreads, 1) linearKernel(const __grid_constan
   }
   __syncthreads();
   awaitEarlier();
-  const int across = (p.u.rows + kWidth - 1) / kWidth;
-  const int tiles = (p.rows + kRows - 1) / kRows * across;
   const int group = static_cast<int>(threadIdx.x) / 128;
   constexpr bool kNeedsMost = kTakesTurns && kWidth > 128;
   // What one gives the others take: 504 registers for three threads in all.
   if (group == 0) {
     keepRegisters<kNeedsMost ? 24 : 40>();
-    if (threadIdx.x == 0) bringPanels(p, memory, tiles, across);
-    if (threadIdx.x >= 32)
-      bringGateFactor(p, memory, tiles, across, static_cast<int>(threadIdx.x) - 32);
+    if (threadIdx.x == 0) bringPanels(p, memory);
+    if (threadIdx.x >= 32) bringGateFactor(p, memory, static_cast<int>(threadIdx.x) - 32);
   } else {
     takeRegisters<kNeedsMost ? 240 : 232>();
-    multiplyTiles<T, kTiles, kWidth, kTakesTurns>(p, memory, tiles, across, group - 1);
+    multiplyTiles<T, kTiles, kWidth, kTakesTurns>(p, memory, group - 1);
   }
 #else
   __trap();  // not launched: there is code for compute capability 9.0 alone

@@ -189,6 +189,12 @@ def test_autocast_works_in_its_type(device: str, dtype: torch.dtype) -> None:
     y.float().sum().backward()
     assert parts["v"].grad is not None
     assert parts["v"].grad.dtype == torch.float32
+    names = ("x", "weight", "bias", "v", "codes", "u")
+    given = [parts[name].detach() for name in names]
+    operator = torch.ops.pulsora.gated_low_rank_linear
+    with torch.autocast(device, dtype=dtype):  # the operator itself takes what it is given
+        y = operator(*given, "kn", 1.0)
+    assert torch.equal(y, operator(*given, "kn", 1.0))
 
 
 class Conv1D(nn.Module):

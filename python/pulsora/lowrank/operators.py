@@ -127,6 +127,9 @@ def _fake_gated_low_rank(
     return x.new_empty((*x.shape[:-1], outputs_of(u, u_layout)))
 
 
+# Elements of a result. No kernel of a GPU is expected to pay for fewer; it is not even asked, which takes the host some
+# microseconds.
+_LEAST_FUSED = 1 << 18
 # Whether a kernel serves wherever it can, even where it is not expected to pay: for tests of it.
 always_fused = False
 
@@ -137,6 +140,15 @@ def _allows_tf32() -> bool:
         return torch.get_float32_matmul_precision() != "highest"
     except RuntimeError:  # told by two interfaces that disagree
         return True
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x weight^T + bias in the type of x, without gaps, and without a record for autograd."""
+    if torch.is_autocast_enabled(x.device.type):
+        with torch.autocast(x.device.type, enabled=False):
+            return _product(x, weight, bias)
+    with torch.no_grad():
+        return linear(x, weight, bias).contiguous()
 
 
 def _gated_low_rank_linear(
@@ -153,15 +165,15 @@ def _gated_low_rank_linear(
     gates, layout = _laid_out(codes, (*x.shape[:-1], v.shape[1]))
     wide = u if u_layout == "kn" else u.t()
     place = _place(x)
-    if x.is_cuda and (x.dtype != torch.float32 or not _allows_tf32()):
+    large = always_fused or prod(x.shape[:-1]) * weight.shape[0] >= _LEAST_FUSED
+    if x.is_cuda and large and (x.dtype != torch.float32 or not _allows_tf32()):
         y = x.new_empty((*x.shape[:-1], weight.shape[0]))
         row = None if bias is None else bias.unsqueeze(0)
         if _core.gated_low_rank_linear(
             _rows(x), weight, row, v, gates, layout, wide, scale, _rows(y), always_fused, *place
         ):
             return y
-    with torch.no_grad():
-        y = linear(x, weight, bias)
+    y = _product(x, weight, bias)
     added = _rows(y)
     _core.gated_low_rank(_rows(x), v, gates, layout, wide, scale, added, added, *place)
     return y

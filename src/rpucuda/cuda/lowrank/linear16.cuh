@@ -160,11 +160,12 @@ struct Gates {
         h[n].y = d[kFirst + 4 * n + 2 * r + 1] * code.y * scale;
         largest = fmaxf(largest, fmaxf(fabsf(h[n].x), fabsf(h[n].y)));
       }
-      // The four lanes of a row have all of its numbers. Below 2^-50 they do not matter, and the sums
-      // must not overflow.
+      // The four lanes of a row have all of its numbers. From 2^-8 to 2^15 two halves have 17 bits of
+      // them and more as they are. Below 2^-50 they do not matter, and the sums must not overflow.
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, 2));
-      range[r] = rangeOf<T>(fmaxf(largest, 0x1p-50f));
+      const bool fits = largest == 0.0f || (largest >= 0x1p-8f && largest < 0x1p15f);
+      range[r] = fits ? PowerOfTwo() : rangeOf<T>(fmaxf(largest, 0x1p-50f));
 #pragma unroll
       for (int n = 0; n < kTiles; ++n)
         splitPair<T>(make_float2(h[n].x * range[r].up, h[n].y * range[r].up), high[n][r],
@@ -274,7 +275,8 @@ __device__ void multiplyTiles(const Layer<T> &p, Memory<T, kTiles, kWidth> &memo
       // Else the compiler keeps what both halves need in registers that sums need.
       asm volatile("" : "+r"(firstCol));
       const Gates<T, kTiles> gates(d[half], codes, p.scale);
-      if constexpr (std::is_same_v<T, Half>) {
+      if (std::is_same_v<T, Half> &&
+          __any_sync(0xFFFFFFFFU, gates.range[0].up != 1.0f || gates.range[1].up != 1.0f)) {
 #pragma unroll
         for (int i = 0; i < kWidth / 2; ++i) d[half][i] *= gates.range[i / 2 % 2].up;
       }

@@ -91,8 +91,9 @@ TEST(CudaLowRankLinear, TheIntermediateHasTheRangeOfFloats) {
     scale(host.update.v, size);
     scale(host.update.x, size);
     scale(host.weight, 1.0f / size);
-    scale(host.update.u, 0.1f / size);
-    scale(host.update.codes, 1.0f / size);
+    const bool isLarge = size > 1.0f;
+    scale(host.update.u, isLarge ? 0.1f / size / size : 0.1f / size);
+    scale(host.update.codes, isLarge ? 1.0f : 1.0f / size);
     const OnGpu<Half> layer(context, host);
     const LaidOut<Half> target(shape.m, shape.k2, Layout::RowMajor, 1);
     DeviceLaidOut<Half> y(context, target);

@@ -5,8 +5,10 @@
 
 Microseconds. "bound" is the time of the bytes that an update must move, at the bandwidth of copying 512 MiB (64 on a CPU) in
 the same run; "share" is the bound over the update's time. On a GPU, times are medians of CUDA graphs over so many sets
-of operands that they come from memory. The second table is the gradients of adapters, dA and dB from the same dC, in
-single precision without tf32; the third the host's time of one small call.
+of operands that they come from memory. The second table is a whole layer with its update, y = x weight^T + update: "one
+operation" is `gated_low_rank_linear`, "two" the layer and `gated_low_rank` onto its result, and each is followed by what
+it takes beyond torch's product for the layer alone. The third is the gradients of adapters, dA and dB from the same dC, in
+single precision without tf32; the last lines are the host's time of one small call.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.functional import linear
 
 import pulsora as pl
 from pulsora import lowrank
@@ -34,6 +38,13 @@ CASES = {
     "model": (4096, 4096, 16),
 }
 TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+# Rows, inputs, outputs, N of layers.
+LAYERS = {
+    "medium": (4096, 768, 768, 8),
+    "large": (16384, 768, 768, 8),
+    "wide": (4096, 1536, 1536, 16),
+    "model": (4096, 4096, 3840, 8),
+}
 # m, n, K of C = A B.
 ADAPTERS = [
     (m, n, rank)
@@ -72,6 +83,119 @@ def update_rows(names: list[str], device: str) -> bool:
             print(f"| {shape} | {label} | " + " | ".join([*text, error]) + " |", flush=True)
             passed = passed and found.passed
     return passed
+
+
+def layer_rows(names: list[str], device: str) -> bool:
+    """Prints the table of layers with an update; whether all results were right."""
+    passed = True
+    ways = ["one operation", "two", "eager", "PEFT, no gates"] + ["torch.compile"] * (
+        device != "cpu"
+    )
+    print("\n| layer | type | base alone | " + " | ".join(ways) + " | largest error |")
+    print("|---|---|---|" + "---|" * len(ways) + "---|")
+    for name in names:
+        m, k1, k2, rank = LAYERS[name]
+        for label, dtype in TYPES.items():
+            bytes_ = dtype.itemsize * m * (k1 + k2)
+            count = 1 if device == "cpu" else max(2, min(20, 320_000_000 // bytes_))
+            sets = [Layer(m, k1, k2, rank, dtype, device) for _ in range(count)]
+            error, tolerance = sets[0].error(), {"float32": 1e-5, "float16": 1e-3}.get(label, 1e-2)
+            passed = passed and error < tolerance
+            calls = {
+                "base alone": Layer.alone,
+                "one operation": Layer.one,
+                "two": Layer.two,
+                "eager": Layer.eager,
+            }
+            if sets[0].peft is not None:
+                calls["PEFT, no gates"] = Layer.by_peft
+            if device != "cpu":
+                compiled = torch.compile(Layer.formula, dynamic=False)
+                calls["torch.compile"] = lambda each: compiled(*each.operands)  # type: ignore[misc] # noqa: B023
+            with torch.no_grad():
+                times = {
+                    way: seconds_of(
+                        [lambda each=each, call=call: call(each) for each in sets], device
+                    )  # type: ignore[misc]
+                    for way, call in calls.items()
+                }
+            base = times["base alone"]
+            text = [
+                f"{1e6 * times[way]:.2f} (+{100 * (times[way] / base - 1):.1f} %)"
+                if way in times
+                else "-"
+                for way in ways
+            ]
+            shape = f"{name}: {m} x {k1} -> {k2}, N = {rank}"
+            end = f"{error:.1e}" + ("" if error < tolerance else " WRONG")
+            print(
+                f"| {shape} | {label} | {1e6 * base:.2f} | " + " | ".join([*text, end]) + " |",
+                flush=True,
+            )
+    return passed
+
+
+class Layer:
+    """A linear layer with a gated update, and the ways to compute it."""
+
+    def __init__(
+        self, m: int, k1: int, k2: int, rank: int, dtype: torch.dtype, device: str
+    ) -> None:
+        def normal(size: float, *shape: int) -> torch.Tensor:
+            return (size * torch.randn(shape, device=device)).to(dtype)
+
+        self.x, self.weight = normal(0.1, m, k1), normal(0.02, k2, k1)
+        # v as an adapter has it: the transpose of a matrix [N, K1].
+        self.v, self.u, self.codes = (
+            normal(0.02, rank, k1).t(),
+            normal(0.02, k2, rank),
+            normal(0.5, m, rank),
+        )
+        self.operands = (self.x, self.weight, self.v, self.codes, self.u)
+        self.peft = None
+        if find_spec("peft"):
+            from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - if it is there
+
+            plain = torch.nn.Sequential(torch.nn.Linear(k1, k2, bias=False)).to(device, dtype)
+            config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=["0"])
+            self.peft = get_peft_model(plain, config, autocast_adapter_dtype=False)
+
+    @staticmethod
+    def formula(
+        x: torch.Tensor, weight: torch.Tensor, v: torch.Tensor, codes: torch.Tensor, u: torch.Tensor
+    ) -> torch.Tensor:
+        """What the operation means, by operations of torch."""
+        return linear(x, weight) + ((x @ v) * codes) @ u.t() * 2.0
+
+    def alone(self) -> torch.Tensor:
+        """The layer without the update."""
+        return linear(self.x, self.weight)
+
+    def one(self) -> torch.Tensor:
+        """One operation."""
+        return lowrank.gated_low_rank_linear(
+            self.x, self.weight, self.v, self.codes, self.u, u_layout="kn", scale=2.0
+        )
+
+    def two(self) -> torch.Tensor:
+        """The layer, and the update added to its result."""
+        return lowrank.gated_low_rank(
+            self.x, self.v, self.codes, self.u, u_layout="kn", scale=2.0, base=self.alone()
+        )
+
+    def eager(self) -> torch.Tensor:
+        """Operations of torch."""
+        return self.formula(*self.operands)
+
+    def by_peft(self) -> torch.Tensor:
+        """PEFT's layer, which has no gates."""
+        made: torch.Tensor = self.peft(self.x)  # type: ignore[misc]
+        return made
+
+    def error(self) -> float:
+        """Of one operation, relative to double precision in the norm."""
+        exact = self.formula(*(each.double() for each in self.operands))
+        return float((self.one().double() - exact).norm() / exact.norm())
 
 
 def adapter_rows(device: str) -> bool:
@@ -137,6 +261,8 @@ def main() -> int:
     if options.device != "cpu":
         print(torch.cuda.get_device_name(options.device), flush=True)
     passed = update_rows(options.cases, options.device)
+    layers = [name for name in LAYERS if name in options.cases]
+    passed = layer_rows(layers, options.device) and passed
     passed = adapter_rows(options.device) and passed
     host_time(options.device)
     return 0 if passed else 1

@@ -10,6 +10,11 @@ function(pulsora_add_cuda_kernels target)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PULSORA_SOURCE_DIR}/cuda/*.cu)
   pulsora_generate_kernels(pulsed_kernels_cuda.cu.in pulsed_kernels .cu kernels)
   target_sources(${target} PRIVATE ${sources} ${kernels})
+  # Instructions that compute capability 9.0 alone has, and no later one, are in code of its own.
+  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12 AND NOT "90a" IN_LIST CMAKE_CUDA_ARCHITECTURES)
+    set_source_files_properties(${PULSORA_SOURCE_DIR}/cuda/lowrank/linear16.cu PROPERTIES
+      COMPILE_OPTIONS "--generate-code=arch=compute_90a,code=sm_90a")
+  endif()
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda>")
 endfunction()

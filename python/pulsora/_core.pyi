@@ -355,6 +355,22 @@ def gated_low_rank(
     threads: int,
 ) -> None: ...
 
+def gated_low_rank_linear(
+    x: object,
+    weight: object,
+    bias: object,
+    v: object,
+    codes: object,
+    layout: object,
+    u: object,
+    scale: object,
+    y: object,
+    always: bool,
+    device: int,
+    stream: int,
+    threads: int,
+) -> bool: ...
+
 def gated_low_rank_backward(
     dy: object,
     x: object,

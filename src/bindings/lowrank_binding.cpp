@@ -146,6 +146,24 @@ void forward(py::handle x, py::handle v, py::handle codes, py::handle layout, py
   gatedLowRank(context, update, added, result);
 }
 
+// Whether it was done: otherwise nothing was, and the caller does better with torch's product for the
+// base. `always`: wherever a kernel can, and on the CPU.
+bool linear(py::handle x, py::handle weight, py::handle bias, py::handle v, py::handle codes,
+            py::handle layout, py::handle u, py::handle scale, py::handle y, bool always,
+            int device, intptr_t stream, int threads) {
+  const GatedLowRank update{matrixOf(x, "x"), matrixOf(v, "v"), codesOf(codes, layout),
+                            matrixOf(u, "u"), scale.cast<float>()};
+  const AnyMatrix of = matrixOf(weight, "weight");
+  const AnyMatrix added = matrixOf(bias, "bias");
+  const AnyMatrix result = matrixOf(y, "y");
+  Context context = contextOf(device, stream, threads);
+  if (!always && !gatedLowRankLinearPays(context, update, of, added, result)) return false;
+  const GraphMemory memory(context, x);
+  const py::gil_scoped_release release;
+  gatedLowRankLinear(context, update, of, added, result);
+  return true;
+}
+
 void backward(py::handle dy, py::handle x, py::handle v, py::handle codes, py::handle layout,
               py::handle u, py::handle scale, py::handle dx, py::handle dv, py::handle dcodes,
               py::handle du, int device, intptr_t stream, int threads) {
@@ -188,6 +206,9 @@ void bindLowRank(py::module_ &module) {
   using py::arg;
   module.def("gated_low_rank", &forward, arg("x"), arg("v"), arg("codes"), arg("layout"), arg("u"),
              arg("scale"), arg("base"), arg("y"), arg("device"), arg("stream"), arg("threads"));
+  module.def("gated_low_rank_linear", &linear, arg("x"), arg("weight"), arg("bias"), arg("v"),
+             arg("codes"), arg("layout"), arg("u"), arg("scale"), arg("y"), arg("always"),
+             arg("device"), arg("stream"), arg("threads"));
   module.def("gated_low_rank_backward", &backward, arg("dy"), arg("x"), arg("v"), arg("codes"),
              arg("layout"), arg("u"), arg("scale"), arg("dx"), arg("dv"), arg("dcodes"), arg("du"),
              arg("device"), arg("stream"), arg("threads"));

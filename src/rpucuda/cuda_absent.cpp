@@ -103,6 +103,14 @@ void cudaCountTransfer(const Context &, const TransferTally &) { absent(); }
 bool cudaGatedLowRank(const Context &, const GatedLowRank &, ConstAnyMatrix, AnyMatrix) {
   absent();
 }
+bool cudaGatedLowRankLinear(const Context &, const GatedLowRank &, ConstAnyMatrix, ConstAnyMatrix,
+                            AnyMatrix) {
+  absent();
+}
+bool cudaGatedLowRankLinearPays(const Context &, const GatedLowRank &, ConstAnyMatrix,
+                                ConstAnyMatrix, AnyMatrix) {
+  absent();
+}
 bool cudaGatedLowRankBackward(const Context &, const GatedLowRank &, ConstAnyMatrix,
                               const GatedGradients &) {
   absent();

@@ -9,7 +9,10 @@ import torch
 
 import pulsora as pl
 from pulsora import lowrank
-from test_lowrank import TYPES, operands
+from pulsora.lowrank import operators
+from test_lowrank import TOLERANCE, TYPES, error, operands
+from test_lowrank_linear import exactly
+from test_lowrank_linear import operands as layer_operands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +100,44 @@ def test_the_memory_of_a_graph_is_torch_s_which_frees_it_with_the_graph() -> Non
     torch.cuda.synchronize()
     del graph, made
     assert torch.cuda.memory_allocated() == before
+
+
+# Rows, K1, K2 of each way to cut a layer into tiles on a GPU of 132 processors, with tiles that are not whole.
+LAYERS = [
+    (4096, 768, 768),
+    (16384, 768, 768),
+    (16300, 776, 760),
+    (1000, 768, 1000),
+    (32768, 64, 256),
+    (40000, 8, 584),
+]
+
+
+@pytest.mark.parametrize("rank", [8, 11, 16])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("rows", "k1", "k2"), LAYERS)
+def test_property_45_layers_of_every_cut_are_those_of_double_precision(
+    rows: int, k1: int, k2: int, dtype: torch.dtype, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "always_fused", True)
+    parts = layer_operands("cuda", rows, k1=k1, k2=k2, n=rank, dtype=dtype)
+    reference = exactly(**{name: part.double() for name, part in parts.items()})
+    for v in (parts["v"], parts["v"].t().contiguous().t()):
+        y = lowrank.gated_low_rank_linear(**{**parts, "v": v}, u_layout="kn")
+        assert error(y, reference.cpu()) < TOLERANCE[dtype]
+        # A race would show in some of many.
+        for _ in range(20):
+            assert torch.equal(y, lowrank.gated_low_rank_linear(**{**parts, "v": v}, u_layout="kn"))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_layers_are_captured_in_graphs(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "always_fused", True)
+    parts = layer_operands("cuda", 200, k1=64, k2=256, n=5, dtype=dtype)
+    graph, made = _captured(lambda: [lowrank.gated_low_rank_linear(**parts, u_layout="kn")])
+    parts["x"].mul_(0.5)
+    graph.replay()
+    assert torch.equal(made[0], lowrank.gated_low_rank_linear(**parts, u_layout="kn"))
 
 
 def test_work_is_done_in_the_current_stream() -> None:

@@ -3,11 +3,13 @@
     y = pl.lowrank.gated_low_rank(x, v, codes, u, u_layout="kn", scale=2.0, base=layer(x))
 
 takes tensors of torch on the CPU or a GPU, in float32, float16 or bfloat16, and fits into autograd, torch.compile,
-autocast and checkpointing as torch's own products do. `adapter_gradients` gives dA and dB of an adapter C = A B;
+autocast and checkpointing as torch's own products do. `gated_low_rank_linear` makes the layer as well, in one
+operation: y = x weight^T + bias + the update. `adapter_gradients` gives dA and dB of an adapter C = A B;
 `validate` compares with double precision, `benchmark` measures beside PyTorch and the bandwidth of memory.
 """
 
 from pulsora.lowrank.functional import adapter_gradients, gated_low_rank
+from pulsora.lowrank.linear import gated_low_rank_linear
 from pulsora.lowrank.measure import Benchmark, Validation, benchmark, validate
 
 __all__ = [
@@ -16,5 +18,6 @@ __all__ = [
     "adapter_gradients",
     "benchmark",
     "gated_low_rank",
+    "gated_low_rank_linear",
     "validate",
 ]

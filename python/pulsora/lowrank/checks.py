@@ -11,7 +11,7 @@ from pulsora._core import DeviceError, InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["TYPES", "check_adapter", "check_update", "outputs_of"]
+__all__ = ["TYPES", "check_adapter", "check_linear", "check_update", "outputs_of"]
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _LAYOUTS = ("kn", "nk")
@@ -55,6 +55,31 @@ def check_update(
         raise InputError(
             f"base is {_shape(base)}; it must have the shape of the result, {list(wanted)}"
         )
+
+
+def check_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    v: Tensor,
+    codes: Tensor | None,
+    u: Tensor,
+    u_layout: str,
+) -> None:
+    """InputError, TypeError or DeviceError, naming the operand, unless all fit."""
+    check_update(x, v, codes, u, u_layout, None)
+    _check_like("x", x, "weight", weight)
+    wanted = (outputs_of(u, u_layout), x.shape[-1])
+    if weight.shape != wanted:
+        raise InputError(
+            f"weight is {_shape(weight)}; with x {_shape(x)} and u {_shape(u)} it must be [K2, K1], "
+            f"{list(wanted)}"
+        )
+    if bias is None:
+        return
+    _check_like("x", x, "bias", bias)
+    if bias.shape != wanted[:1]:
+        raise InputError(f"bias is {_shape(bias)}; it must be [K2], {list(wanted[:1])}")
 
 
 def outputs_of(u: Tensor, u_layout: str) -> int:

@@ -13,7 +13,7 @@ from pulsora.lowrank import operators
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["adapter_gradients", "gated_low_rank"]
+__all__ = ["adapter_gradients", "gated_low_rank", "gradients_by_torch", "require_finite"]
 
 
 class _GatedLowRank(torch.autograd.Function):
@@ -42,8 +42,7 @@ class _GatedLowRank(torch.autograd.Function):
             return None, None, None, None, of_base, None, None
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             # Gradients of these gradients will be asked for: torch can differentiate its own.
-            made = _gradients(dy, x, v, codes, u if ctx.u_layout == "kn" else u.t(), ctx.scale)
-            made = (*made[:3], made[3] if ctx.u_layout == "kn" else made[3].t())
+            made = gradients_by_torch(dy, x, v, codes, u, ctx.u_layout, ctx.scale)
             kept = (
                 each if is_wanted else None for each, is_wanted in zip(made, wanted, strict=False)
             )
@@ -61,21 +60,23 @@ class _GatedLowRank(torch.autograd.Function):
 _LARGEST = 1e15  # as of every setting (core/limits.h)
 
 
-def _gradients(
-    dy: Tensor, x: Tensor, v: Tensor, codes: Tensor | None, u: Tensor, scale: float
+def gradients_by_torch(
+    dy: Tensor, x: Tensor, v: Tensor, codes: Tensor | None, u: Tensor, u_layout: str, scale: float
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Gradients of x, v, codes and u [K2, N], by operations of torch."""
-    h, g = x @ v, dy @ u * scale
+    """Gradients of x, v, codes and u, by operations of torch."""
+    wide = u if u_layout == "kn" else u.t()
+    h, g = x @ v, dy @ wide * scale
     gates = torch.ones_like(h) if codes is None else codes
     gated_h, gated_g = h * gates, g * gates
     rank = v.shape[1]
     of_v = x.reshape(-1, x.shape[-1]).t() @ gated_g.reshape(-1, rank)
     of_u = dy.reshape(-1, dy.shape[-1]).t() @ gated_h.reshape(-1, rank) * scale
     of_codes = None if codes is None else (h * g).sum_to_size(codes.shape)
-    return gated_g @ v.t(), of_v, of_codes, of_u
+    return gated_g @ v.t(), of_v, of_codes, of_u if u_layout == "kn" else of_u.t()
 
 
-def _require_finite(name: str, value: object) -> None:
+def require_finite(name: str, value: object) -> None:
+    """InputError unless the setting is a finite number within the limits of all settings."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise InputError(f"{name} is {value!r}; it must be a finite number")
     if abs(value) > _LARGEST:
@@ -117,7 +118,7 @@ def gated_low_rank(
         TypeError: if a dtype does not fit.
         DeviceError: if the operands are on several devices.
     """
-    _require_finite("scale", scale)
+    require_finite("scale", scale)
     kind = x.device.type
     if torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)

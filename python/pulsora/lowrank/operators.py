@@ -1,4 +1,4 @@
-"""The operators torch.ops.pulsora.gated_low_rank, gated_low_rank_backward and adapter_gradients.
+"""The operators torch.ops.pulsora.gated_low_rank, gated_low_rank_linear, gated_low_rank_backward and adapter_gradients.
 
 They hand the memory of tensors to the core, on whose results autograd is built in `pulsora.lowrank.functional`.
 Registered by define, impl and register_fake: `torch.library.custom_op` takes the host several times as long, about as
@@ -12,28 +12,40 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch.library import define, impl, register_fake
+from torch.nn.functional import linear
 
 from pulsora import _core
-from pulsora.lowrank.checks import check_adapter, check_update, outputs_of
+from pulsora.lowrank.checks import check_adapter, check_linear, check_update, outputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-__all__ = ["adapter_gradients", "gated_low_rank", "gated_low_rank_backward"]
+__all__ = [
+    "adapter_gradients",
+    "gated_low_rank",
+    "gated_low_rank_backward",
+    "gated_low_rank_linear",
+]
 
 _UPDATE = "Tensor x, Tensor v, Tensor? codes, Tensor u, str u_layout, float scale"
 _PLACES = ("cpu", "cuda")
 _MOST_THREADS = 64
 
 define("pulsora::gated_low_rank", f"({_UPDATE}, Tensor? base) -> Tensor")
+define(
+    "pulsora::gated_low_rank_linear",
+    "(Tensor x, Tensor weight, Tensor? bias, Tensor v, Tensor? codes, Tensor u, str u_layout, float scale) "
+    "-> Tensor",
+)
 define("pulsora::gated_low_rank_backward", f"(Tensor dy, {_UPDATE}, bool[4] wanted) -> Tensor[]")
 define(
     "pulsora::adapter_gradients",
     "(Tensor dc, Tensor a, Tensor b, Tensor(a!) da, Tensor(b!) db, bool accumulate) -> ()",
 )
 gated_low_rank = torch.ops.pulsora.gated_low_rank.default
+gated_low_rank_linear = torch.ops.pulsora.gated_low_rank_linear.default
 gated_low_rank_backward = torch.ops.pulsora.gated_low_rank_backward.default
 adapter_gradients = torch.ops.pulsora.adapter_gradients.default
 
@@ -113,6 +125,73 @@ def _fake_gated_low_rank(
 ) -> Tensor:
     check_update(x, v, codes, u, u_layout, base)
     return x.new_empty((*x.shape[:-1], outputs_of(u, u_layout)))
+
+
+# Elements of a result. No kernel of a GPU is expected to pay for fewer; it is not even asked, which takes the host some
+# microseconds.
+_LEAST_FUSED = 1 << 18
+# Whether a kernel serves wherever it can, even where it is not expected to pay: for tests of it.
+always_fused = False
+
+
+def _allows_tf32() -> bool:
+    """Whether torch may round float32 in a product on a GPU, and so be quicker than any that does not."""
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # told by two interfaces that disagree
+        return True
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x weight^T + bias in the type of x, without gaps, and without a record for autograd."""
+    if torch.is_autocast_enabled(x.device.type):
+        with torch.autocast(x.device.type, enabled=False):
+            return _product(x, weight, bias)
+    with torch.no_grad():
+        return linear(x, weight, bias).contiguous()
+
+
+def _gated_low_rank_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    v: Tensor,
+    codes: Tensor | None,
+    u: Tensor,
+    u_layout: str,
+    scale: float,
+) -> Tensor:
+    check_linear(x, weight, bias, v, codes, u, u_layout)
+    gates, layout = _laid_out(codes, (*x.shape[:-1], v.shape[1]))
+    wide = u if u_layout == "kn" else u.t()
+    place = _place(x)
+    large = always_fused or prod(x.shape[:-1]) * weight.shape[0] >= _LEAST_FUSED
+    if x.is_cuda and large and (x.dtype != torch.float32 or not _allows_tf32()):
+        y = x.new_empty((*x.shape[:-1], weight.shape[0]))
+        row = None if bias is None else bias.unsqueeze(0)
+        if _core.gated_low_rank_linear(
+            _rows(x), weight, row, v, gates, layout, wide, scale, _rows(y), always_fused, *place
+        ):
+            return y
+    y = _product(x, weight, bias)
+    added = _rows(y)
+    _core.gated_low_rank(_rows(x), v, gates, layout, wide, scale, added, added, *place)
+    return y
+
+
+@register_fake("pulsora::gated_low_rank_linear")  # type: ignore[untyped-decorator]
+def _fake_gated_low_rank_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    v: Tensor,
+    codes: Tensor | None,
+    u: Tensor,
+    u_layout: str,
+    scale: float,  # noqa: ARG001 - as the operator has it
+) -> Tensor:
+    check_linear(x, weight, bias, v, codes, u, u_layout)
+    return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
 def _check_backward(
@@ -198,5 +277,6 @@ def _fake_adapter_gradients(
 
 
 impl("pulsora::gated_low_rank", _PLACES, _gated_low_rank)
+impl("pulsora::gated_low_rank_linear", _PLACES, _gated_low_rank_linear)
 impl("pulsora::gated_low_rank_backward", _PLACES, _gated_low_rank_backward)
 impl("pulsora::adapter_gradients", _PLACES, _adapter_gradients)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import nn
 
 from pulsora._checks import require_at_least
 from pulsora.config import IdealConfig
-from pulsora.lowrank import gated_low_rank
+from pulsora.lowrank import gated_low_rank, gated_low_rank_linear
+from pulsora.lowrank.checks import TYPES
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.factors import balanced, cell_scale, error_of, matched_gauge
 from pulsora.nn.gates import ConstantGate
@@ -35,6 +36,41 @@ def _with_update(
     if y.dtype == x.dtype:
         return gated_low_rank(x, v, codes, u, u_layout="kn", scale=scale, base=y)
     return y + gated_low_rank(x, v, codes, u, u_layout="kn", scale=scale).to(y.dtype)
+
+
+def _plain_linear(base: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None] | None:
+    """Weight [out, in] and bias of a base that does x weight^T + bias and nothing else, in the type of x."""
+    is_conv1d = _is_conv1d(base)
+    if not (is_conv1d or type(base) is nn.Linear) or "forward" in vars(base) or _has_hooks(base):
+        return None
+    weight = cast("Tensor", base.weight)
+    bias = cast("Tensor | None", base.bias)
+    if type(weight) not in (nn.Parameter, torch.Tensor) or weight.device != x.device:
+        return None  # quantised, distributed and other kinds of tensors know themselves what to do
+    kinds = {x.dtype, weight.dtype} | (set() if bias is None else {bias.dtype})
+    if torch.is_autocast_enabled(x.device.type):
+        # A weight that is trained is converted once for all uses by torch's own product.
+        wanted = torch.get_autocast_dtype(x.device.type)
+        fits = kinds <= set(TYPES) and (weight.dtype == wanted or not weight.requires_grad)
+    else:
+        fits = len(kinds) == 1 and x.dtype in TYPES
+    if not fits:
+        return None
+    return (weight.t() if is_conv1d else weight), bias
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether more happens when the module is called than its forward."""
+    own = any(getattr(module, name) for name in _HOOKS)
+    return own or bool(nn.modules.module._has_any_global_hook())  # type: ignore[no-untyped-call] # noqa: SLF001
+
+
+def _is_conv1d(module: nn.Module) -> bool:
+    """Of transformers: its weight is [inputs, outputs]."""
+    return type(module).__name__ == "Conv1D"
 
 
 class Written(NamedTuple):
@@ -188,10 +224,17 @@ class GatedAdapter(nn.Module):
         if self.in_tiles:
             read: Tensor = self.base(x) if codes is None else self.base(x, codes)
             return read
-        y: Tensor = self.base(x)
-        if "a" in self._parameters:
+        own = "a" in self._parameters
+        if own:
             # The adapter computes in the type of x, as a layer of that type would.
             v, u = self.b.T.to(x.dtype), self.a.to(x.dtype)
+            if (plain := _plain_linear(self.base, x)) is not None:
+                weight, bias = plain
+                return gated_low_rank_linear(
+                    x, weight, v, codes, u, u_layout="kn", scale=self.alpha, bias=bias
+                )
+        y: Tensor = self.base(x)
+        if own:
             return _with_update(y, x, v, codes, u, self.alpha)
         h = self.down(x)
         change: Tensor = self.up(h if codes is None else h * codes)
@@ -305,7 +348,7 @@ def features_of(base: nn.Module) -> tuple[int, int]:
         TypeError: if it does not tell them.
     """
     own = [getattr(base, name, None) for name in ("in_features", "out_features")]
-    if type(base).__name__ == "Conv1D":  # of transformers: its weight is [inputs, outputs]
+    if _is_conv1d(base):
         own = list(base.weight.shape)  # type: ignore[arg-type]
     if not all(isinstance(size, int) for size in own):
         raise TypeError(

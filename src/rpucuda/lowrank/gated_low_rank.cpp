@@ -12,6 +12,8 @@
 namespace RPU {
 namespace {
 
+ConstAnyMatrix absent(ElementType type) { return {type, nullptr, 0, 0, 0, 1}; }
+
 /// The sizes of an update whose operands fit.
 struct Sizes {
   int64_t m, k1, n, k2;
@@ -35,6 +37,19 @@ Sizes requireFitting(const char *function, const GatedLowRank &update, const cha
             "; with the other operands there must be codes for ", s.m, " rows of ", s.n);
   RPU_CHECK(InputError, codes.type == type, function, ": codes hold ", elementName(codes.type),
             "; they must hold ", elementName(type), ", like x");
+  return s;
+}
+
+Sizes requireLinear(const GatedLowRank &update, ConstAnyMatrix weight, ConstAnyMatrix bias,
+                    AnyMatrix y) {
+  constexpr const char *kName = "gatedLowRankLinear";
+  const Sizes s = requireFitting(kName, update, "y", y);
+  requireSize(kName, "weight", weight, s.k2, s.k1);
+  requireType(kName, "weight", weight, update.x.type);
+  if (bias.data) {
+    requireSize(kName, "bias", bias, 1, s.k2);
+    requireType(kName, "bias", bias, update.x.type);
+  }
   return s;
 }
 
@@ -75,7 +90,7 @@ class FactorGradient {
     if (isWanted_) gemm(context_, scale, rows.transposed(), gated, isFirst ? 0.0f : 1.0f, sum_);
   }
   void finish() {
-    if (isWanted_) storage_.finish(context_, {target_.type, nullptr, 0, 0, 0, 1}, target_);
+    if (isWanted_) storage_.finish(context_, absent(target_.type), target_);
   }
 
  private:
@@ -86,26 +101,17 @@ class FactorGradient {
   MatrixView<float> sum_;
 };
 
-}  // namespace
-
-void gatedLowRank(const Context &given, const GatedLowRank &update, ConstAnyMatrix base,
-                  AnyMatrix y) {
-  constexpr const char *kName = "gatedLowRank";
-  const Sizes s = requireFitting(kName, update, "y", y);
-  if (base.data) {
-    requireSize(kName, "base", base, s.m, s.k2);
-    requireType(kName, "base", base, update.x.type);
-  } else {
-    base = {update.x.type, nullptr, 0, 0, 0, 1};
-  }
-  if (y.size() == 0) return;
-  const Context context = forLowRank(given);
-  if (!context.onCpu() && cudaGatedLowRank(context, update, base, y)) return;
-  Widened xFloats, vFloats, uFloats;
+/// y = base + x weight^T + the update, panel by panel in single precision; `base` and `weight` may have
+/// no data.
+void addInPanels(const Context &context, const GatedLowRank &update, const Sizes &s,
+                 ConstAnyMatrix weight, ConstAnyMatrix base, AnyMatrix y) {
+  Widened xFloats, vFloats, uFloats, weightFloats;
   Narrowed sums;
   Buffer<float> hidden;
   const MatrixView<const float> v = vFloats.inRows(context, update.v);
   const MatrixView<const float> ut = uFloats.transposedInRows(context, update.u);
+  MatrixView<const float> wt;
+  if (weight.data) wt = weightFloats.transposedInRows(context, weight);
   inPanels(s.m, rowsAtATime(context, s.k1 + s.k2), [&](int64_t begin, int64_t count) {
     const MatrixView<const float> x = xFloats.of(context, update.x.rowRange(begin, count));
     hidden.reserve(context, count * s.n);
@@ -117,9 +123,50 @@ void gatedLowRank(const Context &given, const GatedLowRank &update, ConstAnyMatr
     const MatrixView<float> sum = sums.view(context, target);
     const bool addsFloats = base.data && target.type == ElementType::Float32;
     if (addsFloats && added.data != target.data) copy(context, added.as<float>(), sum);
-    gemm(context, scale, h, ut, addsFloats ? 1.0f : 0.0f, sum);
+    float kept = addsFloats ? 1.0f : 0.0f;
+    if (weight.data) {
+      gemm(context, 1.0f, x, wt, kept, sum);
+      kept = 1.0f;
+    }
+    gemm(context, scale, h, ut, kept, sum);
     sums.finish(context, added, target);
   });
+}
+
+}  // namespace
+
+void gatedLowRank(const Context &given, const GatedLowRank &update, ConstAnyMatrix base,
+                  AnyMatrix y) {
+  constexpr const char *kName = "gatedLowRank";
+  const Sizes s = requireFitting(kName, update, "y", y);
+  if (base.data) {
+    requireSize(kName, "base", base, s.m, s.k2);
+    requireType(kName, "base", base, update.x.type);
+  } else {
+    base = absent(update.x.type);
+  }
+  if (y.size() == 0) return;
+  const Context context = forLowRank(given);
+  if (!context.onCpu() && cudaGatedLowRank(context, update, base, y)) return;
+  addInPanels(context, update, s, absent(update.x.type), base, y);
+}
+
+void gatedLowRankLinear(const Context &given, const GatedLowRank &update, ConstAnyMatrix weight,
+                        ConstAnyMatrix bias, AnyMatrix y) {
+  const Sizes s = requireLinear(update, weight, bias, y);
+  if (y.size() == 0) return;
+  const Context context = forLowRank(given);
+  if (!context.onCpu() && cudaGatedLowRankLinear(context, update, weight, bias, y)) return;
+  ConstAnyMatrix base = absent(update.x.type);
+  if (bias.data) base = {bias.type, bias.data, s.m, s.k2, 0, bias.colStride};  // in every row
+  addInPanels(context, update, s, weight, base, y);
+}
+
+bool gatedLowRankLinearPays(const Context &context, const GatedLowRank &update,
+                            ConstAnyMatrix weight, ConstAnyMatrix bias, AnyMatrix y) {
+  requireLinear(update, weight, bias, y);
+  return !context.onCpu() && y.size() > 0 &&
+         cudaGatedLowRankLinearPays(context, update, weight, bias, y);
 }
 
 int64_t gatedLowRankScratch(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
@@ -173,7 +220,7 @@ void gatedLowRankBackward(const Context &given, const GatedLowRank &update, Cons
     if (wantsX) {
       const AnyMatrix target = gradients.x.rowRange(begin, count);
       gemm(context, scale, g, vt, 0.0f, dxSums.view(context, target));
-      dxSums.finish(context, {target.type, nullptr, 0, 0, 0, 1}, target);
+      dxSums.finish(context, absent(target.type), target);
     }
     dv.add(scale, x, g, begin == 0);
     du.add(scale, d, h, begin == 0);

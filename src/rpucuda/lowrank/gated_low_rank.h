@@ -29,6 +29,17 @@ struct GatedLowRank {
 void gatedLowRank(const Context &context, const GatedLowRank &update, ConstAnyMatrix base,
                   AnyMatrix y);
 
+/// y = x weight^T + bias + scale ((x v) .* codes) u^T: a layer with a low-rank adapter in one operation,
+/// rounded once. `weight` is [K2, K1]; `bias` is [1, K2], or without data 0. y [M, K2] shares no element
+/// with anything else. Throws InputError, naming the operand, when a shape or a type does not fit.
+void gatedLowRankLinear(const Context &context, const GatedLowRank &update, ConstAnyMatrix weight,
+                        ConstAnyMatrix bias, AnyMatrix y);
+
+/// Whether a kernel of its own makes gatedLowRankLinear(), and sooner than a library's product of x and
+/// weight [K1, K2] whose result is given to gatedLowRank() as `base`. Never on the CPU.
+bool gatedLowRankLinearPays(const Context &context, const GatedLowRank &update,
+                            ConstAnyMatrix weight, ConstAnyMatrix bias, AnyMatrix y);
+
 /// Where the gradients go; those without data are not made.
 struct GatedGradients {
   AnyMatrix x;              ///< [M, K1]: scale ((dy u) .* codes) v^T

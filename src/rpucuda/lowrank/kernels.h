@@ -9,6 +9,11 @@ namespace RPU {
 
 bool cudaGatedLowRank(const Context &context, const GatedLowRank &update, ConstAnyMatrix base,
                       AnyMatrix y);
+bool cudaGatedLowRankLinear(const Context &context, const GatedLowRank &update,
+                            ConstAnyMatrix weight, ConstAnyMatrix bias, AnyMatrix y);
+/// Whether cudaGatedLowRankLinear() takes the case and is expected to be the quickest way.
+bool cudaGatedLowRankLinearPays(const Context &context, const GatedLowRank &update,
+                                ConstAnyMatrix weight, ConstAnyMatrix bias, AnyMatrix y);
 bool cudaGatedLowRankBackward(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
                               const GatedGradients &gradients);
 /// Floats of scratch that the fused kernel of a case needs; 0 if there is none.

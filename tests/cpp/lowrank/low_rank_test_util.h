@@ -133,6 +133,28 @@ Reference referenceOf(const Update<T> &update, MatrixView<const T> dy) {
   return all;
 }
 
+/// A layer with an update.
+template <class T>
+struct Linear {
+  Update<T> update;
+  LaidOut<T> weight, bias;
+
+  Linear(const Shape &s, Layout ofX, Layout ofFactors, unsigned seed)
+      : update(s, ofX, ofFactors, seed),
+        weight(s.k2, s.k1, ofFactors, seed + 400),
+        bias(1, s.k2, Layout::RowMajor, seed + 500) {}
+
+  Exact reference(bool hasBias) const {
+    Exact y = referenceOf(update).y;
+    const Exact base = Exact(update.x.view()) * Exact(weight.view()).transposed();
+    for (int64_t i = 0; i < y.rows; ++i) {
+      for (int64_t j = 0; j < y.cols; ++j)
+        y(i, j) += base(i, j) + (hasBias ? static_cast<double>(widen(bias.view()(0, j))) : 0.0);
+    }
+    return y;
+  }
+};
+
 /// Relative errors in the norm that results may have: the rounding of the result, and for float32
 /// that of sums.
 template <class T>

@@ -189,6 +189,7 @@ __device__ inline void sumAlong(const float (&h)[kTiles][4], float2 (&sum)[kTile
 struct GpuFacts {
   int processors = 0;
   int64_t cacheBytes = 0;
+  int capability = 0;  // 90: compute capability 9.0
 };
 GpuFacts factsOf(int device);
 

@@ -13,6 +13,7 @@ GpuFacts factsOf(int device) {
   struct Entry {
     std::atomic<int> processors{0};  // written last: 0 while nothing is known
     std::atomic<int> cacheBytes{0};
+    std::atomic<int> capability{0};
   };
   static std::array<Entry, kRemembered> entries;
   Entry other;
@@ -21,12 +22,17 @@ GpuFacts factsOf(int device) {
   if (entry.processors == 0) {
     int processors = 0;
     int cacheBytes = 0;
+    int major = 0;
+    int minor = 0;
     RPU_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
     RPU_CUDA(cudaDeviceGetAttribute(&cacheBytes, cudaDevAttrL2CacheSize, device));
+    RPU_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    RPU_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
     entry.cacheBytes = cacheBytes;
+    entry.capability = 10 * major + minor;
     entry.processors = processors;
   }
-  return {entry.processors, entry.cacheBytes};
+  return {entry.processors, entry.cacheBytes, entry.capability};
 }
 
 }  // namespace lowrank
@@ -42,6 +48,28 @@ bool cudaGatedLowRank(const Context &context, const GatedLowRank &update, ConstA
       return lowrank::forward32(context, update, base, y);
   }
   return false;
+}
+
+bool cudaGatedLowRankLinear(const Context &context, const GatedLowRank &update,
+                            ConstAnyMatrix weight, ConstAnyMatrix bias, AnyMatrix y) {
+  if (update.x.type == ElementType::Float32) {
+    if (!lowrank::canStack32(context, update, weight, y)) return false;
+    lowrank::stacked32(context, update, weight, bias, y);
+    return true;
+  }
+  if (!lowrank::canFuse16(context, update, weight, bias, y)) return false;
+  update.x.type == ElementType::Float16
+      ? lowrank::fused16<Half>(context, update, weight, bias, y)
+      : lowrank::fused16<BFloat16>(context, update, weight, bias, y);
+  return true;
+}
+
+bool cudaGatedLowRankLinearPays(const Context &context, const GatedLowRank &update,
+                                ConstAnyMatrix weight, ConstAnyMatrix bias, AnyMatrix y) {
+  if (update.x.type == ElementType::Float32)
+    return lowrank::canStack32(context, update, weight, y) && lowrank::stacking32Pays(update);
+  return lowrank::canFuse16(context, update, weight, bias, y) &&
+         lowrank::fusing16Pays(context, update);
 }
 
 bool cudaGatedLowRankBackward(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,

@@ -11,6 +11,20 @@ bool forward16(const Context &context, const GatedLowRank &update, ConstAnyMatri
                AnyMatrix y);
 bool forward32(const Context &context, const GatedLowRank &update, ConstAnyMatrix base,
                AnyMatrix y);
+/// The layer with its update, in 16 bits (T) on GPUs of compute capability 9.0: whether there is a
+/// kernel for a case, whether it is expected to take less time than two passes, and the call.
+bool canFuse16(const Context &context, const GatedLowRank &update, ConstAnyMatrix weight,
+               ConstAnyMatrix bias, ConstAnyMatrix y);
+bool fusing16Pays(const Context &context, const GatedLowRank &update);
+template <class T>
+void fused16(const Context &context, const GatedLowRank &update, ConstAnyMatrix weight,
+             ConstAnyMatrix bias, AnyMatrix y);
+/// The same in single precision, as one product of cuBLAS that follows a kernel.
+bool canStack32(const Context &context, const GatedLowRank &update, ConstAnyMatrix weight,
+                ConstAnyMatrix y);
+bool stacking32Pays(const GatedLowRank &update);
+void stacked32(const Context &context, const GatedLowRank &update, ConstAnyMatrix weight,
+               ConstAnyMatrix bias, AnyMatrix y);
 template <class T>
 bool backward16(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
                 const GatedGradients &gradients);

@@ -183,7 +183,7 @@ def rates() -> Iterator[Setting]:
 
 def ten() -> Iterator[Setting]:
     """Ten epochs instead of five, where plain pulses do worst and on a good device."""
-    for rate in (0.1, 0.2, 0.4, 0.8):
+    for rate in (0.05, 0.1, 0.2, 0.4, 0.8):
         yield setting(epochs=10, lr=rate)
         for visible, default in itertools.product(HEADLINE, ("pulses", "adapter")):
             yield setting(epochs=10, visible=visible, default=default, lr=rate)

@@ -83,3 +83,19 @@ def test_updates_do_not_become_tf32(device: str) -> None:
     finally:
         torch.set_float32_matmul_precision(before)
     assert torch.equal(y, torch.full_like(y, 8.0 * (64.0 + 2.0**-6)))
+
+
+@pytest.mark.parametrize(("k", "n"), [(256, 8), (768, 8), (1536, 16), (2048, 40)])
+@pytest.mark.parametrize(("of_dy", "of_v"), [(3e4, 1e-5), (1e-6, 1e3)])
+def test_property_46_what_lies_between_has_the_range_of_floats(
+    of_dy: float, of_v: float, k: int, n: int, device: str
+) -> None:
+    parts = operands(device, 40, k1=k, k2=k, n=n, dtype=torch.float16)
+    parts["v"] = (torch.randn(k, n, device=device) * of_v).half()
+    parts["x"].requires_grad_()
+    dy = (torch.rand(40, k, device=device) * of_dy).half()
+    lowrank.gated_low_rank(**parts, u_layout="kn").backward(dy)
+    between = dy.double() @ parts["u"].double()
+    assert not 2.0**-14 < float(between.abs().mean()) < 65504.0  # beyond what 16 bits hold well
+    exact = between * parts["codes"].double() @ parts["v"].double().t()
+    assert error(parts["x"].grad, exact) < 1e-3

@@ -43,8 +43,6 @@ class _GatedLowRankLinear(torch.autograd.Function):
         x, weight, v, codes, u = ctx.saved_tensors
         of_x, of_weight, of_bias, *of_factors = ctx.needs_input_grad[:6]
         rows = _matrix(dy)
-        dweight = rows.t() @ _matrix(x) if of_weight else None
-        dbias = rows.sum(0) if of_bias else None
         wanted = [of_x, *of_factors]
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             # Gradients of these gradients will be asked for: torch can differentiate its own.
@@ -58,6 +56,9 @@ class _GatedLowRankLinear(torch.autograd.Function):
                 _matrix(made[0]).addmm_(rows, weight)
         else:
             made = [None] * 4
+        # After the factors: cuBLAS warns where it comes first in a thread of autograd.
+        dweight = rows.t() @ _matrix(x) if of_weight else None
+        dbias = rows.sum(0) if of_bias else None
         dx, dv, dcodes, du = (
             gradient if is_wanted else None
             for gradient, is_wanted in zip(made, wanted, strict=True)

@@ -129,7 +129,7 @@ def _fake_gated_low_rank(
 
 # Elements of a result. No kernel of a GPU is expected to pay for fewer; it is not even asked, which takes the host some
 # microseconds.
-_LEAST_FUSED = 1 << 18
+_LEAST_FUSED = 1 << 17
 # Whether a kernel serves wherever it can, even where it is not expected to pay: for tests of it.
 always_fused = False
 

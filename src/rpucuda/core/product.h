@@ -23,8 +23,8 @@ inline void checkProduct(const char *function, MatrixView<const float> a, Matrix
 }
 
 /// C = A B turned into C^T = B^T A^T.
-inline void transposeProduct(MatrixView<const float> &a, MatrixView<const float> &b,
-                             MatrixView<float> &c) {
+template <class T, class C>
+void transposeProduct(MatrixView<const T> &a, MatrixView<const T> &b, MatrixView<C> &c) {
   std::swap(a, b);
   a = a.transposed();
   b = b.transposed();
@@ -39,7 +39,8 @@ struct BlasOperand {
   bool ordered;  ///< the view is row major or column major, and its lines do not overlap
   bool counted;  ///< its sizes fit the int in which BLAS takes them
 
-  static BlasOperand of(MatrixView<const float> m) {
+  template <class T>
+  static BlasOperand of(MatrixView<T> m) {
     const bool rowMajor = m.isRowMajor() && (m.rows <= 1 || m.rowStride >= m.cols);
     const bool colMajor = m.isColMajor() && (m.cols <= 1 || m.colStride >= m.rows);
     const int64_t lead = rowMajor ? std::max({m.rows > 1 ? m.rowStride : 1, m.cols, int64_t{1}})

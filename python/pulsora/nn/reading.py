@@ -67,7 +67,7 @@ def _uncounted(tile: Tile, begun: int, part: Part) -> Callable[..., object]:
     starts = itertools.count(begun + part.first, part.of)
 
     def again(lines: Array, out: Array, **_: int) -> None:
-        tile._core.forward_again(lines, out, next(starts))  # noqa: SLF001 - of this package
+        tile._core.forward_again(lines, out, next(starts), part.of)  # noqa: SLF001 - of this package
 
     return again
 

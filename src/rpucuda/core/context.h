@@ -46,7 +46,12 @@ struct Context {
   /// caller is capturing; null: the library's own. Objects that outlive the call must not be made
   /// with one.
   Lender *lender = nullptr;
+  /// Rows of the mini-batch that a read's rows are a part of; 0: they are all. On a GPU the order of sums
+  /// follows from this number, so that a part has the bits it has in a read of the whole.
+  int64_t batchRows = 0;
 
+  /// Of the mini-batch, for a read of `rows` rows.
+  int64_t rowsOfBatch(int64_t rows) const { return batchRows > rows ? batchRows : rows; }
   bool onCpu() const { return backend == Backend::Cpu; }
 };
 

@@ -169,7 +169,7 @@ void AnalogRead::readBatch(const Context &context, MatrixView<const float> weigh
   const int repeats = this->repeats(input);
   const bool plainOnGpu = !context.onCpu() && isPlain(product != nullptr);
   const PlainRead plain = plainRead(weights, input, output, repeats);
-  if (plainOnGpu && canBeJoined(context) && fitsOneLaunch(weights, in.rows)) {
+  if (plainOnGpu && canBeJoined(context) && fitsOneLaunch(context, weights, in.rows)) {
     readInOneLaunch(context, plain, scratch_.marks);
     return;
   }

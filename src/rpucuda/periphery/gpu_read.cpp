@@ -23,27 +23,30 @@ void multiply(const Context &context, const PlainRead &read, bool beside) {
 
 }  // namespace
 
-bool areShortRows(MatrixView<const float> weights, int64_t rows) {
+bool areShortRows(const Context &context, MatrixView<const float> weights, int64_t rows) {
   constexpr int64_t kManyRows = 4096;  // threads enough to fill a GPU
   constexpr int64_t kSmallArray = 4096;
-  return rows >= kManyRows && weights.size() <= kSmallArray;
+  return context.rowsOfBatch(rows) >= kManyRows && weights.size() <= kSmallArray;
 }
 
-bool fitsOneLaunch(MatrixView<const float> weights, int64_t rows) {
-  if (areShortRows(weights, rows)) return true;
+bool fitsOneLaunch(const Context &context, MatrixView<const float> weights, int64_t rows) {
+  if (areShortRows(context, weights, rows)) return true;
+  const int64_t all = context.rowsOfBatch(rows);
   constexpr int64_t kMostProducts = int64_t{1} << 25;
   constexpr int64_t kMostRows = int64_t{1} << 18;  // of a mini-batch
-  return weights.size() * rows <= kMostProducts && rows <= kMostRows &&
+  return weights.size() * all <= kMostProducts && all <= kMostRows &&
          weights.rows <= (int64_t{1} << 20);
 }
 
 int64_t partsOfSums(const Context &context, MatrixView<const float> weights, int64_t rows) {
   const bool takesParts = context.gpuProducts != GpuProducts::Reproducible;
-  return takesParts && !fitsOneLaunch(weights, rows) ? cudaProductParts(weights, rows) : 0;
+  return takesParts && !fitsOneLaunch(context, weights, rows)
+             ? cudaProductParts(weights, context.rowsOfBatch(rows))
+             : 0;
 }
 
 void readInOneLaunch(const Context &context, const PlainRead &read, Buffer<uint32_t> &marks) {
-  if (areShortRows(read.weights, read.input.in.rows)) {
+  if (areShortRows(context, read.weights, read.input.in.rows)) {
     cudaReadShortRows(context, read, {}, {});
   } else if (read.weights.rows <= kFewLines) {
     cudaReadRows(context, read);
@@ -65,11 +68,11 @@ void readInStages(const Context &context, const PlainRead &read, bool isMeasured
 
 void readWith(const Context &context, const PlainRead &read, const PlainRead &first,
               const AddedRead &added, Buffer<uint32_t> &marks) {
-  if (areShortRows(read.weights, read.input.in.rows)) {
+  if (areShortRows(context, read.weights, read.input.in.rows)) {
     cudaReadShortRows(context, read, first, added);
     return;
   }
-  if (fitsOneLaunch(read.weights, read.input.in.rows)) {
+  if (fitsOneLaunch(context, read.weights, read.input.in.rows)) {
     cudaReadGroups(context, read, first, added, marks);
     return;
   }

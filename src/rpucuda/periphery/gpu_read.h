@@ -13,12 +13,12 @@ namespace RPU {
 /// mini-batch, whose threads share the long side.
 constexpr int64_t kFewLines = 64;
 
-/// Whether a mini-batch has so many rows, for so small an array, that a thread takes a whole row.
-bool areShortRows(MatrixView<const float> weights, int64_t rows);
+/// Whether a mini-batch has so many rows, for so small an array, that a thread takes a whole row. This and
+/// what follows decide by the rows of the whole mini-batch, where `rows` are a part of one (Context::batchRows).
+bool areShortRows(const Context &context, MatrixView<const float> weights, int64_t rows);
 
-/// Whether one launch is faster than a matrix product with stages before and after, for a
-/// mini-batch of `rows` rows.
-bool fitsOneLaunch(MatrixView<const float> weights, int64_t rows);
+/// Whether one launch is faster than a matrix product with stages before and after.
+bool fitsOneLaunch(const Context &context, MatrixView<const float> weights, int64_t rows);
 
 /// Into how many parts each sum is divided for the tensor cores; 0 if the backend's matrix product
 /// makes the sums.

@@ -45,36 +45,41 @@ void Tile::setContext(const Context &context) {
 
 void Tile::forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
   impl_->readPart(Pass::Forward, x, "x", part,
-                  [&](const Counters &counters) { readForward(x, y, counters); });
+                  [&](const Context &context, const Counters &counters) {
+                    readForward(context, x, y, counters);
+                  });
 }
 
-void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t firstSample) {
+void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t firstSample,
+                        int64_t of) {
   const IOParameters &io = impl_->config.forward;
   RPU_CHECK(ConfigError, io.is_perfect || io.noise_management != NoiseManagement::AverageAbsMax,
             "forward.noise_management is 'average_abs_max', and its scale depends on every earlier "
             "read, so that none can be repeated; choose 'abs_max'");
   Counters then = impl_->counters;
   then.forwardSamples = firstSample;
-  readForward(x, y, then);
+  readForward(impl_->partOf(of), x, y, then);
 }
 
-void Tile::readForward(MatrixView<const float> x, MatrixView<float> y, const Counters &counters) {
+void Tile::readForward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
+                       const Counters &counters) {
   requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "forward");
   requireShape(y, batchOf(x), {"d_size", dSize()}, "y", "forward");
   Impl::requireRoom(counters.forwardSamples, x.rows, "samples of forward");
   impl_->requireFiniteRead(impl_->config.forward, x, "x");
-  impl_->device->forward(impl_->context, x, y, counters);
-  requireFiniteResult(impl_->context, y, "y");
+  impl_->device->forward(context, x, y, counters);
+  requireFiniteResult(context, y, "y");
 }
 
 void Tile::backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part) {
   requireShape(d, anyBatch(), {"d_size", dSize()}, "d", "backward");
   requireShape(dx, batchOf(d), {"x_size", xSize()}, "dx", "backward");
-  impl_->readPart(Pass::Backward, d, "d", part, [&](const Counters &counters) {
-    impl_->requireFiniteRead(impl_->config.backward, d, "d");
-    impl_->device->backward(impl_->context, d, dx, counters);
-    requireFiniteResult(impl_->context, dx, "dx");
-  });
+  impl_->readPart(Pass::Backward, d, "d", part,
+                  [&](const Context &context, const Counters &counters) {
+                    impl_->requireFiniteRead(impl_->config.backward, d, "d");
+                    impl_->device->backward(context, d, dx, counters);
+                    requireFiniteResult(context, dx, "dx");
+                  });
 }
 
 void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr,

@@ -47,9 +47,11 @@ class Tile final {
   /// y [m, dSize] = W x for x [m, xSize]. InputError for a part that the rows do not fit;
   /// ConfigError for less than the whole with noise_management average_abs_max.
   void forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part = {});
-  /// The read that began at sample number `firstSample`, with its draws again; counters stay.
+  /// The read that began at sample number `firstSample`, with its draws again; counters stay. Of a part
+  /// of a mini-batch, `of` is the size of that; 0: x is the whole.
   /// ConfigError with noise_management average_abs_max, whose scale depends on the reads so far.
-  void forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t firstSample);
+  void forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t firstSample,
+                    int64_t of = 0);
   /// dx [m, xSize] = W^T d for d [m, dSize]. Errors are those of forward().
   void backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part = {});
   /// W <- W - lr d^T x by pulses. InputError for wrong shapes or values that are not finite;
@@ -106,7 +108,8 @@ class Tile final {
   struct Impl;
   State collect() const;
   void take(const State &state);
-  void readForward(MatrixView<const float> x, MatrixView<float> y, const Counters &counters);
+  void readForward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
+                   const Counters &counters);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -14,10 +14,11 @@ void TileAdapter::forward(MatrixView<const float> x, MatrixView<const float> gat
   requireShape(read, batchOf(x), {"rank", rank()}, "read", "forward");
   requireFinite(tile_.context, x, "x");
   requireFinite(tile_.context, gate, "gate");
-  tile_.readPart(Pass::Forward, x, "x", part, [&](const Counters &counters) {
-    adapter_.forwardGated(tile_.context, x, gate, y, read, counters);
-    requireFiniteResult(tile_.context, y, "y");
-  });
+  tile_.readPart(Pass::Forward, x, "x", part,
+                 [&](const Context &context, const Counters &counters) {
+                   adapter_.forwardGated(context, x, gate, y, read, counters);
+                   requireFiniteResult(context, y, "y");
+                 });
 }
 
 void TileAdapter::backward(MatrixView<const float> d, MatrixView<const float> gate,
@@ -31,10 +32,11 @@ void TileAdapter::backward(MatrixView<const float> d, MatrixView<const float> ga
   requireFinite(tile_.context, d, "d");
   requireFinite(tile_.context, gate, "gate");
   requireFinite(tile_.context, read, "read");
-  tile_.readPart(Pass::Backward, d, "d", part, [&](const Counters &counters) {
-    adapter_.backwardGated(tile_.context, d, gate, read, dx, gateGradient, counters);
-    requireFiniteResult(tile_.context, dx, "dx");
-  });
+  tile_.readPart(Pass::Backward, d, "d", part,
+                 [&](const Context &context, const Counters &counters) {
+                   adapter_.backwardGated(context, d, gate, read, dx, gateGradient, counters);
+                   requireFiniteResult(context, dx, "dx");
+                 });
 }
 
 void TileAdapter::update(MatrixView<const float> x, MatrixView<const float> d,

@@ -69,7 +69,13 @@ struct Tile::Impl {
     requireRoom(counters.updateSamples, samples, "samples of update");
     requireRoom(counters.miniBatches, 1, "mini-batches");
   }
-  /// read(counters as they stand at the first row of this part), and counts the whole mini-batch.
+  /// The context of a read whose rows are a part of a mini-batch of so many.
+  Context partOf(int64_t rows) const {
+    Context own = context;
+    own.batchRows = rows;
+    return own;
+  }
+  /// read(context, counters as they stand at the first row of this part), and counts the whole mini-batch.
   template <class Read>
   void readPart(Pass pass, MatrixView<const float> in, const char *name, const BatchPart &part,
                 const Read &read) {
@@ -83,7 +89,7 @@ struct Tile::Impl {
     start.*samples += static_cast<uint64_t>(part.first);
     const auto means = runningMeans();
     try {
-      read(start);
+      read(partOf(size), start);
     } catch (...) {  // a refused read has not taken place
       for (const auto &[mean, before] : means) *mean = before;
       throw;

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kShortRowThreads)
 void cudaProject(const Context &context, const AdapterProjection &p) {
   const CudaScope scope(context.device);
   const int64_t count = p.g.input.in.rows;
-  if (areShortRows(p.g.weights, count) && areShortRows(p.e.weights, count)) {
+  if (areShortRows(context, p.g.weights, count) && areShortRows(context, p.e.weights, count)) {
     launch(context.stream, projectShortRowsKernel, gridForRows(count), kShortRowThreads, 0, p);
     return;
   }

@@ -115,6 +115,10 @@ bool cudaGatedLowRankBackward(const Context &, const GatedLowRank &, ConstAnyMat
                               const GatedGradients &) {
   absent();
 }
+bool cudaAdapterGradients(const Context &, MatrixView<const float>, MatrixView<const float>,
+                          MatrixView<const float>, bool, MatrixView<float>, MatrixView<float>) {
+  absent();
+}
 int64_t cudaGatedLowRankScratch(const Context &, const GatedLowRank &, ConstAnyMatrix,
                                 const GatedGradients &) {
   absent();

@@ -1,6 +1,7 @@
 #include "lowrank/adapter_gradients.h"
 
 #include "core/math_util.h"
+#include "lowrank/kernels.h"
 #include "lowrank/widened.h"
 
 namespace RPU {
@@ -15,6 +16,9 @@ void adapterGradients(const Context &given, ConstAnyMatrix dc, ConstAnyMatrix a,
   const Context context = forLowRank(given);
   Widened dcFloats, aFloats, bFloats;
   const MatrixView<const float> bs = bFloats.of(context, b);
+  if (!context.onCpu() && dc.type == ElementType::Float32 &&
+      cudaAdapterGradients(context, dc.as<float>(), aFloats.of(context, a), bs, accumulate, da, db))
+    return;
   const int64_t atATime = rowsAtATime(context, dc.cols + a.cols);
   const float beta = accumulate ? 1.0f : 0.0f;
   for (int64_t begin = 0; begin == 0 || begin < dc.rows; begin += atATime) {

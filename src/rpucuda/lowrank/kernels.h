@@ -16,6 +16,10 @@ bool cudaGatedLowRankLinearPays(const Context &context, const GatedLowRank &upda
                                 ConstAnyMatrix weight, ConstAnyMatrix bias, AnyMatrix y);
 bool cudaGatedLowRankBackward(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
                               const GatedGradients &gradients);
+/// Both gradients of an adapter in one pass over dc (see adapterGradients()).
+bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
+                          MatrixView<const float> a, MatrixView<const float> b, bool accumulate,
+                          MatrixView<float> da, MatrixView<float> db);
 /// Floats of scratch that the fused kernel of a case needs; 0 if there is none.
 int64_t cudaGatedLowRankScratch(const Context &context, const GatedLowRank &update,
                                 ConstAnyMatrix dy, const GatedGradients &gradients);

@@ -222,12 +222,19 @@ TEST(CudaLowRank, TheIntermediateHasTheRangeOfFloats) {
 TEST(CudaLowRank, Property47_AdapterGradientsAreThoseOfSinglePrecision) {
   RPU_REQUIRE_GPU();
   const Context context = gpuContext();
-  for (const int64_t m : {1, 17, 1000}) {
-    for (const int64_t n : {15, 64}) {
-      for (const int64_t k : {1, 16, 64}) {
-        const LaidOut<float> dc(m, n, Layout::RowMajor, 1), a(m, k, Layout::CutOut, 2);
-        const LaidOut<float> b(k, n, Layout::ColMajor, 3);
+  // Those of cuBLAS, then of the kernel: few tiles, and many with columns in one group and in several.
+  constexpr int64_t kSizes[][2] = {{1, 15},    {17, 64},    {1000, 15},  {1000, 64},  {64, 128},
+                                   {90, 1100}, {200, 4100}, {2200, 300}, {1000, 2100}};
+  for (const auto &[m, n] : kSizes) {
+    for (const int64_t k : {1, 5, 16, 64}) {
+      if (k > 16 && m * n > 1000000) continue;  // the same products of cuBLAS as of fewer rows
+      for (const float magnitude : {1.0f, 1e5f, 1e30f}) {
+        LaidOut<float> dc(m, n, Layout::RowMajor, 1);
+        const LaidOut<float> a(m, k, Layout::CutOut, 2), b(k, n, Layout::ColMajor, 3);
         const LaidOut<float> da(m, k, Layout::RowMajor, 4), db(k, n, Layout::RowMajor, 5);
+        // Neighbours of very different magnitude.
+        for (int64_t i = 0; magnitude > 1.0f && i < m * n; i += 3)
+          dc.view()(i / n, i % n) *= magnitude;
         const DeviceLaidOut<float> onD(context, dc), onA(context, a), onB(context, b);
         DeviceLaidOut<float> toA(context, da), toB(context, db);
         for (const bool accumulate : {false, true}) {
@@ -236,11 +243,21 @@ TEST(CudaLowRank, Property47_AdapterGradientsAreThoseOfSinglePrecision) {
                            toB.view());
           const Fetched<float> madeA(context, toA), madeB(context, toB);
           const float beta = accumulate ? 1.0f : 0.0f;
-          EXPECT_TRUE(isProduct(1.0f, dc.view(), b.view().transposed(), beta, beforeA.view(),
-                                madeA.view()));
-          EXPECT_TRUE(isProduct(1.0f, a.view().transposed(), dc.view(), beta, beforeB.view(),
-                                madeB.view()));
+          EXPECT_TRUE(
+              isProduct(1.0f, dc.view(), b.view().transposed(), beta, beforeA.view(), madeA.view()))
+              << m << " x " << n << ", K " << k;
+          EXPECT_TRUE(
+              isProduct(1.0f, a.view().transposed(), dc.view(), beta, beforeB.view(), madeB.view()))
+              << m << " x " << n << ", K " << k;
         }
+        DeviceLaidOut<float> againA(context, da), againB(context, db), onceA(context, da),
+            onceB(context, db);
+        adapterGradients(context, onD.view(), onA.view(), onB.view(), true, onceA.view(),
+                         onceB.view());
+        adapterGradients(context, onD.view(), onA.view(), onB.view(), true, againA.view(),
+                         againB.view());
+        EXPECT_TRUE(sameBits(onceA.storage(context), againA.storage(context)));
+        EXPECT_TRUE(sameBits(onceB.storage(context), againB.storage(context)));
       }
     }
   }

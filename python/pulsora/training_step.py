@@ -254,8 +254,8 @@ class _Recorded:
         self._step = step
         self._batch = [each.clone() for each in batch]
         device = batch[0].device
-        tiles = [tile._core for array in step.arrays() for tile in array]  # noqa: SLF001 - of this package
-        self.tiles = _core.TrainingGraph(device.index, tiles)
+        layers = [[tile._core for tile in array] for array in step.arrays()]  # noqa: SLF001 - of this package
+        self.tiles = _core.TrainingGraph(device.index, layers)
         self._graph = torch.cuda.CUDAGraph(keep_graph=True)
         torch.clear_autocast_cache()
         self.tiles.begin()

@@ -48,22 +48,23 @@ class SharedTile {
     record_->add(context_.device, lane_, [this, work] { runNow(work); });
   }
 
-  /// work() while no other thread may call any of the tiles; else as run(). `work` may call them by
-  /// their pointers from whole().
+  /// work() while no other thread may call any of the tiles; else as enqueue(). `work` may call them
+  /// by their pointers from whole().
   template <class Work>
-  static void runTogether(const std::vector<SharedTile *> &tiles, const Work &work) {
-    for (SharedTile *tile : tiles) {
-      tile->requireUnrecorded();
-      tile->requireWholeAfterFork();
+  static void enqueueTogether(const std::vector<SharedTile *> &tiles, const Work &work) {
+    const SharedTile &any = *tiles.front();
+    for (const SharedTile *tile : tiles) {
+      RPU_CHECK(StateError, tile->record_ == any.record_ && tile->lane_ == any.lane_,
+                "some tiles of a layer belong to a training step that is recorded, and others do "
+                "not; record all of them in one lane");
     }
-    const py::gil_scoped_release released;
-    std::vector<std::unique_lock<std::recursive_mutex>> guards;
-    guards.reserve(tiles.size());
-    for (SharedTile *tile : tiles) guards.emplace_back(*tile->mutex_);
-    const StandardFloats standard;
-    work();
+    if (any.record_) {
+      any.record_->add(any.context_.device, any.lane_, [tiles, work] { runTogether(tiles, work); });
+    } else {
+      runTogether(tiles, work);
+    }
   }
-  /// The tile itself, for runTogether().
+  /// The tile itself, for enqueueTogether().
   Tile *whole() { return &tile_; }
 
   void setContext(const Context &context) {
@@ -89,6 +90,17 @@ class SharedTile {
   bool inStepGraph = false;
 
  private:
+  template <class Work>
+  static void runTogether(const std::vector<SharedTile *> &tiles, const Work &work) {
+    for (SharedTile *tile : tiles) tile->requireWholeAfterFork();
+    const py::gil_scoped_release released;
+    std::vector<std::unique_lock<std::recursive_mutex>> guards;
+    guards.reserve(tiles.size());
+    for (SharedTile *tile : tiles) guards.emplace_back(*tile->mutex_);
+    const StandardFloats standard;
+    work();
+  }
+
   template <class Work>
   std::invoke_result_t<const Work &, Tile &> runNow(const Work &work) {
     requireWholeAfterFork();

@@ -32,16 +32,15 @@ class SharedGrid {
   int64_t outputs() const { return grid_.outputs(); }
   int64_t inputs() const { return grid_.inputs(); }
   const Context &context() const { return tiles_.front()->context(); }
-  bool isRecorded() const {
-    return std::any_of(tiles_.begin(), tiles_.end(),
-                       [](const SharedTile *tile) { return tile->isRecorded(); });
-  }
+  /// The learning rate of a call that may be kept.
+  StepRate rate(float lr) const { return tiles_.front()->rate(lr); }
   InputMatrix input(py::handle array, const char *name) {
     return inputOf(tiles_.data(), tiles_.size(), array, name);
   }
+  /// work(grid), or keeps it for the step that is being recorded (SharedTile::enqueue).
   template <class Work>
-  void run(const Work &work) {
-    SharedTile::runTogether(tiles_, [&] { work(grid_); });
+  static void enqueue(const std::shared_ptr<SharedGrid> &self, const Work &work) {
+    SharedTile::enqueueTogether(self->tiles_, [self, work] { work(self->grid_); });
   }
 
  private:
@@ -57,40 +56,46 @@ class SharedGrid {
   TileGrid grid_;
 };
 
-void forward(SharedGrid &self, py::handle x, py::handle out, py::handle first, py::handle of) {
+using Grid = std::shared_ptr<SharedGrid>;
+
+void forward(const Grid &self, py::handle x, py::handle out, py::handle first, py::handle of) {
   const BatchPart part = readPart(first, of);
-  const InputMatrix in = self.input(x, "x");
-  OutputMatrix y(out, in.view().rows, self.outputs(), in, self.context());
-  self.run([&](TileGrid &grid) { grid.forward(in.view(), y.view(), part); });
-  y.result(self.context());
+  const InputMatrix in = self->input(x, "x");
+  OutputMatrix y(out, in.view().rows, self->outputs(), in, self->context());
+  SharedGrid::enqueue(
+      self, [in = in.view(), y = y.view(), part](TileGrid &grid) { grid.forward(in, y, part); });
+  y.result(self->context());
 }
 
-void backward(SharedGrid &self, py::handle d, py::handle out, py::handle first, py::handle of) {
+void backward(const Grid &self, py::handle d, py::handle out, py::handle first, py::handle of) {
   const BatchPart part = readPart(first, of);
-  const InputMatrix in = self.input(d, "d");
-  OutputMatrix dx(out, in.view().rows, self.inputs(), in, self.context());
-  self.run([&](TileGrid &grid) { grid.backward(in.view(), dx.view(), part); });
-  dx.result(self.context());
+  const InputMatrix in = self->input(d, "d");
+  OutputMatrix dx(out, in.view().rows, self->inputs(), in, self->context());
+  SharedGrid::enqueue(self, [in = in.view(), dx = dx.view(), part](TileGrid &grid) {
+    grid.backward(in, dx, part);
+  });
+  dx.result(self->context());
 }
 
-void update(SharedGrid &self, py::handle x, py::handle d, py::handle lr) {
-  const float rate = readLearningRate(lr);
-  const InputMatrix xIn = self.input(x, "x");
-  const InputMatrix dIn = self.input(d, "d");
-  self.run([&](TileGrid &grid) { grid.update(xIn.view(), dIn.view(), rate, serveSignals); });
+void update(const Grid &self, py::handle x, py::handle d, py::handle lr) {
+  const StepRate rate = self->rate(readLearningRate(lr));
+  const InputMatrix xIn = self->input(x, "x");
+  const InputMatrix dIn = self->input(d, "d");
+  SharedGrid::enqueue(self, [x = xIn.view(), d = dIn.view(), rate](TileGrid &grid) {
+    grid.update(x, d, rate(), serveSignals);
+  });
 }
 
-void postUpdate(SharedGrid &self, py::handle lr) {
-  const float rate = readLearningRate(lr);
-  self.run([&](TileGrid &grid) { grid.postUpdate(rate); });
+void postUpdate(const Grid &self, py::handle lr) {
+  const StepRate rate = self->rate(readLearningRate(lr));
+  SharedGrid::enqueue(self, [rate](TileGrid &grid) { grid.postUpdate(rate()); });
 }
 
 }  // namespace
 
 void bindTileGrid(py::module_ &module) {
   using py::arg;
-  py::class_<SharedGrid>(module, "TileGrid", py::custom_type_setup(&withoutNew))
-      .def_property_readonly("is_recorded", &SharedGrid::isRecorded)
+  py::class_<SharedGrid, Grid>(module, "TileGrid", py::custom_type_setup(&withoutNew))
       .def("forward", &forward, arg("x"), arg("out"), arg("first") = 0, arg("of") = py::none())
       .def("backward", &backward, arg("d"), arg("out"), arg("first") = 0, arg("of") = py::none())
       .def("update", &update, arg("x"), arg("d"), arg("lr"))
@@ -98,7 +103,7 @@ void bindTileGrid(py::module_ &module) {
   module.def(
       "make_tile_grid",
       [](const std::vector<SharedGrid::Placed> &tiles, int64_t outputs, int64_t inputs) {
-        return std::make_unique<SharedGrid>(tiles, outputs, inputs);
+        return std::make_shared<SharedGrid>(tiles, outputs, inputs);
       },
       arg("tiles"), arg("outputs"), arg("inputs"),
       "The matrix [outputs, inputs] of tiles (tile, first output, first input).");

@@ -17,19 +17,25 @@ namespace py = pybind11;
 /// A training step of torch and of the tiles in it.
 class TrainingGraphOfTiles {
  public:
-  TrainingGraphOfTiles(int device, std::vector<py::object> tiles)
-      : record_(device), owners_(std::move(tiles)) {
-    for (const py::object &owner : owners_) tiles_.push_back(owner.cast<SharedTile *>());
+  /// The tiles of each layer, which share a lane.
+  TrainingGraphOfTiles(int device, const std::vector<std::vector<py::object>> &layers)
+      : record_(device) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      for (const py::object &owner : layers[i]) {
+        owners_.push_back(owner);
+        tiles_.push_back({owner.cast<SharedTile *>(), static_cast<int>(i % TrainingGraph::kLanes)});
+      }
+    }
   }
   ~TrainingGraphOfTiles() { end(); }
   TrainingGraphOfTiles(const TrainingGraphOfTiles &) = delete;
   TrainingGraphOfTiles &operator=(const TrainingGraphOfTiles &) = delete;
 
   void begin() {
-    for (size_t i = 0; i < tiles_.size(); ++i) tiles_[i]->beginRecord(record_, laneOf(i));
+    for (const auto &[tile, lane] : tiles_) tile->beginRecord(record_, lane);
   }
   void end() {
-    for (SharedTile *tile : tiles_) tile->endRecord(record_);
+    for (const auto &[tile, lane] : tiles_) tile->endRecord(record_);
   }
   void useRate(size_t number) { record_.useRate(number); }
   void finish(intptr_t graph) { record_.graph().finish(reinterpret_cast<void *>(graph)); }
@@ -37,14 +43,16 @@ class TrainingGraphOfTiles {
   void run(intptr_t stream, const std::vector<float> &rates) {
     record_.setRates(rates);
     const auto target = reinterpret_cast<void *>(stream);
-    for (size_t i = 0; i < tiles_.size(); ++i)
-      moveTo(*tiles_[i], record_.graph().stream(laneOf(i)), target);
+    for (const auto &[tile, lane] : tiles_) moveTo(*tile, record_.graph().stream(lane), target);
     record_.graph().run(target);
   }
   int shapes() { return record_.graph().shapes(); }
 
  private:
-  static int laneOf(size_t tile) { return static_cast<int>(tile % TrainingGraph::kLanes); }
+  struct LaneTile {
+    SharedTile *tile;
+    int lane;
+  };
 
   /// Lets a tile work in the stream of its lane; `target` waits for what it did elsewhere.
   static void moveTo(SharedTile &tile, void *lane, void *target) {
@@ -59,14 +67,15 @@ class TrainingGraphOfTiles {
 
   StepRecord record_;
   std::vector<py::object> owners_;
-  std::vector<SharedTile *> tiles_;
+  std::vector<LaneTile> tiles_;
 };
 
 }  // namespace
 
 void bindTrainingGraph(py::module_ &module) {
   py::class_<TrainingGraphOfTiles>(module, "TrainingGraph")
-      .def(py::init<int, std::vector<py::object>>(), py::arg("device"), py::arg("tiles"))
+      .def(py::init<int, const std::vector<std::vector<py::object>> &>(), py::arg("device"),
+           py::arg("layers"))
       .def("begin", &TrainingGraphOfTiles::begin)
       .def("end", &TrainingGraphOfTiles::end)
       .def("use_rate", &TrainingGraphOfTiles::useRate, py::arg("number"))

@@ -1,7 +1,6 @@
 """Calls of the tiles of an array one by one, with the results of a `TileGrid`.
 
-They serve an array of one tile, steps that are recorded, in which the calls of several tiles run side by side, reads that
-are made again, each from the numbers that its tile had, and gated adapters.
+They serve an array of one tile, reads that are made again, each from the numbers that its tile had, and gated adapters.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ def adapter_in(tile: Tile) -> Adapter:
 def _inputs(array: TileArray, x: Tensor) -> list[list[Tensor]]:
     """The columns of x that each tile takes, without gaps; tiles of one column share theirs.
 
-    All are cut before the first is read, so that the calls to tiles follow one another.
+    All are cut before the first is read.
     """
     if len(array) == 1:
         return [[x.contiguous()]]

@@ -142,7 +142,7 @@ class TileArray:
         self._joined: _core.TileGrid | None = None
 
     def _whole(self) -> _core.TileGrid | None:
-        """All tiles, as one that needs a single call; None where there is but one, or calls are recorded tile by tile."""
+        """All tiles, as one that needs a single call; None where there is but one."""
         if len(self) == 1:
             return None
         if self._joined is None:
@@ -152,7 +152,7 @@ class TileArray:
                 for col, tile in zip(self.cols, tiles, strict=True)
             ]
             self._joined = _core.make_tile_grid(places, self.shape[0], self.groups * self.shape[1])
-        return None if self._joined.is_recorded else self._joined
+        return self._joined
 
     @property
     def device(self) -> torch.device:
@@ -245,6 +245,10 @@ class TileArray:
                 one_by_one.update(self, cut, lr)
             else:
                 cut.whole.update(for_tile(cut.inputs[0][0]), for_tile(cut.outputs[0]), lr)
+        whole = self._whole()
+        if whole is not None:
+            whole.post_update(lr)
+            return
         for tile in self:
             tile.post_update(lr)
 

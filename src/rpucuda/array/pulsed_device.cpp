@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "array/events.h"
+#include "array/joined_updates.h"
 #include "array/visible_weights.h"
 #include "core/backend.h"
 #include "core/cuda_api.h"
@@ -164,11 +165,20 @@ void PulsedDevice::setWeights(const Context &context, MatrixView<const float> we
   }
 }
 
+// Whether a GPU may pulse this array in one launch with others.
+bool PulsedDevice::joinsUpdates(const Context &context) const {
+  return kernelsOf(params_.model(), context).updateTogether &&
+         params_.common().noise_merge != NoiseMerge::Batch;
+}
+
 void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) {
   if (words.endSample == words.firstSample) return;
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
-  if (words.samples > 0) {
+  if (words.samples > 0 && joinsUpdates(context)) {
+    const PulsedUpdate alone{a, words, pulseCount_.data()};
+    updateJoined(context, kernels, &alone, 1);
+  } else if (words.samples > 0) {
     overCells(context, size(), 2 + words.samples, [&](int64_t begin, int64_t end, void *stream) {
       kernels.update(a, words, pulseCount_.data(), begin, end, stream);
     });
@@ -177,27 +187,22 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) 
 }
 
 void PulsedDevice::applyPulsesToEach(const Context &context, const ArrayPulses *list, int count) {
-  const auto modelOf = [](const ArrayPulses &p) { return &p.array->params_.model(); };
-  const auto joins = [&](const ArrayPulses &p) {
-    return kernelsOf(*modelOf(p), context).updateTogether && p.words->samples > 0 &&
-           p.array->params_.common().noise_merge != NoiseMerge::Batch;
-  };
   for (int i = 0; i < count;) {
-    const DeviceModel *model = modelOf(list[i]);
-    PulsedUpdate updates[kMostTogether];
+    const DeviceModel *model = &list[i].array->params_.model();
+    PulsedUpdate updates[kMostOfObject];
     int together = 0;
-    for (; together < kMostTogether && i + together < count; ++together) {
-      const ArrayPulses &p = list[i + together];
-      if (modelOf(p) != model || !joins(p)) break;
-      updates[together] = {p.array->array(), *p.words, p.array->pulseCount_.data()};
+    for (; together < kMostOfObject && i + together < count; ++together) {
+      const auto &[array, words] = list[i + together];
+      if (&array->params_.model() != model || words->samples == 0 || !array->joinsUpdates(context))
+        break;
+      updates[together] = {array->array(), *words, array->pulseCount_.data()};
     }
     if (together < 2) {
       list[i].array->applyPulses(context, *list[i].words);
       ++i;
       continue;
     }
-    const CudaScope scope(context.device);
-    kernelsOf(*model, context).updateTogether(updates, together, context.stream);
+    updateJoined(context, kernelsOf(*model, context), updates, together);
     for (const int end = i + together; i < end; ++i)
       list[i].array->afterWrite(context, list[i].words->endSample);
   }

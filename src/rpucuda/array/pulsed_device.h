@@ -66,8 +66,7 @@ class PulsedDevice {
   /// cols].
   void applyPulses(const Context &context, const PulseWords &words);
   /// Applies pulses to each of `count` different arrays, with the result of applyPulses() for one
-  /// after another. A GPU updates neighbours in the list that share a model in one launch, up to
-  /// kMostTogether.
+  /// after another. A GPU updates neighbours in the list that share a model in one launch.
   static void applyPulsesToEach(const Context &context, const ArrayPulses *list, int count);
   /// Storage for applyOuterProduct() of up to `samples` samples.
   void reserveOuterProduct(const Context &context, int64_t samples);
@@ -108,6 +107,7 @@ class PulsedDevice {
  private:
   SampledCells sampledCells() const;
   CellArray array();
+  bool joinsUpdates(const Context &context) const;
   CellFrame frame() const { return {reference_.data(), signs_.data(), cols_}; }
   Buffer<float> describeStored(const Context &context) const;
   void balance(const Context &context, int64_t pairs, RandomKey key, float *points) const;

@@ -46,8 +46,8 @@ struct ResetEvent {
   uint64_t event = 0;
 };
 
-/// Most arrays that a GPU updates in one launch.
-constexpr int kMostTogether = 4;
+/// Most arrays that a GPU updates in one launch: their parameters travel with it.
+constexpr int kMostTogether = 16;
 
 /// An array, the pulses of a mini-batch for it, and where to add the number of coincidences.
 struct PulsedUpdate {
@@ -65,8 +65,8 @@ struct PulsedKernels {
   /// Applies a mini-batch of pulses, and adds the number of coincidences to `*coincidences`.
   void (*update)(const CellArray &array, const PulseWords &words, uint64_t *coincidences,
                  int64_t begin, int64_t end, void *stream);
-  /// Updates up to kMostTogether different arrays of this model, none of which merges noise, in one
-  /// launch. Null on the CPU, where that would gain nothing.
+  /// Updates different arrays of this model, none of which merges noise, in as few launches as they
+  /// fit. Null on the CPU, where that would gain nothing.
   void (*updateTogether)(const PulsedUpdate *updates, int count, void *stream);
   /// Each cell's bounds and mean steps at its weight: out = {w_max, w_min, up step, down step},
   /// four planes of rows * cols.

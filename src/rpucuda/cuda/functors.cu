@@ -11,6 +11,7 @@
 #include "periphery/joined_functors.h"
 #include "periphery/read_stages.h"
 #include "pulses/train_functors.h"
+#include "tile/grid_functors.h"
 #include "transfer/line_functors.h"
 #include "transfer/plan_formulas.h"
 
@@ -81,6 +82,10 @@ RPU_ON_GPU(SignDrawer);
 
 // transfer/plan_formulas.h
 RPU_ON_GPU(TrainDrives);
+
+// tile/grid_functors.h
+RPU_ON_GPU(BlockPacker);
+RPU_ON_GPU(BlockSummer);
 
 // forecast/
 RPU_ON_GPU(Encoded);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/joined_launches.h"
 #include "runtime/cuda_driver.h"
 
 namespace RPU {
@@ -300,6 +301,7 @@ void GpuFunction::enqueue(const GpuGrid &grid, const void *const *arguments, voi
   launch.attributes = &attribute;
   launch.attributeCount = overlaps ? 1 : 0;
   const CudaDriver &driver = CudaDriver::get();
+  JoinedLaunches::sendKept();
   // The driver copies the arguments, and changes none.
   const int status =
       driver.launchKernel(&launch, function_, const_cast<void **>(arguments), nullptr);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/joined_launches.h"
 #include "core/sha256.h"
 #include "cuda/array/model_launches.h"
 #include "runtime/compilations.h"
@@ -147,6 +148,7 @@ class ModelKernels {
                                     stream);
   }
   static void clear(void *, void *data, uint64_t bytes, void *stream) {
+    JoinedLaunches::sendKept();
     const CudaDriver &driver = CudaDriver::get();
     driver.check(driver.fill(reinterpret_cast<CuPointer>(data), 0, bytes, stream), "clear memory");
   }

@@ -1,9 +1,12 @@
 #include "tile/tile_grid.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
+#include "core/backend.h"
 #include "core/check.h"
-#include "core/math_util.h"
+#include "core/cuda_api.h"
 #include "periphery/joined_reads.h"
 #include "tile/tile_checks.h"
 
@@ -19,27 +22,30 @@ TileGrid::TileGrid(const std::vector<PlacedTile> &tiles, int64_t outputs, int64_
   outputs_ = sideOf("outputs", outputs, std::move(rows));
   inputs_ = sideOf("inputs", inputs, std::move(cols));
   const Context &first = tiles.front().tile->context();
+  std::set<std::pair<size_t, size_t>> taken;
   for (const PlacedTile &placed : tiles) {
     const Context &other = placed.tile->context();
     RPU_CHECK(InputError, other.backend == first.backend && other.device == first.device,
               "the tiles of a grid are on different devices; move them to one");
-    const Place place{placed.tile, blockAt(outputs_, placed.firstOutput),
-                      blockAt(inputs_, placed.firstInput)};
-    for (const Place &before : places_) {
-      RPU_CHECK(InputError,
-                before.outputBlock != place.outputBlock || before.inputBlock != place.inputBlock,
-                "two tiles begin at output ", placed.firstOutput, " and input ", placed.firstInput,
-                "; each place of a grid holds one tile");
-    }
-    places_.push_back(place);
+    outputs_.ofPlace.push_back(blockAt(outputs_, placed.firstOutput));
+    inputs_.ofPlace.push_back(blockAt(inputs_, placed.firstInput));
+    RPU_CHECK(InputError, taken.insert({outputs_.ofPlace.back(), inputs_.ofPlace.back()}).second,
+              "two tiles begin at output ", placed.firstOutput, " and input ", placed.firstInput,
+              "; each place of a grid holds one tile");
+    tiles_.push_back(placed.tile);
   }
+  if (first.onCpu()) return;
+  placeReads(outputs_);
+  placeReads(inputs_);
 }
 
 TileGrid::Side TileGrid::sideOf(const char *name, int64_t size, std::vector<Lines> ofTiles) {
   std::sort(ofTiles.begin(), ofTiles.end(), [](const Lines &a, const Lines &b) {
     return a.first != b.first ? a.first < b.first : a.count < b.count;
   });
-  Side side{name, size, {}, {}};
+  Side side;
+  side.name = name;
+  side.size = size;
   int64_t end = 0;
   for (const Lines &lines : ofTiles) {
     const bool isKnown = !side.blocks.empty() && side.blocks.back().first == lines.first &&
@@ -62,64 +68,109 @@ size_t TileGrid::blockAt(const Side &side, int64_t first) {
   return static_cast<size_t>(found - side.blocks.begin());
 }
 
-// The columns of a batch that each block has: in place on the CPU, and on a GPU, whose kernels want rows
-// without gaps, in memory of their own, to which they are copied if the batch is `filled`.
-template <class T>
-std::vector<MatrixView<T>> TileGrid::views(MatrixView<T> batch, Side &side, bool filled) {
-  std::vector<MatrixView<T>> result;
-  const bool inPlace = context().onCpu() || (side.blocks.size() == 1 && batch.isContiguous());
-  if (!inPlace) side.packed.reserve(context(), batch.size());
-  for (const Lines &lines : side.blocks) {
-    const MatrixView<T> block = batch.block(0, lines.first, batch.rows, lines.count);
-    if (inPlace) {
-      result.push_back(block);
-      continue;
+// The order in which a GPU keeps the reads of all tiles before it sums them.
+void TileGrid::placeReads(Side &side) {
+  std::vector<GridColumn> columns;
+  std::vector<int64_t> places;
+  side.readOfPlace.resize(side.ofPlace.size());
+  for (size_t block = 0; block < side.blocks.size(); ++block) {
+    const auto [first, count] = side.blocks[block];
+    const auto begin = static_cast<int64_t>(places.size());
+    for (size_t i = 0; i < side.ofPlace.size(); ++i) {
+      if (side.ofPlace[i] != block) continue;
+      places.push_back(side.readColumns);
+      side.readOfPlace[i] = side.readColumns;
+      side.readColumns += count;
     }
-    const MatrixView<float> packed =
-        rowMajor(side.packed.data() + batch.rows * lines.first, batch.rows, lines.count);
-    if (filled) copy(context(), block, packed);
-    result.push_back(packed);
+    const auto end = static_cast<int64_t>(places.size());
+    columns.resize(columns.size() + static_cast<size_t>(count), {first, count, begin, end});
   }
-  return result;
+  const auto onGpu = [&](const auto &values, auto &buffer) {
+    buffer.reserve(context(), static_cast<int64_t>(values.size()));
+    detail::copyFromHost(context(), buffer.data(), values.data(), buffer.bytes());
+  };
+  onGpu(columns, side.columns);
+  onGpu(places, side.readPlaces);
+}
+
+// The columns of a batch that each block has: in place on the CPU, and on a GPU, whose kernels want
+// rows without gaps, in memory of their own.
+std::vector<MatrixView<const float>> TileGrid::blocksOf(MatrixView<const float> batch, Side &side) {
+  const bool inPlace = context().onCpu() || (side.blocks.size() == 1 && batch.isContiguous());
+  if (!inPlace) {
+    side.packed.reserve(context(), batch.size());
+    forEach(context(), batch.size(), BlockPacker{batch, side.columns.data(), side.packed.data()});
+  }
+  std::vector<MatrixView<const float>> blocks;
+  for (const auto &[first, count] : side.blocks)
+    blocks.push_back(inPlace ? batch.block(0, first, batch.rows, count)
+                             : rowMajor<const float>(side.packed.data() + batch.rows * first,
+                                                     batch.rows, count));
+  return blocks;
+}
+
+// call(i) for each tile in order; what tiles of a GPU enqueue is joined.
+template <class Call>
+void TileGrid::forEachTile(const Call &call) {
+  if (context().onCpu()) {
+    for (size_t i = 0; i < tiles_.size(); ++i) call(i);
+    return;
+  }
+  const CudaScope scope(context().device);
+  joined_.run(tiles_.size(), call);
 }
 
 template <class Read>
-void TileGrid::readAll(MatrixView<const float> in, Side &from, size_t Place::*fromBlock,
-                       MatrixView<float> out, Side &to, size_t Place::*toBlock, const Read &read) {
+void TileGrid::readAll(MatrixView<const float> in, Side &from, MatrixView<float> out, Side &to,
+                       const Read &read) {
   requireShape(in, anyBatch(), {from.name, from.size}, "the batch", "a read of a grid");
   requireShape(out, batchOf(in), {to.name, to.size}, "the result", "a read of a grid");
+  const std::vector<MatrixView<const float>> inputs = blocksOf(in, from);
+  if (context().onCpu()) {
+    addReads(inputs, from, out, to, read);
+    return;
+  }
+  to.reads.reserve(context(), out.rows * to.readColumns);
+  forEachTile([&](size_t i) {
+    float *result = to.reads.data() + out.rows * to.readOfPlace[i];
+    read(*tiles_[i], inputs[from.ofPlace[i]],
+         rowMajor(result, out.rows, to.blocks[to.ofPlace[i]].count));
+  });
+  forEach(context(), out.size(),
+          BlockSummer{to.reads.data(), to.columns.data(), to.readPlaces.data(), out});
+}
+
+// On the CPU: one tile after another, of which the first of a block writes the result itself.
+template <class Read>
+void TileGrid::addReads(const std::vector<MatrixView<const float>> &inputs, const Side &from,
+                        MatrixView<float> out, const Side &to, const Read &read) {
   int64_t widest = 0;
   for (const Lines &lines : to.blocks) widest = std::max(widest, lines.count);
-  if (places_.size() > to.blocks.size()) added_.reserve(context(), in.rows * widest);
-  const std::vector<MatrixView<const float>> inputs = views(in, from, true);
-  const std::vector<MatrixView<float>> results = views(out, to, false);
+  if (tiles_.size() > to.blocks.size()) added_.reserve(context(), out.rows * widest);
   std::vector<bool> begun(to.blocks.size());
-  for (const Place &place : places_) {
-    const MatrixView<const float> &given = inputs[place.*fromBlock];
-    const MatrixView<float> &result = results[place.*toBlock];
-    if (begun[place.*toBlock]) {
-      read(*place.tile, given, rowMajor(added_.data(), result.rows, result.cols));
+  for (size_t i = 0; i < tiles_.size(); ++i) {
+    const size_t block = to.ofPlace[i];
+    const auto [first, count] = to.blocks[block];
+    const MatrixView<float> result = out.block(0, first, out.rows, count);
+    if (begun[block]) {
+      read(*tiles_[i], inputs[from.ofPlace[i]], rowMajor(added_.data(), out.rows, count));
       addScaled(context(), {added_.data(), 1.0f, result});
     } else {
-      read(*place.tile, given, result);
-      begun[place.*toBlock] = true;
+      read(*tiles_[i], inputs[from.ofPlace[i]], result);
+      begun[block] = true;
     }
-  }
-  for (size_t i = 0; i < results.size(); ++i) {
-    const MatrixView<float> target = out.block(0, to.blocks[i].first, out.rows, to.blocks[i].count);
-    if (results[i].data != target.data) copy(context(), results[i], target);
   }
 }
 
 void TileGrid::forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
-  readAll(x, inputs_, &Place::inputBlock, y, outputs_, &Place::outputBlock,
+  readAll(x, inputs_, y, outputs_,
           [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out) {
             tile.forward(in, out, part);
           });
 }
 
 void TileGrid::backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part) {
-  readAll(d, outputs_, &Place::outputBlock, dx, inputs_, &Place::inputBlock,
+  readAll(d, outputs_, dx, inputs_,
           [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out) {
             tile.backward(in, out, part);
           });
@@ -129,14 +180,15 @@ void TileGrid::update(MatrixView<const float> x, MatrixView<const float> d, floa
                       const Pause &pause) {
   requireShape(x, anyBatch(), {inputs_.name, inputs_.size}, "x", "update");
   requireShape(d, batchOf(x), {outputs_.name, outputs_.size}, "d", "update");
-  const std::vector<MatrixView<const float>> inputs = views(x, inputs_, true);
-  const std::vector<MatrixView<const float>> outputs = views(d, outputs_, true);
-  for (const Place &place : places_)
-    place.tile->update(inputs[place.inputBlock], outputs[place.outputBlock], lr, pause);
+  const std::vector<MatrixView<const float>> inputs = blocksOf(x, inputs_);
+  const std::vector<MatrixView<const float>> outputs = blocksOf(d, outputs_);
+  forEachTile([&](size_t i) {
+    tiles_[i]->update(inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]], lr, pause);
+  });
 }
 
 void TileGrid::postUpdate(float lr) {
-  for (const Place &place : places_) place.tile->postUpdate(lr);
+  forEachTile([&](size_t i) { tiles_[i]->postUpdate(lr); });
 }
 
 }  // namespace RPU

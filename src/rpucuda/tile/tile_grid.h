@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/joined_launches.h"
+#include "tile/grid_functors.h"
 #include "tile/tile.h"
 
 namespace RPU {
@@ -17,7 +19,8 @@ struct PlacedTile {
 /// A matrix W [outputs, inputs] that is spread over tiles, read and updated as one. Sums over tiles
 /// are digital: tile after tile is added in the order of the list, so that results are those of the
 /// tiles called one by one, to the bit. Where no tile lies, W is zero (the blocks of a convolution
-/// with groups). Tiles are borrowed; they lie on one device and are in one stream.
+/// with groups). On a GPU, the launches of tiles that do the same are joined (JoinedLaunches).
+/// Tiles are borrowed; they lie on one device and are in one stream.
 class TileGrid final {
  public:
   /// InputError unless the tiles' rows are the same or apart, and together all outputs; likewise
@@ -48,28 +51,36 @@ class TileGrid final {
   struct Side {
     const char *name;
     int64_t size;
-    std::vector<Lines> blocks;  // in order, without gaps
-    Buffer<float> packed;       // on a GPU, the blocks of a batch, each without gaps
-  };
-  struct Place {
-    Tile *tile;
-    size_t outputBlock;
-    size_t inputBlock;
+    std::vector<Lines> blocks;    // in order, without gaps
+    std::vector<size_t> ofPlace;  // the block of each tile
+    // On a GPU:
+    std::vector<int64_t> readOfPlace;  // columns of all reads before that of each tile
+    int64_t readColumns = 0;           // of all tiles
+    Buffer<GridColumn> columns;
+    Buffer<int64_t> readPlaces;  // as readOfPlace, block by block
+    Buffer<float> packed;        // the blocks of a batch
+    Buffer<float> reads;         // those of all tiles
   };
 
   static Side sideOf(const char *name, int64_t size, std::vector<Lines> ofTiles);
   static size_t blockAt(const Side &side, int64_t first);
-  template <class T>
-  std::vector<MatrixView<T>> views(MatrixView<T> batch, Side &side, bool filled);
+  void placeReads(Side &side);
+  std::vector<MatrixView<const float>> blocksOf(MatrixView<const float> batch, Side &side);
+  template <class Call>
+  void forEachTile(const Call &call);
   template <class Read>
-  void readAll(MatrixView<const float> in, Side &from, size_t Place::*fromBlock,
-               MatrixView<float> out, Side &to, size_t Place::*toBlock, const Read &read);
-  const Context &context() const { return places_.front().tile->context(); }
+  void readAll(MatrixView<const float> in, Side &from, MatrixView<float> out, Side &to,
+               const Read &read);
+  template <class Read>
+  void addReads(const std::vector<MatrixView<const float>> &inputs, const Side &from,
+                MatrixView<float> out, const Side &to, const Read &read);
+  const Context &context() const { return tiles_.front()->context(); }
 
   Side outputs_;
   Side inputs_;
-  std::vector<Place> places_;
-  Buffer<float> added_;  // what a tile reads that is not the first of its block
+  std::vector<Tile *> tiles_;
+  Buffer<float> added_;  // on the CPU, what a tile reads that is not the first of its block
+  JoinedLaunches joined_;
 };
 
 }  // namespace RPU

@@ -85,6 +85,8 @@ struct ModelLaunches {
     Launcher::template launch<kernel>(stream, blocks, kUpdateThreads, all);
   }
   static void updateTogether(const PulsedUpdate *updates, int count, void *stream) {
+    for (; count > kMostTogether; updates += kMostTogether, count -= kMostTogether)
+      updateSome<ModelKernel::UpdateMost, kMostTogether>(updates, kMostTogether, stream);
     if (count == 1) {
       updateSome<ModelKernel::UpdateOne, 1>(updates, count, stream);
     } else if (count == 2) {

@@ -22,7 +22,8 @@ struct BuiltInLauncher {
     RPU::launch(stream, code, blocks, threads, 0, arguments...);
   }
   static void clear(void *data, size_t bytes, void *stream) {
-    RPU_CUDA(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream)));
+    JoinedLaunches::enqueue(
+        [=] { RPU_CUDA(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream))); });
   }
   static bool multipliesBits() {
     int device = 0;

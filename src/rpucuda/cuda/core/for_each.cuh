@@ -9,13 +9,25 @@ namespace gpu {
 constexpr int kForEachThreads = 256;
 
 template <class Functor>
-__global__ void __launch_bounds__(kForEachThreads) forEachKernel(int64_t size, Functor functor) {
+struct ForEach {
+  Functor functor;
+  int64_t size;
+};
+
+template <class Functor, int kJobs>
+__global__ void __launch_bounds__(kForEachThreads)
+    forEachKernel(const __grid_constant__ Jobs<ForEach<Functor>, kJobs> jobs) {
   awaitEarlier();
+  const ForEach<Functor> &job = jobs.ofBlock();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kForEachThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kForEachThreads + threadIdx.x; i < size;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kForEachThreads + threadIdx.x; i < job.size;
        i += stride)
-    functor(i);
+    job.functor(i);
 }
+
+template <class Functor>
+constexpr JobKernel<ForEach<Functor>> kForEachKernel = {
+    &forEachKernel<Functor, 1>, &forEachKernel<Functor, kMostJobs<ForEach<Functor>>>};
 
 /// A warp per row, a lane per part.
 template <class Term>
@@ -50,8 +62,8 @@ template <class Functor>
 void cudaForEach(const Context &context, int64_t size, const Functor &functor) {
   if (size == 0) return;
   const CudaScope scope(context.device);
-  launch(context.stream, gpu::forEachKernel<Functor>, gridFor(size, gpu::kForEachThreads),
-         gpu::kForEachThreads, 0, size, functor);
+  launchJob(context.stream, gpu::kForEachKernel<Functor>, gridFor(size, gpu::kForEachThreads),
+            gpu::kForEachThreads, 0, gpu::ForEach<Functor>{functor, size});
 }
 
 }  // namespace RPU

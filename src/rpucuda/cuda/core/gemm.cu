@@ -1,3 +1,4 @@
+#include "core/joined_launches.h"
 #include "cuda/core/cublas.cuh"
 #include "cuda/core/sequential_gemm.cuh"
 
@@ -25,13 +26,15 @@ void cudaGemm(const Context &context, float alpha, ConstMatrix a, ConstMatrix b,
     cudaSequentialGemm(context, alpha, a, b, beta, c, false, nullptr);
     return;
   }
-  const CudaScope scope(context.device);
-  Cublas::of(context).run(context, [&](cublasHandle_t handle) {
-    checkCublas(cublasSgemm(handle, operation(ofB), operation(ofA), static_cast<int>(c.cols),
-                            static_cast<int>(c.rows), static_cast<int>(a.cols), &alpha, b.data,
-                            static_cast<int>(ofB.lead), a.data, static_cast<int>(ofA.lead), &beta,
-                            c.data, static_cast<int>(ofC.lead)),
-                "cublasSgemm");
+  JoinedLaunches::enqueue([=] {
+    const CudaScope scope(context.device);
+    Cublas::of(context).run(context, [&](cublasHandle_t handle) {
+      checkCublas(cublasSgemm(handle, operation(ofB), operation(ofA), static_cast<int>(c.cols),
+                              static_cast<int>(c.rows), static_cast<int>(a.cols), &alpha, b.data,
+                              static_cast<int>(ofB.lead), a.data, static_cast<int>(ofA.lead), &beta,
+                              c.data, static_cast<int>(ofC.lead)),
+                  "cublasSgemm");
+    });
   });
 }
 

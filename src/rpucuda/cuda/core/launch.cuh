@@ -1,7 +1,11 @@
 #pragma once
 
+#include <algorithm>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
+#include "core/joined_launches.h"
 #include "cuda/core/await.cuh"
 #include "cuda/core/check.cuh"
 
@@ -16,31 +20,56 @@ bool launchesOverlap();
 
 namespace detail {
 
-template <class... Parameters, class... Arguments>
-void launchKernel(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads,
-                  size_t shared, bool together, unsigned cluster, Arguments &&...arguments) {
+/// How a kernel is launched.
+struct LaunchShape {
+  void *stream;
+  dim3 grid;
+  dim3 threads;
+  size_t shared;      // bytes of dynamic shared memory
+  unsigned together;  // whether blocks wait for one another: 0 or 1
+  unsigned cluster;   // blocks of a cluster
+};
+
+template <class... Parameters>
+void launchNow(const LaunchShape &shape, void (*kernel)(Parameters...),
+               const Parameters &...parameters) {
   cudaLaunchAttribute attributes[3] = {};
   unsigned count = 0;
   if (launchesOverlap()) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }
-  if (together) {
+  if (shape.together) {
     attributes[count].id = cudaLaunchAttributeCooperative;
     attributes[count++].val.cooperative = 1;
   }
-  if (cluster > 1) {
+  if (shape.cluster > 1) {
     attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {cluster, 1, 1};
+    attributes[count++].val.clusterDim = {shape.cluster, 1, 1};
   }
   cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = threads;
-  config.dynamicSmemBytes = shared;
-  config.stream = static_cast<cudaStream_t>(stream);
+  config.gridDim = shape.grid;
+  config.blockDim = shape.threads;
+  config.dynamicSmemBytes = shape.shared;
+  config.stream = static_cast<cudaStream_t>(shape.stream);
   config.attrs = attributes;
   config.numAttrs = count;
-  RPU_CUDA(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
+  RPU_CUDA(cudaLaunchKernelEx(&config, kernel, parameters...));
+}
+
+template <class... Parameters, class... Arguments>
+void launchKernel(const LaunchShape &shape, void (*kernel)(Parameters...),
+                  Arguments &&...arguments) {
+  if (!JoinedLaunches::areKept()) {
+    launchNow<Parameters...>(shape, kernel, std::forward<Arguments>(arguments)...);
+    return;
+  }
+  JoinedLaunches::enqueue([shape, kernel,
+                           parameters = std::tuple<std::remove_cv_t<Parameters>...>(
+                               std::forward<Arguments>(arguments)...)] {
+    std::apply([&](const auto &...each) { launchNow<Parameters...>(shape, kernel, each...); },
+               parameters);
+  });
 }
 
 }  // namespace detail
@@ -49,7 +78,7 @@ void launchKernel(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 t
 template <class... Parameters, class... Arguments>
 void launch(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads, size_t shared,
             Arguments &&...arguments) {
-  detail::launchKernel(stream, kernel, grid, threads, shared, false, 1,
+  detail::launchKernel({stream, grid, threads, shared, 0, 1}, kernel,
                        std::forward<Arguments>(arguments)...);
 }
 
@@ -57,7 +86,7 @@ void launch(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads
 template <class... Parameters, class... Arguments>
 void launchTogether(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads,
                     Arguments &&...arguments) {
-  detail::launchKernel(stream, kernel, grid, threads, 0, true, 1,
+  detail::launchKernel({stream, grid, threads, 0, 1, 1}, kernel,
                        std::forward<Arguments>(arguments)...);
 }
 
@@ -65,8 +94,80 @@ void launchTogether(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3
 template <class... Parameters, class... Arguments>
 void launchClusters(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3 threads,
                     size_t shared, unsigned cluster, Arguments &&...arguments) {
-  detail::launchKernel(stream, kernel, grid, threads, shared, false, cluster,
+  detail::launchKernel({stream, grid, threads, shared, 0, cluster}, kernel,
                        std::forward<Arguments>(arguments)...);
+}
+
+// --- kernels of which several launches may become one (core/joined_launches.h)
+
+/// Bytes that the parameters of a launch may have.
+constexpr size_t kMostParameterBytes = 32764;
+/// Most jobs of one launch. They fill a GPU; more would take longer to hand over.
+template <class Job>
+constexpr int kMostJobs =
+    static_cast<int>(std::min((kMostParameterBytes - sizeof(double)) / sizeof(Job), size_t{16}));
+
+/// The parameter of a kernel: what it does for each of several objects. blockIdx.z is the object; a
+/// launch for one has the code of a kernel that knows of no others.
+template <class Job, int kJobs>
+struct Jobs {
+  Job each[kJobs];
+  int count;
+
+  __device__ const Job &ofBlock() const { return each[kJobs == 1 ? 0 : blockIdx.z]; }
+};
+
+/// A kernel for one job, and for several.
+template <class Job>
+struct JobKernel {
+  void (*one)(Jobs<Job, 1>);
+  void (*several)(Jobs<Job, kMostJobs<Job>>);
+};
+
+namespace detail {
+
+template <class Job>
+struct JobLaunch {
+  JobKernel<Job> kernel;
+  LaunchShape shape;
+};
+
+template <class Job>
+void launchJobs(const void *launch, const void *const *jobs, int count) {
+  const auto &[kernel, shape] = *static_cast<const JobLaunch<Job> *>(launch);
+  const auto jobOf = [&](int i) -> const Job & { return *static_cast<const Job *>(jobs[i]); };
+  for (int i = 0; i < count;) {
+    if (i + 1 == count) {
+      launchNow(shape, kernel.one, Jobs<Job, 1>{{jobOf(i++)}, 1});
+      continue;
+    }
+    Jobs<Job, kMostJobs<Job>> several;
+    several.count = 0;
+    while (i < count && several.count < kMostJobs<Job>) several.each[several.count++] = jobOf(i++);
+    LaunchShape all = shape;
+    if (!shape.together) all.grid.z = static_cast<unsigned>(several.count);
+    launchNow(all, kernel.several, several);
+  }
+}
+
+}  // namespace detail
+
+/// Launches a kernel for a job on blocks of a plane, together with those of other objects if launches
+/// are being joined.
+template <class Job>
+void launchJob(void *stream, const JobKernel<Job> &kernel, dim3 grid, dim3 threads, size_t shared,
+               const Job &job) {
+  JoinedLaunches::enqueue(&detail::launchJobs<Job>,
+                          detail::JobLaunch<Job>{kernel, {stream, grid, threads, shared, 0, 1}},
+                          job);
+}
+
+/// The same for a kernel whose blocks wait for one another: all of them work on every job.
+template <class Job>
+void launchJobTogether(void *stream, const JobKernel<Job> &kernel, dim3 grid, dim3 threads,
+                       const Job &job) {
+  JoinedLaunches::enqueue(&detail::launchJobs<Job>,
+                          detail::JobLaunch<Job>{kernel, {stream, grid, threads, 0, 1, 1}}, job);
 }
 
 }  // namespace RPU

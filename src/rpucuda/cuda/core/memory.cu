@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/joined_launches.h"
 #include "core/threads.h"
 #include "cuda/core/check.cuh"
 #include "cuda/core/memory.cuh"
@@ -91,6 +92,14 @@ cudaError_t allocateAside(void **data, size_t bytes, cudaMemPool_t pool) {
   if (status == cudaSuccess) status = cudaStreamSynchronize(stream);
   cudaStreamDestroy(stream);
   return status;
+}
+
+/// JoinedLaunches::sendKept() where nothing can be thrown: an error of the GPU shows at the next call.
+void sendKept() noexcept {
+  try {
+    JoinedLaunches::sendKept();
+  } catch (...) {
+  }
 }
 
 /// Why there is no GPU; the runtime calls a missing driver one that is too old.
@@ -215,6 +224,7 @@ void *cudaAllocate(const Context &context, size_t bytes) {
 
 void cudaRelease(int device, void *stream, void *data) noexcept {
   if (lostByFork()) return;
+  sendKept();
   int current = 0;
   if (cudaGetDevice(&current) != cudaSuccess)
     return;  // the driver is going down, and the memory with it
@@ -231,17 +241,26 @@ void cudaRelease(int device, void *stream, void *data) noexcept {
 
 void cudaCopy(const Context &context, void *to, const void *from, size_t bytes, CopyKind kind) {
   const CudaScope scope(context.device);
-  RPU_CUDA(cudaMemcpyAsync(to, from, bytes, directionOf(kind), streamOf(context)));
-  if (kind != CopyKind::DeviceToDevice) RPU_CUDA(cudaStreamSynchronize(streamOf(context)));
+  const cudaStream_t stream = streamOf(context);
+  const auto copy = [=] { RPU_CUDA(cudaMemcpyAsync(to, from, bytes, directionOf(kind), stream)); };
+  if (kind == CopyKind::DeviceToDevice) {
+    JoinedLaunches::enqueue(copy);
+    return;
+  }
+  JoinedLaunches::sendKept();
+  copy();
+  RPU_CUDA(cudaStreamSynchronize(stream));
 }
 
 void cudaFillZero(const Context &context, void *data, size_t bytes) {
   const CudaScope scope(context.device);
-  RPU_CUDA(cudaMemsetAsync(data, 0, bytes, streamOf(context)));
+  const cudaStream_t stream = streamOf(context);
+  JoinedLaunches::enqueue([=] { RPU_CUDA(cudaMemsetAsync(data, 0, bytes, stream)); });
 }
 
 void cudaOrder(const Context &first, const Context &then) {
   if (first.stream == then.stream && first.device == then.device) return;
+  JoinedLaunches::sendKept();
   const CudaScope scope(first.device);
   const Event reached;
   RPU_CUDA(cudaEventRecord(reached.event, streamOf(first)));
@@ -251,6 +270,7 @@ void cudaOrder(const Context &first, const Context &then) {
 
 void cudaFinish(const Context &context) noexcept {
   if (lostByFork()) return;
+  sendKept();
   int current = 0;
   if (cudaGetDevice(&current) != cudaSuccess) return;
   if (current != context.device) cudaSetDevice(context.device);

@@ -30,11 +30,18 @@ __global__ void __launch_bounds__(kThreads) rowAbsMaxKernel(MatrixView<const flo
   }
 }
 
+struct FiniteCheck {
+  MatrixView<const float> first;
+  MatrixView<const float> second;
+  uint32_t *fault;
+};
+
 /// blockIdx.y chooses the matrix.
+template <int kJobs>
 __global__ void __launch_bounds__(kThreads)
-    checkFiniteKernel(MatrixView<const float> first, MatrixView<const float> second,
-                      uint32_t *fault) {
+    checkFiniteKernel(const __grid_constant__ Jobs<FiniteCheck, kJobs> jobs) {
   awaitEarlier();
+  const auto &[first, second, fault] = jobs.ofBlock();
   const MatrixView<const float> a = blockIdx.y == 0 ? first : second;
   bool bad = false;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -44,6 +51,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (bad) *fault = 1;  // all threads that write, write 1
 }
+constexpr JobKernel<FiniteCheck> kCheckFiniteKernel = {&checkFiniteKernel<1>,
+                                                       &checkFiniteKernel<kMostJobs<FiniteCheck>>};
 
 __global__ void __launch_bounds__(kThreads)
     countOutsideKernel(const float *w, const float *high, const float *low, int64_t size,
@@ -76,7 +85,8 @@ void cudaCheckFinite(const Context &context, MatrixView<const float> a, MatrixVi
   if (size == 0) return;
   const CudaScope scope(context.device);
   const dim3 grid(gridFor(size, 2 * kThreads), b.size() > 0 ? 2 : 1);
-  launch(context.stream, checkFiniteKernel, grid, kThreads, 0, a, b, context.fault);
+  launchJob(context.stream, kCheckFiniteKernel, grid, kThreads, 0,
+            FiniteCheck{a, b, context.fault});
 }
 
 int64_t cudaCountOutside(const Context &context, const float *w, const float *high,

@@ -8,9 +8,11 @@ constexpr int kSide = 32;  // of a tile: a warp reads one of its columns and wri
 constexpr int kWarps = 8;
 constexpr int kThreads = kSide * kWarps;
 
-template <class Src, class Dst>
-__global__ void __launch_bounds__(kThreads) transposeKernel(ElementCopier<Src, Dst> copier) {
+template <class Src, class Dst, int kJobs>
+__global__ void __launch_bounds__(kThreads)
+    transposeKernel(const __grid_constant__ Jobs<ElementCopier<Src, Dst>, kJobs> jobs) {
   awaitEarlier();
+  const ElementCopier<Src, Dst> &copier = jobs.ofBlock();
   __shared__ Dst tile[kSide][kSide + 1];  // one more, so that a column lies in different banks
   const MatrixView<const Src> from = copier.from;
   const MatrixView<Dst> to = copier.to;
@@ -32,6 +34,9 @@ __global__ void __launch_bounds__(kThreads) transposeKernel(ElementCopier<Src, D
     __syncthreads();
   }
 }
+template <class Src, class Dst, class Copier = ElementCopier<Src, Dst>>
+constexpr JobKernel<Copier> kTransposeKernel = {&transposeKernel<Src, Dst, 1>,
+                                                &transposeKernel<Src, Dst, kMostJobs<Copier>>};
 
 }  // namespace
 
@@ -41,7 +46,7 @@ void cudaTransposingCopy(const Context &context, const ElementCopier<Src, Dst> &
   const int64_t tiles =
       (copier.to.rows + kSide - 1) / kSide * ((copier.to.cols + kSide - 1) / kSide);
   const CudaScope scope(context.device);
-  launch(context.stream, transposeKernel<Src, Dst>, gridFor(tiles, 1), kThreads, 0, copier);
+  launchJob(context.stream, kTransposeKernel<Src, Dst>, gridFor(tiles, 1), kThreads, 0, copier);
 }
 
 #define RPU_TRANSPOSE_ON_GPU(Src, Dst) \

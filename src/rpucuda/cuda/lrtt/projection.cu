@@ -34,14 +34,18 @@ __device__ void projectRow(const AdapterProjection &p, bool isG, int64_t row) {
 }
 
 /// A row of g per block, then a row of e per block; all share the copies.
+template <int kJobs>
 __global__ void __launch_bounds__(kThreads, 1)
-    projectKernel(const __grid_constant__ AdapterProjection p) {
+    projectKernel(const __grid_constant__ Jobs<AdapterProjection, kJobs> jobs) {
   awaitEarlier();
+  const AdapterProjection &p = jobs.ofBlock();
   const int64_t rows = p.g.input.in.rows;
   const bool isG = blockIdx.x < rows;
   if (blockIdx.x < 2 * rows) projectRow(p, isG, isG ? blockIdx.x : blockIdx.x - rows);
   for (const MatrixCopy &copy : p.copies) copyPiece(copy);
 }
+constexpr JobKernel<AdapterProjection> kProjectKernel = {
+    &projectKernel<1>, &projectKernel<kMostJobs<AdapterProjection>>};
 
 /// The largest |result| of a row; one that is not finite sets the fault word.
 __device__ float largestResult(const PlainRead &r, const Quad &quad, uint32_t *fault) {
@@ -74,9 +78,11 @@ __device__ void projectShortRow(const AdapterProjection &p, const Quad &quad) {
 }
 
 /// A quad of threads per row; all share the copies.
+template <int kJobs>
 __global__ void __launch_bounds__(kShortRowThreads)
-    projectShortRowsKernel(const __grid_constant__ AdapterProjection p) {
+    projectShortRowsKernel(const __grid_constant__ Jobs<AdapterProjection, kJobs> jobs) {
   awaitEarlier();
+  const AdapterProjection &p = jobs.ofBlock();
   const int64_t rows = p.g.input.in.rows;
   const Quad quad = Quad::ofThread();
   if (quad.row < rows) projectShortRow(p, quad);
@@ -85,6 +91,8 @@ __global__ void __launch_bounds__(kShortRowThreads)
   layOutScaled<kShortRowThreads>(rows, p.a);
   layOutScaled<kShortRowThreads>(rows, p.b);
 }
+constexpr JobKernel<AdapterProjection> kProjectShortRowsKernel = {
+    &projectShortRowsKernel<1>, &projectShortRowsKernel<kMostJobs<AdapterProjection>>};
 
 }  // namespace
 
@@ -92,13 +100,13 @@ void cudaProject(const Context &context, const AdapterProjection &p) {
   const CudaScope scope(context.device);
   const int64_t count = p.g.input.in.rows;
   if (areShortRows(context, p.g.weights, count) && areShortRows(context, p.e.weights, count)) {
-    launch(context.stream, projectShortRowsKernel, gridForRows(count), kShortRowThreads, 0, p);
+    launchJob(context.stream, kProjectShortRowsKernel, gridForRows(count), kShortRowThreads, 0, p);
     return;
   }
   const auto rows = static_cast<unsigned>(count);
   const unsigned copiers = gridFor(p.copies[0].size + p.copies[1].size, kCopiedPerBlock, 64);
   const unsigned blocks = RPU::max(2 * rows, copiers);  // not their sum: that is a second wave
-  launch(context.stream, projectKernel, blocks, kThreads, 0, p);
+  launchJob(context.stream, kProjectKernel, blocks, kThreads, 0, p);
 }
 
 }  // namespace RPU

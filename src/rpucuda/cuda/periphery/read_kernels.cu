@@ -11,32 +11,51 @@ namespace {
 
 constexpr int kConvertThreads = 512;
 
+struct Conversion {
+  InputStage stage;
+  bool measureFirst;
+};
+
 /// A block per row, so that it is measured and converted in one launch.
+template <int kJobs>
 __global__ void __launch_bounds__(kConvertThreads)
-    convertKernel(const __grid_constant__ InputStage s, bool measureFirst) {
+    convertKernel(const __grid_constant__ Jobs<Conversion, kJobs> jobs) {
   awaitEarlier();
+  const InputStage &s = jobs.ofBlock().stage;
   for (int64_t k = blockIdx.x; k < s.list.count; k += gridDim.x) {
-    if (measureFirst) measureTogether<kConvertThreads>(s, s.list[k]);
+    if (jobs.ofBlock().measureFirst) measureTogether<kConvertThreads>(s, s.list[k]);
     convertRow<kConvertThreads>(s, k);
   }
 }
+constexpr JobKernel<Conversion> kConvertKernel = {&convertKernel<1>,
+                                                  &convertKernel<kMostJobs<Conversion>>};
 
-__global__ void __launch_bounds__(kConvertThreads) measureKernel(InputStage s) {
+template <int kJobs>
+__global__ void __launch_bounds__(kConvertThreads)
+    measureKernel(const __grid_constant__ Jobs<InputStage, kJobs> jobs) {
   awaitEarlier();
+  const InputStage &s = jobs.ofBlock();
   for (int64_t i = blockIdx.x; i < s.in.rows; i += gridDim.x)
     measureTogether<kConvertThreads>(s, i);
 }
+constexpr JobKernel<InputStage> kMeasureKernel = {&measureKernel<1>,
+                                                  &measureKernel<kMostJobs<InputStage>>};
 
 constexpr int kFinishThreads = 64;
 
 /// blockIdx.y is the entry of the list.
-__global__ void __launch_bounds__(kFinishThreads) finishKernel(OutputStage s) {
+template <int kJobs>
+__global__ void __launch_bounds__(kFinishThreads)
+    finishKernel(const __grid_constant__ Jobs<OutputStage, kJobs> jobs) {
   awaitEarlier();
+  const OutputStage &s = jobs.ofBlock();
   const int64_t line = static_cast<int64_t>(blockIdx.x) * kFinishThreads + threadIdx.x;
   if (line >= s.out.cols) return;
   const FinishOutput finish{s};
   for (int64_t k = blockIdx.y; k < s.list.count; k += gridDim.y) finish.finish(k, line);
 }
+constexpr JobKernel<OutputStage> kFinishKernel = {&finishKernel<1>,
+                                                  &finishKernel<kMostJobs<OutputStage>>};
 
 constexpr int kOctet = 8;  // samples that share a draw of normals, each pair of them a word of it
 constexpr int kPairs = kOctet / 2;
@@ -89,13 +108,20 @@ __device__ inline void addParts(const PlainRead &r, int64_t row0, int64_t line, 
   }
 }
 
+/// A plain read, and what an adapter adds to it.
+struct SumOfReads {
+  PlainRead read;
+  AddedRead added;
+};
+
 /// A thread takes a line of a pair of samples; blockIdx.y is the octet.
-template <bool kEffects, bool kAdded>
+template <bool kEffects, bool kAdded, int kJobs>
 __global__ void __launch_bounds__(kPlainThreads)
-    finishPlainKernel(const __grid_constant__ PlainRead r,
-                      const __grid_constant__ AddedRead added) {
+    finishPlainKernel(const __grid_constant__ Jobs<SumOfReads, kJobs> jobs) {
   awaitEarlier();
   extern __shared__ float shared[];
+  const PlainRead &r = jobs.ofBlock().read;
+  const AddedRead &added = jobs.ofBlock().added;
   const OutputStage &s = r.output;
   const int few = kAdded ? static_cast<int>(added.read.weights.cols) : 0;
   float *inner = shared;                   // [K][kOctet], the inputs of what is added
@@ -142,6 +168,10 @@ __global__ void __launch_bounds__(kPlainThreads)
     s.out(row, line) = out;
   }
 }
+template <bool kEffects, bool kAdded>
+constexpr JobKernel<SumOfReads> kFinishPlainKernel = {
+    &finishPlainKernel<kEffects, kAdded, 1>,
+    &finishPlainKernel<kEffects, kAdded, kMostJobs<SumOfReads>>};
 
 // --- rows that left the range of the ADC
 
@@ -199,10 +229,13 @@ __device__ void multiplyTogether(MatrixView<const float> inputs, MatrixView<cons
 
 /// Whether any row is to be read again. All blocks agree, as long as none writes the states of the
 /// rows.
-__device__ bool anyWanted(const PlainRead &r, const AddedRead &added) {
+__device__ bool anyWanted(const SumOfReads *reads, int count) {
   int any = 0;
-  for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads)
-    any |= isWanted(r, i) || isWanted(added, i) ? 1 : 0;
+  for (int k = 0; k < count; ++k) {
+    const auto &[r, added] = reads[k];
+    for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads)
+      any |= isWanted(r, i) || isWanted(added, i) ? 1 : 0;
+  }
   return __syncthreads_or(any) != 0;
 }
 
@@ -226,16 +259,13 @@ __device__ void listWanted(const PlainRead &r, const AddedRead &added) {
   if (threadIdx.x == 0) *r.count = count;
 }
 
-/// Bound management in one launch: the grid goes on, round by round, as long as a row leaves the
-/// range of the ADC, so that the host need not know. Usually none does, and every block returns at
-/// once.
-__global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm)
-    repeatKernel(const __grid_constant__ PlainRead r, const __grid_constant__ AddedRead added) {
-  awaitEarlier();
+/// Reads rows again, round by round, as long as one leaves the range of the ADC; by all blocks.
+__device__ void repeatRead(const SumOfReads &both) {
+  const auto &[r, added] = both;
   const auto grid = cooperative_groups::this_grid();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRepeatThreads + threadIdx.x;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRepeatThreads;
-  while (anyWanted(r, added)) {
+  while (anyWanted(&both, 1)) {
     grid.sync();
     if (blockIdx.x == 0) listWanted(r, added);
     grid.sync();
@@ -267,17 +297,30 @@ __global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm)
   }
 }
 
+/// Bound management in one launch, so that the host need not know whether a row leaves the range of
+/// the ADC. Usually none does, in any read, and every block returns at once.
+template <int kJobs>
+__global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm)
+    repeatKernel(const __grid_constant__ Jobs<SumOfReads, kJobs> jobs) {
+  awaitEarlier();
+  const int count = kJobs == 1 ? 1 : jobs.count;
+  if (!anyWanted(jobs.each, count)) return;
+  for (int k = 0; k < count; ++k) repeatRead(jobs.each[k]);
+}
+constexpr JobKernel<SumOfReads> kRepeatKernel = {&repeatKernel<1>,
+                                                 &repeatKernel<kMostJobs<SumOfReads>>};
+
 }  // namespace
 
 void cudaMeasureInputs(const Context &context, const InputStage &stage) {
   const CudaScope scope(context.device);
-  launch(context.stream, measureKernel, gridFor(stage.in.rows, 1), kConvertThreads, 0, stage);
+  launchJob(context.stream, kMeasureKernel, gridFor(stage.in.rows, 1), kConvertThreads, 0, stage);
 }
 
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst) {
   const CudaScope scope(context.device);
-  launch(context.stream, convertKernel, gridFor(stage.list.count, 1), kConvertThreads, 0, stage,
-         measureFirst);
+  launchJob(context.stream, kConvertKernel, gridFor(stage.list.count, 1), kConvertThreads, 0,
+            Conversion{stage, measureFirst});
   if (stage.sums || stage.squares)
     forEach(context, stage.passes * stage.list.count, SumConverted{stage});
 }
@@ -287,7 +330,7 @@ void cudaFinishOutputs(const Context &context, const OutputStage &stage) {
   const int64_t count = stage.list.count;
   const dim3 grid(gridFor(stage.out.cols, kFinishThreads),
                   static_cast<unsigned>(count < 65535 ? count : 65535));
-  launch(context.stream, finishKernel, grid, kFinishThreads, 0, stage);
+  launchJob(context.stream, kFinishKernel, grid, kFinishThreads, 0, stage);
 }
 
 void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added) {
@@ -299,10 +342,10 @@ void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedR
   const size_t sharedBytes = few * (kOctet + kFinishThreads) * sizeof(float);
   const dim3 grid(gridFor(read.output.out.cols, kFinishThreads), static_cast<unsigned>(octets));
   const bool hasEffects = read.output.hasEffects || (few > 0 && added.read.output.hasEffects);
-  const auto kernel =
-      hasEffects ? (few > 0 ? &finishPlainKernel<true, true> : &finishPlainKernel<true, false>)
-                 : (few > 0 ? &finishPlainKernel<false, true> : &finishPlainKernel<false, false>);
-  launch(context.stream, kernel, grid, kPlainThreads, sharedBytes, read, added);
+  const auto &kernel =
+      hasEffects ? (few > 0 ? kFinishPlainKernel<true, true> : kFinishPlainKernel<true, false>)
+                 : (few > 0 ? kFinishPlainKernel<false, true> : kFinishPlainKernel<false, false>);
+  launchJob(context.stream, kernel, grid, kPlainThreads, sharedBytes, SumOfReads{read, added});
 }
 
 void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedRead &added) {
@@ -310,9 +353,9 @@ void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedR
   int multiprocessors = 0;
   RPU_CUDA(
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, context.device));
-  launchTogether(context.stream, repeatKernel,
-                 static_cast<unsigned>(multiprocessors * kRepeatBlocksPerSm), kRepeatThreads, read,
-                 added);
+  launchJobTogether(context.stream, kRepeatKernel,
+                    static_cast<unsigned>(multiprocessors * kRepeatBlocksPerSm), kRepeatThreads,
+                    SumOfReads{read, added});
 }
 
 }  // namespace RPU

@@ -4,12 +4,20 @@
 namespace RPU {
 namespace {
 
+struct ShortRead {
+  PlainRead read;
+  PlainRead first;
+  AddedRead added;
+};
+
 /// With an adapter, its first array is read, and then its second added.
+template <int kJobs>
 __global__ void __launch_bounds__(kShortRowThreads)
-    readShortRowsKernel(const __grid_constant__ PlainRead r,
-                        const __grid_constant__ PlainRead first,
-                        const __grid_constant__ AddedRead added) {
+    readShortRowsKernel(const __grid_constant__ Jobs<ShortRead, kJobs> jobs) {
   awaitEarlier();
+  const PlainRead &r = jobs.ofBlock().read;
+  const PlainRead &first = jobs.ofBlock().first;
+  const AddedRead &added = jobs.ofBlock().added;
   const Quad quad = Quad::ofThread();
   if (quad.row >= r.input.in.rows) return;
   readShortRow(r, quad);
@@ -21,14 +29,16 @@ __global__ void __launch_bounds__(kShortRowThreads)
   };
   readShortRow(added.read, quad, add, [&] { readShortRow(r, quad); });
 }
+constexpr JobKernel<ShortRead> kReadShortRowsKernel = {&readShortRowsKernel<1>,
+                                                       &readShortRowsKernel<kMostJobs<ShortRead>>};
 
 }  // namespace
 
 void cudaReadShortRows(const Context &context, const PlainRead &read, const PlainRead &first,
                        const AddedRead &added) {
   const CudaScope scope(context.device);
-  launch(context.stream, readShortRowsKernel, gridForRows(read.input.in.rows), kShortRowThreads, 0,
-         read, first, added);
+  launchJob(context.stream, kReadShortRowsKernel, gridForRows(read.input.in.rows), kShortRowThreads,
+            0, ShortRead{read, first, added});
 }
 
 }  // namespace RPU

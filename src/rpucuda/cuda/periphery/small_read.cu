@@ -11,11 +11,15 @@ namespace {
 constexpr int kRowThreads = 512;
 
 /// A block per row of the mini-batch.
-__global__ void __launch_bounds__(kRowThreads, 1) readRowsKernel(PlainRead r) {
+template <int kJobs>
+__global__ void __launch_bounds__(kRowThreads, 1)
+    readRowsKernel(const __grid_constant__ Jobs<PlainRead, kJobs> jobs) {
   awaitEarlier();
   __shared__ float results[kFewLines];
-  readRow<kRowThreads>(r, blockIdx.x, results);
+  readRow<kRowThreads>(jobs.ofBlock(), blockIdx.x, results);
 }
+constexpr JobKernel<PlainRead> kReadRowsKernel = {&readRowsKernel<1>,
+                                                  &readRowsKernel<kMostJobs<PlainRead>>};
 
 // --- many outputs
 
@@ -285,15 +289,23 @@ __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t gr
   repeatGroup<Product>(r, added, rows, inputs, sums);
 }
 
+/// A read, plus what an adapter adds, whose first array `first` reads.
+struct GroupedRead {
+  PlainRead read;
+  PlainRead first;
+  AddedRead added;
+  unsigned lineBlocks;
+  uint32_t *marks;
+};
+
 /// With kFeeds, the first blocks read a row of the adapter each, while the others multiply and then
 /// wait for them. Blocks start in the order of their numbers, so none waits for a block that cannot
 /// start.
-template <class Product, bool kFeeds>
+template <class Product, bool kFeeds, int kJobs>
 __global__ void __launch_bounds__(kGroupThreads, kFeeds ? Product::kFeedingBlocks : 2)
-    readGroupsKernel(const __grid_constant__ PlainRead r, const __grid_constant__ PlainRead first,
-                     const __grid_constant__ AddedRead added, unsigned lineBlocks,
-                     uint32_t *allMarks) {
+    readGroupsKernel(const __grid_constant__ Jobs<GroupedRead, kJobs> jobs) {
   awaitEarlier();
+  const auto &[r, first, added, lineBlocks, allMarks] = jobs.ofBlock();
   const int64_t rows = r.input.in.rows;
   int64_t block = blockIdx.x;
   if constexpr (kFeeds) {
@@ -308,13 +320,17 @@ __global__ void __launch_bounds__(kGroupThreads, kFeeds ? Product::kFeedingBlock
   readGroup<Product, kFeeds>(r, added, group, block / groups, lineBlocks,
                              allMarks + group * kMarks);
 }
+template <class Product, bool kFeeds>
+constexpr JobKernel<GroupedRead> kReadGroupsKernel = {
+    &readGroupsKernel<Product, kFeeds, 1>,
+    &readGroupsKernel<Product, kFeeds, kMostJobs<GroupedRead>>};
 
 }  // namespace
 
 void cudaReadRows(const Context &context, const PlainRead &read) {
   const CudaScope scope(context.device);
-  launch(context.stream, readRowsKernel, gridFor(read.input.in.rows, 1, INT32_MAX), kRowThreads, 0,
-         read);
+  launchJob(context.stream, kReadRowsKernel, gridFor(read.input.in.rows, 1, INT32_MAX), kRowThreads,
+            0, read);
 }
 
 void cudaReserveMarks(const Context &context, int64_t rows, Buffer<uint32_t> &marks) {
@@ -332,12 +348,12 @@ void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRe
   const int64_t feeders = added.isThere() ? rows : 0;
   const auto blocks = static_cast<unsigned>(feeders + groups * lineBlocks);
   const bool adjacent = read.weights.rowStride == 1 && read.weights.colStride != 1;
-  const auto kernel = adjacent ? (feeders > 0 ? &readGroupsKernel<LanePerOutput, true>
-                                              : &readGroupsKernel<LanePerOutput, false>)
-                               : (feeders > 0 ? &readGroupsKernel<AlongInputs, true>
-                                              : &readGroupsKernel<AlongInputs, false>);
-  launch(context.stream, kernel, blocks, kGroupThreads, 0, read, first, added, lineBlocks,
-         marks.data());
+  const auto &kernel = adjacent ? (feeders > 0 ? kReadGroupsKernel<LanePerOutput, true>
+                                               : kReadGroupsKernel<LanePerOutput, false>)
+                                : (feeders > 0 ? kReadGroupsKernel<AlongInputs, true>
+                                               : kReadGroupsKernel<AlongInputs, false>);
+  launchJob(context.stream, kernel, blocks, kGroupThreads, 0,
+            GroupedRead{read, first, added, lineBlocks, marks.data()});
 }
 
 }  // namespace RPU

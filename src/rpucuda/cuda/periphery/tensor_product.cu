@@ -208,8 +208,10 @@ __device__ void multiplyStage(const float4 *stage, float (&sums)[2][kRowTiles][4
   }
 }
 
-template <bool kAlongInputs, bool kExact>
-__global__ void __launch_bounds__(kThreads, 2) productKernel(const __grid_constant__ Problem p) {
+template <bool kAlongInputs, bool kExact, int kJobs>
+__global__ void __launch_bounds__(kThreads, 2)
+    productKernel(const __grid_constant__ Jobs<Problem, kJobs> jobs) {
+  const Problem &p = jobs.ofBlock();
   if (!p.beside) awaitEarlier();
   extern __shared__ __align__(128) float4 stages[];
   const int row0 = static_cast<int>(blockIdx.x) % p.rowBlocks * kRows;
@@ -252,11 +254,16 @@ __global__ void __launch_bounds__(kThreads, 2) productKernel(const __grid_consta
 
 template <bool kAlongInputs, bool kExact>
 void multiply(const Context &context, const Problem &p, unsigned parts) {
-  const auto kernel = &productKernel<kAlongInputs, kExact>;
-  RPU_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                static_cast<int>(kSharedBytes)));
+  constexpr JobKernel<Problem> kernel = {&productKernel<kAlongInputs, kExact, 1>,
+                                         &productKernel<kAlongInputs, kExact, kMostJobs<Problem>>};
+  const auto letShare = [](auto code) {
+    RPU_CUDA(cudaFuncSetAttribute(code, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(kSharedBytes)));
+  };
+  letShare(kernel.one);
+  if (JoinedLaunches::areKept()) letShare(kernel.several);
   const auto blocks = static_cast<unsigned>(p.rowBlocks * ((p.lines + kLines - 1) / kLines));
-  launch(context.stream, kernel, dim3(blocks, parts), kThreads, kSharedBytes, p);
+  launchJob(context.stream, kernel, dim3(blocks, parts), kThreads, kSharedBytes, p);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ constexpr int kQuads = 9;  // a word holds at most 32 samples, which lie in at m
 
 struct Sides {
   TrainSide side[kMostSides];
+  unsigned blocksOfSide;
 };
 
 struct LineSample {
@@ -130,12 +131,15 @@ __device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, i
   }
 }
 
-// blockIdx.z is the side, blockIdx.y the words or, where samples have words of their own, kQuads
-// quads of samples.
-__global__ void __launch_bounds__(kLines *kQuads) drawTrainsKernel(Sides sides) {
+// blockIdx.x is the side and its lines, blockIdx.y the words or, where samples have words of their
+// own, kQuads quads of samples.
+template <int kJobs>
+__global__ void __launch_bounds__(kLines *kQuads)
+    drawTrainsKernel(const __grid_constant__ Jobs<Sides, kJobs> jobs) {
   awaitEarlier();
-  const TrainSide &side = sides.side[blockIdx.z];
-  const int64_t line = static_cast<int64_t>(blockIdx.x) * kLines + threadIdx.x;
+  const unsigned across = jobs.ofBlock().blocksOfSide;
+  const TrainSide &side = jobs.ofBlock().side[blockIdx.x / across];
+  const int64_t line = static_cast<int64_t>(blockIdx.x % across) * kLines + threadIdx.x;
   if (line - threadIdx.x >= side.values.cols) return;  // sides differ in their lines
   const PulseLayout layout = *side.layout;
   if (layout.samplesPerWord > 1) {
@@ -152,6 +156,8 @@ __global__ void __launch_bounds__(kLines *kQuads) drawTrainsKernel(Sides sides) 
     }
   }
 }
+constexpr JobKernel<Sides> kDrawTrainsKernel = {&drawTrainsKernel<1>,
+                                                &drawTrainsKernel<kMostJobs<Sides>>};
 
 }  // namespace
 
@@ -169,11 +175,11 @@ void cudaDrawTrains(const Context &context, const TrainSide *sides, int count) {
   const int64_t across = (lines + kLines - 1) / kLines;
   const int64_t words = sides[0].values.rows / 2 + 1;
   const int64_t wanted = RPU::max(kBlocks / (across * count), int64_t{2});
-  const dim3 grid(static_cast<unsigned>(across),
-                  static_cast<unsigned>(RPU::min(RPU::min(words, wanted), most)),
-                  static_cast<unsigned>(count));
+  all.blocksOfSide = static_cast<unsigned>(across);
+  const dim3 grid(static_cast<unsigned>(across * count),
+                  static_cast<unsigned>(RPU::min(RPU::min(words, wanted), most)));
   const CudaScope scope(context.device);
-  launch(context.stream, drawTrainsKernel, grid, dim3(kLines, kQuads), 0, all);
+  launchJob(context.stream, kDrawTrainsKernel, grid, dim3(kLines, kQuads), 0, all);
 }
 
 }  // namespace RPU

@@ -28,10 +28,19 @@ struct JoinFound {
 };
 using FoundReduce = cub::BlockReduce<Found, kThreads>;
 
+/// A mini-batch whose trains are to be scaled.
+struct Scaling {
+  MatrixView<const float> x;
+  MatrixView<const float> d;
+  TrainJob job;
+};
+
 /// A block per sample. The block that finishes last scales the trains of all samples.
+template <int kJobs>
 __global__ void __launch_bounds__(kThreads)
-    scaleTrainsKernel(MatrixView<const float> x, MatrixView<const float> d, TrainJob job) {
+    scaleTrainsKernel(const __grid_constant__ Jobs<Scaling, kJobs> jobs) {
   awaitEarlier();
+  const auto &[x, d, job] = jobs.ofBlock();
   __shared__ typename FoundReduce::TempStorage storage;
   const TrainMaxima &maxima = job.maxima;
   const int64_t s = blockIdx.x;
@@ -50,11 +59,15 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (finishesLast(maxima.finished, gridDim.x)) scaleAll<kThreads>(x.rows, job);
 }
+constexpr JobKernel<Scaling> kScaleTrainsKernel = {&scaleTrainsKernel<1>,
+                                                   &scaleTrainsKernel<kMostJobs<Scaling>>};
 
 /// A thread per sample, for many samples of few lines.
+template <int kJobs>
 __global__ void __launch_bounds__(kThreads)
-    scaleShortTrainsKernel(MatrixView<const float> x, MatrixView<const float> d, TrainJob job) {
+    scaleShortTrainsKernel(const __grid_constant__ Jobs<Scaling, kJobs> jobs) {
   awaitEarlier();
+  const auto &[x, d, job] = jobs.ofBlock();
   const TrainMaxima &maxima = job.maxima;
   const int64_t s = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (s < x.rows) {
@@ -70,6 +83,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (finishesLast(maxima.finished, gridDim.x)) layOutScaled<kThreads>(x.rows, job);
 }
+constexpr JobKernel<Scaling> kScaleShortTrainsKernel = {
+    &scaleShortTrainsKernel<1>, &scaleShortTrainsKernel<kMostJobs<Scaling>>};
 
 }  // namespace
 
@@ -78,12 +93,10 @@ void cudaScaleTrains(const Context &context, MatrixView<const float> x, MatrixVi
   constexpr int64_t kManySamples = 4096;
   constexpr int64_t kFewLines = 512;
   const CudaScope scope(context.device);
-  if (x.rows >= kManySamples && x.cols + d.cols <= kFewLines) {
-    launch(context.stream, scaleShortTrainsKernel, gridFor(x.rows, kThreads), kThreads, 0, x, d,
-           job);
-    return;
-  }
-  launch(context.stream, scaleTrainsKernel, static_cast<unsigned>(x.rows), kThreads, 0, x, d, job);
+  const bool isShort = x.rows >= kManySamples && x.cols + d.cols <= kFewLines;
+  const unsigned blocks = isShort ? gridFor(x.rows, kThreads) : static_cast<unsigned>(x.rows);
+  launchJob(context.stream, isShort ? kScaleShortTrainsKernel : kScaleTrainsKernel, blocks,
+            kThreads, 0, Scaling{x, d, job});
 }
 
 }  // namespace RPU

@@ -10,18 +10,30 @@
 namespace RPU {
 namespace {
 
+struct Planning {
+  TransferPlanner planner;
+  uint32_t *finished;
+};
+
 /// A block per component; the one that finishes last places the trains of all.
+template <int kJobs>
 __global__ void __launch_bounds__(kGroupLanes)
-    planKernel(TransferPlanner planner, uint32_t *finished) {
+    planKernel(const __grid_constant__ Jobs<Planning, kJobs> jobs) {
   awaitEarlier();
+  const auto &[planner, finished] = jobs.ofBlock();
   planner.planComponent(ThreadBlock{}, blockIdx.x);
   if (finishesLast(finished, gridDim.x) && threadIdx.x == 0) planner.placeTrains();
 }
+constexpr JobKernel<Planning> kPlanKernel = {&planKernel<1>, &planKernel<kMostJobs<Planning>>};
 
-__global__ void __launch_bounds__(kGroupLanes) countKernel(TransferTally tally) {
+template <int kJobs>
+__global__ void __launch_bounds__(kGroupLanes)
+    countKernel(const __grid_constant__ Jobs<TransferTally, kJobs> jobs) {
   awaitEarlier();
-  tally.count(ThreadBlock{});
+  jobs.ofBlock().count(ThreadBlock{});
 }
+constexpr JobKernel<TransferTally> kCountKernel = {&countKernel<1>,
+                                                   &countKernel<kMostJobs<TransferTally>>};
 
 constexpr int kAlignThreads = 128;
 constexpr int kAlignRows = 2;  // per warp; they share the loads of the factors
@@ -87,11 +99,19 @@ struct RowAligner {
   }
 };
 
-template <bool kAdjacent>
+struct Alignment {
+  MatrixView<const float> weights;
+  TransferFactors factors;
+  float lr;
+  double *aligned;
+  double *squares;
+};
+
+template <bool kAdjacent, int kJobs>
 __global__ void __launch_bounds__(kAlignThreads, 4)
-    alignKernel(MatrixView<const float> w, const __grid_constant__ TransferFactors factors,
-                float lr, double *aligned, double *squares) {
+    alignKernel(const __grid_constant__ Jobs<Alignment, kJobs> jobs) {
   awaitEarlier();
+  const auto &[w, factors, lr, aligned, squares] = jobs.ofBlock();
   static_assert(kSumLanes == 32, "a lane of a warp takes one part of the sum");
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t warp = (static_cast<int64_t>(blockIdx.x) * kAlignThreads + threadIdx.x) / 32;
@@ -113,13 +133,16 @@ __global__ void __launch_bounds__(kAlignThreads, 4)
     if (squares) squares[row0 + r] = rows.square[r];
   }
 }
+template <bool kAdjacent>
+constexpr JobKernel<Alignment> kAlignKernel = {&alignKernel<kAdjacent, 1>,
+                                               &alignKernel<kAdjacent, kMostJobs<Alignment>>};
 
 }  // namespace
 
 void cudaPlanTransfer(const Context &context, const TransferPlanner &planner, uint32_t *finished) {
   const CudaScope scope(context.device);
   const auto rank = static_cast<unsigned>(planner.exact.d.cols);
-  launch(context.stream, planKernel, rank, kGroupLanes, 0, planner, finished);
+  launchJob(context.stream, kPlanKernel, rank, kGroupLanes, 0, Planning{planner, finished});
 }
 
 void cudaAlignRows(const Context &context, MatrixView<const float> weights,
@@ -128,13 +151,13 @@ void cudaAlignRows(const Context &context, MatrixView<const float> weights,
   RPU_CHECK(InputError, weights.colStride == 1, "the weights of an array lie row by row");
   constexpr int64_t kRowsOfBlock = kAlignThreads / 32 * kAlignRows;
   const auto blocks = static_cast<unsigned>((weights.rows + kRowsOfBlock - 1) / kRowsOfBlock);
-  const auto kernel = factors.x.rowStride == 1 ? &alignKernel<true> : &alignKernel<false>;
-  launch(context.stream, kernel, blocks, kAlignThreads, 0, weights, factors, lr, aligned, squares);
+  launchJob(context.stream, factors.x.rowStride == 1 ? kAlignKernel<true> : kAlignKernel<false>,
+            blocks, kAlignThreads, 0, Alignment{weights, factors, lr, aligned, squares});
 }
 
 void cudaCountTransfer(const Context &context, const TransferTally &tally) {
   const CudaScope scope(context.device);
-  launch(context.stream, countKernel, 1, kGroupLanes, 0, tally);
+  launchJob(context.stream, kCountKernel, 1, kGroupLanes, 0, tally);
 }
 
 }  // namespace RPU

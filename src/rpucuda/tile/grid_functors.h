@@ -1,0 +1,52 @@
+#pragma once
+
+#include "core/math.h"
+#include "core/view.h"
+
+// The element functors of a grid of tiles on a GPU. A block is some neighbouring columns of a batch,
+// those of a tile; packed, its rows lie without gaps.
+
+namespace RPU {
+
+/// The block of a column, and the reads [begin, end) of its columns (TileGrid).
+struct GridColumn {
+  int64_t first;
+  int64_t count;
+  int64_t begin;
+  int64_t end;
+};
+
+/// Packs the blocks of a batch, one after another.
+struct BlockPacker {
+  MatrixView<const float> from;
+  const GridColumn *columns;
+  float *to;
+
+  RPU_HD void operator()(int64_t i) const {
+    const int64_t row = i / from.cols;
+    const int64_t col = i % from.cols;
+    const GridColumn c = columns[col];
+    to[from.rows * c.first + row * c.count + (col - c.first)] = from(row, col);
+  }
+};
+
+/// Sums the packed reads of the tiles that share a block, in their order. Read number k follows
+/// after those of places[k] columns in all.
+struct BlockSummer {
+  const float *reads;
+  const GridColumn *columns;
+  const int64_t *places;
+  MatrixView<float> to;
+
+  RPU_HD void operator()(int64_t i) const {
+    const int64_t row = i / to.cols;
+    const int64_t col = i % to.cols;
+    const GridColumn c = columns[col];
+    const float *read = reads + row * c.count + (col - c.first);
+    float sum = read[to.rows * places[c.begin]];
+    for (int64_t k = c.begin + 1; k < c.end; ++k) sum += read[to.rows * places[k]];
+    to(row, col) = sum;
+  }
+};
+
+}  // namespace RPU

@@ -199,8 +199,9 @@ def test_a_transfer_over_the_whole_layer_loses_nothing(device: str) -> None:
     moved = tile.arrays["visible"] - visible
     assert np.abs(moved - wanted).max() < 0.2 * np.abs(wanted).max()
     assert np.corrcoef(moved.ravel(), wanted.ravel())[0, 1] > 0.99
-    stats = tile.adapter.transfer_stats()["total"]
-    assert stats["clipped_components"] == 0
+    stats = tile.adapter.transfer_stats["total"]
+    assert (stats["clipped_components"], stats["undelivered"]) == (0, 0.0)
+    assert abs(stats["gain"] - 1.0) < 0.03
     assert np.abs(tile.weights - before).max() < 0.2 * np.abs(wanted).max()
 
 
@@ -233,7 +234,7 @@ def layer_of(device: str = "cpu", **changes: Any) -> AnalogLinear:
     )  # fmt: skip
 
 
-def losses_of(layer: torch.nn.Module, device: str, count: int = 60) -> list[float]:
+def losses_of(layer: torch.nn.Module, device: str, count: int = 40) -> list[float]:
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(32, 70, generator=generator).to(device)
     target = (torch.randn(32, 3, generator=generator) @ torch.randn(3, 40, generator=generator)).to(
@@ -259,7 +260,7 @@ def test_a_layer_has_one_a_and_one_b_and_learns(device: str) -> None:
     assert layer.config == LAYER
     losses = losses_of(layer, device)
     assert losses[-1] < 0.6 * losses[0]
-    assert tile.statistics()["transfers"] == 12
+    assert tile.statistics()["transfers"] == 8
 
 
 def test_a_layer_is_saved_loaded_copied_and_moved(device: str) -> None:
@@ -274,7 +275,7 @@ def test_a_layer_is_saved_loaded_copied_and_moved(device: str) -> None:
     tiles = AnalogLinear(
         70, 40, config=LAYER.replace(adapter_span="tile"), max_input_size=32, max_output_size=32
     )
-    with pytest.raises(RuntimeError, match="this layer is spread over 6 tiles"):
+    with pytest.raises(RuntimeError, match="was saved with size .40, 70., but here it has .20, 23."):
         tiles.load_state_dict(layer.state_dict())
 
 

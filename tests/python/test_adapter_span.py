@@ -275,7 +275,9 @@ def test_a_layer_is_saved_loaded_copied_and_moved(device: str) -> None:
     tiles = AnalogLinear(
         70, 40, config=LAYER.replace(adapter_span="tile"), max_input_size=32, max_output_size=32
     )
-    with pytest.raises(RuntimeError, match="was saved with size .40, 70., but here it has .20, 23."):
+    with pytest.raises(
+        RuntimeError, match=r"was saved with size .40, 70., but here it has .20, 23."
+    ):
         tiles.load_state_dict(layer.state_dict())
 
 

@@ -128,6 +128,36 @@ def test_each_block_is_read_with_a_periphery_of_its_own(
     np.testing.assert_allclose(read[1], injected(d, backward=True), rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("swap", [False, True])
+def test_projections_and_reads_for_a_transfer_are_cut_too(swap: bool, device: str) -> None:
+    values: dict[str, Any] = {"inp_res": 0.0, "out_res": 0.0, "inp_noise": 0.05}
+    made = config(
+        values, swap_xd=swap, transfer_every=0, transfer_mode="exact", transfer_read="analog",
+        transfer_lr=1.0, a_lr=0.5, b_lr=0.25, reinit="none", update=pl.UpdateParameters(pulse_type="none"),
+    )  # fmt: skip
+    tile = tile_of(made, device=device)
+    tile.arrays["visible"] = np.zeros((D, X), np.float32)
+    a, b = (tile.arrays[name].astype(np.float64) for name in ("fast_a", "fast_b"))
+    io = IO(**values)
+    x, d = (each.astype(np.float64) for each in batch(1))
+    into, out = (d, x) if swap else (x, d)
+    limits = (8, 7) if swap else (7, 8)  # of B and A in their own forward direction
+    tile.update(x, d, 0.1)
+    g = oracle(io, 20, b, into, limits, backward=False)
+    e = oracle(io, 19, a.T, out, limits[::-1], backward=True)
+    np.testing.assert_allclose(tile.arrays["fast_a"], a - 0.05 * out.T @ g, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(tile.arrays["fast_b"], b - 0.025 * e.T @ into, rtol=0, atol=2e-6)
+
+    a, b = (tile.arrays[name].astype(np.float64) for name in ("fast_a", "fast_b"))
+    tile.adapter.transfer()
+    columns = oracle(io, 21, a, np.eye(K), limits, backward=False)
+    rows = oracle(io, 22, b.T, np.eye(K), limits[::-1], backward=True)
+    moved = columns.T @ rows
+    np.testing.assert_allclose(
+        tile.arrays["visible"], moved.T if swap else moved, rtol=0, atol=1e-5
+    )
+
+
 def test_one_block_is_the_read_of_a_tile_that_is_not_cut(device: str) -> None:
     plain = tile_of(
         config(adapter_span="tile", max_output_size=0, max_input_size=0, transfer_every=3),

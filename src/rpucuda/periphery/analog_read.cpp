@@ -163,7 +163,7 @@ std::vector<float *> AnalogRead::runningMeans() {
 }
 
 std::string AnalogRead::prefixOf(size_t block, const std::string &prefix) const {
-  return isCut() ? message(prefix, "block_", block, "/") : prefix;
+  return isCut() ? prefix + "block_" + std::to_string(block) + "/" : prefix;
 }
 
 void AnalogRead::saveTo(const Context &context, State &state, const std::string &prefix) const {

@@ -110,7 +110,7 @@ def test_each_block_is_read_with_a_periphery_of_its_own(
     tile = tile_of(config(values, swap_xd=swap, lora_alpha=0.7), device=device)
     w, a, b = (tile.arrays[name].astype(np.float64) for name in ("visible", "fast_a", "fast_b"))
     io = IO(**values)
-    x, d = (each.astype(np.float64) for each in batch(9))
+    x, d = (each.astype(np.float64) for each in batch(3))
     out, into = LIMITS.values()
     limits, back = (out, into), (into, out)
 
@@ -178,7 +178,7 @@ def test_a_perfect_read_in_blocks_is_the_product(device: str) -> None:
 
 def test_variances_of_the_blocks_of_a_row_add_up() -> None:
     tile = pl.Tile(D, X, config({"out_noise": 0.1, "out_res": 0.0, "inp_res": 0.0}, rank=0), seed=3)
-    samples = 4000
+    samples = 2000
     x = np.ones((samples, X), np.float32)
     blocks = np.array([part.stop - part.start for part in edges(X, LIMITS["max_input_size"])])
     x[:, : blocks[0]] *= 2.0  # the scale of a block is its own largest input
@@ -363,18 +363,13 @@ def test_a_file_of_rank_k_goes_through_four_blocks_and_back(
 
 def test_the_noise_of_explain_is_that_of_reads_in_blocks() -> None:
     """The adapter's noise beside that of W, against what reads show."""
-    io = {
-        "out_noise": 0.05,
-        "out_res": 0.0,
-        "inp_res": 0.0,
-        "bound_management": "none",
-        "out_bound": 0.0,
-    }
-    rows = 3000
+    io = {"out_noise": 0.05, "out_res": 0.0, "inp_res": 0.0, "bound_management": "none", "out_bound": 0.0}  # fmt: skip
+    rows = 4000
     x = np.tile(batch(1)[0], (rows, 1))
     tile = tile_of(config(io, lora_alpha=1.5))
     with_adapter = tile.forward(x).astype(np.float64).var(axis=0).sum()
     without = tile_of(config(io, rank=0)).forward(x).astype(np.float64).var(axis=0).sum()
     told = float(tile.explain(x[:1], batch(1)[1], 0.1)["adapter_noise"])
     measured = with_adapter / without - 1.0
-    assert abs(told**2 / measured - 1.0) < 0.1
+    # 5 sigma of the two variances are 0.051; the scale of a noisy B x is a little larger than explain's.
+    assert abs(told**2 / measured - 1.0) < 0.06  # 1 statistic

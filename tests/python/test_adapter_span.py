@@ -56,12 +56,24 @@ def batch(samples: int, seed: int = 1) -> tuple[NDArray[np.float32], NDArray[np.
     return x, 0.1 * rng.normal(size=(samples, D)).astype(np.float32)
 
 
+def on(tile: pl.Tile, array: NDArray[Any]) -> Any:  # noqa: ANN401 - as the tile takes it
+    """Rows of floats where the tile takes them."""
+    rows = array.astype(np.float32)
+    return rows if tile.device == "cpu" else torch.from_numpy(rows).to(tile.device)
+
+
+def read(tile: pl.Tile, x: NDArray[Any], d: NDArray[Any]) -> list[NDArray[np.float32]]:
+    """The forward and the backward read, in host memory."""
+    both = tile.forward(on(tile, x)), tile.backward(on(tile, d))
+    return [np.asarray(torch.from_dlpack(each).cpu()) for each in both]
+
+
 def steps(tile: pl.Tile, count: int = 4, first: int = 0) -> list[NDArray[np.float32]]:
     seen = []
     for step in range(first, first + count):
         x, d = batch(6, step)
-        seen += [tile.forward(x), tile.backward(d)]
-        tile.update(x, d, 0.05)
+        seen += read(tile, x, d)
+        tile.update(on(tile, x), on(tile, d), 0.05)
     return [*seen, tile.weights]
 
 
@@ -86,8 +98,8 @@ def oracle(
         for j, into in enumerate(ins):
             number = j * len(outs) + i if backward else i * len(ins) + j
             block = w[out, into]
-            read = AnalogRead(io, part_key(key, number), *block.shape, backward)
-            y[:, out] += read(block, x[:, into])
+            of_block = AnalogRead(io, part_key(key, number), *block.shape, backward)
+            y[:, out] += of_block(block, x[:, into])
     return y
 
 
@@ -123,9 +135,9 @@ def test_each_block_is_read_with_a_periphery_of_its_own(
         inner = oracle(io, *first, v, back if backward else limits, own)
         return y + 0.7 * oracle(io, *second, inner, back if backward else limits, own)
 
-    read = [np.asarray(tile.forward(x)), np.asarray(tile.backward(d))]
-    np.testing.assert_allclose(read[0], injected(x, backward=False), rtol=0, atol=2e-5)
-    np.testing.assert_allclose(read[1], injected(d, backward=True), rtol=0, atol=2e-5)
+    y, dx = read(tile, x, d)
+    np.testing.assert_allclose(y, injected(x, backward=False), rtol=0, atol=2e-5)
+    np.testing.assert_allclose(dx, injected(d, backward=True), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("swap", [False, True])
@@ -142,7 +154,7 @@ def test_projections_and_reads_for_a_transfer_are_cut_too(swap: bool, device: st
     x, d = (each.astype(np.float64) for each in batch(1))
     into, out = (d, x) if swap else (x, d)
     limits = (8, 7) if swap else (7, 8)  # of B and A in their own forward direction
-    tile.update(x, d, 0.1)
+    tile.update(on(tile, x), on(tile, d), 0.1)
     g = oracle(io, 20, b, into, limits, backward=False)
     e = oracle(io, 19, a.T, out, limits[::-1], backward=True)
     np.testing.assert_allclose(tile.arrays["fast_a"], a - 0.05 * out.T @ g, rtol=0, atol=2e-6)
@@ -172,8 +184,9 @@ def test_a_perfect_read_in_blocks_is_the_product(device: str) -> None:
     x, d = batch(9)
     w = tile.weights.astype(np.float64)
     scale = np.abs(w).sum(1).max()
-    np.testing.assert_allclose(tile.forward(x), x @ w.T, rtol=0, atol=3e-6 * scale)
-    np.testing.assert_allclose(tile.backward(d), d @ w, rtol=0, atol=3e-6 * scale)
+    y, dx = read(tile, x, d)
+    np.testing.assert_allclose(y, x @ w.T, rtol=0, atol=3e-6 * scale)
+    np.testing.assert_allclose(dx, d @ w, rtol=0, atol=3e-6 * scale)
 
 
 def test_variances_of_the_blocks_of_a_row_add_up() -> None:

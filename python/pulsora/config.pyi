@@ -102,6 +102,10 @@ _ReinitWrite: TypeAlias = Literal[
     "direct",
     "pulsed",
 ]
+_AdapterSpan: TypeAlias = Literal[
+    "tile",
+    "layer",
+]
 
 class UpdateParameters(Parameters):
     """How activations and gradients become pulses."""
@@ -375,6 +379,12 @@ class LRTTConfig(TileConfig):
     """Factor on B for reinit = 'decay'."""
     reinit_write: _ReinitWrite
     """Whether a re-init is written digitally or by pulses."""
+    adapter_span: _AdapterSpan
+    """What one A and one B stand beside: each 'tile' of a layer, or the 'layer', which then is one tile whose W, A and B are read in blocks."""
+    max_input_size: int
+    """[lines] >= 0. With adapter_span = 'layer': how many inputs x a block has at most; 0 is the limit of the layer, and none for a tile by itself."""
+    max_output_size: int
+    """[lines] >= 0. The same for outputs d."""
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -420,6 +430,9 @@ class LRTTConfig(TileConfig):
         reinit_gain: float | Literal["auto"] = "auto",
         reinit_decay: float = 0.9,
         reinit_write: _ReinitWrite = "direct",
+        adapter_span: _AdapterSpan = "tile",
+        max_input_size: int = 0,
+        max_output_size: int = 0,
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,

@@ -35,7 +35,11 @@ needs_gpu = pytest.mark.skipif(
 )
 
 ADAPTER = pl.LRTTConfig(rank=2, transfer_every=3)
-CONFIGS = {"one array": pl.SingleConfig(device=pl.devices.SoftBounds()), "adapter": ADAPTER}
+CONFIGS = {
+    "one array": pl.SingleConfig(device=pl.devices.SoftBounds()),
+    "adapter": ADAPTER,
+    "adapter of the layer": ADAPTER.replace(adapter_span="layer"),
+}
 
 
 def _model(device: str, config: pl.TileConfig = ADAPTER) -> nn.Sequential:

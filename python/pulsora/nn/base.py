@@ -55,7 +55,8 @@ class AnalogModule(nn.Module):
         tile_id: Number of the first tile, for layers that share a seed.
         digital_bias: Whether the bias is a torch parameter, or else one more column of cells that
             is driven with 1.
-        max_input_size: Larger layers are split over tiles; 0 is no limit.
+        max_input_size: Larger layers are split over tiles, or with `LRTTConfig(adapter_span="layer")` are one tile that is
+            read in blocks; 0 is no limit.
         max_output_size: The same for outputs.
         device: Where tiles and bias are, 'cpu' or 'cuda'; torch's default device by default.
         threads: Threads of the CPU backend.

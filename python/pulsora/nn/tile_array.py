@@ -40,6 +40,17 @@ def _slices(size: int, limit: int) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
+def _of_tiles(config: TileConfig, limits: dict[str, int]) -> tuple[TileConfig, dict[str, int]]:
+    """The configuration of the tiles of a layer, and how large these may be.
+
+    An adapter that spans the layer stands beside one tile, which knows the limits and is read in blocks.
+    """
+    if getattr(config, "adapter_span", "tile") == "tile":
+        return config, limits
+    own = {name: getattr(config, name) or limit for name, limit in limits.items()}
+    return config.replace(**own), dict.fromkeys(limits, 0)
+
+
 class TileArray:
     """A matrix [out_features, in_features] spread over tiles; sums over tiles are digital.
 
@@ -54,7 +65,8 @@ class TileArray:
     Args:
         out_features: Number of rows of all groups together, the d-lines.
         in_features: Number of columns of one group, the x-lines.
-        config: Configuration of every tile.
+        config: Configuration of every tile. Where its adapter spans the layer, each group is one tile, and the limits below
+            are those of the blocks that it is read in.
         seed: Seed of all random numbers.
         tile_id: Number of the first tile; the others count on from it. Arrays that share a seed
             need ranges of numbers of their own.
@@ -66,6 +78,7 @@ class TileArray:
         scaling: How weights are divided before they are written to the cells; None for not at all.
 
     Attributes:
+        tile_config: The configuration of the tiles as these have it.
         scales: What the weights in the cells have to be multiplied by, [1] or [out_features]; None
             for nothing.
         ranks: The processes that train these weights; a copy of the array is on its own.
@@ -108,19 +121,20 @@ class TileArray:
         self.ranks: Alone = ALONE
         self.evaluated: tuple[list[int], int] = ([], 0)
         self._limits = limits
+        self.tile_config, largest = _of_tiles(config, limits)
         block = out_features // groups
         self.rows = [
             slice(group * block + row.start, group * block + row.stop)
             for group in range(groups)
-            for row in _slices(block, max_output_size)
+            for row in _slices(block, largest["max_output_size"])
         ]
-        self.cols = _slices(in_features, max_input_size)
+        self.cols = _slices(in_features, largest["max_input_size"])
         self.grid = [
             [
                 Tile(
                     row.stop - row.start,
                     col.stop - col.start,
-                    config,
+                    self.tile_config,
                     seed=seed,
                     tile_id=tile_id + i * len(self.cols) + j,
                     device=device,
@@ -331,10 +345,10 @@ class TileArray:
                 f"tile '{prefix}' was saved with size [{restored.d_size}, {restored.x_size}], but "
                 f"here it has [{tile.d_size}, {tile.x_size}]"
             )
-        if restored.config != self.config:
+        if restored.config != self.tile_config:
             raise StateError(
                 f"tile '{prefix}' was saved with another configuration: {restored.config!r}; "
-                f"this layer has {self.config!r}"
+                f"this layer has {self.tile_config!r}"
             )
         return restored
 

@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     Attributes:
         base: Configuration of the arrays of the base; None leaves it in torch.
         factors: Configuration of the arrays of A and B; None keeps them in tensors of torch, or in the tiles of the base.
-        in_tiles: Whether each tile of the base has an adapter of its own.
+        in_tiles: Whether the adapters are those of the tiles of the base.
     """
 
     base: TileConfig | None
@@ -64,7 +64,8 @@ class Plan(NamedTuple):
             raise ValueError(f"mode = {mode!r}: write one of {', '.join(map(repr, MODES))}")
         if adapter_span not in {"tile", "layer"}:
             raise ValueError(f"adapter_span = {adapter_span!r}: write 'tile' or 'layer'")
-        in_tiles = mode == "analog_base" and adapter_span == "tile"
+        is_lrtt = isinstance(config, LRTTConfig)
+        in_tiles = mode == "analog_base" and (adapter_span == "tile" or is_lrtt)
         if mode == "digital_base" or in_tiles:
             _require(
                 base_config is None, mode, "base_config", "there is none; config is all it takes"
@@ -80,10 +81,11 @@ class Plan(NamedTuple):
                 isinstance(chosen, LRTTConfig), mode, "config",
                 "give an LRTTConfig, or adapter_span = 'layer' for arrays A and B that span the layer",
             )  # fmt: skip
-            return Plan(chosen, None, in_tiles)
+            spans = adapter_span == "layer"
+            return Plan(chosen.replace(adapter_span="layer") if spans else chosen, None, in_tiles)
         factors = config or SingleConfig(device=SixT1C())
         _require(
-            not isinstance(factors, LRTTConfig), mode, "config",
+            not is_lrtt, mode, "config",
             "A and B have no adapters of their own; give a SingleConfig",
         )  # fmt: skip
         base = None if mode == "digital_base" else base_config or SingleConfig()
@@ -117,7 +119,7 @@ def add_adapters(
     | mode | base | A and B | trained by |
     |---|---|---|---|
     | 'digital_base' | as it is, frozen | pulsed arrays | `pulsora.optim`, by pulses |
-    | 'analog_base' | an analog array | pulsed arrays: in each tile, with or without transfers (LRTT), or spanning the layer | `pulsora.optim`, by pulses |
+    | 'analog_base' | an analog array | pulsed arrays: in each tile or spanning the layer, with or without transfers (LRTT), or beside the layer | `pulsora.optim`, by pulses |
     | 'analog_base_digital_adapter' | a frozen analog array, read with its noise | tensors of torch | any optimiser of torch |
 
     Args:
@@ -131,11 +133,12 @@ def add_adapters(
             those of plain SGD for arrays.
         gate: As in `pulsora.nn.GatedAdapter`, one for all layers; or a function of name and layer.
         adapters: Number of adapters in the pool of each layer.
-        config: Configuration of the arrays of A and B: a SingleConfig (of SixT1C cells by default), and for
-            'analog_base' with adapter_span = 'tile' an LRTTConfig, whose rank and lora_alpha are those given here.
+        config: Configuration of the arrays of A and B: a SingleConfig (of SixT1C cells by default), or for 'analog_base'
+            an LRTTConfig, whose rank and lora_alpha are those given here.
         base_config: Configuration of the arrays of the base, where these are not those of an LRTTConfig.
-        adapter_span: For 'analog_base': whether each 'tile' has an adapter of its own, or the 'layer' one A and one B,
-            which are not transferred.
+        adapter_span: For 'analog_base': whether each 'tile' has an adapter of its own (unless an LRTTConfig says
+            otherwise), or the 'layer' one A and one B. With an LRTTConfig, these are in its tile; else they are arrays
+            beside the layer, which are not transferred.
         trainable: Names of modules that stay trainable besides, such as a head.
         seed: Seed of all tiles and initial values; by default drawn from torch's generator.
         **options: max_input_size, max_output_size, threads of the arrays, and weight_scaling ('abs_max' here unless you

@@ -16,12 +16,14 @@ namespace RPU {
 class Crossbar {
  public:
   /// The array in `slot` of the tile that `keys` belong to; no two arrays of a tile may share a
-  /// slot.
+  /// slot. Larger arrays than `limits` (in the forward direction) are read in blocks (AnalogRead);
+  /// updates, writes and states know nothing of that.
   Crossbar(const Context &context, const DeviceParams &device, int64_t rows, int64_t cols,
-           const Surroundings &surroundings, const TileKeys &keys, uint32_t slot)
+           const Surroundings &surroundings, const TileKeys &keys, uint32_t slot,
+           const ReadLimits &limits = {})
       : cells_(context, device, rows, cols, keys.of(slot, Role::Cells), slot),
         reads_(context, surroundings.forward, surroundings.backward, rows, cols,
-               keys.of(slot, Role::Read)),
+               keys.of(slot, Role::Read), limits),
         updater_(surroundings.update, keys.of(slot, Role::Update)) {}
 
   int64_t rows() const { return cells_.rows(); }

@@ -211,6 +211,12 @@ RPU_HD RandomKey makeKey(uint64_t seed, uint32_t tile, uint32_t array) {
   return {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
 }
 
+/// Key of part number `part` of what `key` belongs to: `key` itself for part 0. Parts of one key never
+/// share a key; those of two keys do with probability 2^-64.
+RPU_HD RandomKey partKey(RandomKey key, uint32_t part) {
+  return part == 0 ? key : makeKey(uint64_t{key.k1} << 32 | key.k0, part, 0);
+}
+
 /// Uniform in [0, 1), a multiple of 2^-24.
 RPU_HD float uniform(uint32_t word) {
   return static_cast<float>(static_cast<int32_t>(word >> 8)) * 0x1p-24F;

@@ -50,38 +50,45 @@ struct AdapterNoise {
   double total() const { return first + second; }
 };
 
-/// `inner` are the inputs of the second array, and `second` are its weights as the read takes them.
-/// A read has a noise in proportion to its scale s (noiseScale), so that
+/// `read` is that of W, `inner` are the inputs of the second array, whose read and weights are
+/// `second`. A read has a noise in proportion to its scale s (noiseScale), and that of blocks adds up,
+/// s^2 being the sum of theirs, so that
 ///   Var y_i = sigma^2 s_in^2 (1 + alpha^2 (|second_i|^2 + s_inner^2 / s_in^2)).
-AdapterNoise adapterNoise(const Context &context, const LRTTSettings &s, const IOParameters &io,
+AdapterNoise adapterNoise(const Context &context, const LRTTSettings &s, const AnalogRead &read,
                           MatrixView<const float> in, MatrixView<const float> inner,
-                          MatrixView<const float> second) {
+                          const ArrayRead &second) {
   AdapterNoise noise;
+  const IOParameters &io = read.parameters();
   const bool separate = s.params.forward_inject && s.params.inject_io == InjectIo::PerArray;
   if (!separate || io.is_perfect || io.out_noise == 0.0f) return noise;
   const ScaleRule rule = scaleRule(io);
   const std::vector<float> inHost = onHost(context, in);
   const std::vector<float> innerHost = onHost(context, inner);
-  const auto scaleOf = [&](const std::vector<float> &values, int64_t row, int64_t cols) {
-    const VectorView<const float> view{values.data() + row * cols, cols, 1};
-    return static_cast<double>(noiseScale(rule, view, reducedRow<reduce::AbsLargest>(view)));
+  const auto squareScale = [&](const AnalogRead &of, const float *values) {
+    double sum = 0.0;
+    for (const LineRange &lines : of.inputs()) {
+      const VectorView<const float> view{values + lines.first, lines.count, 1};
+      const auto scale =
+          static_cast<double>(noiseScale(rule, view, reducedRow<reduce::AbsLargest>(view)));
+      sum += scale * scale;
+    }
+    return sum;
   };
-  int64_t read = 0;
+  int64_t rows = 0;
   double ratios = 0.0;
   for (int64_t row = 0; row < in.rows; ++row) {
-    const double plain = scaleOf(inHost, row, in.cols);
+    const double plain = squareScale(read, inHost.data() + row * in.cols);
     if (plain == 0.0) continue;  // reads as exactly 0
-    const double ratio = scaleOf(innerHost, row, inner.cols) / plain;
-    ratios += ratio * ratio;
-    ++read;
+    ratios += squareScale(second.read, innerHost.data() + row * inner.cols) / plain;
+    ++rows;
   }
-  if (read == 0) return noise;
+  if (rows == 0) return noise;
   double squares = 0.0;
-  for (const float w : onHost(context, second))
+  for (const float w : onHost(context, second.weights))
     squares += static_cast<double>(w) * static_cast<double>(w);
   const double alpha2 = static_cast<double>(s.alpha) * static_cast<double>(s.alpha);
-  noise.first = alpha2 * squares / static_cast<double>(second.rows);
-  noise.second = alpha2 * ratios / static_cast<double>(read);
+  noise.first = alpha2 * squares / static_cast<double>(second.weights.rows);
+  noise.second = alpha2 * ratios / static_cast<double>(rows);
   return noise;
 }
 
@@ -261,8 +268,10 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
   const bool swap = s.params.swap_xd;
   const auto noiseOf = [&](Pass pass, MatrixView<const float> inputs) {
     const bool fromB = (pass == Pass::Forward) != swap;  // whether B is the first of the two
-    return adapterNoise(context, s, visible_.read(pass).parameters(), inputs, fromB ? g : e,
-                        fromB ? adapter_->a().weights() : adapter_->b().weights().transposed());
+    Crossbar &second = fromB ? adapter_->arrayA() : adapter_->arrayB();
+    const Pass own = fromB ? Pass::Forward : Pass::Backward;
+    return adapterNoise(context, s, visible_.read(pass), inputs, fromB ? g : e,
+                        {second.read(own), second.weights(own)});
   };
   const AdapterNoise noise = noiseOf(Pass::Forward, x);
   judgeNoise(noise, s, limits);

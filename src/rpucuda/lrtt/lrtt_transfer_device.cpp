@@ -20,7 +20,7 @@ std::unique_ptr<AnalogDevice> LRTTParams::make(const CompoundSite &site) const {
 LRTTTransferDevice::LRTTTransferDevice(const LRTTParams &p, const CompoundSite &site)
     : settings_(p, site.surroundings.update, site.dSize, site.xSize),
       visible_(site.context, p.visible, site.dSize, site.xSize, site.surroundings, site.keys,
-               LRTTAdapter::kSlotVisible),
+               LRTTAdapter::kSlotVisible, settings_.readLimits()),
       schedule_(p.transfer_every, p.units_in_mbatch ? TransferSchedule::Unit::MiniBatches
                                                     : TransferSchedule::Unit::Samples) {
   if (settings_.rank == 0) return;

@@ -55,6 +55,13 @@ struct EnumNames<Chopper> {
   static constexpr const char *kNames[] = {"none", "reinit"};
 };
 
+/// What one A and one B stand beside.
+enum class AdapterSpan { Tile, Layer };
+template <>
+struct EnumNames<AdapterSpan> {
+  static constexpr const char *kNames[] = {"tile", "layer"};
+};
+
 /// Cells that serve as fast arrays for every visible device: the measured 6T1C cell of the device
 /// presets (a LinearStep); the default device in a build without that model.
 DeviceParams defaultFast();
@@ -102,6 +109,9 @@ struct LRTTParams : CompoundBase {
   AutoFloat reinit_gain = AutoFloat::byLibrary();
   float reinit_decay = 0.9f;
   ReinitWrite reinit_write = ReinitWrite::Direct;
+  AdapterSpan adapter_span = AdapterSpan::Tile;
+  int64_t max_input_size = 0;
+  int64_t max_output_size = 0;
 
   template <class Visitor>
   static void fields(Visitor &f) {
@@ -198,6 +208,14 @@ struct LRTTParams : CompoundBase {
     f(&P::reinit_decay, "reinit_decay", anyNumber(), "", "Factor on B for reinit = 'decay'.");
     f(&P::reinit_write, "reinit_write", anyNumber(), "",
       "Whether a re-init is written digitally or by pulses.");
+    f(&P::adapter_span, "adapter_span", anyNumber(), "",
+      "What one A and one B stand beside: each 'tile' of a layer, or the 'layer', which then is "
+      "one "
+      "tile whose W, A and B are read in blocks.");
+    f(&P::max_input_size, "max_input_size", atLeast(0), "lines",
+      "With adapter_span = 'layer': how many inputs x a block has at most; 0 is the "
+      "limit of the layer, and none for a tile by itself.");
+    f(&P::max_output_size, "max_output_size", atLeast(0), "lines", "The same for outputs d.");
   }
 
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;

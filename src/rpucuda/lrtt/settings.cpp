@@ -110,6 +110,36 @@ void checkCombinations(const LRTTParams &p, const UpdateParameters &update) {
   checkTrainLength(p.transfer_desired_bl, "transfer_desired_bl");
 }
 
+void checkLimit(const LRTTParams &p, int64_t limit, const char *name) {
+  RPU_CHECK(ConfigError, limit >= 0, "lrtt.", name, " is ", limit,
+            "; it must be >= 1, or 0 for no limit");
+  RPU_CHECK(ConfigError, limit == 0 || p.adapter_span == AdapterSpan::Layer, "lrtt.", name, " is ",
+            limit,
+            " and lrtt.adapter_span is 'tile', but a tile is not cut; set adapter_span to "
+            "'layer' or ",
+            name, " to 0");
+}
+
+// How a layer that is one tile is cut into blocks.
+void checkBlocks(const LRTTSettings &s) {
+  constexpr int64_t kMostBlocks = 4096;  // each has converters and memory of its own
+  const LRTTParams &p = s.params;
+  checkLimit(p, p.max_input_size, "max_input_size");
+  checkLimit(p, p.max_output_size, "max_output_size");
+  const int64_t wide = countOfRanges(s.xSize, p.max_input_size);
+  const int64_t high = countOfRanges(s.dSize, p.max_output_size);
+  RPU_CHECK(ConfigError, wide <= kMostBlocks / high, "lrtt.max_output_size is ", p.max_output_size,
+            " and lrtt.max_input_size is ", p.max_input_size, ", which cuts a tile of size [",
+            s.dSize, ", ", s.xSize, "] into more than ", kMostBlocks, " blocks; raise them");
+  RPU_CHECK(
+      ConfigError,
+      wide * high == 1 || s.rank == 0 || !p.forward_inject || p.inject_io == InjectIo::PerArray,
+      "lrtt.inject_io is 'shared', but a tile of size [", s.dSize, ", ", s.xSize, "] is read in ",
+      wide * high,
+      " blocks, whose converters each see a part of B x; set inject_io to 'per_array', or "
+      "adapter_span to 'tile'");
+}
+
 UpdateParameters overridden(UpdateParameters update, bool management, bool blManagement,
                             int desiredBl) {
   update.update_management = management;
@@ -159,6 +189,7 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
       transferUpdate(overridden(update, p.transfer_use_update_management,
                                 p.transfer_use_bl_management, p.transfer_desired_bl)) {
   checkCombinations(p, update);
+  checkBlocks(*this);
   if (rank == 0) return;
   const double n = static_cast<double>(inputs);
   const double k = static_cast<double>(rank);

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "lrtt/parameters.h"
+#include "periphery/analog_read.h"
 
 namespace RPU {
 
@@ -17,6 +18,13 @@ struct LRTTSettings {
 
   /// How A B is written onto the visible array.
   TransferRule transferRule() const;
+
+  /// How many lines of the tile an array has at most, in its forward direction.
+  ReadLimits readLimits() const { return {params.max_input_size, params.max_output_size}; }
+  /// The same for A and B; with swap_xd, their forward direction serves the tile's backward.
+  ReadLimits readLimitsOfFactors() const {
+    return params.swap_xd ? readLimits().reversed() : readLimits();
+  }
 
   LRTTParams params;
   int64_t dSize;

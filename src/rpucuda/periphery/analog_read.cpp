@@ -1,108 +1,71 @@
 #include "periphery/analog_read.h"
 
 #include <algorithm>
-#include <cmath>
-#include <vector>
 
-#include "core/backend.h"
+#include "core/check.h"
 #include "core/math_util.h"
-#include "core/with_isa.h"
-#include "periphery/gpu_read.h"
+#include "periphery/joined_reads.h"
 #include "periphery/read_by_rows.h"
-#include "periphery/read_kernels.h"
 
 namespace RPU {
 namespace {
 
-// Argument `index` of the draws for IoConstruct: the spread quantity. Elements are outputs, or
-// cells.
-enum Spread : uint32_t { kNoiseSpread = 0, kOffsetSpread = 1, kBendSpread = 2, kCellSpread = 3 };
-
-constexpr char kAverageName[] = "average_abs_max";
-
-float constructNormal(RandomKey key, Pass pass, int64_t line, Spread what) {
-  const Philox4 r = draw(key, Purpose::IoConstruct, static_cast<uint64_t>(line),
-                         static_cast<uint64_t>(pass), what);
-  return normalPair(r.v[0], r.v[1]).z0;
-}
-
-// Rows per thread, in whole groups of eight samples. An element takes some four steps.
-int64_t rowGrain(int64_t cols) { return 8 * (1 + kStepsPerThread / 4 / (8 * (cols + 1))); }
-
-void convert(const Context &context, const InputStage &stage, bool measureFirst) {
-  if (context.onCpu()) {
-    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &convertInputs<isa>; });
-    parallelRange(context, stage.list.count, rowGrain(stage.in.cols),
-                  [&](int64_t begin, int64_t end) { kernel(stage, measureFirst, begin, end); });
-    return;
-  }
-  cudaConvertInputs(context, stage, measureFirst);
-}
-
-void measure(const Context &context, const InputStage &stage) {
-  if (context.onCpu()) {
-    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &measureInputs<isa>; });
-    parallelRange(context, stage.in.rows, rowGrain(stage.in.cols),
-                  [&](int64_t begin, int64_t end) { kernel(stage, begin, end); });
-    return;
-  }
-  cudaMeasureInputs(context, stage);
-}
-
-void finish(const Context &context, const OutputStage &stage) {
-  if (context.onCpu()) {
-    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &finishOutputs<isa>; });
-    parallelRange(context, stage.list.count, rowGrain(stage.out.cols),
-                  [&](int64_t begin, int64_t end) { kernel(stage, begin, end); });
-    return;
-  }
-  cudaFinishOutputs(context, stage);
+int64_t widestOf(const std::vector<LineRange> &ranges) {
+  int64_t widest = 0;
+  for (const LineRange &range : ranges) widest = std::max(widest, range.count);
+  return widest;
 }
 
 }  // namespace
 
+int64_t countOfRanges(int64_t size, int64_t limit) {
+  return limit > 0 && size > limit ? (size - 1) / limit + 1 : 1;
+}
+
+std::vector<LineRange> cutLines(int64_t size, int64_t limit) {
+  const int64_t count = countOfRanges(size, limit);
+  std::vector<LineRange> ranges;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t first = i * size / count;
+    ranges.push_back({first, (i + 1) * size / count - first});
+  }
+  return ranges;
+}
+
 AnalogRead::AnalogRead(const Context &context, const IOParameters &parameters, Pass pass,
-                       int64_t inSize, int64_t outSize, RandomKey key)
-    : parameters_(parameters), pass_(pass), inSize_(inSize), outSize_(outSize), key_(key) {
-  const IOParameters &p = parameters_;
-  if (p.is_perfect) return;
-  const auto count = static_cast<size_t>(outSize);
-  std::vector<float> lines(3 * count);
-  const float bend = p.out_nonlinearity > 0.0f ? p.out_nonlinearity / p.out_bound : 0.0f;
-  double bendSum = 0.0;
-  for (size_t i = 0; i < count; ++i) {
-    const auto normal = [&](Spread what) {
-      return constructNormal(key, pass, static_cast<int64_t>(i), what);
-    };
-    lines[i] = RPU::abs(p.out_noise * fma(p.out_noise_std, normal(kNoiseSpread), 1.0f));
-    lines[count + i] = RPU::max(p.v_offset_std * normal(kOffsetSpread), 0.0f);
-    lines[2 * count + i] = RPU::abs(bend * fma(p.out_nonlinearity_std, normal(kBendSpread), 1.0f));
-    bendSum += double(lines[2 * count + i]);
-  }
-  const double meanBend = outSize > 0 ? bendSum / double(outSize) : 0.0;
-  gain_ = static_cast<float>(p.outputGain(meanBend));
-  lines_ = Buffer<float>(context, 3 * outSize);
-  detail::copyFromHost(context, lines_.data(), lines.data(), lines_.bytes());
-  averageMax_ = Buffer<float>::zeros(context, 1);
-  if (p.w_read_asymmetry_dtod > 0.0f) {
-    asymmetry_ = Buffer<float>(context, outSize * inSize);
-    forEach(context, outSize * inSize,
-            ReadAsymmetry{key, kCellSpread, p.w_read_asymmetry_dtod,
-                          rowMajor(asymmetry_.data(), outSize, inSize), pass == Pass::Backward});
+                       int64_t inSize, int64_t outSize, RandomKey key, const ReadLimits &limits)
+    : inSize_(inSize),
+      outSize_(outSize),
+      inputs_(cutLines(inSize, limits.inputs)),
+      outputs_(cutLines(outSize, limits.outputs)) {
+  blocks_.reserve(inputs_.size() * outputs_.size());
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    for (size_t j = 0; j < inputs_.size(); ++j) {
+      // Cells have properties in common for both directions, and so have their blocks the keys.
+      const size_t number =
+          pass == Pass::Forward ? i * inputs_.size() + j : j * outputs_.size() + i;
+      blocks_.emplace_back(context, parameters, pass, inputs_[j].count, outputs_[i].count,
+                           partKey(key, static_cast<uint32_t>(number)));
+    }
   }
 }
 
-bool AnalogRead::managesBounds() const {
-  return parameters_.bound_management != BoundManagement::None && parameters_.out_bound > 0.0f &&
-         (pass_ == Pass::Forward || parameters_.bm_backward);
+MatrixView<const float> AnalogRead::weightsOf(size_t block, MatrixView<const float> weights) const {
+  const LineRange &out = outputs_[block / inputs_.size()];
+  const LineRange &in = inputs_[block % inputs_.size()];
+  return weights.block(out.first, in.first, out.count, in.count);
 }
 
-bool AnalogRead::hasPcmNoise() const {
-  return parameters_.w_noise > 0.0f && parameters_.w_noise_type == WeightNoiseType::PcmRead;
-}
-
-MatrixView<const float> AnalogRead::magnitudes() const {
-  return rowMajor(scratch_.magnitudes.data(), outSize_, inSize_);
+void AnalogRead::reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
+                         bool product) {
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    blocks_[i].reserve(context, weightsOf(i, weights), rows, product);
+  if (!isCut()) return;
+  const int64_t widest = widestOf(outputs_);
+  read_.reserve(context, rows * widest);
+  if (context.onCpu()) return;
+  packed_.reserve(context, rows * inSize_);
+  sum_.reserve(context, rows * widest);
 }
 
 void AnalogRead::run(const Context &context, MatrixView<const float> weights,
@@ -120,10 +83,34 @@ void AnalogRead::run(const Context &context, MatrixView<const float> weights,
 void AnalogRead::runRows(const Context &context, MatrixView<const float> weights,
                          MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
                          int64_t firstRow) {
-  if (parameters_.is_perfect) {
-    gemm(context, 1.0f, in, weights.transposed(), 0.0f, out);
-  } else {
-    readBatch(context, weights, nullptr, in, out, firstSample, firstRow);
+  if (!isCut()) {
+    blocks_.front().runRows(context, weights, in, out, firstSample, firstRow);
+    return;
+  }
+  const bool inPlace = context.onCpu();
+  const auto given = [&](const LineRange &lines) {
+    return in.block(0, lines.first, in.rows, lines.count);
+  };
+  const auto packed = [&](const LineRange &lines) {
+    return rowMajor(packed_.data() + in.rows * lines.first, in.rows, lines.count);
+  };
+  if (!inPlace) {
+    for (const LineRange &lines : inputs_) copy(context, given(lines), packed(lines));
+  }
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const int64_t count = outputs_[i].count;
+    const MatrixView<float> result = out.block(0, outputs_[i].first, in.rows, count);
+    const MatrixView<float> sum = inPlace ? result : rowMajor(sum_.data(), in.rows, count);
+    const MatrixView<float> read =
+        rowMajor(read_.data() + firstRow * widestOf(outputs_), in.rows, count);
+    for (size_t j = 0; j < inputs_.size(); ++j) {
+      const size_t block = i * inputs_.size() + j;
+      blocks_[block].runRows(context, weightsOf(block, weights),
+                             inPlace ? given(inputs_[j]) : packed(inputs_[j]), j == 0 ? sum : read,
+                             firstSample, firstRow);
+      if (j > 0) addScaled(context, {read.data, 1.0f, sum});
+    }
+    if (!inPlace) copy(context, sum, result);
   }
 }
 
@@ -131,12 +118,9 @@ void AnalogRead::run(const Context &context, MatrixView<const float> weights,
                      const Product &product, MatrixView<const float> in, MatrixView<float> out,
                      uint64_t firstSample) {
   checkShapes(weights, in, out);
-  if (parameters_.is_perfect) {
-    product(in, out);
-  } else {
-    reserve(context, weights, in.rows, true);
-    readBatch(context, weights, &product, in, out, firstSample, 0);
-  }
+  RPU_CHECK(ConfigError, !isCut(), "a read of [", outSize_, ", ", inSize_, "] is cut into ",
+            blocks_.size(), " blocks, but has one product; set it up without limits");
+  blocks_.front().run(context, weights, product, in, out, firstSample);
 }
 
 void AnalogRead::checkShapes(MatrixView<const float> weights, MatrixView<const float> in,
@@ -150,201 +134,52 @@ void AnalogRead::checkShapes(MatrixView<const float> weights, MatrixView<const f
 }
 
 bool AnalogRead::rowsAreApart(const Context &context) const {
-  if (!context.onCpu() || context.cpu.products != Products::Reproducible) return false;
-  return parameters_.is_perfect ||
-         (isPlain(false) && parameters_.noise_management != NoiseManagement::AverageAbsMax);
+  return blocks_.front().rowsAreApart(context);  // all blocks have the same periphery
 }
 
-// Reads the rows, then again the rows that left the range of the ADC. On the CPU those
-// rows alone are read; elsewhere, and for a product that must see whole mini-batches, all are: a
-// row that had fitted keeps its scale and round, so its result repeats to the bit.
-void AnalogRead::readBatch(const Context &context, MatrixView<const float> weights,
-                           const Product *product, MatrixView<const float> in,
-                           MatrixView<float> out, uint64_t firstSample, int64_t firstRow) {
-  if (in.rows == 0) return;
-  prepareWeights(context, weights);
-  InputStage input = inputStage(in, firstSample, firstRow);
-  input.fault = context.fault;
-  OutputStage output = outputStage(out, firstSample, firstRow);
-  const int repeats = this->repeats(input);
-  const bool plainOnGpu = !context.onCpu() && isPlain(product != nullptr);
-  const PlainRead plain = plainRead(weights, input, output, repeats);
-  if (plainOnGpu && canBeJoined(context) && fitsOneLaunch(context, weights, in.rows)) {
-    readInOneLaunch(context, plain, scratch_.marks);
-    return;
-  }
-  const bool averages = parameters_.noise_management == NoiseManagement::AverageAbsMax;
-  if (averages) {
-    measure(context, input);
-    forEach(context, 1,
-            AverageScales{scratch_.scale.data(), in.rows, parameters_.nm_decay, averageMax_.data(),
-                          context.fault});
-  }
-  if (plainOnGpu) {
-    readInStages(context, plain, averages);
-    return;
-  }
-  for (int round = 0;; ++round) {
-    convert(context, input, round == 0 && !averages);
-    multiply(context, weights, product, input.list, firstRow);
-    finish(context, output);
-    if (round == repeats) break;
-    input.list = output.list =
-        rowsToRepeat(context, input.state, in.rows, firstRow, product == nullptr);
-    if (input.list.count == 0) break;
-  }
-}
-
-bool AnalogRead::isPlain(bool product) const {
-  return !product && passCount() == 1 && parameters_.ir_drop == 0.0f && !hasPcmNoise() &&
-         asymmetry_.empty();
-}
-
-// Whether effects depend on the sums of a row's inputs, or of their squares.
-bool AnalogRead::needsInputSums() const {
-  const IOParameters &p = parameters_;
-  return p.w_noise > 0.0f || p.v_offset_std > 0.0f || p.r_series > 0.0f;
-}
-
-// Into how many parts a GPU divides each sum of the first product.
-int64_t AnalogRead::partsOf(const Context &context, MatrixView<const float> weights, bool product,
-                            int64_t rows) const {
-  const bool takesParts = !context.onCpu() && isPlain(product) && !needsInputSums();
-  return takesParts ? partsOfSums(context, weights, rows) : 0;
-}
-
-PlainRead AnalogRead::plainRead(MatrixView<const float> weights, const InputStage &input,
-                                const OutputStage &output, int repeats) {
-  int32_t *list = scratch_.list.data();
-  return {input,  output, weights, scratch_.sums.data(), scratch_.parts, list, list + input.in.rows,
-          repeats};
-}
-
-int AnalogRead::repeats(const InputStage &input) const {
-  if (!managesBounds()) return 0;
-  return input.state.worstScale ? 1 : parameters_.doublings();
+int64_t AnalogRead::stepsOfRow() const {
+  int64_t steps = 0;
+  for (const BlockRead &block : blocks_) steps += block.stepsOfRow();
+  return steps;
 }
 
 bool AnalogRead::canBeJoined(const Context &context) const {
-  const IOParameters &p = parameters_;
-  return !context.onCpu() && context.gpuProducts != GpuProducts::Reproducible && !p.is_perfect &&
-         isPlain(false) && !needsInputSums() &&
-         p.noise_management != NoiseManagement::AverageAbsMax;
+  return !isCut() && blocks_.front().canBeJoined(context);
 }
 
 PlainRead AnalogRead::plan(const Context &context, MatrixView<const float> weights,
                            MatrixView<const float> in, MatrixView<float> out,
                            uint64_t firstSample) {
   checkShapes(weights, in, out);
-  reserve(context, weights, in.rows);
-  InputStage input = inputStage(in, firstSample);
-  input.fault = context.fault;
-  return plainRead(weights, input, outputStage(out, firstSample), repeats(input));
+  return blocks_.front().plan(context, weights, in, out, firstSample);
 }
 
-void AnalogRead::reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
-                         bool product) {
-  if (parameters_.is_perfect) return;
-  const int64_t all = passCount() * rows;
-  Scratch &s = scratch_;
-  s.converted.reserve(context, all * inSize_);
-  s.parts = partsOf(context, weights, product, rows);
-  s.sums.reserve(context, std::max(all, s.parts * rows) * outSize_);
-  s.scale.reserve(context, rows);
-  s.worstScale.reserve(context, rows);
-  s.round.reserve(context, rows);
-  s.clipped.reserve(context, rows);
-  s.list.reserve(context, rows + 1);
-  s.inputSums.reserve(context, all);
-  s.inputSquares.reserve(context, all);
-  if (parameters_.ir_drop > 0.0f) {
-    s.absSums.reserve(context, all * outSize_);
-    s.lateSums.reserve(context, all * outSize_);
+std::vector<float *> AnalogRead::runningMeans() {
+  std::vector<float *> means;
+  for (BlockRead &block : blocks_) {
+    if (float *mean = block.runningMean()) means.push_back(mean);
   }
-  if (hasPcmNoise()) s.squareSums.reserve(context, all * outSize_);
-  if (parameters_.ir_drop > 0.0f || hasPcmNoise()) {
-    s.reformed.reserve(context, all * inSize_);
-    s.magnitudes.reserve(context, outSize_ * inSize_);
-  }
-  s.deviation.reserve(context, asymmetry_.size());
-  if (canBeJoined(context)) cudaReserveMarks(context, rows, s.marks);
+  return means;
 }
 
-void AnalogRead::prepareWeights(const Context &context, MatrixView<const float> weights) {
-  if (parameters_.ir_drop > 0.0f || hasPcmNoise()) {
-    forEach(context, weights.size(), Magnitudes{weights, scratch_.magnitudes.data()});
-  }
-  if (!asymmetry_.empty()) {
-    forEach(context, weights.size(),
-            ReadDeviation{weights, asymmetry_.data(), scratch_.deviation.data()});
-  }
-}
-
-void AnalogRead::multiply(const Context &context, MatrixView<const float> weights,
-                          const Product *product, const RowList &list, int64_t firstRow) {
-  for (int p = 0; p < passCount(); ++p) {
-    const MatrixView<const float> in = rowMajor(
-        scratch_.converted.data() + (firstRow + p * list.count) * inSize_, list.count, inSize_);
-    const MatrixView<float> out = rowMajor(
-        scratch_.sums.data() + (firstRow + p * list.count) * outSize_, list.count, outSize_);
-    if (product) {
-      (*product)(in, out);
-    } else {
-      gemm(context, 1.0f, in, weights.transposed(), 0.0f, out);
-    }
-    if (p == 1 && !asymmetry_.empty()) {
-      const MatrixView<const float> deviation =
-          rowMajor(scratch_.deviation.data(), outSize_, inSize_);
-      gemm(context, 1.0f, in, deviation.transposed(), 1.0f, out);
-    }
-  }
-  const int64_t rows = passCount() * list.count;
-  if (parameters_.ir_drop > 0.0f) {
-    multiplyReformed(context, InputForm::Magnitude, magnitudes(), rows, scratch_.absSums.data());
-    multiplyReformed(context, InputForm::Late, weights, rows, scratch_.lateSums.data());
-  }
-  if (hasPcmNoise()) {
-    multiplyReformed(context, InputForm::Square, magnitudes(), rows, scratch_.squareSums.data());
-  }
-}
-
-void AnalogRead::multiplyReformed(const Context &context, InputForm form,
-                                  MatrixView<const float> weights, int64_t rows, float *sums) {
-  float *reformed = scratch_.reformed.data();
-  forEach(context, rows * inSize_, ReformInput{scratch_.converted.data(), reformed, inSize_, form});
-  const MatrixView<const float> in = rowMajor(reformed, rows, inSize_);
-  gemm(context, 1.0f, in, weights.transposed(), 0.0f, rowMajor(sums, rows, outSize_));
-}
-
-RowList AnalogRead::rowsToRepeat(const Context &context, const RowState &state, int64_t rows,
-                                 int64_t firstRow, bool compact) {
-  RowList list{nullptr, rows};
-  if (context.onCpu()) {
-    int32_t *entries = scratch_.list.data() + firstRow;
-    int64_t count = 0;
-    for (int64_t i = 0; i < rows; ++i) {
-      if (state.clipped[i] != 0) entries[count++] = static_cast<int32_t>(i);
-    }
-    if (compact || count == 0) list = {entries, count};
-  }
-  forEach(context, rows, NextRead{state});
-  return list;
+std::string AnalogRead::prefixOf(size_t block, const std::string &prefix) const {
+  return isCut() ? prefix + "block_" + std::to_string(block) + "/" : prefix;
 }
 
 void AnalogRead::saveTo(const Context &context, State &state, const std::string &prefix) const {
-  if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
-  state.put(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    blocks_[i].saveTo(context, state, prefixOf(i, prefix));
 }
 
 void AnalogRead::loadFrom(const Context &context, const State &state, const std::string &prefix) {
-  if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
-  state.take(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    blocks_[i].loadFrom(context, state, prefixOf(i, prefix));
 }
 
 ForwardBackwardPass::ForwardBackwardPass(const Context &context, const IOParameters &forward,
                                          const IOParameters &backward, int64_t dSize, int64_t xSize,
-                                         RandomKey key)
-    : forward_(context, forward, Pass::Forward, xSize, dSize, key),
-      backward_(context, backward, Pass::Backward, dSize, xSize, key) {}
+                                         RandomKey key, const ReadLimits &limits)
+    : forward_(context, forward, Pass::Forward, xSize, dSize, key, limits),
+      backward_(context, backward, Pass::Backward, dSize, xSize, key, limits.reversed()) {}
 
 }  // namespace RPU

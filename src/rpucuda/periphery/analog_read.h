@@ -1,38 +1,47 @@
 #pragma once
 
-#include <functional>
+#include <string>
+#include <vector>
 
-#include "core/buffer.h"
-#include "core/context.h"
-#include "core/random.h"
-#include "core/state.h"
-#include "core/view.h"
-#include "periphery/read_stages.h"
+#include "periphery/block_read.h"
 
 namespace RPU {
 
-/// The noise management of a direction as numbers.
-ScaleRule scaleRule(const IOParameters &parameters);
+/// How many lines a physical array has at most in the direction of a read; 0 is no limit.
+struct ReadLimits {
+  int64_t inputs = 0;
+  int64_t outputs = 0;
 
-/// The analog product of one array [rows, cols] with its periphery: out[m, outSize] from in[m,
-/// inSize], one direction.
+  /// Of the same array, read in the other direction.
+  ReadLimits reversed() const { return {outputs, inputs}; }
+};
+
+/// Some neighbouring lines.
+struct LineRange {
+  int64_t first;
+  int64_t count;
+};
+
+/// As few ranges of at most `limit` lines as `size` lines can be cut into; a limit of 0 is none.
+int64_t countOfRanges(int64_t size, int64_t limit);
+/// `size` lines cut evenly into so many ranges.
+std::vector<LineRange> cutLines(int64_t size, int64_t limit);
+
+/// The analog product of one matrix of cells [outSize, inSize] with its periphery: out[m, outSize]
+/// from in[m, inSize], one direction.
 ///
-/// Order of effects, for single vectors and batches alike, on CPU and CUDA (docs/io.md): scale by
-/// noise management -> DAC (quantise, clip, noise, asymmetry) -> matrix product -> IR drop ->
-/// voltage offset and series resistance -> weight noise -> output nonlinearity and asymmetry ->
-/// output noise -> ADC (quantise, clip) -> scale back and out_scale. Bound management repeats a
-/// sample's read with a larger scale until the ADC does not clip. Every draw is keyed by (line,
-/// firstSample + row), so a batch may be split anywhere.
+/// A matrix beyond `limits` lies on several physical arrays, its blocks (cutLines()). Each has a
+/// BlockRead of its own: scales, converters, noise, running mean, and random numbers. What the blocks
+/// with the same outputs read is added digitally, in the order of their inputs. A read of one block is
+/// that BlockRead.
 class AnalogRead {
  public:
-  /// The matrix product: fills the ideal sums [m, outSize] from the converted inputs [m, inSize].
-  /// Row i is always sample i of the mini-batch. It may be called several times for one mini-batch.
-  using Product = std::function<void(MatrixView<const float> in, MatrixView<float> out)>;
+  using Product = BlockRead::Product;
 
-  /// Samples the fixed spreads of lines and converters from `key` (purpose IoConstruct). `pass`
-  /// selects the noise streams.
+  /// Block 0 draws with `key`, the others with keys that follow from it. `pass` selects the noise
+  /// streams.
   AnalogRead(const Context &context, const IOParameters &parameters, Pass pass, int64_t inSize,
-             int64_t outSize, RandomKey key);
+             int64_t outSize, RandomKey key, const ReadLimits &limits = {});
 
   /// Storage for run() of up to `rows` samples with weights of this shape: it cannot run out of
   /// memory then. `product`: whether it will read through a Product.
@@ -51,91 +60,56 @@ class AnalogRead {
   /// On a CPU, unless a read depends on the whole mini-batch or needs several products.
   bool rowsAreApart(const Context &context) const;
   /// The work of one row, see kStepsPerThread.
-  int64_t stepsOfRow() const { return inSize_ * outSize_ / 8 + 4 * (inSize_ + outSize_); }
+  int64_t stepsOfRow() const;
 
   /// Reads through `product` in place of in * W^T; `weights` still sets the weight-dependent noise.
+  /// ConfigError for a read in several blocks, whose products are not one.
   void run(const Context &context, MatrixView<const float> weights, const Product &product,
            MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
 
-  /// Whether GPU kernels can combine this read with others: it must be a PlainRead that is not
-  /// perfect, needs no input sums or average_abs_max, and is not made by reproducible products.
+  /// Whether GPU kernels can combine this read with others: a single block that they can combine.
   bool canBeJoined(const Context &context) const;
   /// The read as those kernels take it; `out` may have no data, and is then not written. Requires
   /// canBeJoined().
   PlainRead plan(const Context &context, MatrixView<const float> weights,
                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
   /// Scratch memory of those kernels.
-  Buffer<uint32_t> &marks() { return scratch_.marks; }
+  Buffer<uint32_t> &marks() { return blocks_.front().marks(); }
 
-  const IOParameters &parameters() const { return parameters_; }
+  const IOParameters &parameters() const { return blocks_.front().parameters(); }
+  /// The inputs of its blocks, in order.
+  const std::vector<LineRange> &inputs() const { return inputs_; }
 
-  /// The running mean of average_abs_max, where the context's memory is; null if it has none.
-  float *runningMean() {
-    return parameters_.noise_management == NoiseManagement::AverageAbsMax ? averageMax_.data()
-                                                                          : nullptr;
-  }
-  /// Saves / loads the running mean, the only state of a read.
+  /// The running means of average_abs_max, where the context's memory is, one of each block; empty if
+  /// there are none.
+  std::vector<float *> runningMeans();
+  /// Saves / loads the running means, the only state of a read.
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
  private:
-  /// The scratch memory of a read; grows with the largest mini-batch and is then kept.
-  struct Scratch {
-    Buffer<float> converted;  // inputs as the array sees them
-    Buffer<float> reformed;   // a form of `converted`, see InputForm
-    Buffer<float> sums, absSums, lateSums, squareSums;
-    Buffer<float> inputSums, inputSquares;  // per row
-    Buffer<float> scale, worstScale;        // per row
-    Buffer<int32_t> round, clipped, list;   // per row
-    Buffer<float> magnitudes, deviation;    // of the weights
-    Buffer<uint32_t> marks;                 // on a GPU, of groups of rows
-    int64_t parts = 0;                      // per sum, on a GPU
-  };
-
-  void readBatch(const Context &context, MatrixView<const float> weights, const Product *product,
-                 MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
-                 int64_t firstRow);
   void checkShapes(MatrixView<const float> weights, MatrixView<const float> in,
                    MatrixView<const float> out) const;
-  InputStage inputStage(MatrixView<const float> in, uint64_t firstSample, int64_t firstRow = 0);
-  OutputStage outputStage(MatrixView<float> out, uint64_t firstSample, int64_t firstRow = 0);
-  void prepareWeights(const Context &context, MatrixView<const float> weights);
-  void multiply(const Context &context, MatrixView<const float> weights, const Product *product,
-                const RowList &list, int64_t firstRow);
-  void multiplyReformed(const Context &context, InputForm form, MatrixView<const float> weights,
-                        int64_t rows, float *sums);
-  bool isPlain(bool product) const;
-  int64_t partsOf(const Context &context, MatrixView<const float> weights, bool product,
-                  int64_t rows) const;
-  PlainRead plainRead(MatrixView<const float> weights, const InputStage &input,
-                      const OutputStage &output, int repeats);
-  bool needsInputSums() const;
-  int repeats(const InputStage &input) const;
-  RowList rowsToRepeat(const Context &context, const RowState &state, int64_t rows,
-                       int64_t firstRow, bool compact);
-  MatrixView<const float> magnitudes() const;
+  bool isCut() const { return blocks_.size() > 1; }
+  MatrixView<const float> weightsOf(size_t block, MatrixView<const float> weights) const;
+  std::string prefixOf(size_t block, const std::string &prefix) const;
 
-  int passCount() const { return parameters_.splitsSigns() ? 2 : 1; }
-  bool managesBounds() const;
-  bool hasPcmNoise() const;
-
-  IOParameters parameters_;
-  Pass pass_;
   int64_t inSize_;
   int64_t outSize_;
-  RandomKey key_;
-  float gain_ = 1.0f;         // of the output amplifier
-  Buffer<float> lines_;       // noise, offset and bend of each output
-  Buffer<float> asymmetry_;   // of the cells at negative inputs; empty where there is none
-  Buffer<float> averageMax_;  // running mean of average_abs_max
-  Scratch scratch_;
+  std::vector<LineRange> inputs_, outputs_;
+  std::vector<BlockRead> blocks_;  // by outputs, then inputs
+  // Scratch of a read in blocks: what a block reads, and on a GPU, whose kernels want rows without
+  // gaps, the inputs of each block and the sum of a row of blocks.
+  Buffer<float> read_, packed_, sum_;
 };
 
 /// Both directions of one array [dSize, xSize]: y = W x and dx = W^T d, each with its periphery.
+/// `limits` are those of the forward direction.
 class ForwardBackwardPass {
  public:
   ForwardBackwardPass(const Context &context, const IOParameters &forward,
-                      const IOParameters &backward, int64_t dSize, int64_t xSize, RandomKey key);
+                      const IOParameters &backward, int64_t dSize, int64_t xSize, RandomKey key,
+                      const ReadLimits &limits = {});
 
   AnalogRead &forward() { return forward_; }
   AnalogRead &backward() { return backward_; }

@@ -137,7 +137,7 @@ struct Tile::Impl {
     };
     if (!context.onCpu() || !(averages(config.forward) || averages(config.backward))) return means;
     for (AnalogRead *read : device->reads()) {
-      if (float *mean = read->runningMean()) means.emplace_back(mean, *mean);
+      for (float *mean : read->runningMeans()) means.emplace_back(mean, *mean);
     }
     return means;
   }

@@ -14,8 +14,10 @@ class LineRead {
   /// Reads an array of which `lines` can be driven and `outputs` sensed, in the direction of
   /// `pass`.
   LineRead(const Context &context, const IOParameters &periphery, Pass pass, int64_t lines,
-           int64_t outputs, RandomKey key)
-      : read_(context, periphery, pass, lines, outputs, key), lines_(lines), outputs_(outputs) {}
+           int64_t outputs, RandomKey key, const ReadLimits &limits = {})
+      : read_(context, periphery, pass, lines, outputs, key, limits),
+        lines_(lines),
+        outputs_(outputs) {}
 
   /// Storage for run(): it cannot run out of memory then.
   void reserve(const Context &context);

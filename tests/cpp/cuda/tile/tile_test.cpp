@@ -142,6 +142,17 @@ TEST(CudaTile, Property36_EverySettingOfTheAdapter) {
          c.lrtt.ab_update = FactorUpdate::Accumulated;
          c.lrtt.reinit_write = ReinitWrite::Pulsed;
        }},
+      {"in blocks",
+       [](Parts &c) {
+         c.lrtt.adapter_span = AdapterSpan::Layer;
+         c.lrtt.max_input_size = 32, c.lrtt.max_output_size = 20;
+       }},
+      {"in blocks, swapped and read to transfer",
+       [](Parts &c) {
+         c.lrtt.adapter_span = AdapterSpan::Layer;
+         c.lrtt.max_input_size = 24, c.lrtt.max_output_size = 45;
+         c.lrtt.swap_xd = true, c.lrtt.transfer_read = TransferRead::Analog;
+       }},
       {"rank 0", [](Parts &c) { c.lrtt.rank = 0; }},
       {"rank 16", [](Parts &c) { c.lrtt.rank = 16; }},
   };

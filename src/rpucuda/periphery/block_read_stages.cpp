@@ -1,4 +1,4 @@
-#include "periphery/analog_read.h"
+#include "periphery/block_read.h"
 
 // The two stages of a read, put together from its parameters and its scratch memory.
 
@@ -41,8 +41,8 @@ ScaleRule scaleRule(const IOParameters &p) {
 }
 
 // With rows before it, a stage has one pass over its list, and the scratch memory behind theirs.
-InputStage AnalogRead::inputStage(MatrixView<const float> in, uint64_t firstSample,
-                                  int64_t firstRow) {
+InputStage BlockRead::inputStage(MatrixView<const float> in, uint64_t firstSample,
+                                 int64_t firstRow) {
   const IOParameters &p = parameters_;
   InputStage s{};
   s.in = in;
@@ -66,7 +66,7 @@ InputStage AnalogRead::inputStage(MatrixView<const float> in, uint64_t firstSamp
   return s;
 }
 
-OutputStage AnalogRead::outputStage(MatrixView<float> out, uint64_t firstSample, int64_t firstRow) {
+OutputStage BlockRead::outputStage(MatrixView<float> out, uint64_t firstSample, int64_t firstRow) {
   const IOParameters &p = parameters_;
   const InputStage input =
       inputStage({nullptr, out.rows, inSize_, inSize_, 1}, firstSample, firstRow);

@@ -1,0 +1,317 @@
+#include "periphery/block_read.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/backend.h"
+#include "core/math_util.h"
+#include "core/with_isa.h"
+#include "periphery/gpu_read.h"
+#include "periphery/read_kernels.h"
+
+namespace RPU {
+namespace {
+
+// Argument `index` of the draws for IoConstruct: the spread quantity. Elements are outputs, or
+// cells.
+enum Spread : uint32_t { kNoiseSpread = 0, kOffsetSpread = 1, kBendSpread = 2, kCellSpread = 3 };
+
+constexpr char kAverageName[] = "average_abs_max";
+
+float constructNormal(RandomKey key, Pass pass, int64_t line, Spread what) {
+  const Philox4 r = draw(key, Purpose::IoConstruct, static_cast<uint64_t>(line),
+                         static_cast<uint64_t>(pass), what);
+  return normalPair(r.v[0], r.v[1]).z0;
+}
+
+// Rows per thread, in whole groups of eight samples. An element takes some four steps.
+int64_t rowGrain(int64_t cols) { return 8 * (1 + kStepsPerThread / 4 / (8 * (cols + 1))); }
+
+void convert(const Context &context, const InputStage &stage, bool measureFirst) {
+  if (context.onCpu()) {
+    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &convertInputs<isa>; });
+    parallelRange(context, stage.list.count, rowGrain(stage.in.cols),
+                  [&](int64_t begin, int64_t end) { kernel(stage, measureFirst, begin, end); });
+    return;
+  }
+  cudaConvertInputs(context, stage, measureFirst);
+}
+
+void measure(const Context &context, const InputStage &stage) {
+  if (context.onCpu()) {
+    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &measureInputs<isa>; });
+    parallelRange(context, stage.in.rows, rowGrain(stage.in.cols),
+                  [&](int64_t begin, int64_t end) { kernel(stage, begin, end); });
+    return;
+  }
+  cudaMeasureInputs(context, stage);
+}
+
+void finish(const Context &context, const OutputStage &stage) {
+  if (context.onCpu()) {
+    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &finishOutputs<isa>; });
+    parallelRange(context, stage.list.count, rowGrain(stage.out.cols),
+                  [&](int64_t begin, int64_t end) { kernel(stage, begin, end); });
+    return;
+  }
+  cudaFinishOutputs(context, stage);
+}
+
+}  // namespace
+
+BlockRead::BlockRead(const Context &context, const IOParameters &parameters, Pass pass,
+                     int64_t inSize, int64_t outSize, RandomKey key)
+    : parameters_(parameters), pass_(pass), inSize_(inSize), outSize_(outSize), key_(key) {
+  const IOParameters &p = parameters_;
+  if (p.is_perfect) return;
+  const auto count = static_cast<size_t>(outSize);
+  std::vector<float> lines(3 * count);
+  const float bend = p.out_nonlinearity > 0.0f ? p.out_nonlinearity / p.out_bound : 0.0f;
+  double bendSum = 0.0;
+  for (size_t i = 0; i < count; ++i) {
+    const auto normal = [&](Spread what) {
+      return constructNormal(key, pass, static_cast<int64_t>(i), what);
+    };
+    lines[i] = RPU::abs(p.out_noise * fma(p.out_noise_std, normal(kNoiseSpread), 1.0f));
+    lines[count + i] = RPU::max(p.v_offset_std * normal(kOffsetSpread), 0.0f);
+    lines[2 * count + i] = RPU::abs(bend * fma(p.out_nonlinearity_std, normal(kBendSpread), 1.0f));
+    bendSum += double(lines[2 * count + i]);
+  }
+  const double meanBend = outSize > 0 ? bendSum / double(outSize) : 0.0;
+  gain_ = static_cast<float>(p.outputGain(meanBend));
+  lines_ = Buffer<float>(context, 3 * outSize);
+  detail::copyFromHost(context, lines_.data(), lines.data(), lines_.bytes());
+  averageMax_ = Buffer<float>::zeros(context, 1);
+  if (p.w_read_asymmetry_dtod > 0.0f) {
+    asymmetry_ = Buffer<float>(context, outSize * inSize);
+    forEach(context, outSize * inSize,
+            ReadAsymmetry{key, kCellSpread, p.w_read_asymmetry_dtod,
+                          rowMajor(asymmetry_.data(), outSize, inSize), pass == Pass::Backward});
+  }
+}
+
+bool BlockRead::managesBounds() const {
+  return parameters_.bound_management != BoundManagement::None && parameters_.out_bound > 0.0f &&
+         (pass_ == Pass::Forward || parameters_.bm_backward);
+}
+
+bool BlockRead::hasPcmNoise() const {
+  return parameters_.w_noise > 0.0f && parameters_.w_noise_type == WeightNoiseType::PcmRead;
+}
+
+MatrixView<const float> BlockRead::magnitudes() const {
+  return rowMajor(scratch_.magnitudes.data(), outSize_, inSize_);
+}
+
+void BlockRead::runRows(const Context &context, MatrixView<const float> weights,
+                        MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
+                        int64_t firstRow) {
+  if (parameters_.is_perfect) {
+    gemm(context, 1.0f, in, weights.transposed(), 0.0f, out);
+  } else {
+    readBatch(context, weights, nullptr, in, out, firstSample, firstRow);
+  }
+}
+
+void BlockRead::run(const Context &context, MatrixView<const float> weights, const Product &product,
+                    MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample) {
+  if (parameters_.is_perfect) {
+    product(in, out);
+  } else {
+    reserve(context, weights, in.rows, true);
+    readBatch(context, weights, &product, in, out, firstSample, 0);
+  }
+}
+
+bool BlockRead::rowsAreApart(const Context &context) const {
+  if (!context.onCpu() || context.cpu.products != Products::Reproducible) return false;
+  return parameters_.is_perfect ||
+         (isPlain(false) && parameters_.noise_management != NoiseManagement::AverageAbsMax);
+}
+
+// Reads the rows, then again the rows that left the range of the ADC. On the CPU those
+// rows alone are read; elsewhere, and for a product that must see whole mini-batches, all are: a
+// row that had fitted keeps its scale and round, so its result repeats to the bit.
+void BlockRead::readBatch(const Context &context, MatrixView<const float> weights,
+                          const Product *product, MatrixView<const float> in, MatrixView<float> out,
+                          uint64_t firstSample, int64_t firstRow) {
+  if (in.rows == 0) return;
+  prepareWeights(context, weights);
+  InputStage input = inputStage(in, firstSample, firstRow);
+  input.fault = context.fault;
+  OutputStage output = outputStage(out, firstSample, firstRow);
+  const int repeats = this->repeats(input);
+  const bool plainOnGpu = !context.onCpu() && isPlain(product != nullptr);
+  const PlainRead plain = plainRead(weights, input, output, repeats);
+  if (plainOnGpu && canBeJoined(context) && fitsOneLaunch(context, weights, in.rows)) {
+    readInOneLaunch(context, plain, scratch_.marks);
+    return;
+  }
+  const bool averages = parameters_.noise_management == NoiseManagement::AverageAbsMax;
+  if (averages) {
+    measure(context, input);
+    forEach(context, 1,
+            AverageScales{scratch_.scale.data(), in.rows, parameters_.nm_decay, averageMax_.data(),
+                          context.fault});
+  }
+  if (plainOnGpu) {
+    readInStages(context, plain, averages);
+    return;
+  }
+  for (int round = 0;; ++round) {
+    convert(context, input, round == 0 && !averages);
+    multiply(context, weights, product, input.list, firstRow);
+    finish(context, output);
+    if (round == repeats) break;
+    input.list = output.list =
+        rowsToRepeat(context, input.state, in.rows, firstRow, product == nullptr);
+    if (input.list.count == 0) break;
+  }
+}
+
+bool BlockRead::isPlain(bool product) const {
+  return !product && passCount() == 1 && parameters_.ir_drop == 0.0f && !hasPcmNoise() &&
+         asymmetry_.empty();
+}
+
+// Whether effects depend on the sums of a row's inputs, or of their squares.
+bool BlockRead::needsInputSums() const {
+  const IOParameters &p = parameters_;
+  return p.w_noise > 0.0f || p.v_offset_std > 0.0f || p.r_series > 0.0f;
+}
+
+// Into how many parts a GPU divides each sum of the first product.
+int64_t BlockRead::partsOf(const Context &context, MatrixView<const float> weights, bool product,
+                           int64_t rows) const {
+  const bool takesParts = !context.onCpu() && isPlain(product) && !needsInputSums();
+  return takesParts ? partsOfSums(context, weights, rows) : 0;
+}
+
+PlainRead BlockRead::plainRead(MatrixView<const float> weights, const InputStage &input,
+                               const OutputStage &output, int repeats) {
+  int32_t *list = scratch_.list.data();
+  return {input,  output, weights, scratch_.sums.data(), scratch_.parts, list, list + input.in.rows,
+          repeats};
+}
+
+int BlockRead::repeats(const InputStage &input) const {
+  if (!managesBounds()) return 0;
+  return input.state.worstScale ? 1 : parameters_.doublings();
+}
+
+bool BlockRead::canBeJoined(const Context &context) const {
+  const IOParameters &p = parameters_;
+  return !context.onCpu() && context.gpuProducts != GpuProducts::Reproducible && !p.is_perfect &&
+         isPlain(false) && !needsInputSums() &&
+         p.noise_management != NoiseManagement::AverageAbsMax;
+}
+
+PlainRead BlockRead::plan(const Context &context, MatrixView<const float> weights,
+                          MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample) {
+  reserve(context, weights, in.rows);
+  InputStage input = inputStage(in, firstSample);
+  input.fault = context.fault;
+  return plainRead(weights, input, outputStage(out, firstSample), repeats(input));
+}
+
+void BlockRead::reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
+                        bool product) {
+  if (parameters_.is_perfect) return;
+  const int64_t all = passCount() * rows;
+  Scratch &s = scratch_;
+  s.converted.reserve(context, all * inSize_);
+  s.parts = partsOf(context, weights, product, rows);
+  s.sums.reserve(context, std::max(all, s.parts * rows) * outSize_);
+  s.scale.reserve(context, rows);
+  s.worstScale.reserve(context, rows);
+  s.round.reserve(context, rows);
+  s.clipped.reserve(context, rows);
+  s.list.reserve(context, rows + 1);
+  s.inputSums.reserve(context, all);
+  s.inputSquares.reserve(context, all);
+  if (parameters_.ir_drop > 0.0f) {
+    s.absSums.reserve(context, all * outSize_);
+    s.lateSums.reserve(context, all * outSize_);
+  }
+  if (hasPcmNoise()) s.squareSums.reserve(context, all * outSize_);
+  if (parameters_.ir_drop > 0.0f || hasPcmNoise()) {
+    s.reformed.reserve(context, all * inSize_);
+    s.magnitudes.reserve(context, outSize_ * inSize_);
+  }
+  s.deviation.reserve(context, asymmetry_.size());
+  if (canBeJoined(context)) cudaReserveMarks(context, rows, s.marks);
+}
+
+void BlockRead::prepareWeights(const Context &context, MatrixView<const float> weights) {
+  if (parameters_.ir_drop > 0.0f || hasPcmNoise()) {
+    forEach(context, weights.size(), Magnitudes{weights, scratch_.magnitudes.data()});
+  }
+  if (!asymmetry_.empty()) {
+    forEach(context, weights.size(),
+            ReadDeviation{weights, asymmetry_.data(), scratch_.deviation.data()});
+  }
+}
+
+void BlockRead::multiply(const Context &context, MatrixView<const float> weights,
+                         const Product *product, const RowList &list, int64_t firstRow) {
+  for (int p = 0; p < passCount(); ++p) {
+    const MatrixView<const float> in = rowMajor(
+        scratch_.converted.data() + (firstRow + p * list.count) * inSize_, list.count, inSize_);
+    const MatrixView<float> out = rowMajor(
+        scratch_.sums.data() + (firstRow + p * list.count) * outSize_, list.count, outSize_);
+    if (product) {
+      (*product)(in, out);
+    } else {
+      gemm(context, 1.0f, in, weights.transposed(), 0.0f, out);
+    }
+    if (p == 1 && !asymmetry_.empty()) {
+      const MatrixView<const float> deviation =
+          rowMajor(scratch_.deviation.data(), outSize_, inSize_);
+      gemm(context, 1.0f, in, deviation.transposed(), 1.0f, out);
+    }
+  }
+  const int64_t rows = passCount() * list.count;
+  if (parameters_.ir_drop > 0.0f) {
+    multiplyReformed(context, InputForm::Magnitude, magnitudes(), rows, scratch_.absSums.data());
+    multiplyReformed(context, InputForm::Late, weights, rows, scratch_.lateSums.data());
+  }
+  if (hasPcmNoise()) {
+    multiplyReformed(context, InputForm::Square, magnitudes(), rows, scratch_.squareSums.data());
+  }
+}
+
+void BlockRead::multiplyReformed(const Context &context, InputForm form,
+                                 MatrixView<const float> weights, int64_t rows, float *sums) {
+  float *reformed = scratch_.reformed.data();
+  forEach(context, rows * inSize_, ReformInput{scratch_.converted.data(), reformed, inSize_, form});
+  const MatrixView<const float> in = rowMajor(reformed, rows, inSize_);
+  gemm(context, 1.0f, in, weights.transposed(), 0.0f, rowMajor(sums, rows, outSize_));
+}
+
+RowList BlockRead::rowsToRepeat(const Context &context, const RowState &state, int64_t rows,
+                                int64_t firstRow, bool compact) {
+  RowList list{nullptr, rows};
+  if (context.onCpu()) {
+    int32_t *entries = scratch_.list.data() + firstRow;
+    int64_t count = 0;
+    for (int64_t i = 0; i < rows; ++i) {
+      if (state.clipped[i] != 0) entries[count++] = static_cast<int32_t>(i);
+    }
+    if (compact || count == 0) list = {entries, count};
+  }
+  forEach(context, rows, NextRead{state});
+  return list;
+}
+
+void BlockRead::saveTo(const Context &context, State &state, const std::string &prefix) const {
+  if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
+  state.put(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
+}
+
+void BlockRead::loadFrom(const Context &context, const State &state, const std::string &prefix) {
+  if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
+  state.take(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
+}
+
+}  // namespace RPU

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <functional>
+
+#include "core/buffer.h"
+#include "core/context.h"
+#include "core/random.h"
+#include "core/state.h"
+#include "core/view.h"
+#include "periphery/read_stages.h"
+
+namespace RPU {
+
+/// The noise management of a direction as numbers.
+ScaleRule scaleRule(const IOParameters &parameters);
+
+/// The analog product of one block of cells with its periphery: out[m, outSize] from in[m, inSize],
+/// one direction.
+///
+/// Order of effects, for single vectors and batches alike, on CPU and CUDA (docs/io.md): scale by
+/// noise management -> DAC (quantise, clip, noise, asymmetry) -> matrix product -> IR drop ->
+/// voltage offset and series resistance -> weight noise -> output nonlinearity and asymmetry ->
+/// output noise -> ADC (quantise, clip) -> scale back and out_scale. Bound management repeats a
+/// sample's read with a larger scale until the ADC does not clip. Every draw is keyed by (line,
+/// firstSample + row), so a batch may be split anywhere.
+class BlockRead {
+ public:
+  /// The matrix product: fills the ideal sums [m, outSize] from the converted inputs [m, inSize].
+  /// Row i is always sample i of the mini-batch. It may be called several times for one mini-batch.
+  using Product = std::function<void(MatrixView<const float> in, MatrixView<float> out)>;
+
+  /// Samples the fixed spreads of lines and converters from `key` (purpose IoConstruct). `pass`
+  /// selects the noise streams.
+  BlockRead(const Context &context, const IOParameters &parameters, Pass pass, int64_t inSize,
+            int64_t outSize, RandomKey key);
+
+  /// Storage for reads of up to `rows` samples with weights of this shape: they cannot run out of
+  /// memory then. `product`: whether they go through a Product.
+  void reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
+               bool product = false);
+
+  /// out = in * W^T with W [outSize, inSize] given in any layout, for rows [firstRow, firstRow +
+  /// in.rows) of a mini-batch, for all of which reserve() has been called. Where rowsAreApart(),
+  /// threads may read several parts at the same time.
+  void runRows(const Context &context, MatrixView<const float> weights, MatrixView<const float> in,
+               MatrixView<float> out, uint64_t firstSample, int64_t firstRow);
+  /// On a CPU, unless a read depends on the whole mini-batch or needs several products.
+  bool rowsAreApart(const Context &context) const;
+  /// The work of one row, see kStepsPerThread.
+  int64_t stepsOfRow() const { return inSize_ * outSize_ / 8 + 4 * (inSize_ + outSize_); }
+
+  /// Reads a mini-batch through `product` in place of in * W^T; `weights` still sets the
+  /// weight-dependent noise.
+  void run(const Context &context, MatrixView<const float> weights, const Product &product,
+           MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
+
+  /// Whether GPU kernels can combine this read with others: it must be a PlainRead that is not
+  /// perfect, needs no input sums or average_abs_max, and is not made by reproducible products.
+  bool canBeJoined(const Context &context) const;
+  /// The read as those kernels take it; `out` may have no data, and is then not written. Requires
+  /// canBeJoined().
+  PlainRead plan(const Context &context, MatrixView<const float> weights,
+                 MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
+  /// Scratch memory of those kernels.
+  Buffer<uint32_t> &marks() { return scratch_.marks; }
+
+  const IOParameters &parameters() const { return parameters_; }
+
+  /// The running mean of average_abs_max, where the context's memory is; null if it has none.
+  float *runningMean() {
+    return parameters_.noise_management == NoiseManagement::AverageAbsMax ? averageMax_.data()
+                                                                          : nullptr;
+  }
+  /// Saves / loads the running mean, the only state of a read.
+  void saveTo(const Context &context, State &state, const std::string &prefix) const;
+  void loadFrom(const Context &context, const State &state, const std::string &prefix);
+
+ private:
+  /// The scratch memory of a read; grows with the largest mini-batch and is then kept.
+  struct Scratch {
+    Buffer<float> converted;  // inputs as the array sees them
+    Buffer<float> reformed;   // a form of `converted`, see InputForm
+    Buffer<float> sums, absSums, lateSums, squareSums;
+    Buffer<float> inputSums, inputSquares;  // per row
+    Buffer<float> scale, worstScale;        // per row
+    Buffer<int32_t> round, clipped, list;   // per row
+    Buffer<float> magnitudes, deviation;    // of the weights
+    Buffer<uint32_t> marks;                 // on a GPU, of groups of rows
+    int64_t parts = 0;                      // per sum, on a GPU
+  };
+
+  void readBatch(const Context &context, MatrixView<const float> weights, const Product *product,
+                 MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
+                 int64_t firstRow);
+  InputStage inputStage(MatrixView<const float> in, uint64_t firstSample, int64_t firstRow = 0);
+  OutputStage outputStage(MatrixView<float> out, uint64_t firstSample, int64_t firstRow = 0);
+  void prepareWeights(const Context &context, MatrixView<const float> weights);
+  void multiply(const Context &context, MatrixView<const float> weights, const Product *product,
+                const RowList &list, int64_t firstRow);
+  void multiplyReformed(const Context &context, InputForm form, MatrixView<const float> weights,
+                        int64_t rows, float *sums);
+  bool isPlain(bool product) const;
+  int64_t partsOf(const Context &context, MatrixView<const float> weights, bool product,
+                  int64_t rows) const;
+  PlainRead plainRead(MatrixView<const float> weights, const InputStage &input,
+                      const OutputStage &output, int repeats);
+  bool needsInputSums() const;
+  int repeats(const InputStage &input) const;
+  RowList rowsToRepeat(const Context &context, const RowState &state, int64_t rows,
+                       int64_t firstRow, bool compact);
+  MatrixView<const float> magnitudes() const;
+
+  int passCount() const { return parameters_.splitsSigns() ? 2 : 1; }
+  bool managesBounds() const;
+  bool hasPcmNoise() const;
+
+  IOParameters parameters_;
+  Pass pass_;
+  int64_t inSize_;
+  int64_t outSize_;
+  RandomKey key_;
+  float gain_ = 1.0f;         // of the output amplifier
+  Buffer<float> lines_;       // noise, offset and bend of each output
+  Buffer<float> asymmetry_;   // of the cells at negative inputs; empty where there is none
+  Buffer<float> averageMax_;  // running mean of average_abs_max
+  Scratch scratch_;
+};
+
+}  // namespace RPU

@@ -44,7 +44,7 @@ run build cmake --build $build -j "$(nproc)" || exit 1
 
 # Everything but what is large, about memory that runs out, or about calls that CUDA refuses; races, which take longest to
 # find, in a selection.
-all='-CudaMemory.*:CudaUpdate.Property36_EveryModel*:CudaUpdate.Property36_LargeArrays:CudaStream.AStepGraphRefuses*'
+all='-CudaMemory.*:CudaTileGrid.*EveryShape:CudaUpdate.Property36_EveryModel*:CudaUpdate.Property36_LargeArrays:CudaStream.AStepGraphRefuses*'
 some='CudaProduct.*:CudaUpdate.Property36_Words*:CudaUpdate.Property37_*:CudaStream.*:CudaTile.*States*:CudaTile.*Inputs*:CudaTile.*Repeated*'
 some+='-CudaStream.AStepGraphRefuses*:CudaStream.*LargeTile*'
 check() {
@@ -55,7 +55,7 @@ check() {
 python_tests() {
   run python timeout 400 env PYTHONPATH=$build/python OMP_NUM_THREADS=2 "$python" -m pytest -q -n 4 -p no:benchmark \
     tests/python/test_cuda*.py tests/python/test_torch_cuda.py tests/python/test_step_graph.py \
-    tests/python/test_training_step.py tests/python/test_gpu_source.py tests/python/test_bench.py \
+    tests/python/test_training_step.py tests/python/test_tile_grid.py tests/python/test_gpu_source.py tests/python/test_bench.py \
     tests/python/test_torch_conv.py tests/python/test_torch_recurrent.py tests/python/test_weight_scaling.py \
     tests/python/test_lowrank.py tests/python/test_lowrank_numbers.py tests/python/test_adapter_gradients.py tests/python/test_forecast_trainer.py \
     tests/python/test_gated_adapter.py tests/python/test_peft.py tests/python/test_peft_itself.py \

@@ -45,7 +45,9 @@ CONFIGS = {
 def _model(device: str, config: pl.TileConfig = ADAPTER) -> nn.Sequential:
     torch.manual_seed(3)
     return nn.Sequential(
-        AnalogLinear(12, 8, config=config, seed=1, max_input_size=5, device=device),
+        AnalogLinear(
+            12, 8, config=config, seed=1, max_input_size=5, max_output_size=4, device=device
+        ),
         nn.BatchNorm1d(8, device=device),
         nn.Tanh(),
         AnalogLinear(8, 7, config=config, seed=2, device=device),

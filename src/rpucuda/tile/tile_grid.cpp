@@ -7,6 +7,7 @@
 #include "core/backend.h"
 #include "core/check.h"
 #include "core/cuda_api.h"
+#include "core/math_util.h"
 #include "periphery/joined_reads.h"
 #include "tile/tile_checks.h"
 
@@ -126,39 +127,44 @@ void TileGrid::readAll(MatrixView<const float> in, Side &from, MatrixView<float>
   requireShape(in, anyBatch(), {from.name, from.size}, "the batch", "a read of a grid");
   requireShape(out, batchOf(in), {to.name, to.size}, "the result", "a read of a grid");
   const std::vector<MatrixView<const float>> inputs = blocksOf(in, from);
-  if (context().onCpu()) {
+  // All reads are kept until they are summed. Where they are many, a tile is work enough.
+  constexpr int64_t kMostKept = int64_t{1} << 25;
+  if (context().onCpu() || out.rows * to.readColumns > kMostKept) {
     addReads(inputs, from, out, to, read);
     return;
   }
-  to.reads.reserve(context(), out.rows * to.readColumns);
+  reads_.reserve(context(), out.rows * to.readColumns);
   forEachTile([&](size_t i) {
-    float *result = to.reads.data() + out.rows * to.readOfPlace[i];
+    float *result = reads_.data() + out.rows * to.readOfPlace[i];
     read(*tiles_[i], inputs[from.ofPlace[i]],
          rowMajor(result, out.rows, to.blocks[to.ofPlace[i]].count));
   });
   forEach(context(), out.size(),
-          BlockSummer{to.reads.data(), to.columns.data(), to.readPlaces.data(), out});
+          BlockSummer{reads_.data(), to.columns.data(), to.readPlaces.data(), out});
 }
 
-// On the CPU: one tile after another, of which the first of a block writes the result itself.
+// One tile after another, of which on the CPU the first of a block writes the result itself.
 template <class Read>
 void TileGrid::addReads(const std::vector<MatrixView<const float>> &inputs, const Side &from,
                         MatrixView<float> out, const Side &to, const Read &read) {
   int64_t widest = 0;
   for (const Lines &lines : to.blocks) widest = std::max(widest, lines.count);
-  if (tiles_.size() > to.blocks.size()) added_.reserve(context(), out.rows * widest);
+  const bool inPlace = context().onCpu();
+  if (!inPlace || tiles_.size() > to.blocks.size()) reads_.reserve(context(), out.rows * widest);
   std::vector<bool> begun(to.blocks.size());
   for (size_t i = 0; i < tiles_.size(); ++i) {
     const size_t block = to.ofPlace[i];
     const auto [first, count] = to.blocks[block];
     const MatrixView<float> result = out.block(0, first, out.rows, count);
+    const bool direct = inPlace && !begun[block];
+    const MatrixView<float> target = direct ? result : rowMajor(reads_.data(), out.rows, count);
+    read(*tiles_[i], inputs[from.ofPlace[i]], target);
     if (begun[block]) {
-      read(*tiles_[i], inputs[from.ofPlace[i]], rowMajor(added_.data(), out.rows, count));
-      addScaled(context(), {added_.data(), 1.0f, result});
-    } else {
-      read(*tiles_[i], inputs[from.ofPlace[i]], result);
-      begun[block] = true;
+      addScaled(context(), {target.data, 1.0f, result});
+    } else if (!direct) {
+      copy(context(), target, result);
     }
+    begun[block] = true;
   }
 }
 

@@ -59,7 +59,6 @@ class TileGrid final {
     Buffer<GridColumn> columns;
     Buffer<int64_t> readPlaces;  // as readOfPlace, block by block
     Buffer<float> packed;        // the blocks of a batch
-    Buffer<float> reads;         // those of all tiles
   };
 
   static Side sideOf(const char *name, int64_t size, std::vector<Lines> ofTiles);
@@ -79,7 +78,7 @@ class TileGrid final {
   Side outputs_;
   Side inputs_;
   std::vector<Tile *> tiles_;
-  Buffer<float> added_;  // on the CPU, what a tile reads that is not the first of its block
+  Buffer<float> reads_;  // that are not sums yet: of all tiles, or of one
   JoinedLaunches joined_;
 };
 

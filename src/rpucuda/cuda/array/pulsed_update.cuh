@@ -66,14 +66,27 @@ __global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
   awaitEarlier();
   __shared__ UpdateMemory shared;
   unsigned block = blockIdx.x;
-#pragma unroll(kArrays <= 2 ? kArrays : 1)
-  for (int k = 0; k < kArrays; ++k) {
-    const ArrayUpdate<Device> &u = updates.each[k];
-    if (k + 1 == kArrays || block < u.blocks.count()) {
-      updateBlock(u.array, u.words, u.blocks.at(block), u.coincidences, shared);
-      return;
+  if constexpr (kArrays <= 2) {
+#pragma unroll
+    for (int k = 0; k < kArrays; ++k) {
+      const ArrayUpdate<Device> &u = updates.each[k];
+      if (k + 1 == kArrays || block < u.blocks.count()) {
+        updateBlock(u.array, u.words, u.blocks.at(block), u.coincidences, shared);
+        return;
+      }
+      block -= u.blocks.count();
     }
-    block -= u.blocks.count();
+  } else {
+    int mine = 0;
+#pragma unroll
+    for (int k = 0; k + 1 < kArrays; ++k) {
+      const unsigned blocks = updates.each[k].blocks.count();
+      if (mine < k || block < blocks) continue;
+      block -= blocks;
+      mine = k + 1;
+    }
+    const ArrayUpdate<Device> &u = updates.each[mine];
+    updateBlock(u.array, u.words, u.blocks.at(block), u.coincidences, shared);
   }
 }
 

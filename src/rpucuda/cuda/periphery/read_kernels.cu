@@ -229,12 +229,24 @@ __device__ void multiplyTogether(MatrixView<const float> inputs, MatrixView<cons
 
 /// Whether any row is to be read again. All blocks agree, as long as none writes the states of the
 /// rows.
-__device__ bool anyWanted(const SumOfReads *reads, int count) {
+__device__ bool anyWanted(const PlainRead &r, const AddedRead &added) {
   int any = 0;
+  for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads)
+    any |= isWanted(r, i) || isWanted(added, i) ? 1 : 0;
+  return __syncthreads_or(any) != 0;
+}
+
+/// Whether a row of any read has left the range of the ADC; all blocks agree, as above. The states of
+/// all reads are on their way at once.
+__device__ bool anyClipped(const SumOfReads *reads, int count) {
+  int any = 0;
+#pragma unroll 4
   for (int k = 0; k < count; ++k) {
     const auto &[r, added] = reads[k];
-    for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads)
-      any |= isWanted(r, i) || isWanted(added, i) ? 1 : 0;
+    for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads) {
+      any |= r.input.state.clipped[i];
+      if (added.isThere()) any |= added.read.input.state.clipped[i];
+    }
   }
   return __syncthreads_or(any) != 0;
 }
@@ -265,7 +277,7 @@ __device__ void repeatRead(const SumOfReads &both) {
   const auto grid = cooperative_groups::this_grid();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRepeatThreads + threadIdx.x;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRepeatThreads;
-  while (anyWanted(&both, 1)) {
+  while (anyWanted(r, added)) {
     grid.sync();
     if (blockIdx.x == 0) listWanted(r, added);
     grid.sync();
@@ -303,9 +315,12 @@ template <int kJobs>
 __global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm)
     repeatKernel(const __grid_constant__ Jobs<SumOfReads, kJobs> jobs) {
   awaitEarlier();
-  const int count = kJobs == 1 ? 1 : jobs.count;
-  if (!anyWanted(jobs.each, count)) return;
-  for (int k = 0; k < count; ++k) repeatRead(jobs.each[k]);
+  if constexpr (kJobs == 1) {
+    repeatRead(jobs.each[0]);
+  } else {
+    if (!anyClipped(jobs.each, jobs.count)) return;
+    for (int k = 0; k < jobs.count; ++k) repeatRead(jobs.each[k]);
+  }
 }
 constexpr JobKernel<SumOfReads> kRepeatKernel = {&repeatKernel<1>,
                                                  &repeatKernel<kMostJobs<SumOfReads>>};

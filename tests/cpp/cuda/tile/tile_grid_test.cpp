@@ -195,6 +195,7 @@ TEST(CudaTileGrid, Property36_HasTheBitsOfItsTilesInEveryShape) {
       {"more tiles than a launch takes", {evenly(5, 24), evenly(7, 36), 5}},
       {"many short rows", {evenly(2, 24), evenly(2, 20), 4100}},
       {"products on the tensor cores, an adapter beside", {evenly(2, 600), {256, 512, 764}, 256}},
+      {"more reads than are kept", {evenly(2, 600), evenly(3, 200), 9400}},
       {"products on the tensor cores, an adapter before", {{1500}, {1500, 2996}, 64}},
   };
   for (const auto &[name, cuts] : shapes) {

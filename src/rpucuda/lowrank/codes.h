@@ -38,12 +38,13 @@ struct Codes {
 /// Codes of one type, as kernels and functors read them.
 template <class T>
 struct CodeReader {
-  const T *data;
-  int64_t inner;
-  int64_t outerStride;
-  int64_t innerStride;
-  int64_t colStride;
+  const T *data = nullptr;
+  int64_t inner = 1;
+  int64_t outerStride = 0;
+  int64_t innerStride = 0;
+  int64_t colStride = 1;
 
+  CodeReader() = default;
   explicit CodeReader(const Codes &codes)
       : data(static_cast<const T *>(codes.data)),
         inner(codes.inner),

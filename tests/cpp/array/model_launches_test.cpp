@@ -65,14 +65,23 @@ TEST_F(ModelLaunchesTest, ArraysAreUpdatedTogether) {
   const PulsedUpdate each{array(40, 33), words, nullptr};
   const std::vector<PulsedUpdate> updates(kMostTogether, each);
   const auto &table = gpu::ModelLaunches<ConstantStep, Recorder>::kTable;
-  for (int count = 1; count <= 4; ++count)
-    table.updateTogether(updates.data(), count, nullptr);
+  for (int count = 1; count <= 4; ++count) table.updateTogether(updates.data(), count, nullptr);
   EXPECT_EQ(kernels(), (std::vector{ModelKernel::UpdateOne, ModelKernel::UpdateTwo,
                                     ModelKernel::UpdateMost, ModelKernel::UpdateMost}));
   for (size_t i = 0; i < 4; ++i) {  // ten rows of blocks by two, each of four rows and 32 columns
     EXPECT_EQ(Recorder::launches[i].blocks, 20 * (i + 1));
     EXPECT_EQ(Recorder::launches[i].threads, 128u);
   }
+}
+
+TEST_F(ModelLaunchesTest, MoreArraysThanALaunchTakesGoIntoSeveral) {
+  const std::vector<PulsedUpdate> updates(2 * kMostTogether + 1, {array(40, 33), words, nullptr});
+  gpu::ModelLaunches<ConstantStep, Recorder>::kTable.updateTogether(
+      updates.data(), static_cast<int>(updates.size()), nullptr);
+  EXPECT_EQ(kernels(), (std::vector{ModelKernel::UpdateMost, ModelKernel::UpdateMost,
+                                    ModelKernel::UpdateOne}));
+  EXPECT_EQ(Recorder::launches[1].blocks, 20u * kMostTogether);
+  EXPECT_EQ(Recorder::launches[2].blocks, 20u);
 }
 
 TEST_F(ModelLaunchesTest, NarrowArraysAreFlat) {

@@ -169,7 +169,7 @@ TEST(CudaTileGrid, Property36_HasTheBitsOfItsTilesInEverySetting) {
       {"shared converters", lrttConfig([](Parts &p) { p.lrtt.inject_io = InjectIo::Shared; })},
       {"kept reads", lrttConfig([](Parts &p) { p.lrtt.projection = Projection::Reuse; })},
       {"noise of a mini-batch", singleConfig([](Parts &p) {
-         p.device = makeParams("SoftBounds", {{"noise_merge", Value("batch")}});
+         p.device = makeParams("ConstantStep", {{"noise_merge", Value("batch")}});
        })},
       {"write noise and decay", singleConfig([](Parts &p) {
          p.device = makeParams("ConstantStep",

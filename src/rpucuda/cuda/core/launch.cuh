@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -141,9 +142,13 @@ void launchJobs(const void *launch, const void *const *jobs, int count) {
       launchNow(shape, kernel.one, Jobs<Job, 1>{{jobOf(i++)}, 1});
       continue;
     }
-    Jobs<Job, kMostJobs<Job>> several;
+    // Of these, only the first are set; jobs are plain data, but may have no default.
+    using Several = Jobs<Job, kMostJobs<Job>>;
+    alignas(Several) unsigned char bytes[sizeof(Several)];
+    auto &several = *reinterpret_cast<Several *>(bytes);
     several.count = 0;
-    while (i < count && several.count < kMostJobs<Job>) several.each[several.count++] = jobOf(i++);
+    while (i < count && several.count < kMostJobs<Job>)
+      std::memcpy(&several.each[several.count++], jobs[i++], sizeof(Job));
     LaunchShape all = shape;
     if (!shape.together) all.grid.z = static_cast<unsigned>(several.count);
     launchNow(all, kernel.several, several);

@@ -182,9 +182,12 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
 #pragma unroll
   for (int c = 0; c < kSlab / kStep; ++c) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int k = g + e / 2 * 8, col = col0 + slab + c * kStep + 2 * t + e % 2;
-      if (k < p.k && col < p.n) p.db[(int64_t{chunk} * p.k + k) * p.n + col] = sumB[c][e];
+    for (int half = 0; half < 2; ++half) {
+      const int k = g + 8 * half, col = col0 + slab + c * kStep + 2 * t;
+      if (k >= p.k || col >= p.n) continue;
+      // n is a multiple of four, so the next column is there, and pairs are aligned.
+      *reinterpret_cast<float2 *>(p.db + (int64_t{chunk} * p.k + k) * p.n + col) =
+          make_float2(sumB[c][2 * half], sumB[c][2 * half + 1]);
     }
   }
 }
@@ -203,6 +206,7 @@ __global__ void __launch_bounds__(kThreads) sumPairKernel(const __grid_constant_
   const int count = ofB ? p.chunks : p.groups;
   float sum = 0.0f;
   if (e < size) {
+#pragma unroll 8
     for (int i = warp; i < count; i += kWarps) sum += from[i * size + e];
   }
   shared[threadIdx.x] = sum;

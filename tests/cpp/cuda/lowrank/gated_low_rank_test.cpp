@@ -228,7 +228,7 @@ TEST(CudaLowRank, Property47_AdapterGradientsAreThoseOfSinglePrecision) {
   for (const auto &[m, n] : kSizes) {
     for (const int64_t k : {1, 5, 16, 64}) {
       if (k > 16 && m * n > 1000000) continue;  // the same products of cuBLAS as of fewer rows
-      for (const float magnitude : {1.0f, 1e5f, 1e30f}) {
+      for (const float magnitude : {1.0f, 1e30f}) {
         LaidOut<float> dc(m, n, Layout::RowMajor, 1);
         const LaidOut<float> a(m, k, Layout::CutOut, 2), b(k, n, Layout::ColMajor, 3);
         const LaidOut<float> da(m, k, Layout::RowMajor, 4), db(k, n, Layout::RowMajor, 5);

@@ -198,7 +198,9 @@ TEST(CudaTileGrid, Property36_HasTheBitsOfItsTilesInEveryShape) {
       {"more reads than are kept", {evenly(2, 600), evenly(3, 200), 9400}},
       {"products on the tensor cores, an adapter before", {{1500}, {1500, 2996}, 64}},
   };
-  for (const auto &[name, cuts] : shapes) {
+  for (const auto &shape : shapes) {
+    const auto &name = shape.first;
+    const auto &cuts = shape.second;
     SCOPED_TRACE(name);
     const bool large = cuts.rows.back() > 1000;
     for (const TileConfig &config :

@@ -103,6 +103,7 @@ std::vector<MatrixView<const float>> TileGrid::blocksOf(MatrixView<const float> 
     forEach(context(), batch.size(), BlockPacker{batch, side.columns.data(), side.packed.data()});
   }
   std::vector<MatrixView<const float>> blocks;
+  blocks.reserve(side.blocks.size());
   for (const auto &[first, count] : side.blocks)
     blocks.push_back(inPlace ? batch.block(0, first, batch.rows, count)
                              : rowMajor<const float>(side.packed.data() + batch.rows * first,

@@ -46,6 +46,7 @@ class SharedGrid {
  private:
   static std::vector<PlacedTile> placesOf(const std::vector<Placed> &placed) {
     std::vector<PlacedTile> places;
+    places.reserve(placed.size());
     for (const auto &[tile, firstOutput, firstInput] : placed)
       places.push_back({tile.cast<SharedTile &>().whole(), firstOutput, firstInput});
     return places;

@@ -35,10 +35,7 @@ void JoinedLaunches::run(size_t count, const std::function<void(size_t)> &work) 
     const Meanwhile<JoinedLaunches *> keeps(current(), this);
     for (object_ = 0; object_ < count; ++object_) work(object_);
   } catch (...) {
-    try {
-      send();
-    } catch (...) {  // the first error counts
-    }
+    send();
     throw;
   }
   send();

@@ -22,7 +22,7 @@ class JoinedLaunches {
   using Send = void (*)(const void *kind, const void *const *jobs, int count);
 
   /// Calls work(0), ..., work(count - 1), and enqueues what they ask for. If one throws, what was
-  /// kept before is still enqueued. On the thread that calls, one at a time.
+  /// kept before is still enqueued, unless that fails too: then this is the error. On the thread that calls, one at a time.
   void run(size_t count, const std::function<void(size_t)> &work);
 
   /// Whether work is being kept on this thread.

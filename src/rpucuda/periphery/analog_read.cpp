@@ -53,7 +53,10 @@ AnalogRead::AnalogRead(const Context &context, const IOParameters &parameters, P
 MatrixView<const float> AnalogRead::weightsOf(size_t block, MatrixView<const float> weights) const {
   const LineRange &out = outputs_[block / inputs_.size()];
   const LineRange &in = inputs_[block % inputs_.size()];
-  return weights.block(out.first, in.first, out.count, in.count);
+  // Weights without data stand for their shape.
+  MatrixView<const float> part{nullptr, out.count, in.count, weights.rowStride, weights.colStride};
+  if (weights.data) part.data = &weights(out.first, in.first);
+  return part;
 }
 
 void AnalogRead::reserve(const Context &context, MatrixView<const float> weights, int64_t rows,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn.functional import linear
 
 import pulsora as pl
@@ -201,6 +202,8 @@ def test_autocast_works_in_its_type(device: str, dtype: torch.dtype) -> None:
 class Conv1D(nn.Module):
     """As transformers has it."""
 
+    __module__ = "transformers.pytorch_utils"
+
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(inputs, outputs))
@@ -211,6 +214,12 @@ class Conv1D(nn.Module):
 
 
 def _bases() -> dict[str, nn.Module]:
+    class Own(Conv1D):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2.0 * super().forward(x)
+
+    Own.__name__ = "Conv1D"
+
     class Doubled(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 2.0 * super().forward(x)
@@ -220,7 +229,7 @@ def _bases() -> dict[str, nn.Module]:
     patched.forward = lambda x: 2.0 * linear(x, patched.weight)  # type: ignore[method-assign]
     return {
         "linear": nn.Linear(24, 16), "no bias": nn.Linear(24, 16, bias=False), "conv1d": Conv1D(24, 16),
-        "subclass": Doubled(24, 16), "hook": hooked, "patched": patched,
+        "namesake": Own(24, 16), "subclass": Doubled(24, 16), "hook": hooked, "patched": patched,
         "parametrised": nn.utils.parametrizations.weight_norm(nn.Linear(24, 16)),
     }  # fmt: skip
 
@@ -266,3 +275,32 @@ def test_errors_name_the_argument(
         given[name] = value.to(device) if moves else value
     with pytest.raises(kind, match=words):
         lowrank.gated_low_rank_linear(**given)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script:DeprecationWarning"
+)  # of torch's own forward mode
+@pytest.mark.parametrize("name", ["x", "weight", "v", "codes", "u", "bias"])
+def test_derivatives_in_forward_mode_are_refused_rather_than_lost(device: str, name: str) -> None:
+    given = operands(device, 4)
+
+    def of(tensor: torch.Tensor) -> torch.Tensor:
+        return lowrank.gated_low_rank_linear(**{**given, name: tensor}, u_layout="kn")
+
+    tangent = torch.ones_like(given[name])
+    with pytest.raises(NotImplementedError, match=f"{name} has a tangent.*reverse mode"):
+        torch.func.jvp(of, (given[name],), (tangent,))
+    if name == "weight":
+        return
+    of_update = {each: given[each] for each in ("x", "v", "codes", "u")}
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(given[name], tangent)
+        update = of_update | ({"base": dual.expand(4, -1)} if name == "bias" else {name: dual})
+        with pytest.raises(NotImplementedError, match="has a tangent"):
+            lowrank.gated_low_rank(**update, u_layout="kn")
+        lowrank.gated_low_rank(**of_update, u_layout="kn")  # without tangents of its own
+
+
+def test_shapes_are_told_on_the_meta_device(device: str) -> None:
+    adapter = GatedAdapter(nn.Linear(24, 16), 4).to(device).to("meta")
+    assert adapter(torch.zeros(3, 24, device="meta")).shape == (3, 16)

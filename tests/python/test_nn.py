@@ -107,6 +107,56 @@ def test_tile_arrays_split_evenly(limits: tuple[int, int], shape: tuple[int, int
     torch.testing.assert_close(layer(x), x @ weight.T + bias, rtol=1e-5, atol=1e-5)
 
 
+def cut_in_nine(**options: Any) -> AnalogLinear:
+    return AnalogLinear(
+        12, 9, config=lrtt(), seed=3, max_input_size=4, max_output_size=3, **options
+    )
+
+
+def state_of(layer: nn.Module) -> list[torch.Tensor]:
+    return [tensor.clone() for tensor in layer.state_dict().values()]
+
+
+@pytest.mark.parametrize("options", [{}, {"weight_scaling": 0.3}])
+def test_weights_that_are_not_finite_are_refused_before_any_tile_is_written(
+    options: dict[str, Any],
+) -> None:
+    layer = cut_in_nine(**options)
+    before = state_of(layer)
+    weights = torch.full((9, 12), 0.1)
+    with pytest.raises(ValueError, match=r"scales.*above 0"):
+        layer.tiles.set_weights(weights, torch.zeros(1))
+    with pytest.raises(ValueError, match=r"weights\[0, 0\] is inf.*larger"):
+        layer.tiles.set_weights(weights, torch.full((9,), 1e-40))
+    weights[8, 11] = float("nan")  # of the last tile
+    with pytest.raises(ValueError, match=r"weights\[8, 11\] is nan"):
+        layer.set_weights(weights, torch.zeros(9))
+    assert all(torch.equal(*pair) for pair in zip(state_of(layer), before, strict=True))
+
+
+def test_tiles_are_replaced_by_a_grid_of_tiles_that_reads_see_as_weights_do() -> None:
+    layer = cut_in_nine(bias=False)
+    x = random(2, 12)
+    layer(x)
+    new = pl.Tile(3, 4, layer.config, seed=8)
+    with pytest.raises(TypeError, match="item assignment"):
+        layer.tiles.grid[0][0] = new  # type: ignore[index]
+    (first, *row), *rows = layer.tiles.grid
+    layer.tiles.grid = [[new, *row], *rows]
+    copied = copy.deepcopy(layer)
+    assert new.seed != first.seed
+    assert torch.equal(layer(x), copied(x))
+
+
+def test_a_state_of_more_tiles_is_refused() -> None:
+    layer = cut_in_nine(bias=False)
+    before = state_of(layer)
+    state = layer.state_dict() | {"tiles.3_0.weights": torch.zeros(3, 4)}
+    with pytest.raises(RuntimeError, match=r"tensors of tiles \['3_0'\].*over 3 x 3 tiles"):
+        layer.load_state_dict(state)
+    assert all(torch.equal(*pair) for pair in zip(state_of(layer), before, strict=True))
+
+
 def test_seed_settles_the_layer_and_comes_from_torch_by_default() -> None:
     def weight(**options: Any) -> torch.Tensor:
         return AnalogLinear(12, 6, config=lrtt(), **options).weight

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 from pulsora._core import InputError
 from pulsora.lowrank import operators
@@ -13,7 +14,14 @@ from pulsora.lowrank import operators
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["adapter_gradients", "gated_low_rank", "gradients_by_torch", "require_finite"]
+__all__ = [
+    "adapter_gradients",
+    "autocast_type",
+    "gated_low_rank",
+    "gradients_by_torch",
+    "require_finite",
+    "require_no_tangents",
+]
 
 
 class _GatedLowRank(torch.autograd.Function):
@@ -83,6 +91,29 @@ def require_finite(name: str, value: object) -> None:
         raise InputError(f"{name} is {value!r}; give {_LARGEST:g} at most, of either sign")
 
 
+def require_no_tangents(**operands: Tensor | None) -> None:
+    """NotImplementedError for forward-mode derivatives, of which the operators would lose the update's part."""
+    if forward_ad._current_level < 0:  # noqa: SLF001 - torch has no other way to ask
+        return
+    for name, tensor in operands.items():
+        if tensor is None:
+            continue
+        if forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
+            raise NotImplementedError(
+                f"{name} has a tangent, but gated_low_rank and gated_low_rank_linear make no derivatives in forward "
+                "mode (torch.func.jvp, torch.autograd.forward_ad); take those of reverse mode, or write the "
+                "update in operations of torch"
+            )
+
+
+def autocast_type(tensor: Tensor) -> torch.dtype | None:
+    """The type that `torch.autocast` has products on the tensor's device take; None where it is off."""
+    kind = tensor.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch refuses to tell of meta
+        return None
+    return torch.get_autocast_dtype(kind)
+
+
 def gated_low_rank(
     x: Tensor,
     v: Tensor,
@@ -117,11 +148,11 @@ def gated_low_rank(
         InputError: if a shape does not fit, or u_layout or scale are out of range.
         TypeError: if a dtype does not fit.
         DeviceError: if the operands are on several devices.
+        NotImplementedError: for derivatives in forward mode.
     """
     require_finite("scale", scale)
-    kind = x.device.type
-    if torch.is_autocast_enabled(kind):
-        dtype = torch.get_autocast_dtype(kind)
+    require_no_tangents(x=x, v=v, codes=codes, u=u, base=base)
+    if (dtype := autocast_type(x)) is not None:
         x, v, u = x.to(dtype), v.to(dtype), u.to(dtype)
         codes = None if codes is None else codes.to(dtype)
         base = None if base is None else base.to(dtype)

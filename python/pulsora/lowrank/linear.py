@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pulsora.lowrank import operators
-from pulsora.lowrank.functional import gradients_by_torch, require_finite
+from pulsora.lowrank.functional import (
+    autocast_type,
+    gradients_by_torch,
+    require_finite,
+    require_no_tangents,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,11 +106,11 @@ def gated_low_rank_linear(
         InputError: if a shape does not fit, or u_layout or scale are out of range.
         TypeError: if a dtype does not fit.
         DeviceError: if the operands are on several devices.
+        NotImplementedError: for derivatives in forward mode.
     """
     require_finite("scale", scale)
-    kind = x.device.type
-    if torch.is_autocast_enabled(kind):
-        dtype = torch.get_autocast_dtype(kind)
+    require_no_tangents(x=x, weight=weight, bias=bias, v=v, codes=codes, u=u)
+    if (dtype := autocast_type(x)) is not None:
         x, weight, v, u = x.to(dtype), weight.to(dtype), v.to(dtype), u.to(dtype)
         codes = None if codes is None else codes.to(dtype)
         bias = None if bias is None else bias.to(dtype)

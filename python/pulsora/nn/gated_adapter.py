@@ -12,6 +12,7 @@ from pulsora._checks import require_at_least
 from pulsora.config import IdealConfig
 from pulsora.lowrank import gated_low_rank, gated_low_rank_linear
 from pulsora.lowrank.checks import TYPES
+from pulsora.lowrank.functional import autocast_type
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.factors import balanced, cell_scale, error_of, matched_gauge
 from pulsora.nn.gates import ConstantGate
@@ -40,7 +41,8 @@ def _with_update(
 
 def _plain_linear(base: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None] | None:
     """Weight [out, in] and bias of a base that does x weight^T + bias and nothing else, in the type of x."""
-    is_conv1d = _is_conv1d(base)
+    # A class of another origin with the name of transformers' may compute what it likes.
+    is_conv1d = _is_conv1d(base) and type(base).__module__.startswith("transformers.")
     if not (is_conv1d or type(base) is nn.Linear) or "forward" in vars(base) or _has_hooks(base):
         return None
     weight = cast("Tensor", base.weight)
@@ -48,9 +50,8 @@ def _plain_linear(base: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None] | 
     if type(weight) not in (nn.Parameter, torch.Tensor) or weight.device != x.device:
         return None  # quantised, distributed and other kinds of tensors know themselves what to do
     kinds = {x.dtype, weight.dtype} | (set() if bias is None else {bias.dtype})
-    if torch.is_autocast_enabled(x.device.type):
+    if (wanted := autocast_type(x)) is not None:
         # A weight that is trained is converted once for all uses by torch's own product.
-        wanted = torch.get_autocast_dtype(x.device.type)
         fits = kinds <= set(TYPES) and (weight.dtype == wanted or not weight.requires_grad)
     else:
         fits = len(kinds) == 1 and x.dtype in TYPES

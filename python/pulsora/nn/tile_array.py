@@ -146,13 +146,13 @@ class TileArray:
         ]
 
     @property
-    def grid(self) -> list[list[Tile]]:
-        """The tiles, row by row."""
+    def grid(self) -> tuple[tuple[Tile, ...], ...]:
+        """The tiles, row by row; others take their place by a new grid."""
         return self._grid
 
     @grid.setter
-    def grid(self, grid: list[list[Tile]]) -> None:
-        self._grid = grid
+    def grid(self, grid: Sequence[Sequence[Tile]]) -> None:
+        self._grid = tuple(map(tuple, grid))
         self._joined: _core.TileGrid | None = None
 
     def _whole(self) -> _core.TileGrid | None:
@@ -281,20 +281,21 @@ class TileArray:
         chooses them anew.
 
         Raises:
-            ValueError: for another shape.
+            ValueError: for another shape, and weights or scales that are not finite; nothing has changed then.
         """
         if tuple(weights.shape) != self.shape:
             raise ValueError(
                 f"weights have shape {list(weights.shape)}; expected {list(self.shape)}"
             )
         wanted = weights.detach().float().cpu()
+        _require_finite(wanted, "every weight must be finite")
         if scales is None and self.scaling is not None:
             scales = self.scaling.scales(wanted)
-        if scales is None:
-            self.scales = None
-        else:
-            scales = scales.detach().float().cpu()
-            wanted, self.scales = wanted / scales[:, None], scales.to(self.device)
+        if scales is not None:
+            scales = require_scales(scales.detach().float().cpu(), self.shape[0])
+            wanted = wanted / scales[:, None]
+            _require_finite(wanted, "divided by its scale: give a larger one")
+        self.scales = None if scales is None else scales.to(self.device)
         matrix = wanted.numpy()
         for row, col, tile in self.parts():
             tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
@@ -316,6 +317,11 @@ class TileArray:
             StateError: if tensors are missing, or belong to another configuration or size; nothing
                 has changed then.
         """
+        known = {f"{i}_{j}" for i, tiles in enumerate(self.grid) for j in range(len(tiles))}
+        if others := {name.partition(".")[0] for name in tensors} - known - {"scales"}:
+            raise StateError(
+                f"there are tensors of tiles {sorted(others)}, but {self._sizes_differ()}"
+            )
         scales = tensors.get("scales")
         if scales is not None:
             scales = require_scales(scales, self.shape[0]).detach().to(self.device, copy=True)
@@ -326,6 +332,12 @@ class TileArray:
         self.scales = scales
         self.seed, self.tile_id = self.grid[0][0].seed, self.grid[0][0].tile_id
 
+    def _sizes_differ(self) -> str:
+        return (
+            f"this layer is spread over {len(self.rows)} x {len(self.cols)} tiles; use the sizes and the "
+            "max_input_size and max_output_size it was saved with"
+        )
+
     def _restored(self, tile: Tile, prefix: str, tensors: Mapping[str, Tensor]) -> Tile:
         """A tile like `tile`, in the state that the tensors with this prefix describe."""
         arrays = {
@@ -334,10 +346,7 @@ class TileArray:
             if name.startswith(prefix)
         }
         if not arrays:
-            raise StateError(
-                f"there are no tensors '{prefix}*', but this layer is spread over {len(self)} "
-                "tiles; use the sizes and the max_input_size and max_output_size it was saved with"
-            )
+            raise StateError(f"there are no tensors '{prefix}*', but {self._sizes_differ()}")
         restored = Tile.from_state(from_tensors(arrays), device=tile.device, threads=self.threads)
         restored.gpu_products = tile.gpu_products
         if (restored.d_size, restored.x_size) != (tile.d_size, tile.x_size):
@@ -371,6 +380,14 @@ class TileArray:
     def __setstate__(self, saved: dict[str, Any]) -> None:
         TileArray.__init__(self, *saved["arguments"], **saved["options"])
         self.load_state_tensors(saved["state"])
+
+
+def _require_finite(weights: Tensor, remedy: str) -> None:
+    """InputError for weights that are not finite."""
+    bad = (~weights.isfinite()).nonzero()
+    if len(bad):
+        row, col = bad[0].tolist()
+        raise _core.InputError(f"weights[{row}, {col}] is {weights[row, col].item()}; {remedy}")
 
 
 def _array(name: str, tensor: Tensor) -> NDArray[Any]:

@@ -123,10 +123,11 @@ void TileGrid::forEachTile(const Call &call) {
 }
 
 template <class Read>
-void TileGrid::readAll(MatrixView<const float> in, Side &from, MatrixView<float> out, Side &to,
-                       const Read &read) {
-  requireShape(in, anyBatch(), {from.name, from.size}, "the batch", "a read of a grid");
+void TileGrid::readAll(MatrixView<const float> in, const char *name, Side &from,
+                       MatrixView<float> out, Side &to, const Read &read) {
+  requireShape(in, anyBatch(), {from.name, from.size}, name, "a read of a grid");
   requireShape(out, batchOf(in), {to.name, to.size}, "the result", "a read of a grid");
+  if (context().onCpu()) requireFinite(context(), in, name);  // before the first tile is read
   const std::vector<MatrixView<const float>> inputs = blocksOf(in, from);
   // All reads are kept until they are summed. Where they are many, a tile is work enough.
   constexpr int64_t kMostKept = int64_t{1} << 25;
@@ -170,14 +171,14 @@ void TileGrid::addReads(const std::vector<MatrixView<const float>> &inputs, cons
 }
 
 void TileGrid::forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
-  readAll(x, inputs_, y, outputs_,
+  readAll(x, "x", inputs_, y, outputs_,
           [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out) {
             tile.forward(in, out, part);
           });
 }
 
 void TileGrid::backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part) {
-  readAll(d, outputs_, dx, inputs_,
+  readAll(d, "d", outputs_, dx, inputs_,
           [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out) {
             tile.backward(in, out, part);
           });

@@ -30,8 +30,9 @@ class TileGrid final {
   int64_t outputs() const { return outputs_.size; }
   int64_t inputs() const { return inputs_.size; }
 
-  /// y [m, outputs] = W x for x [m, inputs]. Errors here and below are those of the tiles; those
-  /// before the one at fault have then been read or updated.
+  /// y [m, outputs] = W x for x [m, inputs]. InputError here and in backward(), before a tile is
+  /// read, for shapes and, on the CPU, values that are not finite. Other errors here and below are
+  /// those of the tiles; those before the one at fault have then been read or updated.
   void forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part = {});
   /// dx [m, inputs] = W^T d for d [m, outputs].
   void backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part = {});
@@ -68,8 +69,8 @@ class TileGrid final {
   template <class Call>
   void forEachTile(const Call &call);
   template <class Read>
-  void readAll(MatrixView<const float> in, Side &from, MatrixView<float> out, Side &to,
-               const Read &read);
+  void readAll(MatrixView<const float> in, const char *name, Side &from, MatrixView<float> out,
+               Side &to, const Read &read);
   template <class Read>
   void addReads(const std::vector<MatrixView<const float>> &inputs, const Side &from,
                 MatrixView<float> out, const Side &to, const Read &read);

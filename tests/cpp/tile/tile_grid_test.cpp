@@ -1,6 +1,7 @@
 #include "tile/tile_grid.h"
 
 #include <gtest/gtest.h>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -160,6 +161,26 @@ TEST(TileGrid, RefusesBatchesThatDoNotFitAndChangesNothing) {
   EXPECT_THROW(grid.update(wide.xView(), wide.dView(), 0.1f), InputError);
   EXPECT_THROW(grid.update(batch.xView(), batch.dRows(0, 3), 0.1f), InputError);
   EXPECT_TRUE(sameState(before, tiles.back().state()));
+}
+
+// The last block holds the fault: no tile before it may have been read.
+TEST(TileGrid, RefusesInputsThatAreNotFiniteBeforeTheFirstTileIsRead) {
+  const Plan plan = whole();
+  std::vector<Tile> tiles = tilesOf(plan, "single");
+  TileGrid grid = gridOf(plan, tiles);
+  const State before = tiles.front().state();
+  Batch batch = randomBatch(kBatch, plan.inputs, plan.outputs, 1);
+  batch.x.back() = std::numeric_limits<float>::quiet_NaN();
+  batch.d.back() = std::numeric_limits<float>::infinity();
+  Numbers y(static_cast<size_t>(kBatch * plan.outputs));
+  Numbers dx(static_cast<size_t>(kBatch * plan.inputs));
+  const std::string forward = messageOf(
+      [&] { grid.forward(batch.xView(), rowMajor(y.data(), kBatch, plan.outputs)); });
+  EXPECT_NE(forward.find("x[39, 13] is nan"), std::string::npos) << forward;
+  const std::string backward = messageOf(
+      [&] { grid.backward(batch.dView(), rowMajor(dx.data(), kBatch, plan.inputs)); });
+  EXPECT_NE(backward.find("d[39, 8] is inf"), std::string::npos) << backward;
+  EXPECT_TRUE(sameState(before, tiles.front().state()));
 }
 
 }  // namespace

@@ -35,7 +35,14 @@ class Case(NamedTuple):
     outputs: int
 
 
-CASES = (Case(64, 512, 512), Case(512, 512, 512), Case(64, 2048, 2048), Case(512, 2048, 2048))
+CASES = (
+    Case(64, 256, 256),
+    Case(64, 512, 256),
+    Case(64, 512, 512),
+    Case(512, 512, 512),
+    Case(64, 2048, 2048),
+    Case(512, 2048, 2048),
+)
 
 
 def least(clock: Callable[[], float], work: Callable[[], object], repetitions: int) -> float:
@@ -48,17 +55,22 @@ def least(clock: Callable[[], float], work: Callable[[], object], repetitions: i
     return 1000.0 * min(times)
 
 
-def measure(case: Case, rank: int, size: int, repetitions: int) -> list[float]:
-    """Milliseconds of a step, of its update, and of gathering alone."""
+def measure(case: Case, updates: str, rank: int, size: int, repetitions: int) -> list[float]:
+    """Milliseconds of a step, of its update, and of gathering x and d alone."""
     torch.manual_seed(1)
     config = pl.SingleConfig(device=pl.devices.SoftBounds())
     model = nn.Sequential(
         nn.Identity(),
         pl.nn.AnalogLinear(
-            case.inputs, case.outputs, config=config, max_input_size=0, max_output_size=0, threads=1
+            case.inputs,
+            case.outputs,
+            config=config,
+            max_input_size=256,
+            max_output_size=512,
+            threads=1,
         ),
     )
-    pl.distributed.prepare(model)
+    pl.distributed.prepare(model, updates=updates)
     optimizer = pl.optim.AnalogSGD(model.parameters(), lr=0.01)
     x = torch.randn(case.rows, case.inputs)
     d = torch.randn(case.rows, case.outputs) / case.rows / 100.0
@@ -86,14 +98,15 @@ def worker(rank: int, size: int, store: str, repetitions: int) -> None:
     if size > 1:
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     for case in CASES:
-        step, update, gather = measure(case, rank, size, repetitions)
-        if rank == 0:
-            mega = 4e-6 * case.rows * (case.inputs + case.outputs)
-            print(
-                f"| {size} | {case.rows} | {case.inputs} x {case.outputs} | {mega:.2f} | {step:.1f} | "
-                f"{update:.1f} | {gather:.2f} |",
-                flush=True,
-            )
+        for updates in ("all", "shared") if size > 1 else ("all",):
+            step, update, gather = measure(case, updates, rank, size, repetitions)
+            if rank == 0:
+                mega = 4e-6 * case.rows * (case.inputs + case.outputs)
+                print(
+                    f"| {size} | {updates} | {case.rows} | {case.inputs} x {case.outputs} | {mega:.2f} | "
+                    f"{step:.1f} | {update:.1f} | {gather:.2f} |",
+                    flush=True,
+                )
     if size > 1:
         dist.destroy_process_group()
 
@@ -106,9 +119,10 @@ def main() -> None:
     )
     options = parser.parse_args()
     print(
-        "| processes | rows | layer | MB | step, ms of a core | of it the update | gathering alone, ms |"
+        "| processes | updates | rows | layer | MB | step, ms of a core | of it the update "
+        "| gathering alone, ms |"
     )
-    print("|---|---|---|---|---|---|---|", flush=True)
+    print("|---|---|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for size in (1, 2):
             children = []

@@ -295,8 +295,25 @@ class TileGrid:
         first: object = 0,
         of: object = None,
     ) -> None: ...
-    def update(self, x: object, d: object, lr: object) -> None: ...
-    def post_update(self, lr: object) -> None: ...
+    def update(
+        self,
+        x: object,
+        d: object,
+        lr: object,
+        tiles: collections.abc.Sequence[int] | None = None,
+    ) -> None: ...
+    def post_update(
+        self,
+        lr: object,
+        tiles: collections.abc.Sequence[int] | None = None,
+    ) -> None: ...
+    def changes_size(self, tiles: collections.abc.Sequence[int]) -> int: ...
+    def pack_changes(self, tiles: collections.abc.Sequence[int], out: object) -> None: ...
+    def unpack_changes(
+        self,
+        tiles: collections.abc.Sequence[int],
+        changes: object,
+    ) -> None: ...
 
 def make_tile_grid(
     tiles: collections.abc.Sequence[tuple[object,

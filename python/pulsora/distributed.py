@@ -8,7 +8,7 @@ and in it, after `torch.distributed.init_process_group()`,
 
 or `prepare(model)` alone, if the model has no digital parameters but the biases of its analog layers. Every process
 (rank) has all tiles and some rows of each global batch. It reads its rows with the random numbers that they have
-in a read of the global batch, and all make the same pulses, of all rows.
+in a read of the global batch. Pulses are of all rows: all make them, or each those of some tiles, which it then sends.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pulsora.nn.base import AnalogModule
 from pulsora.nn.parameter import AnalogParameter
 from pulsora.nn.recurrent_base import AnalogRNNBase
 from pulsora.nn.shared_batch import Ranks
+from pulsora.nn.shared_update import rows_to_share
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -40,6 +41,7 @@ def prepare(
     loss: str = "mean",
     batch_dim: int = 0,
     check_every: int = 0,
+    updates: str = "auto",
     group: dist.ProcessGroup | None = None,
 ) -> nn.Module:
     """Makes the processes of torch.distributed train one model together, to the bits of one process.
@@ -53,6 +55,9 @@ def prepare(
             the global batch is the sum of those of the ranks; divide by `rows(model)` for its mean.
         batch_dim: The dimension of the model's first input in which its rows are.
         check_every: After how many steps of an optimiser all states are compared; 0 for never.
+        updates: Who makes the pulses of a layer. 'all': every rank those of all tiles. 'shared': every rank those of some
+            tiles of layers that have several, whose states are then sent to the others. 'auto': shared where that is
+            quicker, in large layers of one array of pulsed cells per tile, and large batches. The results are the same.
         group: The processes; by default all, in a group of their own, so that messages of analog layers keep clear of
             others.
 
@@ -67,6 +72,8 @@ def prepare(
     """
     if loss not in {"mean", "sum"}:
         raise ValueError(f"loss = {loss!r}: write 'mean' or 'sum'")
+    if updates not in {"auto", "all", "shared"}:
+        raise ValueError(f"updates = {updates!r}: write 'auto', 'all' or 'shared'")
     require_at_least("batch_dim", batch_dim, 0)
     require_at_least("check_every", check_every, 0)
     layers = _layers(model)
@@ -82,6 +89,11 @@ def prepare(
         loss=loss,
         batch_dim=batch_dim,
         check_every=check_every,
+        shared={
+            name: least
+            for name, layer in layers.items()
+            if (least := rows_to_share(layer.tiles, updates)) is not None
+        },
         digests=lambda: _states(model, layers),
     )
     same = "make the model alike on every rank, after torch.manual_seed with one number"

@@ -59,10 +59,17 @@ class SharedTile {
                 "not; record all of them in one lane");
     }
     if (any.record_) {
-      any.record_->add(any.context_.device, any.lane_, [tiles, work] { runTogether(tiles, work); });
+      any.record_->add(any.context_.device, any.lane_,
+                       [tiles, work] { runTogetherNow(tiles, work); });
     } else {
-      runTogether(tiles, work);
+      runTogetherNow(tiles, work);
     }
+  }
+  /// The same at once; StateError while a step is recorded.
+  template <class Work>
+  static void runTogether(const std::vector<SharedTile *> &tiles, const Work &work) {
+    for (SharedTile *tile : tiles) tile->requireUnrecorded();
+    runTogetherNow(tiles, work);
   }
   /// The tile itself, for enqueueTogether().
   Tile *whole() { return &tile_; }
@@ -91,7 +98,7 @@ class SharedTile {
 
  private:
   template <class Work>
-  static void runTogether(const std::vector<SharedTile *> &tiles, const Work &work) {
+  static void runTogetherNow(const std::vector<SharedTile *> &tiles, const Work &work) {
     for (SharedTile *tile : tiles) tile->requireWholeAfterFork();
     const py::gil_scoped_release released;
     std::vector<std::unique_lock<std::recursive_mutex>> guards;

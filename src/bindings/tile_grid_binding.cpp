@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <pybind11/stl.h>
 #include <tuple>
 #include <vector>
@@ -42,6 +43,11 @@ class SharedGrid {
   static void enqueue(const std::shared_ptr<SharedGrid> &self, const Work &work) {
     SharedTile::enqueueTogether(self->tiles_, [self, work] { work(self->grid_); });
   }
+  /// work(grid) now; StateError while a step is recorded.
+  template <class Work>
+  static void run(const std::shared_ptr<SharedGrid> &self, const Work &work) {
+    SharedTile::runTogether(self->tiles_, [&] { work(self->grid_); });
+  }
 
  private:
   static std::vector<PlacedTile> placesOf(const std::vector<Placed> &placed) {
@@ -78,18 +84,51 @@ void backward(const Grid &self, py::handle d, py::handle out, py::handle first, 
   dx.result(self->context());
 }
 
-void update(const Grid &self, py::handle x, py::handle d, py::handle lr) {
+/// Numbers of tiles, or None for all.
+using Some = std::optional<TileGrid::Numbers>;
+
+void update(const Grid &self, py::handle x, py::handle d, py::handle lr, const Some &tiles) {
   const StepRate rate = self->rate(readLearningRate(lr));
   const InputMatrix xIn = self->input(x, "x");
   const InputMatrix dIn = self->input(d, "d");
-  SharedGrid::enqueue(self, [x = xIn.view(), d = dIn.view(), rate](TileGrid &grid) {
-    grid.update(x, d, rate(), serveSignals);
+  SharedGrid::enqueue(self, [x = xIn.view(), d = dIn.view(), rate, tiles](TileGrid &grid) {
+    if (tiles) {
+      grid.updateSome(*tiles, x, d, rate(), serveSignals);
+    } else {
+      grid.update(x, d, rate(), serveSignals);
+    }
   });
 }
 
-void postUpdate(const Grid &self, py::handle lr) {
+void postUpdate(const Grid &self, py::handle lr, const Some &tiles) {
   const StepRate rate = self->rate(readLearningRate(lr));
-  SharedGrid::enqueue(self, [rate](TileGrid &grid) { grid.postUpdate(rate()); });
+  SharedGrid::enqueue(self, [rate, tiles](TileGrid &grid) {
+    if (tiles) {
+      grid.postUpdateSome(*tiles, rate());
+    } else {
+      grid.postUpdate(rate());
+    }
+  });
+}
+
+int64_t changesSize(const Grid &self, const TileGrid::Numbers &tiles) {
+  int64_t size = 0;
+  SharedGrid::run(self, [&](TileGrid &grid) { size = grid.changesSize(tiles); });
+  return size;
+}
+
+void packChanges(const Grid &self, const TileGrid::Numbers &tiles, py::handle out) {
+  // Nothing of it is an input, but an empty part tells where it lies.
+  const InputMatrix like = self->input(out[py::slice(0, 0, 1)], "out");
+  const auto size = static_cast<int64_t>(py::len(out));
+  OutputMatrix to(out, 1, size, like, self->context());
+  SharedGrid::run(self, [&](TileGrid &grid) { grid.packChanges(tiles, to.view().row(0)); });
+  to.result(self->context());
+}
+
+void unpackChanges(const Grid &self, const TileGrid::Numbers &tiles, py::handle changes) {
+  const InputMatrix from = self->input(changes, "changes");
+  SharedGrid::run(self, [&](TileGrid &grid) { grid.unpackChanges(tiles, from.view().row(0)); });
 }
 
 }  // namespace
@@ -99,8 +138,11 @@ void bindTileGrid(py::module_ &module) {
   py::class_<SharedGrid, Grid>(module, "TileGrid", py::custom_type_setup(&withoutNew))
       .def("forward", &forward, arg("x"), arg("out"), arg("first") = 0, arg("of") = py::none())
       .def("backward", &backward, arg("d"), arg("out"), arg("first") = 0, arg("of") = py::none())
-      .def("update", &update, arg("x"), arg("d"), arg("lr"))
-      .def("post_update", &postUpdate, arg("lr"));
+      .def("update", &update, arg("x"), arg("d"), arg("lr"), arg("tiles") = py::none())
+      .def("post_update", &postUpdate, arg("lr"), arg("tiles") = py::none())
+      .def("changes_size", &changesSize, arg("tiles"))
+      .def("pack_changes", &packChanges, arg("tiles"), arg("out"))
+      .def("unpack_changes", &unpackChanges, arg("tiles"), arg("changes"));
   module.def(
       "make_tile_grid",
       [](const std::vector<SharedGrid::Placed> &tiles, int64_t outputs, int64_t inputs) {

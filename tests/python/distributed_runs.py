@@ -48,12 +48,13 @@ class World:
     size: int = 1
     prepares: bool = False
     folder: Path = Path()
+    updates: str = "auto"
 
     def wrap(self, model: nn.Module, **options: Any) -> nn.Module:
         """The model as a user would prepare it."""
         if not self.prepares:
             return model
-        distributed.prepare(model, **options)
+        distributed.prepare(model, updates=self.updates, **options)
         own = distributed._own_parameters(model)
         digital = [p for n, p in model.named_parameters() if n not in own and p.requires_grad]
         return DistributedDataParallel(model) if digital and self.size > 1 else model
@@ -114,6 +115,12 @@ def analog_bias(world: World) -> dict[str, Any]:
 def merged_noise(world: World) -> dict[str, Any]:
     device = pl.devices.ConstantStep(noise_merge="batch")
     return outcome(train(world, mlp(pl.SingleConfig(device=device))))
+
+
+def other_cells(world: World) -> dict[str, Any]:
+    """Cells with write noise, and with references; some ranks of four have no tile."""
+    noisy = pl.presets.ReRamESSingle()
+    return outcome(train(world, mlp(noisy), check_every=1))
 
 
 def lrtt(world: World, **settings: Any) -> dict[str, Any]:
@@ -335,12 +342,27 @@ EXACT: dict[str, Callable[[World], dict[str, Any]]] = {
         accumulated,
         convolution,
         checkpointed,
+        other_cells,
         alone,
         resumed,
     )
 }
 # Of these, two ranks have unequal parts.
 EXACT_OF_TWO = {run.__name__: run for run in (unequal, given, lstm, gru_time_major)}
+# Of these, every rank makes the pulses of some tiles alone.
+SHARED = (
+    single,
+    without_bias_and_scaled,
+    merged_noise,
+    other_cells,
+    lrtt_batches,
+    lrtt_samples,
+    lrtt_shared,
+    gated,
+    accumulated,
+    convolution,
+    resumed,
+)
 ROUNDED = {run.__name__: run for run in (unequal_mean, with_digital, digital_of_sums)}
 
 
@@ -362,6 +384,8 @@ def run_all(world: World) -> dict[str, Any]:
     )
     runs = EXACT | ({**EXACT_OF_TWO, **ROUNDED} if world.size == 2 else {})
     found: dict[str, Any] = {name: run(world) for name, run in runs.items()}
+    sharing = dataclasses.replace(world, updates="shared")
+    found["shared"] = {run.__name__: run(sharing) for run in SHARED}
     found["evaluated"] = evaluated(world)
     if world.size == 2:
         found["refusals"] = distributed_refusals.refusals(world.rank)

@@ -72,6 +72,14 @@ def test_two_processes_have_the_bits_of_one(
         assert found[name] == wanted
 
 
+@pytest.mark.parametrize("name", [run.__name__ for run in runs.SHARED])
+def test_two_processes_that_share_the_pulses_have_the_bits_of_one(
+    name: str, pair: list[dict[str, Any]], folder: Path
+) -> None:
+    wanted = by_one(name, folder)
+    assert [found["shared"][name] for found in pair] == [wanted, wanted]
+
+
 @pytest.mark.parametrize("name", list(runs.ROUNDED))
 def test_what_is_averaged_is_that_of_one_process_to_rounding(
     name: str, pair: list[dict[str, Any]], folder: Path
@@ -103,6 +111,9 @@ def test_four_processes_have_the_bits_of_one(tmp_path: Path) -> None:
     four = processes(4, tmp_path)
     for name in runs.EXACT:
         assert [found[name] for found in four] == [by_one(name, tmp_path)] * 4
+    for run in runs.SHARED:
+        name = run.__name__
+        assert [found["shared"][name] for found in four] == [by_one(name, tmp_path)] * 4
 
 
 @pytest.mark.nightly
@@ -186,6 +197,8 @@ def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(AnalogLinear(3, 2))
     with pytest.raises(ValueError, match="loss = 'max': write 'mean' or 'sum'"):
         distributed.prepare(model, loss="max")
+    with pytest.raises(ValueError, match="updates = 'some': write 'auto', 'all' or 'shared'"):
+        distributed.prepare(model, updates="some")
     with pytest.raises(ValueError, match="check_every must be at least 0"):
         distributed.prepare(model, check_every=-1)
     with pytest.raises(ValueError, match="no analog layers"):

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from pulsora.nn.tile_array import TileArray
+
 __all__ = ["ALONE", "Alone", "Part"]
 
 
@@ -84,6 +86,14 @@ class Alone:
 
     def require_padded(self) -> None:
         """RuntimeError where ranks would sort sequences of different lengths on their own."""
+
+    def pulsed_here(self, array: TileArray, rows: int) -> list[int] | None:
+        """Numbers of the tiles whose pulses, of so many rows, this rank makes; None for all."""
+        del array, rows
+        return None
+
+    def exchange(self, array: TileArray) -> None:
+        """Begins to send what pulses have changed in the tiles of `pulsed_here`, and to receive the rest."""
 
     def stepped(self) -> None:
         """Runs after each step of an optimiser."""

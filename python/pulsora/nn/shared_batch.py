@@ -11,6 +11,7 @@ from torch import distributed as dist
 from torch.utils._pytree import tree_leaves
 
 from pulsora.nn.ranks import Alone, Part
+from pulsora.nn.shared_update import SharedUpdate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ class Ranks(Alone):
         loss: 'mean' or 'sum', how the losses of the ranks make that of the global batch.
         batch_dim: The dimension of the model's first input in which its rows are.
         check_every: After how many steps states are compared; 0 for never.
+        shared: From how many rows on ranks share the pulses of an array, by its name; the others all make.
         digests: Gives what has to be equal on all ranks, by name.
     """
 
@@ -48,6 +50,7 @@ class Ranks(Alone):
         loss: str,
         batch_dim: int,
         check_every: int,
+        shared: Mapping[str, int],
         digests: Callable[[], dict[str, str]],
     ) -> None:
         self.group = group
@@ -65,6 +68,12 @@ class Ranks(Alone):
         self._batch_dim = batch_dim
         self._check_every = check_every
         self._digests = digests
+        self._updates = {
+            id(array): SharedUpdate(array, self.size, self.rank, shared[name])
+            for name, array in arrays.items()
+            if name in shared and self.size > 1
+        }
+        self._awaited: list[Callable[[], None]] = []  # states of tiles that other ranks pulsed
         self._passes: list[Part | None] = []  # that are open; None: an evaluation
         self._steps = 0
 
@@ -74,6 +83,7 @@ class Ranks(Alone):
         """Before a forward pass: finds out how many rows each rank has."""
         if module is not self._model:
             return  # a copy of it, which is on its own
+        self._receive()
         if not torch.is_grad_enabled():
             self._passes.append(None)
             return
@@ -228,10 +238,27 @@ class Ranks(Alone):
                 "follows from the lengths on each rank alone; give padded sequences"
             )
 
+    def pulsed_here(self, array: TileArray, rows: int) -> list[int] | None:
+        """As in `Alone`."""
+        update = self._updates.get(id(array))
+        if update is None or rows < update.least_rows:
+            return None
+        return update.tiles[self.rank]
+
+    def exchange(self, array: TileArray) -> None:
+        """As in `Alone`; `stepped` waits for the others."""
+        self._awaited.append(self._updates[id(array)].exchange(self.group))
+
+    def _receive(self) -> None:
+        awaited, self._awaited = self._awaited, []
+        for receive in awaited:
+            receive()
+
     # Agreement
 
     def stepped(self) -> None:
-        """As in `Alone`: compares states, as often as `check_every` says."""
+        """As in `Alone`: receives what others pulsed, and compares states as often as `check_every` says."""
+        self._receive()
         self._steps += 1
         if self._check_every > 0 and self._steps % self._check_every == 0:
             self.require_equal(self._digests(), f"after {self._steps} steps, the state")

@@ -155,7 +155,7 @@ class TileArray:
         self._grid = tuple(map(tuple, grid))
         self._joined: _core.TileGrid | None = None
 
-    def _whole(self) -> _core.TileGrid | None:
+    def whole(self) -> _core.TileGrid | None:
         """All tiles, as one that needs a single call; None where there is but one."""
         if len(self) == 1:
             return None
@@ -207,7 +207,7 @@ class TileArray:
         `reading` is what `begin_read` gave for it; by default x is a mini-batch.
         """
         reading = reading or begin_read(self, x.shape[:1])
-        whole = self._whole() if reading.numbers is None else None
+        whole = self.whole() if reading.numbers is None else None
         if whole is None:
             y = one_by_one.forward(self, x.detach(), reading)
         else:
@@ -221,7 +221,7 @@ class TileArray:
         """
         part = part or Part((len(d),))
         d = d if self.scales is None else d * self.scales
-        whole = self._whole()
+        whole = self.whole()
         if whole is None:
             return one_by_one.backward(self, d.detach(), part)
         return read(whole.backward, d.detach().contiguous(), self.groups * self.shape[1], part)
@@ -235,7 +235,7 @@ class TileArray:
         pairs = list(joined(pairs))
         if self.device.type == "cpu":
             require_finite(pairs)
-        whole = self._whole()
+        whole = self.whole()
         made = []
         for x, d, _, gate in pairs:
             back = d if self.scales is None else d / self.scales
@@ -254,17 +254,22 @@ class TileArray:
         """
         if not cuts:
             return
+        whole = self.whole()
+        together = all(cut.whole is not None for cut in cuts)
+        rows = sum(len(cut.outputs[0]) for cut in cuts)
+        mine = self.ranks.pulsed_here(self, rows) if together else None
         for cut in cuts:
             if cut.whole is None:
                 one_by_one.update(self, cut, lr)
             else:
-                cut.whole.update(for_tile(cut.inputs[0][0]), for_tile(cut.outputs[0]), lr)
-        whole = self._whole()
-        if whole is not None:
-            whole.post_update(lr)
+                cut.whole.update(for_tile(cut.inputs[0][0]), for_tile(cut.outputs[0]), lr, mine)
+        if whole is None:
+            for tile in self:
+                tile.post_update(lr)
             return
-        for tile in self:
-            tile.post_update(lr)
+        whole.post_update(lr, mine)
+        if mine is not None:
+            self.ranks.exchange(self)
 
     def get_weights(self) -> Tensor:
         """The weights [out_features, in_features] that a perfect read would see; a copy."""

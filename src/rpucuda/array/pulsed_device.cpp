@@ -331,7 +331,7 @@ void PulsedDevice::saveTo(const Context &context, State &state, const std::strin
   const std::vector<int64_t> shape{rows_, cols_};
   const auto members = static_cast<int64_t>(params_.model().cellMembers.size());
   state.put(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
-  state.put(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
+  state.putFixed(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
   if (!visible_.empty())
     state.put(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
   if (!reference_.empty())
@@ -339,10 +339,11 @@ void PulsedDevice::saveTo(const Context &context, State &state, const std::strin
   if (!signs_.empty())
     state.put(context, prefix + "column_signs", Tensor::Type::F32, {cols_}, signs_);
   if (!decayRates_.empty())
-    state.put(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
+    state.putFixed(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
   if (!diffusions_.empty())
-    state.put(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
-  if (!resets_.empty()) state.put(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
+    state.putFixed(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
+  if (!resets_.empty())
+    state.putFixed(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
   state.values[prefix + "pulses"] = Value(pulseCount(context));
   // Within a mini-batch alone, so that states made between two have the same values as ever.
   if (boundsDue_) state.values[prefix + kBoundsDue] = Value(boundsEvent_);
@@ -355,7 +356,7 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
   const bool due = state.values.count(prefix + kBoundsDue) != 0;
   const uint64_t event = due ? state.counter(prefix + kBoundsDue) : 0;
   state.take(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
-  state.take(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
+  state.takeFixed(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
   if (!visible_.empty())
     state.take(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
   if (!reference_.empty())
@@ -363,10 +364,11 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
   if (!signs_.empty())
     state.take(context, prefix + "column_signs", Tensor::Type::F32, {cols_}, signs_);
   if (!decayRates_.empty())
-    state.take(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
+    state.takeFixed(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
   if (!diffusions_.empty())
-    state.take(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
-  if (!resets_.empty()) state.take(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
+    state.takeFixed(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
+  if (!resets_.empty())
+    state.takeFixed(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
   detail::copyFromHost(context, pulseCount_.data(), &pulses, sizeof pulses);
   boundsDue_ = due;
   boundsEvent_ = event;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/checksum.h"
+#include "core/math_util.h"
 
 namespace RPU {
 namespace {
@@ -102,6 +103,24 @@ int64_t firstNotFinite(const Tensor &tensor) {
 }
 
 }  // namespace
+
+void PackedTensors::put(const Context &context, const std::string &name, const void *from,
+                        size_t bytes) {
+  // Every tensor that an update changes is made of elements of four or eight bytes.
+  const auto floats = static_cast<int64_t>(bytes / sizeof(float));
+  begins_[name] = size_;
+  if (to_)
+    copy(context, rowMajor(static_cast<const float *>(from), 1, floats),
+         rowMajor(to_ + size_, 1, floats));
+  size_ += floats;
+}
+
+void PackedTensors::take(const Context &context, const std::string &name, void *to,
+                         size_t bytes) const {
+  const auto floats = static_cast<int64_t>(bytes / sizeof(float));
+  copy(context, rowMajor(from_ + begins_.at(name), 1, floats),
+       rowMajor(static_cast<float *>(to), 1, floats));
+}
 
 const TensorType &typeOf(Tensor::Type type) {
   static constexpr std::array<TensorType, Tensor::kTypes> kTypes = {

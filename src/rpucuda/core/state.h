@@ -29,6 +29,26 @@ struct TensorType {
 };
 const TensorType &typeOf(Tensor::Type type);
 
+/// Tensors of a state one after another in memory of a backend: so they go to another process.
+class PackedTensors {
+ public:
+  /// In memory for size() floats in the end; nullptr where the sizes alone are wanted.
+  explicit PackedTensors(float *memory = nullptr) : to_(memory), from_(memory) {}
+
+  /// Floats so far.
+  int64_t size() const { return size_; }
+  void put(const Context &context, const std::string &name, const void *from, size_t bytes);
+  /// Gives the places of what has been put to tensors that are elsewhere.
+  void readFrom(const float *memory) { from_ = memory; }
+  void take(const Context &context, const std::string &name, void *to, size_t bytes) const;
+
+ private:
+  float *to_;
+  const float *from_;
+  int64_t size_ = 0;
+  std::map<std::string, int64_t> begins_;
+};
+
 /// Everything an object needs to continue as if it had never stopped: named tensors and a table of
 /// settings and counters. Files hold it as safetensors (core/state_file.h).
 ///
@@ -40,6 +60,9 @@ struct State {
 
   std::map<std::string, Tensor> tensors;
   Value::Map values;
+  /// Where not null, put() and take() mean this memory instead of `tensors`, and of tensors those
+  /// that an update may change.
+  PackedTensors *packed = nullptr;
 
   /// CRC-64/XZ of everything but the value kChecksum. What it runs over, numbers in 8 bytes with
   /// the lowest first, and texts as their length and their bytes in UTF-8: the values as one map;
@@ -61,6 +84,12 @@ struct State {
   template <class Element>
   void put(const Context &context, const std::string &name, Tensor::Type type,
            std::vector<int64_t> shape, const Buffer<Element> &buffer);
+  /// The same of what stays as the object's construction made it.
+  template <class Element>
+  void putFixed(const Context &context, const std::string &name, Tensor::Type type,
+                std::vector<int64_t> shape, const Buffer<Element> &buffer) {
+    if (!packed) put(context, name, type, std::move(shape), buffer);
+  }
   /// The tensor of that name; StateError unless it has this type and shape.
   const Tensor &get(const std::string &name, Tensor::Type type,
                     const std::vector<int64_t> &shape) const;
@@ -68,6 +97,12 @@ struct State {
   template <class Element>
   void take(const Context &context, const std::string &name, Tensor::Type type,
             const std::vector<int64_t> &shape, Buffer<Element> &buffer) const;
+  /// The inverse of putFixed().
+  template <class Element>
+  void takeFixed(const Context &context, const std::string &name, Tensor::Type type,
+                 const std::vector<int64_t> &shape, Buffer<Element> &buffer) const {
+    if (!packed) take(context, name, type, shape, buffer);
+  }
   /// The integer under `name`; StateError if it is absent, negative or above `most`.
   uint64_t counter(const std::string &name, uint64_t most = INT64_MAX) const;
   /// The same of an integer that is 0 or 1.
@@ -77,6 +112,10 @@ struct State {
 template <class Element>
 void State::put(const Context &context, const std::string &name, Tensor::Type type,
                 std::vector<int64_t> shape, const Buffer<Element> &buffer) {
+  if (packed) {
+    packed->put(context, name, buffer.data(), buffer.bytes());
+    return;
+  }
   Tensor tensor;
   tensor.type = type;
   tensor.shape = std::move(shape);
@@ -88,6 +127,10 @@ void State::put(const Context &context, const std::string &name, Tensor::Type ty
 template <class Element>
 void State::take(const Context &context, const std::string &name, Tensor::Type type,
                  const std::vector<int64_t> &shape, Buffer<Element> &buffer) const {
+  if (packed) {
+    packed->take(context, name, buffer.data(), buffer.bytes());
+    return;
+  }
   const Tensor &tensor = get(name, type, shape);
   RPU_CHECK(StateError, tensor.bytes.size() == buffer.bytes(), "tensor '", name, "' has ",
             tensor.bytes.size(), " bytes where ", buffer.bytes(),

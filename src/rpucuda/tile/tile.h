@@ -100,6 +100,15 @@ class Tile final {
   /// is undamaged and of a tile of equal sizes, configuration and seed. States of versions 1 and 2,
   /// which had no checksum, load too.
   void loadState(const State &state);
+  /// Floats that packChanges() writes.
+  int64_t changesSize() const;
+  /// Writes what updates may change (the weights of its arrays, counters, sums of statistics) into
+  /// memory of the tile's backend, for a tile of the same sizes, configuration and seed that has been
+  /// in the same state before the last updates. Returns their end. Call it between mini-batches.
+  float *packChanges(float *to) const;
+  /// Goes on where the tile stood that wrote `from`, and returns the end. StateError, changing
+  /// nothing, if that was another than this one.
+  const float *unpackChanges(const float *from);
   /// The tile that a state belongs to, in that state. StateError if it is damaged.
   static Tile fromState(const State &state, const Context &context = {});
 

@@ -1,6 +1,7 @@
 #include "tile/tile_grid.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -20,6 +21,8 @@ TileGrid::TileGrid(const std::vector<PlacedTile> &tiles, int64_t outputs, int64_
     rows.push_back({placed.firstOutput, placed.tile->dSize()});
     cols.push_back({placed.firstInput, placed.tile->xSize()});
   }
+  all_.resize(tiles.size());
+  std::iota(all_.begin(), all_.end(), size_t{0});
   outputs_ = sideOf("outputs", outputs, std::move(rows));
   inputs_ = sideOf("inputs", inputs, std::move(cols));
   const Context &first = tiles.front().tile->context();
@@ -111,15 +114,15 @@ std::vector<MatrixView<const float>> TileGrid::blocksOf(MatrixView<const float> 
   return blocks;
 }
 
-// call(i) for each tile in order; what tiles of a GPU enqueue is joined.
+// call(i) for each of these tiles in order; what tiles of a GPU enqueue is joined.
 template <class Call>
-void TileGrid::forEachTile(const Call &call) {
+void TileGrid::forEachOf(const Numbers &tiles, const Call &call) {
   if (context().onCpu()) {
-    for (size_t i = 0; i < tiles_.size(); ++i) call(i);
+    for (const size_t i : tiles) call(i);
     return;
   }
   const CudaScope scope(context().device);
-  joined_.run(tiles_.size(), call);
+  joined_.run(tiles.size(), [&](size_t i) { call(tiles[i]); });
 }
 
 template <class Read>
@@ -136,7 +139,7 @@ void TileGrid::readAll(MatrixView<const float> in, const char *name, Side &from,
     return;
   }
   reads_.reserve(context(), out.rows * to.readColumns);
-  forEachTile([&](size_t i) {
+  forEachOf(all_, [&](size_t i) {
     float *result = reads_.data() + out.rows * to.readOfPlace[i];
     read(*tiles_[i], inputs[from.ofPlace[i]],
          rowMajor(result, out.rows, to.blocks[to.ofPlace[i]].count));
@@ -186,17 +189,70 @@ void TileGrid::backward(MatrixView<const float> d, MatrixView<float> dx, const B
 
 void TileGrid::update(MatrixView<const float> x, MatrixView<const float> d, float lr,
                       const Pause &pause) {
-  requireShape(x, anyBatch(), {inputs_.name, inputs_.size}, "x", "update");
-  requireShape(d, batchOf(x), {outputs_.name, outputs_.size}, "d", "update");
-  const std::vector<MatrixView<const float>> inputs = blocksOf(x, inputs_);
-  const std::vector<MatrixView<const float>> outputs = blocksOf(d, outputs_);
-  forEachTile([&](size_t i) {
-    tiles_[i]->update(inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]], lr, pause);
-  });
+  updateSome(all_, x, d, lr, pause);
 }
 
-void TileGrid::postUpdate(float lr) {
-  forEachTile([&](size_t i) { tiles_[i]->postUpdate(lr); });
+void TileGrid::updateSome(const Numbers &tiles, MatrixView<const float> x,
+                          MatrixView<const float> d, float lr, const Pause &pause) {
+  requireKnown(tiles);
+  requireShape(x, anyBatch(), {inputs_.name, inputs_.size}, "x", "update");
+  requireShape(d, batchOf(x), {outputs_.name, outputs_.size}, "d", "update");
+  const bool onCpu = context().onCpu();
+  if (onCpu) requireFinite(context(), x, d);  // before the first tile is changed
+  const std::vector<MatrixView<const float>> inputs = blocksOf(x, inputs_);
+  const std::vector<MatrixView<const float>> outputs = blocksOf(d, outputs_);
+  forEachOf(tiles, [&](size_t i) {
+    tiles_[i]->update(inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]], lr, pause);
+  });
+  if (onCpu || tiles.size() == tiles_.size()) return;
+  std::vector<bool> updated(tiles_.size());
+  for (const size_t i : tiles) updated[i] = true;
+  // The others, too, tell of values that are not finite.
+  for (size_t i = 0; i < tiles_.size(); ++i)
+    if (!updated[i])
+      requireFinite(tiles_[i]->context(), inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]]);
+}
+
+void TileGrid::postUpdate(float lr) { postUpdateSome(all_, lr); }
+
+void TileGrid::postUpdateSome(const Numbers &tiles, float lr) {
+  requireKnown(tiles);
+  forEachOf(tiles, [&](size_t i) { tiles_[i]->postUpdate(lr); });
+}
+
+int64_t TileGrid::changesSize(const Numbers &tiles) const {
+  requireKnown(tiles);
+  int64_t size = 0;
+  for (const size_t i : tiles) size += tiles_[i]->changesSize();
+  return size;
+}
+
+void TileGrid::packChanges(const Numbers &tiles, VectorView<float> to) const {
+  requirePacked(tiles, to.size);
+  float *next = to.data;
+  for (const size_t i : tiles) next = tiles_[i]->packChanges(next);
+}
+
+void TileGrid::unpackChanges(const Numbers &tiles, VectorView<const float> from) {
+  requirePacked(tiles, from.size);
+  const float *next = from.data;
+  for (const size_t i : tiles) next = tiles_[i]->unpackChanges(next);
+}
+
+void TileGrid::requireKnown(const Numbers &tiles) const {
+  std::vector<bool> named(tiles_.size());
+  for (const size_t i : tiles) {
+    RPU_CHECK(InputError, i < tiles_.size(), "tiles: there is no tile ", i, " in a grid of ",
+              tiles_.size(), "; number them from 0");
+    RPU_CHECK(InputError, !named[i], "tiles: tile ", i, " is named twice; name it once");
+    named[i] = true;
+  }
+}
+
+void TileGrid::requirePacked(const Numbers &tiles, int64_t size) const {
+  const int64_t wanted = changesSize(tiles);
+  RPU_CHECK(InputError, size == wanted, "the changes have ", size, " floats, and those of ",
+            tiles.size(), " tiles take ", wanted, " (changesSize)");
 }
 
 }  // namespace RPU

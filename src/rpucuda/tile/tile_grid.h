@@ -42,6 +42,18 @@ class TileGrid final {
   /// End of a mini-batch; call once after its update()s.
   void postUpdate(float lr);
 
+  /// Of tiles, in the order in which they were given to the grid; each once.
+  using Numbers = std::vector<size_t>;
+  /// update() and postUpdate() of some tiles. InputError for a tile that is not there, here and below.
+  void updateSome(const Numbers &tiles, MatrixView<const float> x, MatrixView<const float> d,
+                  float lr, const Pause &pause = {});
+  void postUpdateSome(const Numbers &tiles, float lr);
+  /// Tile::changesSize(), packChanges() and unpackChanges() of some tiles, one after another.
+  /// InputError for memory of another size.
+  int64_t changesSize(const Numbers &tiles) const;
+  void packChanges(const Numbers &tiles, VectorView<float> to) const;
+  void unpackChanges(const Numbers &tiles, VectorView<const float> from);
+
  private:
   /// Some neighbouring lines.
   struct Lines {
@@ -67,7 +79,9 @@ class TileGrid final {
   void placeReads(Side &side);
   std::vector<MatrixView<const float>> blocksOf(MatrixView<const float> batch, Side &side);
   template <class Call>
-  void forEachTile(const Call &call);
+  void forEachOf(const Numbers &tiles, const Call &call);
+  void requireKnown(const Numbers &tiles) const;
+  void requirePacked(const Numbers &tiles, int64_t size) const;
   template <class Read>
   void readAll(MatrixView<const float> in, const char *name, Side &from, MatrixView<float> out,
                Side &to, const Read &read);
@@ -79,6 +93,7 @@ class TileGrid final {
   Side outputs_;
   Side inputs_;
   std::vector<Tile *> tiles_;
+  Numbers all_;
   Buffer<float> reads_;  // that are not sums yet: of all tiles, or of one
   JoinedLaunches joined_;
 };

@@ -127,6 +127,64 @@ TEST_P(GridOfKind, Property37_HasTheBitsOfItsTilesOneByOne) {
   }
 }
 
+// Two processes, each of which makes the pulses of some tiles and sends what they changed.
+TEST_P(GridOfKind, Property37_TilesUpdatedElsewhereHaveTheSameBits) {
+  const Plan plan = whole();
+  std::vector<Tile> alone = tilesOf(plan, GetParam());
+  std::vector<Tile> mine = tilesOf(plan, GetParam()), theirs = tilesOf(plan, GetParam());
+  TileGrid grid = gridOf(plan, alone), here = gridOf(plan, mine), there = gridOf(plan, theirs);
+  const TileGrid::Numbers first = {4, 0, 1}, second = {5, 2, 3};
+  const auto share = [](const TileGrid::Numbers &tiles, const TileGrid &from, TileGrid &to) {
+    Numbers changes(static_cast<size_t>(from.changesSize(tiles)));
+    const auto size = static_cast<int64_t>(changes.size());
+    from.packChanges(tiles, {changes.data(), size});
+    to.unpackChanges(tiles, {changes.data(), size});
+  };
+  for (uint64_t step = 0; step < 4; ++step) {
+    const Batch batch = randomBatch(kBatch, plan.inputs, plan.outputs, 20 + step);
+    const Results expected = readTogether(grid, batch);
+    EXPECT_EQ(readTogether(here, batch).y, expected.y);
+    EXPECT_EQ(readTogether(there, batch).dx, expected.dx);
+    grid.update(batch.xView(), batch.dView(), 0.1f);
+    grid.postUpdate(0.1f);
+    here.updateSome(first, batch.xView(), batch.dView(), 0.1f);
+    here.postUpdateSome(first, 0.1f);
+    EXPECT_FALSE(sameState(mine[5].state(), alone[5].state()));
+    there.updateSome(second, batch.xView(), batch.dView(), 0.1f);
+    there.postUpdateSome(second, 0.1f);
+    share(first, here, there);
+    share(second, there, here);
+    for (size_t k = 0; k < alone.size(); ++k) {
+      EXPECT_TRUE(sameState(alone[k].state(), mine[k].state())) << "tile " << k;
+      EXPECT_TRUE(sameState(alone[k].state(), theirs[k].state())) << "tile " << k;
+    }
+  }
+}
+
+TEST(TileGrid, RefusesChangesOfOtherTiles) {
+  const Plan plan = whole();
+  std::vector<Tile> tiles = tilesOf(plan, "single");
+  TileGrid grid = gridOf(plan, tiles);
+  Numbers changes(static_cast<size_t>(grid.changesSize({0})));
+  const auto size = static_cast<int64_t>(changes.size());
+  grid.packChanges({0}, {changes.data(), size});
+  const State before = tiles[0].state();
+  const auto refusal = [&](const TileGrid::Numbers &named, int64_t floats) {
+    return messageOf([&] { grid.unpackChanges(named, {changes.data(), floats}); });
+  };
+  EXPECT_NE(refusal({6}, size).find("there is no tile 6 in a grid of 6"), std::string::npos);
+  EXPECT_NE(refusal({0, 0}, 2 * size).find("tile 0 is named twice"), std::string::npos);
+  EXPECT_NE(refusal({0}, size - 1).find(" floats, and those of 1 tiles take "), std::string::npos);
+  EXPECT_EQ(refusal({0}, size), "");
+  EXPECT_TRUE(sameState(before, tiles[0].state()));
+  // Of the same sizes, and with another seed.
+  Tile other(tiles[0].dSize(), tiles[0].xSize(), configOf("single"), 6, 0, onCpu(1));
+  const State its = other.state();
+  ASSERT_EQ(other.changesSize(), size);
+  EXPECT_THROW(other.unpackChanges(changes.data()), StateError);
+  EXPECT_TRUE(sameState(its, other.state()));
+}
+
 TEST(TileGrid, RefusesTilesThatOverlapOrLeaveLinesOut) {
   std::vector<Tile> tiles = tilesOf(whole(), "single");
   const auto refusal = [&](std::vector<PlacedTile> placed, int64_t outputs, int64_t inputs) {
@@ -163,8 +221,8 @@ TEST(TileGrid, RefusesBatchesThatDoNotFitAndChangesNothing) {
   EXPECT_TRUE(sameState(before, tiles.back().state()));
 }
 
-// The last block holds the fault: no tile before it may have been read.
-TEST(TileGrid, RefusesInputsThatAreNotFiniteBeforeTheFirstTileIsRead) {
+// The last block holds the fault: no tile before it may have been read or changed.
+TEST(TileGrid, RefusesInputsThatAreNotFiniteBeforeTheFirstTile) {
   const Plan plan = whole();
   std::vector<Tile> tiles = tilesOf(plan, "single");
   TileGrid grid = gridOf(plan, tiles);
@@ -174,12 +232,13 @@ TEST(TileGrid, RefusesInputsThatAreNotFiniteBeforeTheFirstTileIsRead) {
   batch.d.back() = std::numeric_limits<float>::infinity();
   Numbers y(static_cast<size_t>(kBatch * plan.outputs));
   Numbers dx(static_cast<size_t>(kBatch * plan.inputs));
-  const std::string forward = messageOf(
-      [&] { grid.forward(batch.xView(), rowMajor(y.data(), kBatch, plan.outputs)); });
+  const std::string forward =
+      messageOf([&] { grid.forward(batch.xView(), rowMajor(y.data(), kBatch, plan.outputs)); });
   EXPECT_NE(forward.find("x[39, 13] is nan"), std::string::npos) << forward;
-  const std::string backward = messageOf(
-      [&] { grid.backward(batch.dView(), rowMajor(dx.data(), kBatch, plan.inputs)); });
+  const std::string backward =
+      messageOf([&] { grid.backward(batch.dView(), rowMajor(dx.data(), kBatch, plan.inputs)); });
   EXPECT_NE(backward.find("d[39, 8] is inf"), std::string::npos) << backward;
+  EXPECT_THROW(grid.update(batch.xView(), batch.dView(), 0.1f), InputError);
   EXPECT_TRUE(sameState(before, tiles.front().state()));
 }
 

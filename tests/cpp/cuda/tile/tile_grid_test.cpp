@@ -1,6 +1,8 @@
 #include "tile/tile_grid.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -233,6 +235,54 @@ TEST(CudaTileGrid, Property36_RowsOfOneTileAreReadAgain) {
       EXPECT_FALSE(sameBits(apart[0].results[0], once[0].results[0])) << "no row was read again";
     }
   }
+}
+
+// Two processes, each of which makes the pulses of some tiles and sends what they changed.
+TEST(CudaTileGrid, Property36_TilesUpdatedElsewhereHaveTheSameBits) {
+  RPU_REQUIRE_GPU();
+  const Context context = gpuContext();
+  for (const TileConfig &config : {singleConfig(), lrttConfig(), idealConfig()}) {
+    TestGrid alone(context, kUneven, config), first(context, kUneven, config),
+        second(context, kUneven, config);
+    TileGrid grid = alone.together(), here = first.together(), there = second.together();
+    TileGrid::Numbers mine, theirs;
+    for (size_t i = 0; i < alone.tiles().size(); ++i) (i % 2 ? theirs : mine).push_back(i);
+    const auto share = [&](const TileGrid::Numbers &tiles, const TileGrid &from, TileGrid &to) {
+      DeviceMatrix changes(context, 1, from.changesSize(tiles));
+      from.packChanges(tiles, changes.view().row(0));
+      to.unpackChanges(tiles, {changes.view().data, changes.cols});
+    };
+    for (uint64_t step = 0; step < 3; ++step) {
+      const Batch batch =
+          trainingBatch(kUneven.batch, alone.inputs(), alone.outputs(), false, 80 + step);
+      const DeviceBatch given(context, batch);
+      grid.update(given.x.view(), given.d.view(), 0.1f);
+      grid.postUpdate(0.1f);
+      here.updateSome(mine, given.x.view(), given.d.view(), 0.1f);
+      here.postUpdateSome(mine, 0.1f);
+      there.updateSome(theirs, given.x.view(), given.d.view(), 0.1f);
+      there.postUpdateSome(theirs, 0.1f);
+      share(mine, here, there);
+      share(theirs, there, here);
+      for (size_t i = 0; i < alone.tiles().size(); ++i) {
+        ASSERT_TRUE(sameState(alone.tiles()[i].state(), first.tiles()[i].state())) << i;
+        ASSERT_TRUE(sameState(alone.tiles()[i].state(), second.tiles()[i].state())) << i;
+      }
+    }
+  }
+}
+
+TEST(CudaTileGrid, TilesThatAreUpdatedElsewhereTellOfBadInputsToo) {
+  RPU_REQUIRE_GPU();
+  const Context context = gpuContext();
+  TestGrid test(context, kUneven, singleConfig());
+  TileGrid grid = test.together();
+  Batch batch = trainingBatch(kUneven.batch, test.inputs(), test.outputs(), false, 3);
+  std::fill(batch.x.begin(), batch.x.end(), std::numeric_limits<float>::quiet_NaN());
+  const DeviceBatch given(context, batch);
+  grid.updateSome({0}, given.x.view(), given.d.view(), 0.1f);
+  for (size_t i = 0; i < test.tiles().size(); ++i)
+    EXPECT_THROW(test.tiles()[i].state(), InputError) << i;
 }
 
 TEST(CudaTileGrid, ARefusedUpdateChangesNothing) {

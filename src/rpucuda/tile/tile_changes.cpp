@@ -1,0 +1,102 @@
+#include <cstring>
+#include <vector>
+
+#include "core/checksum.h"
+#include "tile/tile_impl.h"
+
+// What updates change of a tile, on its way to another process: tensors, then the numbers of the
+// state in 8 bytes each, of which the first tells what all the others are.
+
+namespace RPU {
+namespace {
+
+constexpr int64_t kFloatsOfNumber = sizeof(uint64_t) / sizeof(float);
+
+constexpr uint64_t Counters::*kCounters[] = {&Counters::forwardSamples, &Counters::backwardSamples,
+                                             &Counters::updateSamples, &Counters::miniBatches,
+                                             &Counters::events};
+
+uint64_t bitsOf(const Value &value) {
+  uint64_t bits = 0;
+  if (const int64_t *whole = value.integer()) std::memcpy(&bits, whole, sizeof bits);
+  if (const double *real = value.real()) std::memcpy(&bits, real, sizeof bits);
+  return bits;
+}
+
+Value valueLike(const Value &like, uint64_t bits) {
+  int64_t whole = 0;
+  double real = 0.0;
+  std::memcpy(&whole, &bits, sizeof bits);
+  std::memcpy(&real, &bits, sizeof bits);
+  return like.integer() ? Value(whole) : Value(real);
+}
+
+/// What a tile packs, and what is in which place.
+struct Changes {
+  PackedTensors tensors;
+  State state;
+  std::vector<uint64_t> numbers;
+
+  Changes(const Context &context, const AnalogDevice &device, const Counters &counters,
+          const TileKeys &keys, float *memory)
+      : tensors(memory) {
+    state.packed = &tensors;
+    device.saveTo(context, state, "");
+    numbers.push_back(0);
+    for (const auto counter : kCounters) numbers.push_back(counters.*counter);
+    Crc64 kind;
+    const auto add = [&](uint64_t number) { kind.add(&number, sizeof number); };
+    add(keys.seed);
+    add(keys.tileId);
+    add(static_cast<uint64_t>(device.dSize()));
+    add(static_cast<uint64_t>(device.xSize()));
+    add(static_cast<uint64_t>(tensors.size()));
+    for (const auto &[name, value] : state.values) {
+      kind.add(name.data(), name.size());
+      numbers.push_back(bitsOf(value));
+    }
+    numbers.front() = kind.value();
+  }
+  Changes(const Changes &) = delete;
+  Changes &operator=(const Changes &) = delete;
+
+  int64_t size() const {
+    return tensors.size() + kFloatsOfNumber * static_cast<int64_t>(numbers.size());
+  }
+  size_t bytesOfNumbers() const { return numbers.size() * sizeof(uint64_t); }
+};
+
+}  // namespace
+
+int64_t Tile::changesSize() const {
+  const Impl &t = *impl_;
+  return Changes(t.context, *t.device, t.counters, t.keys, nullptr).size();
+}
+
+float *Tile::packChanges(float *to) const {
+  const Impl &t = *impl_;
+  const Changes changes(t.context, *t.device, t.counters, t.keys, to);
+  detail::copyFromHost(t.context, to + changes.tensors.size(), changes.numbers.data(),
+                       changes.bytesOfNumbers());
+  return to + changes.size();
+}
+
+const float *Tile::unpackChanges(const float *from) {
+  Impl &t = *impl_;
+  Changes mine(t.context, *t.device, t.counters, t.keys, nullptr);
+  std::vector<uint64_t> numbers(mine.numbers.size());
+  detail::copyToHost(t.context, numbers.data(), from + mine.tensors.size(), mine.bytesOfNumbers());
+  RPU_CHECK(StateError, numbers.front() == mine.numbers.front(),
+            "the changes belong to a tile of other sizes, another configuration or another seed; "
+            "exchange them between copies of one tile");
+  mine.tensors.readFrom(from);
+  auto next = numbers.begin() + 1;
+  Counters counters;
+  for (const auto counter : kCounters) counters.*counter = *next++;
+  for (auto &[name, value] : mine.state.values) value = valueLike(value, *next++);
+  t.device->loadFrom(t.context, mine.state, "");
+  t.counters = counters;
+  return from + mine.size();
+}
+
+}  // namespace RPU

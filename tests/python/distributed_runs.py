@@ -1,6 +1,6 @@
 """Trainings for test_distributed.py, by one process or by several.
 
-Called as a program, `distributed_runs.py PROCESSES FOLDER`, it starts processes, which make all runs together; FOLDER/<rank>.json
+Called as a program, `distributed_runs.py PROCESSES FOLDER DEVICE`, it starts processes, which make all runs together; FOLDER/<rank>.json
 then says what each rank came to.
 """
 
@@ -49,9 +49,11 @@ class World:
     prepares: bool = False
     folder: Path = Path()
     updates: str = "auto"
+    device: str = "cpu"
 
     def wrap(self, model: nn.Module, **options: Any) -> nn.Module:
         """The model as a user would prepare it."""
+        model.to(self.device)
         if not self.prepares:
             return model
         distributed.prepare(model, updates=self.updates, **options)
@@ -62,11 +64,11 @@ class World:
     def mine(self, x: Tensor, counts: Sequence[int] = (), dim: int = 0) -> Tensor:
         """This rank's rows; as many for each rank, unless counts (of two ranks) say otherwise."""
         if self.size == 1:
-            return x
+            return x.to(self.device)
         rows = x.shape[dim]
         each = list(counts) or [rows // self.size] * self.size
         assert sum(each) == rows
-        return x.split(each, dim)[self.rank]
+        return x.split(each, dim)[self.rank].to(self.device)
 
 
 def outcome(model: nn.Module) -> dict[str, Any]:
@@ -371,37 +373,54 @@ def evaluated(world: World) -> dict[str, Any]:
     model = world.wrap(mlp())
     if world.rank == 0:
         with torch.no_grad():
-            first, second = model(data(3, 5, 12)), model(data(3, 5, 12))
+            x = data(3, 5, 12).to(world.device)
+            first, second = model(x), model(x)
         assert not torch.equal(first, second)  # other noise
     distributed.check(model)
-    return outcome(train(World(world.rank, world.size), model))
+    return outcome(train(World(world.rank, world.size, device=world.device), model))
 
 
 def run_all(world: World) -> dict[str, Any]:
     torch.set_num_threads(1)
+    alone = world.device != "cpu" and torch.cuda.device_count() >= world.size
     dist.init_process_group(
-        "gloo", init_method=f"file://{world.folder}/store", rank=world.rank, world_size=world.size
+        "nccl" if alone else "gloo",
+        init_method=f"file://{world.folder}/store",
+        rank=world.rank,
+        world_size=world.size,
     )
     runs = EXACT | ({**EXACT_OF_TWO, **ROUNDED} if world.size == 2 else {})
     found: dict[str, Any] = {name: run(world) for name, run in runs.items()}
     sharing = dataclasses.replace(world, updates="shared")
     found["shared"] = {run.__name__: run(sharing) for run in SHARED}
     found["evaluated"] = evaluated(world)
-    if world.size == 2:
+    if world.size == 2 and world.device == "cpu":
         found["refusals"] = distributed_refusals.refusals(world.rank)
     return found
 
 
+def one_of(rank: int, size: int, folder: Path, device: str) -> None:
+    """What a process does; several of them may share a GPU."""
+    if device != "cpu":
+        gpu = rank % torch.cuda.device_count()
+        torch.cuda.set_device(gpu)
+        device = f"cuda:{gpu}"
+    found = run_all(World(rank, size, prepares=True, folder=folder, device=device))
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+
+
 def main() -> int:
-    size, folder = int(sys.argv[1]), Path(sys.argv[2])
+    size, folder, device = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    if device != "cpu":  # a GPU cannot be used behind a fork
+        torch.multiprocessing.spawn(one_of, (size, folder, device), nprocs=size)
+        return 0
     children = []
     for rank in range(size):
         child = os.fork()
         if child == 0:
             code = 1
             try:
-                found = run_all(World(rank, size, prepares=True, folder=folder))
-                (folder / f"{rank}.json").write_text(json.dumps(found))
+                one_of(rank, size, folder, device)
                 code = 0
             except BaseException:  # noqa: BLE001 - a child must not go on as its parent
                 traceback.print_exc()

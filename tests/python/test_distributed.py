@@ -20,7 +20,7 @@ from torch import nn
 
 import distributed_runs as runs
 import pulsora as pl
-from conftest import ROOT
+from conftest import DEVICES, ROOT
 from distributed_models import data, mlp
 from pulsora import distributed
 from pulsora.nn import AnalogLinear
@@ -29,13 +29,13 @@ from pulsora.optim import AnalogSGD
 PERIPHERY = pl.IOParameters(noise_management="average_abs_max")
 
 
-def processes(count: int, folder: Path) -> list[dict[str, Any]]:
+def processes(count: int, folder: Path, device: str = "cpu") -> list[dict[str, Any]]:
     """What each of so many processes came to in all runs."""
-    model = runs.train(runs.World(), mlp(), range(2))
+    model = runs.train(runs.World(device=device), mlp(), range(2))
     torch.save(model.state_dict(), folder / "begun.pt")
     program = Path(runs.__file__)
     done = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, program, str(count), folder],
+        [sys.executable, program, str(count), folder, device],
         capture_output=True,
         text=True,
         timeout=120,
@@ -56,10 +56,10 @@ def pair(folder: Path) -> list[dict[str, Any]]:
 
 
 @cache
-def by_one(name: str, folder: Path) -> dict[str, Any]:
+def by_one(name: str, folder: Path, device: str = "cpu") -> dict[str, Any]:
     """What one process comes to, which was never prepared."""
     run = (runs.EXACT | runs.EXACT_OF_TWO | runs.ROUNDED)[name]
-    return run(runs.World(folder=folder))
+    return run(runs.World(folder=folder, device=device))
 
 
 @pytest.mark.parametrize("name", [*runs.EXACT, *runs.EXACT_OF_TWO])
@@ -104,6 +104,25 @@ def test_what_two_processes_saved_goes_on_in_one(pair: list[dict[str, Any]], fol
     model.load_state_dict(torch.load(folder / "gone_on.pt", weights_only=True))
     went_on = runs.outcome(runs.train(runs.World(), model, range(4, 6)))
     assert went_on == runs.outcome(runs.train(runs.World(), mlp(), range(6)))
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
+def test_processes_on_gpus_have_the_bits_of_one(tmp_path: Path) -> None:
+    """Two processes, each with a GPU of its own (NCCL) if there are two, or else with one together (gloo)."""
+    pair = processes(2, tmp_path, "cuda")
+    wrong = []
+    for name in [*runs.EXACT, *runs.EXACT_OF_TWO]:
+        wanted = by_one(name, tmp_path, "cuda")
+        shared = name in pair[0]["shared"]
+        wrong += [f"{name} {i}" for i, found in enumerate(pair) if found[name] != wanted]
+        wrong += [
+            f"shared {name} {i}"
+            for i, found in enumerate(pair)
+            if shared and found["shared"][name] != wanted
+        ]
+    assert wrong == []
+    for name in runs.ROUNDED:
+        assert pair[0][name] == pair[1][name]
 
 
 @pytest.mark.nightly

@@ -18,12 +18,11 @@ import torch
 import torch._dynamo  # before processes are forked, which would each take their time for it
 from torch import distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import distributed_refusals
 import pulsora as pl
-from distributed_models import LR, SINGLE, data, labels, mlp, perfect
+from distributed_models import LR, SINGLE, World, data, labels, mlp, outcome, perfect, train
 from pulsora import distributed
 from pulsora.nn import (
     AnalogConv2d,
@@ -35,71 +34,9 @@ from pulsora.nn import (
 from pulsora.optim import AnalogSGD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from torch import Tensor
-
-
-@dataclasses.dataclass
-class World:
-    """The processes that train: this one, or `size` of them."""
-
-    rank: int = 0
-    size: int = 1
-    prepares: bool = False
-    folder: Path = Path()
-    updates: str = "auto"
-    device: str = "cpu"
-
-    def wrap(self, model: nn.Module, **options: Any) -> nn.Module:
-        """The model as a user would prepare it."""
-        model.to(self.device)
-        if not self.prepares:
-            return model
-        distributed.prepare(model, updates=self.updates, **options)
-        own = distributed._own_parameters(model)
-        digital = [p for n, p in model.named_parameters() if n not in own and p.requires_grad]
-        return DistributedDataParallel(model) if digital and self.size > 1 else model
-
-    def mine(self, x: Tensor, counts: Sequence[int] = (), dim: int = 0) -> Tensor:
-        """This rank's rows; as many for each rank, unless counts (of two ranks) say otherwise."""
-        if self.size == 1:
-            return x.to(self.device)
-        rows = x.shape[dim]
-        each = list(counts) or [rows // self.size] * self.size
-        assert sum(each) == rows
-        return x.split(each, dim)[self.rank].to(self.device)
-
-
-def outcome(model: nn.Module) -> dict[str, Any]:
-    """Digests of everything that belongs to analog layers, and the numbers of other parameters."""
-    model = getattr(model, "module", model)
-    layers = distributed._layers(model, prepared=True)
-    own = distributed._own_parameters(model)
-    digital = {n: p.tolist() for n, p in model.named_parameters() if n not in own}
-    return distributed._states(model, layers, own) | digital
-
-
-def train(
-    world: World,
-    model: nn.Module,
-    steps: range = range(4),
-    counts: Callable[[int], Sequence[int]] = lambda _: (),
-    **options: Any,
-) -> nn.Module:
-    """Steps on a global batch of 8 rows."""
-    model = world.wrap(model, **options)
-    optimizer = AnalogSGD(model.parameters(), lr=LR)
-    for step in steps:
-        x, y = (
-            world.mine(data(step, 8, 12), counts(step)),
-            world.mine(labels(step, 8), counts(step)),
-        )
-        loss = nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model
 
 
 def single(world: World) -> dict[str, Any]:

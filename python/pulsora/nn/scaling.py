@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from pulsora import _core
 from pulsora.state import StateError
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pulsora.config import TileConfig
     from pulsora.devices import Device
 
-__all__ = ["WeightScaling", "reach", "require_scales", "written_to"]
+__all__ = ["WeightScaling", "reach", "require_finite_weights", "require_scales", "written_to"]
 
 
 class WeightScaling(NamedTuple):
@@ -103,3 +104,11 @@ def reach(device: Device | None) -> float:
             "the cells, a number above 0. (Loaded adapters need cells with both bounds.)"
         )
     return bound
+
+
+def require_finite_weights(weights: Tensor, remedy: str) -> None:
+    """InputError for weights that are not finite."""
+    bad = (~weights.isfinite()).nonzero()
+    if len(bad):
+        row, col = bad[0].tolist()
+        raise _core.InputError(f"weights[{row}, {col}] is {weights[row, col].item()}; {remedy}")

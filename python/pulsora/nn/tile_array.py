@@ -14,7 +14,7 @@ from pulsora.nn.gradient import joined, require_finite
 from pulsora.nn.one_by_one import Cut
 from pulsora.nn.ranks import ALONE, Part
 from pulsora.nn.reading import begin_read, for_tile, read
-from pulsora.nn.scaling import require_scales
+from pulsora.nn.scaling import require_finite_weights, require_scales
 from pulsora.state import StateError, from_tensors, to_tensors
 from pulsora.tile import Tile
 
@@ -293,13 +293,13 @@ class TileArray:
                 f"weights have shape {list(weights.shape)}; expected {list(self.shape)}"
             )
         wanted = weights.detach().float().cpu()
-        _require_finite(wanted, "every weight must be finite")
+        require_finite_weights(wanted, "every weight must be finite")
         if scales is None and self.scaling is not None:
             scales = self.scaling.scales(wanted)
         if scales is not None:
             scales = require_scales(scales.detach().float().cpu(), self.shape[0])
             wanted = wanted / scales[:, None]
-            _require_finite(wanted, "divided by its scale: give a larger one")
+            require_finite_weights(wanted, "divided by its scale: give a larger one")
         self.scales = None if scales is None else scales.to(self.device)
         matrix = wanted.numpy()
         for row, col, tile in self.parts():
@@ -385,14 +385,6 @@ class TileArray:
     def __setstate__(self, saved: dict[str, Any]) -> None:
         TileArray.__init__(self, *saved["arguments"], **saved["options"])
         self.load_state_tensors(saved["state"])
-
-
-def _require_finite(weights: Tensor, remedy: str) -> None:
-    """InputError for weights that are not finite."""
-    bad = (~weights.isfinite()).nonzero()
-    if len(bad):
-        row, col = bad[0].tolist()
-        raise _core.InputError(f"weights[{row}, {col}] is {weights[row, col].item()}; {remedy}")
 
 
 def _array(name: str, tensor: Tensor) -> NDArray[Any]:

@@ -12,4 +12,5 @@ TARGETS = (
     "allocations",
     "adapters",
     "bits",
+    "shares",
 )

@@ -87,7 +87,7 @@ def test_one_call_has_the_bits_of_the_tiles_one_by_one(
     def none(array: TileArray) -> None:
         calls.append(len(array))
 
-    monkeypatch.setattr(TileArray, "_whole", none)
+    monkeypatch.setattr(TileArray, "whole", none)
     apart = trained(make, device)
     assert max(calls) > 3
     assert states(together) == states(apart)

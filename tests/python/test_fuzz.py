@@ -16,7 +16,7 @@ from tests.fuzz import TARGETS
 from tests.fuzz.draws import Draws
 from tests.fuzz.planted import KINDS
 
-FEW = {"layers": 20, "allocations": 60, "calls": 100, "bits": 60, "adapters": 150}
+FEW = {"shares": 100, "layers": 20, "allocations": 60, "calls": 100, "bits": 60, "adapters": 150}
 
 
 def _fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -191,7 +191,9 @@ def ten() -> Iterator[Setting]:
 
 def networks() -> Iterator[Setting]:
     """The best learning rates of a convolutional network and of a transformer."""
-    for network, rate in itertools.product(("lenet", "transformer"), (0.05, 0.1, 0.2, 0.4)):
+    rates = (0.05, 0.1, 0.2, 0.4)
+    pairs = [("lenet", 0.025), *itertools.product(("lenet", "transformer"), rates)]
+    for network, rate in pairs:
         yield setting(network=network, lr=rate)
         for visible in HEADLINE:
             yield setting(network=network, visible=visible, default="pulses", lr=rate)

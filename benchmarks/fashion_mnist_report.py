@@ -150,6 +150,8 @@ def write_report(results: Results, protocol: str, page: Path, figure: Path, numb
         f"![Loss and accuracy]({os.path.relpath(figure, page.parent)})\n\n"
         f"Every epoch of every run is in [{numbers.name}]({os.path.relpath(numbers, page.parent)}). "
         "Grey lines are the curves of the CPU.\n\n"
+        "Floating point, plain pulses and the adapter on eight presets, in a perceptron, a convolutional network and a "
+        "transformer, each at its own best learning rate: [in these tables](lrtt.md#what-the-defaults-reach).\n\n"
         "What predicted steps and averages save in training on these images is in "
         "[forecasts](forecast.md#what-it-brings).\n"
     )

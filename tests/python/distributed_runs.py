@@ -288,20 +288,6 @@ EXACT: dict[str, Callable[[World], dict[str, Any]]] = {
 }
 # Of these, two ranks have unequal parts.
 EXACT_OF_TWO = {run.__name__: run for run in (unequal, given, lstm, gru_time_major)}
-# Of these, every rank makes the pulses of some tiles alone.
-SHARED = (
-    single,
-    without_bias_and_scaled,
-    merged_noise,
-    other_cells,
-    lrtt_batches,
-    lrtt_samples,
-    lrtt_shared,
-    gated,
-    accumulated,
-    convolution,
-    resumed,
-)
 ROUNDED = {run.__name__: run for run in (unequal_mean, with_digital, digital_of_sums)}
 
 
@@ -329,7 +315,7 @@ def run_all(world: World) -> dict[str, Any]:
     runs = EXACT | ({**EXACT_OF_TWO, **ROUNDED} if world.size == 2 else {})
     found: dict[str, Any] = {name: run(world) for name, run in runs.items()}
     sharing = dataclasses.replace(world, updates="shared")
-    found["shared"] = {run.__name__: run(sharing) for run in SHARED}
+    found["shared"] = {name: run(sharing) for name, run in EXACT.items()}
     found["evaluated"] = evaluated(world)
     if world.size == 2 and world.device == "cpu":
         found["refusals"] = distributed_refusals.refusals(world.rank)

@@ -72,7 +72,7 @@ def test_two_processes_have_the_bits_of_one(
         assert found[name] == wanted
 
 
-@pytest.mark.parametrize("name", [run.__name__ for run in runs.SHARED])
+@pytest.mark.parametrize("name", list(runs.EXACT))
 def test_two_processes_that_share_the_pulses_have_the_bits_of_one(
     name: str, pair: list[dict[str, Any]], folder: Path
 ) -> None:
@@ -130,8 +130,6 @@ def test_four_processes_have_the_bits_of_one(tmp_path: Path) -> None:
     four = processes(4, tmp_path)
     for name in runs.EXACT:
         assert [found[name] for found in four] == [by_one(name, tmp_path)] * 4
-    for run in runs.SHARED:
-        name = run.__name__
         assert [found["shared"][name] for found in four] == [by_one(name, tmp_path)] * 4
 
 

@@ -106,7 +106,8 @@ int64_t firstNotFinite(const Tensor &tensor) {
 
 void PackedTensors::put(const Context &context, const std::string &name, const void *from,
                         size_t bytes) {
-  // Every tensor that an update changes is made of elements of four or eight bytes.
+  RPU_CHECK(StateError, bytes % sizeof(float) == 0, "tensor '", name, "' has ", bytes,
+            " bytes, but what goes to another process is made of four at a time");
   const auto floats = static_cast<int64_t>(bytes / sizeof(float));
   begins_[name] = size_;
   if (to_)

@@ -107,7 +107,7 @@ class Tile final {
   /// in the same state before the last updates. Returns their end. Call it between mini-batches.
   float *packChanges(float *to) const;
   /// Goes on where the tile stood that wrote `from`, and returns the end. StateError, changing
-  /// nothing, if that was another than this one.
+  /// nothing, if that was of other sizes, other arrays or another seed. Configurations are not compared.
   const float *unpackChanges(const float *from);
   /// The tile that a state belongs to, in that state. StateError if it is damaged.
   static Tile fromState(const State &state, const Context &context = {});

@@ -12,10 +12,6 @@ namespace {
 
 constexpr int64_t kFloatsOfNumber = sizeof(uint64_t) / sizeof(float);
 
-constexpr uint64_t Counters::*kCounters[] = {&Counters::forwardSamples, &Counters::backwardSamples,
-                                             &Counters::updateSamples, &Counters::miniBatches,
-                                             &Counters::events};
-
 uint64_t bitsOf(const Value &value) {
   uint64_t bits = 0;
   if (const int64_t *whole = value.integer()) std::memcpy(&bits, whole, sizeof bits);
@@ -43,7 +39,7 @@ struct Changes {
     state.packed = &tensors;
     device.saveTo(context, state, "");
     numbers.push_back(0);
-    for (const auto counter : kCounters) numbers.push_back(counters.*counter);
+    for (const NamedCounter &each : kCounters) numbers.push_back(counters.*each.member);
     Crc64 kind;
     const auto add = [&](uint64_t number) { kind.add(&number, sizeof number); };
     add(keys.seed);
@@ -87,12 +83,12 @@ const float *Tile::unpackChanges(const float *from) {
   std::vector<uint64_t> numbers(mine.numbers.size());
   detail::copyToHost(t.context, numbers.data(), from + mine.tensors.size(), mine.bytesOfNumbers());
   RPU_CHECK(StateError, numbers.front() == mine.numbers.front(),
-            "the changes belong to a tile of other sizes, another configuration or another seed; "
+            "the changes belong to a tile of other sizes, other arrays or another seed; "
             "exchange them between copies of one tile");
   mine.tensors.readFrom(from);
   auto next = numbers.begin() + 1;
   Counters counters;
-  for (const auto counter : kCounters) counters.*counter = *next++;
+  for (const NamedCounter &each : kCounters) counters.*each.member = *next++;
   for (auto &[name, value] : mine.state.values) value = valueLike(value, *next++);
   t.device->loadFrom(t.context, mine.state, "");
   t.counters = counters;

@@ -14,6 +14,20 @@
 
 namespace RPU {
 
+/// A counter of a tile as states hold it. Beyond its largest count, it would number draws that belong to
+/// something else (array/events.h).
+struct NamedCounter {
+  const char *name;
+  uint64_t Counters::*member;
+  uint64_t most;
+};
+inline constexpr NamedCounter kCounters[] = {
+    {"forward_samples", &Counters::forwardSamples, kMaxSample + 1},
+    {"backward_samples", &Counters::backwardSamples, kMaxSample + 1},
+    {"update_samples", &Counters::updateSamples, kWritePulseSamples},
+    {"mini_batches", &Counters::miniBatches, kRelaxEvents},
+    {"events", &Counters::events, kOwnWrites}};
+
 /// What a Tile is made of; for the sources in tile/ alone.
 struct Tile::Impl {
   TileConfig config;

@@ -1,7 +1,6 @@
 #include <charconv>
 
 #include "array/device_sources.h"
-#include "array/events.h"
 #include "tile/tile_impl.h"
 
 namespace RPU {
@@ -14,20 +13,6 @@ constexpr uint64_t kOldestVersion = 1;
 
 // The value that holds the sources of device models (array/device_sources.h), if there are any.
 constexpr const char *kSources = "device_sources";
-
-// Beyond its largest count, a counter would number draws that belong to something else
-// (array/events.h).
-struct NamedCounter {
-  const char *name;
-  uint64_t Counters::*member;
-  uint64_t most;
-};
-constexpr NamedCounter kCounters[] = {
-    {"forward_samples", &Counters::forwardSamples, kMaxSample + 1},
-    {"backward_samples", &Counters::backwardSamples, kMaxSample + 1},
-    {"update_samples", &Counters::updateSamples, kWritePulseSamples},
-    {"mini_batches", &Counters::miniBatches, kRelaxEvents},
-    {"events", &Counters::events, kOwnWrites}};
 
 void requireSameTile(const State &state, const State &mine) {
   for (const char *name : {"config", "d_size", "x_size", "tile_id", "seed"}) {

@@ -103,12 +103,14 @@ struct AddedRead {
   }
 };
 
-/// Sets row i's state for its first read.
-RPU_HD void prepareRow(const InputStage &s, int64_t i, VectorView<const float> row, float absMax) {
-  s.state.scale[i] = noiseScale(s.rule, row, absMax);
+/// Sets row i's state for its first read, and returns the scale.
+RPU_HD float prepareRow(const InputStage &s, int64_t i, VectorView<const float> row, float absMax) {
+  const float scale = noiseScale(s.rule, row, absMax);
+  s.state.scale[i] = scale;
   if (s.state.worstScale) s.state.worstScale[i] = worstCaseScale(s.rule, row, absMax);
   s.state.round[i] = 0;
   s.state.clipped[i] = 0;
+  return scale;
 }
 
 RPU_HD void measureRow(const InputStage &s, int64_t i, VectorView<const float> row) {

@@ -1,5 +1,6 @@
 #include "cuda/core/last_block.cuh"
 #include "cuda/core/launch.cuh"
+#include "cuda/periphery/rows_of_block.cuh"
 #include "cuda/periphery/short_row.cuh"
 #include "cuda/pulses/train_scales.cuh"
 #include "lrtt/projection.h"
@@ -7,8 +8,7 @@
 namespace RPU {
 namespace {
 
-constexpr int kThreads = 512;
-constexpr int kCopiedPerBlock = 8 * kThreads;
+constexpr int kCopiedPerThread = 8;
 
 /// This block's piece of a copy.
 __device__ void copyPiece(const MatrixCopy &copy) {
@@ -18,34 +18,45 @@ __device__ void copyPiece(const MatrixCopy &copy) {
     copy.to[i] = copy.from[i];
 }
 
-/// A block reads row `row` of g, or else of e. The block that finishes last scales the trains.
-__device__ void projectRow(const AdapterProjection &p, bool isG, int64_t row) {
-  __shared__ float results[kFewLines];
-  const int64_t rows = p.g.input.in.rows;
-  const PlainRead &read = isG ? p.g : p.e;
-  const float in = readRow<kThreads>(read, row, results);
-  const float out = largestOf(results, read.weights.rows, p.a.maxima.fault);
-  if (threadIdx.x == 0) {
-    (isG ? p.b.maxima.x : p.a.maxima.d)[row] = in;
-    (isG ? p.a.maxima.x : p.b.maxima.d)[row] = out;
-  }
-  if (finishesLast(p.a.maxima.finished, static_cast<unsigned>(2 * rows)))
-    scaleBoth<kThreads>(rows, p.a, p.b);
+/// A projection of which the same code reads g and e: parameters of a kernel are chosen by a number, not
+/// by an address, which would cost registers.
+struct Projecting {
+  PlainRead reads[2];  // g and e
+  TrainJob a;
+  TrainJob b;
+  MatrixCopy copies[2];
+  unsigned blocks;  // for each of g and e
+};
+
+/// The first blocks read rows of g, and as many rows of e. The one that finishes last scales the
+/// trains.
+template <class Rows>
+__device__ void projectRows(const Projecting &p) {
+  const unsigned which = blockIdx.x < p.blocks ? 0 : 1;
+  const PlainRead &read = p.reads[which];
+  Rows::read(read, blockIdx.x - which * p.blocks,
+             [&](int64_t row, float in, const float (&results)[kFewLines]) {
+               const float out = largestOf(results, read.weights.rows, p.a.maxima.fault);
+               if (threadIdx.x % 32 != 0) return;
+               (which == 0 ? p.b.maxima.x : p.a.maxima.d)[row] = in;
+               (which == 0 ? p.a.maxima.x : p.b.maxima.d)[row] = out;
+             });
+  if (finishesLast(p.a.maxima.finished, 2 * p.blocks))
+    scaleBoth<Rows::kThreads>(p.reads[0].input.in.rows, p.a, p.b);
 }
 
-/// A row of g per block, then a row of e per block; all share the copies.
-template <int kJobs>
-__global__ void __launch_bounds__(kThreads, 1)
-    projectKernel(const __grid_constant__ Jobs<AdapterProjection, kJobs> jobs) {
+/// All blocks share the copies.
+template <class Rows, int kJobs>
+__global__ void __launch_bounds__(Rows::kThreads, Rows::kBlocks)
+    projectKernel(const __grid_constant__ Jobs<Projecting, kJobs> jobs) {
   awaitEarlier();
-  const AdapterProjection &p = jobs.ofBlock();
-  const int64_t rows = p.g.input.in.rows;
-  const bool isG = blockIdx.x < rows;
-  if (blockIdx.x < 2 * rows) projectRow(p, isG, isG ? blockIdx.x : blockIdx.x - rows);
+  const Projecting &p = jobs.ofBlock();
+  if (blockIdx.x < 2 * p.blocks) projectRows<Rows>(p);
   for (const MatrixCopy &copy : p.copies) copyPiece(copy);
 }
-constexpr JobKernel<AdapterProjection> kProjectKernel = {
-    &projectKernel<1>, &projectKernel<kMostJobs<AdapterProjection>>};
+template <class Rows>
+constexpr JobKernel<Projecting> kProjectKernel = {&projectKernel<Rows, 1>,
+                                                  &projectKernel<Rows, kMostJobs<Projecting>>};
 
 /// The largest |result| of a row; one that is not finite sets the fault word.
 __device__ float largestResult(const PlainRead &r, const Quad &quad, uint32_t *fault) {
@@ -103,10 +114,15 @@ void cudaProject(const Context &context, const AdapterProjection &p) {
     launchJob(context.stream, kProjectShortRowsKernel, gridForRows(count), kShortRowThreads, 0, p);
     return;
   }
-  const auto rows = static_cast<unsigned>(count);
-  const unsigned copiers = gridFor(p.copies[0].size + p.copies[1].size, kCopiedPerBlock, 64);
-  const unsigned blocks = RPU::max(2 * rows, copiers);  // not their sum: that is a second wave
-  launchJob(context.stream, kProjectKernel, blocks, kThreads, 0, p);
+  withRowsOf(RPU::max(p.g.weights.cols, p.e.weights.cols), [&](auto rows) {
+    using Rows = decltype(rows);
+    const unsigned readers = Rows::blocksFor(count);
+    const unsigned copiers =
+        gridFor(p.copies[0].size + p.copies[1].size, kCopiedPerThread * Rows::kThreads, 64);
+    const unsigned blocks = RPU::max(2 * readers, copiers);  // not their sum: that is a second wave
+    launchJob(context.stream, kProjectKernel<Rows>, blocks, Rows::kThreads, 0,
+              Projecting{{p.g, p.e}, p.a, p.b, {p.copies[0], p.copies[1]}, readers});
+  });
 }
 
 }  // namespace RPU

@@ -10,10 +10,61 @@ struct LargerFloat {
   __device__ float operator()(float a, float b) const { return RPU::max(a, b); }
 };
 
-/// A block of kThreads measures a row; thread 0 writes the state of the row, and alone gets the
-/// maximum.
+// A short kernel spends much of its time fetching instructions, so rarely needed code stands in
+// separate functions.
+
+/// The scale of a row's first read by any rule, some of which look through the row again. Sets the
+/// state of the row if it `writes`.
+template <class Stage>
+__device__ __noinline__ float preparedByRule(const Stage &s, int64_t row,
+                                             const VectorView<const float> &values, float largest,
+                                             bool writes) {
+  return writes ? prepareRow(s, row, values, largest) : noiseScale(s.rule, values, largest);
+}
+
+/// The same, where the usual rule needs few instructions; by one thread.
+__device__ inline float prepared(const InputStage &s, int64_t row,
+                                 const VectorView<const float> &values, float largest,
+                                 bool writes) {
+  if (s.rule.management != NoiseManagement::AbsMax || s.state.worstScale)
+    return preparedByRule(s, row, values, largest, writes);
+  InputStage usual = s;
+  usual.rule.management = NoiseManagement::AbsMax;  // which the compiler now knows
+  usual.state.worstScale = nullptr;
+  return writes ? prepareRow(usual, row, values, largest) : noiseScale(usual.rule, values, largest);
+}
+
+/// What a row of inputs has been found to be: its largest |value|, and the scale of its first read.
+struct MeasuredRow {
+  float largest;
+  float scale;
+};
+
+/// A warp measures a row; all its lanes get what it finds, and the state of the row is written if it
+/// `writes`.
+__device__ inline MeasuredRow measureByWarp(const InputStage &s, int64_t row, bool writes) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const VectorView<const float> values = s.in.row(row);
+  float largest = 0.0f;
+  bool bad = false;
+#pragma unroll 8
+  for (int64_t j = lane; j < values.size; j += 32) {
+    const float value = values[j];
+    largest = reduce::AbsLargest::add(largest, value);
+    bad |= !isFinite(value);
+  }
+  for (int half = 16; half > 0; half /= 2)
+    largest = RPU::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, half));
+  if (bad && s.fault) *s.fault = 1;
+  float scale = 0.0f;
+  if (lane == 0) scale = prepared(s, row, values, largest, writes);
+  return {largest, __shfl_sync(0xFFFFFFFFU, scale, 0)};
+}
+
+/// A block of kThreads measures a row; thread 0 writes the state of the row, and alone gets what is
+/// found.
 template <int kThreads>
-__device__ inline float measureTogether(const InputStage &s, int64_t row) {
+__device__ inline MeasuredRow measureTogether(const InputStage &s, int64_t row) {
   using Reduce = cub::BlockReduce<float, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
   const VectorView<const float> values = s.in.row(row);
@@ -25,9 +76,10 @@ __device__ inline float measureTogether(const InputStage &s, int64_t row) {
   }
   if (bad && s.fault) *s.fault = 1;
   largest = Reduce(storage).Reduce(largest, LargerFloat{});
-  if (threadIdx.x == 0) prepareRow(s, row, values, largest);
+  float scale = 0.0f;
+  if (threadIdx.x == 0) scale = prepared(s, row, values, largest, true);
   __syncthreads();
-  return largest;
+  return {largest, scale};
 }
 
 }  // namespace RPU

@@ -2,41 +2,39 @@
 
 #include "core/backend.h"
 #include "cuda/core/launch.cuh"
-#include "cuda/periphery/row_read.cuh"
+#include "cuda/periphery/rows_of_block.cuh"
 
 // The stages of a read on the GPU, made of the element functors of read_stages.h.
 
 namespace RPU {
 namespace {
 
-constexpr int kConvertThreads = 512;
+constexpr int kMeasureThreads = 512;
 
 struct Conversion {
   InputStage stage;
   bool measureFirst;
 };
 
-/// A block per row, so that it is measured and converted in one launch.
-template <int kJobs>
-__global__ void __launch_bounds__(kConvertThreads)
+/// Rows are measured and converted in one launch.
+template <class Rows, int kJobs>
+__global__ void __launch_bounds__(Rows::kThreads, Rows::kBlocks)
     convertKernel(const __grid_constant__ Jobs<Conversion, kJobs> jobs) {
   awaitEarlier();
-  const InputStage &s = jobs.ofBlock().stage;
-  for (int64_t k = blockIdx.x; k < s.list.count; k += gridDim.x) {
-    if (jobs.ofBlock().measureFirst) measureTogether<kConvertThreads>(s, s.list[k]);
-    convertRow<kConvertThreads>(s, k);
-  }
+  const auto &[stage, measureFirst] = jobs.ofBlock();
+  Rows::convert(stage, blockIdx.x, measureFirst);
 }
-constexpr JobKernel<Conversion> kConvertKernel = {&convertKernel<1>,
-                                                  &convertKernel<kMostJobs<Conversion>>};
+template <class Rows>
+constexpr JobKernel<Conversion> kConvertKernel = {&convertKernel<Rows, 1>,
+                                                  &convertKernel<Rows, kMostJobs<Conversion>>};
 
 template <int kJobs>
-__global__ void __launch_bounds__(kConvertThreads)
+__global__ void __launch_bounds__(kMeasureThreads)
     measureKernel(const __grid_constant__ Jobs<InputStage, kJobs> jobs) {
   awaitEarlier();
   const InputStage &s = jobs.ofBlock();
   for (int64_t i = blockIdx.x; i < s.in.rows; i += gridDim.x)
-    measureTogether<kConvertThreads>(s, i);
+    measureTogether<kMeasureThreads>(s, i);
 }
 constexpr JobKernel<InputStage> kMeasureKernel = {&measureKernel<1>,
                                                   &measureKernel<kMostJobs<InputStage>>};
@@ -329,13 +327,16 @@ constexpr JobKernel<SumOfReads> kRepeatKernel = {&repeatKernel<1>,
 
 void cudaMeasureInputs(const Context &context, const InputStage &stage) {
   const CudaScope scope(context.device);
-  launchJob(context.stream, kMeasureKernel, gridFor(stage.in.rows, 1), kConvertThreads, 0, stage);
+  launchJob(context.stream, kMeasureKernel, gridFor(stage.in.rows, 1), kMeasureThreads, 0, stage);
 }
 
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst) {
   const CudaScope scope(context.device);
-  launchJob(context.stream, kConvertKernel, gridFor(stage.list.count, 1), kConvertThreads, 0,
-            Conversion{stage, measureFirst});
+  withRowsOf(stage.in.cols, [&](auto rows) {
+    using Rows = decltype(rows);
+    launchJob(context.stream, kConvertKernel<Rows>, Rows::blocksFor(stage.list.count),
+              Rows::kThreads, 0, Conversion{stage, measureFirst});
+  });
   if (stage.sums || stage.squares)
     forEach(context, stage.passes * stage.list.count, SumConverted{stage});
 }

@@ -7,12 +7,31 @@
 
 namespace RPU {
 
-/// sums[i] = sum_j w(i, j) in[j], a few outputs at a time with all threads along the inputs.
+/// Adds what 32 lanes have of 8 sums each: lane l gets number l % 8.
+__device__ inline float addLanes(float (&sum)[8]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  // Each step halves the sums that a lane holds.
+#pragma unroll
+  for (int half = 4; half > 0; half /= 2) {
+    const bool upper = (lane & half) != 0;
+#pragma unroll
+    for (int q = 0; q < half; ++q) {
+      const float sent = upper ? sum[q] : sum[q + half];
+      const float kept = upper ? sum[q + half] : sum[q];
+      sum[q] = kept + __shfl_xor_sync(0xFFFFFFFFU, sent, half);
+    }
+  }
+  for (int half = 8; half < 32; half *= 2) sum[0] += __shfl_xor_sync(0xFFFFFFFFU, sum[0], half);
+  return sum[0];
+}
+
+/// The sum over j of w(i, j) in[j] for line i = threadIdx.x, if there is such a line: a few lines at a
+/// time with all threads along the inputs.
 template <int kThreads>
-__device__ inline void multiplyFew(MatrixView<const float> w, const float *in, float *sums) {
+__device__ inline float multiplyFew(MatrixView<const float> w, const float *in) {
   constexpr int kAtOnce = 8;
   constexpr int kWarps = kThreads / 32;
-  __shared__ float partial[kWarps][kAtOnce];
+  __shared__ float partial[kWarps][kFewLines];
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   for (int64_t first = 0; first < w.rows; first += kAtOnce) {
@@ -27,24 +46,15 @@ __device__ inline void multiplyFew(MatrixView<const float> w, const float *in, f
 #pragma unroll
       for (int q = 0; q < kAtOnce; ++q) sum[q] = RPU::fma(line[q][j * w.colStride], u, sum[q]);
     }
-#pragma unroll
-    for (int q = 0; q < kAtOnce; ++q) {
-      for (int half = 16; half > 0; half /= 2)
-        sum[q] += __shfl_down_sync(0xFFFFFFFFU, sum[q], half);
-      if (lane == 0) partial[warp][q] = sum[q];
-    }
-    __syncthreads();
-    if (threadIdx.x < kAtOnce && first + threadIdx.x < w.rows) {
-      float total = 0.0f;
-      for (int p = 0; p < kWarps; ++p) total += partial[p][threadIdx.x];
-      sums[first + threadIdx.x] = total;
-    }
-    __syncthreads();
+    const float mine = addLanes(sum);
+    if (lane < kAtOnce) partial[warp][first + lane] = mine;
   }
+  __syncthreads();
+  float total = 0.0f;
+  if (threadIdx.x < w.rows)
+    for (int p = 0; p < kWarps; ++p) total += partial[p][threadIdx.x];
+  return total;
 }
-
-// A short kernel spends much of its time fetching instructions, so rarely needed code stands in
-// separate functions.
 
 template <class Stage>
 __device__ __noinline__ float drawnInput(const Stage &s, int64_t row, int64_t j, float scale,
@@ -67,18 +77,18 @@ __device__ inline void convertInputs(const InputStage &s, int64_t row, int64_t b
   }
 }
 
-/// Converts entry k of the list; by a whole block.
+/// Converts entry k of the list; by kThreads threads, of which this is number `me`.
 template <int kThreads>
-__device__ inline void convertRow(const InputStage &s, int64_t k) {
+__device__ inline void convertRow(const InputStage &s, int64_t k, int me) {
   const int64_t n = s.in.cols;
   if (s.passes == 1) {
     const int64_t row = s.list[k];
     float *converted = s.converted + k * n;
-    convertInputs(s, row, threadIdx.x, n, kThreads, s.state.scale[row], s.state.round[row],
+    convertInputs(s, row, me, n, kThreads, s.state.scale[row], s.state.round[row],
                   [&](int64_t j, float value) { converted[j] = value; });
   } else {
     const ConvertInput convert{s};
-    for (int64_t j = threadIdx.x; j < n; j += kThreads) convert.convert(k, j);
+    for (int64_t j = me; j < n; j += kThreads) convert.convert(k, j);
   }
 }
 
@@ -132,39 +142,37 @@ constexpr int kStagedInputs = 4096;  // of a row in shared memory; longer rows g
 template <int kThreads>
 __device__ inline float readRow(const PlainRead &r, int64_t row, float (&results)[kFewLines]) {
   __shared__ float staged[kStagedInputs];
-  __shared__ float sums[kFewLines];
   __shared__ float sharedScale;
   const int64_t n = r.input.in.cols;
   float *in = n <= kStagedInputs ? staged : r.input.converted + row * n;
-  const float largest = measureTogether<kThreads>(r.input, row);
-  if (threadIdx.x == 0) sharedScale = noiseScale(r.input.rule, r.input.in.row(row), largest);
+  const MeasuredRow measured = measureTogether<kThreads>(r.input, row);
+  if (threadIdx.x == 0) sharedScale = measured.scale;
   for (int round = 0;; ++round) {
     __syncthreads();
     const float scale = sharedScale;
     convertInputs(r.input, row, threadIdx.x, n, kThreads, scale, round,
                   [&](int64_t j, float value) { in[j] = value; });
     __syncthreads();
-    multiplyFew<kThreads>(r.weights, in, sums);
+    const float sum = multiplyFew<kThreads>(r.weights, in);
     const int64_t line = threadIdx.x;
     int clipped = 0;
     if (line < r.weights.rows) {
-      const Reading read = readingOf(r.output, row, line, sums[line], round);
+      const Reading read = readingOf(r.output, row, line, sum, round);
       clipped = static_cast<int>(read.clipped);
       results[line] = read.value * (scale * r.output.outScale);
       r.output.out(row, line) = results[line];
     }
-    if (__syncthreads_or(clipped) == 0 || round == r.repeats) return largest;
+    if (__syncthreads_or(clipped) == 0 || round == r.repeats) return measured.largest;
     if (threadIdx.x == 0) sharedScale = nextScale(r.input.state, row, scale);
   }
 }
 
-/// The largest of `count` |values|, in the lanes of the first warp; a value that is not finite sets
-/// the fault word.
+/// The largest of `count` |values|, in all lanes of the warp that calls; a value that is not finite
+/// sets the fault word.
 __device__ inline float largestOf(const float (&values)[kFewLines], int64_t count,
                                   uint32_t *fault) {
   float largest = 0.0f;
-  if (threadIdx.x >= 32) return largest;
-  for (int64_t k = threadIdx.x; k < count; k += 32) {
+  for (int64_t k = threadIdx.x % 32; k < count; k += 32) {
     largest = RPU::max(largest, RPU::abs(values[k]));
     if (!isFinite(values[k]) && fault) *fault = 1;
   }
@@ -173,19 +181,16 @@ __device__ inline float largestOf(const float (&values)[kFewLines], int64_t coun
   return largest;
 }
 
-/// The first warp measures and converts a short row, whose values are also in shared memory.
+/// A warp measures and converts a short row, whose values are also in shared memory.
 __device__ inline void convertShortRow(const InputStage &s, int64_t row,
                                        const float (&values)[kFewLines]) {
-  if (threadIdx.x >= 32) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const float largest = largestOf(values, s.in.cols, s.fault);
   float scale = 0.0f;
-  if (threadIdx.x == 0) {
-    prepareRow(s, row, s.in.row(row), largest);
-    scale = noiseScale(s.rule, s.in.row(row), largest);
-  }
+  if (lane == 0) scale = prepared(s, row, s.in.row(row), largest, true);
   scale = __shfl_sync(0xFFFFFFFFU, scale, 0);
   float *converted = s.converted + row * s.in.cols;
-  convertInputs(s, row, threadIdx.x, s.in.cols, 32, scale, 0,
+  convertInputs(s, row, lane, s.in.cols, 32, scale, 0,
                 [&](int64_t k, float value) { converted[k] = value; });
 }
 

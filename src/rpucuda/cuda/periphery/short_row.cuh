@@ -83,7 +83,7 @@ __device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const
   }
   if (bad && r.input.fault) *r.input.fault = 1;
   largest = quad.largest(largest);
-  if (quad.place == 0) prepareRow(r.input, quad.row, values, largest);
+  if (quad.place == 0) prepared(r.input, quad.row, values, largest, true);
   quad.sync();
   float scale = r.input.state.scale[quad.row];
   for (int32_t round = 0; readShortRowOnce(r, quad, scale, round, store) && round < r.repeats;

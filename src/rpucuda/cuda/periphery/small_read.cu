@@ -1,5 +1,5 @@
 #include "cuda/core/launch.cuh"
-#include "cuda/periphery/row_read.cuh"
+#include "cuda/periphery/rows_of_block.cuh"
 
 // Plain reads of arrays whose weights the second-level cache holds, in one launch.
 
@@ -8,18 +8,15 @@ namespace {
 
 // --- few outputs
 
-constexpr int kRowThreads = 512;
-
-/// A block per row of the mini-batch.
-template <int kJobs>
-__global__ void __launch_bounds__(kRowThreads, 1)
+template <class Rows, int kJobs>
+__global__ void __launch_bounds__(Rows::kThreads, Rows::kBlocks)
     readRowsKernel(const __grid_constant__ Jobs<PlainRead, kJobs> jobs) {
   awaitEarlier();
-  __shared__ float results[kFewLines];
-  readRow<kRowThreads>(jobs.ofBlock(), blockIdx.x, results);
+  Rows::read(jobs.ofBlock(), blockIdx.x, [](int64_t, float, const float (&)[kFewLines]) {});
 }
-constexpr JobKernel<PlainRead> kReadRowsKernel = {&readRowsKernel<1>,
-                                                  &readRowsKernel<kMostJobs<PlainRead>>};
+template <class Rows>
+constexpr JobKernel<PlainRead> kReadRowsKernel = {&readRowsKernel<Rows, 1>,
+                                                  &readRowsKernel<Rows, kMostJobs<PlainRead>>};
 
 // --- many outputs
 
@@ -132,29 +129,6 @@ struct LanePerOutput {
   }
 };
 
-/// A warp measures a row. Every block of a group does so; the first one stores the result.
-__device__ float measureByWarp(const InputStage &s, int64_t row, bool writes) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const VectorView<const float> values = s.in.row(row);
-  float largest = 0.0f;
-  bool bad = false;
-#pragma unroll 8
-  for (int64_t j = lane; j < values.size; j += 32) {
-    const float value = values[j];
-    largest = reduce::AbsLargest::add(largest, value);
-    bad |= !isFinite(value);
-  }
-  for (int half = 16; half > 0; half /= 2)
-    largest = RPU::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, half));
-  if (bad && s.fault) *s.fault = 1;
-  float scale = 0.0f;
-  if (lane == 0) {
-    scale = noiseScale(s.rule, values, largest);
-    if (writes) prepareRow(s, row, values, largest);
-  }
-  return __shfl_sync(0xFFFFFFFFU, scale, 0);
-}
-
 /// sums = inputs weights^T for one group and the outputs from `line0` on. Each warp converts its
 /// row, unless all inputs are converted already.
 template <class Product>
@@ -219,7 +193,7 @@ __device__ void feedRow(const PlainRead &first, const InputStage &second, int64_
                         uint32_t *marks) {
   __shared__ float results[kFewLines];
   readRow<kGroupThreads>(first, row, results);
-  convertShortRow(second, row, results);
+  if (threadIdx.x < 32) convertShortRow(second, row, results);
   __syncthreads();
   if (threadIdx.x != 0) return;
   __threadfence();
@@ -251,7 +225,8 @@ __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t gr
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = rows.first + warp;
   const bool isRow = warp < rows.count;
-  const float scale = isRow ? measureByWarp(r.input, row, lineBlock == 0) : 0.0f;
+  // Every block of a group measures its rows; the first one stores the result.
+  const float scale = isRow ? measureByWarp(r.input, row, lineBlock == 0).scale : 0.0f;
   multiplyGroup<Product>(r, rows, line0, scale, 0, false, inputs, sums);
   const int64_t line = line0 + lane;
   const bool isMine = isRow && line < r.weights.rows;
@@ -329,8 +304,11 @@ constexpr JobKernel<GroupedRead> kReadGroupsKernel = {
 
 void cudaReadRows(const Context &context, const PlainRead &read) {
   const CudaScope scope(context.device);
-  launchJob(context.stream, kReadRowsKernel, gridFor(read.input.in.rows, 1, INT32_MAX), kRowThreads,
-            0, read);
+  withRowsOf(read.weights.cols, [&](auto rows) {
+    using Rows = decltype(rows);
+    launchJob(context.stream, kReadRowsKernel<Rows>, Rows::blocksFor(read.input.in.rows),
+              Rows::kThreads, 0, read);
+  });
 }
 
 void cudaReserveMarks(const Context &context, int64_t rows, Buffer<uint32_t> &marks) {

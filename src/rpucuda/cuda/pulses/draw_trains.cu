@@ -169,9 +169,11 @@ void cudaDrawTrains(const Context &context, const TrainSide *sides, int count) {
     lines = sides[i].values.cols > lines ? sides[i].values.cols : lines;
   }
   // Only the GPU knows the number of words, which is often one or two; blocks stride over them, and
-  // many lines are blocks enough. Thousands of samples, those of a convolution, have more words.
+  // many lines are blocks enough, as are many tiles. Thousands of samples, those of a convolution,
+  // have more words.
   constexpr int64_t kBlocks = 2048;
-  const int64_t most = RPU::max(int64_t{16}, sides[0].values.rows / 256);
+  const int64_t usual = JoinedLaunches::areKept() ? 4 : 16;
+  const int64_t most = RPU::max(usual, sides[0].values.rows / 256);
   const int64_t across = (lines + kLines - 1) / kLines;
   const int64_t words = sides[0].values.rows / 2 + 1;
   const int64_t wanted = RPU::max(kBlocks / (across * count), int64_t{2});

@@ -1,0 +1,181 @@
+#pragma once
+
+#include "cuda/core/async_copy.cuh"
+#include "cuda/periphery/row_read.cuh"
+
+// How the blocks of a kernel share the rows of a mini-batch: classes with the same functions.
+
+namespace RPU {
+
+/// A block per row.
+struct BlockPerRow {
+  static constexpr int kThreads = 512;
+  static constexpr int kBlocks = 2;  // on a processor at once
+  static unsigned blocksFor(int64_t rows) { return static_cast<unsigned>(rows); }
+
+  /// Reads row `block` as readRow(). Then a warp calls use(row, its largest |input|, its results); the
+  /// maximum is that of the row in lane 0 alone.
+  template <class Use>
+  __device__ static void read(const PlainRead &r, int64_t block, const Use &use) {
+    __shared__ float results[kFewLines];
+    const float largest = readRow<kThreads>(r, block, results);
+    if (threadIdx.x < 32) use(block, largest, results);
+  }
+
+  /// Converts entry `block` of the list of rows, and measures it before, if so wanted.
+  __device__ static void convert(const InputStage &s, int64_t block, bool measureFirst) {
+    if (measureFirst) measureTogether<kThreads>(s, s.list[block]);
+    convertRow<kThreads>(s, block, static_cast<int>(threadIdx.x));
+  }
+};
+
+/// A warp per row, of at most kMostInputs inputs. The warps of a block share the weights, and wait for
+/// one another only there.
+struct WarpPerRow {
+  static constexpr int kThreads = 256;
+  static constexpr int kBlocks = 3;
+  static constexpr int kRows = kThreads / 32;
+  static constexpr int kMostInputs = 512;
+  static unsigned blocksFor(int64_t rows) {
+    return static_cast<unsigned>((rows + kRows - 1) / kRows);
+  }
+
+  template <class Use>
+  __device__ static void read(const PlainRead &r, int64_t block, const Use &use) {
+    __shared__ Storage storage;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int64_t row = block * kRows + warp;
+    const bool isRow = row < r.input.in.rows;
+    auto &results = storage.results[warp];
+    copyLines(r.weights, 0, storage.weights);
+    MeasuredRow measured{};
+    if (isRow) measured = measureByWarp(r.input, row, true);
+    float scale = measured.scale;
+    bool reads = isRow;
+    for (int round = 0;; ++round) {
+      float inputs[kInputsOfLane];
+      if (reads) convertOwn(r.input, row, scale, round, inputs);
+      for (int64_t first = 0; first < r.weights.rows; first += kLines) {
+        if (round + first > 0 && r.weights.rows > kLines) {
+          __syncthreads();  // the lines before are still read
+          copyLines(r.weights, first, storage.weights);
+        }
+        awaitCopies<0>();
+        __syncthreads();
+        if (!reads) continue;
+        for (int64_t next = first; next < RPU::min(first + kLines, r.weights.rows);
+             next += kLinesAtOnce) {
+          const float sum = multiply(storage.weights + (next - first), r.weights.cols, inputs);
+          if (lane < kLinesAtOnce) results[next + lane] = sum;
+        }
+      }
+      bool clipped = false;
+      __syncwarp();
+      for (int64_t line = lane; reads && line < r.weights.rows; line += 32) {
+        const Reading read = readingOf(r.output, row, line, results[line], round);
+        clipped |= read.clipped != 0;
+        results[line] = read.value * (scale * r.output.outScale);
+        r.output.out(row, line) = results[line];
+      }
+      reads = reads && round < r.repeats && __any_sync(0xFFFFFFFFU, clipped) != 0;
+      if (__syncthreads_or(reads ? 1 : 0) == 0) break;
+      if (reads && lane == 0) scale = nextScale(r.input.state, row, scale);
+      scale = __shfl_sync(0xFFFFFFFFU, scale, 0);
+    }
+    if (isRow) use(row, measured.largest, results);
+  }
+
+  __device__ static void convert(const InputStage &s, int64_t block, bool measureFirst) {
+    const int64_t k = block * kRows + static_cast<int>(threadIdx.x) / 32;
+    if (k >= s.list.count) return;
+    if (measureFirst) measureByWarp(s, s.list[k], true);
+    __syncwarp();
+    convertRow<32>(s, k, static_cast<int>(threadIdx.x) % 32);
+  }
+
+ private:
+  static constexpr int kLines = 16;  // of the weights, in shared memory
+  static constexpr int kLinesAtOnce = 8;
+  static constexpr int kInputsOfLane = kMostInputs / 32;
+
+  using Line = float[kMostInputs + 1];  // so that neighbouring lines begin in different banks
+  struct Storage {
+    Line weights[kLines];
+    float results[kRows][kFewLines];
+  };
+
+  /// Begins to copy the lines from `first` on; zeros where there are no lines, or no inputs.
+  __device__ static void copyLines(MatrixView<const float> w, int64_t first, Line (&to)[kLines]) {
+    const int me = static_cast<int>(threadIdx.x);
+    const int lines = static_cast<int>(RPU::min(w.rows - first, int64_t{kLines}));
+    const int needed = lines > kLinesAtOnce ? kLines : kLinesAtOnce;
+    const int end = static_cast<int>((w.cols + 31) / 32 * 32);
+    const bool linesAreAdjacent = w.rowStride == 1;
+    const int line0 = linesAreAdjacent ? me % needed : me / 32;
+    const int input0 = linesAreAdjacent ? me / needed : me % 32;
+    const int lineStep = linesAreAdjacent ? needed : kThreads / 32;
+    const int inputStep = linesAreAdjacent ? kThreads / needed : 32;
+    for (int line = line0; line < needed; line += lineStep) {
+      const bool there = line < lines;
+      const float *from = w.data + (there ? first + line : 0) * w.rowStride;
+#pragma unroll 8
+      for (int j = input0; j < end; j += inputStep) {
+        const bool isInput = there && j < w.cols;
+        copyWordAsync(reinterpret_cast<uint32_t *>(&to[line][j]),
+                      reinterpret_cast<const uint32_t *>(isInput ? from + j * w.colStride : w.data),
+                      isInput);
+      }
+    }
+    endCopyGroup();
+  }
+
+  /// Inputs lane, lane + 32, ... of a row through the DAC; zeros beyond its end.
+  __device__ static void convertOwn(const InputStage &s, int64_t row, float scale, int32_t round,
+                                    float (&inputs)[kInputsOfLane]) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto load = [&](const VectorView<const float> &from) {
+#pragma unroll
+      for (int i = 0; i < kInputsOfLane; ++i)
+        inputs[i] = lane + 32 * i < from.size ? from[lane + 32 * i] : 0.0f;
+    };
+    if (s.converter.noise > 0.0f || s.converter.dac.stochastic) {
+      const int64_t n = s.in.cols;
+      float *converted = s.converted + row * n;
+      for (int64_t j = lane; j < n; j += 32) converted[j] = drawnInput(s, row, j, scale, round);
+      load({converted, n});
+      return;
+    }
+    load(s.in.row(row));
+#pragma unroll
+    for (int i = 0; i < kInputsOfLane; ++i)
+      inputs[i] = convertedInput(s.converter, inputs[i], scale, 0.0f, 0.0f);
+  }
+
+  /// The sum of line l % kLinesAtOnce of `lines` in lane l.
+  __device__ static float multiply(const Line *lines, int64_t size,
+                                   const float (&inputs)[kInputsOfLane]) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    float sum[kLinesAtOnce] = {};
+#pragma unroll
+    for (int i = 0; i < kInputsOfLane; ++i) {
+      if (32 * i >= size) break;
+#pragma unroll
+      for (int q = 0; q < kLinesAtOnce; ++q)
+        sum[q] = RPU::fma(lines[q][lane + 32 * i], inputs[i], sum[q]);
+    }
+    return addLanes(sum);
+  }
+};
+
+/// launch(how blocks share rows of so many inputs)
+template <class Launch>
+void withRowsOf(int64_t inputs, const Launch &launch) {
+  if (inputs <= WarpPerRow::kMostInputs) {
+    launch(WarpPerRow{});
+  } else {
+    launch(BlockPerRow{});
+  }
+}
+
+}  // namespace RPU

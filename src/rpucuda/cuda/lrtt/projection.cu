@@ -114,7 +114,7 @@ void cudaProject(const Context &context, const AdapterProjection &p) {
     launchJob(context.stream, kProjectShortRowsKernel, gridForRows(count), kShortRowThreads, 0, p);
     return;
   }
-  withRowsOf(RPU::max(p.g.weights.cols, p.e.weights.cols), [&](auto rows) {
+  withRowsOf(context, RPU::max(p.g.weights.cols, p.e.weights.cols), count, [&](auto rows) {
     using Rows = decltype(rows);
     const unsigned readers = Rows::blocksFor(count);
     const unsigned copiers =

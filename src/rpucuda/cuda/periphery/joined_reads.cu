@@ -55,7 +55,7 @@ constexpr JobKernel<ReadsBeside> kConvertBesideKernel = {
 
 void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second) {
   const CudaScope scope(context.device);
-  withRowsOf(first.weights.cols, [&](auto rows) {
+  withRowsOf(context, first.weights.cols, first.input.in.rows, [&](auto rows) {
     using Rows = decltype(rows);
     const unsigned readers = Rows::blocksFor(first.input.in.rows);
     launchJob(context.stream, kReadBesideKernel<Rows>, readers, Rows::kThreads, 0,
@@ -66,7 +66,7 @@ void cudaReadBeside(const Context &context, const PlainRead &first, const PlainR
 void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
                        const PlainRead &second) {
   const CudaScope scope(context.device);
-  withRowsOf(first.weights.cols, [&](auto rows) {
+  withRowsOf(context, first.weights.cols, first.input.in.rows, [&](auto rows) {
     using Rows = decltype(rows);
     const unsigned readers = Rows::blocksFor(first.input.in.rows);
     launchJob(context.stream, kConvertBesideKernel<Rows>,

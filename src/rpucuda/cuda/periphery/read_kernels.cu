@@ -332,7 +332,7 @@ void cudaMeasureInputs(const Context &context, const InputStage &stage) {
 
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst) {
   const CudaScope scope(context.device);
-  withRowsOf(stage.in.cols, [&](auto rows) {
+  withRowsOf(context, stage.in.cols, stage.in.rows, [&](auto rows) {
     using Rows = decltype(rows);
     launchJob(context.stream, kConvertKernel<Rows>, Rows::blocksFor(stage.list.count),
               Rows::kThreads, 0, Conversion{stage, measureFirst});

@@ -29,13 +29,13 @@ struct BlockPerRow {
   }
 };
 
-/// A warp per row, of at most kMostInputs inputs. The warps of a block share the weights, and wait for
-/// one another only there.
+/// A warp per row. The warps of a block share the weights, of which kLines lines by kInputs inputs are
+/// in shared memory at a time, and wait for one another only there.
 struct WarpPerRow {
   static constexpr int kThreads = 256;
   static constexpr int kBlocks = 3;
   static constexpr int kRows = kThreads / 32;
-  static constexpr int kMostInputs = 512;
+  static constexpr int kInputs = 512;
   static unsigned blocksFor(int64_t rows) {
     return static_cast<unsigned>((rows + kRows - 1) / kRows);
   }
@@ -48,31 +48,36 @@ struct WarpPerRow {
     const int64_t row = block * kRows + warp;
     const bool isRow = row < r.input.in.rows;
     auto &results = storage.results[warp];
-    copyLines(r.weights, 0, storage.weights);
+    const MatrixView<const float> w = r.weights;
+    const bool isOnePiece = w.rows <= kLines && w.cols <= kInputs;
+    copyPiece(w, 0, 0, storage.weights);
     MeasuredRow measured{};
     if (isRow) measured = measureByWarp(r.input, row, true);
     float scale = measured.scale;
     bool reads = isRow;
     for (int round = 0;; ++round) {
-      float inputs[kInputsOfLane];
-      if (reads) convertOwn(r.input, row, scale, round, inputs);
-      for (int64_t first = 0; first < r.weights.rows; first += kLines) {
-        if (round + first > 0 && r.weights.rows > kLines) {
-          __syncthreads();  // the lines before are still read
-          copyLines(r.weights, first, storage.weights);
-        }
-        awaitCopies<0>();
-        __syncthreads();
-        if (!reads) continue;
-        for (int64_t next = first; next < RPU::min(first + kLines, r.weights.rows);
-             next += kLinesAtOnce) {
-          const float sum = multiply(storage.weights + (next - first), r.weights.cols, inputs);
-          if (lane < kLinesAtOnce) results[next + lane] = sum;
+      for (int64_t input0 = 0; input0 < w.cols; input0 += kInputs) {
+        float inputs[kInputsOfLane];
+        if (reads) convertPiece(r.input, row, input0, scale, round, inputs);
+        for (int64_t line0 = 0; line0 < w.rows; line0 += kLines) {
+          if (!isOnePiece && round + input0 + line0 > 0) {
+            __syncthreads();  // the piece before is still read
+            copyPiece(w, line0, input0, storage.weights);
+          }
+          awaitCopies<0>();
+          __syncthreads();
+          if (!reads) continue;
+          for (int64_t line = line0; line < RPU::min(line0 + kLines, w.rows);
+               line += kLinesAtOnce) {
+            const float sum = multiply(storage.weights + (line - line0), w.cols - input0, inputs);
+            if (lane < kLinesAtOnce)
+              results[line + lane] = input0 > 0 ? results[line + lane] + sum : sum;
+          }
         }
       }
       bool clipped = false;
       __syncwarp();
-      for (int64_t line = lane; reads && line < r.weights.rows; line += 32) {
+      for (int64_t line = lane; reads && line < w.rows; line += 32) {
         const Reading read = readingOf(r.output, row, line, results[line], round);
         clipped |= read.clipped != 0;
         results[line] = read.value * (scale * r.output.outScale);
@@ -97,30 +102,33 @@ struct WarpPerRow {
  private:
   static constexpr int kLines = 16;  // of the weights, in shared memory
   static constexpr int kLinesAtOnce = 8;
-  static constexpr int kInputsOfLane = kMostInputs / 32;
+  static constexpr int kInputsOfLane = kInputs / 32;
 
-  using Line = float[kMostInputs + 1];  // so that neighbouring lines begin in different banks
+  using Line = float[kInputs + 1];  // so that neighbouring lines begin in different banks
   struct Storage {
     Line weights[kLines];
     float results[kRows][kFewLines];
   };
 
-  /// Begins to copy the lines from `first` on; zeros where there are no lines, or no inputs.
-  __device__ static void copyLines(MatrixView<const float> w, int64_t first, Line (&to)[kLines]) {
+  /// Begins to copy the weights from line0 and input0 on; zeros where there are no lines, or no inputs.
+  __device__ static void copyPiece(MatrixView<const float> all, int64_t line0, int64_t input0,
+                                   Line (&to)[kLines]) {
     const int me = static_cast<int>(threadIdx.x);
-    const int lines = static_cast<int>(RPU::min(w.rows - first, int64_t{kLines}));
+    const int lines = static_cast<int>(RPU::min(all.rows - line0, int64_t{kLines}));
+    const MatrixView<const float> w =
+        all.block(line0, input0, lines, RPU::min(all.cols - input0, int64_t{kInputs}));
     const int needed = lines > kLinesAtOnce ? kLines : kLinesAtOnce;
     const int end = static_cast<int>((w.cols + 31) / 32 * 32);
     const bool linesAreAdjacent = w.rowStride == 1;
-    const int line0 = linesAreAdjacent ? me % needed : me / 32;
-    const int input0 = linesAreAdjacent ? me / needed : me % 32;
+    const int firstLine = linesAreAdjacent ? me % needed : me / 32;
+    const int firstInput = linesAreAdjacent ? me / needed : me % 32;
     const int lineStep = linesAreAdjacent ? needed : kThreads / 32;
     const int inputStep = linesAreAdjacent ? kThreads / needed : 32;
-    for (int line = line0; line < needed; line += lineStep) {
+    for (int line = firstLine; line < needed; line += lineStep) {
       const bool there = line < lines;
-      const float *from = w.data + (there ? first + line : 0) * w.rowStride;
+      const float *from = w.data + (there ? line : 0) * w.rowStride;
 #pragma unroll 8
-      for (int j = input0; j < end; j += inputStep) {
+      for (int j = firstInput; j < end; j += inputStep) {
         const bool isInput = there && j < w.cols;
         copyWordAsync(reinterpret_cast<uint32_t *>(&to[line][j]),
                       reinterpret_cast<const uint32_t *>(isInput ? from + j * w.colStride : w.data),
@@ -130,20 +138,20 @@ struct WarpPerRow {
     endCopyGroup();
   }
 
-  /// Inputs lane, lane + 32, ... of a row through the DAC; zeros beyond its end.
-  __device__ static void convertOwn(const InputStage &s, int64_t row, float scale, int32_t round,
-                                    float (&inputs)[kInputsOfLane]) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+  /// Inputs input0 + lane, input0 + lane + 32, ... of a row through the DAC; zeros beyond its end.
+  __device__ static void convertPiece(const InputStage &s, int64_t row, int64_t input0, float scale,
+                                      int32_t round, float (&inputs)[kInputsOfLane]) {
+    const int64_t lane = input0 + static_cast<int>(threadIdx.x) % 32;
+    const int64_t end = RPU::min(s.in.cols, input0 + kInputs);
     const auto load = [&](const VectorView<const float> &from) {
 #pragma unroll
       for (int i = 0; i < kInputsOfLane; ++i)
         inputs[i] = lane + 32 * i < from.size ? from[lane + 32 * i] : 0.0f;
     };
     if (s.converter.noise > 0.0f || s.converter.dac.stochastic) {
-      const int64_t n = s.in.cols;
-      float *converted = s.converted + row * n;
-      for (int64_t j = lane; j < n; j += 32) converted[j] = drawnInput(s, row, j, scale, round);
-      load({converted, n});
+      float *converted = s.converted + row * s.in.cols;
+      for (int64_t j = lane; j < end; j += 32) converted[j] = drawnInput(s, row, j, scale, round);
+      load({converted, s.in.cols});
       return;
     }
     load(s.in.row(row));
@@ -168,10 +176,12 @@ struct WarpPerRow {
   }
 };
 
-/// launch(how blocks share rows of so many inputs)
+/// launch(how blocks share rows of so many inputs). Few long rows have a block each: warps would leave
+/// most of the GPU idle. The choice holds for the rows of the whole mini-batch, and so do the bits of sums.
 template <class Launch>
-void withRowsOf(int64_t inputs, const Launch &launch) {
-  if (inputs <= WarpPerRow::kMostInputs) {
+void withRowsOf(const Context &context, int64_t inputs, int64_t rows, const Launch &launch) {
+  constexpr int64_t kManyRows = 512;
+  if (inputs <= WarpPerRow::kInputs || context.rowsOfBatch(rows) >= kManyRows) {
     launch(WarpPerRow{});
   } else {
     launch(BlockPerRow{});

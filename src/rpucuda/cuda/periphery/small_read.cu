@@ -304,7 +304,7 @@ constexpr JobKernel<GroupedRead> kReadGroupsKernel = {
 
 void cudaReadRows(const Context &context, const PlainRead &read) {
   const CudaScope scope(context.device);
-  withRowsOf(read.weights.cols, [&](auto rows) {
+  withRowsOf(context, read.weights.cols, read.input.in.rows, [&](auto rows) {
     using Rows = decltype(rows);
     launchJob(context.stream, kReadRowsKernel<Rows>, Rows::blocksFor(read.input.in.rows),
               Rows::kThreads, 0, read);

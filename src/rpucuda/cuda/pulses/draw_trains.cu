@@ -134,7 +134,7 @@ __device__ void drawOwnWords(const TrainSide &side, const PulseLayout &layout, i
 // blockIdx.x is the side and its lines, blockIdx.y the words or, where samples have words of their
 // own, kQuads quads of samples.
 template <int kJobs>
-__global__ void __launch_bounds__(kLines *kQuads)
+__global__ void __launch_bounds__(kLines *kQuads, 3)
     drawTrainsKernel(const __grid_constant__ Jobs<Sides, kJobs> jobs) {
   awaitEarlier();
   const unsigned across = jobs.ofBlock().blocksOfSide;

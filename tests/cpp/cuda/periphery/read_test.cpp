@@ -47,8 +47,9 @@ TEST(CudaTile, Property36_RepeatedReadsAgreeToRounding) {
   struct Shape {
     int64_t rows, cols, samples;
   };
-  for (const Shape &shape : {Shape{3, 5, 4}, Shape{45, 70, 9}, Shape{300, 257, 64},
-                             Shape{17, 2000, 33}, Shape{2000, 9, 33}, Shape{601, 700, 64}}) {
+  for (const Shape &shape :
+       {Shape{3, 5, 4}, Shape{45, 70, 9}, Shape{300, 257, 64}, Shape{17, 2000, 33},
+        Shape{2000, 9, 33}, Shape{601, 700, 64}, Shape{20, 1100, 600}, Shape{700, 33, 600}}) {
     SCOPED_TRACE(message(shape.rows, " x ", shape.cols));
     const Batch batch = randomBatch(shape.samples, shape.cols, shape.rows, 4);
     const Batch weights = randomBatch(shape.rows, shape.cols, 1, 5);
@@ -96,11 +97,13 @@ TEST(CudaTile, Property36_InjectedReadsAgreeToRounding) {
     int64_t rows, cols, samples;
     int rank;
   };
-  // The last but one has more blocks than a GPU holds at a time; the last is beyond what is read in
-  // one launch.
+  // The fifth has more blocks than a GPU holds at a time; those after it are beyond what is read in one
+  // launch, with rows of a block each, and with rows of a warp each, whose weights are more than a block
+  // holds at a time: lines, inputs, both.
   for (const Shape &shape :
        {Shape{33, 70, 9, 4}, Shape{40, 50, 1, 3}, Shape{300, 257, 64, 16}, Shape{70, 1500, 33, 8},
-        Shape{2000, 40, 400, 8}, Shape{1100, 1100, 61, 8}}) {
+        Shape{2000, 40, 400, 8}, Shape{1100, 1100, 61, 8}, Shape{300, 400, 200, 40},
+        Shape{40, 1100, 601, 16}, Shape{70, 700, 515, 20}}) {
     for (const bool narrow : {false, true}) {
       SCOPED_TRACE(message(shape.rows, " x ", shape.cols, narrow ? ", narrow" : ""));
       const Batch batch = randomBatch(shape.samples, shape.cols, shape.rows, 4);

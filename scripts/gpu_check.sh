@@ -48,9 +48,9 @@ run build cmake --build $build -j "$(nproc)" || exit 1
 all='-CudaMemory.*:CudaTileGrid.*EveryShape:CudaUpdate.Property36_EveryModel*:CudaUpdate.Property36_LargeArrays:CudaStream.AStepGraphRefuses*'
 some='CudaProduct.*:CudaUpdate.Property36_Words*:CudaUpdate.Property37_*:CudaStream.*:CudaTile.*States*:CudaTile.*Inputs*:CudaTile.*Repeated*'
 some+='-CudaStream.AStepGraphRefuses*:CudaStream.*LargeTile*'
-check() {
-  run "$1" timeout 300 compute-sanitizer --tool "$1" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \
-    --gtest_filter="$2"
+check() { # check NAME TOOL TESTS
+  run "$1" timeout 300 compute-sanitizer --tool "$2" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \
+    --gtest_filter="$3"
 }
 # pytest-benchmark, where a machine has it, refuses to run in several processes.
 python_tests() {
@@ -60,17 +60,19 @@ python_tests() {
     tests/python/test_torch_conv.py tests/python/test_torch_recurrent.py tests/python/test_weight_scaling.py \
     tests/python/test_lowrank.py tests/python/test_lowrank_linear.py tests/python/test_lowrank_numbers.py tests/python/test_adapter_gradients.py tests/python/test_forecast_trainer.py \
     tests/python/test_gated_adapter.py tests/python/test_peft.py tests/python/test_peft_itself.py \
-    tests/python/test_asymmetric.py tests/python/test_hugging_face.py tests/python/test_tile_grid.py tests/python/test_adapter_span.py
+    tests/python/test_asymmetric.py tests/python/test_hugging_face.py tests/python/test_tile_grid.py tests/python/test_adapter_span.py \
+    tests/python/test_distributed.py::test_processes_on_gpus_have_the_bits_of_one
 }
 
 # What is right or wrong runs side by side; what is timed comes after it, alone.
 checks=()
 python_tests & checks+=($!)
 if [ $quick = 0 ]; then
-  check memcheck "$all" & checks+=($!)
+  check memcheck memcheck "$all" & checks+=($!)
   # initcheck does not see what kernels of cuBLAS write by the copy engine, and these gradients read it.
-  check initcheck "$all:CudaLowRankOf*Property46*" & checks+=($!)
-  check racecheck "$some" & checks+=($!)
+  check initcheck initcheck "$all:CudaLowRankOf*Property46*" & checks+=($!)
+  check racecheck racecheck "$some" & checks+=($!)
+  check racecheck-reads racecheck "CudaTile.*Injected*:CudaLowRank*-*DoublePrecision" & checks+=($!)
 fi
 run tests timeout 240 $build/rpucuda_tests
 # A user's program against what is installed: it is configured without a CUDA compiler.

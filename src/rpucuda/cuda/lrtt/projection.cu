@@ -90,7 +90,7 @@ __device__ void projectShortRow(const AdapterProjection &p, const Quad &quad) {
 
 /// A quad of threads per row; all share the copies.
 template <int kJobs>
-__global__ void __launch_bounds__(kShortRowThreads)
+__global__ void __launch_bounds__(kShortRowThreads, kShortRowBlocks)
     projectShortRowsKernel(const __grid_constant__ Jobs<AdapterProjection, kJobs> jobs) {
   awaitEarlier();
   const AdapterProjection &p = jobs.ofBlock();

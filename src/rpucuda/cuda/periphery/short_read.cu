@@ -12,7 +12,7 @@ struct ShortRead {
 
 /// With an adapter, its first array is read, and then its second added.
 template <int kJobs>
-__global__ void __launch_bounds__(kShortRowThreads)
+__global__ void __launch_bounds__(kShortRowThreads, kShortRowBlocks)
     readShortRowsKernel(const __grid_constant__ Jobs<ShortRead, kJobs> jobs) {
   awaitEarlier();
   const PlainRead &r = jobs.ofBlock().read;

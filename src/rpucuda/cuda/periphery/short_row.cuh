@@ -9,6 +9,7 @@ namespace RPU {
 
 constexpr int kQuad = 4;
 constexpr int kShortRowThreads = 128;
+constexpr int kShortRowBlocks = 5;  // on a processor at once: rows wait for memory most of the time
 constexpr int kShortRowsPerBlock = kShortRowThreads / kQuad;
 
 /// Grid of a kernel with a quad per row.

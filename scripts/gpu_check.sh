@@ -72,7 +72,7 @@ if [ $quick = 0 ]; then
   # initcheck does not see what kernels of cuBLAS write by the copy engine, and these gradients read it.
   check initcheck initcheck "$all:CudaLowRankOf*Property46*" & checks+=($!)
   check racecheck racecheck "$some" & checks+=($!)
-  check racecheck-reads racecheck "CudaTile.*Injected*:CudaLowRank*-*DoublePrecision" & checks+=($!)
+  check racecheck-lowrank racecheck "CudaLowRank*-*DoublePrecision" & checks+=($!)
 fi
 run tests timeout 240 $build/rpucuda_tests
 # A user's program against what is installed: it is configured without a CUDA compiler.

@@ -3,8 +3,8 @@
     python benchmarks/lowrank.py                     all cases on the first GPU, or on the CPU if there is none
     python benchmarks/lowrank.py --device cpu --cases small
 
-Microseconds. "bound" is the time of the bytes that an update must move, at the bandwidth of copying 512 MiB (64 on a CPU) in
-the same run; "share" is the bound over the update's time. On a GPU, times are medians of CUDA graphs over so many sets
+Microseconds. "bound" is the time of the bytes that an update must move, at the bandwidth of copying x or 512 MiB (64 on a CPU) in
+the same run, whichever is faster; "share" is the bound over the update's time. On a GPU, times are medians of CUDA graphs over so many sets
 of operands that they come from memory. The second table is a whole layer with its update, y = x weight^T + update: "one
 operation" is `gated_low_rank_linear`, "two" the layer and `gated_low_rank` onto its result, and each is followed by what
 it takes beyond torch's product for the layer alone. The third is the gradients of adapters, dA and dB from the same dC, in
@@ -65,7 +65,7 @@ def update_rows(names: list[str], device: str) -> bool:
         for label, dtype in TYPES.items():
             found = lowrank.benchmark(rows, size, rank, dtype=dtype, device=device)
             micro = [
-                found.bytes / found.copy_bandwidth,
+                found.share * found.seconds,
                 found.copy_seconds,
                 found.seconds,
                 found.eager_seconds,

@@ -59,7 +59,11 @@ def warn_after_write(tile: Tile, weights: Array) -> None:
 
 
 def warn_of_clipping(
-    config: TileConfig, wanted: Matrix | None, written: Matrix, stacklevel: int = 3
+    config: TileConfig,
+    wanted: Matrix | None,
+    written: Matrix,
+    stacklevel: int = 3,
+    remedy: str | None = None,
 ) -> None:
     """Warns if cells confined more than 1 % of the weights that were written, unless those are no longer known."""
     if wanted is None:
@@ -74,8 +78,8 @@ def warn_of_clipping(
     if count > 0.01 * wanted.size:
         warnings.warn(
             f"{count} of {wanted.size} weights (up to {largest:.3g}) lie "
-            "outside the bounds of their cells and were confined to them; choose a device with a "
-            "larger w_max or scale the weights down",
+            "outside the bounds of their cells and were confined to them; "
+            + (remedy or "choose a device with a larger w_max or scale the weights down"),
             stacklevel=stacklevel,
         )
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+from torch import nn
 
 from pulsora import _core
 from pulsora.config import LRTTConfig
@@ -18,7 +19,7 @@ from pulsora.optim import _learning_rate, _Pulses
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from pulsora.nn.one_by_one import Cut
     from pulsora.nn.tile_array import TileArray
@@ -28,6 +29,8 @@ __all__ = ["TrainingStep"]
 _EAGER_STEPS = 2
 """Steps of one shape before it is recorded: memory, products and optimisers settle in them."""
 _MOST_SHAPES = 8
+_LEAST_OF_BATCH = 2
+"""An input and a target."""
 _RATES_CHANGE_OFTEN = 20
 """Steps: recording takes as long as some dozens of them."""
 
@@ -55,7 +58,7 @@ class TrainingStep:
     may change from step to step, and eager steps, evaluations and saved states may come between. On a CPU every step is a plain one.
 
     What Python does beside tensors is not repeated in a recorded step: hooks, prints, decisions that depend on numbers. A step
-    that cannot be recorded runs like the lines above, and a warning says why, once: hooks of modules or of the optimiser,
+    that cannot be recorded runs like the lines above, and a warning says why, once: hooks of modules, parameters or the optimiser,
     random numbers of torch (dropout), gates of adapters, several processes, anything that waits for the GPU, more than
     eight shapes of the batch. With `amp=True`, steps are plain ones, without a warning.
 
@@ -68,7 +71,8 @@ class TrainingStep:
             precision, so that no GradScaler is needed. All steps are plain ones then.
 
     Raises:
-        TypeError: For an optimiser that is not of pulsora.optim.
+        TypeError: For an optimiser that is not of pulsora.optim, a loss_fn that cannot be called, an amp that is no truth value.
+        ValueError: If the optimiser has no parameter of the model.
     """
 
     def __init__(
@@ -80,10 +84,19 @@ class TrainingStep:
         before_step: Callable[[], object] | None = None,
         amp: bool = False,
     ) -> None:
+        if not callable(loss_fn):
+            raise TypeError(f"loss_fn = {loss_fn!r}: give a function of the output and the target")
+        if not isinstance(amp, bool):
+            raise TypeError(f"amp = {amp!r}: write True, for bfloat16, or False")
         if not isinstance(optimizer, _Pulses):
             raise TypeError(
                 f"optimizer is of type {type(optimizer).__name__}; give one of pulsora.optim, such as "
                 "AnalogSGD, or AnalogOptimizer(torch.optim.AdamW, ...)"
+            )
+        trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        if trained.isdisjoint(map(id, model.parameters())):
+            raise ValueError(
+                "optimizer has no parameter of the model, so the steps would train nothing; make it of model.parameters()"
             )
         self.model = model
         self.optimizer: _Pulses = optimizer
@@ -105,9 +118,17 @@ class TrainingStep:
             The loss, detached.
 
         Raises:
+            TypeError: Unless the batch is of two tensors or more; for a loss_fn that returns anything but a tensor.
             ValueError: For a learning rate that is not finite; nothing has changed then in a recorded step, and in a plain
                 one what `AnalogSGD.step` says.
         """
+        if len(batch) < _LEAST_OF_BATCH or not all(
+            isinstance(each, torch.Tensor) for each in batch
+        ):
+            given = ", ".join(type(each).__name__ for each in batch)
+            raise TypeError(
+                f"a step takes tensors, as step(x, target): the inputs of the model, then what loss_fn gets; not ({given})"
+            )
         if self.plain_because is None and _recordable(batch):
             shape = tuple((each.shape, each.dtype, each.device) for each in batch)
             recorded = self._recorded(shape, batch)
@@ -131,6 +152,10 @@ class TrainingStep:
         place = batch[-1].device.type
         with torch.autocast(place, torch.bfloat16) if self.amp else nullcontext():
             loss = self.loss_fn(self.model(*batch[:-1]), batch[-1])
+        if not isinstance(loss, torch.Tensor):
+            raise TypeError(
+                f"loss_fn returned a {type(loss).__name__}; a step has one loss: return a scalar tensor, such as a sum"
+            )
         loss.backward()  # type: ignore[no-untyped-call]
         if self.before_step is not None:
             self.before_step()
@@ -199,6 +224,9 @@ class TrainingStep:
             ),
             f"modules have hooks, which would not run: {hooked}": bool(hooked),
             "the optimiser has hooks, which would not run": _hooks_of_step(self.optimizer) > 0,
+            "parameters have hooks, which would not run": any(
+                map(_hooks_of_parameter, self.model.parameters())
+            ),
             "the model draws random numbers of torch, as for dropout": self._draws,
             "several processes train the model": any(each.ranks is not ALONE for each in arrays),
             "re-inits of adapters that are 'orthogonal' or 'svd' wait for the GPU": any(
@@ -233,9 +261,20 @@ class TrainingStep:
                 for each in self.model.parameters()
             ],
             [each.requires_grad for each in self.model.parameters()],
+            [each.data_ptr() for each in self._buffers()],
+            [_hooks_of_parameter(each) for each in self.model.parameters()],
             _hooks_of_step(self.optimizer),
+            self.loss_fn,
+            self.before_step,
             torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
         )
+
+    def _buffers(self) -> Iterator[Tensor]:
+        """What a step reads besides parameters of the model: buffers, and tensors of a loss that is a module."""
+        yield from self.model.buffers()
+        if isinstance(self.loss_fn, nn.Module):
+            yield from self.loss_fn.buffers()
+            yield from self.loss_fn.parameters()
 
 
 class _Recorded:
@@ -315,6 +354,12 @@ def _hooks(module: nn.Module) -> int:
         + len(module._backward_hooks)  # noqa: SLF001
         + len(module._backward_pre_hooks)  # noqa: SLF001
     )
+
+
+def _hooks_of_parameter(parameter: Tensor) -> int:
+    """Hooks of users; a parameter in tiles has one of its own, of which a graph keeps what it does."""
+    hooks = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))  # noqa: SLF001
+    return sum(len(each or ()) for each in hooks) - isinstance(parameter, AnalogParameter)
 
 
 def _hooks_of_step(optimizer: torch.optim.Optimizer) -> int:

@@ -80,6 +80,8 @@ def _recurrent(made: type[AnalogRNNBase], names: tuple[str, ...]) -> Conversion:
     def convert(layer: nn.RNNBase, config: TileConfig, **options: Any) -> AnalogRNNBase:
         arguments = {name: getattr(layer, name) for name in names}
         twin = made(**arguments, config=config, **options)
+        for each in analog_parts(twin):
+            each.digital_dtype = layer.get_parameter("weight_ih_l0").dtype
         twin.set_weights(dict(layer.state_dict()))
         for name, parameter in layer.named_parameters():
             part = name.removeprefix("weight_")
@@ -103,12 +105,13 @@ _RECURRENT: dict[type[nn.Module], Conversion] = {
 def digital_recurrent(layer: AnalogRNNBase) -> nn.Module:
     """A recurrent layer of torch with the weights of an analog one."""
     weights = layer.get_weights()
-    made = layer.digital(device=next(analog_parts(layer)).tiles.device)
+    part = next(analog_parts(layer))
+    made = layer.digital(device=part.tiles.device, dtype=part.digital_dtype)
     made.load_state_dict(weights)
     for name, parameter in made.named_parameters():
-        part = name.removeprefix("weight_").removeprefix("bias_")
+        where = name.removeprefix("weight_").removeprefix("bias_")
         own = layer._parameters.get(name)  # noqa: SLF001 - a bias, unless that is in tiles
-        of = layer.get_parameter(f"{part}.analog_weight") if own is None else own
+        of = layer.get_parameter(f"{where}.analog_weight") if own is None else own
         parameter.requires_grad_(of.requires_grad)
     return made
 
@@ -116,6 +119,7 @@ def digital_recurrent(layer: AnalogRNNBase) -> nn.Module:
 def _take_over(made: AnalogModule, layer: Any, weight: torch.Tensor | None = None) -> None:  # noqa: ANN401
     """Writes the weights of a layer of torch, and takes its bias and what of it is frozen."""
     bias: nn.Parameter | None = layer.bias
+    made.digital_dtype = layer.weight.dtype
     made.set_weights(layer.weight.flatten(1) if weight is None else weight, bias)
     made.analog_weight.requires_grad_(layer.weight.requires_grad)
     if bias is not None and made.bias is not None:
@@ -130,10 +134,15 @@ def digital(layer: AnalogModule) -> nn.Module:
         TypeError: for classes of analog layers that are not of `pulsora.nn`.
     """
     weight, bias = layer.get_weights()
-    settings: dict[str, Any] = {"bias": bias is not None, "device": weight.device}
+    settings: dict[str, Any] = {
+        "bias": bias is not None,
+        "device": weight.device,
+        "dtype": layer.digital_dtype,
+    }
     made: Any
     if isinstance(layer, AnalogLinear) and layer.digital_class is not None:
-        made = layer.digital_class(layer.out_features, layer.in_features).to(weight.device)
+        made = layer.digital_class(layer.out_features, layer.in_features)
+        made = made.to(weight.device, layer.digital_dtype)
         weight = weight.T  # a Conv1D of transformers has [inputs, outputs]
     elif isinstance(layer, AnalogLinear):
         made = nn.Linear(layer.in_features, layer.out_features, **settings)

@@ -356,6 +356,35 @@ def test_a_bias_keeps_its_type() -> None:
     assert analog(torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_back_to_digital_has_the_type_that_the_model_has(dtype: torch.dtype) -> None:
+    for layer in (nn.Linear(3, 3, bias=False), nn.Conv2d(1, 2, 3), nn.LSTM(3, 4)):
+        for model in (
+            pl.convert_to_analog(nn.Sequential(layer.to(dtype)), IDEAL),
+            pl.convert_to_analog(nn.Sequential(layer.float()), IDEAL).to(dtype),
+        ):
+            back = pl.convert_to_digital(model)
+            assert {each.dtype for each in back.parameters()} == {dtype}
+
+
+def test_models_in_double_precision_train() -> None:
+    """Inputs, outputs and their gradients are float64; tiles are in single precision."""
+    torch.manual_seed(0)
+    digital = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3), nn.Linear(3, 2))
+    digital = digital.double()
+    analog = pl.convert_to_analog(digital, IDEAL)
+    x = torch.randn(5, 1, 4, 4, dtype=torch.float64)
+    gradients = []
+    for model in (digital, analog):
+        given = x.clone().requires_grad_()
+        model(given).square().sum().backward()
+        gradients.append((given.grad, model[3].bias.grad))
+    for mine, wanted in zip(gradients[1], gradients[0], strict=True):
+        assert mine is not None
+        assert mine.dtype == torch.float64
+        torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_back_to_digital_gives_the_weights_a_perfect_read_sees(model: Net) -> None:
     config = pl.LRTTConfig(rank=2, forward=IDEAL.forward, backward=IDEAL.backward, transfer_every=0)
     analog = pl.convert_to_analog(model, config, seed=1)

@@ -147,6 +147,15 @@ def test_tasks_that_do_not_exist_are_refused(
         select_task(nn.Linear(2, 2), 0)
 
 
+def test_a_selected_task_is_kept_whatever_becomes_of_the_tensor() -> None:
+    made = GatedAdapter(nn.Linear(6, 4), 2, TaskGate(2), adapters=2)
+    tasks = torch.tensor([0, 1, 0])
+    select_task(made, tasks)
+    tasks.fill_(5)  # a loader's buffer, used again
+    assert made.gate is not None
+    assert torch.equal(made.gate.task, torch.tensor([0, 1, 0]))
+
+
 def test_a_mixture_of_frozen_adapters_learns_its_coefficients_alone() -> None:
     made = adapter(gate=MixtureGate(2), adapters=2).freeze_factors()
     made.base.requires_grad_(requires_grad=False)

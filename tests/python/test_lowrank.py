@@ -337,6 +337,8 @@ def _replaced(device: str, **changes: Any) -> dict[str, Any]:
         ({"scale": float("inf")}, pl.InputError, "scale is inf"),
         ({"scale": -1e300}, pl.InputError, r"scale is -1e\+300; give 1e\+15 at most"),
         ({"scale": torch.tensor(1.0)}, pl.InputError, "scale is tensor"),
+        ({"codes": 0.5}, TypeError, "codes is a float; give a tensor, for example torch.as_tensor"),
+        ({"v": [[1.0]]}, TypeError, "v is a list; give a tensor"),
     ],
 )
 def test_errors_name_the_argument(

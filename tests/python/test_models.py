@@ -232,10 +232,34 @@ def test_a_resumed_run_has_the_same_model_and_old_ones_are_perceptrons(
     assert len(trained(data["digits"], tmp_path, resume=True, epochs=2, **settings).history) == 2
 
 
+def _has_bfloat16_lstm() -> bool:
+    """torch's own, on a CPU, needs a processor with AVX-512."""
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.nn.LSTM(2, 2)(torch.zeros(2, 1, 2))
+    except RuntimeError:
+        return False
+    return True
+
+
+def test_a_processor_without_an_lstm_in_bfloat16_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, data: dict[str, Dataset]
+) -> None:
+    def refuses(*_: object) -> None:
+        raise RuntimeError("could not create a primitive descriptor")
+
+    monkeypatch.setattr(torch.nn.LSTM, "forward", refuses)
+    settings: dict[str, Any] = {"epochs": 1, "batch": 16, "algorithm": "digital", "amp": True}
+    with pytest.raises(ValueError, match="torch has no LSTM in bfloat16 for this processor"):
+        trained(data["text"], model="lstm", **settings)
+
+
 @pytest.mark.parametrize(("model", "kind"), SOME)
 def test_mixed_precision_changes_digital_layers_a_little(
     model: str, kind: str, data: dict[str, Dataset]
 ) -> None:
+    if model == "lstm" and not _has_bfloat16_lstm():
+        pytest.skip("torch has no LSTM in bfloat16 for this processor")
     whole = data[kind]
     few = dataclasses.replace(whole, train_x=whole.train_x[:16], train_y=whole.train_y[:16])
     runs = [
@@ -246,6 +270,15 @@ def test_mixed_precision_changes_digital_layers_a_little(
     assert single != mixed
     assert abs(single - mixed) < 0.02 * single
     assert {each.dtype for each in runs[1].model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(("model", "kind"), SOME)
+def test_analog_layers_train_beside_mixed_precision(
+    model: str, kind: str, data: dict[str, Dataset]
+) -> None:
+    few = dataclasses.replace(
+        data[kind], train_x=data[kind].train_x[:16], train_y=data[kind].train_y[:16]
+    )
     analog = trained(few, model=model, epochs=1, batch=16, amp=True)
     assert analog.history[0]["pulses"] > 0
 

@@ -26,6 +26,13 @@ def model() -> Net:
     ("settings", "message"),
     [
         ({"use_dora": True}, "use_dora = True normalises"),
+        (
+            {"init_lora_weights": "pissa"},
+            "init_lora_weights = 'pissa' changes the weights of the model as well",
+        ),
+        ({"init_lora_weights": "olora"}, "init_lora_weights = 'olora' changes the weights"),
+        ({"use_rslora": "false"}, "use_rslora = 'false' must be true or false"),
+        ({"use_newthing": True}, "use_newthing = True is no setting that is known here"),
         ({"lora_bias": True}, "lora_bias = True gives the adapter a bias"),
         ({"modules_to_save": ["head"]}, r"modules_to_save = \['head'\] brings whole layers"),
         ({"target_parameters": ["x"]}, r"target_parameters = \['x'\]"),
@@ -75,6 +82,8 @@ FIRST = "base_model.model.block.q_proj.lora_A.weight"
         (lambda f: (f / "adapter_model.safetensors").write_bytes(b"x"), ValueError, "no complete safetensors file"),
         (damage(lambda t: t.pop(FIRST)), ValueError, "layer 'block.q_proj' has only lora_B"),
         (damage(lambda t: t.update({"base_model.model.head.weight": torch.ones(3, 5)})), ValueError, "more than factors .*head.weight"),
+        (damage(lambda t: t.update({"base_model.model.head.base_layer.weight": torch.ones(3, 5)})), ValueError, "holds 'head.weight' of the model .* differs"),
+        (damage(lambda t: t.update({"base_model.model.tail.base_layer.weight": torch.ones(3, 5)})), ValueError, "holds 'tail.weight' .* this model has not"),
         (damage(lambda t: t.update({FIRST: torch.full((2, 6), torch.nan)})), ValueError, "not finite"),
         (damage(lambda t: t.update({FIRST: torch.ones(2, 7)})), ValueError, r"for \[7, 8\] features .* has \[6, 8\]"),
         (damage(lambda t: t.update({k.replace("q_proj", "v_proj"): t.pop(k) for k in list(t) if "q_proj" in k})), ValueError, r"no layer 'block.v_proj'|its rank"),

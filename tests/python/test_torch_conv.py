@@ -93,6 +93,21 @@ def test_one_image_needs_no_batch(dimensions: int) -> None:
     same_training(digital, torch.randn(2, *(4, 3, 5)[:dimensions]))
 
 
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_images_lie_in_memory_as_those_of_torch(dimensions: int) -> None:
+    """So that view(len(x), -1), which many networks have behind their convolutions, works."""
+    kinds = ((nn.Conv1d, AnalogConv1d), (nn.Conv2d, AnalogConv2d), (nn.Conv3d, AnalogConv3d))
+    digital, analog = kinds[dimensions - 1]
+    x = torch.randn(2, 4, *[5] * dimensions)
+    y = analog(4, 6, 3, config=IDEAL)(x)
+    assert y.stride() == digital(4, 6, 3)(x).stride()
+    assert y.view(len(x), -1).shape == (2, 6 * 3**dimensions)
+    if dimensions == 2:
+        last = x.contiguous(memory_format=torch.channels_last)
+        given = analog(4, 6, 3, config=IDEAL)(last)
+        assert given.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_each_group_has_tiles_of_its_own() -> None:
     layer = AnalogConv2d(6, 4, 3, config=pl.SingleConfig(), groups=2, seed=1, max_input_size=14)
     assert [(tile.d_size, tile.x_size) for tile in layer.tiles] == [(2, 13), (2, 14)] * 2

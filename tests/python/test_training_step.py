@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -254,6 +255,14 @@ def test_when_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     model[1].eval()  # a plain step, then a new record
     assert steps(1) == []
     assert steps(30) == [True]
+    model.register_buffer("mask", torch.zeros(3))
+    assert steps(30) == [True]
+    model.mask = torch.zeros(4)  # other memory
+    assert steps(30) == [True]
+    step.loss_fn = partial(loss_fn)
+    assert steps(30) == [True]
+    step.before_step = lambda: None
+    assert steps(30) == [True]
     optimizer.param_groups[0]["lr"] = float("inf")
     with pytest.raises(ValueError, match="lr is inf"):
         steps(1)
@@ -264,7 +273,7 @@ def test_when_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     optimizer.param_groups[0]["lr"] = 0.01  # that of pulses alone is no constant
     assert steps(30) == []
     step(*_batch(1, "cpu", rows=4))
-    assert len(made) == 4
+    assert len(made) == 8
     model[1].train()
     drawing = model[2].register_forward_hook(lambda *_: drawn.__setitem__(0, drawn[0] + 1))
     step(*_batch(1, "cpu"))  # finds out
@@ -301,6 +310,40 @@ def test_other_optimisers_are_refused() -> None:
     model = _model("cpu")
     with pytest.raises(TypeError, match=r"pulsora\.optim"):
         TrainingStep(model, torch.optim.SGD([nn.Parameter(torch.zeros(1))]), loss_fn)
+
+
+def test_a_hook_of_a_parameter_is_not_lost_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_step, "_recordable", lambda _: True)
+    monkeypatch.setattr(training_step, "_Recorded", _Graph)
+    monkeypatch.setattr(training_step, "_random_numbers", lambda _: 0)
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
+    model = _model("cpu")
+    step = TrainingStep(model, AnalogSGD(model.parameters(), lr=0.1), loss_fn)
+    for number in range(4):
+        step(*_batch(number, "cpu"))
+    model[0].bias.register_hook(lambda gradient: 2 * gradient)
+    step(*_batch(4, "cpu"))
+    with pytest.warns(RuntimeWarning, match="parameters have hooks"):
+        step(*_batch(5, "cpu"))
+
+
+def test_what_is_no_step_is_refused_by_name() -> None:
+    model = _model("cpu")
+    optimizer = AnalogSGD(model.parameters(), lr=0.1)
+    x, target = _batch(0, "cpu")
+    step = TrainingStep(model, optimizer, loss_fn)
+    for batch in ((), (x,), ((x, target),), ({"x": x}, target)):
+        with pytest.raises(TypeError, match=r"a step takes tensors, as step\(x, target\)"):
+            step(*batch)
+    with pytest.raises(TypeError, match="loss_fn returned a tuple"):
+        TrainingStep(model, optimizer, lambda y, t: (loss_fn(y, t), 0.0))(x, target)
+    with pytest.raises(TypeError, match="loss_fn = None"):
+        TrainingStep(model, optimizer, None)
+    with pytest.raises(TypeError, match="amp = 'no': write True"):
+        TrainingStep(model, optimizer, loss_fn, amp="no")
+    others = AnalogSGD(_model("cpu").parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="optimizer has no parameter of the model"):
+        TrainingStep(model, others, loss_fn)
 
 
 def test_any_digital_optimiser_will_do() -> None:

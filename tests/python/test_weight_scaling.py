@@ -111,6 +111,23 @@ def test_the_bound_is_the_smaller_one() -> None:
     )
 
 
+@pytest.mark.parametrize("scaling_per", ["layer", "output"])
+def test_a_scale_by_width_follows_from_the_inputs_alone(scaling_per: str) -> None:
+    cells = pl.SingleConfig(device=pl.devices.ConstantStep(w_max_dtod=0.0, w_min_dtod=0.0))
+    layer = AnalogLinear(48, 5, config=cells, weight_scaling="width", scaling_per=scaling_per)
+    expected = (3.0 / 48) ** 0.5 / 0.6  # what cells with bounds of 0.6 are multiplied by
+    layer.set_weights(0.01 * torch.randn(5, 48), torch.zeros(5))
+    assert layer.tiles.scales is not None
+    assert layer.tiles.scales.shape == ((1,) if scaling_per == "layer" else (5,))
+    torch.testing.assert_close(layer.tiles.scales, torch.full_like(layer.tiles.scales, expected))
+    assert "widths up to 0.6" in repr(layer)
+
+
+def test_initial_weights_beyond_the_cells_are_told_with_what_helps() -> None:
+    with pytest.warns(UserWarning, match="confined to them; give a smaller weight_scaling"):
+        AnalogLinear(100, 50, config=pl.SingleConfig(), weight_scaling=10.0)
+
+
 def test_few_cells_confine_what_fills_them() -> None:
     torch.manual_seed(0)
     layer = AnalogLinear(100, 100, bias=False, weight_scaling="abs_max")
@@ -242,6 +259,7 @@ def test_recurrent_layers_hand_the_scaling_on() -> None:
         ({"weight_scaling": float("inf")}, "weight_scaling = inf"),
         ({"weight_scaling": True}, "weight_scaling = True"),
         ({"weight_scaling": "max"}, "weight_scaling = 'max'"),
+        ({"weight_scaling": [0.5]}, r"weight_scaling = \[0.5\]: write None, 'abs_max', 'width'"),
         ({"weight_scaling": 1.0, "scaling_per": "column"}, "scaling_per = 'column': write 'layer'"),
         (
             {"weight_scaling": 1.0, "config": pl.LRTTConfig(rank=2, projection="reuse",

@@ -11,7 +11,7 @@ from pulsora._core import DeviceError, InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["TYPES", "check_adapter", "check_linear", "check_update", "outputs_of"]
+__all__ = ["TYPES", "check_adapter", "check_apart", "check_linear", "check_update", "outputs_of"]
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _LAYOUTS = ("kn", "nk")
@@ -115,6 +115,17 @@ def check_adapter(dc: Tensor, a: Tensor, b: Tensor, da: Tensor, db: Tensor) -> N
             raise InputError(f"{name} has gaps; it must be contiguous")
 
 
+def check_apart(dc: Tensor, a: Tensor, b: Tensor, da: Tensor, db: Tensor) -> None:
+    """InputError if a result overlaps an operand, which is read after it, or the other result."""
+    operands = (("dc", dc), ("a", a), ("b", b))
+    for name, tensor, others in (("da", da, (*operands, ("db", db))), ("db", db, operands)):
+        for other, operand in others:
+            if _share_memory(tensor, operand):
+                raise InputError(
+                    f"{name} and {other} share memory, which is read after it has been written; give out memory of its own"
+                )
+
+
 def _check_codes(codes: Tensor, wanted: tuple[int, ...]) -> None:
     padded = (1,) * (len(wanted) - codes.dim()) + tuple(codes.shape)
     fits = len(padded) == len(wanted) and all(
@@ -151,6 +162,20 @@ def _check_place(first: str, like: Tensor, name: str, tensor: Tensor) -> None:
         raise DeviceError(
             f"{name} is on {tensor.device} and {first} on {like.device}; pass {name}.to({first}.device)"
         )
+
+
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    """Whether the memory from the first to the last number of both overlaps."""
+    if not (one.numel() and other.numel()):
+        return False
+    spans = []
+    for tensor in (one, other):
+        last = sum(
+            (size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+        )
+        begin = tensor.data_ptr()
+        spans.append((begin, begin + (last + 1) * tensor.element_size()))
+    return spans[0][0] < spans[1][1] and spans[1][0] < spans[0][1]
 
 
 def _shape(tensor: Tensor) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +21,7 @@ __all__ = [
     "gated_low_rank",
     "gradients_by_torch",
     "require_finite",
-    "require_no_tangents",
+    "require_tensors",
 ]
 
 
@@ -66,6 +67,7 @@ class _GatedLowRank(torch.autograd.Function):
 
 
 _LARGEST = 1e15  # as of every setting (core/limits.h)
+_OPTIONAL = ("codes", "base", "bias")
 
 
 def gradients_by_torch(
@@ -85,14 +87,23 @@ def gradients_by_torch(
 
 def require_finite(name: str, value: object) -> None:
     """InputError unless the setting is a finite number within the limits of all settings."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
         raise InputError(f"{name} is {value!r}; it must be a finite number")
-    if abs(value) > _LARGEST:
+    if abs(float(value)) > _LARGEST:
         raise InputError(f"{name} is {value!r}; give {_LARGEST:g} at most, of either sign")
 
 
-def require_no_tangents(**operands: Tensor | None) -> None:
-    """NotImplementedError for forward-mode derivatives, of which the operators would lose the update's part."""
+def require_tensors(**operands: object) -> None:
+    """TypeError, naming the operand, unless all are tensors, or None for those that may be left out.
+
+    NotImplementedError for forward-mode derivatives, of which the operators would lose the update's part.
+    """
+    for name, operand in operands.items():
+        if not isinstance(operand, torch.Tensor) and not (operand is None and name in _OPTIONAL):
+            raise TypeError(
+                f"{name} is a {type(operand).__name__}; give a tensor"
+                + ", for example torch.as_tensor(codes).to(x)" * (name == "codes")
+            )
     if forward_ad._current_level < 0:  # noqa: SLF001 - torch has no other way to ask
         return
     for name, tensor in operands.items():
@@ -146,12 +157,12 @@ def gated_low_rank(
 
     Raises:
         InputError: if a shape does not fit, or u_layout or scale are out of range.
-        TypeError: if a dtype does not fit.
+        TypeError: if a dtype does not fit, or an operand is no tensor.
         DeviceError: if the operands are on several devices.
         NotImplementedError: for derivatives in forward mode.
     """
     require_finite("scale", scale)
-    require_no_tangents(x=x, v=v, codes=codes, u=u, base=base)
+    require_tensors(x=x, v=v, codes=codes, u=u, base=base)
     if (dtype := autocast_type(x)) is not None:
         x, v, u = x.to(dtype), v.to(dtype), u.to(dtype)
         codes = None if codes is None else codes.to(dtype)
@@ -194,7 +205,7 @@ def adapter_gradients(
         dA and dB, or `out`.
 
     Raises:
-        InputError: if a shape does not fit, or there is nothing to add to.
+        InputError: if a shape does not fit, there is nothing to add to, or `out` shares memory with operands.
         TypeError: if a dtype does not fit.
         DeviceError: if the operands are on several devices.
     """

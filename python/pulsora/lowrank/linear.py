@@ -11,7 +11,7 @@ from pulsora.lowrank.functional import (
     autocast_type,
     gradients_by_torch,
     require_finite,
-    require_no_tangents,
+    require_tensors,
 )
 
 if TYPE_CHECKING:
@@ -104,12 +104,12 @@ def gated_low_rank_linear(
 
     Raises:
         InputError: if a shape does not fit, or u_layout or scale are out of range.
-        TypeError: if a dtype does not fit.
+        TypeError: if a dtype does not fit, or an operand is no tensor.
         DeviceError: if the operands are on several devices.
         NotImplementedError: for derivatives in forward mode.
     """
     require_finite("scale", scale)
-    require_no_tangents(x=x, weight=weight, bias=bias, v=v, codes=codes, u=u)
+    require_tensors(x=x, weight=weight, bias=bias, v=v, codes=codes, u=u)
     if (dtype := autocast_type(x)) is not None:
         x, weight, v, u = x.to(dtype), weight.to(dtype), v.to(dtype), u.to(dtype)
         codes = None if codes is None else codes.to(dtype)

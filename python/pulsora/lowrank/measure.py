@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pulsora._checks import require_at_least
-from pulsora._core import InputError
+from pulsora._core import DeviceError, InputError
 from pulsora.lowrank import operators
 from pulsora.lowrank.checks import TYPES
 
@@ -65,6 +65,8 @@ class Benchmark:
     """Copying x."""
     bytes: int
     """What the update alone must read and write."""
+    copied_bytes: int
+    """What copying x must read and write."""
     copy_bandwidth: float
     """Bytes per second, read and written, of copying 512 MiB on a GPU, 64 MiB on a CPU."""
     validation: Validation
@@ -91,8 +93,8 @@ class Benchmark:
 
     @property
     def share(self) -> float:
-        """The bandwidth over that of copying."""
-        return self.bandwidth / self.copy_bandwidth
+        """The bandwidth over that of copying x, or a large matrix, whichever is faster."""
+        return self.bandwidth / max(self.copy_bandwidth, self.copied_bytes / self.copy_seconds)
 
     @property
     def max_difference(self) -> float:
@@ -191,8 +193,9 @@ def validate(
     Raises:
         ValueError: if a size is not a whole number from 1 up.
         InputError: if dtype is another one.
+        DeviceError: if there is no GPU.
     """
-    outputs = _require_sizes(rows, k1, rank, k2, dtype)
+    outputs = _require_sizes(rows, k1, rank, k2, dtype, device)
     return _validated(_Operands.drawn(rows, k1, outputs, rank, dtype, device, seed))
 
 
@@ -211,7 +214,7 @@ def benchmark(
     On a GPU, calls are recorded in a CUDA graph over so many sets of operands that they come from
     memory, so that the host's time does not count. The arguments are those of `validate`.
     """
-    outputs = _require_sizes(rows, k1, rank, k2, dtype)
+    outputs = _require_sizes(rows, k1, rank, k2, dtype, device)
     bytes_ = dtype.itemsize * (rows * (k1 + outputs + rank) + rank * (k1 + outputs))
     count = max(2, min(_MOST_SETS, _BEYOND_CACHE // bytes_)) if device != "cpu" else 1
     sets = [
@@ -241,12 +244,17 @@ def benchmark(
         base_seconds=timed(lambda each: torch.mm(each.x, weights, out=each.y)),
         copy_seconds=timed(lambda each: target.copy_(each.x)),
         bytes=bytes_,
+        copied_bytes=2 * dtype.itemsize * rows * k1,
         copy_bandwidth=_copy_bandwidth(device),
         validation=validation,
     )
 
 
-def _require_sizes(rows: int, k1: int, rank: int, k2: int | None, dtype: torch.dtype) -> int:
+def _require_sizes(
+    rows: int, k1: int, rank: int, k2: int | None, dtype: torch.dtype, device: str
+) -> int:
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise DeviceError(f"device is {device!r}, but torch sees no GPU; pass device='cpu'")
     outputs = k1 if k2 is None else k2
     for name, value in (("rows", rows), ("k1", k1), ("rank", rank), ("k2", outputs)):
         require_at_least(name, value, 1)

@@ -15,7 +15,13 @@ from torch.library import define, impl, register_fake
 from torch.nn.functional import linear
 
 from pulsora import _core
-from pulsora.lowrank.checks import check_adapter, check_linear, check_update, outputs_of
+from pulsora.lowrank.checks import (
+    check_adapter,
+    check_apart,
+    check_linear,
+    check_update,
+    outputs_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -261,6 +267,7 @@ def _adapter_gradients(
     dc: Tensor, a: Tensor, b: Tensor, da: Tensor, db: Tensor, accumulate: bool
 ) -> None:
     check_adapter(dc, a, b, da, db)
+    check_apart(dc, a, b, da, db)
     _core.adapter_gradients(_rows(dc), _rows(a), b, accumulate, _rows(da), _rows(db), *_place(dc))
 
 

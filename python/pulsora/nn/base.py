@@ -63,7 +63,8 @@ class AnalogModule(nn.Module):
         weight_scaling: How weights are fitted to the cells whenever they are written (made,
             converted, `set_weights`). None writes them as they are. A number divides them so that
             the largest becomes that, in units of the cells; 'abs_max' makes it the mean bound of
-            the cells less twice its spread, which nearly all of them reach. Outputs are multiplied back, and updates divided, so that the weights move as
+            the cells less twice its spread, which nearly all of them reach; 'width' makes sqrt(3 / in_features)
+            that, whatever the weights are. Outputs are multiplied back, and updates divided, so that the weights move as
             without scaling; `weight` and gradients are those of the layer, not of the cells.
         scaling_per: One scale for the 'layer', or one for each 'output'.
         learn_out_scaling: Whether outputs are multiplied by a parameter besides, `out_scaling` ([1],
@@ -110,6 +111,8 @@ class AnalogModule(nn.Module):
         if seed is None:
             seed = int(torch.randint(2**62, (), device="cpu").item())
         self.analog_bias = bias and not digital_bias
+        # The type of the layer of torch that it becomes again: weights in tiles have none.
+        self.digital_dtype = torch.get_default_dtype()
         array = TileArray(
             rows,
             columns + self.analog_bias,
@@ -141,9 +144,16 @@ class AnalogModule(nn.Module):
         uniform = torch.rand(rows, columns_too, generator=generator, device="cpu")
         uniform = bound * (2.0 * uniform - 1.0)
         self.tiles.set_weights(uniform[:, :columns])
+        if self.tiles.scaling is not None:
+            self._warn_of_clipping(uniform[:, :columns], stacklevel=5)
         if self.bias is not None:
             with torch.no_grad():
                 self.bias.copy_(uniform[:, columns])
+
+    def _warn_of_clipping(self, wanted: Tensor, stacklevel: int) -> None:
+        written = self.tiles.get_weights().cpu().numpy()
+        remedy = None if self.tiles.scaling is None else "give a smaller weight_scaling"
+        warn_of_clipping(self.config, wanted.numpy(), written, stacklevel, remedy)
 
     @property
     def tiles(self) -> TileArray:
@@ -205,7 +215,7 @@ class AnalogModule(nn.Module):
                 self.bias.copy_(bias)
             if self.out_scaling is not None:
                 self.out_scaling.fill_(1.0)
-        warn_of_clipping(self.config, wanted.numpy(), self.tiles.get_weights().cpu().numpy())
+        self._warn_of_clipping(wanted, stacklevel=4)
 
     def product(
         self, x: Tensor, gate: Tensor | None = None, steps: int = 1, bias: Tensor | None = None
@@ -261,12 +271,13 @@ class AnalogModule(nn.Module):
         shape = f"{len(self.tiles.rows)}x{len(self.tiles.cols)}"
         bias = "analog" if self.analog_bias else str(self.bias is not None)
         scaling = self.tiles.scaling
-        scaled = "" if scaling is None else f", weights up to {scaling.omega:g} per {scaling.per}"
+        by = "widths" if scaling is not None and scaling.by_width else "weights"
+        scaled = "" if scaling is None else f", {by} up to {scaling.omega:g} per {scaling.per}"
         return f"bias={bias}, config={self.config.summary()}, tiles={shape}{scaled}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AnalogModule:
         # What has become of this one tells where the tiles go; their numbers keep their type.
-        probe = fn(torch.empty(0, device=self.tiles.device))
+        probe = fn(torch.empty(0, dtype=self.digital_dtype, device=self.tiles.device))
         if probe.device.type == "cpu" and probe.is_shared():  # type: ignore[no-untyped-call]
             raise RuntimeError("the tiles of an analog layer cannot be shared between processes")
         if _place(probe.device) != self.tiles.device:
@@ -276,6 +287,7 @@ class AnalogModule(nn.Module):
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         finally:
             self._parameters["analog_weight"] = weight
+        self.digital_dtype = probe.dtype
         return self
 
     def _save_to_state_dict(

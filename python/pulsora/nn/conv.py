@@ -134,7 +134,10 @@ class AnalogConvNd(AnalogModule):
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x = functional.pad(x, self._added, mode=mode)
         patches = _patches(x, self.kernel_size, self.stride, self.dilation)
-        return self.product(patches).transpose(1, 2).reshape(len(x), self.out_channels, *sizes_of_y)
+        y = self.product(patches).transpose(1, 2)
+        y = y.reshape(len(x), self.out_channels, *sizes_of_y)
+        # As torch's layers: channels stay last in memory only where they were so in x.
+        return y if _has_channels_last(x) else y.contiguous()
 
     def digital(self, **options: Any) -> nn.Module:
         """torch's layer with these settings, and weights of its own; the options are bias and device."""
@@ -226,6 +229,11 @@ def _patches(
     else:
         columns = functional.unfold(x, kernel[-2:], dilation[-2:], 0, stride[-2:]).transpose(1, 2)
     return columns.reshape(samples, places * columns.shape[1], columns.shape[2])
+
+
+def _has_channels_last(x: Tensor) -> bool:
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    return layout is not None and not x.is_contiguous() and x.is_contiguous(memory_format=layout)
 
 
 class _Unfold(torch.autograd.Function):

@@ -17,6 +17,7 @@ from pulsora.nn.base import AnalogModule
 from pulsora.nn.factors import balanced, cell_scale, error_of, matched_gauge
 from pulsora.nn.gates import ConstantGate
 from pulsora.nn.linear import AnalogLinear
+from pulsora.nn.weight_copy import BaseWeight, WeightCopy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,6 +175,20 @@ class GatedAdapter(nn.Module):
     def is_pulsed(self) -> bool:
         """Whether A and B are analog layers of this adapter."""
         return isinstance(self._modules.get("up"), AnalogModule)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight of the base alone, for what looks at its type or device; handing it to a product is an error."""
+        return self._of_base("weight")
+
+    @property
+    def bias(self) -> Tensor | None:
+        """That of the base."""
+        return None if getattr(self.base, "bias", None) is None else self._of_base("bias")
+
+    def _of_base(self, name: str) -> Tensor:
+        own: Tensor = getattr(self.base, name)
+        return own if isinstance(own, WeightCopy) else own.detach().as_subclass(BaseWeight)
 
     def _make_tensors(self, seed: int) -> None:
         place = next((each.device for each in self.base.parameters()), None)

@@ -28,8 +28,13 @@ def flat_gate(gate: Tensor, x: Tensor) -> Tensor:
     """A gate that broadcasts to [..., rank], for x [..., in_features], with the samples in one dimension.
 
     Raises:
+        TypeError: if it is no tensor.
         ValueError: if it does not broadcast.
     """
+    if not isinstance(gate, torch.Tensor):
+        raise TypeError(
+            f"gate is a {type(gate).__name__}; give a tensor, or constant weights to pulsora.nn.GatedAdapter"
+        )
     try:
         whole = gate.expand(*x.shape[:-1], gate.shape[-1])
     except (IndexError, RuntimeError):
@@ -120,7 +125,7 @@ class _GatedProduct(torch.autograd.Function):
         weight: AnalogParameter = ctx.weight
         ranks, part = weight.array.ranks, ctx.part
         needs_x, needs_gate, needs_weight, needs_bias, _ = ctx.needs_input_grad
-        d = ranks.of_batch(d).contiguous()
+        d = ranks.of_batch(d).float().contiguous()  # of a float64 bias, too
         gathered = ranks.gather(
             weight.array,
             part,

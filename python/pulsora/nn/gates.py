@@ -96,7 +96,9 @@ class TaskGate(Gate):
             )
         if chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < self.tasks:
             raise ValueError(f"task = {task!r}: tasks are numbered from 0 to {self.tasks - 1}")
-        self.task = chosen.to(self.task.device, torch.long)
+        self.task = chosen.to(
+            self.task.device, torch.long, copy=True
+        )  # the caller may reuse theirs
 
     def forward(self, x: Tensor) -> Tensor:
         """1 for the adapter of the task, 0 for the others: [adapters] or [batch, 1, ..., adapters]."""

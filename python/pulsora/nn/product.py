@@ -49,7 +49,7 @@ class _AnalogProduct(torch.autograd.Function):
         x, bias = ctx.saved_tensors
         weight: AnalogParameter = ctx.weight
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
-        d = weight.array.ranks.of_batch(d).contiguous()
+        d = weight.array.ranks.of_batch(d).float().contiguous()  # of a float64 bias, too
         gathered = weight.array.ranks.gather(
             weight.array,
             ctx.part,

@@ -217,7 +217,7 @@ class AnalogRNNBase(nn.Module):
                     own.copy_(bias)
 
     def digital(self, **options: Any) -> nn.Module:
-        """torch's layer with these settings, and weights of its own; the option is device."""
+        """torch's layer with these settings, and weights of its own; the options are device and dtype."""
         settings = {name: getattr(self, name) for name in self.settings}
         made: nn.Module = self._torch(**settings, **options)
         return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -25,10 +26,12 @@ class WeightScaling(NamedTuple):
     Attributes:
         omega: What the largest weight becomes, in units of the cells.
         per: Whether there is one scale for the 'layer', or one for each 'output', a row.
+        by_width: Whether omega is what sqrt(3 / in_features) becomes instead, whatever the weights are.
     """
 
     omega: float
     per: str
+    by_width: bool = False
 
     @staticmethod
     def of(
@@ -51,21 +54,31 @@ class WeightScaling(NamedTuple):
             )
         if weight_scaling == "abs_max":
             return WeightScaling(reach(written_to(config)), scaling_per)
-        if (
-            isinstance(weight_scaling, bool | str)
-            or not math.isfinite(weight_scaling)
-            or weight_scaling <= 0.0
-        ):
+        if weight_scaling == "width":
+            return WeightScaling(reach(written_to(config)), scaling_per, by_width=True)
+        if not _is_positive(weight_scaling):
             raise ValueError(
-                f"weight_scaling = {weight_scaling!r}: write None, 'abs_max', or what the largest "
-                "weight shall become in the cells, a number above 0"
+                f"weight_scaling = {weight_scaling!r}: write None, 'abs_max', 'width', or what the "
+                "largest weight shall become in the cells, a number above 0"
             )
         return WeightScaling(float(weight_scaling), scaling_per)
 
     def scales(self, weights: Tensor) -> Tensor:
         """The scales [out_features] or [1] of weights; 1 where all are zero."""
+        if self.by_width:
+            # Three standard deviations of the weights that torch's layers begin with, which are uniform within
+            # +-1 / sqrt(in_features): room to grow by a factor of sqrt(3).
+            rows, columns = weights.shape
+            size = math.sqrt(3.0 / columns) / self.omega
+            return torch.full((rows if self.per == "output" else 1,), size, dtype=torch.float32)
         sizes = weights.abs().amax(1) if self.per == "output" else weights.abs().amax()[None]
         return torch.where(sizes > 0.0, sizes / self.omega, torch.ones_like(sizes)).float()
+
+
+def _is_positive(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return 0.0 < float(value) < math.inf
 
 
 def require_scales(scales: Tensor, rows: int) -> Tensor:
@@ -99,7 +112,7 @@ def reach(device: Device | None) -> float:
     )
     if bound <= 0.0:
         raise ValueError(
-            f"weight_scaling = 'abs_max': cells of {device.model} have bounds w_max and w_min that are "
+            f"weight_scaling = 'abs_max' or 'width': cells of {device.model} have bounds w_max and w_min that are "
             "not on both sides of 0, or spread too far; write what the largest weight shall become in "
             "the cells, a number above 0. (Loaded adapters need cells with both bounds.)"
         )

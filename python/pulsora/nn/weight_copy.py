@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["WeightCopy"]
+__all__ = ["BaseWeight", "WeightCopy"]
 
 
 class WeightCopy(torch.Tensor):
@@ -22,6 +22,16 @@ class WeightCopy(torch.Tensor):
     their noise. Writing to it, and handing it to a layer's function of torch (`linear`, fused
     encoders), are RuntimeErrors. `clone()` gives a plain tensor.
     """
+
+    of_products = (
+        "was given a copy of an analog layer's weights, so the tiles would not be read, noise and converters "
+        "included; call the layer itself. A perfect product is x @ layer.weight.T"
+    )
+    of_writes = (
+        "layer.weight of an analog layer is a copy; what is written to it does not reach the tiles. Fill a tensor of "
+        "your own, as in w = torch.nn.init.xavier_uniform_(layer.weight.clone()), and call "
+        "layer.set_weights(w, bias); freeze weights by layer.analog_weight.requires_grad_(False)"
+    )
 
     @classmethod
     def __torch_function__(
@@ -34,21 +44,11 @@ class WeightCopy(torch.Tensor):
         settings = kwargs or {}
         name = getattr(func, "__name__", "")
         if func in _PRODUCTS:
-            raise RuntimeError(
-                f"{name} was given a copy of an analog layer's weights, so the tiles would not be "
-                "read, noise and converters included; call the layer itself. A perfect product is "
-                "x @ layer.weight.T"
-            )
+            raise RuntimeError(f"{name} {cls.of_products}")
         if (_is_write(name) and _copies((*args[:1], settings.get("tensor")))) or _copies(
             settings.get("out")
         ):
-            raise RuntimeError(
-                "layer.weight of an analog layer is a copy; what is written to it does not reach "
-                "the tiles. Fill a tensor of your own, as in w = "
-                "torch.nn.init.xavier_uniform_(layer.weight.clone()), and call "
-                "layer.set_weights(w, bias); freeze weights by "
-                "layer.analog_weight.requires_grad_(False)"
-            )
+            raise RuntimeError(cls.of_writes)
         with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
             result = func(*args, **settings)
             ours = {leaf.untyped_storage().data_ptr() for leaf in _copies((args, settings))}
@@ -69,6 +69,16 @@ class WeightCopy(torch.Tensor):
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:  # noqa: ANN401
         with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
             return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+
+
+class BaseWeight(WeightCopy):
+    """The weight of the base of an adapted layer, for what looks at a layer's weight; the rest as above."""
+
+    of_products = "was given the weight of the base of an adapted layer, so the adapter would be left out; call the layer itself"
+    of_writes = (
+        "layer.weight of an adapted layer is a view of its base's, for reading; write to layer.base.weight, or to the "
+        "adapter by layer.set_factors(a, b)"
+    )
 
 
 _PRODUCTS = {

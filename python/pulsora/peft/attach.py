@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         | None
     )
 
-__all__ = ["MODES", "Plan", "adaptable", "add_adapters", "attach"]
+__all__ = ["MODES", "Plan", "adaptable", "add_adapters", "attach", "tied_layers"]
 
 MODES = ("digital_base", "analog_base", "analog_base_digital_adapter")
 
@@ -200,6 +200,7 @@ def attach(
     if plan.base is None:
         made = converted_copy(model, lambda *_: None, seed=seed)
     else:
+        _require_untied(model, ranks)
         configs = _configs(model, plan, ranks, alphas, adapters)
         made = converted_copy(
             model, lambda name, _: configs.get(name), seed=seed, **plan.base_options(given)
@@ -228,6 +229,16 @@ def attach(
         tiles += sum(len(part.tiles) for part in analog_parts(adapter) if part is not layer)
         wrapped[layer] = adapter
     return replaced(made, wrapped)
+
+
+def _require_untied(model: nn.Module, names: Collection[str]) -> None:
+    tied = tied_layers(model)
+    for name in names:
+        if model.get_submodule(name) in tied:
+            raise ValueError(
+                f"layer '{name}': its weight is that of another layer too, so it cannot be in an array of its own; leave "
+                "the layer out (exclude), untie it, or take mode = 'digital_base'"
+            )
 
 
 def _configs(
@@ -278,7 +289,7 @@ def _targets(
                     f"{argument} has {part!r}, but no fully connected layer is called so; the model has {list(layers)}"
                 )
     if targets is None:
-        tied = _tied(model)
+        tied = tied_layers(model)
         found = [name for name, layer in layers.items() if layer not in tied]
     elif callable(targets):
         found = [name for name, layer in layers.items() if targets(name, layer)]
@@ -300,7 +311,7 @@ def _inside_of_adapter(model: nn.Module, name: str) -> bool:
     return any(isinstance(model.get_submodule(outer), GatedAdapter) for outer in above)
 
 
-def _tied(model: nn.Module) -> set[nn.Module]:
+def tied_layers(model: nn.Module) -> set[nn.Module]:
     """Layers whose weight is that of another layer too."""
     owners: dict[nn.Parameter, list[nn.Module]] = {}
     for layer in model.modules():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from pulsora.convert import convert_to_digital, replaced
 from pulsora.nn import AnalogLinear, ConstantGate, GatedAdapter, MixtureGate, TaskGate
+from pulsora.peft.attach import tied_layers
 from pulsora.peft.files import LayerFactors, write_adapter
 from pulsora.peft.report import AdapterReport, AdapterRow
 from pulsora.peft.tiles import tile_factors
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
 __all__ = ["merge_adapters", "save_adapter"]
 
@@ -61,6 +64,11 @@ def save_adapter(
     layers: dict[str, LayerFactors] = {}
     rows = []
     for name, layer in _adapted(model):
+        if not name:
+            raise ValueError(
+                f"model is a {type(layer).__name__} itself, but files of PEFT go by the names of layers in a model; "
+                "put it into one, such as torch.nn.Sequential"
+            )
         factors, how, error = _of_layer(name, layer, base, adapter, rank)
         layers[name] = factors
         inner = layer.base if isinstance(layer, GatedAdapter) else layer
@@ -89,11 +97,15 @@ def merge_adapters(model: nn.Module, *, adapter: int | None = None) -> nn.Module
         model: A model with adapters.
         adapter: Which adapter of a pool; by default all of them, weighed by a constant or mixing gate.
 
+    A weight that was tied to another layer's (a head to the table of embeddings) becomes one of its own, and a warning says so:
+    the other layer has no adapter.
+
     Raises:
         ValueError: for gates that depend on the input.
     """
     copied = copy.deepcopy(model)
     made: dict[nn.Module, nn.Module] = {}
+    tied = tied_layers(copied)
     for name, layer in copied.named_modules():
         if not isinstance(layer, GatedAdapter):
             continue
@@ -106,10 +118,17 @@ def merge_adapters(model: nn.Module, *, adapter: int | None = None) -> nn.Module
             a, b, alpha = _own_factors(name, layer, adapter)
             base = digital(layer.base) if isinstance(layer.base, AnalogLinear) else layer.base
             plain, delta = _matrix(base), alpha * (a @ b).cpu()
+        if base in tied:
+            warnings.warn(
+                f"the weight of '{name}' was that of another layer too; it is its own now, because the adapter is on this "
+                "layer alone. Before a model of transformers is saved, set config.tie_word_embeddings = False",
+                stacklevel=2,
+            )
         weight: Any = base.weight
         whole = (plain + delta).T if type(base).__name__ == "Conv1D" else plain + delta
-        with torch.no_grad():
-            weight.copy_(whole)
+        base.weight = nn.Parameter(
+            whole.to(weight.device, weight.dtype).contiguous(), weight.requires_grad
+        )
         made[layer] = base.train(layer.training)
     return convert_to_digital(replaced(copied, made))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pulsora.peft.settings import LoraSettings
 
-__all__ = ["LayerFactors", "read_adapter", "write_adapter"]
+__all__ = ["AdapterFile", "LayerFactors", "read_adapter", "write_adapter"]
 
 _SETTINGS, _TENSORS, _PICKLE = (
     "adapter_config.json",
@@ -27,6 +27,7 @@ _SETTINGS, _TENSORS, _PICKLE = (
     "adapter_model.bin",
 )
 _PREFIX = "base_model.model."
+_OF_BASE = re.compile(r"(?:base_model\.model\.)?(?P<layer>.+)\.base_layer\.(?P<which>weight|bias)")
 _NAME = re.compile(
     r"(?:base_model\.model\.)?(?P<layer>.+)\.lora_(?P<factor>[AB])(\.default)?\.weight"
 )
@@ -46,10 +47,22 @@ class LayerFactors(NamedTuple):
     alpha: float
 
 
-def read_adapter(
-    folder: str | os.PathLike[str],
-) -> tuple[LoraSettings, dict[str, LayerFactors]]:
-    """The settings of an adapter, and its factors by the name of the layer.
+class AdapterFile(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        settings: Of the adapter.
+        factors: By the name of the layer.
+        of_base: Parameters of the model itself by their names there; PEFT adds those of heads that are tied to a table.
+    """
+
+    settings: LoraSettings
+    factors: dict[str, LayerFactors]
+    of_base: dict[str, Tensor]
+
+
+def read_adapter(folder: str | os.PathLike[str]) -> AdapterFile:
+    """The settings of an adapter, its factors by the name of the layer, and what it repeats of the model.
 
     Raises:
         FileNotFoundError: if a file is missing.
@@ -68,11 +81,14 @@ def read_adapter(
         )
     settings = read_settings(where / _SETTINGS)
     found: dict[str, dict[str, Tensor]] = {}
+    of_base: dict[str, Tensor] = {}
     others = []
     for name, tensor in _tensors(where / _TENSORS).items():
         match = _NAME.fullmatch(name)
         if match:
             found.setdefault(match["layer"], {})[match["factor"]] = tensor
+        elif match := _OF_BASE.fullmatch(name):
+            of_base[f"{match['layer']}.{match['which']}"] = tensor
         else:
             others.append(name)
     if others:
@@ -83,9 +99,10 @@ def read_adapter(
         )
     if not found:
         raise ValueError(f"{where / _TENSORS} holds no adapter")
-    return settings, {
+    factors = {
         name: _factors(where / _TENSORS, settings, name, pair) for name, pair in found.items()
     }
+    return AdapterFile(settings, factors, of_base)
 
 
 def _factors(

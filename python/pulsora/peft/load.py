@@ -76,7 +76,7 @@ def load_adapter(
     Raises:
         FileNotFoundError: if a file is missing.
         ValueError: naming the file and the setting, for what has no meaning here (use_dora, lora_bias, modules_to_save,
-            target_parameters, ...), damaged files, and layers that the model has not.
+            target_parameters, ...), damaged files, layers that the model has not, and weights of the model beside the adapter that differ from its own.
     """
     plan = Plan.of(mode, config, base_config, adapter_span)
     folders = [folder] if isinstance(folder, str | os.PathLike) else list(folder)
@@ -84,13 +84,14 @@ def load_adapter(
         raise ValueError("folder = []: give one folder or several")
     files = []
     for each in folders:
-        settings, factors = read_adapter(each)
+        settings, factors, of_base = read_adapter(each)
         if settings.lora_dropout > 0.0 and trainable and not without_dropout:
             raise ValueError(
                 f"{os.fspath(each)}: lora_dropout = {settings.lora_dropout} leaves out inputs in training, which "
                 "arrays cannot; pass without_dropout = True to train without it, or trainable = False"
             )
         _require_fit(model, os.fspath(each), factors)
+        _require_same(model, os.fspath(each), of_base)
         files.append(factors)
     pools = _pools(files)
     wanted = {name: pools[name] for name, _ in model.named_modules() if name in pools}
@@ -135,6 +136,19 @@ def _require_fit(model: nn.Module, folder: str, factors: Mapping[str, LayerFacto
             raise ValueError(
                 f"{folder}: the adapter of layer '{name}' is for {[b.shape[1], a.shape[0]]} features in and out, "
                 f"but the layer has {list(features)}"
+            )
+
+
+def _require_same(model: nn.Module, folder: str, of_base: Mapping[str, torch.Tensor]) -> None:
+    """ValueError unless the model has these parameters already: the adapter was trained beside them."""
+    own = dict(model.named_parameters(remove_duplicate=False))
+    for name, value in of_base.items():
+        mine = own.get(name)
+        if mine is None or not torch.equal(mine.detach().cpu(), value.to(mine.dtype)):
+            raise ValueError(
+                f"{folder} holds '{name}' of the model it was made for, which "
+                + ("this model has not" if mine is None else "differs from this model's")
+                + "; load those weights into the model before"
             )
 
 

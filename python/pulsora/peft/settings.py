@@ -32,6 +32,20 @@ _REFUSED = {
 }
 """Settings that change what an adapter computes; by default each is off."""
 
+_FIRST_VALUES = (True, False, "gaussian", "orthogonal", "eva")
+"""What init_lora_weights may be: ways to begin with that leave the weights of the model as they are."""
+
+_KNOWN = {
+    *_REFUSED,
+    *("alpha_pattern", "auto_mapping", "base_model_name_or_path", "bias", "corda_config"),
+    *("ensure_weight_tying", "eva_config", "exclude_modules", "fan_in_fan_out", "inference_mode"),
+    *("init_lora_weights", "layers_pattern", "layers_to_transform", "loftq_config", "lora_alpha"),
+    *("lora_dropout", "lora_ga_config", "megatron_core", "peft_type", "peft_version"),
+    *("qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules", "task_type"),
+    "use_rslora",
+}  # fmt: skip
+"""The settings of PEFT 0.21, and those above."""
+
 
 @dataclass(frozen=True)
 class LoraSettings:
@@ -98,10 +112,17 @@ def read_settings(path: Path) -> LoraSettings:
         raise ValueError(
             f"{path}: bias = {values['bias']!r} brings biases of the model along; load them into the model before"
         )
+    _require_plain_start(path, values)
+    for name, value in values.items():
+        if name not in _KNOWN and value not in (None, False, 0, "", [], {}):
+            raise ValueError(
+                f"{path}: {name} = {value!r} is no setting that is known here, and may change what the adapter computes; "
+                "if it does not, take it out of the file"
+            )
     settings = LoraSettings(
         rank=_number(path, values, "r", 8),
         lora_alpha=_number(path, values, "lora_alpha", 8),
-        use_rslora=bool(values.get("use_rslora", False)),
+        use_rslora=_switch(path, values, "use_rslora"),
         rank_pattern=_numbers(path, values, "rank_pattern"),
         alpha_pattern=_numbers(path, values, "alpha_pattern"),
         lora_dropout=_number(path, values, "lora_dropout", 0.0),
@@ -110,6 +131,24 @@ def read_settings(path: Path) -> LoraSettings:
         if rank < 1 or int(rank) != rank:
             raise ValueError(f"{path}: the rank {name} = {rank!r} must be a whole number from 1 up")
     return settings
+
+
+def _require_plain_start(path: Path, values: Mapping[str, Any]) -> None:
+    """ValueError if PEFT, when it makes the adapter, takes a part of the weights of the model into it."""
+    first = values.get("init_lora_weights", True)
+    if first is not None and first not in _FIRST_VALUES:
+        raise ValueError(
+            f"{path}: init_lora_weights = {first!r} changes the weights of the model as well, which the file does not hold; "
+            "save the adapter by PEFT's save_pretrained(..., path_initial_model_for_weight_conversion=...), which makes an "
+            "ordinary one of it"
+        )
+
+
+def _switch(path: Path, values: Mapping[str, Any], name: str) -> bool:
+    value = values.get(name) or False
+    if not isinstance(value, bool):
+        raise ValueError(f"{path}: {name} = {value!r} must be true or false")  # noqa: TRY004 - of a file
+    return value
 
 
 def _number(path: Path, values: Mapping[str, Any], name: str, default: float) -> Any:  # noqa: ANN401 - int or float

@@ -49,11 +49,21 @@ class PlainEpochs:
 
     def train(self, epoch: int, on_batch: OnBatch) -> float:
         """Makes an epoch; its mean loss."""
-        values = []
-        for batch in self._batches(epoch):
-            values.append(self._step(*batch).item())
+        values: list[float] = []
+
+        def tell(loss: Tensor) -> None:
+            values.append(loss.item())
             if on_batch:
                 on_batch(values[-1])
+
+        before: Tensor | None = None  # told of while a GPU is at the next step
+        for batch in self._batches(epoch):
+            loss = self._step(*batch)
+            if before is not None:
+                tell(before)
+            before = loss
+        if before is not None:
+            tell(before)
         return sum(values) / len(values)
 
     def state_dict(self) -> dict[str, Any]:

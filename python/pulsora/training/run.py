@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+from torch import nn
 
 from pulsora import _core
 from pulsora._checks import require_folder
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
-    from torch import nn
 
     from pulsora.forecast.report import Report
     from pulsora.tile import Tile
@@ -60,6 +60,19 @@ def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
     )
     model.train()
     return right / y.numel()
+
+
+def _require_recurrent_types(model: nn.Module, device: torch.device) -> None:
+    """ValueError if torch cannot run its recurrent layers in bfloat16 there, which on a CPU depends on the processor."""
+    if not any(isinstance(layer, nn.RNNBase) for layer in model.modules()):
+        return
+    try:
+        with torch.autocast(device.type, torch.bfloat16):
+            nn.LSTM(2, 2, device=device)(torch.zeros(2, 1, 2, device=device))
+    except RuntimeError as error:
+        raise ValueError(
+            "amp: torch has no LSTM in bfloat16 for this processor; leave --amp (amp=True) out, or train on tiles or on a GPU"
+        ) from error
 
 
 def pulse_report(model: nn.Module) -> Metrics:
@@ -106,7 +119,7 @@ class Run:
         data: The data set, where it is loaded already.
 
     Raises:
-        ValueError: if the data cannot be loaded or do not fit the model, if there is nothing to resume, a damaged
+        ValueError: if the data cannot be loaded or do not fit the model, if torch cannot do what amp asks for here, if there is nothing to resume, a damaged
             checkpoint, or more epochs than asked for, and if `out` has a run that is neither
             resumed nor overwritten.
         OSError: if nothing can be written to `out`.
@@ -142,6 +155,8 @@ class Run:
             hidden=experiment.hidden, seed=experiment.seed, threads=threads,
         )  # fmt: skip
         self.model = made.to(self.device)
+        if experiment.amp:
+            _require_recurrent_types(self.model, self.device)
         self.optimizer = AnalogSGD(self.model.parameters(), lr=experiment.lr)
         self._epochs: PlainEpochs | HybridEpochs = (
             HybridEpochs if experiment.hybrid else PlainEpochs

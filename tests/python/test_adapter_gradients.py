@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 import torch
 
 import pulsora as pl
 from pulsora import lowrank
+from pulsora.nn import AnalogLinear
 from test_lowrank import DEVICES, TYPES, error
+from test_lowrank_numbers import tf32, tf32_allowed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 pytestmark = pytest.mark.parametrize("device", DEVICES)
 
@@ -34,15 +41,60 @@ def test_property_47_adapter_gradients_and_what_they_are_added_to(
     assert error(db, 2 * exact[1]) < 1e-6
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("k", [4, 8])
+@pytest.mark.parametrize("rows", [17, 200])
+def test_property_47_every_element_is_within_its_rounding(
+    device: str, rows: int, k: int, dtype: torch.dtype
+) -> None:
+    # Fewer rows than any kernel for tensor cores takes, and more; columns that are no whole number of tiles.
+    n = 1000
+    dc = 1e5 * torch.randn(rows, n, device=device)
+    a, b = (torch.randn(shape, device=device).to(dtype) for shape in ((rows, k), (k, n)))
+    da, db = lowrank.adapter_gradients(dc, a, b)
+    for made, left, right in ((da, dc, b.T), (db, a.T, dc)):
+        left, right = left.double(), right.double()  # noqa: PLW2901 - the same numbers
+        terms = left.shape[1]
+        unit = terms * 2.0**-24
+        bound = 2.0 * unit / (1.0 - unit) * (left.abs() @ right.abs())
+        assert made.dtype == torch.float32
+        assert bool(((made.double() - left @ right).abs() <= bound).all())
+        # That is what the worst of all roundings would make; those of so many terms go both ways.
+        assert error(made, left @ right) < 1e-5
+
+
 def test_adapter_gradients_do_not_become_tf32(device: str) -> None:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
     dc = torch.full((64, 64), 1.0 + 2.0**-12, device=device)  # a number that tf32 cannot hold
     a, b = torch.ones(64, 16, device=device), torch.ones(16, 64, device=device)
-    da, db = lowrank.adapter_gradients(dc, a, b)
-    torch.set_float32_matmul_precision(before)
+    with tf32_allowed():
+        da, db = lowrank.adapter_gradients(dc, a, b)
     assert torch.equal(da, torch.full_like(da, 64 + 2.0**-6))
     assert torch.equal(db, torch.full_like(db, 64 + 2.0**-6))
+
+
+def test_property_47_gradients_of_large_adapters_do_not_become_tf32(device: str) -> None:
+    # Sizes of the kernel for tensor cores, which makes products of several tf32 terms.
+    dc, a, b = (torch.randn(shape, device=device) for shape in ((512, 1024), (512, 16), (16, 1024)))
+    with tf32_allowed():
+        da, db = lowrank.adapter_gradients(dc, a, b)
+    for made, left, right in ((da, dc, b.T), (db, a.T, dc)):
+        exact = left.double() @ right.double()
+        rounded = tf32(left).double() @ tf32(right).double()
+        assert error(made, exact) < 1e-5 < error(rounded, exact)
+
+
+@pytest.mark.parametrize("name", ["a", "b", "da", "db"])
+def test_operands_on_another_device_are_refused_by_name(device: str, name: str) -> None:
+    given = {
+        part: torch.zeros(shape, device=device)
+        for part, shape in (("dc", (4, 3)), ("a", (4, 2)), ("b", (2, 3)), ("da", (4, 2)), ("db", (2, 3)))
+    }  # fmt: skip
+    for other in ("meta", *(["cpu"] if device == "cuda" else [])):
+        dc, a, b, *out = {**given, name: given[name].to(other)}.values()
+        with pytest.raises(
+            pl.DeviceError, match=rf"{name} is on {other} and dc on {device}.*dc\.device"
+        ):
+            lowrank.adapter_gradients(dc, a, b, out=(out[0], out[1]))
 
 
 def test_errors_of_adapter_gradients_name_the_argument(device: str) -> None:
@@ -106,6 +158,103 @@ def test_property_45_46_it_is_what_an_adapter_of_lrtt_adds_to_a_read(device: str
     torch.testing.assert_close(read, y.detach())
     torch.testing.assert_close(ofx, x.grad)
     torch.testing.assert_close(of_gate, gate.grad)
+
+
+def _drawn_tile(tile: pl.Tile, seed: int) -> list[NDArray[np.float64]]:
+    """W, A and B, drawn and written to its arrays, as these hold them."""
+    generator = np.random.default_rng(seed)
+    for name in ("visible", "fast_a", "fast_b"):
+        shape = tile.arrays[name].shape
+        tile.arrays[name] = generator.uniform(-0.2, 0.2, shape).astype(np.float32)
+    return [tile.arrays[name].astype(np.float64) for name in ("visible", "fast_a", "fast_b")]
+
+
+def _injected(
+    w: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64], scale: float,
+    x: NDArray[np.float64], d: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
+    """y = x W^T + s (x B^T) A^T and dx = d W + s (d A) B, in double precision."""
+    return x @ w.T + scale * (x @ b.T) @ a.T, d @ w + scale * (d @ a) @ b
+
+
+def _gated_by_ones(
+    w: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64], scale: float,
+    x: NDArray[np.float64], d: NDArray[np.float64], device: str,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
+    """y and dx by the gated update, with codes of 1."""
+    given = (torch.from_numpy(part.astype(np.float32)).to(device) for part in (w, a, b, x, d))
+    base, up, down, rows, dy = given
+    rows.requires_grad_()
+    ones = torch.ones(len(x), len(b), device=device)
+    y = lowrank.gated_low_rank(
+        rows, down.t(), ones, up, u_layout="kn", scale=scale, base=rows @ base.t()
+    )
+    y.backward(dy)
+    return _in_host(y), _in_host(rows.grad)
+
+
+def _in_host(made: object) -> NDArray[np.float64]:
+    tensor: torch.Tensor = torch.from_dlpack(made.detach() if hasattr(made, "detach") else made)  # type: ignore[arg-type]
+    return tensor.cpu().double().numpy()
+
+
+def _adapted(alpha: float) -> pl.LRTTConfig:
+    perfect = pl.IOParameters(is_perfect=True)
+    return pl.LRTTConfig(
+        rank=3, lora_alpha=alpha, forward=perfect, backward=perfect, fast=pl.devices.SoftBounds()
+    )
+
+
+@pytest.mark.parametrize("alpha", [1.5, -0.25])
+def test_property_45_46_the_plain_read_of_an_adapter_is_the_update_gated_by_ones(
+    device: str, alpha: float
+) -> None:
+    tile = pl.Tile(17, 24, _adapted(alpha), seed=2, device=device)
+    w, a, b = _drawn_tile(tile, 0)
+    x, d = (torch.randn(9, size) for size in (24, 17))
+    of_tile = [_in_host(tile.forward(x.to(device))), _in_host(tile.backward(d.to(device)))]
+    rows, back = x.double().numpy(), d.double().numpy()
+    wanted = _injected(w, a, b, alpha, rows, back)
+    of_update = _gated_by_ones(w, a, b, alpha, rows, back, device)
+    without = _injected(w, 0.0 * a, b, alpha, rows, back)
+    for ours, theirs, exact, base in zip(of_tile, of_update, wanted, without, strict=True):
+        size = np.abs(exact).max()
+        np.testing.assert_allclose(ours, exact, rtol=0.0, atol=2e-6 * size)
+        np.testing.assert_allclose(theirs, exact, rtol=0.0, atol=2e-6 * size)
+        # An adapter that is left out would be seen.
+        assert np.abs(exact - base).max() > 1e-2 * size
+
+
+def test_property_45_46_layers_of_several_tiles_read_updates_gated_by_ones(device: str) -> None:
+    # Two tiles above each other and three beside each other, each with an adapter of its own.
+    layer = AnalogLinear(
+        25, 13, config=_adapted(1.5), seed=1, max_input_size=10, max_output_size=7, device=device
+    )
+    tiles = layer.tiles
+    assert (len(tiles.rows), len(tiles.cols)) == (2, 3)
+    x = torch.randn(2, 4, 25, device=device, requires_grad=True)
+    d = torch.randn(2, 4, 13, device=device)
+    rows, back = (_in_host(each.flatten(0, 1)) for each in (x, d))
+    wanted = np.zeros((8, 13)) + _in_host(layer.bias), np.zeros((8, 25))
+    of_update = wanted[0].copy(), wanted[1].copy()
+    for number, (row, col, tile) in enumerate(tiles.parts()):
+        given = (*_drawn_tile(tile, number), 1.5, rows[:, col], back[:, row])
+        for total, (y, dx) in (
+            (wanted, _injected(*given)),
+            (of_update, _gated_by_ones(*given, device)),
+        ):
+            total[0][:, row] += y
+            total[1][:, col] += dx
+    # The cells hold the weights themselves, so that each read is that of the arrays.
+    assert tiles.scales is None
+    y = layer(x)
+    y.backward(d)
+    assert x.grad is not None
+    of_layer = [_in_host(each.flatten(0, 1)) for each in (y, x.grad)]
+    for ours, theirs, exact in zip(of_layer, of_update, wanted, strict=True):
+        size = np.abs(exact).max()
+        np.testing.assert_allclose(ours, exact, rtol=0.0, atol=2e-6 * size)
+        np.testing.assert_allclose(theirs, exact, rtol=0.0, atol=2e-6 * size)
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -56,6 +56,8 @@ def test_warnings_are_no_errors_for_a_project_that_contains_the_sources(
 def test_a_project_may_use_the_installed_library(cpp_build: CppBuild, tmp_path: Path) -> None:
     folder = build(ROOT / "tests" / "installed", tmp_path, cpp_build)
     assert "may rely on it" in run(folder / "consumer")
+    # Low-rank updates by the headers that are installed, in a program that knows no tiles.
+    assert "worked out by hand" in run(folder / "low_rank")
 
 
 @pytest.mark.slow

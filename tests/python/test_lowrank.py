@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -10,6 +10,9 @@ from torch.utils.checkpoint import checkpoint
 
 import pulsora as pl
 from pulsora import lowrank
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _HAS_GPU = torch.cuda.is_available() and pl.cuda_device_count() > 0
 DEVICES = [
@@ -241,24 +244,45 @@ def test_gradients_have_gradients(device: str, layout: str) -> None:
         assert error(ours, theirs) < 1e-5
 
 
-@pytest.mark.parametrize("layout", ["kn", "nk"])
-def test_the_operator_is_registered_as_torch_asks(device: str, layout: str) -> None:
-    parts = operands(device, 2, 3, dtype=torch.float32)
-    u = parts["u"] if layout == "kn" else parts["u"].T.contiguous()
-    x, v, codes = parts["x"], parts["v"], parts["codes"]
-    ops = torch.ops.pulsora
-    dy = torch.randn(2, 3, 17, device=device)
-    tests = ("test_schema", "test_faketensor")
-    torch.library.opcheck(ops.gated_low_rank, (x, v, codes, u, layout, 0.5, dy), test_utils=tests)
-    torch.library.opcheck(ops.gated_low_rank, (x, v, None, u, layout, 0.5, None), test_utils=tests)
-    torch.library.opcheck(
-        ops.gated_low_rank_backward,
-        (dy, x, v, codes[:, :1], u, layout, 0.5, [True, False, True, True]),
-        test_utils=tests,
+def opcheck(operator: torch._ops.OpOverload, given: tuple[Any, ...]) -> None:
+    """All that torch's own tests of operators ask by default."""
+    # Operands that need gradients are for the test of autograd's registration, which checks nothing without them. The test of
+    # graphs cannot take them: the operators record no gradients, which an autograd.Function above them makes; a test of
+    # graphs of dynamic sizes below goes back through that.
+    torch.library.opcheck(operator, given)
+    # torch refuses to write into leaves that need gradients.
+    results = range(3, 5) if operator is torch.ops.pulsora.adapter_gradients.default else ()
+    leaves = tuple(
+        each.detach().requires_grad_(index not in results)
+        if isinstance(each, torch.Tensor)
+        else each
+        for index, each in enumerate(given)
     )
-    da, db = torch.empty_like(x), torch.empty(24, 17, device=device)
-    b = torch.randn(24, 17, device=device)
-    torch.library.opcheck(ops.adapter_gradients, (dy, x, b, da, db, False), test_utils=tests)
+    torch.library.opcheck(operator, leaves, test_utils="test_autograd_registration")
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("layout", ["kn", "nk"])
+def test_the_operators_are_registered_as_torch_asks(
+    device: str, layout: str, dtype: torch.dtype
+) -> None:
+    x, v, codes, u = operands(device, 2, 3, dtype=dtype).values()
+    u = u if layout == "kn" else u.T.contiguous()
+    ops = torch.ops.pulsora
+    dy = torch.randn(2, 3, 17, device=device).to(dtype)
+    opcheck(ops.gated_low_rank.default, (x, v, codes, u, layout, 0.5, dy))
+    opcheck(ops.gated_low_rank.default, (x, v, None, u, layout, 0.5, None))
+    given = (dy, x, v, codes[:, :1], u, layout, 0.5)
+    opcheck(ops.gated_low_rank_backward.default, (*given, [True, False, True, True]))
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_the_operator_of_adapters_is_registered_as_torch_asks(
+    device: str, accumulate: bool
+) -> None:
+    dc, a, b = (torch.randn(shape, device=device) for shape in ((2, 3, 17), (2, 3, 4), (4, 17)))
+    given = (dc, a.half(), b, torch.zeros_like(a), torch.zeros_like(b), accumulate)
+    opcheck(torch.ops.pulsora.adapter_gradients.default, given)
 
 
 def test_a_compiled_function_is_one_graph_with_the_same_results(device: str) -> None:
@@ -275,6 +299,32 @@ def test_a_compiled_function_is_one_graph_with_the_same_results(device: str) -> 
     made = torch.autograd.grad(compiled(**parts), list(parts.values()))
     for name, ours, theirs in zip(names, made, plain, strict=True):
         assert torch.equal(ours, theirs), name
+
+
+def test_one_graph_of_dynamic_sizes_serves_all_of_them(device: str) -> None:
+    graphs: list[torch.fx.GraphModule] = []
+    counts: list[int] = []  # of them, after each size
+
+    def loss(*parts: torch.Tensor) -> torch.Tensor:
+        x, v, codes, u = parts
+        return lowrank.gated_low_rank(x, v, codes, u, u_layout="kn", scale=2.0).square().sum()
+
+    def counted(graph: torch.fx.GraphModule, given: list[torch.Tensor]) -> Callable[..., Any]:
+        graphs.append(graph)
+        made: Callable[..., Any] = aot_eager(graph, given)
+        return made
+
+    aot_eager = torch._dynamo.lookup_backend("aot_eager")
+    compiled = torch.compile(loss, fullgraph=True, backend=counted, dynamic=True)
+    for batch, k1, n, k2 in (((4, 6), 24, 5, 17), ((3, 2), 40, 8, 33), ((5, 7), 16, 3, 20)):
+        parts = operands(device, *batch, k1=k1, n=n, k2=k2)
+        leaves = [part.requires_grad_() for part in parts.values()]
+        plain = torch.autograd.grad(loss(*leaves), leaves)
+        made = torch.autograd.grad(compiled(*leaves), leaves)
+        for name, ours, theirs in zip(parts, made, plain, strict=True):
+            assert torch.equal(ours, theirs), (name, batch)
+        counts.append(len(graphs))
+    assert counts == [counts[0]] * 3
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

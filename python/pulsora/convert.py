@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +23,7 @@ from pulsora.nn import AnalogModule, AnalogRNNBase, GatedAdapter
 from pulsora.twins import TO_ANALOG, conversion_of, digital, digital_recurrent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from pulsora.config import TileConfig
     from pulsora.twins import Conversion
@@ -180,12 +181,18 @@ def _functions(
     conversions: Mapping[type[nn.Module], Conversion] | None,
 ) -> dict[type[nn.Module], Conversion]:
     """The function that converts each type of layers."""
-    given: dict[Any, Any] = {} if conversions is None else dict(conversions)
+    if conversions is not None and not isinstance(conversions, Mapping):
+        raise TypeError(
+            f"conversions = {conversions!r}: give functions by types of layers, {{MyLayer: function}}"
+        )
+    given: dict[Any, Any] = dict(conversions or {})
     for kind, function in given.items():
-        if not (isinstance(kind, type) and issubclass(kind, nn.Module) and callable(function)):
+        is_class = isinstance(function, type) and issubclass(function, nn.Module)
+        is_type = isinstance(kind, type) and issubclass(kind, nn.Module)
+        if not (is_type and callable(function)) or is_class:
             raise TypeError(
                 f"conversions = {{{kind!r}: {function!r}}}: give functions by types of layers, "
-                "{MyLayer: function}"
+                "{MyLayer: function}, each of which takes (layer, config, **options) and returns the analog layer"
             )
     return TO_ANALOG | given
 

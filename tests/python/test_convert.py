@@ -340,6 +340,12 @@ def test_a_function_takes_a_layer_with_what_is_inside() -> None:
     [
         ({OwnLinear: None}, TypeError, "give functions by types of layers"),
         ({"OwnLinear": own_linear}, TypeError, "give functions by types of layers"),
+        (
+            {OwnLinear: AnalogLinear},
+            TypeError,
+            r"each of which takes \(layer, config, \*\*options\)",
+        ),
+        ([OwnLinear], TypeError, r"conversions = \[.*give functions by types of layers"),
         ({OwnLinear: lambda *_, **__: None}, TypeError, "OwnLinear.* gave None for layer '0'"),
     ],
 )

@@ -25,6 +25,37 @@ pytestmark = pytest.mark.skipif(
 SIZES = [{"k1": 256, "n": 8, "k2": 256}, {"k1": 37, "n": 70, "k2": 45}]
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+def test_kernels_of_their_own_serve_layers_of_models_and_no_others(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise tests of results would be tests of torch's product and an update that is added to it."""
+    if dtype != torch.float32 and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("in 16 bits, kernels for compute capability 9.0 alone")
+    served: list[bool] = []
+    called = operators._core.gated_low_rank_linear
+
+    def noted(*arguments: object) -> bool:
+        served.append(called(*arguments))
+        return served[-1]
+
+    monkeypatch.setattr(operators._core, "gated_low_rank_linear", noted)
+    for rows, size, rank, is_served in (
+        (4096, 768, 8, True),
+        (16384, 768, 8, True),
+        (4096, 1536, 16, True),
+        (200, 768, 8, False),  # too few rows
+        (4096, 768, 17, False),  # too many components
+    ):
+        x, weight, v, codes, u = (
+            torch.randn(*shape, device="cuda").to(dtype)
+            for shape in ((rows, size), (size, size), (size, rank), (rows, rank), (size, rank))
+        )
+        lowrank.gated_low_rank_linear(x, weight, v, codes, u, u_layout="kn")
+        assert served.pop() is is_served, (rows, size, rank)
+    assert served == []
+
+
 def _captured(
     step: Callable[[], list[torch.Tensor]], stream: torch.cuda.Stream | None = None
 ) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:

@@ -176,6 +176,11 @@ def test_sizes_out_of_range_are_refused(make: Callable[[], object], message: str
         make()
 
 
+def test_sizes_are_whole_numbers() -> None:
+    with pytest.raises(TypeError, match=r"kernel_size = 3\.0: give whole numbers"):
+        AnalogConv2d(2, 2, 3.0)
+
+
 def test_images_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\[1, 4\]: give \[m, 2, width\] or \[2, width\]"):
         AnalogConv1d(2, 2, 3)(torch.ones(1, 4))

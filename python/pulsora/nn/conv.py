@@ -200,7 +200,9 @@ def _require_sizes(
 ) -> None:
     if isinstance(given, str):
         return  # torch knows which
-    sizes = (given,) * dimensions if isinstance(given, int) else tuple(given)
+    sizes = (given,) * dimensions if isinstance(given, int | float) else tuple(given)
+    if not all(isinstance(size, int) for size in sizes):
+        raise TypeError(f"{name} = {given}: give whole numbers")
     if len(sizes) != dimensions or min(sizes) < least:
         raise ValueError(
             f"{name} = {given}: give one whole number, or {dimensions}, from {least} up"

@@ -127,6 +127,31 @@ class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         return {name: values[index % 4] for name, values in self.given.items()}
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # other transformers call it otherwise
+def test_checkpointing_repeats_the_reads_of_arrays() -> None:
+    ideal = pl.SingleConfig(device=pl.devices.GokmenVlasov(), **PERFECT)
+    gradients = []
+    for kept in (False, True):
+        model = pl.peft.add_adapters(llama(), rank=2, targets=["q_proj"], config=ideal, seed=1)
+        for layer in (each for each in model.modules() if isinstance(each, pl.nn.GatedAdapter)):
+            layer.set_factors(torch.ones(layer.out_features, 2), torch.ones(2, layer.in_features))
+        model.get_input_embeddings().weight.requires_grad_()
+        model.train()
+        if kept:
+            model.gradient_checkpointing_enable(
+                gradient_checkpointing_kwargs={
+                    "use_reentrant": False,
+                    "context_fn": pl.nn.replayed_reads,
+                }
+            )
+        model(**batch(model)).loss.backward()
+        gradients.append(model.get_input_embeddings().weight.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    with pytest.raises(RuntimeError, match="both as gradient_checkpointing_kwargs"):
+        model(**batch(model)).loss.backward()
+
+
 def weight_of(model: nn.Module) -> torch.Tensor:
     *_, layer = (layer for layer in model.modules() if isinstance(layer, AnalogModule))
     return layer.get_weights()[0].cpu()

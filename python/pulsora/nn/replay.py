@@ -103,7 +103,8 @@ def require_first_run() -> None:
         raise RuntimeError(
             "an analog layer is run again during a backward pass (gradient checkpointing), where "
             "its tiles would be read with other noise than before; use checkpoint(..., "
-            "use_reentrant=False, context_fn=pulsora.nn.replayed_reads)"
+            "use_reentrant=False, context_fn=pulsora.nn.replayed_reads), or give a model of transformers "
+            "both as gradient_checkpointing_kwargs"
         )
 
 

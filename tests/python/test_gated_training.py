@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from conftest import in_child
 from pulsora.nn import GatedAdapter, LearnedGate, MixtureGate
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = 8
 
@@ -94,3 +94,20 @@ def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
     for a, b in zip(*made, strict=True):
         assert torch.equal(a, b)
     torch.testing.assert_close(made[0], plain, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.nightly
+def test_the_study_of_adapters_makes_its_table_and_figure(tmp_path: Path) -> None:
+    study = Path(__file__).parents[2] / "benchmarks" / "adapter_study.py"
+    short = ["--steps", "6", "--pretraining", "6", "--seeds", "1", "--out", str(tmp_path)]
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, str(study), *short],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=600,
+    )
+    ways = ["torch LoRA", "pulsed, digital base", "pulsed, analog base", "torch, noisy analog base"]
+    assert all(f"{way} " in done.stdout for way in ways), done.stdout
+    assert len(json.loads((tmp_path / "adapters.json").read_text())) >= len(ways)
+    assert (tmp_path / "adapters.png").stat().st_size > 0

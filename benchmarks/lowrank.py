@@ -7,13 +7,14 @@ Microseconds. "bound" is the time of the bytes that an update must move, at the 
 the same run, whichever is faster; "share" is the bound over the update's time. On a GPU, times are medians of CUDA graphs over so many sets
 of operands that they come from memory. The second table is a whole layer with its update, y = x weight^T + update: "one
 operation" is `gated_low_rank_linear`, "two" the layer and `gated_low_rank` onto its result, and each is followed by what
-it takes beyond torch's product for the layer alone. The third is the gradients of adapters, dA and dB from the same dC, in
-single precision without tf32; the last lines are the host's time of one small call.
+it takes beyond torch's product for the layer alone. Its bound is the first column: the product alone. The third is the gradients of adapters, dA and dB from the same dC, in
+single precision without tf32, with the time that their bytes take at the bandwidth of copying dC; the last lines are the host's time of one small call.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from importlib.util import find_spec
@@ -27,7 +28,7 @@ from pulsora import lowrank
 from pulsora.lowrank.measure import seconds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # Rows, inputs and outputs, N.
 CASES = {
@@ -57,13 +58,16 @@ def update_rows(names: list[str], device: str) -> bool:
     """Prints the table of updates; whether all results were right."""
     passed = True
     print(
-        "| case | type | bound | copy of x | update | share | eager | 2 products | onto a base | base alone | all gradients | eager gradients | largest error |"
+        "| case | type | bound | copy of x | update | share | eager | 2 products | onto a base | base alone | torch.compile | all gradients | their bound | share | eager gradients | largest error |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|" + "---|" * 16)
     for name in names:
         rows, size, rank = CASES[name]
         for label, dtype in TYPES.items():
             found = lowrank.benchmark(rows, size, rank, dtype=dtype, device=device)
+            # x, dy and codes are read, dx and the gradient of codes written; v and u are small.
+            moved = dtype.itemsize * (rows * (3 * size + 2 * rank) + 4 * rank * size)
+            least = moved * found.share / found.bandwidth
             micro = [
                 found.share * found.seconds,
                 found.copy_seconds,
@@ -72,17 +76,37 @@ def update_rows(names: list[str], device: str) -> bool:
                 found.products_seconds,
                 found.added_seconds,
                 found.base_seconds,
+                compiled_update(rows, size, rank, dtype, device),
                 found.backward_seconds,
+                least,
                 found.eager_backward_seconds,
             ]
-            text = [f"{1e6 * seconds:.2f}" for seconds in micro]
+            text = ["-" if math.isnan(seconds) else f"{1e6 * seconds:.2f}" for seconds in micro]
             text.insert(3, f"{100 * found.share:.0f} %")
+            text.insert(11, f"{100 * least / found.backward_seconds:.0f} %")
             error = f"{max(found.validation.errors.values()):.1e}"
             error += "" if found.passed else " WRONG"
             shape = f"{name}: {rows} x {size}, N = {rank}"
             print(f"| {shape} | {label} | " + " | ".join([*text, error]) + " |", flush=True)
             passed = passed and found.passed
     return passed
+
+
+def compiled_update(rows: int, size: int, rank: int, dtype: torch.dtype, device: str) -> float:
+    """Seconds of an update by torch.compile of its operations; on a CPU, where it needs a compiler, not a number."""
+    if device == "cpu":
+        return math.nan
+    count = max(2, min(20, 320_000_000 // (2 * dtype.itemsize * rows * size)))
+    sets = [
+        [
+            (0.1 * torch.randn(*shape, device=device)).to(dtype)
+            for shape in ((rows, size), (size, rank), (rows, rank), (size, rank))
+        ]
+        for _ in range(count)
+    ]
+    update = torch.compile(lambda x, v, c, u: ((x @ v) * c) @ u.t() * 2.0, dynamic=False)
+    with torch.no_grad():
+        return seconds_of([lambda each=each: update(*each) for each in sets], device)  # type: ignore[misc]
 
 
 def layer_rows(names: list[str], device: str) -> bool:
@@ -201,8 +225,8 @@ class Layer:
 def adapter_rows(device: str) -> bool:
     """Prints the table of gradients of adapters; whether all results were right."""
     passed = True
-    print("\n| m, n, K | both | torch dA | torch dB | largest error |")
-    print("|---|---|---|---|---|")
+    print("\n| m, n, K | bound | both | share | torch dA | torch dB | largest error |")
+    print("|---|---|---|---|---|---|---|")
     for m, n, rank in ADAPTERS:
         dc, a, b = (torch.randn(*shape, device=device) for shape in ((m, n), (m, rank), (rank, n)))
         out = (torch.empty_like(a), torch.empty_like(b))
@@ -215,8 +239,15 @@ def adapter_rows(device: str) -> bool:
             lambda dc=dc, b=b, out=out: torch.mm(dc, b.t(), out=out[0]),  # type: ignore[misc]
             lambda dc=dc, a=a, out=out: torch.mm(a.t(), dc, out=out[1]),  # type: ignore[misc]
         ]
-        text = " | ".join(f"{1e6 * seconds_of([call], device):.2f}" for call in calls)
-        print(f"| {m}, {n}, {rank} | {text} | {error:.1e} |", flush=True)
+        both, *apart = (seconds_of([call], device) for call in calls)
+        target = torch.empty_like(dc)
+        copied = seconds_of([lambda dc=dc, target=target: target.copy_(dc)], device)  # type: ignore[misc]
+        least = copied * (m * n + 2 * rank * (m + n)) / (2 * m * n)
+        text = " | ".join(f"{1e6 * seconds:.2f}" for seconds in apart)
+        print(
+            f"| {m}, {n}, {rank} | {1e6 * least:.2f} | {1e6 * both:.2f} | {100 * least / both:.0f} % | {text} | {error:.1e} |",
+            flush=True,
+        )
     return passed
 
 
@@ -235,11 +266,18 @@ def host_time(device: str) -> None:
     def eager() -> torch.Tensor:
         return ((x @ v) * codes) @ u.t()
 
+    def eager_both() -> None:
+        x, v, codes, u = leaves
+        (((x @ v) * codes) @ u.t()).backward(dy)
+
+    dy = x.clone()
     print()
     for label, call in (
         ("forward", forward),
         ("forward and backward", both),
         ("eager forward", eager),
+        ("eager forward and backward", eager_both),
+        *_other_calls(device, eager),
     ):
         for _ in range(200):
             call()
@@ -249,6 +287,17 @@ def host_time(device: str) -> None:
         if device != "cpu":
             torch.cuda.synchronize(device)
         print(f"host time of one call, {label}: {1e3 * (time.perf_counter() - start):.2f} us")
+
+
+def _other_calls(
+    device: str, eager: Callable[[], object]
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """What users might take instead, where it is there."""
+    layer = Layer(1, 64, 64, 8, torch.float32, device)
+    if layer.peft is not None:
+        yield "forward of PEFT's layer, with its product", layer.by_peft
+    if device != "cpu":
+        yield "torch.compile of the forward", torch.compile(eager, dynamic=False)
 
 
 def main() -> int:

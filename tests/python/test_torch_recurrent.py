@@ -287,6 +287,8 @@ def test_settings_that_torch_refuses_are_refused_in_its_words(
         (lambda: AnalogLSTM(3, 4, rpu_config=1), TypeError, "'rpu_config'; it is called config"),
         (lambda: AnalogLSTM(3, 4, bias=2), TypeError, "bias = 2: write True or False"),
         (lambda: AnalogGRU(3, 4, nonlinearity="relu"), TypeError, "no argument 'nonlinearity'"),
+        (lambda: AnalogGRU(3, 4, proj_size=2), TypeError, "AnalogGRU has no argument 'proj_size'; AnalogLSTM has"),
+        (lambda: AnalogLSTM(3, 4).load_state_dict(torch.nn.LSTM(3, 4).state_dict(), strict=False), RuntimeError, r"weight_ih_l0 is of a digital layer.*set_weights\(digital\.state_dict\(\)\)"),
         (lambda: AnalogRNNBase(3, 4), TypeError, "make an AnalogLSTM"),
         (lambda: AnalogGRU(3, 4).set_weights({}), ValueError, r"weights has \[\]: give \['bias_hh_l0'"),
     ],

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from pulsora.nn.linear import AnalogLinear
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import TypeAlias
 
     from torch import Tensor
@@ -100,6 +100,8 @@ class AnalogRNNBase(nn.Module):
         super().__init__()
         if not isinstance(bias, bool):
             raise TypeError(f"bias = {bias!r}: write True or False")
+        if "proj_size" in options and "proj_size" not in self.settings:
+            raise TypeError(f"{type(self).__name__} has no argument 'proj_size'; AnalogLSTM has")
         # torch's own layer checks the settings, and names its weights; this one has no memory.
         twin = self._torch(
             input_size,
@@ -215,6 +217,25 @@ class AnalogRNNBase(nn.Module):
             if own is not None and bias is not None:
                 with torch.no_grad():
                     own.copy_(bias)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        if f"{prefix}weight_ih_l0" in state_dict:
+            error_msgs.append(
+                f"{prefix}weight_ih_l0 is of a digital layer, but this one is analog: load the state into the digital "
+                "model and convert that by pulsora.convert_to_analog, or call set_weights(digital.state_dict()) of the layer"
+            )
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
     def digital(self, **options: Any) -> nn.Module:
         """torch's layer with these settings, and weights of its own; the options are device and dtype."""

@@ -64,8 +64,9 @@ def warn_of_clipping(
     written: Matrix,
     stacklevel: int = 3,
     remedy: str | None = None,
+    share: float = 0.01,
 ) -> None:
-    """Warns if cells confined more than 1 % of the weights that were written, unless those are no longer known."""
+    """Warns if cells confined more than that share of the weights that were written, unless those are no longer known."""
     if wanted is None:
         return
     written_to = next(iter(config.devices().values()), None)
@@ -75,7 +76,7 @@ def warn_of_clipping(
     largest = float(np.abs(wanted).max(initial=0.0))
     count = int(np.count_nonzero(np.abs(wanted) - np.abs(written) > 1e-3 * largest))
     # Where bounds spread, a few cells have narrow ones; that is how the device is.
-    if count > 0.01 * wanted.size:
+    if count > share * wanted.size:
         warnings.warn(
             f"{count} of {wanted.size} weights (up to {largest:.3g}) lie "
             "outside the bounds of their cells and were confined to them; "

@@ -44,7 +44,7 @@ def single(world: World) -> dict[str, Any]:
 
 
 def without_bias_and_scaled(world: World) -> dict[str, Any]:
-    return outcome(train(world, mlp(bias=False, weight_scaling=0.3)))
+    return outcome(train(world, mlp(bias=False, weight_scaling=0.5)))
 
 
 def analog_bias(world: World) -> dict[str, Any]:

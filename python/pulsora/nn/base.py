@@ -145,15 +145,16 @@ class AnalogModule(nn.Module):
         uniform = bound * (2.0 * uniform - 1.0)
         self.tiles.set_weights(uniform[:, :columns])
         if self.tiles.scaling is not None:
-            self._warn_of_clipping(uniform[:, :columns], stacklevel=5)
+            # Nobody has chosen these weights, so it matters only if many are lost.
+            self._warn_of_clipping(uniform[:, :columns], stacklevel=5, share=0.1)
         if self.bias is not None:
             with torch.no_grad():
                 self.bias.copy_(uniform[:, columns])
 
-    def _warn_of_clipping(self, wanted: Tensor, stacklevel: int) -> None:
+    def _warn_of_clipping(self, wanted: Tensor, stacklevel: int, share: float = 0.01) -> None:
         written = self.tiles.get_weights().cpu().numpy()
         remedy = None if self.tiles.scaling is None else "give a smaller weight_scaling"
-        warn_of_clipping(self.config, wanted.numpy(), written, stacklevel, remedy)
+        warn_of_clipping(self.config, wanted.numpy(), written, stacklevel, remedy, share)
 
     @property
     def tiles(self) -> TileArray:

@@ -82,6 +82,9 @@ class AnalogModule(nn.Module):
     bias: nn.Parameter | None
     out_scaling: nn.Parameter | None
 
+    digital_dtype: torch.dtype = torch.float32
+    """The type of the layer of torch that it becomes again; weights in tiles have none. Layers that were pickled before have this one."""
+
     def __init__(
         self,
         rows: int,
@@ -111,7 +114,6 @@ class AnalogModule(nn.Module):
         if seed is None:
             seed = int(torch.randint(2**62, (), device="cpu").item())
         self.analog_bias = bias and not digital_bias
-        # The type of the layer of torch that it becomes again: weights in tiles have none.
         self.digital_dtype = torch.get_default_dtype()
         array = TileArray(
             rows,

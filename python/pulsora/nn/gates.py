@@ -96,9 +96,8 @@ class TaskGate(Gate):
             )
         if chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < self.tasks:
             raise ValueError(f"task = {task!r}: tasks are numbered from 0 to {self.tasks - 1}")
-        self.task = chosen.to(
-            self.task.device, torch.long, copy=True
-        )  # the caller may reuse theirs
+        # A copy, because the caller may use theirs again.
+        self.task = chosen.to(self.task.device, torch.long, copy=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """1 for the adapter of the task, 0 for the others: [adapters] or [batch, 1, ..., adapters]."""

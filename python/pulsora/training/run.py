@@ -66,9 +66,13 @@ def _require_recurrent_types(model: nn.Module, device: torch.device) -> None:
     """ValueError if torch cannot run its recurrent layers in bfloat16 there, which on a CPU depends on the processor."""
     if not any(isinstance(layer, nn.RNNBase) for layer in model.modules()):
         return
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # first weights are drawn; the run's own draws stay as they are
+        layer = nn.LSTM(2, 2).to(device)
     try:
         with torch.autocast(device.type, torch.bfloat16):
-            nn.LSTM(2, 2, device=device)(torch.zeros(2, 1, 2, device=device))
+            layer(torch.zeros(2, 1, 2, device=device))
     except RuntimeError as error:
         raise ValueError(
             "amp: torch has no LSTM in bfloat16 for this processor; leave --amp (amp=True) out, or train on tiles or on a GPU"

@@ -2,7 +2,7 @@
 
 They hand the memory of tensors to the core, on whose results autograd is built in `pulsora.lowrank.functional`.
 Registered by define, impl and register_fake: `torch.library.custom_op` takes the host several times as long, about as
-long as a small update itself.
+long as a small update itself. The functions of this module take the operands as the operators do, by position.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pulsora.lowrank.checks import (
     check_update,
     outputs_of,
 )
+from pulsora.lowrank.dispatch import direct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,10 +51,6 @@ define(
     "pulsora::adapter_gradients",
     "(Tensor dc, Tensor a, Tensor b, Tensor(a!) da, Tensor(b!) db, bool accumulate) -> ()",
 )
-gated_low_rank = torch.ops.pulsora.gated_low_rank.default
-gated_low_rank_linear = torch.ops.pulsora.gated_low_rank_linear.default
-gated_low_rank_backward = torch.ops.pulsora.gated_low_rank_backward.default
-adapter_gradients = torch.ops.pulsora.adapter_gradients.default
 
 
 def _place(tensor: Tensor) -> tuple[int, int, int]:
@@ -241,7 +238,8 @@ def _gated_low_rank_backward(
         *_place(x),
     )
     if dcodes is not None and codes is not None:
-        dcodes = dcodes.sum_to_size(codes.shape).to(codes.dtype)
+        dcodes = dcodes if dcodes.shape == codes.shape else dcodes.sum_to_size(codes.shape)
+        dcodes = dcodes if dcodes.dtype == codes.dtype else dcodes.to(codes.dtype)
     return [x.new_empty(0) if made is None else made for made in (dx, dv, dcodes, du)]
 
 
@@ -287,3 +285,9 @@ impl("pulsora::gated_low_rank", _PLACES, _gated_low_rank)
 impl("pulsora::gated_low_rank_linear", _PLACES, _gated_low_rank_linear)
 impl("pulsora::gated_low_rank_backward", _PLACES, _gated_low_rank_backward)
 impl("pulsora::adapter_gradients", _PLACES, _adapter_gradients)
+
+_ops = torch.ops.pulsora
+gated_low_rank = direct(_ops.gated_low_rank.default, _gated_low_rank)
+gated_low_rank_linear = direct(_ops.gated_low_rank_linear.default, _gated_low_rank_linear)
+gated_low_rank_backward = direct(_ops.gated_low_rank_backward.default, _gated_low_rank_backward)
+adapter_gradients = direct(_ops.adapter_gradients.default, _adapter_gradients)

@@ -161,9 +161,10 @@ class AnalogModule(nn.Module):
     @property
     def tiles(self) -> TileArray:
         """The tiles; iterate over them to look at a `pulsora.Tile`."""
-        if not isinstance(self.analog_weight, AnalogParameter):
+        weight = self.analog_weight  # once: torch looks it up in a dictionary of the module
+        if not isinstance(weight, AnalogParameter):
             raise RuntimeError(NOT_TRACED)  # noqa: TRY004 - torch.export and torch.func did it
-        return self.analog_weight.array
+        return weight.array
 
     @property
     def config(self) -> TileConfig:
@@ -259,7 +260,8 @@ class AnalogModule(nn.Module):
         y = read_tiles(flat, self.analog_weight, added, flat_weights, (x.shape[:-1], steps))
         if scaling is not None:
             y = y * scaling if bias is None else y * scaling + bias
-        y = y.to(_output_type(x))
+        wanted = _output_type(x)
+        y = y if y.dtype == wanted else y.to(wanted)
         return y if x.dim() == 2 else y.reshape(*x.shape[:-1], rows)
 
     def added_biases(self) -> list[nn.Parameter]:

@@ -42,6 +42,9 @@ class Cut(NamedTuple):
 
 def forward(array: TileArray, x: Tensor, reading: Reading) -> Tensor:
     """y [m, out_features] = W x, without scales."""
+    if len(array) == 1:
+        (by,) = forward_of(array, reading)
+        return read(by, x.contiguous(), array.shape[0], reading.part)
     tiles_read = iter(forward_of(array, reading))
     lines = _inputs(array, x)
     reads = [
@@ -56,6 +59,8 @@ def forward(array: TileArray, x: Tensor, reading: Reading) -> Tensor:
 
 def backward(array: TileArray, d: Tensor, part: Part) -> Tensor:
     """dx [m, groups * in_features] = W^T d, for d that has been multiplied by the scales."""
+    if len(array) == 1:
+        return read(array.grid[0][0].backward, d.contiguous(), array.shape[1], part)
     reads = [
         [read(tile.backward, line, tile.x_size, part) for tile in tiles]
         for line, tiles in zip(_outputs(array, d), array.grid, strict=True)

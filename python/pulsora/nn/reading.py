@@ -89,7 +89,8 @@ def for_tile(values: Tensor) -> Array:
 
 def bias_gradient(d: Tensor, bias: Tensor) -> Tensor:
     """The gradient of a bias that was added to a read, from those of its outputs [m, out_features]."""
-    return d.sum(0).to(bias.dtype)
+    made = d.sum(0)
+    return made if made.dtype == bias.dtype else made.to(bias.dtype)
 
 
 def _counted(array: TileArray) -> list[int]:

@@ -60,9 +60,7 @@ class AnalogLSTM(AnalogRNNBase):
 
     def _step(self, suffix: str, gates: Tensor, state: State) -> State:
         h, c = state
-        i, f, g, o = (gates + self._product(f"hh{suffix}", h)).chunk(4, 1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = o.sigmoid() * c.tanh()
+        h, c = _lstm_cell(gates, self._product(f"hh{suffix}", h), c)
         return (self._product(f"hr{suffix}", h) if self.proj_size else h), c
 
 
@@ -77,7 +75,33 @@ class AnalogGRU(AnalogRNNBase):
 
     def _step(self, suffix: str, gates: Tensor, state: State) -> State:
         (h,) = state
-        r_x, z_x, n_x = gates.chunk(3, 1)
-        r_h, z_h, n_h = self._product(f"hh{suffix}", h).chunk(3, 1)
-        n = torch.tanh(n_x + torch.sigmoid(r_x + r_h) * n_h)
-        return (n + torch.sigmoid(z_x + z_h) * (h - n),)
+        return (_gru_cell(gates, self._product(f"hh{suffix}", h), h),)
+
+
+def _has_kernels(tensor: Tensor) -> bool:
+    """Whether torch has a kernel for a whole cell, that of LSTMCell and GRUCell: a dozen operations would keep the host busy.
+
+    It has none for the CPU; torch.compile makes its own.
+    """
+    return tensor.is_cuda and not torch.compiler.is_compiling()
+
+
+def _lstm_cell(of_x: Tensor, of_h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """h and c after a step, from the gates' sums over inputs and over h."""
+    if _has_kernels(of_x):
+        h, c, _ = torch.ops.aten._thnn_fused_lstm_cell.default(of_x, of_h, c)  # noqa: SLF001
+        return h, c
+    i, f, g, o = (of_x + of_h).chunk(4, 1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def _gru_cell(of_x: Tensor, of_h: Tensor, h: Tensor) -> Tensor:
+    """h after a step, from the gates' sums over inputs and over h."""
+    if _has_kernels(of_x):
+        h, _ = torch.ops.aten._thnn_fused_gru_cell.default(of_x, of_h, h)  # noqa: SLF001
+        return h
+    r_x, z_x, n_x = of_x.chunk(3, 1)
+    r_h, z_h, n_h = of_h.chunk(3, 1)
+    n = torch.tanh(n_x + torch.sigmoid(r_x + r_h) * n_h)
+    return n + torch.sigmoid(z_x + z_h) * (h - n)

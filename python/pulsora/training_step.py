@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from pulsora import _core
+from pulsora._capture import captured
 from pulsora.config import LRTTConfig
 from pulsora.nn.parameter import AnalogParameter
 from pulsora.nn.ranks import ALONE
@@ -134,7 +135,7 @@ class TrainingStep:
             recorded = self._recorded(shape, batch)
             if recorded is not None:
                 self._since_record += 1
-                return recorded.run(batch)
+                return recorded.run(self.optimizer, batch)
             drawn = _random_numbers(batch[0].device)
             loss = self._plainly(batch)
             self._draws = self._draws or _random_numbers(batch[0].device) != drawn
@@ -278,7 +279,11 @@ class TrainingStep:
 
 
 class _Recorded:
-    """A step that was recorded, and the memory that it computes in."""
+    """A step that was recorded, and the memory that it computes in.
+
+    It does not hold the `TrainingStep`, which holds it: graphs of a cycle would be destroyed at any time, even while
+    another is captured.
+    """
 
     def __init__(
         self,
@@ -290,7 +295,6 @@ class _Recorded:
         self.circumstances = step._circumstances()  # noqa: SLF001 - of this module
         self.rates = step.rates()
         self.digital_too = digital_too
-        self._step = step
         self._batch = [each.clone() for each in batch]
         device = batch[0].device
         layers = [[tile._core for tile in array] for array in step.arrays()]  # noqa: SLF001 - of this package
@@ -299,13 +303,13 @@ class _Recorded:
         torch.clear_autocast_cache()
         self.tiles.begin()
         try:
-            # Threads that load data may go on meanwhile.
-            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            with captured(self._graph):
                 self._loss = step.loss(self._batch)
                 updates = step.optimizer._updates()  # noqa: SLF001 - of this package
                 if digital_too:
                     step.optimizer._step_digitally()  # noqa: SLF001
-                self._pulse(updates)  # last, so that they are launched while the graph runs
+                # Last, so that they are launched while the graph runs.
+                self._pulse(updates, step.optimizer)
         finally:
             self.tiles.end()
             torch.clear_autocast_cache()
@@ -314,16 +318,20 @@ class _Recorded:
             (each, each.grad) for each in step.model.parameters() if each.grad is not None
         ]
 
-    def _pulse(self, updates: Sequence[tuple[AnalogParameter, float, Sequence[Cut]]]) -> None:
+    def _pulse(
+        self,
+        updates: Sequence[tuple[AnalogParameter, float, Sequence[Cut]]],
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
         """Keeps the updates of the tiles, each with the number of its learning rate."""
-        groups = self._step.optimizer.param_groups
+        groups = optimizer.param_groups
         numbers = {id(each): i for i, group in enumerate(groups) for each in group["params"]}
         for parameter, lr, samples in updates:
             self.tiles.use_rate(numbers[id(parameter)])
             parameter.array.update(samples, lr)
 
-    def run(self, batch: Sequence[Tensor]) -> Tensor:
-        optimizer = self._step.optimizer
+    def run(self, optimizer: _Pulses, batch: Sequence[Tensor]) -> Tensor:
+        """The step of another batch; the loss."""
         rates = [_learning_rate(group) for group in optimizer.param_groups]
         for kept, given in zip(self._batch, batch, strict=True):
             kept.copy_(given, non_blocking=True)

@@ -117,7 +117,7 @@ def test_the_operator_is_called_for_anything_else(device: str) -> None:
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(x)
     assert ways.way(fake) == "operator"
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True):
         assert ways.way(x) == "operator"
 
     found: list[str] = []
@@ -163,7 +163,9 @@ def test_modes_and_profilers_see_the_operators(device: str) -> None:
         step()
     assert "pulsora.gated_low_rank.default" in mode.seen
     assert "pulsora.gated_low_rank_backward.default" in mode.seen
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True
+    ) as profile:
         step()
     names = {event.key for event in profile.key_averages()}
     assert {"pulsora::gated_low_rank", "pulsora::gated_low_rank_backward"} <= names

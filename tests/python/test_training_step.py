@@ -227,7 +227,7 @@ class _Graph:
         self.step, self.circumstances, self.rates = step, step._circumstances(), step.rates()
         self.made.append(digital_too)
 
-    def run(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
+    def run(self, _optimizer: object, batch: Sequence[torch.Tensor]) -> torch.Tensor:
         return self.step._plainly(batch)
 
 

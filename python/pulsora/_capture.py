@@ -48,7 +48,7 @@ def _free_generators() -> None:
     with (
         warnings.catch_warnings(),
         contextlib.suppress(RuntimeError),  # then they stay as torch left them
-        torch.cuda.stream(torch.cuda.Stream()),
+        torch.cuda.stream(torch.cuda.Stream()),  # type: ignore[no-untyped-call]
     ):
         warnings.filterwarnings("ignore", message="The CUDA Graph is empty")
         empty.capture_begin(capture_error_mode="thread_local")

@@ -340,3 +340,28 @@ def test_a_checkpointed_layer_reads_again_what_it_read() -> None:
         optimizer.step()
         weights.append(layer.weight_hh_l0)
     assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_all_weights_are_listed_as_torch_does(kind: type[AnalogRNNBase], bias: bool) -> None:
+    options = {"proj_size": 2} if kind is AnalogLSTM else {}
+    digital, analog = pair(kind, num_layers=2, bidirectional=True, bias=bias, **options)
+    assert isinstance(digital, nn.RNNBase)
+    listed, wanted = analog.all_weights, digital.all_weights
+    assert [len(each) for each in listed] == [len(each) for each in wanted]
+    for ours, theirs in zip(listed, wanted, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one.as_subclass(torch.Tensor), other, rtol=1e-6, atol=1e-6)
+
+
+def test_an_lstm_takes_its_projection_by_place_as_torch_does() -> None:
+    places = (3, 4, 1, True, True, 0.0, False, 2)
+    assert nn.LSTM(*places).proj_size == 2
+    layer = AnalogLSTM(*places, seed=1)
+    assert layer.proj_size == 2
+    assert layer.batch_first
+    with pytest.raises(TypeError):
+        AnalogLSTM(*places, 1)
+    with pytest.raises(TypeError):
+        AnalogGRU(*places)

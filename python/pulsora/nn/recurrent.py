@@ -55,6 +55,11 @@ class AnalogLSTM(AnalogRNNBase):
     _torch = nn.LSTM
     settings = (*AnalogRNNBase.settings, "proj_size")
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        if len(args) == len(self.settings):  # torch takes proj_size by its place, too
+            args, options["proj_size"] = args[:-1], args[-1]
+        super().__init__(*args, **options)
+
     def _sizes(self) -> list[int]:
         return [*super()._sizes(), self.hidden_size]
 

@@ -184,6 +184,12 @@ class AnalogRNNBase(nn.Module):
             )
         super().__setattr__(name, value)
 
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """Of each layer and direction what torch's layer lists there: copies of the weights, and the biases."""
+        names = self.digital(device="meta")._all_weights  # noqa: SLF001 - in torch's order
+        return [[getattr(self, name) for name in of_one] for of_one in names]
+
     def get_weights(self) -> dict[str, Tensor]:
         """Copies of all weights and biases, by torch's names, as of `torch.nn.LSTM.state_dict()`."""
         found: dict[str, Tensor] = {}

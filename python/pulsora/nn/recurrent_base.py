@@ -187,7 +187,8 @@ class AnalogRNNBase(nn.Module):
     @property
     def all_weights(self) -> list[list[Tensor]]:
         """Of each layer and direction what torch's layer lists there: copies of the weights, and the biases."""
-        names = self.digital(device="meta")._all_weights  # noqa: SLF001 - in torch's order
+        twin: Any = self.digital(device="meta")
+        names = twin._all_weights  # noqa: SLF001 - in torch's order
         return [[getattr(self, name) for name in of_one] for of_one in names]
 
     def get_weights(self) -> dict[str, Tensor]:

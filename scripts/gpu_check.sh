@@ -60,7 +60,7 @@ python_tests() {
     tests/python/test_torch_conv.py tests/python/test_torch_recurrent.py tests/python/test_weight_scaling.py \
     tests/python/test_lowrank.py tests/python/test_lowrank_dispatch.py tests/python/test_lowrank_linear.py tests/python/test_lowrank_numbers.py tests/python/test_adapter_gradients.py tests/python/test_forecast_trainer.py \
     tests/python/test_gated_adapter.py tests/python/test_peft.py tests/python/test_peft_itself.py \
-    tests/python/test_asymmetric.py tests/python/test_hugging_face.py tests/python/test_tile_grid.py tests/python/test_adapter_span.py \
+    tests/python/test_asymmetric.py tests/python/test_hugging_face.py tests/python/test_adapter_span.py \
     tests/python/test_models.py::test_networks_train_on_a_gpu \
     tests/python/test_distributed.py::test_processes_on_gpus_have_the_bits_of_one
 }

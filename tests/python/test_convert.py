@@ -296,66 +296,6 @@ def test_hooks_go_over_to_the_analog_layer_and_back() -> None:
         ]
 
 
-def own_linear(layer: OwnLinear, config: pl.TileConfig, **options: Any) -> AnalogLinear:
-    made = AnalogLinear(layer.in_features, layer.out_features, config=config, **options)
-    made.set_weights(layer.weight, layer.bias)
-    return made
-
-
-def test_types_of_one_s_own_are_converted_by_functions() -> None:
-    model = nn.Sequential(nn.Linear(4, 3), OwnLinear(3, 3), nn.Linear(3, 2))
-    analog = pl.convert_to_analog(
-        model, IDEAL, conversions={OwnLinear: own_linear}, seed=1, max_input_size=2
-    )
-    assert pl.conversion_report(analog).analog == ["0", "1", "2"]
-    tiles = [tile for layer in analog for tile in layer.tiles]
-    assert [tile.tile_id for tile in tiles] == list(range(6))
-    torch.testing.assert_close(analog(torch.ones(2, 4)), model(torch.ones(2, 4)))
-    kept = pl.convert_to_analog(model, IDEAL, conversions={OwnLinear: own_linear}, exclude=["1"])
-    assert type(kept[1]) is OwnLinear
-
-
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.inner(x)
-        return y
-
-
-def test_a_function_takes_a_layer_with_what_is_inside() -> None:
-    def convert(layer: Block, config: pl.TileConfig, **options: Any) -> nn.Module:
-        return nn.Sequential(own_linear(layer.inner, config, **options), nn.ReLU())
-
-    model = nn.Sequential(Block(), nn.Linear(3, 3))
-    analog = pl.convert_to_analog(model, IDEAL, conversions={Block: convert}, seed=3)
-    assert pl.conversion_report(analog).analog == ["0.0", "1"]
-    assert next(iter(analog[1].tiles)).tile_id == 1
-
-
-@pytest.mark.parametrize(
-    ("conversions", "error", "message"),
-    [
-        ({OwnLinear: None}, TypeError, "give functions by types of layers"),
-        ({"OwnLinear": own_linear}, TypeError, "give functions by types of layers"),
-        (
-            {OwnLinear: AnalogLinear},
-            TypeError,
-            r"each of which takes \(layer, config, \*\*options\)",
-        ),
-        ([OwnLinear], TypeError, r"conversions = \[.*give functions by types of layers"),
-        ({OwnLinear: lambda *_, **__: None}, TypeError, "OwnLinear.* gave None for layer '0'"),
-    ],
-)
-def test_conversions_that_are_none_are_refused(
-    conversions: dict[Any, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        pl.convert_to_analog(nn.Sequential(OwnLinear(3, 3)), IDEAL, conversions=conversions)
-
-
 def test_a_bias_keeps_its_type() -> None:
     analog = pl.convert_to_analog(nn.Sequential(nn.Linear(3, 3)).to(torch.bfloat16), IDEAL)
     assert analog[0].bias.dtype == torch.bfloat16

@@ -244,47 +244,6 @@ def test_gradients_have_gradients(device: str, layout: str) -> None:
         assert error(ours, theirs) < 1e-5
 
 
-def opcheck(operator: torch._ops.OpOverload, given: tuple[Any, ...]) -> None:
-    """All that torch's own tests of operators ask by default."""
-    # Operands that need gradients are for the test of autograd's registration, which checks nothing without them. The test of
-    # graphs cannot take them: the operators record no gradients, which an autograd.Function above them makes; a test of
-    # graphs of dynamic sizes below goes back through that.
-    torch.library.opcheck(operator, given)
-    # torch refuses to write into leaves that need gradients.
-    results = range(3, 5) if operator is torch.ops.pulsora.adapter_gradients.default else ()
-    leaves = tuple(
-        each.detach().requires_grad_(index not in results)
-        if isinstance(each, torch.Tensor)
-        else each
-        for index, each in enumerate(given)
-    )
-    torch.library.opcheck(operator, leaves, test_utils="test_autograd_registration")
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("layout", ["kn", "nk"])
-def test_the_operators_are_registered_as_torch_asks(
-    device: str, layout: str, dtype: torch.dtype
-) -> None:
-    x, v, codes, u = operands(device, 2, 3, dtype=dtype).values()
-    u = u if layout == "kn" else u.T.contiguous()
-    ops = torch.ops.pulsora
-    dy = torch.randn(2, 3, 17, device=device).to(dtype)
-    opcheck(ops.gated_low_rank.default, (x, v, codes, u, layout, 0.5, dy))
-    opcheck(ops.gated_low_rank.default, (x, v, None, u, layout, 0.5, None))
-    given = (dy, x, v, codes[:, :1], u, layout, 0.5)
-    opcheck(ops.gated_low_rank_backward.default, (*given, [True, False, True, True]))
-
-
-@pytest.mark.parametrize("accumulate", [False, True])
-def test_the_operator_of_adapters_is_registered_as_torch_asks(
-    device: str, accumulate: bool
-) -> None:
-    dc, a, b = (torch.randn(shape, device=device) for shape in ((2, 3, 17), (2, 3, 4), (4, 17)))
-    given = (dc, a.half(), b, torch.zeros_like(a), torch.zeros_like(b), accumulate)
-    opcheck(torch.ops.pulsora.adapter_gradients.default, given)
-
-
 def test_a_compiled_function_is_one_graph_with_the_same_results(device: str) -> None:
     parts = operands(device, 4, 6)
     for part in parts.values():

@@ -1,4 +1,4 @@
-"""Operators of low-rank updates that are called past torch's dispatcher: only where it would do nothing else."""
+"""Operators of low-rank updates as torch has them registered, and calls past its dispatcher: only where it would do nothing else."""
 
 # ruff: noqa: ANN401 - torch has no types for what it hands to functions and modes
 
@@ -169,3 +169,45 @@ def test_modes_and_profilers_see_the_operators(device: str) -> None:
         step()
     names = {event.key for event in profile.key_averages()}
     assert {"pulsora::gated_low_rank", "pulsora::gated_low_rank_backward"} <= names
+
+
+def opcheck(operator: torch._ops.OpOverload, given: tuple[Any, ...]) -> None:
+    """All that torch's own tests of operators ask by default."""
+    # Operands that need gradients are for the test of autograd's registration, which checks nothing without them. The test of
+    # graphs cannot take them: the operators record no gradients, which an autograd.Function above them makes; a test of
+    # graphs of dynamic sizes below goes back through that.
+    torch.library.opcheck(operator, given)
+    # torch refuses to write into leaves that need gradients.
+    results = range(3, 5) if operator is torch.ops.pulsora.adapter_gradients.default else ()
+    leaves = tuple(
+        each.detach().requires_grad_(index not in results)
+        if isinstance(each, torch.Tensor)
+        else each
+        for index, each in enumerate(given)
+    )
+    torch.library.opcheck(operator, leaves, test_utils="test_autograd_registration")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("layout", ["kn", "nk"])
+def test_the_operators_are_registered_as_torch_asks(
+    device: str, layout: str, dtype: torch.dtype
+) -> None:
+    shapes = ((2, 3, 24), (24, 5), (2, 3, 5), (17, 5))
+    x, v, codes, u = (torch.randn(shape, device=device).to(dtype) for shape in shapes)
+    u = u if layout == "kn" else u.T.contiguous()
+    ops = torch.ops.pulsora
+    dy = torch.randn(2, 3, 17, device=device).to(dtype)
+    opcheck(ops.gated_low_rank.default, (x, v, codes, u, layout, 0.5, dy))
+    opcheck(ops.gated_low_rank.default, (x, v, None, u, layout, 0.5, None))
+    given = (dy, x, v, codes[:, :1], u, layout, 0.5)
+    opcheck(ops.gated_low_rank_backward.default, (*given, [True, False, True, True]))
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_the_operator_of_adapters_is_registered_as_torch_asks(
+    device: str, accumulate: bool
+) -> None:
+    dc, a, b = (torch.randn(shape, device=device) for shape in ((2, 3, 17), (2, 3, 4), (4, 17)))
+    given = (dc, a.half(), b, torch.zeros_like(a), torch.zeros_like(b), accumulate)
+    opcheck(torch.ops.pulsora.adapter_gradients.default, given)

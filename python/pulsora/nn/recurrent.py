@@ -55,10 +55,21 @@ class AnalogLSTM(AnalogRNNBase):
     _torch = nn.LSTM
     settings = (*AnalogRNNBase.settings, "proj_size")
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        if len(args) == len(self.settings):  # torch takes proj_size by its place, too
-            args, options["proj_size"] = args[:-1], args[-1]
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        **options: Any,
+    ) -> None:
+        sizes = (input_size, hidden_size, num_layers)
+        settings = (bias, batch_first, dropout, bidirectional)
+        super().__init__(*sizes, *settings, proj_size=proj_size, **options)
 
     def _sizes(self) -> list[int]:
         return [*super()._sizes(), self.hidden_size]

@@ -67,9 +67,17 @@ class AnalogLSTM(AnalogRNNBase):
         proj_size: int = 0,
         **options: Any,
     ) -> None:
-        sizes = (input_size, hidden_size, num_layers)
-        settings = (bias, batch_first, dropout, bidirectional)
-        super().__init__(*sizes, *settings, proj_size=proj_size, **options)
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size=proj_size,
+            **options,
+        )
 
     def _sizes(self) -> list[int]:
         return [*super()._sizes(), self.hidden_size]

@@ -10,7 +10,8 @@ from torch import nn
 
 import pulsora as pl
 from pulsora.nn import AnalogLinear
-from test_convert import IDEAL, PERFECT, OwnLinear, own_linear
+from test_convert import IDEAL, PERFECT
+from test_convert_own import OwnLinear, own_linear
 
 
 def step(model: nn.Module) -> None:

@@ -14,8 +14,9 @@ import pulsora as pl
 from pulsora import lowrank
 from pulsora.lowrank import operators
 from pulsora.nn import GatedAdapter
-from test_lowrank import DEVICES, TOLERANCE, TYPES, doubles, error, formula, opcheck
+from test_lowrank import DEVICES, TOLERANCE, TYPES, doubles, error, formula
 from test_lowrank import operands as update_operands
+from test_lowrank_dispatch import opcheck
 from test_lowrank_numbers import finite_differences, tf32, tf32_allowed
 
 pytestmark = pytest.mark.parametrize("device", DEVICES)

@@ -11,7 +11,7 @@
 #include "lrtt/parameters.h"
 #include "tile/tile.h"
 
-namespace RPU::bench {
+namespace pulsora::bench {
 namespace {
 
 constexpr float kLearningRate = 0.01f;
@@ -383,4 +383,4 @@ std::vector<Memory> memoryOfDevices() {
   return rows;
 }
 
-}  // namespace RPU::bench
+}  // namespace pulsora::bench

@@ -7,7 +7,7 @@
 
 #include "core/isa.h"
 
-namespace RPU::bench {
+namespace pulsora::bench {
 
 /// One measurement. `run` does the work once. `verify` is called before and throws if the result
 /// differs from the reference: the plainest instruction set on one thread, one sample per call,
@@ -37,4 +37,4 @@ struct Memory {
 };
 std::vector<Memory> memoryOfDevices();
 
-}  // namespace RPU::bench
+}  // namespace pulsora::bench

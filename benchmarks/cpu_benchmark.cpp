@@ -11,7 +11,7 @@
 #include "cases.h"
 #include "measure.h"
 
-namespace RPU::bench {
+namespace pulsora::bench {
 namespace {
 
 constexpr const char *kHelp =
@@ -150,11 +150,11 @@ int run(const Options &options) {
 }
 
 }  // namespace
-}  // namespace RPU::bench
+}  // namespace pulsora::bench
 
 int main(int argc, char **argv) {
   try {
-    return RPU::bench::run(RPU::bench::parse(argc, argv));
+    return pulsora::bench::run(pulsora::bench::parse(argc, argv));
   } catch (const std::exception &error) {
     std::fprintf(stderr, "rpucuda_benchmarks: %s\n", error.what());
     return 1;

@@ -16,14 +16,14 @@
 #include <vector>
 
 #include "compounds/single.h"
-#include "core/random.h"
-#include "core/state.h"
 #include "cuda/core/check.cuh"
 #include "lrtt/parameters.h"
+#include "numerics/random.h"
+#include "storage/state.h"
 #include "tile/step_graph.h"
 #include "tile/tile.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int64_t kBatch = 64;
@@ -41,7 +41,7 @@ struct Result {
 Context gpu() {
   static cudaStream_t stream = [] {
     cudaStream_t made = nullptr;
-    RPU_CUDA(cudaStreamCreate(&made));
+    PULSORA_CUDA_CHECK(cudaStreamCreate(&made));
     return made;
   }();
   Context context;
@@ -146,26 +146,26 @@ Time measure(const Context &context, const std::function<void()> &prepare,
   constexpr size_t kRepetitions = 21;
   cudaEvent_t start = nullptr;
   cudaEvent_t stop = nullptr;
-  RPU_CUDA(cudaEventCreate(&start));
-  RPU_CUDA(cudaEventCreate(&stop));
+  PULSORA_CUDA_CHECK(cudaEventCreate(&start));
+  PULSORA_CUDA_CHECK(cudaEventCreate(&stop));
   for (int n = 0; n < calls; ++n) call();
   std::vector<double> gpuTimes, hostTimes;
   for (size_t repetition = 0; repetition < kRepetitions; ++repetition) {
     prepare();
-    RPU_CUDA(cudaStreamSynchronize(streamOf(context)));
+    PULSORA_CUDA_CHECK(cudaStreamSynchronize(streamOf(context)));
     const auto begin = Clock::now();
-    RPU_CUDA(cudaEventRecord(start, streamOf(context)));
+    PULSORA_CUDA_CHECK(cudaEventRecord(start, streamOf(context)));
     for (int n = 0; n < calls; ++n) call();
-    RPU_CUDA(cudaEventRecord(stop, streamOf(context)));
+    PULSORA_CUDA_CHECK(cudaEventRecord(stop, streamOf(context)));
     hostTimes.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count() /
                         calls);
-    RPU_CUDA(cudaEventSynchronize(stop));
+    PULSORA_CUDA_CHECK(cudaEventSynchronize(stop));
     float milliseconds = 0.0f;
-    RPU_CUDA(cudaEventElapsedTime(&milliseconds, start, stop));
+    PULSORA_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start, stop));
     gpuTimes.push_back(1000.0 * static_cast<double>(milliseconds) / calls);
   }
-  RPU_CUDA(cudaEventDestroy(start));
-  RPU_CUDA(cudaEventDestroy(stop));
+  PULSORA_CUDA_CHECK(cudaEventDestroy(start));
+  PULSORA_CUDA_CHECK(cudaEventDestroy(stop));
   for (auto *times : {&gpuTimes, &hostTimes}) {
     std::nth_element(times->begin(), times->begin() + kRepetitions / 2, times->end());
   }
@@ -264,7 +264,7 @@ class Benchmark {
     }
     const auto start = Clock::now();
     const Tile tile(4096, 4096, lrttConfig(16, 0), 1, 0, gpu());
-    RPU_CUDA(cudaStreamSynchronize(streamOf(gpu())));
+    PULSORA_CUDA_CHECK(cudaStreamSynchronize(streamOf(gpu())));
     const double milliseconds =
         std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     results_.push_back({name, milliseconds, 0.0, referenceOf(name), "ms"});
@@ -331,7 +331,7 @@ class Benchmark {
   void write(const char *path) const {
     std::ofstream out(path);
     cudaDeviceProp properties{};
-    RPU_CUDA(cudaGetDeviceProperties(&properties, 0));
+    PULSORA_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
     out << "{\"device\": \"" << properties.name << "\", \"batch\": " << kBatch
         << ", \"results\": [\n";
     for (size_t i = 0; i < results_.size(); ++i) {
@@ -374,14 +374,14 @@ class Benchmark {
 };
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora
 
 int main(int argc, char **argv) {
-  if (RPU::cudaDeviceCount() == 0) {
+  if (pulsora::cudaDeviceCount() == 0) {
     std::printf("no GPU\n");
     return 0;
   }
-  RPU::Benchmark benchmark(argc > 2 ? argv[2] : "");
+  pulsora::Benchmark benchmark(argc > 2 ? argv[2] : "");
   benchmark.updates();
   benchmark.reads();
   benchmark.steps();

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-namespace RPU::bench {
+namespace pulsora::bench {
 
 /// Wall times of repeated runs, in microseconds.
 struct Timing {
@@ -38,4 +38,4 @@ Timing measure(double seconds, const Body &body) {
           static_cast<int>(times.size())};
 }
 
-}  // namespace RPU::bench
+}  // namespace pulsora::bench

@@ -1,5 +1,5 @@
 # pulsora_add_device(<target> <Name> <header>): gives an executable or shared library a device model of its own. <header>
-# defines the struct RPU::<Name>; its kernels are compiled for each of the CPU's instruction sets that Pulsora was built
+# defines the struct pulsora::<Name>; its kernels are compiled for each of the CPU's instruction sets that Pulsora was built
 # for, and the model is registered when the program starts. On a GPU such a model cannot run: list it in
 # PULSORA_EXTRA_DEVICES when Pulsora itself is built.
 #

@@ -1,5 +1,5 @@
 # THE list of compounds: what a tile can hold. An entry is Params=header, where Params is the compound's struct of
-# parameters in namespace RPU (see src/rpucuda/compounds/compound_model.h). Everything else follows from this list: the
+# parameters in namespace pulsora (see src/rpucuda/compounds/compound_model.h). Everything else follows from this list: the
 # Python class, stubs, documentation, saved states, contract tests.
 set(PULSORA_COMPOUNDS
   SingleParams=compounds/single.h
@@ -7,9 +7,9 @@ set(PULSORA_COMPOUNDS
   LRTTParams=lrtt/parameters.h)
 
 set(PULSORA_EXTRA_COMPOUNDS "" CACHE STRING
-  "Compounds from outside this tree: a list of Params=/absolute/path/of/header.h; a .cpp of that name beside it is compiled")
+  "Compounds from outside this tree: a list of Params=/absolute/path/of/header.h; a .cpp and, with CUDA, a .cu of that name beside it are compiled")
 
-# Writes compound_list.h (every compound's header, and RPU::AllCompounds), and adds the sources of compounds from outside
+# Writes compound_list.h (every compound's header, and pulsora::AllCompounds), and adds the sources of compounds from outside
 # this tree to `target`.
 function(pulsora_add_compounds target)
   set(names)
@@ -29,8 +29,12 @@ function(pulsora_add_compounds target)
         message(FATAL_ERROR "PULSORA_EXTRA_COMPOUNDS: ${name}: there is no file ${header}")
       endif()
       cmake_path(REPLACE_EXTENSION header cpp OUTPUT_VARIABLE source)
+      cmake_path(REPLACE_EXTENSION header cu OUTPUT_VARIABLE kernels)
       if(EXISTS ${source})
         target_sources(${target} PRIVATE ${source})
+      endif()
+      if(EXISTS ${kernels} AND PULSORA_HAVE_CUDA)
+        target_sources(${target} PRIVATE ${kernels})
       endif()
     endif()
     list(APPEND names ${name})

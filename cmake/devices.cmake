@@ -1,4 +1,4 @@
-# THE list of device models. A model is a struct of this name in namespace RPU, in src/rpucuda/devices/<snake_case>.h.
+# THE list of device models. A model is a struct of this name in namespace pulsora, in src/rpucuda/devices/<snake_case>.h.
 # Everything else follows from this list: CPU and CUDA kernels, Python classes, documentation, contract tests.
 # While you work on one model, -DPULSORA_DEVICES=SoftBounds builds that one alone.
 if(NOT DEFINED PULSORA_DEVICES)
@@ -53,7 +53,7 @@ function(pulsora_snake_case name result)
   set(${result} ${snake} PARENT_SCOPE)
 endfunction()
 
-# Writes device_list.h: every device header, and RPU::AllDevices.
+# Writes device_list.h: every device header, and pulsora::AllDevices.
 function(pulsora_write_device_list)
   pulsora_devices(names headers)
   list(TRANSFORM headers REPLACE "(.+)" "#include \"\\1\"" OUTPUT_VARIABLE includes)

@@ -1,14 +1,14 @@
-# The public headers: every header of the rooms, included as <pulsora/room/name.h>. Our own sources name the room
-# alone ("core/check.h"), which must not become part of another project's search path; so the public headers are
-# copies, in <build>/include/pulsora, whose includes begin with "pulsora/".
+# The public headers: include/pulsora, whose files name the headers of the rooms as "pulsora/detail/room/name.h". Users
+# include <pulsora/name.h>. Our own sources name a room alone ("core/check.h"), which must not become part of another
+# project's search path. So what users get is copies, in <build>/include/pulsora: the public headers, and in detail/ each
+# header that these include, directly or not, with "pulsora/detail/" before the names of rooms.
 #
 # This file is included by CMakeLists.txt, and run as a script (cmake -P) that writes the copies whenever a header
 # changes. A copy that would not change keeps its time stamp, so that nothing is compiled again for it.
 if(CMAKE_SCRIPT_MODE_FILE)
-  foreach(header IN LISTS HEADERS)
-    file(READ ${SOURCE_DIR}/${header} text)
-    string(REGEX REPLACE "(#[ \t]*include[ \t]*\")([a-z]+/)" "\\1pulsora/\\2" text "${text}")
-    set(copy ${INCLUDE_DIR}/pulsora/${header})
+  # Writes `path` of include/pulsora from `text`, if it differs, and lists what it includes from detail/ in `waiting`.
+  function(copy_header path text)
+    set(copy ${INCLUDE_DIR}/pulsora/${path})
     set(old "")
     if(EXISTS ${copy})
       file(READ ${copy} old)
@@ -16,10 +16,32 @@ if(CMAKE_SCRIPT_MODE_FILE)
     if(NOT text STREQUAL old)
       file(WRITE ${copy} "${text}")
     endif()
+    string(REGEX MATCHALL "\"pulsora/detail/[^\"]+\"" included "${text}")
+    list(TRANSFORM included REPLACE "\"pulsora/detail/(.+)\"" "\\1")
+    set(waiting ${waiting} ${included} PARENT_SCOPE)
+  endfunction()
+
+  set(waiting ${ALSO})
+  file(GLOB_RECURSE public RELATIVE ${PUBLIC_DIR} ${PUBLIC_DIR}/*.h)
+  foreach(header IN LISTS public)
+    file(READ ${PUBLIC_DIR}/${header} text)
+    copy_header(${header} "${text}")
   endforeach()
+  set(done)
+  while(waiting)
+    list(POP_FRONT waiting header)
+    if(header IN_LIST done)
+      continue()
+    endif()
+    list(APPEND done ${header})
+    file(READ ${SOURCE_DIR}/${header} text)
+    string(REGEX REPLACE "(#[ \t]*include[ \t]*\")([a-z]+/)" "\\1pulsora/detail/\\2" text "${text}")
+    copy_header(detail/${header} "${text}")
+  endwhile()
   # A header that left the sources leaves the copies too.
-  file(GLOB_RECURSE copies RELATIVE ${INCLUDE_DIR}/pulsora ${INCLUDE_DIR}/pulsora/*/*.h)
-  list(REMOVE_ITEM copies ${HEADERS})
+  list(TRANSFORM done PREPEND detail/)
+  file(GLOB_RECURSE copies RELATIVE ${INCLUDE_DIR}/pulsora ${INCLUDE_DIR}/pulsora/*.h)
+  list(REMOVE_ITEM copies ${public} ${done} version.h)
   foreach(copy IN LISTS copies)
     file(REMOVE ${INCLUDE_DIR}/pulsora/${copy})
   endforeach()
@@ -32,13 +54,14 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/version.h.in ${PULSORA_INCLUDE_DIR}/pul
 
 # Adds the copies to `target` as what its users include.
 function(pulsora_add_headers target)
-  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PULSORA_SOURCE_DIR} ${PULSORA_SOURCE_DIR}/*.h)
-  list(TRANSFORM headers PREPEND ${PULSORA_SOURCE_DIR}/ OUTPUT_VARIABLE sources)
-  list(TRANSFORM headers PREPEND ${PULSORA_INCLUDE_DIR}/pulsora/ OUTPUT_VARIABLE copies)
+  set(public ${PROJECT_SOURCE_DIR}/include/pulsora)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PULSORA_SOURCE_DIR}/*.h ${public}/*.h)
   set(stamp ${PROJECT_BINARY_DIR}/include/headers.stamp)
   set(script ${PROJECT_SOURCE_DIR}/cmake/headers.cmake)
-  add_custom_command(OUTPUT ${stamp} BYPRODUCTS ${copies} DEPENDS ${sources} ${script}
-    COMMAND ${CMAKE_COMMAND} "-DHEADERS=${headers}" -DSOURCE_DIR=${PULSORA_SOURCE_DIR}
+  # The kernels of a device model that pulsora_add_device() compiles in a user's project.
+  set(also "array/cpu/kernels.h;devices/model_contract.h")
+  add_custom_command(OUTPUT ${stamp} DEPENDS ${sources} ${script}
+    COMMAND ${CMAKE_COMMAND} "-DALSO=${also}" -DPUBLIC_DIR=${public} -DSOURCE_DIR=${PULSORA_SOURCE_DIR}
       -DINCLUDE_DIR=${PULSORA_INCLUDE_DIR} -DSTAMP=${stamp} -P ${script}
     COMMENT "Public headers" VERBATIM)
   add_custom_target(pulsora_headers DEPENDS ${stamp})

@@ -1,4 +1,4 @@
-# Instruction sets for which the CPU kernels are compiled; one is chosen at run time. Names are those of RPU::Isa.
+# Instruction sets for which the CPU kernels are compiled; one is chosen at run time. Names are those of pulsora::Isa.
 # No other source gets -march: a function inlined there into code that every machine runs must not use AVX.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(all_isas V2 V3 V4 V4Popcnt)

@@ -1,5 +1,5 @@
 # Flags on which the promise of equal bits rests (every compiler, instruction set and backend), and the sanitizers.
-# Headers contain RPU_HD arithmetic, so whoever includes them needs these flags: link `pulsora_numerics` PUBLIC.
+# Headers contain PULSORA_HD arithmetic, so whoever includes them needs these flags: link `pulsora_numerics` PUBLIC.
 set(PULSORA_SANITIZE "" CACHE STRING "Sanitizers, comma separated: address,undefined or thread")
 
 # No contraction to fma, which only some machines would do; no errno and no traps, which would block vectorisation.

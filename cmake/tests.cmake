@@ -12,7 +12,7 @@ file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS ${patterns})
 if(PULSORA_SANITIZE MATCHES "thread")
   # Its operator new cannot be replaced; and most of these rooms start no thread.
   list(FILTER test_sources EXCLUDE REGEX "out_of_memory_test|failing_new")
-  list(FILTER test_sources EXCLUDE REGEX "/devices/|/core/(checksum|field|half|json|math|sha256|state|value|view)")
+  list(FILTER test_sources EXCLUDE REGEX "/devices/|/parameters/|/numerics/(half|math)|/storage/(checksum|json|sha256|state)|/core/view")
   list(FILTER test_sources EXCLUDE REGEX "/lrtt/(construction|learning|read|settings)|/periphery/(io_|line_)")
 endif()
 if(PULSORA_HAVE_CUDA)

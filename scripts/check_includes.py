@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that includes point one way, from room to room of src/rpucuda as its README lists them.
+"""Check that includes point one way, from room to room of src/rpucuda as its README lists them.
 
-A room is a folder; `cuda/` repeats the rooms that have kernels. A file may include its own room and those before it in
-ROOMS, by a path that names the room. In addition, the library knows no Python and no torch, only code that nvcc compiles
-includes .cuh headers, what a device model includes needs no host (a run-time compiler reads it), and the README names
-every header.
+A room is a folder; `cuda/` repeats the rooms that have kernels. A file includes headers by a path that names their
+room. It may include its own room and the rooms that ALLOWED lists. In addition, the library knows no Python and no
+torch, only code that nvcc compiles includes .cuh headers, headers of devices/ need no host (a run-time compiler reads
+them), and the README names every header.
 """
 
 import re
@@ -15,80 +15,68 @@ ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ROOT / "src" / "rpucuda"
 BINDINGS = ROOT / "src" / "bindings"
 
-# From the ground floor up.
-ROOMS = [
-    "core",
-    "lowrank",
-    "devices",
-    "pulses",
-    "array",
-    "runtime",
-    "periphery",
-    "transfer",
-    "compounds",
-    "lrtt",
-    "tile",
-    "forecast",
-]
+# Each of these rooms may include the rooms before it.
+BASE = ["core", "numerics", "linalg", "parameters", "storage"]
+SIMULATOR = ["devices", "pulses", "array", "periphery", "transfer", "compounds", "lrtt", "tile"]
+# Side libraries stand on the base, and on the rooms listed here; no other room includes them.
+SIDE = {"lowrank": [], "forecast": [], "runtime": ["devices", "pulses", "array"]}
 
-# Files outside the rooms, and generated ones: the room from where on they may be included.
-OTHERS = {
-    "device_list.h": "array",  # generated: every device header
-    "runtime_options.h": "runtime",  # generated: compiler options
-    "compound_list.h": "tile",  # generated: every compound's header
-    "cuda_absent.cpp": "forecast",  # stands in for the CUDA side of every room
-    "cuda/functors.cu": "forecast",  # functors of every room
+IN_ORDER = BASE + SIMULATOR
+ALLOWED = {room: set(IN_ORDER[: i + 1]) for i, room in enumerate(IN_ORDER)}
+ALLOWED |= {room: {room, *BASE, *more} for room, more in SIDE.items()}
+
+# Generated headers, which lie in no room, by the rooms that may include them.
+GENERATED = {
+    "device_list.h": {"array"},
+    "runtime_options.h": {"runtime"},
+    "compound_list.h": {"tile"},
 }
 
-# What may be used where there is no host: nothing else may be included by the headers of devices/.
+# The only standard headers that headers of devices/ may include, because they need no host.
 FREESTANDING = {"cstdint", "limits", "type_traits"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.MULTILINE)
 FOREIGN = re.compile(r"^(Python\.h|pybind11/|torch/|ATen/|c10/)")
 
 
-def floor_of(path: str) -> int | None:
-    """Index of the room of a path below src/rpucuda, or None if it is in no room."""
-    if path in OTHERS:
-        return ROOMS.index(OTHERS[path])
+def room_of(path: str) -> str | None:
+    """Return the room of a path below src/rpucuda, or None if the path is in no room."""
     parts = path.split("/")
     room = parts[1] if parts[0] == "cuda" and len(parts) > 2 else parts[0]
-    return ROOMS.index(room) if len(parts) > 1 and room in ROOMS else None
+    return room if len(parts) > 1 and room in ALLOWED else None
 
 
 def includes_of(file: Path) -> list[tuple[str, str]]:
-    """The includes of a file: the opening bracket, and what stands in it."""
+    """Return the includes of a file: the opening bracket and the path."""
     return INCLUDE.findall(file.read_text(encoding="utf-8"))
 
 
 def faults_of(file: Path) -> list[str]:
-    """What is wrong with the includes of one file."""
-    if file.is_relative_to(BINDINGS):
-        own, room = len(ROOMS), "bindings"
-    else:
-        path = file.relative_to(LIBRARY).as_posix()
-        found = floor_of(path)
-        if found is None:
-            return ["is in no room; the rooms are " + ", ".join(ROOMS)]
-        own, room = found, ROOMS[found]
+    """Return complaints about the includes of one file."""
+    in_library = file.is_relative_to(LIBRARY)
+    room = room_of(file.relative_to(LIBRARY).as_posix()) if in_library else "bindings"
+    if room is None:
+        return ["is in no room; the rooms are " + ", ".join(ALLOWED)]
     faults = []
     for bracket, target in includes_of(file):
-        if file.is_relative_to(LIBRARY) and FOREIGN.match(target):
+        if in_library and FOREIGN.match(target):
             faults.append(f"includes <{target}>, which only src/bindings may")
         if bracket == "<":
             continue
         if target.endswith(".cuh") and file.suffix not in {".cu", ".cuh"}:
             faults.append(f'includes "{target}", which only .cu and .cuh files may')
-        other = floor_of(target)
-        if other is None and own < len(ROOMS):
-            faults.append(f'includes "{target}", which names no room')
-        elif other is not None and other > own:
-            faults.append(f'({room}) includes "{target}" ({ROOMS[other]}), which is above it')
+        if not in_library or room in GENERATED.get(target, ()):
+            continue
+        other = room_of(target)
+        if other is None:
+            faults.append(f'includes "{target}", which names no room that {room}/ may include')
+        elif other not in ALLOWED[room]:
+            faults.append(f'({room}) includes "{target}"; {room}/ may not include {other}/')
     return faults
 
 
 def hosted_faults() -> list[str]:
-    """Which headers of devices/ include, directly or not, what needs a host."""
+    """Return complaints about headers of devices/ whose includes, followed to the end, need a host."""
     faults = []
     for file in sorted((LIBRARY / "devices").glob("*.h")):
         seen: set[Path] = set()
@@ -108,7 +96,7 @@ def hosted_faults() -> list[str]:
 
 
 def unnamed() -> list[str]:
-    """Headers that the page of rooms does not name."""
+    """Return complaints about headers that the page of rooms does not name."""
     page = (LIBRARY / "README.md").read_text(encoding="utf-8")
     headers = [file.relative_to(LIBRARY).as_posix() for file in sorted(LIBRARY.rglob("*.h"))]
     return [
@@ -117,6 +105,7 @@ def unnamed() -> list[str]:
 
 
 def main() -> int:
+    """Print every complaint, and return 1 if there is one."""
     files = [
         file
         for folder in (LIBRARY, BINDINGS)
@@ -128,7 +117,7 @@ def main() -> int:
     for fault in faults:
         print(fault)
     if not faults:
-        print(f"includes of {len(files)} files in {len(ROOMS)} rooms point one way")
+        print(f"includes of {len(files)} files in {len(ALLOWED)} rooms point one way")
     return 1 if faults else 0
 
 

@@ -4,7 +4,7 @@
 The CPU kernels are compiled once per instruction set. A weak function in one of those object files (an inline
 function or template instance that was not inlined) is merged by the linker with its namesakes, and the copy that
 survives may be the one with AVX-512 code: the program then dies on an older machine. Allowed are functions whose
-name carries the instruction set, such as `RPU::cpuKernels<RPU::SoftBounds, (RPU::Isa)2>()`.
+name carries the instruction set, such as `pulsora::cpuKernels<pulsora::SoftBounds, (pulsora::Isa)2>()`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def shared_functions(nm: str, obj: str) -> list[str]:
         [nm, "--demangle", "--defined-only", obj], check=True, capture_output=True, text=True
     ).stdout
     matches = (WEAK_FUNCTION.match(line) for line in listing.splitlines())
-    return [m["name"] for m in matches if m and "RPU::Isa" not in m["name"]]
+    return [m["name"] for m in matches if m and "pulsora::Isa" not in m["name"]]
 
 
 def main() -> int:
@@ -34,7 +34,7 @@ def main() -> int:
         print(f"{obj}: {name}")
     if leaks:
         print(
-            f"{len(leaks)} functions could be merged across instruction sets: mark them RPU_HD, make "
+            f"{len(leaks)} functions could be merged across instruction sets: mark them PULSORA_HD, make "
             "them members of a template over Isa, or do not call them from kernels"
         )
         return 1

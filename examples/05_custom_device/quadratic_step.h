@@ -2,7 +2,7 @@
 
 #include <pulsora/devices/range_response.h>
 
-namespace RPU {
+namespace pulsora {
 /// The step falls quadratically on both sides of weight 0, by an amount of the cell's own.
 struct QuadraticStep {
   static constexpr const char *kName = "QuadraticStep";
@@ -27,7 +27,7 @@ struct QuadraticStep {
   struct Cell : PulsedCell {
     float curvature = 1.0f;  // relative to the mean, so that a nominal cell stores exactly 1
     template <class Visitor>
-    RPU_HD void members(Visitor &&f) {
+    PULSORA_HD void members(Visitor &&f) {
       PulsedCell::members(f);
       f("curvature", curvature);
     }
@@ -35,25 +35,26 @@ struct QuadraticStep {
   struct Response : RangeResponse {
     float curvature;
     template <class Visitor>
-    RPU_HD void members(Visitor &&f) {
+    PULSORA_HD void members(Visitor &&f) {
       RangeResponse::members(f);
       f(curvature);
     }
   };
 
-  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+  PULSORA_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
     const PulsedCell common = sampleCell(p, draws, bias);
-    return {common, RPU::abs(RPU::fma(p.curvature_dtod, draws.normal(), 1.0f))};
+    return {common, pulsora::abs(pulsora::fma(p.curvature_dtod, draws.normal(), 1.0f))};
   }
-  RPU_HD static Response response(const Cell &cell, const Params &p) {
+  PULSORA_HD static Response response(const Cell &cell, const Params &p) {
     return {rangeResponse(cell, p), p.curvature * cell.curvature};
   }
-  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+  PULSORA_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
     const float place = 2.0f * w * r.inverse_range;
-    const float step = r.step(up) * RPU::max(RPU::fma(-r.curvature * place, place, 1.0f), 0.0f);
-    return RPU::fma(step, RPU::fma(p.dw_min_std, xi, 1.0f), w);
+    const float step =
+        r.step(up) * pulsora::max(pulsora::fma(-r.curvature * place, place, 1.0f), 0.0f);
+    return pulsora::fma(step, pulsora::fma(p.dw_min_std, xi, 1.0f), w);
   }
   static float granularity(const Params &p) { return p.dw_min; }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,17 +1,17 @@
 #include "parallel_pair.h"
 
-#include "core/backend.h"
-#include "core/math_util.h"
-#include "periphery/joined_functors.h"
+#include <pulsora/for_each.h>
+#include <pulsora/linear_algebra.h>
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 class ParallelPair final : public AnalogDevice {
  public:
   ParallelPair(const ParallelPairParams &p, const CompoundSite &site)
-      : first_(site.context, p.first, site.dSize, site.xSize, site.surroundings, site.keys, 0),
-        second_(site.context, p.second, site.dSize, site.xSize, site.surroundings, site.keys, 1) {}
+      : share_(p.share),
+        first_(site.context, p.first, site.dSize, site.xSize, site.periphery, site.keys, 0),
+        second_(site.context, p.second, site.dSize, site.xSize, site.periphery, site.keys, 1) {}
 
   int64_t dSize() const override { return first_.rows(); }
   int64_t xSize() const override { return first_.cols(); }
@@ -25,25 +25,22 @@ class ParallelPair final : public AnalogDevice {
                 const Counters &c) override {
     read(context, Pass::Backward, d, dx, c.backwardSamples);
   }
+  /// Each array follows the whole gradient, so that their weighted sum does too.
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               float lr, const Counters &c) override {
-    first_.update(context, x, d, 0.5f * lr, c.updateSamples);
-    second_.update(context, x, d, 0.5f * lr, c.updateSamples);
+    first_.update(context, x, d, lr, c.updateSamples);
+    second_.update(context, x, d, lr, c.updateSamples);
   }
 
   void getWeights(const Context &context, MatrixView<float> out) const override {
     copy(context, first_.weights(), out);
-    forEach(context, out.size(), ScaledAdder{second_.weights().data, 1.0f, out});
+    forEach(context, out.size(), Blend{share_, second_.weights().data, out});
   }
-  /// Each array takes half.
+  /// Both arrays take the weights, so that their sum has them whatever the share.
   void setWeights(const Context &context, MatrixView<const float> weights,
                   const Counters &c) override {
-    half_.reserve(context, weights.size());
-    const MatrixView<float> half = rowMajor(half_.data(), weights.rows, weights.cols);
-    copy(context, weights, half);
-    scal(context, 0.5f, half);
-    first_.cells().setWeights(context, half, c.events);
-    second_.cells().setWeights(context, half, c.events);
+    first_.cells().setWeights(context, weights, c.events);
+    second_.cells().setWeights(context, weights, c.events);
   }
 
  private:
@@ -53,11 +50,12 @@ class ParallelPair final : public AnalogDevice {
     const MatrixView<float> other = rowMajor(other_.data(), out.rows, out.cols);
     first_.run(context, pass, in, out, firstSample);
     second_.run(context, pass, in, other, firstSample);
-    forEach(context, out.size(), ScaledAdder{other.data, 1.0f, out});
+    forEach(context, out.size(), Blend{share_, other.data, out});
   }
+  float share_;
   Crossbar first_;
   Crossbar second_;
-  Buffer<float> half_, other_;
+  Buffer<float> other_;
 };
 
 }  // namespace
@@ -66,4 +64,4 @@ std::unique_ptr<AnalogDevice> ParallelPairParams::make(const CompoundSite &site)
   return std::make_unique<ParallelPair>(*this, site);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,9 +7,9 @@
 
 #include "core/cuda_api.h"
 #include "dlpack.h"
-#include "without_new.h"
+#include "no_constructor.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 DeviceArray::DeviceArray(const Context &context, std::vector<int64_t> shape)
     : context_(context), shape_(std::move(shape)) {
@@ -83,4 +83,4 @@ void bindDeviceArray(py::module_ &module) {
           py::arg("stream") = py::none());
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

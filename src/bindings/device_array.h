@@ -7,7 +7,7 @@
 #include "core/buffer.h"
 #include "core/context.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 namespace py = pybind11;
 
@@ -35,4 +35,4 @@ class DeviceArray {
 /// Adds class DeviceArray to the module.
 void bindDeviceArray(py::module_ &module);
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/sha256.h"
 #include "runtime/device_source.h"
 #include "runtime/nvrtc.h"
 #include "schema.h"
+#include "storage/sha256.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 namespace py = pybind11;
 
@@ -100,4 +100,4 @@ void bindDeviceSource(py::module_ &module) {
       "How often a compiled device model was made, found on disk, or known to this process.");
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

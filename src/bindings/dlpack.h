@@ -6,7 +6,7 @@
 // "dltensor" holds. Producers of newer versions give such a capsule to consumers that, like us, do
 // not ask for another.
 
-namespace RPU::bindings::dlpack {
+namespace pulsora::bindings::dlpack {
 
 enum DeviceType : int32_t { kCpu = 1, kCuda = 2, kCudaHost = 3, kCudaManaged = 13 };
 enum TypeCode : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6 };
@@ -41,4 +41,4 @@ struct ManagedTensor {
 constexpr const char *kCapsuleName = "dltensor";
 constexpr const char *kUsedCapsuleName = "used_dltensor";
 
-}  // namespace RPU::bindings::dlpack
+}  // namespace pulsora::bindings::dlpack

@@ -8,7 +8,7 @@
 
 #include "core/check.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 namespace py = pybind11;
 
@@ -68,4 +68,4 @@ void bindErrors(py::module_ &module) {
   });
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -2,9 +2,9 @@
 
 #include <pybind11/pybind11.h>
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 /// Adds the exception classes to the module and maps the library's errors (core/check.h) onto them.
 void bindErrors(pybind11::module_ &module);
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

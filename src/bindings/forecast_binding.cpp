@@ -11,7 +11,7 @@
 #include "forecast/truncated_svd.h"
 #include "tensor.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 namespace {
 
 constexpr int kForm = py::array::c_style | py::array::forcecast;
@@ -41,8 +41,8 @@ std::vector<int64_t> shapeOf(py::handle array) {
 
 void requireShape(const char *name, py::handle array, const std::vector<int64_t> &shape) {
   const std::vector<int64_t> given = shapeOf(array);
-  RPU_CHECK(InputError, given == shape, name, " has shape ", describeShape(given), "; it must be ",
-            describeShape(shape));
+  PULSORA_CHECK(InputError, given == shape, name, " has shape ", describeShape(given),
+                "; it must be ", describeShape(shape));
 }
 
 // The elements of an array that pulsora.forecast has prepared: gapless float32, of NumPy, or of torch
@@ -58,8 +58,8 @@ float *floatsOf(py::handle array, const Context &context) {
 
 MatrixView<float> matrixOf(py::handle array, const Context &context) {
   const std::vector<int64_t> shape = shapeOf(array);
-  RPU_CHECK(InputError, shape.size() == 2, "an array has shape ", describeShape(shape),
-            "; it must be a matrix");
+  PULSORA_CHECK(InputError, shape.size() == 2, "an array has shape ", describeShape(shape),
+                "; it must be a matrix");
   return rowMajor(floatsOf(array, context), shape[0], shape[1]);
 }
 
@@ -87,12 +87,12 @@ void encodeRows(py::handle x, py::handle weights, py::handle bias, py::handle ou
 using EnsembleArrays = std::vector<py::object>;
 
 EnsembleShape ensembleShapeOf(const EnsembleArrays &w) {
-  RPU_CHECK(InputError, w.size() == 8, "an ensemble has 8 arrays of weights, not ", w.size());
+  PULSORA_CHECK(InputError, w.size() == 8, "an ensemble has 8 arrays of weights, not ", w.size());
   const std::vector<int64_t> encoder = shapeOf(w[0]);
   const std::vector<int64_t> recurrent = shapeOf(w[3]);
-  RPU_CHECK(InputError, encoder.size() == 3 && recurrent.size() == 3,
-            "encoder must have the shape [members, features, encoded], and recurrent [members, "
-            "hidden, 3 hidden]");
+  PULSORA_CHECK(InputError, encoder.size() == 3 && recurrent.size() == 3,
+                "encoder must have the shape [members, features, encoded], and recurrent [members, "
+                "hidden, 3 hidden]");
   const EnsembleShape s{encoder[0], encoder[1], encoder[2], recurrent[1], !w[7].is_none()};
   requireShape("encoder_bias", w[1], {s.members, s.encoded});
   requireShape("input", w[2], {s.members, s.encoded, 3 * s.hidden});
@@ -111,7 +111,7 @@ void rollOut(const EnsembleArrays &w, py::handle features, const py::object &sta
   const EnsembleShape s = ensembleShapeOf(w);
   const auto from = matrixOf(features, context);
   const std::vector<int64_t> sums = shapeOf(mean);
-  RPU_CHECK(InputError, sums.size() == 3, "mean must be [members, rows, steps]");
+  PULSORA_CHECK(InputError, sums.size() == 3, "mean must be [members, rows, steps]");
   const int64_t steps = sums[2];
   requireShape("mean", mean, {s.members, from.rows, steps});
   requireShape("log_variance", logVariance, {s.members, from.rows, steps});
@@ -131,8 +131,8 @@ void rollOut(const EnsembleArrays &w, py::handle features, const py::object &sta
 SvdMethod methodOf(const std::string &name) {
   if (name == "randomised") return SvdMethod::Randomised;
   if (name == "gram") return SvdMethod::Gram;
-  RPU_CHECK(ConfigError, name == "exact", "method is '", name,
-            "'; it must be randomised, gram or exact");
+  PULSORA_CHECK(ConfigError, name == "exact", "method is '", name,
+                "'; it must be randomised, gram or exact");
   return SvdMethod::Exact;
 }
 
@@ -173,7 +173,7 @@ py::object corrections(const ResidualMemory &self, py::handle keysGiven,
                        py::handle predictionsGiven, const py::float_ &step, int threads) {
   const auto keys = py::cast<FloatArray>(keysGiven);
   const auto predictions = py::cast<DoubleArray>(predictionsGiven);
-  RPU_CHECK(InputError, keys.ndim() == 2, "keys must be a matrix [rows, key_size]");
+  PULSORA_CHECK(InputError, keys.ndim() == 2, "keys must be a matrix [rows, key_size]");
   requireShape("predictions", predictions, {keys.shape(0)});
   DoubleArray out(std::vector<int64_t>{keys.shape(0)});
   self.corrections(onThreads(threads), matrix(keys), predictions.data(), step, out.mutable_data());
@@ -210,8 +210,8 @@ void restore(ResidualMemory &self, py::handle tableGiven, py::handle keysGiven,
   const auto table = py::cast<DoubleArray>(tableGiven);
   const auto keys = py::cast<FloatArray>(keysGiven);
   const auto linear = py::cast<DoubleArray>(linearGiven);
-  RPU_CHECK(InputError, table.ndim() == 2 && table.shape(1) == 3,
-            "entries must be a table of residual, step and confidence");
+  PULSORA_CHECK(InputError, table.ndim() == 2 && table.shape(1) == 3,
+                "entries must be a table of residual, step and confidence");
   std::vector<ResidualMemory::Entry> entries;
   entries.reserve(static_cast<size_t>(table.shape(0)));
   for (int64_t i = 0; i < table.shape(0); ++i) {
@@ -246,4 +246,4 @@ void bindForecast(py::module_ &module) {
       .def("restore", &restore, arg("entries"), arg("keys"), arg("linear"));
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

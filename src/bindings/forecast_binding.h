@@ -2,9 +2,9 @@
 
 #include <pybind11/pybind11.h>
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 /// Adds what pulsora.forecast is made of: encode, rollout, truncated_svd, correct, ResidualMemory.
 void bindForecast(pybind11::module_ &module);
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -7,11 +7,11 @@
 #include <tuple>
 
 #include "core/check.h"
-#include "core/magnitudes.h"
-#include "core/patches.h"
 #include "core/threads.h"
+#include "linalg/im2col.h"
+#include "numerics/abs_max.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 namespace {
 
 namespace py = pybind11;
@@ -29,25 +29,26 @@ using Pair = std::array<int64_t, 2>;
 
 /// `settings` is (kernel, stride, dilation), each of two numbers.
 PatchGrid gridOf(const Floats &images, py::handle settings) {
-  RPU_CHECK(InputError, images.ndim() == 4, "images have ", images.ndim(), " dimensions, not 4");
+  PULSORA_CHECK(InputError, images.ndim() == 4, "images have ", images.ndim(),
+                " dimensions, not 4");
   const auto [kernel, stride, dilation] = settings.cast<std::tuple<Pair, Pair, Pair>>();
   PatchGrid grid{images.shape(1),        images.shape(2),        images.shape(3),
                  {kernel[0], kernel[1]}, {stride[0], stride[1]}, {dilation[0], dilation[1]}};
   for (size_t axis = 0; axis < 2; ++axis) {
     const int64_t size = images.shape(static_cast<py::ssize_t>(2 + axis));
-    RPU_CHECK(InputError,
-              kernel[axis] > 0 && stride[axis] > 0 && dilation[axis] > 0 &&
-                  size > dilation[axis] * (kernel[axis] - 1),
-              "kernels of ", kernel[axis], " with stride ", stride[axis], " and dilation ",
-              dilation[axis], " do not fit images of ", size);
+    PULSORA_CHECK(InputError,
+                  kernel[axis] > 0 && stride[axis] > 0 && dilation[axis] > 0 &&
+                      size > dilation[axis] * (kernel[axis] - 1),
+                  "kernels of ", kernel[axis], " with stride ", stride[axis], " and dilation ",
+                  dilation[axis], " do not fit images of ", size);
   }
   return grid;
 }
 
 void requirePatches(const Floats &patches, const PatchGrid &grid, int64_t images) {
-  RPU_CHECK(InputError, patches.size() == images * grid.patches() * grid.columns(), "patches have ",
-            patches.size(), " elements, not ", images, " x ", grid.patches(), " x ",
-            grid.columns());
+  PULSORA_CHECK(InputError, patches.size() == images * grid.patches() * grid.columns(),
+                "patches have ", patches.size(), " elements, not ", images, " x ", grid.patches(),
+                " x ", grid.columns());
 }
 
 Context onThreads(int threads) {
@@ -67,7 +68,7 @@ void takeThem(py::handle images, py::handle settings, py::handle patches, int th
   const float *source = from.data();
   float *target = to.mutable_data();
   const py::gil_scoped_release released;
-  takePatches(context, grid, count, source, target);
+  im2col(context, grid, count, source, target);
 }
 
 void addThem(py::handle patches, py::handle settings, py::handle images, int threads) {
@@ -80,14 +81,14 @@ void addThem(py::handle patches, py::handle settings, py::handle images, int thr
   const float *source = from.data();
   float *target = to.mutable_data();
   const py::gil_scoped_release released;
-  addPatches(context, grid, count, source, target);
+  col2im(context, grid, count, source, target);
 }
 
 bool isFinite(py::handle values) {
   const Floats array = floatsOf(values, "values");
   const MatrixView<const float> all = rowMajor<const float>(array.data(), 1, array.size());
   const py::gil_scoped_release released;
-  return std::isfinite(largestMagnitude(Context(), all));
+  return std::isfinite(absMax(Context(), all));
 }
 
 }  // namespace
@@ -106,4 +107,4 @@ void bindLayers(py::module_ &module) {
              "taken from it.");
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -2,9 +2,9 @@
 
 #include <pybind11/pybind11.h>
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 /// Adds what layers on the CPU do to their tensors around the tiles to the module.
 void bindLayers(pybind11::module_ &module);
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -12,7 +12,7 @@
 #include "lowrank/adapter_gradients.h"
 #include "lowrank/gated_low_rank.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 namespace {
 
 namespace py = pybind11;
@@ -58,8 +58,8 @@ void *addressOf(py::handle tensor) {
 
 // The two sizes or strides of a tensor, which torch gives as a tuple of integers.
 std::array<int64_t, 2> twoOf(const py::object &tuple, const char *name) {
-  RPU_CHECK(InputError, PyTuple_Check(tuple.ptr()) && PyTuple_GET_SIZE(tuple.ptr()) == 2, name,
-            " must have two dimensions");
+  PULSORA_CHECK(InputError, PyTuple_Check(tuple.ptr()) && PyTuple_GET_SIZE(tuple.ptr()) == 2, name,
+                " must have two dimensions");
   std::array<int64_t, 2> two{};
   for (size_t i = 0; i < 2; ++i) {
     two[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i)));
@@ -116,13 +116,13 @@ Context contextOf(int device, intptr_t stream, int threads) {
 
 /// Lends memory of torch's while a stream is being captured: a graph's memory is torch's to keep for as
 /// long as the graph lives.
-class GraphMemory : public Lender {
+class GraphMemory : public ScratchAllocator {
  public:
   /// Changes `context`, unless nothing is captured. `tensor` lies on its device.
   GraphMemory(Context &context, py::handle tensor) : tensor_(tensor) {
-    if (!context.onCpu() && isCaptured(context.stream)) context.lender = this;
+    if (!context.onCpu() && isCaptured(context.stream)) context.allocator = this;
   }
-  void *lend(size_t bytes) override {
+  void *allocate(size_t bytes) override {
     const py::gil_scoped_acquire held;
     lent_.push_back(tensor_.attr("new_empty")(bytes, py::arg("dtype") = TorchTypes::get().uint8));
     return addressOf(lent_.back());
@@ -216,4 +216,4 @@ void bindLowRank(py::module_ &module) {
              arg("da"), arg("db"), arg("device"), arg("stream"), arg("threads"));
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

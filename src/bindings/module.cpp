@@ -23,28 +23,29 @@ PYBIND11_MODULE(_core, module) {
   module.doc() =
       "The compiled core of Pulsora. Use the package pulsora; this module may change at any time.";
   module.attr("__version__") = PULSORA_VERSION;
-  RPU::bindings::bindErrors(module);
-  RPU::bindings::bindSchema(module);
-  RPU::bindings::bindDeviceSource(module);
-  RPU::bindings::bindRuntime(module);
-  RPU::bindings::bindDeviceArray(module);
-  RPU::bindings::bindSavedState(module);
-  RPU::bindings::bindTile(module);
-  RPU::bindings::bindTileGrid(module);
-  RPU::bindings::bindStepGraph(module);
-  RPU::bindings::bindTrainingGraph(module);
-  RPU::bindings::bindLayers(module);
-  RPU::bindings::bindLowRank(module);
-  RPU::bindings::bindForecast(module);
+  pulsora::bindings::bindErrors(module);
+  pulsora::bindings::bindSchema(module);
+  pulsora::bindings::bindDeviceSource(module);
+  pulsora::bindings::bindRuntime(module);
+  pulsora::bindings::bindDeviceArray(module);
+  pulsora::bindings::bindSavedState(module);
+  pulsora::bindings::bindTile(module);
+  pulsora::bindings::bindTileGrid(module);
+  pulsora::bindings::bindStepGraph(module);
+  pulsora::bindings::bindTrainingGraph(module);
+  pulsora::bindings::bindLayers(module);
+  pulsora::bindings::bindLowRank(module);
+  pulsora::bindings::bindForecast(module);
   module.def(
       "instruction_sets",
       [] {
         std::vector<std::string> names;
-        for (const RPU::Isa isa : RPU::supportedIsas()) names.emplace_back(RPU::isaName(isa));
+        for (const pulsora::Isa isa : pulsora::supportedIsas())
+          names.emplace_back(pulsora::isaName(isa));
         return names;
       },
       "Instruction sets that are compiled in and that this machine has, from the plainest to the "
       "one in use.");
-  module.def("cuda_device_count", &RPU::cudaDeviceCount,
+  module.def("cuda_device_count", &pulsora::cudaDeviceCount,
              "Number of usable CUDA devices; 0 if this build has no CUDA or the machine no GPU.");
 }

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "no_constructor.h"
 #include "runtime/gpu_program.h"
 #include "runtime/nvrtc.h"
-#include "without_new.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 namespace py = pybind11;
 
@@ -131,4 +131,4 @@ void bindRuntime(py::module_ &module) {
           arg("name"), arg("types"), Released());
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -2,9 +2,9 @@
 
 #include <pybind11/pybind11.h>
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 /// Adds what compiles, loads and launches code for a GPU; the package wraps it as pulsora.runtime.
 void bindRuntime(pybind11::module_ &module);
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

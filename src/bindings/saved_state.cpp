@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <pybind11/numpy.h>
 
-#include "core/json.h"
-#include "core/replace_file.h"
-#include "core/state_file.h"
+#include "storage/atomic_write.h"
+#include "storage/json.h"
+#include "storage/state_file.h"
 #include "value.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 namespace {
 
 struct TypeEntry {
@@ -36,8 +36,8 @@ py::array fromTensor(const Tensor &tensor) {
 }
 
 std::string nameOf(py::handle tensor) {
-  RPU_CHECK(StateError, PyUnicode_Check(tensor.ptr()), "a tensor of the state is named by a ",
-            Py_TYPE(tensor.ptr())->tp_name, "; names are text");
+  PULSORA_CHECK(StateError, PyUnicode_Check(tensor.ptr()), "a tensor of the state is named by a ",
+                Py_TYPE(tensor.ptr())->tp_name, "; names are text");
   try {
     return *toValue(tensor, "the name of a tensor").text();
   } catch (const ConfigError &error) {
@@ -46,8 +46,8 @@ std::string nameOf(py::handle tensor) {
 }
 
 Tensor toTensor(py::handle object, const std::string &name) {
-  RPU_CHECK(StateError, py::isinstance<py::array>(object), "tensor '", name,
-            "' of the state is no NumPy array");
+  PULSORA_CHECK(StateError, py::isinstance<py::array>(object), "tensor '", name,
+                "' of the state is no NumPy array");
   const auto array = py::array::ensure(object, py::array::c_style);
   const std::string dtype = py::str(array.dtype());
   for (const TypeEntry &entry : kTypes) {
@@ -151,7 +151,7 @@ void bindSavedState(py::module_ &module) {
       "parse_values",
       [](const py::bytes &json) {
         const Value value = parseJson(static_cast<std::string_view>(json));
-        RPU_CHECK(StateError, value.map(), "it is no JSON object");
+        PULSORA_CHECK(StateError, value.map(), "it is no JSON object");
         return fromMap(*value.map());
       },
       arg("json"), "The values of a state from JSON.");
@@ -163,4 +163,4 @@ void bindSavedState(py::module_ &module) {
              "it. The path is bytes (os.fsencode).");
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -2,9 +2,9 @@
 
 #include <pybind11/pybind11.h>
 
-#include "core/state.h"
+#include "storage/state.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 namespace py = pybind11;
 
@@ -16,4 +16,4 @@ State toState(const py::dict &tensors, const py::dict &values);
 /// States as files, and how a file is replaced.
 void bindSavedState(py::module_ &module);
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

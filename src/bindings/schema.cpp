@@ -7,7 +7,7 @@
 #include "tile/tile_config.h"
 #include "value.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 namespace {
 
 /// A parameter struct without its type.
@@ -64,7 +64,7 @@ py::dict schema() {
     entry["name"] = model.name;
     entry["doc"] = model.doc;
     entry["fields"] = describeFields(model.fields);
-    entry["surroundings"] = describeFields(model.surroundings);
+    entry["periphery"] = describeFields(model.periphery);
     compounds[py::str(model.kind)] = entry;
   }
   for (const ParameterStruct &entry : parameterStructs()) {
@@ -99,7 +99,7 @@ py::dict describeDevice(const DeviceModel &model) {
 void bindSchema(py::module_ &module) {
   module.def("schema", &schema,
              "The table of all parameters: {'devices': {model: {'doc', 'fields', 'cell'}}, "
-             "'compounds': {kind: {'name', 'doc', 'fields', 'surroundings'}}, 'structs': {name: "
+             "'compounds': {kind: {'name', 'doc', 'fields', 'periphery'}}, 'structs': {name: "
              "fields}}. "
              "A field is a dict of name, type, unit, doc, range, choices, struct and default.");
   module.def("validate", &validate, py::arg("name"), py::arg("values"), py::arg("path"),
@@ -111,4 +111,4 @@ void bindSchema(py::module_ &module) {
              "all known ones.");
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -4,7 +4,7 @@
 
 #include "array/device_model.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 /// Adds what Python builds its configuration classes from: schema(), validate() and suggest().
 void bindSchema(pybind11::module_ &module);
@@ -12,4 +12,4 @@ void bindSchema(pybind11::module_ &module);
 /// A device model's entry in schema().
 pybind11::dict describeDevice(const DeviceModel &model);
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -12,7 +12,7 @@
 #include "step_record.h"
 #include "tile/tile.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 namespace py = pybind11;
 
@@ -24,7 +24,7 @@ class SharedTile {
       : tile_(std::move(tile)),
         context_(tile_.context()),
         mutex_(std::make_unique<std::recursive_mutex>()),
-        forkDepth_(RPU::forkDepth()) {}
+        forkDepth_(pulsora::forkDepth()) {}
 
   int64_t dSize() const { return tile_.dSize(); }
   int64_t xSize() const { return tile_.xSize(); }
@@ -54,9 +54,10 @@ class SharedTile {
   static void enqueueTogether(const std::vector<SharedTile *> &tiles, const Work &work) {
     const SharedTile &any = *tiles.front();
     for (const SharedTile *tile : tiles) {
-      RPU_CHECK(StateError, tile->record_ == any.record_ && tile->lane_ == any.lane_,
-                "some tiles of a layer belong to a training step that is recorded, and others do "
-                "not; record all of them in one lane");
+      PULSORA_CHECK(
+          StateError, tile->record_ == any.record_ && tile->lane_ == any.lane_,
+          "some tiles of a layer belong to a training step that is recorded, and others do "
+          "not; record all of them in one lane");
     }
     if (any.record_) {
       any.record_->add(any.context_.device, any.lane_,
@@ -118,17 +119,18 @@ class SharedTile {
   }
 
   void requireUnrecorded() const {
-    RPU_CHECK(StateError, !record_,
-              "while a training step is recorded, tiles are read and updated with torch's tensors, "
-              "and nothing else; move what asks for weights, states, counters or statistics out "
-              "of the step");
+    PULSORA_CHECK(
+        StateError, !record_,
+        "while a training step is recorded, tiles are read and updated with torch's tensors, "
+        "and nothing else; move what asks for weights, states, counters or statistics out "
+        "of the step");
   }
 
   // In a process made by fork(), a mutex that another thread had locked stays locked, because that
   // thread is not there to unlock it. Called under the interpreter lock.
   void requireWholeAfterFork() {
-    if (forkDepth_ != RPU::forkDepth()) {
-      forkDepth_ = RPU::forkDepth();
+    if (forkDepth_ != pulsora::forkDepth()) {
+      forkDepth_ = pulsora::forkDepth();
       if (mutex_->try_lock()) {
         mutex_->unlock();
       } else {
@@ -152,4 +154,4 @@ class SharedTile {
   int lane_ = 0;
 };
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -2,10 +2,10 @@
 
 #include <memory>
 
+#include "no_constructor.h"
 #include "tile/step_graph.h"
-#include "without_new.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 namespace {
 
 std::unique_ptr<StepGraph> makeStepGraph(int device, intptr_t stream) {
@@ -28,4 +28,4 @@ void bindStepGraph(pybind11::module_ &module) {
   module.def("make_step_graph", &makeStepGraph, py::arg("device"), py::arg("stream"));
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

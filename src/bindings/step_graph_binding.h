@@ -2,9 +2,9 @@
 
 #include <pybind11/pybind11.h>
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 /// Adds class StepGraph to the module.
 void bindStepGraph(pybind11::module_ &module);
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

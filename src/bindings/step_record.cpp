@@ -3,7 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <utility>
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 namespace py = pybind11;
 
@@ -20,4 +20,4 @@ void *torchStream(int device) {
   return reinterpret_cast<void *>(current(device).cast<uintptr_t>());
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

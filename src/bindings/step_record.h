@@ -7,7 +7,7 @@
 
 #include "tile/training_graph.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 /// A learning rate that is fixed, or that of the run of a recorded step.
 class StepRate {
@@ -49,4 +49,4 @@ class StepRecord {
 /// torch's current stream on a GPU, a cudaStream_t.
 void *torchStream(int device);
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -10,7 +10,7 @@
 #include "device_array.h"
 #include "dlpack.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 namespace {
 
 // What NumPy and DLPack agree on. Strides count elements, of arrays whose elements are where floats
@@ -77,9 +77,10 @@ std::string describeCapsule(const py::object &object) {
 // Adopts the capsule of a DLPack producer; the tensor lives as long as the returned owner. The
 // capsule's name says what it points to, and whether that still belongs to it.
 py::object adopt(const py::object &capsule, const char *name, dlpack::ManagedTensor *&managed) {
-  RPU_CHECK(InputError, PyCapsule_IsValid(capsule.ptr(), dlpack::kCapsuleName), name,
-            " gives as __dlpack__() ", describeCapsule(capsule), " instead of a fresh capsule '",
-            dlpack::kCapsuleName, "'; pass a copy of it as a NumPy array or a torch tensor");
+  PULSORA_CHECK(InputError, PyCapsule_IsValid(capsule.ptr(), dlpack::kCapsuleName), name,
+                " gives as __dlpack__() ", describeCapsule(capsule),
+                " instead of a fresh capsule '", dlpack::kCapsuleName,
+                "'; pass a copy of it as a NumPy array or a torch tensor");
   managed = static_cast<dlpack::ManagedTensor *>(
       PyCapsule_GetPointer(capsule.ptr(), dlpack::kCapsuleName));
   py::capsule owner(managed, [](void *pointer) {
@@ -126,22 +127,23 @@ std::string describeType(const dlpack::DataType &type) {
 }
 
 void requireBatchShape(const std::vector<int64_t> &shape, const char *name) {
-  RPU_CHECK(InputError, shape.size() == 1 || shape.size() == 2, name, " has shape ",
-            describeShape(shape), "; pass a batch [samples, lines] or one sample [lines]");
+  PULSORA_CHECK(InputError, shape.size() == 1 || shape.size() == 2, name, " has shape ",
+                describeShape(shape), "; pass a batch [samples, lines] or one sample [lines]");
 }
 
 // What a capsule says may contradict itself, or what its producer said.
 void requireSound(const dlpack::Tensor &tensor, int64_t type, const std::vector<int64_t> &shape,
                   const char *name) {
-  RPU_CHECK(InputError, tensor.device.type == type, name, " lies on a device of DLPack type ", type,
-            " by its __dlpack_device__(), but of type ", tensor.device.type, " by its capsule");
+  PULSORA_CHECK(InputError, tensor.device.type == type, name, " lies on a device of DLPack type ",
+                type, " by its __dlpack_device__(), but of type ", tensor.device.type,
+                " by its capsule");
   int64_t size = 1;
   bool isShape = true;
   for (const int64_t extent : shape)
     isShape = isShape && extent >= 0 && !__builtin_mul_overflow(size, extent, &size);
-  RPU_CHECK(InputError, isShape, name, " has shape ", describeShape(shape),
-            " by its capsule, which no array has");
-  RPU_CHECK(InputError, tensor.data || size == 0, name, " has no data behind its capsule");
+  PULSORA_CHECK(InputError, isShape, name, " has shape ", describeShape(shape),
+                " by its capsule, which no array has");
+  PULSORA_CHECK(InputError, tensor.data || size == 0, name, " has no data behind its capsule");
 }
 
 // The elements of a tensor in host memory for NumPy.
@@ -154,8 +156,8 @@ py::array numpyView(const dlpack::Tensor &tensor, const RawArray &raw, const cha
   strides.reserve(raw.strides.size());
   for (const int64_t stride : raw.strides) {
     int64_t bytes = 0;
-    RPU_CHECK(InputError, !__builtin_mul_overflow(stride, type.bits / 8, &bytes), name,
-              " has a stride of ", stride, " elements by its capsule, which no memory holds");
+    PULSORA_CHECK(InputError, !__builtin_mul_overflow(stride, type.bits / 8, &bytes), name,
+                  " has a stride of ", stride, " elements by its capsule, which no memory holds");
     strides.push_back(bytes);
   }
   return {py::dtype(describeType(type)), raw.shape, strides, raw.data, raw.owner};
@@ -164,8 +166,8 @@ py::array numpyView(const dlpack::Tensor &tensor, const RawArray &raw, const cha
 RawArray fromDlpack(py::handle object, const char *name, const Context &context) {
   const int64_t type = deviceTypeOf(object, name);
   const bool isCuda = type == dlpack::kCuda || type == dlpack::kCudaManaged;
-  RPU_CHECK(DeviceError, isCuda || type == dlpack::kCpu || type == dlpack::kCudaHost, name,
-            " lies on a device of DLPack type ", type, "; copy it to the CPU or a CUDA device");
+  PULSORA_CHECK(DeviceError, isCuda || type == dlpack::kCpu || type == dlpack::kCudaHost, name,
+                " lies on a device of DLPack type ", type, "; copy it to the CPU or a CUDA device");
   dlpack::ManagedTensor *managed = nullptr;
   RawArray raw;
   raw.owner = adopt(exportCapsule(object, name, isCuda, context), name, managed);
@@ -223,9 +225,9 @@ RawArray readArray(py::handle object, const char *name, const Context &context, 
   if (tensor) {
     raw = std::move(*tensor);
   } else if (py::isinstance<py::array>(object)) {
-    RPU_CHECK(InputError, !isMasked(object), name,
-              " is a masked array, whose masked elements a tile cannot leave out; pass ", name,
-              ".filled(0) to make them 0");
+    PULSORA_CHECK(InputError, !isMasked(object), name,
+                  " is a masked array, whose masked elements a tile cannot leave out; pass ", name,
+                  ".filled(0) to make them 0");
     raw = fromNumpy(py::reinterpret_borrow<py::array>(object));
   } else if (py::hasattr(object, "__dlpack__") && py::hasattr(object, "__dlpack_device__")) {
     raw = fromDlpack(object, name, context);
@@ -246,7 +248,7 @@ RawArray converted(const RawArray &raw, const char *name) {
   constexpr int kForm =
       py::array::c_style | py::array::forcecast | py::detail::npy_api::NPY_ARRAY_ALIGNED_;
   const auto copy = py::array_t<float, kForm>::ensure(raw.array);
-  RPU_CHECK(InputError, copy, name, " has values beyond the range of float32; scale it");
+  PULSORA_CHECK(InputError, copy, name, " has values beyond the range of float32; scale it");
   RawArray result = fromNumpy(copy);
   result.shape = raw.shape;
   return result;
@@ -254,11 +256,11 @@ RawArray converted(const RawArray &raw, const char *name) {
 
 void requireSameDevice(const RawArray &raw, const char *name, const Context &context) {
   if (raw.backend == Backend::Cpu) return;
-  RPU_CHECK(DeviceError, !context.onCpu(), name, " is on cuda:", raw.device,
-            ", but the tile is on the CPU; move the array with .cpu(), or create the tile with "
-            "device='cuda'");
-  RPU_CHECK(DeviceError, raw.device == context.device, name, " is on cuda:", raw.device,
-            ", but the tile is on cuda:", context.device, "; move one to the other");
+  PULSORA_CHECK(DeviceError, !context.onCpu(), name, " is on cuda:", raw.device,
+                ", but the tile is on the CPU; move the array with .cpu(), or create the tile with "
+                "device='cuda'");
+  PULSORA_CHECK(DeviceError, raw.device == context.device, name, " is on cuda:", raw.device,
+                ", but the tile is on cuda:", context.device, "; move one to the other");
 }
 
 bool overlap(MatrixView<const float> a, MatrixView<const float> b) {
@@ -288,7 +290,7 @@ InputMatrix::InputMatrix(py::handle object, const char *name, const Context &con
   onHost_ = raw.backend == Backend::Cpu;
   isVector_ = raw.shape.size() == 1;
   if (!raw.isFloat32 || !raw.hasGaplessRows()) {
-    RPU_CHECK(
+    PULSORA_CHECK(
         InputError, onHost_, name,
         " on a GPU must be float32 with gapless rows at an address for floats; convert it with "
         ".float().contiguous()");
@@ -342,18 +344,19 @@ void OutputMatrix::useGiven(py::handle out, int64_t rows, int64_t cols, const In
   requireSameDevice(raw, "out", context);
   const std::vector<int64_t> batch = {rows, cols};
   const std::vector<int64_t> wanted(batch.begin() + (like.isVector() ? 1 : 0), batch.end());
-  RPU_CHECK(InputError, raw.shape == wanted, "out has shape ", describeShape(raw.shape),
-            "; it must be ", describeShape(wanted));
-  RPU_CHECK(InputError, raw.isFloat32 && raw.isWritable && raw.hasGaplessRows(),
-            "out must be a writable, aligned float32 array with gapless rows; leave it out to get "
-            "a new one");
+  PULSORA_CHECK(InputError, raw.shape == wanted, "out has shape ", describeShape(raw.shape),
+                "; it must be ", describeShape(wanted));
+  PULSORA_CHECK(
+      InputError, raw.isFloat32 && raw.isWritable && raw.hasGaplessRows(),
+      "out must be a writable, aligned float32 array with gapless rows; leave it out to get "
+      "a new one");
   const bool onHost = raw.backend == Backend::Cpu;
-  RPU_CHECK(DeviceError, onHost == context.onCpu(),
-            "out is in host memory, but the tile is on cuda:", context.device,
-            "; leave it out to get a new array");
+  PULSORA_CHECK(DeviceError, onHost == context.onCpu(),
+                "out is in host memory, but the tile is on cuda:", context.device,
+                "; leave it out to get a new array");
   view_ = raw.view<float>();
-  RPU_CHECK(InputError, !overlap(view_, like.view()),
-            "out shares memory with the input; pass another array");
+  PULSORA_CHECK(InputError, !overlap(view_, like.view()),
+                "out shares memory with the input; pass another array");
   result_ = py::reinterpret_borrow<py::object>(out);
 }
 
@@ -362,4 +365,4 @@ py::object OutputMatrix::result(const Context &context) {
   return std::move(result_);
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

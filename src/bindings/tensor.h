@@ -10,7 +10,7 @@
 #include "core/context.h"
 #include "core/view.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 namespace py = pybind11;
 
@@ -69,4 +69,4 @@ class OutputMatrix {
 /// "[2, 3]", for messages.
 std::string describeShape(const std::vector<int64_t> &shape);
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

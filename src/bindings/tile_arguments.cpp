@@ -3,17 +3,17 @@
 #include "core/cuda_api.h"
 #include "value.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 namespace {
 
 /// torch orders its work by a current stream; a tile that is handed tensors of torch works in that
 /// stream, so that neither has to wait for the other.
 void joinTorchStream(SharedTile &tile, void *stream) {
   if (tile.isRecorded()) return;
-  RPU_CHECK(StateError, tile.inStepGraph || !isCaptured(stream),
-            "torch is capturing a CUDA graph, whose replays would repeat the random numbers of "
-            "this mini-batch; use pulsora.training_step.TrainingStep for whole training "
-            "steps, or pulsora.StepGraph for tiles alone");
+  PULSORA_CHECK(StateError, tile.inStepGraph || !isCaptured(stream),
+                "torch is capturing a CUDA graph, whose replays would repeat the random numbers of "
+                "this mini-batch; use pulsora.training_step.TrainingStep for whole training "
+                "steps, or pulsora.StepGraph for tiles alone");
   if (stream == tile.context().stream) return;
   Context context = tile.context();
   context.stream = stream;
@@ -34,14 +34,14 @@ InputMatrix inputOf(SharedTile *const *tiles, size_t count, py::handle array, co
     void *const stream = any.isRecorded() ? nullptr : torchStream(any.context().device);
     for (size_t i = 0; i < count; ++i) joinTorchStream(*tiles[i], stream);
   }
-  RPU_CHECK(StateError, ofTorch || !any.isRecorded(), name, " is of type ",
-            Py_TYPE(array.ptr())->tp_name,
-            ", but in a training step that is recorded tiles take torch's tensors");
+  PULSORA_CHECK(StateError, ofTorch || !any.isRecorded(), name, " is of type ",
+                Py_TYPE(array.ptr())->tp_name,
+                ", but in a training step that is recorded tiles take torch's tensors");
   InputMatrix matrix(array, name, any.context(), ofTorch);
-  RPU_CHECK(DeviceError, any.context().onCpu() || !matrix.onHost(), name,
-            " is in host memory, but the tile is on cuda:", any.context().device,
-            "; move it there, for example with torch.as_tensor(", name,
-            ", device='cuda:", any.context().device, "')");
+  PULSORA_CHECK(DeviceError, any.context().onCpu() || !matrix.onHost(), name,
+                " is in host memory, but the tile is on cuda:", any.context().device,
+                "; move it there, for example with torch.as_tensor(", name,
+                ", device='cuda:", any.context().device, "')");
   return matrix;
 }
 
@@ -52,4 +52,4 @@ BatchPart readPart(py::handle first, py::handle of) {
 
 float readLearningRate(py::handle lr) { return readArgument<float>(lr, "lr", anyNumber()); }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

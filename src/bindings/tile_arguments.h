@@ -7,7 +7,7 @@
 
 // What callers hand to tiles: batches, parts of them, learning rates.
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 namespace py = pybind11;
 
@@ -28,4 +28,4 @@ BatchPart readPart(py::handle first, py::handle of);
 
 float readLearningRate(py::handle lr);
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -6,24 +6,24 @@
 #include "core/cuda_api.h"
 #include "core/threads.h"
 #include "device_array.h"
+#include "no_constructor.h"
 #include "saved_state.h"
 #include "shared_tile.h"
 #include "tensor.h"
 #include "tile/tile_adapter.h"
 #include "tile_arguments.h"
 #include "value.h"
-#include "without_new.h"
 
-namespace RPU {
+namespace pulsora {
 
 template <>
 struct EnumNames<GpuProducts> {
   static constexpr const char *kNames[] = {"single", "tf32_forward", "tf32", "reproducible"};
 };
 
-}  // namespace RPU
+}  // namespace pulsora
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 namespace {
 
 /// "cpu", "cuda" or "cuda:<ordinal>" as a context.
@@ -34,8 +34,8 @@ Context contextOf(const std::string &device, int threads) {
   if (device == "cpu") return context;
   const bool isNumbered = device.rfind("cuda:", 0) == 0 && device.size() > 5 && device.size() < 9 &&
                           device.find_first_not_of("0123456789", 5) == std::string::npos;
-  RPU_CHECK(ConfigError, device == "cuda" || isNumbered, "device is '", device,
-            "'; write 'cpu', 'cuda' or 'cuda:<number>'");
+  PULSORA_CHECK(ConfigError, device == "cuda" || isNumbered, "device is '", device,
+                "'; write 'cpu', 'cuda' or 'cuda:<number>'");
   context.backend = Backend::Cuda;
   context.device = isNumbered ? std::stoi(device.substr(5)) : 0;
   requireCudaDevice(context.device);
@@ -47,7 +47,7 @@ int readThreads(py::handle threads) { return readArgument<int>(threads, "threads
 DeviceArray upload(const py::object &numbers, const std::string &device) {
   const py::array_t<float, py::array::c_style> array(numbers);
   const Context context = contextOf(device, 1);
-  RPU_CHECK(ConfigError, !context.onCpu(), "device is 'cpu'; arrays are uploaded to a GPU");
+  PULSORA_CHECK(ConfigError, !context.onCpu(), "device is 'cpu'; arrays are uploaded to a GPU");
   DeviceArray made(context, {array.shape(), array.shape() + array.ndim()});
   const py::gil_scoped_release released;
   detail::cudaCopy(context, made.data(), array.data(), static_cast<size_t>(array.nbytes()),
@@ -118,7 +118,7 @@ py::object getWeights(SharedTile &self) {
 
 void setWeights(SharedTile &self, py::handle weights) {
   const InputMatrix in(weights, "weights", self.context());
-  RPU_CHECK(InputError, !in.isVector(), "weights is a vector; pass a matrix [d_size, x_size]");
+  PULSORA_CHECK(InputError, !in.isVector(), "weights is a vector; pass a matrix [d_size, x_size]");
   self.run([&](Tile &tile) { tile.setWeights(in.view()); });
 }
 
@@ -138,7 +138,7 @@ py::object getArray(SharedTile &self, const std::string &name) {
 
 void setArray(SharedTile &self, const std::string &name, py::handle weights) {
   const InputMatrix in(weights, name.c_str(), self.context());
-  RPU_CHECK(InputError, !in.isVector(), name, " is a matrix, but a vector was given");
+  PULSORA_CHECK(InputError, !in.isVector(), name, " is a matrix, but a vector was given");
   self.run([&](Tile &tile) { tile.setArray(name, in.view()); });
 }
 
@@ -146,7 +146,7 @@ void resetColumns(SharedTile &self, const std::string &name, py::handle first, p
                   py::handle probability) {
   const auto firstCol = readArgument<int64_t>(first, "first", atLeast(0));
   const auto columns = readArgument<int64_t>(count, "count", atLeast(0));
-  const auto share = readArgument<float>(probability, "probability", RPU::probability());
+  const auto share = readArgument<float>(probability, "probability", pulsora::probability());
   self.run([&](Tile &tile) { tile.resetColumns(name, firstCol, columns, share); });
 }
 
@@ -353,4 +353,4 @@ void bindTile(py::module_ &module) {
       arg("device") = "cpu", arg("threads") = 1);
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -7,13 +7,13 @@
 #include <tuple>
 #include <vector>
 
+#include "no_constructor.h"
 #include "shared_tile.h"
 #include "tensor.h"
 #include "tile/tile_grid.h"
 #include "tile_arguments.h"
-#include "without_new.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 namespace {
 
 /// A grid, and the Python objects of its tiles, which it keeps alive.
@@ -152,4 +152,4 @@ void bindTileGrid(py::module_ &module) {
       "The matrix [outputs, inputs] of tiles (tile, first output, first input).");
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "core/cuda_api.h"
+#include "no_constructor.h"
 #include "shared_tile.h"
 #include "step_record.h"
-#include "without_new.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 namespace {
 
 namespace py = pybind11;
@@ -84,4 +84,4 @@ void bindTrainingGraph(py::module_ &module) {
       .def_property_readonly("shapes", &TrainingGraphOfTiles::shapes);
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

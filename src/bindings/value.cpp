@@ -1,6 +1,6 @@
 #include "value.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 namespace {
 
 // Far beyond any configuration, and far from exhausting the stack; a list that contains itself ends
@@ -23,7 +23,8 @@ std::string toText(py::handle object, const std::string &path) {
 Value toInteger(py::handle object, const std::string &path) {
   int overflow = 0;
   const long long number = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
-  RPU_CHECK(ConfigError, overflow == 0, path, " is beyond 64-bit integers; use a smaller number");
+  PULSORA_CHECK(ConfigError, overflow == 0, path,
+                " is beyond 64-bit integers; use a smaller number");
   return Value(static_cast<int64_t>(number));
 }
 
@@ -32,8 +33,8 @@ Value convert(py::handle object, const std::string &path, int depth);
 Value toMap(const py::dict &dict, const std::string &path, int depth) {
   Value::Map map;
   for (const auto &[key, value] : dict) {
-    RPU_CHECK(ConfigError, PyUnicode_Check(key.ptr()), path, " has a key of type ", typeName(key),
-              "; parameters are named by text");
+    PULSORA_CHECK(ConfigError, PyUnicode_Check(key.ptr()), path, " has a key of type ",
+                  typeName(key), "; parameters are named by text");
     const std::string name = toText(key, path);
     map[name] = convert(value, joinPath(path, name), depth + 1);
   }
@@ -57,8 +58,8 @@ py::object withoutNumpy(py::handle object) {
 }
 
 Value convert(py::handle object, const std::string &path, int depth) {
-  RPU_CHECK(ConfigError, depth < kMaxDepth, path, " is nested more than ", kMaxDepth,
-            " deep; does it contain itself?");
+  PULSORA_CHECK(ConfigError, depth < kMaxDepth, path, " is nested more than ", kMaxDepth,
+                " deep; does it contain itself?");
   PyObject *raw = object.ptr();
   if (object.is_none()) return {};
   if (PyBool_Check(raw)) return Value(raw == Py_True);
@@ -96,4 +97,4 @@ py::dict fromMap(const Value::Map &map) {
   return dict;
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -3,10 +3,10 @@
 #include <pybind11/pybind11.h>
 #include <string>
 
-#include "core/field.h"
-#include "core/value.h"
+#include "parameters/field.h"
+#include "parameters/value.h"
 
-namespace RPU::bindings {
+namespace pulsora::bindings {
 
 namespace py = pybind11;
 
@@ -26,4 +26,4 @@ T readArgument(py::handle object, const char *name, const Range &range) {
   return out;
 }
 
-}  // namespace RPU::bindings
+}  // namespace pulsora::bindings

@@ -3,8 +3,8 @@
 
 #include <cstdio>
 #include <exception>
-#include <pulsora/core/state_file.h>
-#include <pulsora/tile/tile.h>
+#include <pulsora/state_file.h>
+#include <pulsora/tile.h>
 #include <string>
 #include <vector>
 
@@ -22,20 +22,20 @@ std::vector<float> batchOf(int64_t rows, int64_t cols, int64_t step) {
 
 void goOn(const std::string &from, const std::string &to) {
   constexpr int64_t kBatch = 4;
-  RPU::Tile tile = RPU::Tile::fromState(RPU::loadState(from));
+  pulsora::Tile tile = pulsora::Tile::fromState(pulsora::loadState(from));
   const int64_t dSize = tile.dSize(), xSize = tile.xSize();
   std::vector<float> y(static_cast<size_t>(kBatch * dSize)),
       dx(static_cast<size_t>(kBatch * xSize));
   for (int64_t step = 0; step < 3; ++step) {
     const std::vector<float> x = batchOf(kBatch, xSize, step), d = batchOf(kBatch, dSize, step);
-    const auto xView = RPU::rowMajor(x.data(), kBatch, xSize);
-    const auto dView = RPU::rowMajor(d.data(), kBatch, dSize);
-    tile.forward(xView, RPU::rowMajor(y.data(), kBatch, dSize));
-    tile.backward(dView, RPU::rowMajor(dx.data(), kBatch, xSize));
+    const auto xView = pulsora::rowMajor(x.data(), kBatch, xSize);
+    const auto dView = pulsora::rowMajor(d.data(), kBatch, dSize);
+    tile.forward(xView, pulsora::rowMajor(y.data(), kBatch, dSize));
+    tile.backward(dView, pulsora::rowMajor(dx.data(), kBatch, xSize));
     tile.update(xView, dView, 0.05f);
     tile.postUpdate(0.05f);
   }
-  RPU::saveState(to, tile.state());
+  pulsora::saveState(to, tile.state());
 }
 
 }  // namespace

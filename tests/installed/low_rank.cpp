@@ -3,8 +3,8 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <pulsora/lowrank/adapter_gradients.h>
-#include <pulsora/lowrank/gated_low_rank.h>
+#include <pulsora/adapter_gradients.h>
+#include <pulsora/gated_low_rank.h>
 #include <string>
 #include <vector>
 
@@ -15,15 +15,15 @@ struct Matrix {
   std::vector<T> values;
 
   Matrix(float a, float b, float c, float d) {
-    for (const float value : {a, b, c, d}) values.push_back(RPU::narrow<T>(value));
+    for (const float value : {a, b, c, d}) values.push_back(pulsora::narrow<T>(value));
   }
-  RPU::MatrixView<T> view() { return RPU::rowMajor(values.data(), 2, 2); }
+  pulsora::MatrixView<T> view() { return pulsora::rowMajor(values.data(), 2, 2); }
 };
 
 template <class T>
 void require(const Matrix<T> &made, const std::vector<float> &wanted, const char *what) {
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const float value = RPU::widen(made.values[i]);
+    const float value = pulsora::widen(made.values[i]);
     if (value == wanted[i]) continue;
     std::fprintf(stderr, "failed: %s[%zu] is %g, not %g\n", what, i, value, wanted[i]);
     std::exit(1);
@@ -36,38 +36,38 @@ Matrix<T> empty() {
 }
 
 template <class T>
-void checkUpdate(const RPU::Context &context) {
+void checkUpdate(const pulsora::Context &context) {
   Matrix<T> x{1, 2, 3, -1}, v{2, 0, 1, 1}, codes{1, 2, 0, -1}, u{1, 3, -2, 1};
-  RPU::GatedLowRank update;
+  pulsora::GatedLowRank update;
   update.x = x.view();
   update.v = v.view();
-  update.codes = RPU::Codes::perRow(codes.view());
+  update.codes = pulsora::Codes::perRow(codes.view());
   update.u = u.view();
   update.scale = 2.0f;
 
   // x v = [[4, 2], [5, -1]], gated [[4, 4], [0, 1]].
   Matrix<T> y = empty<T>();
-  RPU::gatedLowRank(context, update, {}, y.view());
+  pulsora::gatedLowRank(context, update, {}, y.view());
   require(y, {32, -8, 6, 2}, "the update");
   Matrix<T> base{1, 2, 3, 4};
-  RPU::gatedLowRank(context, update, base.view(), y.view());
+  pulsora::gatedLowRank(context, update, base.view(), y.view());
   require(y, {33, -6, 9, 6}, "a base and the update");
 
   Matrix<T> weight{1, 0, 2, 1};
-  std::vector<T> bias = {RPU::narrow<T>(10.0f), RPU::narrow<T>(-1.0f)};
-  RPU::gatedLowRankLinear(context, update, weight.view(), RPU::rowMajor(bias.data(), 1, 2),
-                          y.view());
+  std::vector<T> bias = {pulsora::narrow<T>(10.0f), pulsora::narrow<T>(-1.0f)};
+  pulsora::gatedLowRankLinear(context, update, weight.view(), pulsora::rowMajor(bias.data(), 1, 2),
+                              y.view());
   require(y, {43, -5, 19, 6}, "a layer and the update");
 
   // dy u = [[1, 3], [4, 5]], gated [[1, 6], [0, -5]].
   Matrix<T> dy{1, 0, 2, -1}, dx = empty<T>(), dv = empty<T>(), du = empty<T>();
   Matrix<float> dcodes = empty<float>();
-  RPU::GatedGradients gradients;
+  pulsora::GatedGradients gradients;
   gradients.x = dx.view();
   gradients.v = dv.view();
   gradients.codes = dcodes.view();
   gradients.u = du.view();
-  RPU::gatedLowRankBackward(context, update, dy.view(), gradients);
+  pulsora::gatedLowRankBackward(context, update, dy.view(), gradients);
   require(dx, {4, 14, 0, -10}, "the gradient of x");
   require(dv, {2, -18, 4, 34}, "the gradient of v");
   require(dcodes, {8, 12, 40, -10}, "the gradient of codes");
@@ -75,13 +75,13 @@ void checkUpdate(const RPU::Context &context) {
 }
 
 template <class T>
-void checkAdapter(const RPU::Context &context) {
+void checkAdapter(const pulsora::Context &context) {
   Matrix<float> dc{1, 0, 2, -1}, da = empty<float>(), db = empty<float>();
   Matrix<T> a{1, 2, 3, -1}, b{2, 0, 1, 1};
-  RPU::adapterGradients(context, dc.view(), a.view(), b.view(), false, da.view(), db.view());
+  pulsora::adapterGradients(context, dc.view(), a.view(), b.view(), false, da.view(), db.view());
   require(da, {2, 1, 4, 1}, "dA");
   require(db, {7, -3, 0, 1}, "dB");
-  RPU::adapterGradients(context, dc.view(), a.view(), b.view(), true, da.view(), db.view());
+  pulsora::adapterGradients(context, dc.view(), a.view(), b.view(), true, da.view(), db.view());
   require(da, {4, 2, 8, 2}, "dA of two batches");
   require(db, {14, -6, 0, 2}, "dB of two batches");
 }
@@ -89,22 +89,22 @@ void checkAdapter(const RPU::Context &context) {
 }  // namespace
 
 int main() {
-  const RPU::Context context;  // one thread of the CPU
+  const pulsora::Context context;  // one thread of the CPU
   checkUpdate<float>(context);
-  checkUpdate<RPU::Half>(context);
-  checkUpdate<RPU::BFloat16>(context);
+  checkUpdate<pulsora::Half>(context);
+  checkUpdate<pulsora::BFloat16>(context);
   checkAdapter<float>(context);
-  checkAdapter<RPU::Half>(context);
-  checkAdapter<RPU::BFloat16>(context);
+  checkAdapter<pulsora::Half>(context);
+  checkAdapter<pulsora::BFloat16>(context);
 
   // What does not fit is refused by name.
   Matrix<float> x{1, 2, 3, 4}, y = empty<float>();
-  RPU::GatedLowRank update;
+  pulsora::GatedLowRank update;
   update.x = update.v = x.view();
-  update.u = RPU::rowMajor(x.values.data(), 2, 1);
+  update.u = pulsora::rowMajor(x.values.data(), 2, 1);
   try {
-    RPU::gatedLowRank(context, update, {}, y.view());
-  } catch (const RPU::InputError &error) {
+    pulsora::gatedLowRank(context, update, {}, y.view());
+  } catch (const pulsora::InputError &error) {
     if (std::string(error.what()).find("u is [2, 1]") == std::string::npos) throw;
     require(y, {-99, -99, -99, -99}, "y of a refused update");
     std::puts("low-rank updates are those worked out by hand");

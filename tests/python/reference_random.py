@@ -1,4 +1,4 @@
-"""The random-number contract of src/rpucuda/core/random.h in numpy, for the oracles of the tests.
+"""The random-number contract of src/rpucuda/numerics/random.h in numpy, for the oracles of the tests.
 
 Counters, words and uniforms are exact; normals agree with the library to about 1e-6, because they are
 computed in double precision.

@@ -132,7 +132,7 @@ def _content(value: Any) -> bytes:  # noqa: ANN401
 
 
 def test_the_checksum_is_what_the_core_says_it_is() -> None:
-    """Made once more from the words in core/state.h; the CRC is that of another library."""
+    """Made once more from the words in storage/state.h; the CRC is that of another library."""
     saved = make_tile(CONFIGS["lrtt"]()).state()
     rest = dict(saved.values)
     checksum = rest.pop("checksum")

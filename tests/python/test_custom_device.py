@@ -43,7 +43,7 @@ def test_custom_device_header_is_short() -> None:
     ("line", "message"),
     [
         ("static float granularity(", "needs: static float granularity(const Params &)"),
-        ("RPU_HD static float pulse(", "needs: RPU_HD static float pulse(float w, bool up"),
+        ("PULSORA_HD static float pulse(", "needs: PULSORA_HD static float pulse(float w, bool up"),
         ("struct Params : PulsedParams", "needs: struct Params : PulsedParams"),
     ],
 )
@@ -57,7 +57,7 @@ def test_a_missing_member_is_named(line: str, message: str, tmp_path: Path) -> N
         (tmp_path / name).write_text(text)
         (tmp_path / "model.cpp").write_text(
             f'#include "{name}"\n#include "devices/model_contract.h"\n'
-            "static_assert(RPU::isDeviceModel<RPU::QuadraticStep>());\n"
+            "static_assert(pulsora::isDeviceModel<pulsora::QuadraticStep>());\n"
         )
         done = subprocess.run(  # noqa: S603
             [  # noqa: S607

@@ -2,20 +2,20 @@
 // bit.
 
 #include <cstdio>
-#include <pulsora/compounds/single.h>
-#include <pulsora/core/state_file.h>
 #include <pulsora/devices/soft_bounds.h>
-#include <pulsora/tile/tile.h>
+#include <pulsora/single.h>
+#include <pulsora/state_file.h>
+#include <pulsora/tile.h>
 #include <random>
 #include <vector>
 
 constexpr int kOut = 4, kIn = 8, kBatch = 16;
 
 // One step of gradient descent on |W x - target x|^2 / 2; returns the mean squared error before it.
-float trainStep(RPU::Tile &tile, const std::vector<float> &target, std::mt19937 &random) {
+float trainStep(pulsora::Tile &tile, const std::vector<float> &target, std::mt19937 &random) {
   std::vector<float> x(kBatch * kIn), y(kBatch * kOut), d(kBatch * kOut);
   for (float &value : x) value = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
-  tile.forward(RPU::rowMajor(x.data(), kBatch, kIn), RPU::rowMajor(y.data(), kBatch, kOut));
+  tile.forward(pulsora::rowMajor(x.data(), kBatch, kIn), pulsora::rowMajor(y.data(), kBatch, kOut));
   float error = 0.0f;
   for (int s = 0; s < kBatch; ++s) {
     for (int i = 0; i < kOut; ++i) {
@@ -25,20 +25,21 @@ float trainStep(RPU::Tile &tile, const std::vector<float> &target, std::mt19937 
       error += d[s * kOut + i] * d[s * kOut + i] / (kBatch * kOut);
     }
   }
-  tile.update(RPU::rowMajor(x.data(), kBatch, kIn), RPU::rowMajor(d.data(), kBatch, kOut), 0.02f);
+  tile.update(pulsora::rowMajor(x.data(), kBatch, kIn), pulsora::rowMajor(d.data(), kBatch, kOut),
+              0.02f);
   tile.postUpdate(0.02f);
   return error;
 }
 
 int main() {
-  RPU::SoftBounds::Params device;
+  pulsora::SoftBounds::Params device;
   device.dw_min = 0.002f;  // mean weight change of one pulse
-  RPU::SingleParams array;
+  pulsora::SingleParams array;
   array.device = device;
-  RPU::TileConfig config;
+  pulsora::TileConfig config;
   config.compound = array;
 
-  RPU::Tile tile(kOut, kIn, config, /*seed=*/1);
+  pulsora::Tile tile(kOut, kIn, config, /*seed=*/1);
   std::vector<float> target(kOut * kIn);
   for (int k = 0; k < kOut * kIn; ++k) target[k] = 0.3f * static_cast<float>(k % 3 - 1);
   std::mt19937 random(1);
@@ -47,13 +48,13 @@ int main() {
   for (int step = 0; step < 200; ++step) after = trainStep(tile, target, random);
   std::printf("squared error %.4f before training, %.4f after\n", before, after);
 
-  RPU::saveState("tile.safetensors",
-                 tile.state());  // Python: pulsora.Tile.load("tile.safetensors")
-  RPU::Tile resumed(kOut, kIn, config, /*seed=*/1);
-  resumed.loadState(RPU::loadState("tile.safetensors"));
+  pulsora::saveState("tile.safetensors",
+                     tile.state());  // Python: pulsora.Tile.load("tile.safetensors")
+  pulsora::Tile resumed(kOut, kIn, config, /*seed=*/1);
+  resumed.loadState(pulsora::loadState("tile.safetensors"));
   std::mt19937 same = random;
   const bool equal = trainStep(tile, target, random) == trainStep(resumed, target, same) &&
-                     RPU::writeState(tile.state()) == RPU::writeState(resumed.state());
+                     pulsora::writeState(tile.state()) == pulsora::writeState(resumed.state());
   std::printf("resumed from tile.safetensors: %s\n", equal ? "the same bits" : "other bits");
   return equal && after < 0.1f * before ? 0 : 1;
 }

@@ -1,13 +1,13 @@
 // Unit tests of your own device model: its formula alone, then a tile of its cells.
 
 #include <gtest/gtest.h>
-#include <pulsora/compounds/single.h>
-#include <pulsora/tile/tile.h>
+#include <pulsora/single.h>
+#include <pulsora/tile.h>
 #include <vector>
 
 #include "quadratic_step.h"
 
-using RPU::QuadraticStep;
+using pulsora::QuadraticStep;
 
 namespace {
 
@@ -21,7 +21,7 @@ QuadraticStep::Params nominal() {
 
 TEST(QuadraticStep, StepFallsAsTheFormulaSays) {
   const QuadraticStep::Params p = nominal();
-  RPU::CellDraws draws(RPU::RandomKey{1, 2}, 0);
+  pulsora::CellDraws draws(pulsora::RandomKey{1, 2}, 0);
   const auto cell = QuadraticStep::response(QuadraticStep::construct(p, draws, false), p);
   const float range = (p.w_max - p.w_min) / 2.0f;
   for (const float share : {-1.0f, -0.5f, 0.0f, 0.25f, 1.0f}) {
@@ -35,22 +35,22 @@ TEST(QuadraticStep, StepFallsAsTheFormulaSays) {
 TEST(QuadraticStep, ParametersAreChecked) {
   QuadraticStep::Params p;
   p.curvature = 1.5f;
-  EXPECT_THROW(RPU::DeviceParams{p}, RPU::ConfigError);
+  EXPECT_THROW(pulsora::DeviceParams{p}, pulsora::ConfigError);
 }
 
 TEST(QuadraticStep, ATileOfItStaysWithinItsBounds) {
-  RPU::SingleParams array;
+  pulsora::SingleParams array;
   array.device = nominal();
-  RPU::TileConfig config;
+  pulsora::TileConfig config;
   config.compound = array;
-  RPU::Tile tile(3, 5, config, /*seed=*/1);
+  pulsora::Tile tile(3, 5, config, /*seed=*/1);
   const std::vector<float> x(5, 1.0f), d(3, -1.0f);
   std::vector<float> w(3 * 5);
   for (int step = 0; step < 500; ++step) {
-    tile.update(RPU::rowMajor(x.data(), 1, 5), RPU::rowMajor(d.data(), 1, 3), 0.02f);
+    tile.update(pulsora::rowMajor(x.data(), 1, 5), pulsora::rowMajor(d.data(), 1, 3), 0.02f);
     tile.postUpdate(0.02f);
   }
-  tile.getWeights(RPU::rowMajor(w.data(), 3, 5));
+  tile.getWeights(pulsora::rowMajor(w.data(), 3, 5));
   for (const float weight : w) {
     EXPECT_GT(weight, 0.3f);
     EXPECT_LE(weight, nominal().w_max);

@@ -5,20 +5,19 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <pulsora/array/array_keys.h>
-#include <pulsora/array/events.h>
-#include <pulsora/array/pulsed_weight_updater.h>
-#include <pulsora/core/initialise.h>
-#include <pulsora/core/math_util.h>
+#include <pulsora/additive_reads.h>
+#include <pulsora/array_keys.h>
 #include <pulsora/devices/constant_step.h>
 #include <pulsora/devices/soft_bounds.h>
-#include <pulsora/lrtt/parameters.h>
-#include <pulsora/periphery/joined_reads.h>
-#include <pulsora/tile/tile.h>
+#include <pulsora/events.h>
+#include <pulsora/linear_algebra.h>
+#include <pulsora/lrtt.h>
+#include <pulsora/pulsed_weight_updater.h>
+#include <pulsora/tile.h>
 #include <random>
 #include <vector>
 
-using namespace RPU;
+using namespace pulsora;
 
 constexpr int kOut = 12, kIn = 20, kRank = 3, kBatch = 8;
 constexpr float kGain = 0.5f, kLr = 0.05f;

@@ -3,13 +3,11 @@
 
 #include <cmath>
 #include <cstdio>
-#include <pulsora/core/half.h>
-#include <pulsora/core/initialise.h>
-#include <pulsora/core/math_util.h>
-#include <pulsora/core/packing.h>
+#include <pulsora/half.h>
+#include <pulsora/linear_algebra.h>
 #include <vector>
 
-using namespace RPU;
+using namespace pulsora;
 
 constexpr int64_t kOut = 6, kIn = 10, kRank = 2;
 

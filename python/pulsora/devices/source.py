@@ -46,7 +46,7 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
     Args:
         source: The path of a header, or its text (a text has several lines). It may include <pulsora/...> headers of the
             rooms core, devices, pulses and array, and those of the system; no files beside it.
-        name: Of the struct in namespace RPU; by default the only `kName` in the text.
+        name: Of the struct in namespace pulsora; by default the only `kName` in the text.
 
     Returns:
         The class: `from_source("my_step.h")(dw_min=0.002)` is a device. The same text gives the same class.

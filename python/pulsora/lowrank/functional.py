@@ -66,7 +66,7 @@ class _GatedLowRank(torch.autograd.Function):
         return dx, dv, dcodes, du, of_base, None, None
 
 
-_LARGEST = 1e15  # as of every setting (core/limits.h)
+_LARGEST = 1e15  # as of every setting (parameters/limits.h)
 _OPTIONAL = ("codes", "base", "bias")
 
 

@@ -2,13 +2,13 @@
 
 #include <cstdint>
 
-#include "core/random.h"
+#include "numerics/random.h"
 
 // Which random numbers belong to which array of a tile. A tile has any number of arrays, in slots
 // 0, 1, 2, ...; each has streams of random numbers for different purposes, its roles. Slot and role
 // together make the third coordinate of makeKey(), so that no two streams of a tile share a number.
 
-namespace RPU {
+namespace pulsora {
 
 /// What a stream of random numbers of one array is for. The values are part of the random-number
 /// contract: never renumber or reuse one, only append (to 15).
@@ -48,4 +48,4 @@ struct TileKeys {
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

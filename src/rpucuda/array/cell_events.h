@@ -1,69 +1,70 @@
 #pragma once
 
 #include "array/pulsed_kernels.h"
-#include "core/half.h"
 #include "devices/pulsed_model.h"
 #include "devices/symmetric_point.h"
+#include "numerics/half.h"
 
 // What happens to a cell besides pulses: it is made, described and written, it decays, diffuses and
 // is reset. One function per formula, for every backend, and then what the kernels run.
 
-namespace RPU {
+namespace pulsora {
 
 /// A relative value stored per cell, or 1 where all cells agree.
-RPU_HD float planeValue(const uint16_t *plane, int64_t i) {
+PULSORA_HD float planeValue(const uint16_t *plane, int64_t i) {
   return plane ? halfToFloat(plane[i]) : 1.0f;
 }
 
 /// The value a cell is reset to. A plane holds the deviation from the mean in units of reset_dtod.
 template <class Response, class Params>
-RPU_HD float resetValue(const Response &r, const Params &p, const uint16_t *resets, int64_t i) {
+PULSORA_HD float resetValue(const Response &r, const Params &p, const uint16_t *resets, int64_t i) {
   const float deviation = resets ? halfToFloat(resets[i]) : 0.0f;
-  return RPU::fma(p.reset_dtod, deviation, p.reset) + r.resetShift(p);
+  return pulsora::fma(p.reset_dtod, deviation, p.reset) + r.resetShift(p);
 }
 
 /// Diffusion, decay and bounds at the end of a mini-batch: w += diffusion xi; w = b + (w - b)(1 -
 /// 1/lifetime).
 template <class Response, class Params>
-RPU_HD float relaxedWeight(float w, const Response &r, const Params &p, const Relaxation &event,
-                           RandomKey key, int64_t cell) {
+PULSORA_HD float relaxedWeight(float w, const Response &r, const Params &p, const Relaxation &event,
+                               RandomKey key, int64_t cell) {
   if (p.diffusion > 0.0f) {
     const float xi =
         normalOfSample(key, Purpose::Diffusion, static_cast<uint64_t>(cell), event.event);
-    w = RPU::fma(p.diffusion * planeValue(event.diffusions, cell), xi, w);
+    w = pulsora::fma(p.diffusion * planeValue(event.diffusions, cell), xi, w);
   }
   if (p.lifetime > 0.0f) {
-    const float rate = RPU::min(planeValue(event.decayRates, cell) / p.lifetime, 1.0f);
+    const float rate = pulsora::min(planeValue(event.decayRates, cell) / p.lifetime, 1.0f);
     const float base = resetValue(r, p, event.resets, cell);
-    w = RPU::fma(w - base, 1.0f - rate, base);
+    w = pulsora::fma(w - base, 1.0f - rate, base);
   }
   return clipWeight(w, r);
 }
 
 /// A reset: w = reset value + reset_std xi within the bounds, for the cells that `event` selects.
 template <class Response, class Params>
-RPU_HD float resetWeight(float w, const Response &r, const Params &p, const ResetEvent &event,
-                         RandomKey key, int64_t cell, int64_t cols) {
+PULSORA_HD float resetWeight(float w, const Response &r, const Params &p, const ResetEvent &event,
+                             RandomKey key, int64_t cell, int64_t cols) {
   const int64_t offset = (cell % cols - event.firstCol + cols) % cols;
   if (offset >= event.cols) return w;
   const Philox4 block = draw(key, Purpose::Reset, static_cast<uint64_t>(cell), event.event);
   if (uniform(block.v[2]) >= event.probability) return w;
   const float xi = normalPair(block.v[0], block.v[1]).z0;
-  return clipWeight(RPU::fma(p.reset_std, xi, resetValue(r, p, event.resets, cell)), r);
+  return clipWeight(pulsora::fma(p.reset_std, xi, resetValue(r, p, event.resets, cell)), r);
 }
 
 /// A digital write: the cell's element of `from`, or its weight w if `from` is empty, confined to
 /// the bounds and never -0 (see clipWeight).
 template <class Response>
-RPU_HD float writtenWeight(float w, const Response &r, MatrixView<const float> from, int64_t cell) {
+PULSORA_HD float writtenWeight(float w, const Response &r, MatrixView<const float> from,
+                               int64_t cell) {
   return clipWeight(from.data ? from(cell / from.cols, cell % from.cols) + 0.0f : w, r);
 }
 
 /// Bounds and mean steps of a cell at weight w, as four planes: w_max, w_min, step up, step down
 /// (signed changes).
 template <class Device>
-RPU_HD void describeCell(float w, const typename Device::Response &r,
-                         const typename Device::Params &p, float *out, int64_t plane) {
+PULSORA_HD void describeCell(float w, const typename Device::Response &r,
+                             const typename Device::Params &p, float *out, int64_t plane) {
   out[0] = r.w_max;
   out[plane] = r.w_min;
   out[2 * plane] = Device::pulse(w, true, r, p, 0.0f) - w;
@@ -79,7 +80,7 @@ struct ConstructCell {
   uint16_t *cells;
 
   template <class Array>
-  RPU_HD void operator()(const Array &a, int64_t i) const {
+  PULSORA_HD void operator()(const Array &a, int64_t i) const {
     CellDraws draws(a.key, static_cast<uint64_t>(i));
     typename Device::Cell cell = Device::construct(a.params, draws, i % a.cols == a.cols - 1);
     int64_t at = i;
@@ -96,7 +97,7 @@ struct DescribeCell {
   float *out;
 
   template <class Array>
-  RPU_HD void operator()(const Array &a, int64_t i) const {
+  PULSORA_HD void operator()(const Array &a, int64_t i) const {
     describeCell<Device>(weights[i], a.response(i), a.params, out + i, a.size());
   }
 };
@@ -109,7 +110,7 @@ struct BalanceCell {
   float *points;
 
   template <class Array>
-  RPU_HD void operator()(const Array &a, int64_t i) const {
+  PULSORA_HD void operator()(const Array &a, int64_t i) const {
     const typename Device::Response r = a.response(i);
     points[i] = pairs > 0 ? pulsedPoint<Device>(pairs, r, a.params, a.key, static_cast<uint64_t>(i))
                           : symmetricPoint<Device>(r, a.params);
@@ -120,7 +121,7 @@ struct RelaxCell {
   Relaxation event;
 
   template <class Array>
-  RPU_HD void operator()(const Array &a, int64_t i) const {
+  PULSORA_HD void operator()(const Array &a, int64_t i) const {
     a.weights[i] = relaxedWeight(a.weights[i], a.response(i), a.params, event, a.key, i);
   }
 };
@@ -129,7 +130,7 @@ struct ResetCell {
   ResetEvent event;
 
   template <class Array>
-  RPU_HD void operator()(const Array &a, int64_t i) const {
+  PULSORA_HD void operator()(const Array &a, int64_t i) const {
     a.weights[i] = resetWeight(a.weights[i], a.response(i), a.params, event, a.key, i, a.cols);
   }
 };
@@ -138,9 +139,9 @@ struct WriteCell {
   MatrixView<const float> from;
 
   template <class Array>
-  RPU_HD void operator()(const Array &a, int64_t i) const {
+  PULSORA_HD void operator()(const Array &a, int64_t i) const {
     a.weights[i] = writtenWeight(a.weights[i], a.response(i), from, i);
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

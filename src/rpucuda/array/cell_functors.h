@@ -1,13 +1,13 @@
 #pragma once
 
 #include "array/cell_events.h"
-#include "core/half.h"
-#include "core/random.h"
 #include "core/view.h"
+#include "numerics/half.h"
+#include "numerics/random.h"
 
 // The element functors of PulsedDevice.
 
-namespace RPU {
+namespace pulsora {
 
 /// Spreads of an event's parameter over the cells, relative to its mean: 1 + dtod xi, or for reset
 /// values xi itself.
@@ -19,11 +19,11 @@ struct SpreadSampler {
   bool standard;    // store xi
   uint16_t *plane;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     const Philox4 block = draw(key, Purpose::Construct, static_cast<uint64_t>(i), 0,
                                kFirstIndex + static_cast<uint32_t>(purpose));
     const float xi = normalPair(block.v[0], block.v[1]).z0;
-    const float relative = RPU::abs(RPU::fma(dtod, xi, 1.0f));
+    const float relative = pulsora::abs(pulsora::fma(dtod, xi, 1.0f));
     plane[i] = floatToHalf(standard ? xi : (reciprocal ? 1.0f / relative : relative));
   }
 
@@ -35,7 +35,9 @@ struct WeightAdder {
   MatrixView<const float> delta;
   float *weights;
 
-  RPU_HD void operator()(int64_t i) const { weights[i] += delta(i / delta.cols, i % delta.cols); }
+  PULSORA_HD void operator()(int64_t i) const {
+    weights[i] += delta(i / delta.cols, i % delta.cols);
+  }
 };
 
 /// How weights follow from what cells store: weight = sign of the column (stored - reference).
@@ -45,12 +47,12 @@ struct CellFrame {
   int64_t cols;
 
   /// Neither is -0.
-  RPU_HD float seen(float stored, int64_t i) const {
+  PULSORA_HD float seen(float stored, int64_t i) const {
     const float w = reference ? stored - reference[i] : stored;
-    return signs ? RPU::fma(signs[i % cols], w, 0.0f) : w;
+    return signs ? pulsora::fma(signs[i % cols], w, 0.0f) : w;
   }
-  RPU_HD float stored(float seen, int64_t i) const {
-    const float v = signs ? RPU::fma(signs[i % cols], seen, 0.0f) : seen;
+  PULSORA_HD float stored(float seen, int64_t i) const {
+    const float v = signs ? pulsora::fma(signs[i % cols], seen, 0.0f) : seen;
     return reference ? v + reference[i] : v;
   }
 };
@@ -64,15 +66,15 @@ struct VisibleWeight {
   uint64_t event;
   float *visible;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     set(i, scale > 0.0f ? normalOfSample(key, Purpose::WriteNoise, static_cast<uint64_t>(i), event)
                         : 0.0f);
   }
 
   /// The same, with the normal of the cell and event.
-  RPU_HD void set(int64_t i, float xi) const {
+  PULSORA_HD void set(int64_t i, float xi) const {
     const float w = frame.seen(stored[i], i);
-    visible[i] = scale > 0.0f ? RPU::fma(scale, xi, w) : w;
+    visible[i] = scale > 0.0f ? pulsora::fma(scale, xi, w) : w;
   }
 };
 
@@ -82,7 +84,7 @@ struct StoredWeight {
   MatrixView<const float> from;
   float *stored;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     stored[i] = frame.stored(from(i / from.cols, i % from.cols), i) + 0.0f;
   }
 };
@@ -94,7 +96,7 @@ struct DescribeSeen {
   int64_t plane;
   float *out;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     const float high = frame.seen(out[i], i);
     const float low = frame.seen(out[plane + i], i);
     const float up = out[2 * plane + i];
@@ -113,8 +115,8 @@ struct ColumnScaler {
   int64_t cols;
   float *values;
 
-  RPU_HD void operator()(int64_t i) const {
-    values[i] = RPU::fma(values[i], factors[i % cols], 0.0f);
+  PULSORA_HD void operator()(int64_t i) const {
+    values[i] = pulsora::fma(values[i], factors[i % cols], 0.0f);
   }
 };
 
@@ -124,11 +126,11 @@ struct ScaledCopier {
   float factor;
   float *to;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     // The analyzer takes a reserved buffer of no elements for one that is written to.
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
     to[i] = factor * from(i / from.cols, i % from.cols);
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -8,7 +8,7 @@
 #include "core/has_cuda.h"
 #include "device_list.h"
 
-namespace RPU {
+namespace pulsora {
 
 template <class Device>
 const PulsedKernels &cudaKernels();  // defined in one generated source per model, with CUDA alone
@@ -48,17 +48,18 @@ const DeviceModel &firstModel() {
 
 void requireUsable(const PulsedParams &params, float granularity, bool mergesNoise,
                    const std::string &model, const std::string &path) {
-  RPU_CHECK(ConfigError, granularity > 0.0f && granularity <= std::numeric_limits<float>::max(),
-            joinPath(path, "dw_min"), " is ", params.dw_min, " and a pulse changes the weight by ",
-            granularity,
-            " on average, from which no train can be scaled; use parameters for which "
-            "this is a positive, finite number");
+  PULSORA_CHECK(ConfigError, granularity > 0.0f && granularity <= std::numeric_limits<float>::max(),
+                joinPath(path, "dw_min"), " is ", params.dw_min,
+                " and a pulse changes the weight by ", granularity,
+                " on average, from which no train can be scaled; use parameters for which "
+                "this is a positive, finite number");
   if (params.noise_merge == NoiseMerge::Batch) {
-    RPU_CHECK(ConfigError, mergesNoise, joinPath(path, "noise_merge"), " is 'batch', but ", model,
-              " has a step that depends on the weight, so that its pulses cannot be "
-              "drawn at once; use noise_merge='none', or a device with constant steps such as "
-              "ConstantStep");
-    RPU_CHECK(
+    PULSORA_CHECK(ConfigError, mergesNoise, joinPath(path, "noise_merge"), " is 'batch', but ",
+                  model,
+                  " has a step that depends on the weight, so that its pulses cannot be "
+                  "drawn at once; use noise_merge='none', or a device with constant steps such as "
+                  "ConstantStep");
+    PULSORA_CHECK(
         ConfigError, params.pulse_noise == PulseNoise::ClosedForm, joinPath(path, "noise_merge"),
         " is 'batch' and ", joinPath(path, "pulse_noise"),
         " is 'sequential', which asks for a draw per pulse; leave one of them at its default");
@@ -68,17 +69,18 @@ void requireUsable(const PulsedParams &params, float granularity, bool mergesNoi
 const std::deque<DeviceModel> &deviceModels() { return registry(); }
 
 const DeviceModel &registerDevice(DeviceModel model) {
-  RPU_CHECK(ConfigError, !model.name.empty(),
-            "a device model has no name; set kName of its struct");
+  PULSORA_CHECK(ConfigError, !model.name.empty(),
+                "a device model has no name; set kName of its struct");
   const std::lock_guard<std::mutex> lock(registryLock());
   for (const DeviceModel &known : deviceModels()) {
-    RPU_CHECK(ConfigError, known.name != model.name, "there is a device model '", model.name,
-              "' already; choose another name");
+    PULSORA_CHECK(ConfigError, known.name != model.name, "there is a device model '", model.name,
+                  "' already; choose another name");
   }
-  RPU_CHECK(ConfigError,
-            model.cpu && model.cuda && model.readParams && model.writeParams && model.granularity,
-            "the device model '", model.name,
-            "' lacks one of its functions; makeDeviceModel() sets them all");
+  PULSORA_CHECK(
+      ConfigError,
+      model.cpu && model.cuda && model.readParams && model.writeParams && model.granularity,
+      "the device model '", model.name,
+      "' lacks one of its functions; makeDeviceModel() sets them all");
   return registry().emplace_back(std::move(model));
 }
 
@@ -100,12 +102,12 @@ DeviceParams::DeviceParams(const DeviceModel &model, const Value &params)
 
 DeviceParams DeviceParams::read(const Value &value, const std::string &path) {
   const Value::Map *map = value.map();
-  RPU_CHECK(ConfigError, map, path, " is ", value.describe(),
-            "; write a device such as ConstantStep(dw_min=0.001)");
+  PULSORA_CHECK(ConfigError, map, path, " is ", value.describe(),
+                "; write a device such as ConstantStep(dw_min=0.001)");
   Value::Map rest = *map;
   const auto named = rest.find("model");
-  RPU_CHECK(ConfigError, named != rest.end() && named->second.text(), path,
-            " names no device model; add 'model', for example 'ConstantStep'");
+  PULSORA_CHECK(ConfigError, named != rest.end() && named->second.text(), path,
+                " names no device model; add 'model', for example 'ConstantStep'");
   DeviceParams params;
   params.model_ = &deviceModel(*named->second.text(), path);
   rest.erase(named);
@@ -119,4 +121,4 @@ Value DeviceParams::write() const {
   return value;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

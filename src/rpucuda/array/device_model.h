@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "array/pulsed_kernels.h"
-#include "core/field.h"
 #include "core/isa.h"
 #include "devices/pulsed_model.h"
+#include "parameters/field.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// One registered device model without its type: what the rest of the library, the bindings, the
 /// documentation and the contract tests know about it. makeDeviceModel()
@@ -63,7 +63,7 @@ class DeviceParams {
   /// A model's own parameter struct: DeviceParams device = SoftBounds::Params{};
   template <class Params, class = std::enable_if_t<std::is_base_of_v<PulsedParams, Params>>>
   DeviceParams(const Params &params)
-      : DeviceParams(deviceModel(Params::kName, Params::kName), RPU::writeParams(params)) {}
+      : DeviceParams(deviceModel(Params::kName, Params::kName), pulsora::writeParams(params)) {}
 
   static DeviceParams read(const Value &value, const std::string &path);
   Value write() const;
@@ -85,4 +85,4 @@ class DeviceParams {
   std::shared_ptr<const PulsedParams> data_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

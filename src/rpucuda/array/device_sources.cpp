@@ -4,9 +4,9 @@
 
 #include "array/device_model.h"
 #include "core/check.h"
-#include "core/sha256.h"
+#include "storage/sha256.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr const char *kHash = "sha256";
@@ -50,15 +50,15 @@ Value::Map deviceSourcesOf(const Value &config) {
 
 void requireDeviceSources(const Value &sources) {
   const Value::Map *map = sources.map();
-  RPU_CHECK(StateError, map, "the state's sources of device models are ", sources.describe(),
-            ", which is no table; the state is damaged");
+  PULSORA_CHECK(StateError, map, "the state's sources of device models are ", sources.describe(),
+                ", which is no table; the state is damaged");
   for (const auto &[name, entry] : *map) {
     const std::string *hash = textOf(entry, kHash);
     const std::string *text = textOf(entry, kSource);
-    RPU_CHECK(StateError, hash && text, "the state's source of the device model '", name,
-              "' lacks its text or its SHA-256; the state is damaged");
-    RPU_CHECK(StateError, sha256(*text) == *hash, "the state's source of the device model '", name,
-              "' does not have the SHA-256 that stands beside it; the state is damaged");
+    PULSORA_CHECK(StateError, hash && text, "the state's source of the device model '", name,
+                  "' lacks its text or its SHA-256; the state is damaged");
+    PULSORA_CHECK(StateError, sha256(*text) == *hash, "the state's source of the device model '",
+                  name, "' does not have the SHA-256 that stands beside it; the state is damaged");
     const DeviceModel *model = modelNamed(name);
     if (model && model->sourceHash == *hash) continue;
     const std::string reason = !model ? "no model of that name is registered"
@@ -74,4 +74,4 @@ void requireDeviceSources(const Value &sources) {
   }
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "core/value.h"
+#include "parameters/value.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The sources of the models in a configuration that were compiled at run time, for saved states: a
 /// map from the name of each to {"sha256", "source"}. Empty if there are none.
@@ -12,4 +12,4 @@ Value::Map deviceSourcesOf(const Value &config);
 /// map. Nothing in it is compiled or run.
 void requireDeviceSources(const Value &sources);
 
-}  // namespace RPU
+}  // namespace pulsora

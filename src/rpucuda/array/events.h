@@ -5,7 +5,7 @@
 #include "core/check.h"
 
 // All ranges into which the `sample` coordinate of the draws of one array is divided
-// (core/random.h: below 2^48).
+// (numerics/random.h: below 2^48).
 //
 // Samples number what trains belong to, and events what happens to an array besides: digital
 // writes, resets, the ends of mini-batches. An event keys its own draws, and those of the write
@@ -23,7 +23,7 @@
 // alone writes from 0 up (Counters::events). A compound numbers its own writes from 2^45 up
 // (ownWrite); to an array that both write, the tile numbers from 2^46 down (tileWrite).
 
-namespace RPU {
+namespace pulsora {
 
 constexpr uint64_t kWritePulseSamples = uint64_t{1} << 44;
 
@@ -44,11 +44,11 @@ constexpr uint64_t tileWrite(uint64_t i) { return 2 * kOwnWrites - 1 - i; }
 
 /// InputError unless `more` can be added to a count of `what` that may reach `most`.
 inline void requireRoom(uint64_t count, uint64_t more, uint64_t most, const char *what) {
-  RPU_CHECK(
+  PULSORA_CHECK(
       InputError, more <= most && count <= most - more, "this tile has counted ", count, " ", what,
       ", and ", more, " more would exceed the ", most,
       " for which it has random numbers; make a new tile with another seed, and give it these "
       "weights");
 }
 
-}  // namespace RPU
+}  // namespace pulsora

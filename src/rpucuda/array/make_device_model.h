@@ -5,11 +5,11 @@
 #include <type_traits>
 
 #include "array/device_model.h"
-#include "core/with_isa.h"
+#include "core/isa_dispatch.h"
 #include "devices/batch_noise.h"
 #include "devices/model_contract.h"
 
-namespace RPU {
+namespace pulsora {
 
 // Defined in one generated source per model and instruction set.
 template <class Device, Isa isa>
@@ -54,4 +54,4 @@ DeviceModel makeDeviceModel() {
   return m;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

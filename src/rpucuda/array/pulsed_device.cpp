@@ -2,21 +2,21 @@
 
 #include <algorithm>
 
+#include "array/batched_updates.h"
 #include "array/events.h"
-#include "array/joined_updates.h"
 #include "array/visible_weights.h"
 #include "core/backend.h"
-#include "core/cuda_api.h"
-#include "core/math_util.h"
-#include "core/with_isa.h"
+#include "core/isa_dispatch.h"
+#include "linalg/math_util.h"
+#include "numerics/cuda_numerics.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 const PulsedKernels &kernelsOf(const DeviceModel &model, const Context &context) {
   if (context.onCpu()) return model.cpu(context.cpu.isa);
   const PulsedKernels *kernels = model.cuda();
-  RPU_CHECK(
+  PULSORA_CHECK(
       DeviceError, kernels, "the device model '", model.name,
       "' has no kernels for a GPU; use the CPU, or build Pulsora with CUDA and with the model in "
       "PULSORA_EXTRA_DEVICES");
@@ -57,10 +57,11 @@ Buffer<uint16_t> spreadPlane(const Context &context, bool used, const SpreadSamp
 PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, int64_t rows,
                            int64_t cols, RandomKey key, uint32_t slot)
     : params_(params), rows_(rows), cols_(cols), key_(key) {
-  RPU_CHECK(ConfigError, rows >= 1 && cols >= 1, "an array of size [", rows, ", ", cols,
-            "] was asked for; both sizes must be >= 1");
-  RPU_CHECK(ConfigError, rows <= (int64_t{1} << 32) / cols, "an array of size [", rows, ", ", cols,
-            "] was asked for; an array holds at most 2^32 cells: split it over several tiles");
+  PULSORA_CHECK(ConfigError, rows >= 1 && cols >= 1, "an array of size [", rows, ", ", cols,
+                "] was asked for; both sizes must be >= 1");
+  PULSORA_CHECK(ConfigError, rows <= (int64_t{1} << 32) / cols, "an array of size [", rows, ", ",
+                cols,
+                "] was asked for; an array holds at most 2^32 cells: split it over several tiles");
   const PulsedParams &p = params_.common();
   const RandomKey sampling =
       p.construction_seed ? makeKey(static_cast<uint64_t>(p.construction_seed), 0, slot) : key_;
@@ -150,8 +151,8 @@ MatrixView<const float> PulsedDevice::weights() const {
 
 void PulsedDevice::setWeights(const Context &context, MatrixView<const float> weights,
                               uint64_t event) {
-  RPU_CHECK(InputError, weights.rows == rows_ && weights.cols == cols_, "weights have shape [",
-            weights.rows, ", ", weights.cols, "]; this array is [", rows_, ", ", cols_, "]");
+  PULSORA_CHECK(InputError, weights.rows == rows_ && weights.cols == cols_, "weights have shape [",
+                weights.rows, ", ", weights.cols, "]; this array is [", rows_, ", ", cols_, "]");
   if (reference_.empty() && signs_.empty()) {
     write(context, weights);
   } else {
@@ -177,7 +178,7 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) 
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   if (words.samples > 0 && joinsUpdates(context)) {
     const PulsedUpdate alone{a, words, pulseCount_.data()};
-    updateJoined(context, kernels, &alone, 1);
+    updateBatched(context, kernels, &alone, 1);
   } else if (words.samples > 0) {
     overCells(context, size(), 2 + words.samples, [&](int64_t begin, int64_t end, void *stream) {
       kernels.update(a, words, pulseCount_.data(), begin, end, stream);
@@ -202,7 +203,7 @@ void PulsedDevice::applyPulsesToEach(const Context &context, const ArrayPulses *
       ++i;
       continue;
     }
-    updateJoined(context, kernelsOf(*model, context), updates, together);
+    updateBatched(context, kernelsOf(*model, context), updates, together);
     for (const int end = i + together; i < end; ++i)
       list[i].array->afterWrite(context, list[i].words->endSample);
   }
@@ -254,11 +255,11 @@ void PulsedDevice::relax(const Context &context, uint64_t event) {
 
 void PulsedDevice::resetColumns(const Context &context, int64_t firstCol, int64_t count,
                                 float probability, uint64_t event) {
-  RPU_CHECK(ConfigError, firstCol >= 0 && firstCol < cols_ && count >= 0 && count <= cols_, count,
-            " columns from column ", firstCol, " were to be reset; the array has ", cols_,
-            " columns, counted from 0");
-  RPU_CHECK(ConfigError, probability >= 0.0f && probability <= 1.0f, "reset probability is ",
-            probability, "; it must be >= 0 and <= 1");
+  PULSORA_CHECK(ConfigError, firstCol >= 0 && firstCol < cols_ && count >= 0 && count <= cols_,
+                count, " columns from column ", firstCol, " were to be reset; the array has ",
+                cols_, " columns, counted from 0");
+  PULSORA_CHECK(ConfigError, probability >= 0.0f && probability <= 1.0f, "reset probability is ",
+                probability, "; it must be >= 0 and <= 1");
   const CellArray a = array();
   const ResetEvent reset{resets_.data(), firstCol, count, probability, event};
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
@@ -374,4 +375,4 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
   boundsEvent_ = event;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -6,11 +6,11 @@
 #include "array/device_model.h"
 #include "core/buffer.h"
 #include "core/context.h"
-#include "core/state.h"
 #include "core/view.h"
 #include "pulses/bit_line_maker.h"
+#include "storage/state.h"
 
-namespace RPU {
+namespace pulsora {
 
 struct ArrayPulses;
 
@@ -138,4 +138,4 @@ struct ArrayPulses {
   const PulseWords *words;  // as for PulsedDevice::applyPulses()
 };
 
-}  // namespace RPU
+}  // namespace pulsora

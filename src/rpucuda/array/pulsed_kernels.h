@@ -2,12 +2,12 @@
 
 #include <cstdint>
 
-#include "core/random.h"
 #include "core/view.h"
 #include "devices/pulsed_model.h"
+#include "numerics/random.h"
 #include "pulses/pulse_words.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The fixed properties of an array of sampled cells. Element (i, j) has index i * cols + j.
 struct SampledCells {
@@ -88,4 +88,4 @@ struct PulsedKernels {
                 void *stream);
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,9 +5,9 @@
 #include <limits>
 #include <vector>
 
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 
-namespace RPU {
+namespace pulsora {
 
 void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
                                  MatrixView<const float> x, MatrixView<const float> d, float lr,
@@ -18,9 +18,9 @@ void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
 void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
                                  MatrixView<const float> x, MatrixView<const float> d, float lr,
                                  const SampleRange &samples, Bounds bounds) {
-  RPU_CHECK(InputError, x.cols == device.cols() && d.cols == device.rows(), "x has ", x.cols,
-            " columns and d has ", d.cols, "; this array is [", device.rows(), ", ", device.cols(),
-            "]");
+  PULSORA_CHECK(InputError, x.cols == device.cols() && d.cols == device.rows(), "x has ", x.cols,
+                " columns and d has ", d.cols, "; this array is [", device.rows(), ", ",
+                device.cols(), "]");
   const PulseType type = parameters_.pulse_type;
   if (isDigital(type)) {
     device.applyOuterProduct(context, x, d, lr,
@@ -42,15 +42,15 @@ void PulsedWeightUpdater::reserve(const Context &context, PulsedDevice &device, 
   }
 }
 
-TrainJob PulsedWeightUpdater::start(const Context &context, const PulsedDevice &device,
-                                    MatrixView<const float> x, MatrixView<const float> d, float lr,
-                                    uint64_t firstSample) {
+PulseTrainJob PulsedWeightUpdater::start(const Context &context, const PulsedDevice &device,
+                                         MatrixView<const float> x, MatrixView<const float> d,
+                                         float lr, uint64_t firstSample) {
   return bitLineMaker_.startWords(context, x, d, lr, device.granularity(), parameters_,
                                   SampleRange{firstSample, x.rows, nullptr});
 }
 
 int PulsedWeightUpdater::trainSides(const Context &context, MatrixView<const float> x,
-                                    MatrixView<const float> d, float lr, TrainSide *sides) {
+                                    MatrixView<const float> d, float lr, PulseTrainSide *sides) {
   return bitLineMaker_.trainSides(context, x, d, lr, parameters_, key_, sides);
 }
 
@@ -58,7 +58,7 @@ namespace {
 
 float largestOf(const float *values, int64_t count) {
   float largest = 0.0f;
-  for (int64_t i = 0; i < count; ++i) largest = RPU::max(largest, RPU::abs(values[i]));
+  for (int64_t i = 0; i < count; ++i) largest = pulsora::max(largest, pulsora::abs(values[i]));
   return largest;
 }
 
@@ -70,7 +70,7 @@ struct LineSums {
 LineSums sumLines(const float *values, int64_t count, float scale) {
   LineSums sums;
   for (int64_t i = 0; i < count; ++i) {
-    sums.wanted += static_cast<double>(RPU::abs(values[i]));
+    sums.wanted += static_cast<double>(pulsora::abs(values[i]));
     sums.expected += static_cast<double>(pulseProbability(values[i], scale, 0.0f, false, 0.0f));
   }
   return sums;
@@ -97,15 +97,15 @@ Value::Map explainPulses(const Context &context, const UpdateParameters &paramet
     const float *dRow = ds.data() + s * d.cols;
     const float xMax = largestOf(xRow, x.cols);
     const float dMax = largestOf(dRow, d.cols);
-    const TrainScale t = trainScale(parameters, RPU::abs(lr), granularity, xMax, dMax);
+    const PulseTrainScale t = trainScale(parameters, pulsora::abs(lr), granularity, xMax, dMax);
     length += t.length;
-    strength += static_cast<double>(RPU::min(t.strength, std::numeric_limits<float>::max()));
+    strength += static_cast<double>(pulsora::min(t.strength, std::numeric_limits<float>::max()));
     longest = std::max(longest, t.length);
-    largestX = std::max(largestX, static_cast<double>(RPU::min(t.xScale * xMax, 1.0f)));
-    largestD = std::max(largestD, static_cast<double>(RPU::min(t.dScale * dMax, 1.0f)));
+    largestX = std::max(largestX, static_cast<double>(pulsora::min(t.xScale * xMax, 1.0f)));
+    largestD = std::max(largestD, static_cast<double>(pulsora::min(t.dScale * dMax, 1.0f)));
     const LineSums onX = sumLines(xRow, x.cols, t.xScale);
     const LineSums onD = sumLines(dRow, d.cols, t.dScale);
-    const double sampleWanted = static_cast<double>(RPU::abs(lr)) /
+    const double sampleWanted = static_cast<double>(pulsora::abs(lr)) /
                                 static_cast<double>(granularity) * onX.wanted * onD.wanted;
     wanted += sampleWanted;
     if (!isDigital(parameters.pulse_type) && trainsClip(t, xMax, dMax)) {
@@ -143,4 +143,4 @@ Value::Map explainPulses(const Context &context, const UpdateParameters &paramet
           {"warnings", Value(std::move(warnings))}};
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,7 +3,7 @@
 #include "array/pulsed_device.h"
 #include "pulses/bit_line_maker.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// W <- W - lr d^T x on an array of any shape, by the pulse type of the parameters: makes the pulse
 /// trains of a mini-batch and applies their coincidences.
@@ -32,10 +32,10 @@ class PulsedWeightUpdater {
 
   /// update() in steps on a GPU, for kernels that serve several arrays at once: see
   /// BitLineMaker::startWords() and trainSides(); afterwards words() holds the pulses.
-  TrainJob start(const Context &context, const PulsedDevice &device, MatrixView<const float> x,
-                 MatrixView<const float> d, float lr, uint64_t firstSample);
+  PulseTrainJob start(const Context &context, const PulsedDevice &device, MatrixView<const float> x,
+                      MatrixView<const float> d, float lr, uint64_t firstSample);
   int trainSides(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
-                 float lr, TrainSide *sides);
+                 float lr, PulseTrainSide *sides);
   const PulseWords &words() const { return bitLineMaker_.words(); }
   /// Whether the pulse type sends random trains.
   bool sendsTrains() const { return sendsRandomTrains(parameters_.pulse_type); }
@@ -56,4 +56,4 @@ Value::Map explainPulses(const Context &context, const UpdateParameters &paramet
                          float granularity, MatrixView<const float> x, MatrixView<const float> d,
                          float lr);
 
-}  // namespace RPU
+}  // namespace pulsora

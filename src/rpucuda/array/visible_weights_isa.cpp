@@ -1,11 +1,12 @@
 #include "array/visible_weights.h"
-#include "core/philox_batch.h"
+#include "numerics/philox_batch.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 /// normalOfSample() of neighbouring cells.
-RPU_HD void drawWriteNoise(const VisibleWeight &cell, int64_t first, float (&xi)[kPhiloxBatch]) {
+PULSORA_HD void drawWriteNoise(const VisibleWeight &cell, int64_t first,
+                               float (&xi)[kPhiloxBatch]) {
   PhiloxBatch batch;
   drawBatch(cell.key, Purpose::WriteNoise, static_cast<uint32_t>(first), cell.event >> 3, 0, batch);
   const uint32_t *words = batch.words[cell.event >> 1 & 3U];
@@ -30,4 +31,4 @@ void makeVisible<Isa::PULSORA_ISA>(const VisibleWeight &cells, int64_t begin, in
   }
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "core/check.h"
 
-namespace RPU {
+namespace pulsora {
 
 Crossbar &AnalogDevice::array(const std::string &name) {
   std::vector<std::string> names;
@@ -10,8 +10,8 @@ Crossbar &AnalogDevice::array(const std::string &name) {
     if (each.name == name) return *each.array;
     names.push_back(each.name);
   }
-  RPU_CHECK(ConfigError, !names.empty(), "array is '", name,
-            "', but this tile has no pulsed array: its weights are floating-point numbers");
+  PULSORA_CHECK(ConfigError, !names.empty(), "array is '", name,
+                "', but this tile has no pulsed array: its weights are floating-point numbers");
   throw ConfigError(
       message("array is '", name, "', which this tile does not have", suggest(name, names)));
 }
@@ -80,4 +80,4 @@ void AnalogDevice::loadFrom(const Context &context, const State &state, const st
     each.array->loadFrom(context, state, prefix + each.name + "/");
 }
 
-}  // namespace RPU
+}  // namespace pulsora

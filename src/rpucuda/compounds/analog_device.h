@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "compounds/crossbar.h"
-#include "compounds/routed_adapter.h"
+#include "compounds/gated_adapter.h"
 #include "core/context.h"
-#include "core/state.h"
 #include "core/view.h"
+#include "storage/state.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Position in time of a tile: how many samples each direction has seen. Owned by the tile; every
 /// draw is keyed by them.
@@ -101,11 +101,11 @@ class AnalogDevice {
   virtual void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
   /// Its low-rank adapter; null if it has none.
-  virtual RoutedAdapter *adapter() { return nullptr; }
+  virtual GatedAdapter *adapter() { return nullptr; }
 
  protected:
   /// arrays() of a device that does not change.
   std::vector<NamedArray> arraysOf() const { return const_cast<AnalogDevice *>(this)->arrays(); }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

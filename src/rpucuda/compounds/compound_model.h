@@ -7,8 +7,8 @@
 
 #include "array/array_keys.h"
 #include "compounds/analog_device.h"
-#include "compounds/surroundings.h"
-#include "core/field.h"
+#include "compounds/tile_periphery.h"
+#include "parameters/field.h"
 
 // What a tile can hold is a registered compound: a struct of parameters that can make a device.
 //
@@ -25,21 +25,21 @@
 // A line in cmake/compounds.cmake registers it. The Python class, stubs, documentation, what a
 // saved state holds, and the lists that contract tests run over follow from that.
 
-namespace RPU {
+namespace pulsora {
 
 /// What a compound needs to make its device.
 struct CompoundSite {
   const Context &context;
   int64_t dSize;
   int64_t xSize;
-  const Surroundings &surroundings;
+  const TilePeriphery &periphery;
   TileKeys keys;
 };
 
 /// Base of every compound's parameters; a compound may redefine these.
 struct CompoundBase {
-  /// Surroundings where a configuration gives none.
-  static Surroundings defaults() { return {}; }
+  /// TilePeriphery where a configuration gives none.
+  static TilePeriphery defaults() { return {}; }
   /// Whether updates are made by pulses, so that `update` means something.
   static constexpr bool kPulses = true;
 };
@@ -58,9 +58,9 @@ struct CompoundModel {
   std::string kind;
   std::string name;
   std::string doc;
-  std::vector<FieldInfo> fields;        ///< its parameters
-  std::vector<FieldInfo> surroundings;  ///< those of Surroundings that it uses, with its defaults
-  Surroundings defaults;
+  std::vector<FieldInfo> fields;     ///< its parameters
+  std::vector<FieldInfo> periphery;  ///< those of TilePeriphery that it uses, with its defaults
+  TilePeriphery defaults;
   std::shared_ptr<const AnyCompound> (*read)(const Value &own, const std::string &path);
 };
 
@@ -80,20 +80,20 @@ class CompoundParams {
   /// of their ranges.
   template <class Params, class = std::enable_if_t<std::is_base_of_v<CompoundBase, Params>>>
   CompoundParams(const Params &params)
-      : CompoundParams(compoundModel(Params::kKind, "kind"), RPU::writeParams(params),
+      : CompoundParams(compoundModel(Params::kKind, "kind"), pulsora::writeParams(params),
                        Params::kName) {}
   /// The compound `model` with parameters `own`; missing ones take their defaults.
   CompoundParams(const CompoundModel &model, const Value &own, const std::string &path)
       : model_(&model), compound_(model.read(own, path)) {}
 
   const CompoundModel &model() const { return *model_; }
-  /// All parameters of the compound, without surroundings.
+  /// All parameters of the compound, without periphery.
   Value write() const { return compound_->write(); }
   /// Its parameters as the struct of the compound; ConfigError if this is another compound.
   template <class Params>
   Params as() const {
-    RPU_CHECK(ConfigError, model_->kind == Params::kKind, "kind is '", model_->kind,
-              "', but parameters of '", Params::kKind, "' were asked for");
+    PULSORA_CHECK(ConfigError, model_->kind == Params::kKind, "kind is '", model_->kind,
+                  "', but parameters of '", Params::kKind, "' were asked for");
     return readParams<Params>(write(), Params::kName);
   }
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const {
@@ -105,4 +105,4 @@ class CompoundParams {
   std::shared_ptr<const AnyCompound> compound_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,11 +5,11 @@
 #include "array/array_keys.h"
 #include "array/pulsed_device.h"
 #include "array/pulsed_weight_updater.h"
-#include "compounds/surroundings.h"
-#include "core/state.h"
+#include "compounds/tile_periphery.h"
 #include "periphery/analog_read.h"
+#include "storage/state.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// One array of cells [rows, cols] with everything around it: its reads in both directions, its
 /// pulsed update, and the keys of its random numbers. What compounds are made of.
@@ -19,12 +19,12 @@ class Crossbar {
   /// slot. Larger arrays than `limits` (in the forward direction) are read in blocks (AnalogRead);
   /// updates, writes and states know nothing of that.
   Crossbar(const Context &context, const DeviceParams &device, int64_t rows, int64_t cols,
-           const Surroundings &surroundings, const TileKeys &keys, uint32_t slot,
+           const TilePeriphery &periphery, const TileKeys &keys, uint32_t slot,
            const ReadLimits &limits = {})
       : cells_(context, device, rows, cols, keys.of(slot, Role::Cells), slot),
-        reads_(context, surroundings.forward, surroundings.backward, rows, cols,
+        reads_(context, periphery.forward, periphery.backward, rows, cols,
                keys.of(slot, Role::Read), limits),
-        updater_(surroundings.update, keys.of(slot, Role::Update)) {}
+        updater_(periphery.update, keys.of(slot, Role::Update)) {}
 
   int64_t rows() const { return cells_.rows(); }
   int64_t cols() const { return cells_.cols(); }
@@ -75,4 +75,4 @@ class Crossbar {
   PulsedWeightUpdater updater_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

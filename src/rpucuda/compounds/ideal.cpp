@@ -2,9 +2,9 @@
 
 #include "array/cell_functors.h"
 #include "core/backend.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 
-namespace RPU {
+namespace pulsora {
 
 std::unique_ptr<AnalogDevice> IdealParams::make(const CompoundSite &site) const {
   return std::make_unique<IdealDevice>(site);
@@ -14,8 +14,8 @@ IdealDevice::IdealDevice(const CompoundSite &site)
     : dSize_(site.dSize),
       xSize_(site.xSize),
       weights_(Buffer<float>::zeros(site.context, site.dSize * site.xSize)),
-      reads_(site.context, site.surroundings.forward, site.surroundings.backward, site.dSize,
-             site.xSize, site.keys.of(0, Role::Read)) {}
+      reads_(site.context, site.periphery.forward, site.periphery.backward, site.dSize, site.xSize,
+             site.keys.of(0, Role::Read)) {}
 
 void IdealDevice::forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                           const Counters &c) {
@@ -68,4 +68,4 @@ void IdealDevice::loadFrom(const Context &context, const State &state, const std
   reads_.backward().loadFrom(context, state, prefix + "backward/");
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "compounds/compound_model.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Floating-point weights with the periphery of an analog tile.
 struct IdealParams : CompoundBase {
@@ -12,8 +12,8 @@ struct IdealParams : CompoundBase {
       "Floating-point weights, as a digital baseline. Reads are perfect unless told otherwise.";
   static constexpr bool kPulses = false;
 
-  static Surroundings defaults() {
-    Surroundings s;
+  static TilePeriphery defaults() {
+    TilePeriphery s;
     s.forward.is_perfect = s.backward.is_perfect = true;
     return s;
   }
@@ -59,4 +59,4 @@ class IdealDevice final : public AnalogDevice {
   ForwardBackwardPass reads_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

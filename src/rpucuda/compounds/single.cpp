@@ -1,16 +1,15 @@
 #include "compounds/single.h"
 
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 
-namespace RPU {
+namespace pulsora {
 
 std::unique_ptr<AnalogDevice> SingleParams::make(const CompoundSite &site) const {
   return std::make_unique<SingleDevice>(*this, site);
 }
 
 SingleDevice::SingleDevice(const SingleParams &params, const CompoundSite &site)
-    : visible_(site.context, params.device, site.dSize, site.xSize, site.surroundings, site.keys,
-               0) {}
+    : visible_(site.context, params.device, site.dSize, site.xSize, site.periphery, site.keys, 0) {}
 
 void SingleDevice::forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                            const Counters &c) {
@@ -54,4 +53,4 @@ void SingleDevice::loadFrom(const Context &context, const State &state, const st
   visible_.loadFrom(context, state, prefix);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "compounds/compound_model.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// One pulsed array of one device model.
 struct SingleParams : CompoundBase {
@@ -50,4 +50,4 @@ class SingleDevice final : public AnalogDevice {
   Crossbar visible_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -10,9 +10,9 @@
 #include "core/threads.h"
 
 // The verbs of a backend. Everything above this seam (IO, schedules, LRTT) is written once in terms
-// of them; storage is in core/buffer.h and matrix products in core/math_util.h.
+// of them; storage is in core/buffer.h and matrix products in linalg/math_util.h.
 
-namespace RPU {
+namespace pulsora {
 
 /// Calls body(begin, end) on disjoint ranges that cover [0, size), on the context's CPU threads.
 /// The length of every range but the last is a multiple of `grain`, which is work for a thread (see
@@ -37,21 +37,16 @@ void parallelRange(const Context &context, int64_t size, int64_t grain, const Bo
   }
 }
 
-/// forEach() and sumRows() on the GPU; defined in cuda/core/for_each.cuh and instantiated per
-/// functor in cuda/functors.cu.
+/// forEach() and sumRows() on the GPU. cuda/core/for_each.cuh defines them; each room instantiates
+/// them for its functors in cuda/<room>/functors.cu.
 template <class Functor>
 void cudaForEach(const Context &context, int64_t size, const Functor &functor);
 template <class Term>
 void cudaSumRows(const Context &context, int64_t rows, int64_t terms, const Term &term,
                  double *out);
 
-/// Throws DeviceError; for the templates here, which cuda_absent.cpp cannot replace.
-[[noreturn]] inline void throwWithoutCuda() {
-  throw DeviceError("this build of Pulsora has no CUDA backend");
-}
-
 /// Calls functor(i) for every i in [0, size), in any order. The functor is a plain struct of
-/// pointers and numbers with an RPU_HD call operator.
+/// pointers and numbers with a PULSORA_HD call operator.
 template <class Functor>
 void forEach(const Context &context, int64_t size, const Functor &functor) {
   static_assert(std::is_trivially_copyable_v<Functor>, "a functor is handed to the GPU by value");
@@ -74,7 +69,7 @@ void forEach(const Context &context, int64_t size, const Functor &functor) {
 constexpr int kSumLanes = 32;
 
 /// out[i] = sum of term(i, j) over j < terms, for every i < rows. `term` is a plain struct with an
-/// RPU_HD call operator that gives a double.
+/// PULSORA_HD call operator that gives a double.
 template <class Term>
 void sumRows(const Context &context, int64_t rows, int64_t terms, const Term &term, double *out) {
   static_assert(std::is_trivially_copyable_v<Term>, "a functor is handed to the GPU by value");
@@ -99,4 +94,4 @@ void sumRows(const Context &context, int64_t rows, int64_t terms, const Term &te
   }
 }
 
-}  // namespace RPU
+}  // namespace pulsora

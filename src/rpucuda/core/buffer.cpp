@@ -6,21 +6,21 @@
 #include "core/check.h"
 #include "core/cuda_api.h"
 
-namespace RPU::detail {
+namespace pulsora::detail {
 namespace {
 constexpr std::align_val_t kAlignment{64};
 }
 
 void *allocateBytes(const Context &context, int64_t count, size_t elementBytes) {
-  RPU_CHECK(OutOfMemoryError, static_cast<uint64_t>(count) <= PTRDIFF_MAX / elementBytes,
-            "cannot allocate ", count, " elements of ", elementBytes,
-            " bytes; use a smaller array or batch");
+  PULSORA_CHECK(OutOfMemoryError, static_cast<uint64_t>(count) <= PTRDIFF_MAX / elementBytes,
+                "cannot allocate ", count, " elements of ", elementBytes,
+                " bytes; use a smaller array or batch");
   const size_t bytes = static_cast<size_t>(count) * elementBytes;
-  if (context.lender) return context.lender->lend(bytes);
+  if (context.allocator) return context.allocator->allocate(bytes);
   if (!context.onCpu()) return cudaAllocate(context, bytes);
   void *data = ::operator new(bytes, kAlignment, std::nothrow);
-  RPU_CHECK(OutOfMemoryError, data, "cannot allocate ", bytes,
-            " bytes of host memory; use a smaller array or batch");
+  PULSORA_CHECK(OutOfMemoryError, data, "cannot allocate ", bytes,
+                " bytes of host memory; use a smaller array or batch");
   return data;
 }
 
@@ -68,4 +68,4 @@ void copyToHost(const Context &context, void *hostTo, const void *from, size_t b
   }
 }
 
-}  // namespace RPU::detail
+}  // namespace pulsora::detail

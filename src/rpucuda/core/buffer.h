@@ -7,7 +7,7 @@
 
 #include "core/context.h"
 
-namespace RPU {
+namespace pulsora {
 
 namespace detail {
 // Raw storage on a context's backend: 64-byte aligned, OutOfMemoryError if it cannot be had.
@@ -31,7 +31,7 @@ class Buffer {
   /// Uninitialised storage for `size` elements.
   Buffer(const Context &context, int64_t size)
       : backend_(context.backend),
-        isLent_(context.lender != nullptr),
+        isLent_(context.allocator != nullptr),
         device_(context.device),
         stream_(context.stream),
         size_(size) {
@@ -83,10 +83,10 @@ class Buffer {
 
   T *data_ = nullptr;
   Backend backend_ = Backend::Cpu;
-  bool isLent_ = false;  // by the context's Lender
+  bool isLent_ = false;  // by the context's ScratchAllocator
   int device_ = 0;
   void *stream_ = nullptr;
   int64_t size_ = 0;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace RPU {
+namespace pulsora {
 
 // Every error a caller can provoke is one of these; the bindings map each onto a Python exception
 // of the same name. A message says what is wrong (with the configuration path and the value), why,
@@ -67,12 +67,12 @@ std::string message(const Parts &...parts) {
   return out.str();
 }
 
-}  // namespace RPU
+}  // namespace pulsora
 
 /// Throws `Error` with the given message parts unless `condition` holds. Always on.
-#define RPU_CHECK(Error, condition, ...)               \
-  do {                                                 \
-    if (!(condition)) {                                \
-      throw ::RPU::Error(::RPU::message(__VA_ARGS__)); \
-    }                                                  \
+#define PULSORA_CHECK(Error, condition, ...)                   \
+  do {                                                         \
+    if (!(condition)) {                                        \
+      throw ::pulsora::Error(::pulsora::message(__VA_ARGS__)); \
+    }                                                          \
   } while (false)

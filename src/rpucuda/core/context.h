@@ -6,19 +6,19 @@
 #include "core/exec.h"
 #include "core/platform.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Memory that a caller lends to operations for the time of their call.
-class Lender {
+class ScratchAllocator {
  public:
-  virtual ~Lender() = default;
+  virtual ~ScratchAllocator() = default;
   /// At least so many bytes on the backend of the context, aligned to 64, for the use of work enqueued
   /// on its stream from now on. They stay lent until that work has been enqueued.
-  virtual void *lend(size_t bytes) = 0;
+  virtual void *allocate(size_t bytes) = 0;
   /// The same, but one piece of memory for all that ask: for uses that follow one another.
-  void *lendShared(size_t bytes) {
+  void *allocateShared(size_t bytes) {
     if (bytes > sharedBytes_) {
-      shared_ = lend(bytes);
+      shared_ = allocate(bytes);
       sharedBytes_ = bytes;
     }
     return shared_;
@@ -41,11 +41,11 @@ struct Context {
   GpuProducts gpuProducts = GpuProducts::Single;
   /// On a GPU, a word in device memory that is set when a non-finite input is seen. While it is
   /// set, updates change nothing. Null: inputs are known to be finite.
-  uint32_t *fault = nullptr;
+  uint32_t *nonfiniteFlag = nullptr;
   /// Whose memory operations use for what they need during a call, such as that of a graph which the
   /// caller is capturing; null: the library's own. Objects that outlive the call must not be made
   /// with one.
-  Lender *lender = nullptr;
+  ScratchAllocator *allocator = nullptr;
   /// Rows of the mini-batch that a read's rows are a part of; 0: they are all. On a GPU the order of sums
   /// follows from this number, so that a part has the bits it has in a read of the whole.
   int64_t batchRows = 0;
@@ -55,4 +55,4 @@ struct Context {
   bool onCpu() const { return backend == Backend::Cpu; }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,13 +3,12 @@
 #include <cstddef>
 
 #include "core/context.h"
-#include "core/view.h"
 
-// The CUDA side of storage and products, seen from host code that may be built without CUDA. With
-// CUDA these are defined in cuda/; without it, in cuda_absent.cpp, where each throws
+// Devices, memory and streams of CUDA, for host code that may be built without CUDA. With CUDA these
+// functions are defined in cuda/core; without it, in core/cuda_absent.cpp, where each throws
 // DeviceError.
 
-namespace RPU {
+namespace pulsora {
 
 enum class CopyKind { HostToDevice, DeviceToHost, DeviceToDevice };
 
@@ -47,18 +46,6 @@ void cudaFillZero(const Context &context, void *data, size_t bytes);
 void cudaOrder(const Context &first, const Context &then);
 /// Waits for the context's stream.
 void cudaFinish(const Context &context) noexcept;
-void cudaPrepareProducts(const Context &context);
-void cudaGemm(const Context &context, float alpha, MatrixView<const float> a,
-              MatrixView<const float> b, float beta, MatrixView<float> c);
-void cudaAccumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b,
-                    MatrixView<float> c);
-void cudaRowAbsMax(const Context &context, MatrixView<const float> a, float *out);
-/// Sets the context's fault word if an element of a or b is not finite.
-void cudaCheckFinite(const Context &context, MatrixView<const float> a,
-                     MatrixView<const float> b = {});
-/// Number of i with w[i] >= high[i] or w[i] <= low[i]; waits for the result.
-int64_t cudaCountOutside(const Context &context, const float *w, const float *high,
-                         const float *low, int64_t size);
 }  // namespace detail
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,13 +2,7 @@
 
 #include "core/isa.h"
 
-namespace RPU {
-
-/// Which library multiplies float matrices on the CPU.
-enum class Products {
-  Reproducible,  ///< our own: the bits depend on the operands alone (core/gemm.h)
-  Blas,          ///< the system's CBLAS: rounding differs between libraries, machines and shapes
-};
+namespace pulsora {
 
 /// How matrix products are made on a GPU.
 enum class GpuProducts {
@@ -18,11 +12,10 @@ enum class GpuProducts {
   Reproducible,  ///< in the CPU's order of operations and to its bits, a few times slower
 };
 
-/// How CPU code runs. Nothing in here changes a result, except `Products::Blas`.
+/// How CPU code runs. No setting here changes a result.
 struct CpuExec {
   int threads = 1;  ///< OpenMP threads an operation may use; >= 1
   Isa isa = bestIsa();
-  Products products = Products::Reproducible;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,16 +5,16 @@
 #include "core/platform.h"
 
 // Reductions with equal bits whether one CPU thread or a whole GPU block carries them out. A
-// function that uses them is a template over the group, marked RPU_CALLS_GROUP.
+// function that uses them is a template over the group, marked PULSORA_CALLS_GROUP.
 
 #if defined(__CUDACC__)
 // nvcc objects to a host-device function that may call the device's group.
-#define RPU_CALLS_GROUP _Pragma("nv_exec_check_disable")
+#define PULSORA_CALLS_GROUP _Pragma("nv_exec_check_disable")
 #else
-#define RPU_CALLS_GROUP
+#define PULSORA_CALLS_GROUP
 #endif
 
-namespace RPU {
+namespace pulsora {
 
 /// Number of partial results of a reduction. Element j goes to part j % kGroupLanes, in order of j;
 /// then the second half of the parts is merged into the first, until one is left. The order
@@ -26,7 +26,7 @@ struct OneThread {
   /// Calls look(j, part) for every j < `size`, then merges by part.join(other). A Part starts as
   /// zeros.
   template <class Part, class Look>
-  RPU_HD Part reduce(int64_t size, const Look &look) const {
+  PULSORA_HD Part reduce(int64_t size, const Look &look) const {
     Part part[kGroupLanes] = {};
     for (int64_t j = 0; j < size; ++j) look(j, part[j % kGroupLanes]);
     for (int half = kGroupLanes / 2; half > 0; half /= 2) {
@@ -35,7 +35,7 @@ struct OneThread {
     return part[0];
   }
   /// Whether this thread writes the group's result.
-  RPU_HD bool leads() const { return true; }
+  PULSORA_HD bool leads() const { return true; }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,8 +1,8 @@
 #include "core/isa.h"
 
-#include "core/with_isa.h"
+#include "core/isa_dispatch.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 #ifdef __x86_64__
@@ -60,4 +60,4 @@ Isa bestIsa() {
   return static_cast<Isa>(best);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

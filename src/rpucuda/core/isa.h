@@ -2,7 +2,7 @@
 
 #include <vector>
 
-namespace RPU {
+namespace pulsora {
 
 /// The instruction sets for which the CPU kernels are compiled. Results are the same bits on all of
 /// them. Off x86-64 there is only V2, which then means the compiler's default instruction set.
@@ -25,4 +25,4 @@ std::vector<Isa> supportedIsas();
 /// The best of `supportedIsas()`.
 Isa bestIsa();
 
-}  // namespace RPU
+}  // namespace pulsora

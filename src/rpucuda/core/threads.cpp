@@ -10,7 +10,7 @@
 #include <xmmintrin.h>
 #endif
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // Changed by the handler below alone, when a process has one thread.
@@ -39,9 +39,9 @@ int mostThreads() {
 }
 
 void requireThreads(int threads) {
-  RPU_CHECK(ConfigError, threads >= 1 && threads <= mostThreads(), "threads is ", threads,
-            "; it must be >= 1 and <= ", mostThreads(),
-            " on this machine; more threads than processors only wait for one another");
+  PULSORA_CHECK(ConfigError, threads >= 1 && threads <= mostThreads(), "threads is ", threads,
+                "; it must be >= 1 and <= ", mostThreads(),
+                " on this machine; more threads than processors only wait for one another");
 }
 
 int forkDepth() { return forks; }
@@ -58,4 +58,4 @@ StandardFloats::StandardFloats() : previous_(0) {}
 StandardFloats::~StandardFloats() = default;
 #endif
 
-}  // namespace RPU
+}  // namespace pulsora

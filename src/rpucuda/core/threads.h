@@ -5,7 +5,7 @@
 // How the CPU's threads are used, in one place: for how much work, how many, and in which state. No
 // result depends on any of it.
 
-namespace RPU {
+namespace pulsora {
 
 /// Work for which one more thread is woken, in elementary steps of about a nanosecond. Waking a
 /// thread takes some microseconds where cores are idle, and a time slice where they are busy
@@ -39,4 +39,4 @@ class StandardFloats {
   uint32_t previous_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,9 +1,9 @@
 #pragma once
 
-namespace RPU {
+namespace pulsora {
 
 /// A list of types, to be taken apart by a template that lists them as `Types...`.
 template <class... Types>
 struct TypeList {};
 
-}  // namespace RPU
+}  // namespace pulsora

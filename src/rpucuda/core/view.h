@@ -9,7 +9,7 @@
 // They are plain values, are passed by value to kernels on either backend, and never check an
 // index.
 
-namespace RPU {
+namespace pulsora {
 
 /// `size` elements, neighbours `stride` apart. A `VectorView<T>` converts to `VectorView<const T>`.
 template <class T>
@@ -19,16 +19,16 @@ struct VectorView {
   int64_t stride = 1;
 
   VectorView() = default;
-  RPU_HD VectorView(T *data_, int64_t size_, int64_t stride_ = 1)
+  PULSORA_HD VectorView(T *data_, int64_t size_, int64_t stride_ = 1)
       : data(data_), size(size_), stride(stride_) {}
   template <class U, class = std::enable_if_t<std::is_same_v<const U, T>>>
-  RPU_HD VectorView(const VectorView<U> &other)
+  PULSORA_HD VectorView(const VectorView<U> &other)
       : data(other.data), size(other.size), stride(other.stride) {}
 
-  RPU_HD T &operator[](int64_t i) const { return data[i * stride]; }
-  RPU_HD bool isContiguous() const { return stride == 1 || size <= 1; }
+  PULSORA_HD T &operator[](int64_t i) const { return data[i * stride]; }
+  PULSORA_HD bool isContiguous() const { return stride == 1 || size <= 1; }
   /// Elements [start, start + count).
-  RPU_HD VectorView segment(int64_t start, int64_t count) const {
+  PULSORA_HD VectorView segment(int64_t start, int64_t count) const {
     return {data + start * stride, count, stride};
   }
 };
@@ -45,57 +45,60 @@ struct MatrixView {
   int64_t colStride = 1;
 
   MatrixView() = default;
-  RPU_HD MatrixView(T *data_, int64_t rows_, int64_t cols_, int64_t rowStride_, int64_t colStride_)
+  PULSORA_HD MatrixView(T *data_, int64_t rows_, int64_t cols_, int64_t rowStride_,
+                        int64_t colStride_)
       : data(data_), rows(rows_), cols(cols_), rowStride(rowStride_), colStride(colStride_) {}
   template <class U, class = std::enable_if_t<std::is_same_v<const U, T>>>
-  RPU_HD MatrixView(const MatrixView<U> &other)
+  PULSORA_HD MatrixView(const MatrixView<U> &other)
       : data(other.data),
         rows(other.rows),
         cols(other.cols),
         rowStride(other.rowStride),
         colStride(other.colStride) {}
 
-  RPU_HD T &operator()(int64_t i, int64_t j) const { return data[i * rowStride + j * colStride]; }
-  RPU_HD int64_t size() const { return rows * cols; }
+  PULSORA_HD T &operator()(int64_t i, int64_t j) const {
+    return data[i * rowStride + j * colStride];
+  }
+  PULSORA_HD int64_t size() const { return rows * cols; }
 
-  RPU_HD MatrixView transposed() const { return {data, cols, rows, colStride, rowStride}; }
-  RPU_HD VectorView<T> row(int64_t i) const { return {data + i * rowStride, cols, colStride}; }
-  RPU_HD VectorView<T> col(int64_t j) const { return {data + j * colStride, rows, rowStride}; }
+  PULSORA_HD MatrixView transposed() const { return {data, cols, rows, colStride, rowStride}; }
+  PULSORA_HD VectorView<T> row(int64_t i) const { return {data + i * rowStride, cols, colStride}; }
+  PULSORA_HD VectorView<T> col(int64_t j) const { return {data + j * colStride, rows, rowStride}; }
   /// The `nr` x `nc` matrix whose (0, 0) is this one's (r0, c0).
-  RPU_HD MatrixView block(int64_t r0, int64_t c0, int64_t nr, int64_t nc) const {
+  PULSORA_HD MatrixView block(int64_t r0, int64_t c0, int64_t nr, int64_t nc) const {
     return {data + r0 * rowStride + c0 * colStride, nr, nc, rowStride, colStride};
   }
 
   /// Elements of a row are adjacent in memory (rows may lie further apart than `cols`).
-  RPU_HD bool isRowMajor() const { return colStride == 1 || cols <= 1; }
+  PULSORA_HD bool isRowMajor() const { return colStride == 1 || cols <= 1; }
   /// Elements of a column are adjacent in memory (columns may lie further apart than `rows`).
-  RPU_HD bool isColMajor() const { return rowStride == 1 || rows <= 1; }
+  PULSORA_HD bool isColMajor() const { return rowStride == 1 || rows <= 1; }
   /// Row major without gaps: the elements are `data[0 .. rows * cols)` in row-major order.
-  RPU_HD bool isContiguous() const { return isRowMajor() && (rowStride == cols || rows <= 1); }
+  PULSORA_HD bool isContiguous() const { return isRowMajor() && (rowStride == cols || rows <= 1); }
 };
 
 /// A gapless row-major matrix.
 template <class T>
-RPU_HD MatrixView<T> rowMajor(T *data, int64_t rows, int64_t cols) {
+PULSORA_HD MatrixView<T> rowMajor(T *data, int64_t rows, int64_t cols) {
   return {data, rows, cols, cols, 1};
 }
 
 /// A row-major matrix whose consecutive rows lie `rowStride` apart.
 template <class T>
-RPU_HD MatrixView<T> rowMajor(T *data, int64_t rows, int64_t cols, int64_t rowStride) {
+PULSORA_HD MatrixView<T> rowMajor(T *data, int64_t rows, int64_t cols, int64_t rowStride) {
   return {data, rows, cols, rowStride, 1};
 }
 
 /// A gapless column-major matrix.
 template <class T>
-RPU_HD MatrixView<T> colMajor(T *data, int64_t rows, int64_t cols) {
+PULSORA_HD MatrixView<T> colMajor(T *data, int64_t rows, int64_t cols) {
   return {data, rows, cols, 1, rows};
 }
 
 /// `size` adjacent elements.
 template <class T>
-RPU_HD VectorView<T> vectorView(T *data, int64_t size) {
+PULSORA_HD VectorView<T> vectorView(T *data, int64_t size) {
   return {data, size, 1};
 }
 
-}  // namespace RPU
+}  // namespace pulsora

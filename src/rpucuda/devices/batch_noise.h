@@ -14,7 +14,7 @@
 // instead, by the rule of pulse_rule.h. Which cells those are is a function of weights, counts and
 // bounds alone, so that every kernel, on every backend, reproduces the same bits.
 
-namespace RPU {
+namespace pulsora {
 
 namespace detail {
 template <class Device, class = void>
@@ -31,13 +31,13 @@ constexpr bool kMergesNoise = detail::MergesNoise<Device>::value;
 /// The random words of eight cells in one update: normal8() of them holds the normal of cell 8
 /// cellGroup + k at z[k]. `firstSample` is the global index of the first sample of the update.
 template <class Key = RandomKey>
-RPU_HD Philox4 drawOfUpdate(const Key &key, uint64_t cellGroup, uint64_t firstSample) {
+PULSORA_HD Philox4 drawOfUpdate(const Key &key, uint64_t cellGroup, uint64_t firstSample) {
   return draw(key, Purpose::CycleNoiseBatch, cellGroup, firstSample);
 }
 
 /// The normal of one cell in the update that begins with `firstSample`.
 template <class Key = RandomKey>
-RPU_HD float normalOfUpdate(const Key &key, uint64_t cell, uint64_t firstSample) {
+PULSORA_HD float normalOfUpdate(const Key &key, uint64_t cell, uint64_t firstSample) {
   const Philox4 block = drawOfUpdate(key, cell >> 3, firstSample);
   const NormalPair pair = normalPair16(wordOf(block, static_cast<uint32_t>(cell & 7U) >> 1));
   return (cell & 1U) != 0 ? pair.z1 : pair.z0;
@@ -47,24 +47,24 @@ RPU_HD float normalOfUpdate(const Key &key, uint64_t cell, uint64_t firstSample)
 /// if `holds` is set to true: then no bound lies within five standard deviations of the weight on
 /// any path.
 template <class Device>
-RPU_HD float mergedPulses(float w, float up, float down, const typename Device::Response &r,
-                          const typename Device::Params &p, float z, bool &holds) {
+PULSORA_HD float mergedPulses(float w, float up, float down, const typename Device::Response &r,
+                              const typename Device::Params &p, float z, bool &holds) {
   const Moments m = Device::mixedPulses(w, up, down, r, p);
   // The mean is linear in both counts: its extremes on all paths are at corners.
   const float afterUp = Device::mixedPulses(w, up, 0.0f, r, p).mean;
   const float afterDown = Device::mixedPulses(w, 0.0f, down, r, p).mean;
   const float margin = 5.0f * m.sd;
-  const float highest =
-      RPU::maxForCompare(RPU::maxForCompare(w, m.mean), RPU::maxForCompare(afterUp, afterDown)) +
-      margin;
-  const float lowest =
-      RPU::minForCompare(RPU::minForCompare(w, m.mean), RPU::minForCompare(afterUp, afterDown)) -
-      margin;
+  const float highest = pulsora::maxForCompare(pulsora::maxForCompare(w, m.mean),
+                                               pulsora::maxForCompare(afterUp, afterDown)) +
+                        margin;
+  const float lowest = pulsora::minForCompare(pulsora::minForCompare(w, m.mean),
+                                              pulsora::minForCompare(afterUp, afterDown)) -
+                       margin;
   // Integers, so that the loop vectorises; see closedFormHolds().
   const uint32_t within = (lowest >= r.w_min ? 1U : 0U) & (highest <= r.w_max ? 1U : 0U);
   const uint32_t none = up + down == 0.0f ? 1U : 0U;
   holds = (within | none) != 0;
-  return none != 0 ? w : clipWeight(RPU::fma(m.sd, z, m.mean), r);
+  return none != 0 ? w : clipWeight(pulsora::fma(m.sd, z, m.mean), r);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

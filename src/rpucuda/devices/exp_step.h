@@ -2,7 +2,7 @@
 
 #include "devices/pulsed_model.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The step falls exponentially with the weight, as fitted to ReRAM and PCM (Gong et al., Nat.
 /// Commun. 9:2102, 2018).
@@ -46,8 +46,8 @@ struct ExpStep {
     void check(const Check &c) const {
       PulsedParams::check(c);
       constexpr float kLargest = 60.0f;  // e^60 leaves room for the factors around it
-      const float z = 2.0f * RPU::abs(a) + RPU::abs(b);
-      const float rate = RPU::max(RPU::abs(gamma_up), RPU::abs(gamma_down));
+      const float z = 2.0f * pulsora::abs(a) + pulsora::abs(b);
+      const float rate = pulsora::max(pulsora::abs(gamma_up), pulsora::abs(gamma_down));
       c.require(rate * z <= kLargest, c.path("gamma_up"), " is ", gamma_up, " and ",
                 c.path("gamma_down"), " is ", gamma_down, "; times 2 a + b they exceed ", kLargest,
                 ", where the step overflows; use smaller ones");
@@ -61,17 +61,17 @@ struct ExpStep {
     float rate_down;
 
     template <class Visitor>
-    RPU_HD void members(Visitor &&f) {
+    PULSORA_HD void members(Visitor &&f) {
       PulsedResponse::members(f);
       f(rate_up);
       f(rate_down);
     }
   };
 
-  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+  PULSORA_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
     return sampleCell(p, draws, bias);
   }
-  RPU_HD static Response response(const Cell &cell, const Params &p) {
+  PULSORA_HD static Response response(const Cell &cell, const Params &p) {
     Response r;
     static_cast<PulsedResponse &>(r) = pulsedResponse(cell, p);
     const float range = r.w_max - r.w_min;  // 0 for a stuck cell
@@ -84,20 +84,21 @@ struct ExpStep {
   static constexpr float kLog2E = 0x1.715476p0f;
 
   /// The exponent to base 2 at weight 0.
-  RPU_HD static float offset(bool up, const Params &p) {
+  PULSORA_HD static float offset(bool up, const Params &p) {
     return (up ? kLog2E * p.gamma_up : -kLog2E * p.gamma_down) * p.b;
   }
   /// The step relative to that without the exponential, at an exponent to base 2.
-  RPU_HD static float shape(float exponent, bool up, const Params &p) {
-    return RPU::max(RPU::fma(up ? -p.a_up : -p.a_down, RPU::exp2Clamped(exponent), 1.0f), 0.0f);
+  PULSORA_HD static float shape(float exponent, bool up, const Params &p) {
+    return pulsora::max(
+        pulsora::fma(up ? -p.a_up : -p.a_down, pulsora::exp2Clamped(exponent), 1.0f), 0.0f);
   }
 
-  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
-    const float exponent = RPU::fma(up ? r.rate_up : r.rate_down, w, offset(up, p));
+  PULSORA_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+    const float exponent = pulsora::fma(up ? r.rate_up : r.rate_down, w, offset(up, p));
     const float step = r.step(up) * shape(exponent, up, p);
     const float spread =
-        RPU::fma(p.dw_min_std_slope, RPU::abs(w), RPU::abs(step) + p.dw_min_std_add);
-    return RPU::fma(p.dw_min_std * spread, xi, w + step);
+        pulsora::fma(p.dw_min_std_slope, pulsora::abs(w), pulsora::abs(step) + p.dw_min_std_add);
+    return pulsora::fma(p.dw_min_std * spread, xi, w + step);
   }
 
   /// The mean of both steps at weight 0.
@@ -106,4 +107,4 @@ struct ExpStep {
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

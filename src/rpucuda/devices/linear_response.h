@@ -10,15 +10,15 @@
 // written through n - 1, phi(a) = (e^a - 1)/a and psi(a) = log(1 + a)/a, so that n = 1 gives the
 // bits of one pulse and that it stays accurate as k goes to 0 (ConstantStep).
 
-namespace RPU {
+namespace pulsora {
 
 /// (e^a - 1)/a for abs(a) <= 1/4, to 9e-8; 1 at a = 0. Minimax.
-RPU_HD float expm1Ratio(float a) {
+PULSORA_HD float expm1Ratio(float a) {
   return polynomial(a, 1.0f, 0x1.ffff92p-2f, 0x1.55559p-3f, 0x1.5636dap-5f, 0x1.1126ecp-7f);
 }
 
 /// log(1 + a)/a for -1/4 <= a <= 0.3, to 4e-8; 1 at a = 0. Minimax.
-RPU_HD float log1pRatio(float a) {
+PULSORA_HD float log1pRatio(float a) {
   return polynomial(a, 1.0f, -0x1.00000cp-1f, 0x1.55573cp-2f, -0x1.ffe534p-3f, 0x1.9855e8p-3f,
                     -0x1.586002p-3f, 0x1.43d72p-3f, -0x1.e83e1ep-4f);
 }
@@ -33,7 +33,7 @@ struct LinearResponse : PulsedResponse {
   float halving_down;
 
   template <class Visitor>
-  RPU_HD void members(Visitor &&f) {
+  PULSORA_HD void members(Visitor &&f) {
     PulsedResponse::members(f);
     f(slope_up);
     f(slope_down);
@@ -42,17 +42,17 @@ struct LinearResponse : PulsedResponse {
     f(halving_up);
     f(halving_down);
   }
-  RPU_HD void dropClosedForm() { rate_up = rate_down = halving_up = halving_down = 0.0f; }
-  RPU_HD float slope(bool up) const { return up ? slope_up : slope_down; }
+  PULSORA_HD void dropClosedForm() { rate_up = rate_down = halving_up = halving_down = 0.0f; }
+  PULSORA_HD float slope(bool up) const { return up ? slope_up : slope_down; }
   /// Where up and down steps are equal; 0 for a cell without slopes, or with equal ones.
-  RPU_HD float symmetricPoint() const {
+  PULSORA_HD float symmetricPoint() const {
     const float slopes = slope_up + slope_down;
     return slopes != 0.0f ? (step_down - step_up) / slopes : 0.0f;
   }
 };
 
 /// Slopes of soft bounds: each step vanishes at its bound, or at 1/up (1/down) times the bound.
-RPU_HD void softSlopes(LinearResponse &r, float up = 1.0f, float down = 1.0f) {
+PULSORA_HD void softSlopes(LinearResponse &r, float up = 1.0f, float down = 1.0f) {
   // A bound at 0 leaves a step that is 0 everywhere it could be taken.
   r.step_up = r.w_max != 0.0f ? r.step_up : 0.0f;
   r.step_down = r.w_min != 0.0f ? r.step_down : 0.0f;
@@ -63,8 +63,8 @@ RPU_HD void softSlopes(LinearResponse &r, float up = 1.0f, float down = 1.0f) {
 /// Calls yes() or no() by a condition that all cells share: a branch on a GPU; on the CPU a sum
 /// with factors of 1 and 0, which are exact, because compilers do not vectorise such a choice.
 template <class Yes, class No>
-RPU_HD float chooseForAll(bool condition, const Yes &yes, const No &no) {
-#if RPU_DEVICE_CODE
+PULSORA_HD float chooseForAll(bool condition, const Yes &yes, const No &no) {
+#if PULSORA_DEVICE_CODE
   if (condition) return yes();
   return no();
 #else
@@ -74,11 +74,11 @@ RPU_HD float chooseForAll(bool condition, const Yes &yes, const No &no) {
 }
 
 /// Completes a response whose steps, bounds and slopes are known.
-RPU_HD void finishLinearResponse(LinearResponse &r, bool multiplicative) {
+PULSORA_HD void finishLinearResponse(LinearResponse &r, bool multiplicative) {
   // Beyond these the closed forms of several pulses are refused, since abs(log rho) > 1/4; any
   // finite value will do.
-  const float up = RPU::clamp(r.slope_up, -0.25f, 0.3f);
-  const float down = RPU::clamp(r.slope_down, -0.25f, 0.3f);
+  const float up = pulsora::clamp(r.slope_up, -0.25f, 0.3f);
+  const float down = pulsora::clamp(r.slope_down, -0.25f, 0.3f);
   r.rate_up = log1pRatio(up);
   r.rate_down = log1pRatio(down);
   const auto unused = [] { return 0.0f; };
@@ -87,12 +87,12 @@ RPU_HD void finishLinearResponse(LinearResponse &r, bool multiplicative) {
 }
 
 /// One pulse at weight w. The step is taken at v, which is w, or w measured from a reference.
-RPU_HD float linearPulse(float w, float v, bool up, const LinearResponse &r, float sigma,
-                         bool multiplicative, float xi) {
+PULSORA_HD float linearPulse(float w, float v, bool up, const LinearResponse &r, float sigma,
+                             bool multiplicative, float xi) {
   const float s = r.step(up);
-  const float step = RPU::fma(r.slope(up), v, s);
+  const float step = pulsora::fma(r.slope(up), v, s);
   const float base = chooseForAll(multiplicative, [&] { return step; }, [&] { return s; });
-  return RPU::fma(base * sigma, xi, w + step);
+  return pulsora::fma(base * sigma, xi, w + step);
 }
 
 /// n pulses at once, with rho = 1 + k: mean = w + (k v + s)(rho^n - 1)/k;
@@ -101,43 +101,43 @@ RPU_HD float linearPulse(float w, float v, bool up, const LinearResponse &r, flo
 /// rho^2n)/k^2, of which this is the leading term in k sigma, 7e-5 short at the largest skewness
 /// admitted; that is about 3 abs(k) sigma (sqrt(n) - 1/sqrt(n)), of which 3 abs(k) sigma sqrt(n) is
 /// the bound used here (no division in the inner loop).
-RPU_HD Moments linearPulses(float w, float v, PulseSum n, bool up, const LinearResponse &r,
-                            float sigma, bool multiplicative) {
+PULSORA_HD Moments linearPulses(float w, float v, PulseSum n, bool up, const LinearResponse &r,
+                                float sigma, bool multiplicative) {
   const float s = r.step(up);
   const float k = r.slope(up);
-  const float step = RPU::fma(k, v, s);
+  const float step = pulsora::fma(k, v, s);
   const float scaled = (n.n - 1.0f) * (up ? r.rate_up : r.rate_down);
   const float exponent = scaled * k;                   // (n - 1) log(rho)
   const float growth = scaled * expm1Ratio(exponent);  // (rho^(n-1) - 1)/k
-  const float power = RPU::fma(k, growth, 1.0f);       // rho^(n-1)
+  const float power = pulsora::fma(k, growth, 1.0f);   // rho^(n-1)
   Moments m;
-  m.mean = RPU::fma(step, growth + power, w);
+  m.mean = pulsora::fma(step, growth + power, w);
   m.sd = chooseForAll(
       multiplicative, [&] { return step * (power * n.noise); },
       [&] {
         const float halving = up ? r.halving_up : r.halving_down;
-        const float squares = RPU::fma(growth * (power + 1.0f), halving, power * power);
-        return s * (sigma * RPU::sqrtOfNormal(squares));  // squares: sum of rho^2j over j < n
+        const float squares = pulsora::fma(growth * (power + 1.0f), halving, power * power);
+        return s * (sigma * pulsora::sqrtOfNormal(squares));  // squares: sum of rho^2j over j < n
       });
   const float slope =
       chooseForAll(multiplicative, [&] { return 3.0f * k * sigma; }, [] { return 0.0f; });
   // The series above hold for abs((n - 1) log rho) <= 1/4; coarser devices take their pulses one by
   // one.
-  m.skewnessSquared = slope * slope * n.n + (RPU::abs(exponent) <= 0.25f ? 0.0f : 1.0f);
+  m.skewnessSquared = slope * slope * n.n + (pulsora::abs(exponent) <= 0.25f ? 0.0f : 1.0f);
   return m;
 }
 
 /// The largest change per pulse, in the mean and in units of sigma, of a weight within its bounds:
 /// steps are largest at a bound, and n pulses of a growing step change the weight by less than
 /// e^(1/4) n of them.
-RPU_HD float linearReach(const LinearResponse &r, float reference) {
+PULSORA_HD float linearReach(const LinearResponse &r, float reference) {
   const float high = r.w_max + reference;
   const float low = r.w_min + reference;
-  const float up = RPU::max(RPU::abs(RPU::fma(r.slope_up, high, r.step_up)),
-                            RPU::abs(RPU::fma(r.slope_up, low, r.step_up)));
-  const float down = RPU::max(RPU::abs(RPU::fma(r.slope_down, high, -r.step_down)),
-                              RPU::abs(RPU::fma(r.slope_down, low, -r.step_down)));
-  return 1.3f * RPU::max(RPU::max(up, down), r.largestStep());
+  const float up = pulsora::max(pulsora::abs(pulsora::fma(r.slope_up, high, r.step_up)),
+                                pulsora::abs(pulsora::fma(r.slope_up, low, r.step_up)));
+  const float down = pulsora::max(pulsora::abs(pulsora::fma(r.slope_down, high, -r.step_down)),
+                                  pulsora::abs(pulsora::fma(r.slope_down, low, -r.step_down)));
+  return 1.3f * pulsora::max(pulsora::max(up, down), r.largestStep());
 }
 
-}  // namespace RPU
+}  // namespace pulsora

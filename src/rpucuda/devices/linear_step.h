@@ -2,7 +2,7 @@
 
 #include "devices/linear_response.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The step changes linearly with the weight, by a share gamma of itself from weight 0 to the
 /// bound.
@@ -70,7 +70,7 @@ struct LinearStep {
     float gamma_down = 0.0f;
 
     template <class Visitor>
-    RPU_HD void members(Visitor &&f) {
+    PULSORA_HD void members(Visitor &&f) {
       PulsedCell::members(f);
       f("gamma_up", gamma_up);
       f("gamma_down", gamma_down);
@@ -78,40 +78,41 @@ struct LinearStep {
   };
   using Response = LinearResponse;
 
-  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+  PULSORA_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
     Cell cell{sampleCell(p, draws, bias)};
     cell.gamma_up = draws.deviation(p.gamma_up_dtod);
     cell.gamma_down = draws.deviation(p.gamma_down_dtod);
     return cell;
   }
 
-  RPU_HD static Response response(const Cell &cell, const Params &p) {
+  PULSORA_HD static Response response(const Cell &cell, const Params &p) {
     Response r;
     static_cast<PulsedResponse &>(r) = pulsedResponse(cell, p);
     const float wMax = p.mean_bound_reference ? p.w_max : r.w_max;
     const float wMin = p.mean_bound_reference ? p.w_min : r.w_min;
     const float atUp = p.reverse_up ? wMin - p.reverse_offset : wMax;
     const float atDown = p.reverse_down ? wMax + p.reverse_offset : wMin;
-    const float up = RPU::fma(p.gamma_up_dtod, cell.gamma_up, p.gamma_up);
-    const float down = RPU::fma(p.gamma_down_dtod, cell.gamma_down, p.gamma_down);
-    const float gammaUp = p.allow_increasing ? up : RPU::abs(up);
-    const float gammaDown = p.allow_increasing ? down : RPU::abs(down);
+    const float up = pulsora::fma(p.gamma_up_dtod, cell.gamma_up, p.gamma_up);
+    const float down = pulsora::fma(p.gamma_down_dtod, cell.gamma_down, p.gamma_down);
+    const float gammaUp = p.allow_increasing ? up : pulsora::abs(up);
+    const float gammaDown = p.allow_increasing ? down : pulsora::abs(down);
     r.slope_up = atUp != 0.0f ? -gammaUp * r.step_up / atUp : 0.0f;
     r.slope_down = atDown != 0.0f ? gammaDown * r.step_down / atDown : 0.0f;
     finishLinearResponse(r, p.mult_noise);
     return r;
   }
 
-  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+  PULSORA_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
     return linearPulse(w, w, up, r, p.dw_min_std, p.mult_noise, xi);
   }
-  RPU_HD static Moments pulses(float w, PulseSum n, bool up, const Response &r, const Params &p) {
+  PULSORA_HD static Moments pulses(float w, PulseSum n, bool up, const Response &r,
+                                   const Params &p) {
     return linearPulses(w, w, n, up, r, p.dw_min_std, p.mult_noise);
   }
-  RPU_HD static float reach(const Response &r, const Params &) { return linearReach(r, 0.0f); }
-  RPU_HD static float symmetricPoint(const Response &r) { return r.symmetricPoint(); }
+  PULSORA_HD static float reach(const Response &r, const Params &) { return linearReach(r, 0.0f); }
+  PULSORA_HD static float symmetricPoint(const Response &r) { return r.symmetricPoint(); }
 
   static float granularity(const Params &p) { return p.dw_min; }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

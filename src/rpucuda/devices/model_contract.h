@@ -7,10 +7,10 @@
 // What a struct must have to be a device model, in words: without this, the first thing that its
 // author reads about a missing member is an error within kernels.
 
-namespace RPU {
+namespace pulsora {
 namespace detail {
 
-#define RPU_DETECT(Has, ...)            \
+#define PULSORA_DETECT(Has, ...)        \
   template <class Device, class = void> \
   struct Has : std::false_type {};      \
   template <class Device>               \
@@ -25,20 +25,20 @@ const typename Device::Cell &someCell();
 template <class Device>
 const typename Device::Response &someResponse();
 
-RPU_DETECT(HasName, Device::kName);
-RPU_DETECT(HasDoc, Device::kDoc);
-RPU_DETECT(HasParams, static_cast<const PulsedParams &>(someParams<Device>()));
-RPU_DETECT(HasCell, static_cast<const PulsedCell &>(someCell<Device>()));
-RPU_DETECT(HasResponse, static_cast<const PulsedResponse &>(someResponse<Device>()));
-RPU_DETECT(Constructs,
-           typename Device::Cell(Device::construct(someParams<Device>(), someDraws(), true)));
-RPU_DETECT(Responds,
-           typename Device::Response(Device::response(someCell<Device>(), someParams<Device>())));
-RPU_DETECT(Pulses,
-           float(Device::pulse(0.0f, true, someResponse<Device>(), someParams<Device>(), 0.0f)));
-RPU_DETECT(HasGranularity, float(Device::granularity(someParams<Device>())));
+PULSORA_DETECT(HasName, Device::kName);
+PULSORA_DETECT(HasDoc, Device::kDoc);
+PULSORA_DETECT(HasParams, static_cast<const PulsedParams &>(someParams<Device>()));
+PULSORA_DETECT(HasCell, static_cast<const PulsedCell &>(someCell<Device>()));
+PULSORA_DETECT(HasResponse, static_cast<const PulsedResponse &>(someResponse<Device>()));
+PULSORA_DETECT(Constructs,
+               typename Device::Cell(Device::construct(someParams<Device>(), someDraws(), true)));
+PULSORA_DETECT(Responds, typename Device::Response(Device::response(someCell<Device>(),
+                                                                    someParams<Device>())));
+PULSORA_DETECT(Pulses, float(Device::pulse(0.0f, true, someResponse<Device>(), someParams<Device>(),
+                                           0.0f)));
+PULSORA_DETECT(HasGranularity, float(Device::granularity(someParams<Device>())));
 
-#undef RPU_DETECT
+#undef PULSORA_DETECT
 
 }  // namespace detail
 
@@ -56,19 +56,22 @@ constexpr bool isDeviceModel() {
                 "members()");
   static_assert(detail::HasResponse<Device>::value,
                 "a device model needs: a struct Response : PulsedResponse with members()");
-  static_assert(detail::Constructs<Device>::value,
-                "a device model needs: RPU_HD static Cell construct(const Params &, CellDraws &, "
-                "bool bias), which samples a cell");
-  static_assert(detail::Responds<Device>::value,
-                "a device model needs: RPU_HD static Response response(const Cell &, const Params "
-                "&), what a pulse needs of a cell");
-  static_assert(detail::Pulses<Device>::value,
-                "a device model needs: RPU_HD static float pulse(float w, bool up, const Response "
-                "&, const Params &, float xi), the weight after one pulse");
+  static_assert(
+      detail::Constructs<Device>::value,
+      "a device model needs: PULSORA_HD static Cell construct(const Params &, CellDraws &, "
+      "bool bias), which samples a cell");
+  static_assert(
+      detail::Responds<Device>::value,
+      "a device model needs: PULSORA_HD static Response response(const Cell &, const Params "
+      "&), what a pulse needs of a cell");
+  static_assert(
+      detail::Pulses<Device>::value,
+      "a device model needs: PULSORA_HD static float pulse(float w, bool up, const Response "
+      "&, const Params &, float xi), the weight after one pulse");
   static_assert(detail::HasGranularity<Device>::value,
                 "a device model needs: static float granularity(const Params &), the weight change "
                 "of one pulse, mostly p.dw_min");
   return true;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "devices/range_response.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The step follows a measured curve, given at equally spaced places between the bounds.
 struct PiecewiseStep {
@@ -48,29 +48,29 @@ struct PiecewiseStep {
   using Cell = PulsedCell;
   using Response = RangeResponse;
 
-  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+  PULSORA_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
     return sampleCell(p, draws, bias);
   }
-  RPU_HD static Response response(const Cell &cell, const Params &p) {
+  PULSORA_HD static Response response(const Cell &cell, const Params &p) {
     return rangeResponse(cell, p);
   }
 
   /// The curve at `place`, 0 at the first node and 1 at the last.
-  RPU_HD static float interpolate(const FloatList &nodes, float place) {
+  PULSORA_HD static float interpolate(const FloatList &nodes, float place) {
     const float last = static_cast<float>(nodes.count - 1);
     // The limits in this order make a place that is no number the first node.
-    const float at = RPU::min(RPU::max(0.0f, place * last), last);
-    const float node = RPU::min(RPU::floor(at), RPU::max(last - 1.0f, 0.0f));
+    const float at = pulsora::min(pulsora::max(0.0f, place * last), last);
+    const float node = pulsora::min(pulsora::floor(at), pulsora::max(last - 1.0f, 0.0f));
     const auto i = static_cast<int>(node);
-    return RPU::fma(at - node, nodes.values[i + 1] - nodes.values[i], nodes.values[i]);
+    return pulsora::fma(at - node, nodes.values[i + 1] - nodes.values[i], nodes.values[i]);
   }
 
-  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+  PULSORA_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
     const float place = (w - r.w_min) * r.inverse_range;
     const float curveUp = interpolate(p.piecewise_up, place);
     const float curveDown = interpolate(p.piecewise_down, place);
     const float step = r.step(up) * (up ? curveUp : curveDown);
-    return RPU::fma(step, RPU::fma(p.dw_min_std, xi, 1.0f), w);
+    return pulsora::fma(step, pulsora::fma(p.dw_min_std, xi, 1.0f), w);
   }
 
   /// The mean of both steps halfway between the bounds.
@@ -80,4 +80,4 @@ struct PiecewiseStep {
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "devices/range_response.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The step is a power of the distance to the bound it moves towards.
 struct PowStep {
@@ -39,7 +39,7 @@ struct PowStep {
     float exponent_down = 1.0f;
 
     template <class Visitor>
-    RPU_HD void members(Visitor &&f) {
+    PULSORA_HD void members(Visitor &&f) {
       PulsedCell::members(f);
       f("exponent_up", exponent_up);
       f("exponent_down", exponent_down);
@@ -51,16 +51,16 @@ struct PowStep {
     float exponent_down;
 
     template <class Visitor>
-    RPU_HD void members(Visitor &&f) {
+    PULSORA_HD void members(Visitor &&f) {
       RangeResponse::members(f);
       f(exponent_up);
       f(exponent_down);
     }
   };
 
-  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+  PULSORA_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
     Cell cell{sampleCell(p, draws, bias)};
-    const float gain = RPU::fma(p.pow_gamma_dtod, draws.normal(), 1.0f);
+    const float gain = pulsora::fma(p.pow_gamma_dtod, draws.normal(), 1.0f);
     sampleAsymmetry(gain, p.pow_up_down, p.pow_up_down_dtod, draws, cell.exponent_up,
                     cell.exponent_down);
     cell.exponent_up = cell.exponent_up / nominalUp(p.pow_up_down);
@@ -68,26 +68,27 @@ struct PowStep {
     return cell;
   }
 
-  RPU_HD static Response response(const Cell &cell, const Params &p) {
+  PULSORA_HD static Response response(const Cell &cell, const Params &p) {
     Response r;
     static_cast<RangeResponse &>(r) = rangeResponse(cell, p);
     // A negative exponent would be a step without limit at the bound.
-    r.exponent_up = RPU::abs(p.pow_gamma * nominalUp(p.pow_up_down) * cell.exponent_up);
-    r.exponent_down = RPU::abs(p.pow_gamma * nominalDown(p.pow_up_down) * cell.exponent_down);
+    r.exponent_up = pulsora::abs(p.pow_gamma * nominalUp(p.pow_up_down) * cell.exponent_up);
+    r.exponent_down = pulsora::abs(p.pow_gamma * nominalDown(p.pow_up_down) * cell.exponent_down);
     return r;
   }
 
-  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+  PULSORA_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
     constexpr float kSmallest =
         0x1p-126f;  // keeps the logarithm finite; the bounds catch a step from there
-    const float distance = RPU::max((up ? r.w_max - w : w - r.w_min) * r.inverse_range, kSmallest);
+    const float distance =
+        pulsora::max((up ? r.w_max - w : w - r.w_min) * r.inverse_range, kSmallest);
     const float exponent = up ? r.exponent_up : r.exponent_down;
-    const float step = r.step(up) * RPU::exp(exponent * RPU::log(distance));
-    return RPU::fma(step, RPU::fma(p.dw_min_std, xi, 1.0f), w);
+    const float step = r.step(up) * pulsora::exp(exponent * pulsora::log(distance));
+    return pulsora::fma(step, pulsora::fma(p.dw_min_std, xi, 1.0f), w);
   }
 
   /// The mean step halfway between the bounds.
-  static float granularity(const Params &p) { return p.dw_min * RPU::pow(0.5f, p.pow_gamma); }
+  static float granularity(const Params &p) { return p.dw_min * pulsora::pow(0.5f, p.pow_gamma); }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

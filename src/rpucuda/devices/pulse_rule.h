@@ -8,7 +8,7 @@
 // kernel, on every backend, must reproduce to the bit; kernels rearrange the loops around it, never
 // the steps in it.
 
-namespace RPU {
+namespace pulsora {
 
 namespace detail {
 template <class Device, class = void>
@@ -32,8 +32,8 @@ constexpr bool kNoPulseIsExact = detail::NoPulseIsExact<Device>::value;
 
 /// One pulse, then the bounds.
 template <class Device>
-RPU_HD float onePulse(float w, bool up, const typename Device::Response &r,
-                      const typename Device::Params &p, float xi) {
+PULSORA_HD float onePulse(float w, bool up, const typename Device::Response &r,
+                          const typename Device::Params &p, float xi) {
   return clipWeight(Device::pulse(w, up, r, p, xi), r);
 }
 
@@ -41,9 +41,9 @@ RPU_HD float onePulse(float w, bool up, const typename Device::Response &r,
 /// normal `z`, that is normalOfSample(key, CycleNoise, cell, sample); pulse k >= 1 takes the normal
 /// k % 8 of normal8(draw(key, CyclePulse, cell, sample, k / 8)).
 template <class Device, class Key>
-RPU_HD float sequentialPulses(float w, int n, bool up, const typename Device::Response &r,
-                              const typename Device::Params &p, float z, const Key &key,
-                              uint64_t cell, uint64_t sample) {
+PULSORA_HD float sequentialPulses(float w, int n, bool up, const typename Device::Response &r,
+                                  const typename Device::Params &p, float z, const Key &key,
+                                  uint64_t cell, uint64_t sample) {
   w = onePulse<Device>(w, up, r, p, z);
   if (n == 1) return w;
   const auto pulses = static_cast<uint32_t>(n);
@@ -60,19 +60,19 @@ RPU_HD float sequentialPulses(float w, int n, bool up, const typename Device::Re
 /// n >= 1 pulses in closed form; `holds` tells whether the result may replace pulses one by one
 /// (for n = 1 it always may).
 template <class Device>
-RPU_HD float closedPulses(float w, PulseSum n, bool up, const typename Device::Response &r,
-                          const typename Device::Params &p, float z, bool &holds) {
+PULSORA_HD float closedPulses(float w, PulseSum n, bool up, const typename Device::Response &r,
+                              const typename Device::Params &p, float z, bool &holds) {
   const Moments m = Device::pulses(w, n, up, r, p);
   holds = closedFormHolds(w, m, r, p);
-  return clipWeight(RPU::fma(m.sd, z, m.mean), r);
+  return clipWeight(pulsora::fma(m.sd, z, m.mean), r);
 }
 
 /// The rule: one coincidence is one pulse; several are taken in closed form where that holds, else
 /// one by one. (The closed form of one pulse equals that pulse, to the bit.)
 template <class Device, class Key>
-RPU_HD float applyPulses(float w, PulseSum n, bool up, const typename Device::Response &r,
-                         const typename Device::Params &p, float z, const Key &key, uint64_t cell,
-                         uint64_t sample) {
+PULSORA_HD float applyPulses(float w, PulseSum n, bool up, const typename Device::Response &r,
+                             const typename Device::Params &p, float z, const Key &key,
+                             uint64_t cell, uint64_t sample) {
   if (n.n == 0.0f) return w;
   if constexpr (kHasClosedForm<Device>) {
     bool holds = false;
@@ -83,17 +83,17 @@ RPU_HD float applyPulses(float w, PulseSum n, bool up, const typename Device::Re
 }
 
 template <class Device, class Key>
-RPU_HD float applyPulses(float w, int n, bool up, const typename Device::Response &r,
-                         const typename Device::Params &p, float z, const Key &key, uint64_t cell,
-                         uint64_t sample) {
+PULSORA_HD float applyPulses(float w, int n, bool up, const typename Device::Response &r,
+                             const typename Device::Params &p, float z, const Key &key,
+                             uint64_t cell, uint64_t sample) {
   if (n == 0) return w;
   return applyPulses<Device>(w, pulseSum(static_cast<float>(n), p), up, r, p, z, key, cell, sample);
 }
 
 /// Whether samples of up to `most` pulses may take closed forms, judged by their skewness alone.
 template <class Device>
-RPU_HD bool closedFormsUpTo(int most, const typename Device::Response &r,
-                            const typename Device::Params &p) {
+PULSORA_HD bool closedFormsUpTo(int most, const typename Device::Response &r,
+                                const typename Device::Params &p) {
   const PulseSum n = pulseSum(static_cast<float>(most < 1 ? 1 : most), p);
   const float limit = skewnessLimit(p);
   return Device::pulses(0.0f, n, true, r, p).skewnessSquared < limit &&
@@ -109,17 +109,17 @@ struct SafeRange {
 
   /// `reach` is the model's: N pulses in four samples change the weight by less than reach (N + 5
   /// sigma sqrt(4 N)), which lies below a line in N that touches at N = 10.
-  RPU_HD static SafeRange of(float reach, const PulsedResponse &r, const PulsedParams &p) {
+  PULSORA_HD static SafeRange of(float reach, const PulsedResponse &r, const PulsedParams &p) {
     constexpr float kRounding = 2e-6f;  // of the weights on the way
-    const float slack = kRounding * RPU::max(RPU::abs(r.w_max), RPU::abs(r.w_min));
-    const float margin = RPU::fma(reach, 16.0f * p.dw_min_std, slack);
-    return {reach * RPU::fma(1.6f, p.dw_min_std, 1.0f), r.w_min + margin, r.w_max - margin};
+    const float slack = kRounding * pulsora::max(pulsora::abs(r.w_max), pulsora::abs(r.w_min));
+    const float margin = pulsora::fma(reach, 16.0f * p.dw_min_std, slack);
+    return {reach * pulsora::fma(1.6f, p.dw_min_std, 1.0f), r.w_min + margin, r.w_max - margin};
   }
-  RPU_HD bool holds(float w, float pulses) const {
-    const bool below = RPU::fma(perPulse, pulses, w) <= high;
-    const bool above = RPU::fma(-perPulse, pulses, w) >= low;
+  PULSORA_HD bool holds(float w, float pulses) const {
+    const bool below = pulsora::fma(perPulse, pulses, w) <= high;
+    const bool above = pulsora::fma(-perPulse, pulses, w) >= low;
     return below & above;
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,9 +2,9 @@
 
 #include <type_traits>
 
-#include "core/field_types.h"
-#include "core/math.h"
-#include "core/random.h"
+#include "numerics/math.h"
+#include "numerics/random.h"
+#include "parameters/field_types.h"
 
 // What every pulsed device model shares: parameters, the sampled cell, and the meaning of the words
 // below.
@@ -18,7 +18,7 @@
 // A model is a struct of static functions over these (soft_bounds.h is a short one). Formulas
 // follow Gokmen & Vlasov, Front. Neurosci. 10:333 (2016) and the published semantics of AIHWKit.
 
-namespace RPU {
+namespace pulsora {
 
 /// How several pulses that meet a cell within one sample are drawn.
 enum class PulseNoise {
@@ -50,12 +50,12 @@ constexpr float kLargestStep = 1e15f;
 
 /// Mean of the up and the down value of an asymmetric pair around 1 (1 where that would be 0, so
 /// that it can be a scale).
-RPU_HD float nominalUp(float upDown) {
-  const float mean = 1.0f + RPU::min(upDown, 0.0f);
+PULSORA_HD float nominalUp(float upDown) {
+  const float mean = 1.0f + pulsora::min(upDown, 0.0f);
   return mean != 0.0f ? mean : 1.0f;
 }
-RPU_HD float nominalDown(float upDown) {
-  const float mean = 1.0f - RPU::max(upDown, 0.0f);
+PULSORA_HD float nominalDown(float upDown) {
+  const float mean = 1.0f - pulsora::max(upDown, 0.0f);
   return mean != 0.0f ? mean : 1.0f;
 }
 
@@ -165,7 +165,7 @@ struct PulsedParams {
               "; it must be 0 or >= ", kSmallestBound);
     c.require(w_min == 0.0f || w_min <= -kSmallestBound, c.path("w_min"), " is ", w_min,
               "; it must be 0 or <= ", -kSmallestBound);
-    const float step = RPU::max(RPU::abs(stepUpScale()), RPU::abs(stepDownScale()));
+    const float step = pulsora::max(pulsora::abs(stepUpScale()), pulsora::abs(stepDownScale()));
     c.require(step <= kLargestStep * (w_max - w_min), c.path("dw_min"), " is ", dw_min, " and ",
               c.path("up_down"), " is ", up_down, "; a pulse is then more than 1e15 ",
               "times the distance of the bounds; use smaller ones");
@@ -178,16 +178,16 @@ struct PulsedParams {
   }
 
   // Stored steps and bounds are relative to these, so that a nominal cell stores exactly 1.
-  RPU_HD float stepUpScale() const { return dw_min * nominalUp(up_down); }
-  RPU_HD float stepDownScale() const { return dw_min * nominalDown(up_down); }
-  RPU_HD float boundMaxScale() const { return w_max != 0.0f ? w_max : w_min; }
-  RPU_HD float boundMinScale() const { return w_min != 0.0f ? w_min : w_max; }
+  PULSORA_HD float stepUpScale() const { return dw_min * nominalUp(up_down); }
+  PULSORA_HD float stepDownScale() const { return dw_min * nominalDown(up_down); }
+  PULSORA_HD float boundMaxScale() const { return w_max != 0.0f ? w_max : w_min; }
+  PULSORA_HD float boundMinScale() const { return w_min != 0.0f ? w_min : w_max; }
 };
 
 /// The parameters of a model, given the part of them that every model has. They must be that
 /// model's.
 template <class Params>
-RPU_HD const Params &paramsOf(const PulsedParams &common) {
+PULSORA_HD const Params &paramsOf(const PulsedParams &common) {
   static_assert(std::is_base_of_v<PulsedParams, Params>, "a model's Params extend PulsedParams");
   return static_cast<const Params &>(common);
 }
@@ -195,22 +195,22 @@ RPU_HD const Params &paramsOf(const PulsedParams &common) {
 /// The random draws that make one cell, in a fixed order.
 class CellDraws {
  public:
-  RPU_HD CellDraws(RandomKey key, uint64_t cell) : key_(key), cell_(cell) {}
+  PULSORA_HD CellDraws(RandomKey key, uint64_t cell) : key_(key), cell_(cell) {}
 
   /// The next standard normal.
-  RPU_HD float normal() {
+  PULSORA_HD float normal() {
     const uint32_t index = used_++;
     const Philox4 block = draw(key_, Purpose::Construct, cell_, 0, index >> 1);
     const NormalPair pair = normalPair(block.v[0], block.v[1]);
     return (index & 1) ? pair.z1 : pair.z0;
   }
   /// The next standard normal as the deviation of a value with spread `dtod`; 0 if the spread is 0.
-  RPU_HD float deviation(float dtod) {
+  PULSORA_HD float deviation(float dtod) {
     const float xi = normal();
     return dtod > 0.0f ? xi : 0.0f;
   }
   /// The next number uniform in [0, 1).
-  RPU_HD float uniformNumber() {
+  PULSORA_HD float uniformNumber() {
     const uint32_t index = used_++;
     return uniform(draw(key_, Purpose::Construct, cell_, 0, index >> 1).v[2 + (index & 1)]);
   }
@@ -229,7 +229,7 @@ struct PulsedCell {
   float bound_min = 1.0f;  // lower bound / boundMinScale()
 
   template <class Visitor>
-  RPU_HD void members(Visitor &&f) {
+  PULSORA_HD void members(Visitor &&f) {
     f("gain_up", gain_up);
     f("gain_down", gain_down);
     f("bound_max", bound_max);
@@ -246,22 +246,24 @@ struct PulsedResponse {
   float w_min;
 
   template <class Visitor>
-  RPU_HD void members(Visitor &&f) {
+  PULSORA_HD void members(Visitor &&f) {
     f(step_up);
     f(step_down);
     f(w_max);
     f(w_min);
   }
   /// The signed step of a pulse, before the model makes it depend on the weight.
-  RPU_HD float step(bool up) const { return up ? step_up : -step_down; }
+  PULSORA_HD float step(bool up) const { return up ? step_up : -step_down; }
   /// The larger step's magnitude.
-  RPU_HD float largestStep() const { return RPU::max(RPU::abs(step_up), RPU::abs(step_down)); }
+  PULSORA_HD float largestStep() const {
+    return pulsora::max(pulsora::abs(step_up), pulsora::abs(step_down));
+  }
   /// Clears what only Device::pulses() reads, so that kernels without samples of several pulses do
   /// not compute it; a model's Response may hide it.
-  RPU_HD void dropClosedForm() {}
+  PULSORA_HD void dropClosedForm() {}
   /// What a model adds to the value its cell is reset to and decays towards; a model's Response may
   /// hide it.
-  RPU_HD float resetShift(const PulsedParams &) const { return 0.0f; }
+  PULSORA_HD float resetShift(const PulsedParams &) const { return 0.0f; }
 };
 
 /// A number of pulses in one direction, and the relative cycle noise of their sum: dw_min_std
@@ -272,8 +274,8 @@ struct PulseSum {
 };
 
 /// n >= 1 pulses. (For n = 0 the noise is 0 on the CPU alone.)
-RPU_HD PulseSum pulseSum(float n, const PulsedParams &p) {
-  return {n, p.dw_min_std * RPU::sqrtOfNormal(n)};
+PULSORA_HD PulseSum pulseSum(float n, const PulsedParams &p) {
+  return {n, p.dw_min_std * pulsora::sqrtOfNormal(n)};
 }
 
 /// Mean and (signed) standard deviation of the weight after n pulses, and the square of the
@@ -289,46 +291,47 @@ constexpr float kNeglectedSkewness = 0.05f;
 
 /// The up and the down value of a quantity with common gain: a positive `upDown` weakens the down
 /// side, a negative one the up side.
-RPU_HD void sampleAsymmetry(float gain, float upDown, float dtod, CellDraws &draws, float &up,
-                            float &down) {
+PULSORA_HD void sampleAsymmetry(float gain, float upDown, float dtod, CellDraws &draws, float &up,
+                                float &down) {
   const float asymmetry = dtod * draws.normal();
-  up = gain + (RPU::min(upDown, 0.0f) + asymmetry);
-  down = gain - (RPU::max(upDown, 0.0f) + asymmetry);
+  up = gain + (pulsora::min(upDown, 0.0f) + asymmetry);
+  down = gain - (pulsora::max(upDown, 0.0f) + asymmetry);
 }
 
 /// Samples the quantities every model has. `bias` marks a cell of the last column (see
 /// perfect_bias).
-RPU_HD PulsedCell sampleCell(const PulsedParams &p, CellDraws &draws, bool bias) {
-  float wMax = p.w_max * RPU::fma(p.w_max_dtod, draws.normal(), 1.0f);
-  float wMin = p.w_min * RPU::fma(p.w_min_dtod, draws.normal(), 1.0f);
+PULSORA_HD PulsedCell sampleCell(const PulsedParams &p, CellDraws &draws, bool bias) {
+  float wMax = p.w_max * pulsora::fma(p.w_max_dtod, draws.normal(), 1.0f);
+  float wMin = p.w_min * pulsora::fma(p.w_min_dtod, draws.normal(), 1.0f);
   const float spread = p.dw_min_dtod * draws.normal();
-  const float gain = p.dw_min_dtod_log_normal ? RPU::exp(spread) : 1.0f + spread;
+  const float gain = p.dw_min_dtod_log_normal ? pulsora::exp(spread) : 1.0f + spread;
   float up;
   float down;
   sampleAsymmetry(gain, p.up_down, p.up_down_dtod, draws, up, down);
   if (p.enforce_consistency) {
-    up = RPU::abs(up);
-    down = RPU::abs(down);
+    up = pulsora::abs(up);
+    down = pulsora::abs(down);
     if (wMax < wMin) {
       const float swapped = wMax;
       wMax = wMin;
       wMin = swapped;
     }
-    wMax = RPU::abs(wMax);
-    wMin = -RPU::abs(wMin);
+    wMax = pulsora::abs(wMax);
+    wMin = -pulsora::abs(wMin);
   } else if (wMin > wMax) {
     wMin = wMax = 0.5f * (wMin + wMax);
   }
   if (p.adjust_bounds_with_up_down) {
     const float range = wMax - wMin;
     const float share = up + down != 0.0f ? up / (up + down) : 0.5f;
-    wMin = -0.5f * range * (RPU::tanh((share - 0.5f) / p.adjust_bounds_with_up_down_dev) + 1.0f);
+    wMin =
+        -0.5f * range * (pulsora::tanh((share - 0.5f) / p.adjust_bounds_with_up_down_dev) + 1.0f);
     wMax = wMin + range;
   }
   if (draws.uniformNumber() < p.corrupt_devices_prob) {
-    const float low = RPU::max(wMin, -p.corrupt_devices_range);
-    const float high = RPU::min(wMax, p.corrupt_devices_range);
-    wMax = wMin = RPU::fma(high - low, draws.uniformNumber(), low);
+    const float low = pulsora::max(wMin, -p.corrupt_devices_range);
+    const float high = pulsora::min(wMax, p.corrupt_devices_range);
+    wMax = wMin = pulsora::fma(high - low, draws.uniformNumber(), low);
     up = down = 0.0f;
   }
   if (p.perfect_bias && bias) {
@@ -340,7 +343,7 @@ RPU_HD PulsedCell sampleCell(const PulsedParams &p, CellDraws &draws, bool bias)
           wMin / p.boundMinScale()};
 }
 
-RPU_HD PulsedResponse pulsedResponse(const PulsedCell &cell, const PulsedParams &p) {
+PULSORA_HD PulsedResponse pulsedResponse(const PulsedCell &cell, const PulsedParams &p) {
   PulsedResponse r;
   r.step_up = p.stepUpScale() * cell.gain_up;
   r.step_down = p.stepDownScale() * cell.gain_down;
@@ -355,28 +358,28 @@ RPU_HD PulsedResponse pulsedResponse(const PulsedCell &cell, const PulsedParams 
 }
 
 /// Confines a weight to its cell's bounds. Neither is -0, nor does -0 come out.
-RPU_HD float clipWeight(float w, const PulsedResponse &r) {
-  return RPU::minForCompare(RPU::maxForCompare(w, r.w_min), r.w_max);
+PULSORA_HD float clipWeight(float w, const PulsedResponse &r) {
+  return pulsora::minForCompare(pulsora::maxForCompare(w, r.w_min), r.w_max);
 }
 
 /// The square of the skewness that closed forms may neglect; pulse_noise = "sequential" gives -1,
 /// which refuses all.
-RPU_HD float skewnessLimit(const PulsedParams &p) {
+PULSORA_HD float skewnessLimit(const PulsedParams &p) {
   return p.pulse_noise == PulseNoise::ClosedForm ? kNeglectedSkewness * kNeglectedSkewness : -1.0f;
 }
 
 /// Whether the closed form may replace n pulses one after another: no bound within five standard
 /// deviations of the path, and a skewness that a normal may neglect.
-RPU_HD bool closedFormHolds(float w, const Moments &m, const PulsedResponse &r,
-                            const PulsedParams &p) {
+PULSORA_HD bool closedFormHolds(float w, const Moments &m, const PulsedResponse &r,
+                                const PulsedParams &p) {
   const float limit = skewnessLimit(p);
-  const float margin = 5.0f * RPU::abs(m.sd);
-  const float lowest = RPU::minForCompare(w, m.mean) - margin;
-  const float highest = RPU::maxForCompare(w, m.mean) + margin;
+  const float margin = 5.0f * pulsora::abs(m.sd);
+  const float lowest = pulsora::minForCompare(w, m.mean) - margin;
+  const float highest = pulsora::maxForCompare(w, m.mean) + margin;
   // As integers: GCC 13 does not vectorise a loop over this product of truth values.
   const uint32_t holds = (m.skewnessSquared < limit ? 1U : 0U) & (lowest >= r.w_min ? 1U : 0U) &
                          (highest <= r.w_max ? 1U : 0U);
   return holds != 0;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "devices/pulsed_model.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// PulsedResponse with the inverse distance of the bounds, for steps that depend on the place
 /// between them.
@@ -10,13 +10,13 @@ struct RangeResponse : PulsedResponse {
   float inverse_range;  // 1/(w_max - w_min); 0 for a stuck cell
 
   template <class Visitor>
-  RPU_HD void members(Visitor &&f) {
+  PULSORA_HD void members(Visitor &&f) {
     PulsedResponse::members(f);
     f(inverse_range);
   }
 };
 
-RPU_HD RangeResponse rangeResponse(const PulsedCell &cell, const PulsedParams &p) {
+PULSORA_HD RangeResponse rangeResponse(const PulsedCell &cell, const PulsedParams &p) {
   RangeResponse r;
   static_cast<PulsedResponse &>(r) = pulsedResponse(cell, p);
   const float range = r.w_max - r.w_min;
@@ -24,4 +24,4 @@ RPU_HD RangeResponse rangeResponse(const PulsedCell &cell, const PulsedParams &p
   return r;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

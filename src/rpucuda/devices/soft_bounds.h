@@ -2,7 +2,7 @@
 
 #include "devices/linear_response.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The step shrinks linearly with the weight and vanishes at the bound it moves towards.
 struct SoftBounds {
@@ -25,11 +25,11 @@ struct SoftBounds {
   using Cell = PulsedCell;
   using Response = LinearResponse;
 
-  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+  PULSORA_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
     return sampleCell(p, draws, bias);
   }
 
-  RPU_HD static Response response(const Cell &cell, const Params &p) {
+  PULSORA_HD static Response response(const Cell &cell, const Params &p) {
     Response r;
     static_cast<PulsedResponse &>(r) = pulsedResponse(cell, p);
     softSlopes(r);
@@ -37,16 +37,17 @@ struct SoftBounds {
     return r;
   }
 
-  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+  PULSORA_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
     return linearPulse(w, w, up, r, p.dw_min_std, p.mult_noise, xi);
   }
-  RPU_HD static Moments pulses(float w, PulseSum n, bool up, const Response &r, const Params &p) {
+  PULSORA_HD static Moments pulses(float w, PulseSum n, bool up, const Response &r,
+                                   const Params &p) {
     return linearPulses(w, w, n, up, r, p.dw_min_std, p.mult_noise);
   }
-  RPU_HD static float reach(const Response &r, const Params &) { return linearReach(r, 0.0f); }
-  RPU_HD static float symmetricPoint(const Response &r) { return r.symmetricPoint(); }
+  PULSORA_HD static float reach(const Response &r, const Params &) { return linearReach(r, 0.0f); }
+  PULSORA_HD static float symmetricPoint(const Response &r) { return r.symmetricPoint(); }
 
   static float granularity(const Params &p) { return p.dw_min; }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "devices/linear_response.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// SoftBounds read against a reference device: the weight is w = v - reference, and v has soft
 /// bounds.
@@ -47,7 +47,7 @@ struct SoftBoundsReference {
     float reference = 0.0f;  // deviation from the mean in units of reference_std
 
     template <class Visitor>
-    RPU_HD void members(Visitor &&f) {
+    PULSORA_HD void members(Visitor &&f) {
       PulsedCell::members(f);
       f("slope_up", slope_up);
       f("slope_down", slope_down);
@@ -60,46 +60,49 @@ struct SoftBoundsReference {
     float reference;
 
     template <class Visitor>
-    RPU_HD void members(Visitor &&f) {
+    PULSORA_HD void members(Visitor &&f) {
       LinearResponse::members(f);
       f(reference);
     }
-    RPU_HD float resetShift(const Params &p) const {
+    PULSORA_HD float resetShift(const Params &p) const {
       return p.subtract_symmetry_point ? symmetricPoint() : 0.0f;
     }
   };
 
-  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+  PULSORA_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
     Cell cell{sampleCell(p, draws, bias)};
-    cell.slope_up = RPU::abs(RPU::fma(p.slope_up_dtod, draws.normal(), 1.0f));
-    cell.slope_down = RPU::abs(RPU::fma(p.slope_down_dtod, draws.normal(), 1.0f));
+    cell.slope_up = pulsora::abs(pulsora::fma(p.slope_up_dtod, draws.normal(), 1.0f));
+    cell.slope_down = pulsora::abs(pulsora::fma(p.slope_down_dtod, draws.normal(), 1.0f));
     cell.reference = draws.deviation(p.reference_std);
     return cell;
   }
 
-  RPU_HD static Response response(const Cell &cell, const Params &p) {
+  PULSORA_HD static Response response(const Cell &cell, const Params &p) {
     Response r;
     static_cast<PulsedResponse &>(r) = pulsedResponse(cell, p);
     softSlopes(r, cell.slope_up, cell.slope_down);
     finishLinearResponse(r, p.mult_noise);
-    r.reference = RPU::fma(p.reference_std, cell.reference, p.reference_mean) + r.resetShift(p);
+    r.reference = pulsora::fma(p.reference_std, cell.reference, p.reference_mean) + r.resetShift(p);
     r.w_max = (r.w_max - r.reference) + 0.0f;
     r.w_min = (r.w_min - r.reference) + 0.0f;
     return r;
   }
 
-  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+  PULSORA_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
     return linearPulse(w, w + r.reference, up, r, p.dw_min_std, p.mult_noise, xi);
   }
-  RPU_HD static Moments pulses(float w, PulseSum n, bool up, const Response &r, const Params &p) {
+  PULSORA_HD static Moments pulses(float w, PulseSum n, bool up, const Response &r,
+                                   const Params &p) {
     return linearPulses(w, w + r.reference, n, up, r, p.dw_min_std, p.mult_noise);
   }
-  RPU_HD static float reach(const Response &r, const Params &) {
+  PULSORA_HD static float reach(const Response &r, const Params &) {
     return linearReach(r, r.reference);
   }
-  RPU_HD static float symmetricPoint(const Response &r) { return r.symmetricPoint() - r.reference; }
+  PULSORA_HD static float symmetricPoint(const Response &r) {
+    return r.symmetricPoint() - r.reference;
+  }
 
   static float granularity(const Params &p) { return p.dw_min; }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,7 +7,7 @@
 // Where a cell is led by pulses that carry no information: the weight at which its mean steps up and
 // down are equal.
 
-namespace RPU {
+namespace pulsora {
 
 namespace detail {
 template <class Device, class = void>
@@ -19,15 +19,15 @@ struct StatesSymmetricPoint<Device, std::void_t<decltype(&Device::symmetricPoint
 
 /// Mean change of a weight w by a pulse up and one down, without bounds.
 template <class Device>
-RPU_HD float meanDrift(float w, const typename Device::Response &r,
-                       const typename Device::Params &p) {
+PULSORA_HD float meanDrift(float w, const typename Device::Response &r,
+                           const typename Device::Params &p) {
   return (Device::pulse(w, true, r, p, 0.0f) - w) + (Device::pulse(w, false, r, p, 0.0f) - w);
 }
 
 /// Whether the mean drift at weight w has the sign of `drift`, which is not 0.
 template <class Device>
-RPU_HD bool driftsLike(float drift, float w, const typename Device::Response &r,
-                       const typename Device::Params &p) {
+PULSORA_HD bool driftsLike(float drift, float w, const typename Device::Response &r,
+                           const typename Device::Params &p) {
   const float here = meanDrift<Device>(w, r, p);
   return drift > 0.0f ? here > 0.0f : here < 0.0f;
 }
@@ -36,7 +36,8 @@ RPU_HD bool driftsLike(float drift, float w, const typename Device::Response &r,
 /// the cell drifts from there, or else to the other bound; 0 if the drift has one sign everywhere.
 /// (Weight 0 is confined to the bounds.) In steps of a 128th of the way, and then by bisection.
 template <class Device>
-RPU_HD float searchedPoint(const typename Device::Response &r, const typename Device::Params &p) {
+PULSORA_HD float searchedPoint(const typename Device::Response &r,
+                               const typename Device::Params &p) {
   constexpr int kSteps = 128;
   constexpr int kHalvings = 30;
   const float start = clipWeight(0.0f, r);
@@ -47,7 +48,7 @@ RPU_HD float searchedPoint(const typename Device::Response &r, const typename De
     const float step = (end - start) * (1.0f / kSteps);
     float before = start;
     for (int k = 1; k <= kSteps; ++k) {
-      float after = k < kSteps ? RPU::fma(static_cast<float>(k), step, start) : end;
+      float after = k < kSteps ? pulsora::fma(static_cast<float>(k), step, start) : end;
       if (driftsLike<Device>(drift, after, r, p)) {
         before = after;
         continue;
@@ -71,7 +72,8 @@ RPU_HD float searchedPoint(const typename Device::Response &r, const typename De
 /// closed form, `static float symmetricPoint(const Response &)`; other cells are searched, to the
 /// rounding of a pulse.
 template <class Device>
-RPU_HD float symmetricPoint(const typename Device::Response &r, const typename Device::Params &p) {
+PULSORA_HD float symmetricPoint(const typename Device::Response &r,
+                                const typename Device::Params &p) {
   float w = 0.0f;
   if constexpr (detail::StatesSymmetricPoint<Device>::value) {
     w = Device::symmetricPoint(r);
@@ -86,8 +88,8 @@ RPU_HD float symmetricPoint(const typename Device::Response &r, const typename D
 /// What a chip finds instead: the weight of the cell after `pairs` pulses up and down in turn, from
 /// weight 0 confined to its bounds. Pulse n has the cycle noise of sample n.
 template <class Device, class Key>
-RPU_HD float pulsedPoint(int64_t pairs, const typename Device::Response &r,
-                         const typename Device::Params &p, const Key &key, uint64_t cell) {
+PULSORA_HD float pulsedPoint(int64_t pairs, const typename Device::Response &r,
+                             const typename Device::Params &p, const Key &key, uint64_t cell) {
   float w = clipWeight(0.0f, r);
   const auto pulses = static_cast<uint64_t>(2 * pairs);
   for (uint64_t n = 0; n < pulses; ++n) {
@@ -97,4 +99,4 @@ RPU_HD float pulsedPoint(int64_t pairs, const typename Device::Response &r,
   return w;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "devices/range_response.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// How a table is read between its nodes.
 enum class TableCurve { Linear, Cubic };
@@ -93,22 +93,22 @@ struct TableStep {
       }
     }
 
-    RPU_HD int nodes() const {
-      const int means = RPU::max(table_up.count, table_down.count);
-      const int spreads = RPU::max(table_std_up.count, table_std_down.count);
-      return table_w.count > 0 ? table_w.count : RPU::max(RPU::max(means, spreads), 2);
+    PULSORA_HD int nodes() const {
+      const int means = pulsora::max(table_up.count, table_down.count);
+      const int spreads = pulsora::max(table_std_up.count, table_std_down.count);
+      return table_w.count > 0 ? table_w.count : pulsora::max(pulsora::max(means, spreads), 2);
     }
-    RPU_HD float node(int i) const {
+    PULSORA_HD float node(int i) const {
       return table_w.count > 0 ? table_w.values[i] : static_cast<float>(i);
     }
   };
   using Cell = PulsedCell;
   using Response = RangeResponse;
 
-  RPU_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
+  PULSORA_HD static Cell construct(const Params &p, CellDraws &draws, bool bias) {
     return sampleCell(p, draws, bias);
   }
-  RPU_HD static Response response(const Cell &cell, const Params &p) {
+  PULSORA_HD static Response response(const Cell &cell, const Params &p) {
     return rangeResponse(cell, p);
   }
 
@@ -124,13 +124,13 @@ struct TableStep {
   };
 
   /// `place` is 0 at the lower bound and 1 at the upper.
-  RPU_HD static Spot spot(float place, const Params &p) {
+  PULSORA_HD static Spot spot(float place, const Params &p) {
     const int last = p.nodes() - 1;
     const bool given = p.table_w.count > 0;
     const float wanted =
-        given ? RPU::fma(place, p.w_max - p.w_min, p.w_min) : place * static_cast<float>(last);
+        given ? pulsora::fma(place, p.w_max - p.w_min, p.w_min) : place * static_cast<float>(last);
     // The limits in this order make a place that is no number the first node.
-    const float at = RPU::min(RPU::max(p.node(0), wanted), p.node(last));
+    const float at = pulsora::min(pulsora::max(p.node(0), wanted), p.node(last));
     int node = 0;
     if (given) {
       for (int step = FloatList::kCapacity / 2; step > 0; step /= 2) {
@@ -138,7 +138,7 @@ struct TableStep {
         node = next < last && p.table_w.values[next] <= at ? next : node;
       }
     } else {
-      node = static_cast<int>(RPU::min(RPU::floor(at), static_cast<float>(last - 1)));
+      node = static_cast<int>(pulsora::min(pulsora::floor(at), static_cast<float>(last - 1)));
     }
     Spot s{};
     s.node = node;
@@ -153,24 +153,26 @@ struct TableStep {
 
   /// The slope of the monotone cubic at a node between two intervals of those lengths and slopes
   /// (Fritsch and Butland, SIAM J. Sci. Stat. Comput. 5:300, 1984).
-  RPU_HD static float slopeBetween(float left, float slopeLeft, float right, float slopeRight) {
+  PULSORA_HD static float slopeBetween(float left, float slopeLeft, float right, float slopeRight) {
     const float product = slopeLeft * slopeRight;
-    const float mean = RPU::fma(2.0f * right + left, slopeRight, (right + 2.0f * left) * slopeLeft);
+    const float mean =
+        pulsora::fma(2.0f * right + left, slopeRight, (right + 2.0f * left) * slopeLeft);
     return product > 0.0f ? 3.0f * (left + right) * product / mean : 0.0f;
   }
   /// That at the outermost node, from the interval that ends there and its neighbour.
-  RPU_HD static float slopeAtEnd(float own, float slopeOwn, float next, float slopeNext) {
-    const float slope = RPU::fma(2.0f * own + next, slopeOwn, -own * slopeNext) / (own + next);
+  PULSORA_HD static float slopeAtEnd(float own, float slopeOwn, float next, float slopeNext) {
+    const float slope = pulsora::fma(2.0f * own + next, slopeOwn, -own * slopeNext) / (own + next);
     if (!(slope * slopeOwn > 0.0f)) return 0.0f;
-    const bool beyond = slopeOwn * slopeNext <= 0.0f && RPU::abs(slope) > 3.0f * RPU::abs(slopeOwn);
+    const bool beyond =
+        slopeOwn * slopeNext <= 0.0f && pulsora::abs(slope) > 3.0f * pulsora::abs(slopeOwn);
     return beyond ? 3.0f * slopeOwn : slope;
   }
 
-  RPU_HD static float read(const FloatList &table, const Spot &s, TableCurve curve) {
+  PULSORA_HD static float read(const FloatList &table, const Spot &s, TableCurve curve) {
     if (table.count == 1) return table.values[0];
     const float *y = table.values + s.node;
     const float slope = (y[1] - y[0]) / s.length;
-    if (curve == TableCurve::Linear) return RPU::fma(s.offset, slope, y[0]);
+    if (curve == TableCurve::Linear) return pulsora::fma(s.offset, slope, y[0]);
     const float before = s.first ? slope : (y[0] - y[-1]) / s.before;
     const float after = s.last ? slope : (y[2] - y[1]) / s.after;
     const float atNode = s.first ? slopeAtEnd(s.length, slope, s.after, after)
@@ -181,17 +183,17 @@ struct TableStep {
     const float t = s.offset / s.length;
     const float square = 3.0f * slope - 2.0f * atNode - atNext;
     const float value =
-        RPU::fma(s.offset, RPU::fma(t, RPU::fma(s.offset, cube, square), atNode), y[0]);
-    return RPU::max(value, 0.0f);  // which rounding alone may leave
+        pulsora::fma(s.offset, pulsora::fma(t, pulsora::fma(s.offset, cube, square), atNode), y[0]);
+    return pulsora::max(value, 0.0f);  // which rounding alone may leave
   }
 
-  RPU_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
+  PULSORA_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {
     const Spot s = spot((w - r.w_min) * r.inverse_range, p);
     const float mean = read(up ? p.table_up : p.table_down, s, p.table_curve);
     const float spread = read(up ? p.table_std_up : p.table_std_down, s, p.table_curve);
     const float step = r.step(up);
     const float base = p.table_spread == TableSpread::Relative ? step * mean : step;
-    return RPU::fma(base, p.dw_min_std * spread * xi, RPU::fma(step, mean, w));
+    return pulsora::fma(base, p.dw_min_std * spread * xi, pulsora::fma(step, mean, w));
   }
 
   /// The mean of both steps halfway between the bounds.
@@ -202,4 +204,4 @@ struct TableStep {
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

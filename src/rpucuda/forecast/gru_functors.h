@@ -2,21 +2,21 @@
 
 #include <cstdint>
 
-#include "core/math.h"
 #include "core/view.h"
+#include "numerics/math.h"
 
 // The element functions of the encoder and of a gated recurrent unit (docs/forecast.md has the
 // formulas): at(i, j) computes column j of row i. They serve CPU and GPU.
 
-namespace RPU {
+namespace pulsora {
 
 /// max(a, 0), and NaN for NaN.
-RPU_HD float rectified(float a) { return a > 0.0f ? a : (a == a ? 0.0f : a); }
+PULSORA_HD float rectified(float a) { return a > 0.0f ? a : (a == a ? 0.0f : a); }
 /// 1 / (1 + e^-a).
-RPU_HD float logistic(float a) { return 1.0f / (1.0f + exp(-a)); }
+PULSORA_HD float logistic(float a) { return 1.0f / (1.0f + exp(-a)); }
 
 /// (1 - z) h + z n: the state of a unit with gate z moves towards its candidate n.
-RPU_HD float moved(float z, float h, float n) { return (1.0f - z) * h + z * n; }
+PULSORA_HD float moved(float z, float h, float n) { return (1.0f - z) * h + z * n; }
 
 /// out = rectified(sum + increment feedback); no increment is 0.
 struct Encoded {
@@ -25,11 +25,11 @@ struct Encoded {
   const float *feedback;        // [X]
   MatrixView<float> out;        // [b, X]
 
-  RPU_HD void at(int64_t i, int64_t j) const {
+  PULSORA_HD void at(int64_t i, int64_t j) const {
     const float shift = increment ? increment[i] * feedback[j] : 0.0f;
     out(i, j) = rectified(increment ? sum(i, j) + shift : sum(i, j));
   }
-  RPU_HD void operator()(int64_t i) const { at(i / out.cols, i % out.cols); }
+  PULSORA_HD void operator()(int64_t i) const { at(i / out.cols, i % out.cols); }
 };
 
 /// The gates z and r of a unit that resets h before the product, and r h, which that takes.
@@ -40,12 +40,12 @@ struct GatesBefore {
   MatrixView<float> z;                // [b, H]
   MatrixView<float> resetH;           // [b, H]: r h
 
-  RPU_HD void at(int64_t i, int64_t j) const {
+  PULSORA_HD void at(int64_t i, int64_t j) const {
     const int64_t size = h.cols;
     z(i, j) = logistic(in(i, j) + recurrent(i, j));
     resetH(i, j) = logistic(in(i, size + j) + recurrent(i, size + j)) * h(i, j);
   }
-  RPU_HD void operator()(int64_t i) const { at(i / h.cols, i % h.cols); }
+  PULSORA_HD void operator()(int64_t i) const { at(i / h.cols, i % h.cols); }
 };
 
 /// h <- (1 - z) h + z n with n = tanh(in_n + (r h) Un).
@@ -56,11 +56,11 @@ struct StepBefore {
   MatrixView<const float> from;
   MatrixView<float> to;
 
-  RPU_HD void at(int64_t i, int64_t j) const {
+  PULSORA_HD void at(int64_t i, int64_t j) const {
     const float n = tanh(in(i, 2 * to.cols + j) + candidate(i, j));
     to(i, j) = moved(z(i, j), from(i, j), n);
   }
-  RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
+  PULSORA_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
 };
 
 /// h <- (1 - z) h + z n with n = tanh(in_n + r (h Un + cn)): the unit that resets after the product.
@@ -71,14 +71,14 @@ struct StepAfter {
   MatrixView<const float> from;
   MatrixView<float> to;
 
-  RPU_HD void at(int64_t i, int64_t j) const {
+  PULSORA_HD void at(int64_t i, int64_t j) const {
     const int64_t size = to.cols;
     const float gate = logistic(in(i, j) + recurrent(i, j));
     const float reset = logistic(in(i, size + j) + recurrent(i, size + j));
     const float n = tanh(in(i, 2 * size + j) + reset * (recurrent(i, 2 * size + j) + bias[j]));
     to(i, j) = moved(gate, from(i, j), n);
   }
-  RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
+  PULSORA_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
 };
 
 /// What a member makes of its state after step j of its rollout: the increment, the sum of
@@ -93,7 +93,7 @@ struct Heads {
   float *logVariance;            // the same
   int64_t stride;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     increment[i] = read(i, 0);
     sum[i] += read(i, 0);
     if (mean) mean[i * stride] = sum[i];
@@ -101,4 +101,4 @@ struct Heads {
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

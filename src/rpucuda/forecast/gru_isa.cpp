@@ -1,8 +1,8 @@
 #include "forecast/gru_kernels.h"
 
-// Compiled once per instruction set; like core/gemm_isa.cpp without anything of the standard library.
+// Compiled once per instruction set; like linalg/gemm_isa.cpp without anything of the standard library.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 /// All columns of a row at a time, from and to places that do not overlap but where an element is
@@ -31,4 +31,4 @@ const GruKernels &gruKernels<Isa::PULSORA_ISA>() {
   return kKernels;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -4,7 +4,7 @@
 #include "forecast/gru_functors.h"
 #include "forecast/rollout.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The element functions of a rollout over rows [0, rows) on the CPU, compiled once per instruction
 /// set (gru_isa.cpp), with equal bits on each.
@@ -37,4 +37,4 @@ bool cudaRollout(const Context &context, const EnsembleShape &shape, const Ensem
                  MatrixView<const float> features, const float *first, int64_t steps, bool feedback,
                  const RolloutOutputs &out);
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,7 +5,7 @@
 
 #include "core/backend.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr double kRate = 0.01;   // of least mean squares
@@ -28,17 +28,17 @@ void correct(const Context &context, MatrixView<const float> prediction,
   const auto fits = [&](MatrixView<const float> m) {
     return m.rows == out.rows && m.cols == out.cols;
   };
-  RPU_CHECK(InputError, fits(prediction) && fits(correction), "correct: the prediction is [",
-            prediction.rows, ", ", prediction.cols, "] and the correction [", correction.rows, ", ",
-            correction.cols, "]; both must be [", out.rows, ", ", out.cols, "]");
+  PULSORA_CHECK(InputError, fits(prediction) && fits(correction), "correct: the prediction is [",
+                prediction.rows, ", ", prediction.cols, "] and the correction [", correction.rows,
+                ", ", correction.cols, "]; both must be [", out.rows, ", ", out.cols, "]");
   forEach(context, out.size(), CorrectionAdder{prediction, correction, out});
 }
 
 ResidualMemory::ResidualMemory(int64_t keySize, int64_t capacity, int64_t nearest)
     : keySize_(keySize), capacity_(capacity), nearest_(nearest) {
-  RPU_CHECK(InputError, keySize >= 1 && capacity >= 1 && nearest >= 1,
-            "ResidualMemory: key_size is ", keySize, ", capacity ", capacity, " and nearest ",
-            nearest, "; they must be at least 1");
+  PULSORA_CHECK(InputError, keySize >= 1 && capacity >= 1 && nearest >= 1,
+                "ResidualMemory: key_size is ", keySize, ", capacity ", capacity, " and nearest ",
+                nearest, "; they must be at least 1");
   linear_.assign(static_cast<size_t>(keySize) + 1, 0.0);
 }
 
@@ -67,10 +67,10 @@ void ResidualMemory::put(const float *key, const Entry &entry) {
 void ResidualMemory::require(const float *key, const Entry &entry) const {
   bool finite = std::isfinite(entry.residual) && std::isfinite(entry.step);
   for (int64_t i = 0; i < keySize_; ++i) finite = finite && std::isfinite(key[i]);
-  RPU_CHECK(InputError, finite, "remember: key, residual and step must be finite");
-  RPU_CHECK(InputError, entry.confidence > 0.0 && entry.confidence <= 1.0,
-            "remember: confidence is ", entry.confidence,
-            "; it must be above 0 and at most 1, such as 1 / (1 + standard deviation)");
+  PULSORA_CHECK(InputError, finite, "remember: key, residual and step must be finite");
+  PULSORA_CHECK(InputError, entry.confidence > 0.0 && entry.confidence <= 1.0,
+                "remember: confidence is ", entry.confidence,
+                "; it must be above 0 and at most 1, such as 1 / (1 + standard deviation)");
 }
 
 void ResidualMemory::remember(const float *key, double residual, double step, double confidence) {
@@ -79,8 +79,8 @@ void ResidualMemory::remember(const float *key, double residual, double step, do
   if (size() > 0) {
     const int64_t newest = size() < capacity_ ? size() - 1 : (next_ + capacity_ - 1) % capacity_;
     const double before = entries_[static_cast<size_t>(newest)].step;
-    RPU_CHECK(InputError, step >= before, "remember: step is ", step, ", before the last one, ",
-              before, "; residuals are taken up in their order");
+    PULSORA_CHECK(InputError, step >= before, "remember: step is ", step, ", before the last one, ",
+                  before, "; residuals are taken up in their order");
   }
   // Steps at this rate diverge for keys beyond this size; those take the whole residual at once.
   const double length = normOf(key, keySize_);
@@ -142,9 +142,10 @@ double ResidualMemory::correction(const float *key, double prediction, double st
 
 void ResidualMemory::corrections(const Context &context, MatrixView<const float> keys,
                                  const double *predictions, double step, double *out) const {
-  RPU_CHECK(InputError, keys.cols == keySize_ && keys.isRowMajor(), "corrections: keys have ",
-            keys.cols, " columns; this memory has keys of ", keySize_, " adjacent elements");
-  RPU_CHECK(InputError, std::isfinite(step), "corrections: step is ", step, "; it must be finite");
+  PULSORA_CHECK(InputError, keys.cols == keySize_ && keys.isRowMajor(), "corrections: keys have ",
+                keys.cols, " columns; this memory has keys of ", keySize_, " adjacent elements");
+  PULSORA_CHECK(InputError, std::isfinite(step), "corrections: step is ", step,
+                "; it must be finite");
   Context host = context;
   host.backend = Backend::Cpu;
   const int64_t grain = 1 + kStepsPerThread / (size() * keySize_ + 1);
@@ -178,14 +179,15 @@ void ResidualMemory::restore(const std::vector<Entry> &entries, const std::vecto
   const auto count = static_cast<int64_t>(entries.size());
   const bool fits = count <= capacity_ && static_cast<int64_t>(keys.size()) == count * keySize_ &&
                     static_cast<int64_t>(linear.size()) == keySize_ + 1;
-  RPU_CHECK(InputError, fits, "ResidualMemory: ", count, " entries, ", keys.size(),
-            " numbers of keys and ", linear.size(), " of the linear part do not fit a memory of ",
-            capacity_, " entries with keys of ", keySize_);
+  PULSORA_CHECK(InputError, fits, "ResidualMemory: ", count, " entries, ", keys.size(),
+                " numbers of keys and ", linear.size(),
+                " of the linear part do not fit a memory of ", capacity_, " entries with keys of ",
+                keySize_);
   for (int64_t i = 0; i < count; ++i)
     require(keys.data() + i * keySize_, entries[static_cast<size_t>(i)]);
   for (const double factor : linear)
-    RPU_CHECK(InputError, std::isfinite(factor), "ResidualMemory: the linear part has ", factor,
-              "; it must be finite");
+    PULSORA_CHECK(InputError, std::isfinite(factor), "ResidualMemory: the linear part has ", factor,
+                  "; it must be finite");
   entries_.clear();
   keys_.clear();
   norms_.clear();
@@ -196,4 +198,4 @@ void ResidualMemory::restore(const std::vector<Entry> &entries, const std::vecto
   linear_ = linear;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -6,7 +6,7 @@
 #include "core/context.h"
 #include "core/view.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// out = prediction + correction, with one rounding; all three of one shape.
 void correct(const Context &context, MatrixView<const float> prediction,
@@ -17,7 +17,7 @@ struct CorrectionAdder {
   MatrixView<const float> correction;
   MatrixView<float> out;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     const int64_t row = i / out.cols;
     const int64_t col = i % out.cols;
     out(row, col) = prediction(row, col) + correction(row, col);
@@ -84,4 +84,4 @@ class ResidualMemory {
   std::vector<double> linear_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,12 +5,12 @@
 
 #include "core/backend.h"
 #include "core/buffer.h"
-#include "core/math_util.h"
-#include "core/product.h"
-#include "core/with_isa.h"
+#include "core/isa_dispatch.h"
 #include "forecast/gru_kernels.h"
+#include "linalg/math_util.h"
+#include "linalg/product.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 const GruKernels &kernels(Isa isa) {
@@ -41,8 +41,8 @@ void affine(const Context &context, MatrixView<const float> x, MatrixView<const 
 }
 
 void requireRange(const char *name, int64_t value, int64_t least, int64_t most) {
-  RPU_CHECK(InputError, value >= least && value <= most, "rollout: ", name, " is ", value,
-            "; it must be from ", least, " to ", most);
+  PULSORA_CHECK(InputError, value >= least && value <= most, "rollout: ", name, " is ", value,
+                "; it must be from ", least, " to ", most);
 }
 
 /// One member on its way, with memory of its own.
@@ -99,7 +99,7 @@ class Member {
     const auto x = rowMajor(x_.data(), rows_, s_.encoded);
     const Encoded encoded{rowMajor<const float>(pre_.data(), rows_, s_.encoded),
                           fedBack ? increment_.data() : nullptr, encoder_, x};
-    RPU::run(context_, &GruKernels::encoded, encoded, rows_, s_.encoded);
+    pulsora::run(context_, &GruKernels::encoded, encoded, rows_, s_.encoded);
     affine(context_, x, input_, bias_, rowMajor(in_.data(), rows_, 3 * s_.hidden));
   }
 
@@ -110,19 +110,19 @@ class Member {
       const auto product = rowMajor(product_.data(), rows_, 3 * size);
       gemm(context_, 1.0f, from, recurrent_, 0.0f, product);
       const StepAfter after{in, product, candidateBias_, from, to};
-      RPU::run(context_, &GruKernels::stepAfter, after, rows_, size);
+      pulsora::run(context_, &GruKernels::stepAfter, after, rows_, size);
       return;
     }
     const auto product = rowMajor(product_.data(), rows_, 2 * size);
     gemm(context_, 1.0f, from, recurrent_.block(0, 0, size, 2 * size), 0.0f, product);
     const auto z = rowMajor(z_.data(), rows_, size);
     const auto resetH = rowMajor(resetH_.data(), rows_, size);
-    RPU::run(context_, &GruKernels::gatesBefore, GatesBefore{in, product, from, z, resetH}, rows_,
-             size);
+    pulsora::run(context_, &GruKernels::gatesBefore, GatesBefore{in, product, from, z, resetH},
+                 rows_, size);
     const auto candidate = rowMajor(product_.data(), rows_, size);
     gemm(context_, 1.0f, resetH, recurrent_.block(0, 2 * size, size, size), 0.0f, candidate);
-    RPU::run(context_, &GruKernels::stepBefore, StepBefore{in, candidate, z, from, to}, rows_,
-             size);
+    pulsora::run(context_, &GruKernels::stepBefore, StepBefore{in, candidate, z, from, to}, rows_,
+                 size);
   }
 
   /// What step j (from 0) has to give.
@@ -155,8 +155,8 @@ class Member {
 void encode(const Context &context, MatrixView<const float> x, MatrixView<const float> encoder,
             VectorView<const float> bias, MatrixView<float> out) {
   checkProduct("encode", x, encoder, out);
-  RPU_CHECK(InputError, bias.size == out.cols && bias.isContiguous(), "encode: the bias has ",
-            bias.size, " elements; it needs ", out.cols, " adjacent ones, one for each output");
+  PULSORA_CHECK(InputError, bias.size == out.cols && bias.isContiguous(), "encode: the bias has ",
+                bias.size, " elements; it needs ", out.cols, " adjacent ones, one for each output");
   if (out.rows == 0) return;
   if (inOneLaunch(context) && cudaEncode(context, x, encoder, bias, out)) return;
   affine(context, x, encoder, bias.data, out);
@@ -172,10 +172,10 @@ void rollout(const Context &context, const EnsembleShape &shape, const EnsembleW
   requireRange("encoded", shape.encoded, 1, kMost);
   requireRange("hidden", shape.hidden, 1, kMostHidden);
   requireRange("steps", steps, 1, kMostSteps);
-  RPU_CHECK(InputError, features.cols == shape.inputs, "rollout: features have ", features.cols,
-            " columns; the encoder takes ", shape.inputs);
-  RPU_CHECK(InputError, !shape.resetAfter || weights.candidateBias,
-            "rollout: a unit that resets after the product needs candidateBias");
+  PULSORA_CHECK(InputError, features.cols == shape.inputs, "rollout: features have ", features.cols,
+                " columns; the encoder takes ", shape.inputs);
+  PULSORA_CHECK(InputError, !shape.resetAfter || weights.candidateBias,
+                "rollout: a unit that resets after the product needs candidateBias");
   const int64_t rows = features.rows;
   if (rows == 0) return;
   if (inOneLaunch(context) &&
@@ -208,4 +208,4 @@ void rollout(const Context &context, const EnsembleShape &shape, const EnsembleW
   });
 }
 
-}  // namespace RPU
+}  // namespace pulsora

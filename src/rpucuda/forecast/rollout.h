@@ -5,7 +5,7 @@
 #include "core/context.h"
 #include "core/view.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Sizes of an ensemble of gated recurrent units, each with an encoder of its own before it.
 struct EnsembleShape {
@@ -54,4 +54,4 @@ void rollout(const Context &context, const EnsembleShape &shape, const EnsembleW
              MatrixView<const float> features, const float *first, int64_t steps, bool feedback,
              const RolloutOutputs &out);
 
-}  // namespace RPU
+}  // namespace pulsora

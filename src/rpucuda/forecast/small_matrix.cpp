@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int kMostSweeps = 60;
@@ -210,4 +210,4 @@ void orthonormaliseRows(int64_t rows, int64_t cols, SmallMatrix &a) {
   }
 }
 
-}  // namespace RPU
+}  // namespace pulsora

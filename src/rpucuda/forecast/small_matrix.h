@@ -5,7 +5,7 @@
 
 // Linear algebra of small matrices in double precision, in host memory, row-major and without gaps.
 
-namespace RPU {
+namespace pulsora {
 
 using SmallMatrix = std::vector<double>;
 
@@ -33,4 +33,4 @@ void completeRows(int64_t first, int64_t rows, int64_t cols, SmallMatrix &a);
 /// completeRows() stands in for a row that depends on them. rows <= cols.
 void orthonormaliseRows(int64_t rows, int64_t cols, SmallMatrix &a);
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -6,12 +6,12 @@
 
 #include "core/backend.h"
 #include "core/buffer.h"
-#include "core/initialise.h"
-#include "core/math_util.h"
-#include "core/random.h"
 #include "forecast/small_matrix.h"
+#include "linalg/initialise.h"
+#include "linalg/math_util.h"
+#include "numerics/random.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using Floats = std::vector<float>;
@@ -69,10 +69,10 @@ SmallMatrix finiteGramOfRows(const Context &context, MatrixView<const float> a) 
   const Buffer<double> sums = gramOfRows(context, a);
   SmallMatrix gram(static_cast<size_t>(sums.size()));
   detail::copyToHost(context, gram.data(), sums.data(), sums.bytes());
-  RPU_CHECK(InputError,
-            std::all_of(gram.begin(), gram.end(), [](double x) { return std::isfinite(x); }),
-            "truncated_svd: products of elements leave the range of single precision; scale the "
-            "matrix");
+  PULSORA_CHECK(
+      InputError, std::all_of(gram.begin(), gram.end(), [](double x) { return std::isfinite(x); }),
+      "truncated_svd: products of elements leave the range of single precision; scale the "
+      "matrix");
   return gram;
 }
 
@@ -256,9 +256,9 @@ void settleSigns(const Context &context, MatrixView<float> left, MatrixView<floa
   for (int64_t i = 0; i < right.rows; ++i) {
     const auto row = right.row(i);
     float largest = 0.0f;
-    for (int64_t j = 0; j < row.size; ++j) largest = RPU::max(largest, RPU::abs(row[j]));
+    for (int64_t j = 0; j < row.size; ++j) largest = pulsora::max(largest, pulsora::abs(row[j]));
     int64_t j = 0;
-    while (RPU::abs(row[j]) < kNearlyLargest * largest) ++j;
+    while (pulsora::abs(row[j]) < kNearlyLargest * largest) ++j;
     if (row[j] >= 0.0f) continue;
     for (int64_t c = 0; c < row.size; ++c) row[c] = -row[c];
     for (int64_t c = 0; c < left.cols; ++c) left(i, c) = -left(i, c);
@@ -268,19 +268,20 @@ void settleSigns(const Context &context, MatrixView<float> left, MatrixView<floa
 void checkArguments(MatrixView<const float> a, int64_t k, const SvdOptions &options,
                     MatrixView<float> u, MatrixView<float> v) {
   const int64_t shortest = std::min(a.rows, a.cols);
-  RPU_CHECK(InputError, k >= 1 && k <= shortest, "truncated_svd: k is ", k,
-            "; it must be from 1 to ", shortest, ", the shorter side of the matrix");
-  RPU_CHECK(InputError, u.rows == a.rows && u.cols == k && v.rows == k && v.cols == a.cols,
-            "truncated_svd: u must be [", a.rows, ", ", k, "] and v [", k, ", ", a.cols, "]");
+  PULSORA_CHECK(InputError, k >= 1 && k <= shortest, "truncated_svd: k is ", k,
+                "; it must be from 1 to ", shortest, ", the shorter side of the matrix");
+  PULSORA_CHECK(InputError, u.rows == a.rows && u.cols == k && v.rows == k && v.cols == a.cols,
+                "truncated_svd: u must be [", a.rows, ", ", k, "] and v [", k, ", ", a.cols, "]");
   const bool exact = options.method == SvdMethod::Exact;
   const int64_t most = exact ? kMostExactLines : kMostGramLines;
-  RPU_CHECK(InputError, options.method == SvdMethod::Randomised || shortest <= most,
-            "truncated_svd: the shorter side is ", shortest, "; method '", exact ? "exact" : "gram",
-            "' takes up to ", most, ": use 'randomised'");
-  RPU_CHECK(InputError, options.oversampling >= 0, "truncated_svd: oversampling is ",
-            options.oversampling, "; it must be at least 0");
-  RPU_CHECK(InputError, options.powerSteps >= 0 && options.powerSteps <= 1000,
-            "truncated_svd: power_steps is ", options.powerSteps, "; it must be from 0 to 1000");
+  PULSORA_CHECK(InputError, options.method == SvdMethod::Randomised || shortest <= most,
+                "truncated_svd: the shorter side is ", shortest, "; method '",
+                exact ? "exact" : "gram", "' takes up to ", most, ": use 'randomised'");
+  PULSORA_CHECK(InputError, options.oversampling >= 0, "truncated_svd: oversampling is ",
+                options.oversampling, "; it must be at least 0");
+  PULSORA_CHECK(InputError, options.powerSteps >= 0 && options.powerSteps <= 1000,
+                "truncated_svd: power_steps is ", options.powerSteps,
+                "; it must be from 0 to 1000");
 }
 
 bool hasNonFinite(const Context &context, MatrixView<const float> a) {
@@ -318,4 +319,4 @@ int truncatedSvd(const Context &context, MatrixView<const float> a, int64_t k,
   return 0;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

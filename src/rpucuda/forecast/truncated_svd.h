@@ -5,7 +5,7 @@
 #include "core/context.h"
 #include "core/view.h"
 
-namespace RPU {
+namespace pulsora {
 
 enum class SvdMethod {
   Randomised,  ///< a random subspace, improved by power steps: for few triplets of large matrices
@@ -45,8 +45,8 @@ constexpr int64_t kColumnsOfPart = 2048;
 struct NonFiniteTerm {
   MatrixView<const float> a;
 
-  RPU_HD static int64_t countOf(int64_t rows) { return rows; }
-  RPU_HD double operator()(int64_t i, int64_t j) const {
+  PULSORA_HD static int64_t countOf(int64_t rows) { return rows; }
+  PULSORA_HD double operator()(int64_t i, int64_t j) const {
     const float value = a(i % a.rows, i / a.rows * kColumnsOfPart + j);
     return value - value == 0.0f ? 0.0 : 1.0;
   }
@@ -55,8 +55,8 @@ struct NonFiniteTerm {
 struct GramTerm {
   MatrixView<const float> a;
 
-  RPU_HD static int64_t countOf(int64_t rows) { return rows * rows; }
-  RPU_HD double operator()(int64_t i, int64_t j) const {
+  PULSORA_HD static int64_t countOf(int64_t rows) { return rows * rows; }
+  PULSORA_HD double operator()(int64_t i, int64_t j) const {
     const int64_t pair = i % countOf(a.rows);
     const int64_t col = i / countOf(a.rows) * kColumnsOfPart + j;
     return static_cast<double>(a(pair / a.rows, col)) * static_cast<double>(a(pair % a.rows, col));
@@ -66,7 +66,7 @@ struct PartTerm {
   const double *parts;
   int64_t count;
 
-  RPU_HD double operator()(int64_t i, int64_t part) const { return parts[part * count + i]; }
+  PULSORA_HD double operator()(int64_t i, int64_t part) const { return parts[part * count + i]; }
 };
 
 constexpr int64_t kMostFactorLines = 64;
@@ -78,4 +78,4 @@ void cudaInverseCholesky(const Context &context, int64_t n, const double *gram, 
 /// Changes the sign of rows of both where the rule above asks for it, for the rows `right` of v.
 void cudaSettleSigns(const Context &context, MatrixView<float> left, MatrixView<float> right);
 
-}  // namespace RPU
+}  // namespace pulsora

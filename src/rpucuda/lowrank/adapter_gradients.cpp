@@ -1,19 +1,18 @@
 #include "lowrank/adapter_gradients.h"
 
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "lowrank/kernels.h"
 #include "lowrank/widened.h"
 
-namespace RPU {
+namespace pulsora {
 
-void adapterGradients(const Context &given, ConstAnyMatrix dc, ConstAnyMatrix a, ConstAnyMatrix b,
+void adapterGradients(const Context &context, ConstAnyMatrix dc, ConstAnyMatrix a, ConstAnyMatrix b,
                       bool accumulate, MatrixView<float> da, MatrixView<float> db) {
   constexpr const char *kName = "adapterGradients";
   requireSize(kName, "a", a, dc.rows, a.cols);
   requireSize(kName, "b", b, a.cols, dc.cols);
   if (da.data) requireSize(kName, "da", da, a.rows, a.cols);
   if (db.data) requireSize(kName, "db", db, b.rows, b.cols);
-  const Context context = forLowRank(given);
   Widened dcFloats, aFloats, bFloats;
   const MatrixView<const float> bs = bFloats.of(context, b);
   if (!context.onCpu() && dc.type == ElementType::Float32 &&
@@ -22,7 +21,7 @@ void adapterGradients(const Context &given, ConstAnyMatrix dc, ConstAnyMatrix a,
   const int64_t atATime = rowsAtATime(context, dc.cols + a.cols);
   const float beta = accumulate ? 1.0f : 0.0f;
   for (int64_t begin = 0; begin == 0 || begin < dc.rows; begin += atATime) {
-    const int64_t count = RPU::min(atATime, dc.rows - begin);
+    const int64_t count = pulsora::min(atATime, dc.rows - begin);
     const MatrixView<const float> d = dcFloats.of(context, dc.rowRange(begin, count));
     if (da.data) {
       gemm(context, 1.0f, d, bs.transposed(), beta, da.block(begin, 0, count, da.cols));
@@ -34,4 +33,4 @@ void adapterGradients(const Context &given, ConstAnyMatrix dc, ConstAnyMatrix a,
   }
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,7 +3,7 @@
 #include "core/context.h"
 #include "lowrank/any_matrix.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The gradients of an adapter C = A B, from dc [m, n] at C: da [m, K] = dc b^T and
 /// db [K, n] = a^T dc, added to what is there if `accumulate`. `a` is [m, K], `b` is [K, n]; each of
@@ -14,4 +14,4 @@ namespace RPU {
 void adapterGradients(const Context &context, ConstAnyMatrix dc, ConstAnyMatrix a, ConstAnyMatrix b,
                       bool accumulate, MatrixView<float> da, MatrixView<float> db);
 
-}  // namespace RPU
+}  // namespace pulsora

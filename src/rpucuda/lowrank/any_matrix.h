@@ -7,7 +7,7 @@
 #include "core/view.h"
 #include "lowrank/element.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// A MatrixView whose type of elements is known at run time only. Any MatrixView of float, Half or
 /// BFloat16 converts to it. Without data it stands for "not given".
@@ -53,7 +53,7 @@ struct TypedMatrix {
   template <class T>
   MatrixView<std::conditional_t<std::is_const_v<Void>, const T, T>> as() const {
     using Element = std::conditional_t<std::is_const_v<Void>, const T, T>;
-    RPU_ASSERT(type == ElementTypeOf<T>::kType);
+    PULSORA_ASSERT(type == ElementTypeOf<T>::kType);
     return {static_cast<Element *>(data), rows, cols, rowStride, colStride};
   }
 };
@@ -64,16 +64,16 @@ using ConstAnyMatrix = TypedMatrix<const void>;
 /// Throws InputError, naming `function` and `name`, unless the matrix is [rows, cols].
 inline void requireSize(const char *function, const char *name, ConstAnyMatrix matrix, int64_t rows,
                         int64_t cols) {
-  RPU_CHECK(InputError, matrix.rows == rows && matrix.cols == cols, function, ": ", name, " is [",
-            matrix.rows, ", ", matrix.cols, "]; with the other operands it must be [", rows, ", ",
-            cols, "]");
+  PULSORA_CHECK(InputError, matrix.rows == rows && matrix.cols == cols, function, ": ", name,
+                " is [", matrix.rows, ", ", matrix.cols, "]; with the other operands it must be [",
+                rows, ", ", cols, "]");
 }
 
 /// Throws InputError, naming `function` and `name`, unless the matrix has that type.
 inline void requireType(const char *function, const char *name, ConstAnyMatrix matrix,
                         ElementType type) {
-  RPU_CHECK(InputError, matrix.type == type, function, ": ", name, " holds ",
-            elementName(matrix.type), "; it must hold ", elementName(type), ", like x");
+  PULSORA_CHECK(InputError, matrix.type == type, function, ": ", name, " holds ",
+                elementName(matrix.type), "; it must hold ", elementName(type), ", like x");
 }
 
-}  // namespace RPU
+}  // namespace pulsora

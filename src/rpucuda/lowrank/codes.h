@@ -4,7 +4,7 @@
 
 #include "lowrank/any_matrix.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The gates of a low-rank update: N numbers for every row of a batch, of which many rows may share
 /// some, without being copied. Row m uses the numbers at data + (m / inner) * outerStride +
@@ -53,11 +53,13 @@ struct CodeReader {
         colStride(codes.colStride) {}
 
   /// Where the codes of row m begin.
-  RPU_HD const T *row(int64_t m) const {
+  PULSORA_HD const T *row(int64_t m) const {
     if (inner == 1) return data + m * outerStride;
     return data + m / inner * outerStride + m % inner * innerStride;
   }
-  RPU_HD float at(int64_t m, int64_t n) const { return data ? widen(row(m)[n * colStride]) : 1.0f; }
+  PULSORA_HD float at(int64_t m, int64_t n) const {
+    return data ? widen(row(m)[n * colStride]) : 1.0f;
+  }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

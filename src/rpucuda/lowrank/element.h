@@ -2,14 +2,14 @@
 
 #include <cstdint>
 
-#include "core/half.h"
-#include "core/math.h"
 #include "core/platform.h"
+#include "numerics/half.h"
+#include "numerics/math.h"
 
 // The three types of numbers in which networks keep their values. All arithmetic is in float: widen()
 // is exact, narrow() rounds once.
 
-namespace RPU {
+namespace pulsora {
 
 /// A bfloat16 as an element of a matrix: the upper half of a float, 8 significant bits.
 struct BFloat16 {
@@ -56,22 +56,22 @@ auto withElement(ElementType type, const Body &body) {
   return body(float{});
 }
 
-RPU_HD float widen(float value) { return value; }
-RPU_HD float widen(Half value) { return halfToFloat(value.bits); }
-RPU_HD float widen(BFloat16 value) {
+PULSORA_HD float widen(float value) { return value; }
+PULSORA_HD float widen(Half value) { return halfToFloat(value.bits); }
+PULSORA_HD float widen(BFloat16 value) {
   return bitCast<float>(static_cast<uint32_t>(value.bits) << 16);
 }
 
 /// The nearest value of the type, ties to even; infinity beyond its range, as in torch (where
 /// floatToHalf saturates).
 template <class T>
-RPU_HD T narrow(float value);
+PULSORA_HD T narrow(float value);
 template <>
-RPU_HD float narrow<float>(float value) {
+PULSORA_HD float narrow<float>(float value) {
   return value;
 }
 template <>
-RPU_HD Half narrow<Half>(float value) {
+PULSORA_HD Half narrow<Half>(float value) {
   const uint32_t bits = bitCast<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7FFFFFFFU;
   // From 65520 on, the midpoint between the largest half and what would follow it.
@@ -80,11 +80,11 @@ RPU_HD Half narrow<Half>(float value) {
   return Half{overflows ? static_cast<uint16_t>(infinity) : floatToHalf(value)};
 }
 template <>
-RPU_HD BFloat16 narrow<BFloat16>(float value) {
+PULSORA_HD BFloat16 narrow<BFloat16>(float value) {
   const uint32_t bits = bitCast<uint32_t>(value);
   const bool isNan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
   const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
   return BFloat16{static_cast<uint16_t>(isNan ? (bits >> 16) | 0x40U : rounded)};
 }
 
-}  // namespace RPU
+}  // namespace pulsora

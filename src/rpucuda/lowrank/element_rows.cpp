@@ -1,11 +1,11 @@
 #include "lowrank/element_rows.h"
 
-#include "core/with_isa.h"
+#include "core/isa_dispatch.h"
 
-namespace RPU {
+namespace pulsora {
 
 const ElementRows &elementRowsFor(Isa isa) {
   return *withIsa(isa, [](auto i) { return &elementRows<i>(); });
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,7 +5,7 @@
 #include "core/isa.h"
 #include "lowrank/element.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Runs of adjacent elements from one type to another on the CPU, compiled once per instruction set
 /// (element_rows_isa.cpp), with equal bits on each.
@@ -46,4 +46,4 @@ const ElementRows &elementRows<Isa::V4Popcnt>();
 /// Those for `isa`.
 const ElementRows &elementRowsFor(Isa isa);
 
-}  // namespace RPU
+}  // namespace pulsora

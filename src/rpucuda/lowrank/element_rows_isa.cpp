@@ -1,18 +1,18 @@
 #include "lowrank/element_rows.h"
 
-// Compiled once per instruction set; like core/gemm_isa.cpp without anything of the standard library.
+// Compiled once per instruction set; like linalg/gemm_isa.cpp without anything of the standard library.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 template <class T>
-void widenRow(const T *RPU_RESTRICT from, float *RPU_RESTRICT to, int64_t count) {
+void widenRow(const T *PULSORA_RESTRICT from, float *PULSORA_RESTRICT to, int64_t count) {
   for (int64_t j = 0; j < count; ++j) to[j] = widen(from[j]);
 }
 
 // An element of `base` may be replaced by its successor, so that compilers are told that no other is.
 template <class T>
-void narrowRow(const float *RPU_RESTRICT sum, const T *base, T *to, int64_t count) {
+void narrowRow(const float *PULSORA_RESTRICT sum, const T *base, T *to, int64_t count) {
   if (!base) {
     for (int64_t j = 0; j < count; ++j) to[j] = narrow<T>(sum[j]);
     return;
@@ -33,4 +33,4 @@ const ElementRows &elementRows<Isa::PULSORA_ISA>() {
   return kRows;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -8,7 +8,7 @@
 // The element functors of low-rank updates: at(i, j) makes one element, operator() that of a number in
 // row-major order (see forEach), and row(i, rows) a row on the CPU.
 
-namespace RPU {
+namespace pulsora {
 
 /// to = from.
 template <class T>
@@ -16,8 +16,8 @@ struct Widener {
   MatrixView<const T> from;
   MatrixView<float> to;
 
-  RPU_HD void at(int64_t i, int64_t j) const { to(i, j) = widen(from(i, j)); }
-  RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
+  PULSORA_HD void at(int64_t i, int64_t j) const { to(i, j) = widen(from(i, j)); }
+  PULSORA_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
   void row(int64_t i, const ElementRows &rows) const {
     if (from.colStride == 1 && to.colStride == 1) {
       rows.widen(&from(i, 0), &to(i, 0), to.cols);
@@ -34,10 +34,10 @@ struct Narrower {
   MatrixView<const T> base;
   MatrixView<T> to;
 
-  RPU_HD void at(int64_t i, int64_t j) const {
+  PULSORA_HD void at(int64_t i, int64_t j) const {
     to(i, j) = narrow<T>(base.data ? widen(base(i, j)) + sum(i, j) : sum(i, j));
   }
-  RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
+  PULSORA_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
   void row(int64_t i, const ElementRows &rows) const {
     if (sum.colStride == 1 && to.colStride == 1 && (!base.data || base.colStride == 1)) {
       rows.narrow(&sum(i, 0), base.data ? &base(i, 0) : nullptr, &to(i, 0), to.cols);
@@ -55,8 +55,8 @@ struct CodeGate {
   float factor;
   MatrixView<float> h;
 
-  RPU_HD void at(int64_t i, int64_t j) const { h(i, j) *= codes.at(first + i, j) * factor; }
-  RPU_HD void operator()(int64_t i) const { at(i / h.cols, i % h.cols); }
+  PULSORA_HD void at(int64_t i, int64_t j) const { h(i, j) *= codes.at(first + i, j) * factor; }
+  PULSORA_HD void operator()(int64_t i) const { at(i / h.cols, i % h.cols); }
   void row(int64_t i, const ElementRows &) const {
     for (int64_t j = 0; j < h.cols; ++j) at(i, j);
   }
@@ -69,8 +69,8 @@ struct CodeGradient {
   float scale;
   MatrixView<float> to;
 
-  RPU_HD void at(int64_t i, int64_t j) const { to(i, j) = scale * h(i, j) * g(i, j); }
-  RPU_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
+  PULSORA_HD void at(int64_t i, int64_t j) const { to(i, j) = scale * h(i, j) * g(i, j); }
+  PULSORA_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
   void row(int64_t i, const ElementRows &) const {
     for (int64_t j = 0; j < to.cols; ++j) at(i, j);
   }
@@ -88,6 +88,6 @@ void makeElements(const Context &context, int64_t rows, int64_t cols, const Func
 }
 
 /// The functors that take a type.
-#define RPU_FOR_EACH_ELEMENT(Use) Use(float) Use(Half) Use(BFloat16)
+#define PULSORA_FOR_EACH_ELEMENT(Use) Use(float) Use(Half) Use(BFloat16)
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -4,12 +4,12 @@
 
 #include "core/buffer.h"
 #include "core/check.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "lowrank/functors.h"
 #include "lowrank/kernels.h"
 #include "lowrank/widened.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 ConstAnyMatrix absent(ElementType type) { return {type, nullptr, 0, 0, 0, 1}; }
@@ -31,12 +31,12 @@ Sizes requireFitting(const char *function, const GatedLowRank &update, const cha
   requireType(function, outputs, output, type);
   const Codes &codes = update.codes;
   if (!codes.data) return s;
-  RPU_CHECK(InputError,
-            codes.cols == s.n && (codes.rows == 0 || codes.rows == s.m) && codes.inner > 0,
-            function, ": there are codes for ", codes.rows, " rows of ", codes.cols,
-            "; with the other operands there must be codes for ", s.m, " rows of ", s.n);
-  RPU_CHECK(InputError, codes.type == type, function, ": codes hold ", elementName(codes.type),
-            "; they must hold ", elementName(type), ", like x");
+  PULSORA_CHECK(InputError,
+                codes.cols == s.n && (codes.rows == 0 || codes.rows == s.m) && codes.inner > 0,
+                function, ": there are codes for ", codes.rows, " rows of ", codes.cols,
+                "; with the other operands there must be codes for ", s.m, " rows of ", s.n);
+  PULSORA_CHECK(InputError, codes.type == type, function, ": codes hold ", elementName(codes.type),
+                "; they must hold ", elementName(type), ", like x");
   return s;
 }
 
@@ -135,7 +135,7 @@ void addInPanels(const Context &context, const GatedLowRank &update, const Sizes
 
 }  // namespace
 
-void gatedLowRank(const Context &given, const GatedLowRank &update, ConstAnyMatrix base,
+void gatedLowRank(const Context &context, const GatedLowRank &update, ConstAnyMatrix base,
                   AnyMatrix y) {
   constexpr const char *kName = "gatedLowRank";
   const Sizes s = requireFitting(kName, update, "y", y);
@@ -146,16 +146,14 @@ void gatedLowRank(const Context &given, const GatedLowRank &update, ConstAnyMatr
     base = absent(update.x.type);
   }
   if (y.size() == 0) return;
-  const Context context = forLowRank(given);
   if (!context.onCpu() && cudaGatedLowRank(context, update, base, y)) return;
   addInPanels(context, update, s, absent(update.x.type), base, y);
 }
 
-void gatedLowRankLinear(const Context &given, const GatedLowRank &update, ConstAnyMatrix weight,
+void gatedLowRankLinear(const Context &context, const GatedLowRank &update, ConstAnyMatrix weight,
                         ConstAnyMatrix bias, AnyMatrix y) {
   const Sizes s = requireLinear(update, weight, bias, y);
   if (y.size() == 0) return;
-  const Context context = forLowRank(given);
   if (!context.onCpu() && cudaGatedLowRankLinear(context, update, weight, bias, y)) return;
   ConstAnyMatrix base = absent(update.x.type);
   if (bias.data) base = {bias.type, bias.data, s.m, s.k2, 0, bias.colStride};  // in every row
@@ -174,7 +172,7 @@ int64_t gatedLowRankScratch(const Context &context, const GatedLowRank &update, 
   return context.onCpu() ? 0 : cudaGatedLowRankScratch(context, update, dy, gradients);
 }
 
-void gatedLowRankBackward(const Context &given, const GatedLowRank &update, ConstAnyMatrix dy,
+void gatedLowRankBackward(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
                           const GatedGradients &gradients) {
   constexpr const char *kName = "gatedLowRankBackward";
   const Sizes s = requireFitting(kName, update, "dy", dy);
@@ -187,7 +185,6 @@ void gatedLowRankBackward(const Context &given, const GatedLowRank &update, Cons
   requireTarget("dv", gradients.v, s.k1, s.n);
   requireTarget("du", gradients.u, s.k2, s.n);
   if (gradients.codes.data) requireSize(kName, "dcodes", gradients.codes, s.m, s.n);
-  const Context context = forLowRank(given);
   if (!context.onCpu() && cudaGatedLowRankBackward(context, update, dy, gradients)) return;
   Widened xFloats, vFloats, vtFloats, uFloats, dyFloats;
   Narrowed dxSums;
@@ -229,4 +226,4 @@ void gatedLowRankBackward(const Context &given, const GatedLowRank &update, Cons
   du.finish();
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -12,7 +12,7 @@
 // threads and on every machine; on a GPU, the same call gives the same bits. On a GPU everything is
 // enqueued in the context's stream and nothing waits. Nothing is changed when a function throws.
 
-namespace RPU {
+namespace pulsora {
 
 /// The operands of y = scale ((x v) .* codes) u^T.
 struct GatedLowRank {
@@ -60,4 +60,4 @@ int64_t gatedLowRankScratch(const Context &context, const GatedLowRank &update, 
 void gatedLowRankBackward(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
                           const GatedGradients &gradients);
 
-}  // namespace RPU
+}  // namespace pulsora

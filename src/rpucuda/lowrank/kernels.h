@@ -5,7 +5,7 @@
 // The fused kernels of a GPU (cuda/lowrank/). Each says whether it has taken the case, and has then
 // enqueued all of it; other cases are left to the products of core/.
 
-namespace RPU {
+namespace pulsora {
 
 bool cudaGatedLowRank(const Context &context, const GatedLowRank &update, ConstAnyMatrix base,
                       AnyMatrix y);
@@ -24,4 +24,4 @@ bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
 int64_t cudaGatedLowRankScratch(const Context &context, const GatedLowRank &update,
                                 ConstAnyMatrix dy, const GatedGradients &gradients);
 
-}  // namespace RPU
+}  // namespace pulsora

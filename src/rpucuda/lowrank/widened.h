@@ -1,11 +1,11 @@
 #pragma once
 
 #include "core/buffer.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "lowrank/any_matrix.h"
 #include "lowrank/functors.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// A matrix as floats: itself if it holds floats, else a widened copy in storage that is kept from one
 /// matrix to the next.
@@ -72,14 +72,7 @@ class Narrowed {
 inline int64_t rowsAtATime(const Context &context, int64_t width) {
   const int64_t floats = int64_t{1} << (context.onCpu() ? 18 : 26);
   const int64_t least = context.onCpu() ? 64 : 4096;
-  return RPU::max(least, floats / RPU::max(width, int64_t{1}) / 64 * 64);
+  return pulsora::max(least, floats / pulsora::max(width, int64_t{1}) / 64 * 64);
 }
 
-/// The context for products whose bits are the same on every machine.
-inline Context forLowRank(const Context &context) {
-  Context own = context;
-  own.cpu.products = Products::Reproducible;
-  return own;
-}
-
-}  // namespace RPU
+}  // namespace pulsora

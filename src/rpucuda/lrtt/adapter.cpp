@@ -5,15 +5,15 @@
 #include "array/cell_functors.h"
 #include "array/events.h"
 #include "core/backend.h"
-#include "core/initialise.h"
-#include "core/math_util.h"
-#include "core/packing.h"
+#include "linalg/initialise.h"
+#include "linalg/math_util.h"
+#include "linalg/packing.h"
 #include "lrtt/functors.h"
 #include "lrtt/projection.h"
+#include "periphery/additive_functors.h"
 #include "periphery/gpu_read.h"
-#include "periphery/joined_functors.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // A scratch matrix, gapless.
@@ -23,15 +23,15 @@ MatrixView<float> scratch(const Context &context, Buffer<float> &buffer, int64_t
   return rowMajor(buffer.data(), rows, cols);
 }
 
-// Surroundings of A and B. With swap_xd, an array's forward direction serves the tile's backward.
-Surroundings aroundFast(const LRTTSettings &s, const Surroundings &tile) {
+// TilePeriphery of A and B. With swap_xd, an array's forward direction serves the tile's backward.
+TilePeriphery aroundFast(const LRTTSettings &s, const TilePeriphery &tile) {
   const bool swap = s.params.swap_xd;
   return {swap ? tile.backward : tile.forward, swap ? tile.forward : tile.backward, s.fastUpdate};
 }
 
 }  // namespace
 
-LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const Surroundings &tile,
+LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const TilePeriphery &tile,
                          const TileKeys &keys)
     : settings_(s),
       a_(context, s.params.fast, s.outputs, s.rank, aroundFast(s, tile), keys, kSlotA,
@@ -47,7 +47,8 @@ LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const Su
       snapshotA_(Buffer<float>::zeros(context, a_.cells().size())),
       snapshotB_(Buffer<float>::zeros(context, b_.cells().size())),
       zero_(Buffer<float>::zeros(context, 1)),
-      owed_(context, s.params.ab_update == FactorUpdate::Accumulated, a_.cells(), b_.cells()) {
+      accumulated_(context, s.params.ab_update == FactorUpdate::Accumulated, a_.cells(),
+                   b_.cells()) {
   if (s.params.reference == FastReference::SymmetricPoint) {
     const int64_t pairs = s.params.reference_pulses;
     a_.cells().addReferences(context, pairs, keys.of(kSlotA, Role::Reference));
@@ -140,25 +141,27 @@ void LRTTAdapter::takeKept(const Context &context, KeptRead &kept, MatrixView<fl
 
 void LRTTAdapter::requireRoom(uint64_t writes, uint64_t reinits, uint64_t sendings) const {
   const bool pulsed = settings_.params.reinit_write == ReinitWrite::Pulsed;
-  RPU::requireRoom(writes_, writes, pulsed ? PulseWriter::mostWrites(a()) : kMostCounted,
-                   "writes of A and B");
-  RPU::requireRoom(reinits_, reinits, kMostCounted, "re-inits");
-  owed_.requireRoom(sendings);
+  pulsora::requireRoom(writes_, writes, pulsed ? PulseWriter::mostWrites(a()) : kMostCounted,
+                       "writes of A and B");
+  pulsora::requireRoom(reinits_, reinits, kMostCounted, "re-inits");
+  accumulated_.requireRoom(sendings);
 }
 
 void LRTTAdapter::requireReady(int64_t samples) const {
-  RPU_CHECK(ConfigError, settings_.params.reinit != Reinit::Svd || reinitVectorsSet_,
-            "lrtt.reinit is 'svd' but no vectors were handed in; call setReinitVectors before the "
-            "first update");
+  PULSORA_CHECK(
+      ConfigError, settings_.params.reinit != Reinit::Svd || reinitVectorsSet_,
+      "lrtt.reinit is 'svd' but no vectors were handed in; call setReinitVectors before the "
+      "first update");
   if (settings_.params.projection != Projection::Reuse || keptStale_) return;
   const int64_t forward = keptG_.rows - keptG_.used;
   const int64_t backward = keptE_.rows - keptE_.used;
-  RPU_CHECK(ConfigError, forward >= samples && backward >= samples,
-            "lrtt.projection is 'reuse', but for an update of ", samples,
-            " samples there are reads of ", forward, " forward and ", backward,
-            " backward samples of this mini-batch; run forward and backward before the update, or "
-            "set projection to "
-            "'analog' or 'exact'");
+  PULSORA_CHECK(
+      ConfigError, forward >= samples && backward >= samples,
+      "lrtt.projection is 'reuse', but for an update of ", samples, " samples there are reads of ",
+      forward, " forward and ", backward,
+      " backward samples of this mini-batch; run forward and backward before the update, or "
+      "set projection to "
+      "'analog' or 'exact'");
 }
 
 void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
@@ -184,17 +187,17 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
   }
   if (!signs_.empty())
     forEach(context, g.size(), ColumnScaler{a().columnSigns(), settings_.rank, g.data});
-  if (owed_.used()) {
-    owed_.oweA(context, g, out, lrA);
-    owed_.oweB(context, in, e, lrB);
+  if (accumulated_.used()) {
+    accumulated_.accumulateA(context, g, out, lrA);
+    accumulated_.accumulateB(context, in, e, lrB);
     return;
   }
   a_.update(context, g, out, lrA, firstSample);
   b_.update(context, in, e, lrB, firstSample);
 }
 
-void LRTTAdapter::sendOwed(const Context &context) {
-  owed_.send(context, a_.cells(), b_.cells(), settings_.fastUpdate.desired_bl);
+void LRTTAdapter::flush(const Context &context) {
+  accumulated_.send(context, a_.cells(), b_.cells(), settings_.fastUpdate.desired_bl);
 }
 
 void LRTTAdapter::reserveUpdate(const Context &context, int64_t samples, float lr) {
@@ -204,8 +207,8 @@ void LRTTAdapter::reserveUpdate(const Context &context, int64_t samples, float l
     projectionB_.reserve(context, b_.weights(), samples);
     projectionA_.reserve(context, a_.weights(Pass::Backward), samples);
   }
-  if (owed_.used()) {
-    owed_.reserve(context, samples, std::max(settings_.outputs, settings_.rank));
+  if (accumulated_.used()) {
+    accumulated_.reserve(context, samples, std::max(settings_.outputs, settings_.rank));
     return;
   }
   a_.updater().reserve(context, a_.cells(), samples, lr * settings_.lrOfA);
@@ -213,9 +216,10 @@ void LRTTAdapter::reserveUpdate(const Context &context, int64_t samples, float l
 }
 
 bool LRTTAdapter::updatesInFewLaunches(const Context &context) const {
-  return !owed_.used() && signs_.empty() && settings_.params.projection == Projection::Analog &&
-         settings_.rank <= kFewLines && a_.updater().sendsTrains() &&
-         projectionA_.canBeJoined(context) && projectionB_.canBeJoined(context);
+  return !accumulated_.used() && signs_.empty() &&
+         settings_.params.projection == Projection::Analog && settings_.rank <= kFewLines &&
+         a_.updater().sendsTrains() && projectionA_.canBeBatched(context) &&
+         projectionB_.canBeBatched(context);
 }
 
 // On a GPU: projections, snapshots and the scales of both arrays' trains in one launch, all trains
@@ -238,17 +242,17 @@ void LRTTAdapter::updateInFewLaunches(const Context &context, MatrixView<const f
   p.b = b_.updater().start(context, b_.cells(), in, e, lrB, firstSample);
   cudaProject(context, p);
   snapshotTaken_ = true;
-  TrainSide sides[kMostSides];
+  PulseTrainSide sides[kMostSides];
   const int count = a_.updater().trainSides(context, g, out, lrA, sides);
-  cudaDrawTrains(context, sides,
-                 count + b_.updater().trainSides(context, in, e, lrB, sides + count));
+  cudaDrawPulseTrains(context, sides,
+                      count + b_.updater().trainSides(context, in, e, lrB, sides + count));
   const ArrayPulses both[] = {{&a_.cells(), &a_.updater().words()},
                               {&b_.cells(), &b_.updater().words()}};
   PulsedDevice::applyPulsesToEach(context, both, 2);
 }
 
 void LRTTAdapter::endMiniBatch(const Context &context, uint64_t event) {
-  sendOwed(context);
+  flush(context);
   a_.cells().relax(context, event);
   b_.cells().relax(context, event);
   snapshotTaken_ = false;
@@ -269,7 +273,7 @@ void LRTTAdapter::arraysReplaced() {
 
 size_t LRTTAdapter::memoryBytes() const {
   return a().memoryBytes() + b().memoryBytes() + snapshotA_.bytes() + snapshotB_.bytes() +
-         reinitVectors_.bytes() + owed_.memoryBytes();
+         reinitVectors_.bytes() + accumulated_.memoryBytes();
 }
 
 void LRTTAdapter::saveTo(const Context &context, State &state, const std::string &prefix) const {
@@ -284,7 +288,7 @@ void LRTTAdapter::saveTo(const Context &context, State &state, const std::string
   if (!reinitVectors_.empty()) {
     state.put(context, prefix + "reinit_vectors", Tensor::Type::F32, shapeB, reinitVectors_);
   }
-  owed_.saveTo(context, state, prefix);
+  accumulated_.saveTo(context, state, prefix);
   state.values[prefix + "snapshot_taken"] = Value(snapshotTaken_ ? 1 : 0);
   state.values[prefix + "reinit_vectors_set"] = Value(reinitVectorsSet_ ? 1 : 0);
   state.values[prefix + "reinits"] = Value(reinits_);
@@ -303,7 +307,7 @@ void LRTTAdapter::loadFrom(const Context &context, const State &state, const std
   if (!reinitVectors_.empty()) {
     state.take(context, prefix + "reinit_vectors", Tensor::Type::F32, shapeB, reinitVectors_);
   }
-  owed_.loadFrom(context, state, prefix);
+  accumulated_.loadFrom(context, state, prefix);
   snapshotTaken_ = state.flag(prefix + "snapshot_taken");
   reinitVectorsSet_ = state.flag(prefix + "reinit_vectors_set");
   reinits_ = state.counter(prefix + "reinits", kMaxSample);
@@ -313,4 +317,4 @@ void LRTTAdapter::loadFrom(const Context &context, const State &state, const std
   keptStale_ = false;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

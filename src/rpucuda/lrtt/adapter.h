@@ -3,13 +3,13 @@
 #include <string>
 
 #include "compounds/crossbar.h"
-#include "lrtt/owed_pulses.h"
+#include "lrtt/accumulated_update.h"
 #include "lrtt/reinit.h"
 #include "lrtt/settings.h"
-#include "periphery/joined_reads.h"
+#include "periphery/additive_reads.h"
 #include "transfer/pulse_writer.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The low-rank adapter alpha A B of an LRTT tile: two arrays A [outputs, K] and B [K, inputs], how
 /// they are read in both directions, how they learn, and how they start anew. With swap_xd it is
@@ -21,10 +21,10 @@ class LRTTAdapter {
   static constexpr uint32_t kSlotA = 1;
   static constexpr uint32_t kSlotB = 2;
 
-  /// `surroundings` are the tile's. A starts as zeros, B as re-init number 0 draws it (with reinit
+  /// `periphery` are the tile's. A starts as zeros, B as re-init number 0 draws it (with reinit
   /// = 'svd': as setReinitVectors() sets it).
-  LRTTAdapter(const Context &context, const LRTTSettings &settings,
-              const Surroundings &surroundings, const TileKeys &keys);
+  LRTTAdapter(const Context &context, const LRTTSettings &settings, const TilePeriphery &periphery,
+              const TileKeys &keys);
 
   /// With lrtt.chopper, each component k of A has a sign: cells store it times A, and A's columns are
   /// pulsed by g times it. The weights of arrayA() are A itself.
@@ -72,7 +72,7 @@ class LRTTAdapter {
   void endMiniBatch(const Context &context, uint64_t event);
   /// With ab_update = 'accumulated', pulses A and B by what they are owed so far. endMiniBatch() does
   /// so too, and a transfer within a mini-batch must come after it.
-  void sendOwed(const Context &context);
+  void flush(const Context &context);
 
   /// To be called before a transfer within a mini-batch.
   void meetBounds(const Context &context);
@@ -163,7 +163,7 @@ class LRTTAdapter {
   bool keptStale_ = false;         // the arrays were replaced within this mini-batch
   Buffer<float> inner_, product_;  // scratch: [m, K], and [m, lines]
   Buffer<float> g_, e_;
-  OwedPulses owed_;
+  AccumulatedUpdate accumulated_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

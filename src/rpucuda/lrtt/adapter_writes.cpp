@@ -1,13 +1,13 @@
 #include "array/events.h"
 #include "core/backend.h"
-#include "core/initialise.h"
-#include "core/math_util.h"
+#include "linalg/initialise.h"
+#include "linalg/math_util.h"
 #include "lrtt/adapter.h"
 #include "lrtt/functors.h"
 
 // How A and B are written: by callers, and to start anew.
 
-namespace RPU {
+namespace pulsora {
 
 void LRTTAdapter::drawB(const Context &context, MatrixView<float> out) {
   switch (settings_.params.reinit) {
@@ -55,7 +55,7 @@ void LRTTAdapter::reinit(const Context &context) {
               ScaledCopier{b_.weights(), settings_.params.reinit_decay, newB_.data()});
       write(context, b_.cells(), rowMajor<const float>(newB_.data(), b_.rows(), b_.cols()));
     } else {
-      owed_.forgive(context);  // it was meant for other directions
+      accumulated_.reset(context);  // it was meant for other directions
       startB(context);
     }
   }
@@ -87,7 +87,7 @@ void LRTTAdapter::startA(const Context &context) {
 
 void LRTTAdapter::turnA(const Context &context, const float *factors) {
   a_.cells().turnColumns(context, factors);
-  owed_.turnA(context, factors);
+  accumulated_.turnA(context, factors);
 }
 
 // Zeros of A's shape.
@@ -100,31 +100,31 @@ void LRTTAdapter::clear(const Context &context) { setA(context, zeros()); }
 void LRTTAdapter::setA(const Context &context, MatrixView<const float> weights) {
   a_.cells().setWeights(context, weights, ownWrite(writes_));
   ++writes_;
-  owed_.forgive(context);
+  accumulated_.reset(context);
   arraysReplaced();
 }
 
 void LRTTAdapter::setB(const Context &context, MatrixView<const float> weights) {
   b_.cells().setWeights(context, weights, ownWrite(writes_));
   ++writes_;
-  owed_.forgive(context);
+  accumulated_.reset(context);
   arraysReplaced();
 }
 
 void LRTTAdapter::setReinitVectors(const Context &context, MatrixView<const float> vectors) {
-  RPU_CHECK(ConfigError, settings_.params.reinit == Reinit::Svd,
-            "re-init vectors were handed in, but lrtt.reinit is '",
-            EnumNames<Reinit>::kNames[static_cast<int>(settings_.params.reinit)],
-            "'; set it to 'svd'");
-  RPU_CHECK(InputError, vectors.rows == b_.rows() && vectors.cols == b_.cols(),
-            "re-init vectors have shape [", vectors.rows, ", ", vectors.cols,
-            "]; lrtt.rank and the tile ask for [", b_.rows(), ", ", b_.cols(), "]");
+  PULSORA_CHECK(ConfigError, settings_.params.reinit == Reinit::Svd,
+                "re-init vectors were handed in, but lrtt.reinit is '",
+                EnumNames<Reinit>::kNames[static_cast<int>(settings_.params.reinit)],
+                "'; set it to 'svd'");
+  PULSORA_CHECK(InputError, vectors.rows == b_.rows() && vectors.cols == b_.cols(),
+                "re-init vectors have shape [", vectors.rows, ", ", vectors.cols,
+                "]; lrtt.rank and the tile ask for [", b_.rows(), ", ", b_.cols(), "]");
   reserveReinit(context);
   copy(context, vectors, rowMajor(reinitVectors_.data(), b_.rows(), b_.cols()));
   reinitVectorsSet_ = true;
   startB(context);
-  owed_.forgive(context);
+  accumulated_.reset(context);
   arraysReplaced();
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "lrtt/lrtt_transfer_device.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // What limits an adapter: texts, each with the share of a signal that is lost or drowned.
@@ -108,9 +108,10 @@ void judgeNoise(const AdapterNoise &noise, const LRTTSettings &s, Limits &limits
 }
 
 // What accumulated gradients send for an update by (x, d, lr).
-Value::Map explainOwed(const Context &context, const UpdateParameters &update, float granularity,
-                       MatrixView<const float> x, MatrixView<const float> d, float lr,
-                       const char *what, Limits &limits) {
+Value::Map explainAccumulated(const Context &context, const UpdateParameters &update,
+                              float granularity, MatrixView<const float> x,
+                              MatrixView<const float> d, float lr, const char *what,
+                              Limits &limits) {
   Buffer<float> change = Buffer<float>::zeros(context, d.cols * x.cols);
   const auto owed = rowMajor(change.data(), d.cols, x.cols);
   gemm(context, lr, d.transposed(), x, 0.0f, owed);
@@ -246,8 +247,8 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
                           MatrixView<const float> gradients, float rate, const char *what,
                           Limits &to) {
     if (accumulated) {
-      return explainOwed(context, s.fastUpdate, array.granularity(), inputs, gradients, rate, what,
-                         to);
+      return explainAccumulated(context, s.fastUpdate, array.granularity(), inputs, gradients, rate,
+                                what, to);
     }
     Value::Map map =
         explainPulses(context, s.fastUpdate, array.granularity(), inputs, gradients, rate);
@@ -308,4 +309,4 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
           {"warnings", Value(limits.list())}};
 }
 
-}  // namespace RPU
+}  // namespace pulsora

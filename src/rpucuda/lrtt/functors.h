@@ -1,12 +1,12 @@
 #pragma once
 
-#include "core/math.h"
-#include "core/random.h"
 #include "core/view.h"
+#include "numerics/math.h"
+#include "numerics/random.h"
 
 // The element functors of the low-rank adapter.
 
-namespace RPU {
+namespace pulsora {
 
 /// Gradient of the gate of y += alpha A (gate .* g): alpha g .* e with e = A^T d.
 struct GateGradient {
@@ -15,7 +15,7 @@ struct GateGradient {
   const float *e;
   MatrixView<float> to;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     const int64_t row = i / to.cols;
     const int64_t col = i % to.cols;
     to(row, col) = alpha * (g(row, col) * e[i]);
@@ -29,10 +29,10 @@ struct SignDrawer {
   float probability;
   float *signs;
 
-  RPU_HD void operator()(int64_t k) const {
+  PULSORA_HD void operator()(int64_t k) const {
     const Philox4 block = draw(key, Purpose::ChopperSwitch, static_cast<uint64_t>(k), number);
     signs[k] = uniform(block.v[0]) < probability ? -signs[k] : signs[k];
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,10 +2,10 @@
 
 #include "array/events.h"
 #include "core/backend.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "lrtt/functors.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr const char *kNoAdapter =
@@ -18,15 +18,14 @@ std::unique_ptr<AnalogDevice> LRTTParams::make(const CompoundSite &site) const {
 }
 
 LRTTTransferDevice::LRTTTransferDevice(const LRTTParams &p, const CompoundSite &site)
-    : settings_(p, site.surroundings.update, site.dSize, site.xSize),
-      visible_(site.context, p.visible, site.dSize, site.xSize, site.surroundings, site.keys,
+    : settings_(p, site.periphery.update, site.dSize, site.xSize),
+      visible_(site.context, p.visible, site.dSize, site.xSize, site.periphery, site.keys,
                LRTTAdapter::kSlotVisible, settings_.readLimits()),
       schedule_(p.transfer_every, p.units_in_mbatch ? TransferSchedule::Unit::MiniBatches
                                                     : TransferSchedule::Unit::Samples) {
   if (settings_.rank == 0) return;
-  adapter_ = std::make_unique<LRTTAdapter>(site.context, settings_, site.surroundings, site.keys);
-  transfers_ =
-      std::make_unique<LRTTTransfer>(site.context, settings_, site.surroundings, site.keys);
+  adapter_ = std::make_unique<LRTTAdapter>(site.context, settings_, site.periphery, site.keys);
+  transfers_ = std::make_unique<LRTTTransfer>(site.context, settings_, site.periphery, site.keys);
 }
 
 std::vector<NamedArray> LRTTTransferDevice::arrays() {
@@ -35,7 +34,7 @@ std::vector<NamedArray> LRTTTransferDevice::arrays() {
 }
 
 void LRTTTransferDevice::requireAdapter() const {
-  RPU_CHECK(ConfigError, adapter_ != nullptr, kNoAdapter);
+  PULSORA_CHECK(ConfigError, adapter_ != nullptr, kNoAdapter);
 }
 
 const LRTTAdapter &LRTTTransferDevice::factors() const {
@@ -94,7 +93,7 @@ bool LRTTTransferDevice::updateMayBeCut() const {
 
 void LRTTTransferDevice::requireRoom(int64_t transfers, int64_t ends) const {
   const auto due = static_cast<uint64_t>(transfers);
-  RPU::requireRoom(transfers_->count(), due, transfers_->most(), "transfers");
+  pulsora::requireRoom(transfers_->count(), due, transfers_->most(), "transfers");
   adapter_->requireRoom(2 * due, due, due + static_cast<uint64_t>(ends));
 }
 
@@ -107,7 +106,7 @@ void LRTTTransferDevice::updateGated(const Context &context, MatrixView<const fl
                                      MatrixView<const float> d, MatrixView<const float> gate,
                                      float lr, const Counters &c) {
   if (!adapter_) {
-    RPU_CHECK(ConfigError, !gate.data, kNoAdapter);
+    PULSORA_CHECK(ConfigError, !gate.data, kNoAdapter);
     visible_.update(context, x, d, lr, c.updateSamples);
     return;
   }
@@ -122,7 +121,7 @@ void LRTTTransferDevice::updateGated(const Context &context, MatrixView<const fl
                      c.updateSamples + static_cast<uint64_t>(start));
     start += count;
     if (schedule_.passed(TransferSchedule::Unit::Samples, count)) {
-      adapter_->sendOwed(context);
+      adapter_->flush(context);
       transfer(context);
     }
   }
@@ -166,7 +165,7 @@ void LRTTTransferDevice::transfer(const Context &context) {
   requireRoom(1, 0);
   reserveTransfer(context);
   Context own = context;  // a transfer sends what the arrays hold, whatever the last inputs were
-  own.fault = nullptr;
+  own.nonfiniteFlag = nullptr;
   adapter_->meetBounds(own);
   transfers_->run(own, visible_.cells(), *adapter_);
   adapter_->reinit(own);
@@ -174,12 +173,12 @@ void LRTTTransferDevice::transfer(const Context &context) {
 
 void LRTTTransferDevice::requireGates() const {
   requireAdapter();
-  RPU_CHECK(ConfigError,
-            settings_.params.forward_inject && settings_.params.inject_io == InjectIo::PerArray,
-            "a gate was given, but lrtt.forward_inject is ",
-            settings_.params.forward_inject ? "True" : "False", " and lrtt.inject_io is '",
-            EnumNames<InjectIo>::kNames[static_cast<int>(settings_.params.inject_io)],
-            "'; a gate acts on B x as it was read: set them to True and 'per_array'");
+  PULSORA_CHECK(ConfigError,
+                settings_.params.forward_inject && settings_.params.inject_io == InjectIo::PerArray,
+                "a gate was given, but lrtt.forward_inject is ",
+                settings_.params.forward_inject ? "True" : "False", " and lrtt.inject_io is '",
+                EnumNames<InjectIo>::kNames[static_cast<int>(settings_.params.inject_io)],
+                "'; a gate acts on B x as it was read: set them to True and 'per_array'");
 }
 
 void LRTTTransferDevice::forwardGated(const Context &context, MatrixView<const float> x,
@@ -290,4 +289,4 @@ void LRTTTransferDevice::loadFrom(const Context &context, const State &state,
   transfers_->loadFrom(context, state, prefix + "transfer/");
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -9,12 +9,12 @@
 #include "lrtt/transfer.h"
 #include "transfer/transfer_schedule.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// A visible array W [d, x] with a pulsed low-rank adapter: y = W x + alpha A (B x). A and B learn
 /// by pulses; W changes by transfers alone, W <- W + transfer_lr A B, after each of which A and B
 /// start anew. Definition: docs/lrtt.md.
-class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
+class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
  public:
   /// Throws ConfigError, naming `lrtt.<parameter>`, for settings that contradict one another or the
   /// size.
@@ -52,7 +52,7 @@ class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;
   void loadFrom(const Context &context, const State &state, const std::string &prefix) override;
   /// Null for rank 0.
-  RoutedAdapter *adapter() override { return adapter_ ? this : nullptr; }
+  GatedAdapter *adapter() override { return adapter_ ? this : nullptr; }
 
   const LRTTSettings &settings() const { return settings_; }
   const PulsedDevice &visible() const { return visible_.cells(); }
@@ -97,4 +97,4 @@ class LRTTTransferDevice final : public AnalogDevice, private RoutedAdapter {
   Buffer<float> backwardRead_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

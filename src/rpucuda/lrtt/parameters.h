@@ -3,7 +3,7 @@
 #include "compounds/compound_model.h"
 #include "transfer/transfer_rule.h"
 
-namespace RPU {
+namespace pulsora {
 
 enum class LrScale { Alpha, None, Matched };
 template <>
@@ -221,4 +221,4 @@ struct LRTTParams : CompoundBase {
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,9 +2,9 @@
 
 #include "core/context.h"
 #include "periphery/read_stages.h"
-#include "pulses/draw_trains.h"
+#include "pulses/draw_pulse_trains.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// A gapless matrix and where it is copied to.
 struct MatrixCopy {
@@ -18,12 +18,12 @@ struct MatrixCopy {
 struct AdapterProjection {
   PlainRead g;
   PlainRead e;
-  TrainJob a;
-  TrainJob b;
+  PulseTrainJob a;
+  PulseTrainJob b;
   MatrixCopy copies[2];  // snapshots to take in that launch; null: none
 };
 
 /// Computes all of `projection` on a GPU in one launch (cuda/lrtt/projection.cu).
 void cudaProject(const Context &context, const AdapterProjection &projection);
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,16 +5,16 @@
 
 #include "core/buffer.h"
 #include "core/check.h"
-#include "core/initialise.h"
-#include "core/math.h"
-#include "core/math_util.h"
+#include "linalg/initialise.h"
+#include "linalg/math_util.h"
+#include "numerics/math.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 double dot(const double *a, const double *b, int64_t n) {
   double sum = 0.0;
-  for (int64_t i = 0; i < n; ++i) sum = RPU::fma(a[i], b[i], sum);
+  for (int64_t i = 0; i < n; ++i) sum = pulsora::fma(a[i], b[i], sum);
   return sum;
 }
 
@@ -27,9 +27,9 @@ void orthonormalise(std::vector<double> &rows, int64_t count, int64_t n) {
       for (int64_t j = 0; j < i; ++j) {
         const double *other = &rows[static_cast<size_t>(j * n)];
         const double share = dot(row, other, n);
-        for (int64_t c = 0; c < n; ++c) row[c] = RPU::fma(-share, other[c], row[c]);
+        for (int64_t c = 0; c < n; ++c) row[c] = pulsora::fma(-share, other[c], row[c]);
       }
-      const double norm = RPU::sqrt(dot(row, row, n));
+      const double norm = pulsora::sqrt(dot(row, row, n));
       for (int64_t c = 0; c < n; ++c) row[c] /= norm;
     }
   }
@@ -39,8 +39,8 @@ void orthonormalise(std::vector<double> &rows, int64_t count, int64_t n) {
 
 void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, float rowNorm,
                         MatrixView<float> out, HostRows &work) {
-  RPU_CHECK(InputError, out.rows <= out.cols, "no ", out.rows, " rows of length ", out.cols,
-            " are orthogonal; there can be at most as many as they are long");
+  PULSORA_CHECK(InputError, out.rows <= out.cols, "no ", out.rows, " rows of length ", out.cols,
+                " are orthogonal; there can be at most as many as they are long");
   work.reserve(out.size());
   const Context host;  // equal bits on every backend; too small for a kernel
   drawNormalRows(host, key, number, 1.0f, rowMajor(work.values.data(), out.rows, out.cols));
@@ -61,12 +61,12 @@ void scaleRows(const Context &context, MatrixView<const float> vectors, float ro
     float *row = &rows[static_cast<size_t>(i * n)];
     double square = 0.0;
     for (int64_t c = 0; c < n; ++c)
-      square = RPU::fma(static_cast<double>(row[c]), static_cast<double>(row[c]), square);
-    const double factor = square > 0.0 ? static_cast<double>(rowNorm) / RPU::sqrt(square) : 0.0;
+      square = pulsora::fma(static_cast<double>(row[c]), static_cast<double>(row[c]), square);
+    const double factor = square > 0.0 ? static_cast<double>(rowNorm) / pulsora::sqrt(square) : 0.0;
     for (int64_t c = 0; c < n; ++c)
       row[c] = static_cast<float>(factor * static_cast<double>(row[c]));
   }
   detail::copyFromHost(context, out.data, rows.data(), rows.size() * sizeof(float));
 }
 
-}  // namespace RPU
+}  // namespace pulsora

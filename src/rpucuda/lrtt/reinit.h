@@ -5,10 +5,10 @@
 
 #include "core/buffer.h"
 #include "core/context.h"
-#include "core/random.h"
 #include "core/view.h"
+#include "numerics/random.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Memory in which rows are worked on by the host.
 class HostRows {
@@ -22,7 +22,7 @@ class HostRows {
   std::vector<double> precise;
 };
 
-/// Random rows with out out^T = rowNorm^2 I: the rows of drawNormalRows (core/initialise.h), made
+/// Random rows with out out^T = rowNorm^2 I: the rows of drawNormalRows (linalg/initialise.h), made
 /// orthogonal by Gram-Schmidt in double precision on the host, in a fixed order of operations.
 /// Needs rows <= cols; `out` is gapless. Here and below, `work` has memory for out.size() numbers, or
 /// gets it.
@@ -33,4 +33,4 @@ void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, 
 void scaleRows(const Context &context, MatrixView<const float> vectors, float rowNorm,
                MatrixView<float> out, HostRows &work);
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,10 +5,10 @@
 #include <limits>
 
 #include "core/check.h"
-#include "core/initialise.h"
-#include "core/limits.h"
+#include "linalg/initialise.h"
+#include "parameters/limits.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // 16 components learn better than 8 on every preset ("What the defaults reach" in docs/lrtt.md).
@@ -26,98 +26,101 @@ constexpr double kChangePerCycle = 1.0 / 16.0;
 constexpr double kTypicalStep = 0.1 * 3.0 * 0.5 * 0.003;
 
 void checkTrainLength(int length, const char *name) {
-  RPU_CHECK(ConfigError, length == -1 || (length >= 1 && length <= 65536), "lrtt.", name, " is ",
-            length,
-            "; it must be between 1 and 65536, or -1 for the update parameters' desired_bl");
+  PULSORA_CHECK(ConfigError, length == -1 || (length >= 1 && length <= 65536), "lrtt.", name,
+                " is ", length,
+                "; it must be between 1 and 65536, or -1 for the update parameters' desired_bl");
 }
 
 void checkFinite(const AutoFloat &number, const char *name) {
-  RPU_CHECK(ConfigError, number.automatic || std::isfinite(number.value), "lrtt.", name, " is ",
-            number.value, "; it must be finite, or 'auto'");
+  PULSORA_CHECK(ConfigError, number.automatic || std::isfinite(number.value), "lrtt.", name, " is ",
+                number.value, "; it must be finite, or 'auto'");
 }
 
 // The number of components, checked.
 int64_t rankOf(const LRTTParams &p, int64_t dSize, int64_t xSize) {
   const int64_t largest = std::min(dSize, xSize);
   const int64_t rank = p.rank.automatic ? std::min(kAutomaticRank, largest) : p.rank.value;
-  RPU_CHECK(ConfigError, rank >= 0 && rank <= largest, "lrtt.rank is ", rank,
-            "; for a tile of size [", dSize, ", ", xSize,
-            "] it must be between 0 (no adapter) and ", largest, ", or 'auto'");
+  PULSORA_CHECK(ConfigError, rank >= 0 && rank <= largest, "lrtt.rank is ", rank,
+                "; for a tile of size [", dSize, ", ", xSize,
+                "] it must be between 0 (no adapter) and ", largest, ", or 'auto'");
   if (rank == 0) return 0;
-  RPU_CHECK(ConfigError, p.rank_chunk == -1 || (p.rank_chunk >= 1 && p.rank_chunk <= rank),
-            "lrtt.rank_chunk is ", p.rank_chunk, "; it must be between 1 and the rank, here ", rank,
-            ", or -1 for all components at once");
-  RPU_CHECK(ConfigError, p.rank_offset >= 0 && p.rank_offset < rank, "lrtt.rank_offset is ",
-            p.rank_offset, "; it must be at least 0 and below the rank, here ", rank);
+  PULSORA_CHECK(ConfigError, p.rank_chunk == -1 || (p.rank_chunk >= 1 && p.rank_chunk <= rank),
+                "lrtt.rank_chunk is ", p.rank_chunk, "; it must be between 1 and the rank, here ",
+                rank, ", or -1 for all components at once");
+  PULSORA_CHECK(ConfigError, p.rank_offset >= 0 && p.rank_offset < rank, "lrtt.rank_offset is ",
+                p.rank_offset, "; it must be at least 0 and below the rank, here ", rank);
   return rank;
 }
 
 void checkCombinations(const LRTTParams &p, const UpdateParameters &update) {
   if (p.ab_update == FactorUpdate::Accumulated) {
-    RPU_CHECK(ConfigError, !isDigital(update.pulse_type),
-              "lrtt.ab_update is 'accumulated' and update.pulse_type is '",
-              EnumNames<PulseType>::kNames[static_cast<int>(update.pulse_type)],
-              "', which sends no pulses; set ab_update to 'sample' or pulse_type to "
-              "'stochastic_compressed'");
+    PULSORA_CHECK(ConfigError, !isDigital(update.pulse_type),
+                  "lrtt.ab_update is 'accumulated' and update.pulse_type is '",
+                  EnumNames<PulseType>::kNames[static_cast<int>(update.pulse_type)],
+                  "', which sends no pulses; set ab_update to 'sample' or pulse_type to "
+                  "'stochastic_compressed'");
   }
-  RPU_CHECK(ConfigError, p.reference_pulses == 0 || p.reference == FastReference::SymmetricPoint,
-            "lrtt.reference_pulses is ", p.reference_pulses,
-            " and lrtt.reference is 'none', which needs no pulses; set reference to "
-            "'symmetric_point' or reference_pulses to 0");
-  RPU_CHECK(ConfigError, p.reference_pulses >= 0 && p.reference_pulses <= 100000,
-            "lrtt.reference_pulses is ", p.reference_pulses,
-            "; it must be between 1 and 100000, or 0 for exact references");
-  RPU_CHECK(ConfigError, p.chopper_prob >= 0.0f && p.chopper_prob <= 1.0f, "lrtt.chopper_prob is ",
-            p.chopper_prob, "; it must be between 0 and 1");
-  RPU_CHECK(
+  PULSORA_CHECK(ConfigError,
+                p.reference_pulses == 0 || p.reference == FastReference::SymmetricPoint,
+                "lrtt.reference_pulses is ", p.reference_pulses,
+                " and lrtt.reference is 'none', which needs no pulses; set reference to "
+                "'symmetric_point' or reference_pulses to 0");
+  PULSORA_CHECK(ConfigError, p.reference_pulses >= 0 && p.reference_pulses <= 100000,
+                "lrtt.reference_pulses is ", p.reference_pulses,
+                "; it must be between 1 and 100000, or 0 for exact references");
+  PULSORA_CHECK(ConfigError, p.chopper_prob >= 0.0f && p.chopper_prob <= 1.0f,
+                "lrtt.chopper_prob is ", p.chopper_prob, "; it must be between 0 and 1");
+  PULSORA_CHECK(
       ConfigError, p.chopper == Chopper::None || p.reinit != Reinit::None,
       "lrtt.chopper is 'reinit' and lrtt.reinit is 'none', so that A is never 0 and its signs "
       "cannot turn; set chopper to 'none' or reinit to 'decay'");
   if (p.projection == Projection::Reuse) {
-    RPU_CHECK(ConfigError, p.forward_inject,
-              "lrtt.projection is 'reuse' and lrtt.forward_inject is False, so no forward reads B "
-              "x; set forward_inject "
-              "to True or projection to 'analog' or 'exact'");
-    RPU_CHECK(ConfigError, p.inject_io == InjectIo::PerArray,
-              "lrtt.projection is 'reuse' and lrtt.inject_io is 'shared', which never digitises B "
-              "x; set inject_io to "
-              "'per_array' or projection to 'analog' or 'exact'");
+    PULSORA_CHECK(
+        ConfigError, p.forward_inject,
+        "lrtt.projection is 'reuse' and lrtt.forward_inject is False, so no forward reads B "
+        "x; set forward_inject "
+        "to True or projection to 'analog' or 'exact'");
+    PULSORA_CHECK(
+        ConfigError, p.inject_io == InjectIo::PerArray,
+        "lrtt.projection is 'reuse' and lrtt.inject_io is 'shared', which never digitises B "
+        "x; set inject_io to "
+        "'per_array' or projection to 'analog' or 'exact'");
   }
-  RPU_CHECK(ConfigError, p.transfer_every >= 0, "lrtt.transfer_every is ", p.transfer_every,
-            "; it must be >= 1, or 0 for no transfers");
-  RPU_CHECK(ConfigError, p.transfer_max_trains >= 1 && p.transfer_max_trains <= 65536,
-            "lrtt.transfer_max_trains is ", p.transfer_max_trains,
-            "; it must be between 1 and 65536");
-  RPU_CHECK(ConfigError, p.transfer_rounds >= 1 && p.transfer_rounds <= 64,
-            "lrtt.transfer_rounds is ", p.transfer_rounds, "; it must be between 1 and 64");
+  PULSORA_CHECK(ConfigError, p.transfer_every >= 0, "lrtt.transfer_every is ", p.transfer_every,
+                "; it must be >= 1, or 0 for no transfers");
+  PULSORA_CHECK(ConfigError, p.transfer_max_trains >= 1 && p.transfer_max_trains <= 65536,
+                "lrtt.transfer_max_trains is ", p.transfer_max_trains,
+                "; it must be between 1 and 65536");
+  PULSORA_CHECK(ConfigError, p.transfer_rounds >= 1 && p.transfer_rounds <= 64,
+                "lrtt.transfer_rounds is ", p.transfer_rounds, "; it must be between 1 and 64");
   const AutoFloat &gain = p.reinit_gain;
-  RPU_CHECK(ConfigError, gain.automatic || (gain.value > 0.0f && std::isfinite(gain.value)),
-            "lrtt.reinit_gain is ", gain.value, "; it must be > 0 and finite, or 'auto'");
+  PULSORA_CHECK(ConfigError, gain.automatic || (gain.value > 0.0f && std::isfinite(gain.value)),
+                "lrtt.reinit_gain is ", gain.value, "; it must be > 0 and finite, or 'auto'");
   checkFinite(p.a_lr, "a_lr");
   checkFinite(p.b_lr, "b_lr");
-  RPU_CHECK(ConfigError, std::isfinite(p.reinit_decay), "lrtt.reinit_decay is ", p.reinit_decay,
-            "; it must be finite");
+  PULSORA_CHECK(ConfigError, std::isfinite(p.reinit_decay), "lrtt.reinit_decay is ", p.reinit_decay,
+                "; it must be finite");
   checkFinite(p.lora_alpha, "lora_alpha");
-  RPU_CHECK(
+  PULSORA_CHECK(
       ConfigError,
       p.ab_lr_scale != LrScale::Matched || p.lora_alpha.automatic || p.lora_alpha.value != 0.0f,
       "lrtt.lora_alpha is 0 and lrtt.ab_lr_scale is 'matched', but no learning rate of A "
       "makes an adapter of no weight match plain SGD; set lora_alpha to 'auto' or "
       "ab_lr_scale to 'none'");
-  RPU_CHECK(ConfigError, p.transfer_lr.automatic || std::isfinite(p.transfer_lr.value),
-            "lrtt.transfer_lr is ", p.transfer_lr.value, "; it must be finite, or 'alpha'");
+  PULSORA_CHECK(ConfigError, p.transfer_lr.automatic || std::isfinite(p.transfer_lr.value),
+                "lrtt.transfer_lr is ", p.transfer_lr.value, "; it must be finite, or 'alpha'");
   checkTrainLength(p.ab_desired_bl, "ab_desired_bl");
   checkTrainLength(p.transfer_desired_bl, "transfer_desired_bl");
 }
 
 void checkLimit(const LRTTParams &p, int64_t limit, const char *name) {
-  RPU_CHECK(ConfigError, limit >= 0, "lrtt.", name, " is ", limit,
-            "; it must be >= 1, or 0 for no limit");
-  RPU_CHECK(ConfigError, limit == 0 || p.adapter_span == AdapterSpan::Layer, "lrtt.", name, " is ",
-            limit,
-            " and lrtt.adapter_span is 'tile', but a tile is not cut; set adapter_span to "
-            "'layer' or ",
-            name, " to 0");
+  PULSORA_CHECK(ConfigError, limit >= 0, "lrtt.", name, " is ", limit,
+                "; it must be >= 1, or 0 for no limit");
+  PULSORA_CHECK(ConfigError, limit == 0 || p.adapter_span == AdapterSpan::Layer, "lrtt.", name,
+                " is ", limit,
+                " and lrtt.adapter_span is 'tile', but a tile is not cut; set adapter_span to "
+                "'layer' or ",
+                name, " to 0");
 }
 
 // How a layer that is one tile is cut into blocks.
@@ -128,10 +131,11 @@ void checkBlocks(const LRTTSettings &s) {
   checkLimit(p, p.max_output_size, "max_output_size");
   const int64_t wide = countOfRanges(s.xSize, p.max_input_size);
   const int64_t high = countOfRanges(s.dSize, p.max_output_size);
-  RPU_CHECK(ConfigError, wide <= kMostBlocks / high, "lrtt.max_output_size is ", p.max_output_size,
-            " and lrtt.max_input_size is ", p.max_input_size, ", which cuts a tile of size [",
-            s.dSize, ", ", s.xSize, "] into more than ", kMostBlocks, " blocks; raise them");
-  RPU_CHECK(
+  PULSORA_CHECK(ConfigError, wide <= kMostBlocks / high, "lrtt.max_output_size is ",
+                p.max_output_size, " and lrtt.max_input_size is ", p.max_input_size,
+                ", which cuts a tile of size [", s.dSize, ", ", s.xSize, "] into more than ",
+                kMostBlocks, " blocks; raise them");
+  PULSORA_CHECK(
       ConfigError,
       wide * high == 1 || s.rank == 0 || !p.forward_inject || p.inject_io == InjectIo::PerArray,
       "lrtt.inject_io is 'shared', but a tile of size [", s.dSize, ", ", s.xSize, "] is read in ",
@@ -215,11 +219,11 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   double scale =
       p.lora_alpha.automatic ? plain / enlarged : static_cast<double>(p.lora_alpha.value);
   if (p.rank_scaling == RankScaling::RsLora) scale /= std::sqrt(k);
-  RPU_CHECK(ConfigError, std::abs(scale) <= kLargestSetting, "lrtt.reinit_gain is ", gain,
-            " and lrtt.lora_alpha is ", p.lora_alpha.automatic ? "'auto'" : "a number",
-            ", which makes alpha ", scale, "; use a larger reinit_gain, or set lora_alpha");
-  RPU_CHECK(ConfigError, static_cast<double>(gain) <= kLargestSetting, "lrtt.reinit_gain is ", gain,
-            ", which makes B too large for single precision; use a smaller one");
+  PULSORA_CHECK(ConfigError, std::abs(scale) <= kLargestSetting, "lrtt.reinit_gain is ", gain,
+                " and lrtt.lora_alpha is ", p.lora_alpha.automatic ? "'auto'" : "a number",
+                ", which makes alpha ", scale, "; use a larger reinit_gain, or set lora_alpha");
+  PULSORA_CHECK(ConfigError, static_cast<double>(gain) <= kLargestSetting, "lrtt.reinit_gain is ",
+                gain, ", which makes B too large for single precision; use a smaller one");
   alpha = static_cast<float>(scale);
   transferLr = p.transfer_lr.automatic ? alpha : p.transfer_lr.value;
   switch (p.ab_lr_scale) {
@@ -241,7 +245,7 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   if (!p.a_lr.automatic) lrOfA = p.a_lr.value;
   if (!p.b_lr.automatic) lrOfB = p.b_lr.value;
   const auto fits = [](float lr) { return std::abs(static_cast<double>(lr)) <= kLargestSetting; };
-  RPU_CHECK(
+  PULSORA_CHECK(
       ConfigError, fits(lrOfA) && fits(lrOfB), "lrtt.lora_alpha = ", alpha,
       " and lrtt.reinit_gain = ", gain,
       " make the learning rate of A or B too large for single precision; leave one of them at "
@@ -262,4 +266,4 @@ TransferRule LRTTSettings::transferRule() const {
   return rule;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

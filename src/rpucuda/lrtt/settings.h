@@ -5,7 +5,7 @@
 #include "lrtt/parameters.h"
 #include "periphery/analog_read.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// LRTTParams for a tile of a given size with all automatic values resolved. The adapter has
 /// `inputs` and `outputs`: those of the tile, exchanged by swap_xd. B is [rank, inputs], A is
@@ -43,4 +43,4 @@ struct LRTTSettings {
   UpdateParameters transferUpdate;  ///< of the trains of a transfer
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -4,10 +4,10 @@
 
 #include "array/events.h"
 
-namespace RPU {
+namespace pulsora {
 
 LRTTTransfer::LRTTTransfer(const Context &context, const LRTTSettings &s,
-                           const Surroundings &around, const TileKeys &keys)
+                           const TilePeriphery &around, const TileKeys &keys)
     : settings_(s),
       // With swap_xd, an array's forward direction serves the tile's backward.
       readA_(context, s.params.swap_xd ? around.backward : around.forward, Pass::Forward, s.rank,
@@ -59,4 +59,4 @@ void LRTTTransfer::loadFrom(const Context &context, const State &state, const st
   sender_.loadFrom(context, state, prefix);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

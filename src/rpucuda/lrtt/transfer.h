@@ -7,14 +7,14 @@
 #include "transfer/line_read.h"
 #include "transfer/pulse_transfer.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Adds transfer_lr A B to the visible array: reads the factors exactly or line by line, and sends
 /// them as trains.
 class LRTTTransfer {
  public:
-  LRTTTransfer(const Context &context, const LRTTSettings &settings,
-               const Surroundings &surroundings, const TileKeys &keys);
+  LRTTTransfer(const Context &context, const LRTTSettings &settings, const TilePeriphery &periphery,
+               const TileKeys &keys);
 
   /// Storage for run(): it cannot run out of memory then.
   void reserve(const Context &context, PulsedDevice &visible);
@@ -39,4 +39,4 @@ class LRTTTransfer {
   PulseTransfer sender_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

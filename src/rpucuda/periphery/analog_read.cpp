@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/math_util.h"
-#include "periphery/joined_reads.h"
+#include "linalg/math_util.h"
+#include "periphery/additive_reads.h"
 #include "periphery/read_by_rows.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 int64_t widestOf(const std::vector<LineRange> &ranges) {
@@ -121,19 +121,19 @@ void AnalogRead::run(const Context &context, MatrixView<const float> weights,
                      const Product &product, MatrixView<const float> in, MatrixView<float> out,
                      uint64_t firstSample) {
   checkShapes(weights, in, out);
-  RPU_CHECK(ConfigError, !isCut(), "a read of [", outSize_, ", ", inSize_, "] is cut into ",
-            blocks_.size(), " blocks, but has one product; set it up without limits");
+  PULSORA_CHECK(ConfigError, !isCut(), "a read of [", outSize_, ", ", inSize_, "] is cut into ",
+                blocks_.size(), " blocks, but has one product; set it up without limits");
   blocks_.front().run(context, weights, product, in, out, firstSample);
 }
 
 void AnalogRead::checkShapes(MatrixView<const float> weights, MatrixView<const float> in,
                              MatrixView<const float> out) const {
-  RPU_CHECK(InputError, weights.rows == outSize_ && weights.cols == inSize_, "weights are [",
-            weights.rows, ", ", weights.cols, "] where a read of [", outSize_, ", ", inSize_,
-            "] is set up");
-  RPU_CHECK(InputError, in.cols == inSize_ && out.cols == outSize_ && in.rows == out.rows,
-            "input [", in.rows, ", ", in.cols, "] and output [", out.rows, ", ", out.cols,
-            "] do not fit a read of [", outSize_, ", ", inSize_, "]");
+  PULSORA_CHECK(InputError, weights.rows == outSize_ && weights.cols == inSize_, "weights are [",
+                weights.rows, ", ", weights.cols, "] where a read of [", outSize_, ", ", inSize_,
+                "] is set up");
+  PULSORA_CHECK(InputError, in.cols == inSize_ && out.cols == outSize_ && in.rows == out.rows,
+                "input [", in.rows, ", ", in.cols, "] and output [", out.rows, ", ", out.cols,
+                "] do not fit a read of [", outSize_, ", ", inSize_, "]");
 }
 
 bool AnalogRead::rowsAreApart(const Context &context) const {
@@ -146,8 +146,8 @@ int64_t AnalogRead::stepsOfRow() const {
   return steps;
 }
 
-bool AnalogRead::canBeJoined(const Context &context) const {
-  return !isCut() && blocks_.front().canBeJoined(context);
+bool AnalogRead::canBeBatched(const Context &context) const {
+  return !isCut() && blocks_.front().canBeBatched(context);
 }
 
 PlainRead AnalogRead::plan(const Context &context, MatrixView<const float> weights,
@@ -185,4 +185,4 @@ ForwardBackwardPass::ForwardBackwardPass(const Context &context, const IOParamet
     : forward_(context, forward, Pass::Forward, xSize, dSize, key, limits),
       backward_(context, backward, Pass::Backward, dSize, xSize, key, limits.reversed()) {}
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,7 +5,7 @@
 
 #include "periphery/block_read.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// How many lines a physical array has at most in the direction of a read; 0 is no limit.
 struct ReadLimits {
@@ -68,9 +68,9 @@ class AnalogRead {
            MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
 
   /// Whether GPU kernels can combine this read with others: a single block that they can combine.
-  bool canBeJoined(const Context &context) const;
+  bool canBeBatched(const Context &context) const;
   /// The read as those kernels take it; `out` may have no data, and is then not written. Requires
-  /// canBeJoined().
+  /// canBeBatched().
   PlainRead plan(const Context &context, MatrixView<const float> weights,
                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
   /// Scratch memory of those kernels.
@@ -121,4 +121,4 @@ class ForwardBackwardPass {
   AnalogRead backward_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "core/math_util.h"
-#include "core/with_isa.h"
+#include "core/isa_dispatch.h"
+#include "linalg/math_util.h"
 #include "periphery/gpu_read.h"
 #include "periphery/read_kernels.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // Argument `index` of the draws for IoConstruct: the spread quantity. Elements are outputs, or
@@ -73,9 +73,10 @@ BlockRead::BlockRead(const Context &context, const IOParameters &parameters, Pas
     const auto normal = [&](Spread what) {
       return constructNormal(key, pass, static_cast<int64_t>(i), what);
     };
-    lines[i] = RPU::abs(p.out_noise * fma(p.out_noise_std, normal(kNoiseSpread), 1.0f));
-    lines[count + i] = RPU::max(p.v_offset_std * normal(kOffsetSpread), 0.0f);
-    lines[2 * count + i] = RPU::abs(bend * fma(p.out_nonlinearity_std, normal(kBendSpread), 1.0f));
+    lines[i] = pulsora::abs(p.out_noise * fma(p.out_noise_std, normal(kNoiseSpread), 1.0f));
+    lines[count + i] = pulsora::max(p.v_offset_std * normal(kOffsetSpread), 0.0f);
+    lines[2 * count + i] =
+        pulsora::abs(bend * fma(p.out_nonlinearity_std, normal(kBendSpread), 1.0f));
     bendSum += double(lines[2 * count + i]);
   }
   const double meanBend = outSize > 0 ? bendSum / double(outSize) : 0.0;
@@ -125,7 +126,7 @@ void BlockRead::run(const Context &context, MatrixView<const float> weights, con
 }
 
 bool BlockRead::rowsAreApart(const Context &context) const {
-  if (!context.onCpu() || context.cpu.products != Products::Reproducible) return false;
+  if (!context.onCpu()) return false;
   return parameters_.is_perfect ||
          (isPlain(false) && parameters_.noise_management != NoiseManagement::AverageAbsMax);
 }
@@ -139,12 +140,12 @@ void BlockRead::readBatch(const Context &context, MatrixView<const float> weight
   if (in.rows == 0) return;
   prepareWeights(context, weights);
   InputStage input = inputStage(in, firstSample, firstRow);
-  input.fault = context.fault;
+  input.nonfiniteFlag = context.nonfiniteFlag;
   OutputStage output = outputStage(out, firstSample, firstRow);
   const int repeats = this->repeats(input);
   const bool plainOnGpu = !context.onCpu() && isPlain(product != nullptr);
   const PlainRead plain = plainRead(weights, input, output, repeats);
-  if (plainOnGpu && canBeJoined(context) && fitsOneLaunch(context, weights, in.rows)) {
+  if (plainOnGpu && canBeBatched(context) && fitsOneLaunch(context, weights, in.rows)) {
     readInOneLaunch(context, plain, scratch_.marks);
     return;
   }
@@ -153,7 +154,7 @@ void BlockRead::readBatch(const Context &context, MatrixView<const float> weight
     measure(context, input);
     forEach(context, 1,
             AverageScales{scratch_.scale.data(), in.rows, parameters_.nm_decay, averageMax_.data(),
-                          context.fault});
+                          context.nonfiniteFlag});
   }
   if (plainOnGpu) {
     readInStages(context, plain, averages);
@@ -200,7 +201,7 @@ int BlockRead::repeats(const InputStage &input) const {
   return input.state.worstScale ? 1 : parameters_.doublings();
 }
 
-bool BlockRead::canBeJoined(const Context &context) const {
+bool BlockRead::canBeBatched(const Context &context) const {
   const IOParameters &p = parameters_;
   return !context.onCpu() && context.gpuProducts != GpuProducts::Reproducible && !p.is_perfect &&
          isPlain(false) && !needsInputSums() &&
@@ -211,7 +212,7 @@ PlainRead BlockRead::plan(const Context &context, MatrixView<const float> weight
                           MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample) {
   reserve(context, weights, in.rows);
   InputStage input = inputStage(in, firstSample);
-  input.fault = context.fault;
+  input.nonfiniteFlag = context.nonfiniteFlag;
   return plainRead(weights, input, outputStage(out, firstSample), repeats(input));
 }
 
@@ -240,7 +241,7 @@ void BlockRead::reserve(const Context &context, MatrixView<const float> weights,
     s.magnitudes.reserve(context, outSize_ * inSize_);
   }
   s.deviation.reserve(context, asymmetry_.size());
-  if (canBeJoined(context)) cudaReserveMarks(context, rows, s.marks);
+  if (canBeBatched(context)) cudaReserveMarks(context, rows, s.marks);
 }
 
 void BlockRead::prepareWeights(const Context &context, MatrixView<const float> weights) {
@@ -314,4 +315,4 @@ void BlockRead::loadFrom(const Context &context, const State &state, const std::
   state.take(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

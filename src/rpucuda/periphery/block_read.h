@@ -4,12 +4,12 @@
 
 #include "core/buffer.h"
 #include "core/context.h"
-#include "core/random.h"
-#include "core/state.h"
 #include "core/view.h"
+#include "numerics/random.h"
 #include "periphery/read_stages.h"
+#include "storage/state.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The noise management of a direction as numbers.
 ScaleRule scaleRule(const IOParameters &parameters);
@@ -56,9 +56,9 @@ class BlockRead {
 
   /// Whether GPU kernels can combine this read with others: it must be a PlainRead that is not
   /// perfect, needs no input sums or average_abs_max, and is not made by reproducible products.
-  bool canBeJoined(const Context &context) const;
+  bool canBeBatched(const Context &context) const;
   /// The read as those kernels take it; `out` may have no data, and is then not written. Requires
-  /// canBeJoined().
+  /// canBeBatched().
   PlainRead plan(const Context &context, MatrixView<const float> weights,
                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
   /// Scratch memory of those kernels.
@@ -126,4 +126,4 @@ class BlockRead {
   Scratch scratch_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 // The two stages of a read, put together from its parameters and its scratch memory.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 StageDraws inputDraws(RandomKey key, Pass pass, uint64_t firstSample) {
@@ -106,4 +106,4 @@ OutputStage BlockRead::outputStage(MatrixView<float> out, uint64_t firstSample, 
   return s;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

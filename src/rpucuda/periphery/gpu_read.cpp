@@ -1,9 +1,9 @@
 #include "periphery/gpu_read.h"
 
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "periphery/read_kernels.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // The sums of the first product; with `beside`, this overlaps the kernel before it, on which it
@@ -91,4 +91,4 @@ void readWith(const Context &context, const PlainRead &read, const PlainRead &fi
   if (read.repeats > 0 || added.read.repeats > 0) cudaRepeatReads(context, read, added);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

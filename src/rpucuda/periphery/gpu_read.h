@@ -7,7 +7,7 @@
 // How a GPU carries out a plain read (PlainRead: one pass whose only matrix product is the ideal
 // sums): in one launch if the array is small, else as stages around a matrix product.
 
-namespace RPU {
+namespace pulsora {
 
 /// Arrays with at most this many lines on their short side are read with one block per row of the
 /// mini-batch, whose threads share the long side.
@@ -35,4 +35,4 @@ void readInStages(const Context &context, const PlainRead &read, bool isMeasured
 void readWith(const Context &context, const PlainRead &read, const PlainRead &first,
               const AddedRead &added, Buffer<uint32_t> &marks);
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "core/check.h"
-#include "core/limits.h"
+#include "parameters/limits.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 double stepOf(float resolution, float bound) {
@@ -17,22 +17,22 @@ double stepOf(float resolution, float bound) {
 void checkConverter(const std::string &prefix, const std::string &side, float resolution,
                     float bound, bool stochastic) {
   const std::string res = joinPath(prefix, side + "_res");
-  RPU_CHECK(ConfigError, resolution <= 1.0f || resolution == std::floor(resolution), res, " is ",
-            resolution,
-            ", which is neither a step nor a number of steps; write a value up to 1 "
-            "for the step relative to the range, or a whole number of steps");
-  RPU_CHECK(ConfigError, resolution == 0.0f || bound > 0.0f, res, " is ", resolution, " but ",
-            joinPath(prefix, side + "_bound"),
-            " is 0, which is unlimited: steps are fractions of a "
-            "range; set ",
-            side, "_bound, or ", side, "_res = 0");
+  PULSORA_CHECK(ConfigError, resolution <= 1.0f || resolution == std::floor(resolution), res,
+                " is ", resolution,
+                ", which is neither a step nor a number of steps; write a value up to 1 "
+                "for the step relative to the range, or a whole number of steps");
+  PULSORA_CHECK(ConfigError, resolution == 0.0f || bound > 0.0f, res, " is ", resolution, " but ",
+                joinPath(prefix, side + "_bound"),
+                " is 0, which is unlimited: steps are fractions of a "
+                "range; set ",
+                side, "_bound, or ", side, "_res = 0");
   constexpr double kSmallestStep = 1e-30;  // what is divided by it stays finite
-  RPU_CHECK(ConfigError, resolution == 0.0f || stepOf(resolution, bound) >= kSmallestStep, res,
-            " is ", resolution, ", which makes steps of ", stepOf(resolution, bound),
-            "; they must be ", kSmallestStep, " at least: use a larger one, or 0 (exact)");
-  RPU_CHECK(ConfigError, !stochastic || resolution > 0.0f, joinPath(prefix, side + "_sto_round"),
-            " is true but ", res, " is 0, which does not round; set ", side, "_res, or ", side,
-            "_sto_round = false");
+  PULSORA_CHECK(ConfigError, resolution == 0.0f || stepOf(resolution, bound) >= kSmallestStep, res,
+                " is ", resolution, ", which makes steps of ", stepOf(resolution, bound),
+                "; they must be ", kSmallestStep, " at least: use a larger one, or 0 (exact)");
+  PULSORA_CHECK(ConfigError, !stochastic || resolution > 0.0f,
+                joinPath(prefix, side + "_sto_round"), " is true but ", res,
+                " is 0, which does not round; set ", side, "_res, or ", side, "_sto_round = false");
 }
 
 }  // namespace
@@ -97,4 +97,4 @@ void IOParameters::check(const ParamsCheck &c) const {
         "0; set these to 0 or use 'one_pass'");
 }
 
-}  // namespace RPU
+}  // namespace pulsora

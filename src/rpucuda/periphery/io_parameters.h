@@ -1,8 +1,8 @@
 #pragma once
 
-#include "core/field.h"
+#include "parameters/field.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// How the scale alpha is found; a sample is divided by it before the DAC (docs/io.md).
 enum class NoiseManagement { None, AbsMax, Max, Constant, AverageAbsMax, AbsMaxNPSum };
@@ -204,4 +204,4 @@ struct IOParameters {
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

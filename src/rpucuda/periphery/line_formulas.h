@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "core/math.h"
 #include "core/platform.h"
-#include "core/random.h"
 #include "core/view.h"
+#include "numerics/math.h"
+#include "numerics/random.h"
 #include "periphery/io_parameters.h"
 
 // The periphery of a read, one element at a time: each formula of docs/io.md stands here, once. The
@@ -15,7 +15,7 @@
 // A parameter at its neutral value makes its formula an exact identity, so that no formula
 // branches.
 
-namespace RPU {
+namespace pulsora {
 
 /// Levels and range of a DAC or ADC.
 struct Converter {
@@ -34,7 +34,7 @@ struct Converter {
 
 /// v rounded to a level of the converter: the nearest; or, if stochastic, the lower or upper
 /// neighbour such that the mean is v, with u uniform in [0, 1).
-RPU_HD float quantised(const Converter &c, float v, float u) {
+PULSORA_HD float quantised(const Converter &c, float v, float u) {
   const float levels = v * c.perUnit;
   const float whole = select(c.stochastic, floor(levels + u), rint(levels));
   return select(c.step > 0.0f, whole * c.step, v);
@@ -50,33 +50,33 @@ namespace reduce {
 
 struct Sum {
   static constexpr float kStart = 0.0f;
-  RPU_HD static float add(float part, float v) { return part + v; }
-  RPU_HD static float join(float a, float b) { return a + b; }
+  PULSORA_HD static float add(float part, float v) { return part + v; }
+  PULSORA_HD static float join(float a, float b) { return a + b; }
 };
 struct Squares : Sum {
-  RPU_HD static float add(float part, float v) { return part + v * v; }
+  PULSORA_HD static float add(float part, float v) { return part + v * v; }
 };
 struct PositiveSum : Sum {
-  RPU_HD static float add(float part, float v) { return part + max(v, 0.0f); }
+  PULSORA_HD static float add(float part, float v) { return part + max(v, 0.0f); }
 };
 struct NegativeSum : Sum {
-  RPU_HD static float add(float part, float v) { return part + max(-v, 0.0f); }
+  PULSORA_HD static float add(float part, float v) { return part + max(-v, 0.0f); }
 };
 struct Largest {
   static constexpr float kStart = -kInfinity;
-  RPU_HD static float add(float part, float v) { return max(part, v); }
-  RPU_HD static float join(float a, float b) { return max(a, b); }
+  PULSORA_HD static float add(float part, float v) { return max(part, v); }
+  PULSORA_HD static float join(float a, float b) { return max(a, b); }
 };
 struct AbsLargest : Largest {
   static constexpr float kStart = 0.0f;
-  RPU_HD static float add(float part, float v) { return max(part, abs(v)); }
+  PULSORA_HD static float add(float part, float v) { return max(part, abs(v)); }
 };
 
 }  // namespace reduce
 
 /// The reduction of a row by a rule of namespace reduce.
 template <class Rule>
-RPU_HD float reducedRow(VectorView<const float> row) {
+PULSORA_HD float reducedRow(VectorView<const float> row) {
   float part[kReduceLanes];
   for (int l = 0; l < kReduceLanes; ++l) part[l] = Rule::kStart;
   int64_t j = 0;
@@ -101,7 +101,7 @@ struct ScaleRule {
 
 /// The scale of abs_max_np_sum and iterative_worst_case: with it, the sums of positive and of
 /// negative inputs stay within the ADC, as far as max_bm_res allows.
-RPU_HD float worstCaseScale(const ScaleRule &rule, VectorView<const float> row, float absMax) {
+PULSORA_HD float worstCaseScale(const ScaleRule &rule, VectorView<const float> row, float absMax) {
   const float oneSided =
       max(reducedRow<reduce::PositiveSum>(row), reducedRow<reduce::NegativeSum>(row));
   const float needed = oneSided * rule.weightOverBound;
@@ -110,7 +110,7 @@ RPU_HD float worstCaseScale(const ScaleRule &rule, VectorView<const float> row, 
 
 /// The scale alpha of a sample's first read; for average_abs_max, the value that enters the running
 /// mean. It is 0 only if all inputs are 0; such a sample reads as exactly 0.
-RPU_HD float noiseScale(const ScaleRule &rule, VectorView<const float> row, float absMax) {
+PULSORA_HD float noiseScale(const ScaleRule &rule, VectorView<const float> row, float absMax) {
   switch (rule.management) {
     case NoiseManagement::AbsMax:
       return min(absMax, rule.limit);
@@ -132,7 +132,7 @@ RPU_HD float noiseScale(const ScaleRule &rule, VectorView<const float> row, floa
 
 /// The running mean of average_abs_max after one more sample; a mean of 0 means that there was no
 /// sample yet.
-RPU_HD float runningMean(float mean, float absMax, float decay) {
+PULSORA_HD float runningMean(float mean, float absMax, float decay) {
   return select(mean > 0.0f, fma(decay, absMax - mean, mean), absMax);
 }
 
@@ -146,7 +146,7 @@ struct InputConverter {
 };
 
 /// DAC output for x / alpha. z is standard normal, u uniform.
-RPU_HD float convertedInput(const InputConverter &c, float x, float alpha, float z, float u) {
+PULSORA_HD float convertedInput(const InputConverter &c, float x, float alpha, float z, float u) {
   const float scaled = x / select(alpha > 0.0f, alpha, 1.0f);
   const float level = clamp(quantised(c.dac, scaled, u), -c.dac.bound, c.dac.bound);
   const float noisy = fma(c.noise, z, level);
@@ -154,10 +154,10 @@ RPU_HD float convertedInput(const InputConverter &c, float x, float alpha, float
 }
 
 /// Part `part` of a DAC output when positive and negative inputs are read separately.
-RPU_HD float signPart(float u, int part) { return part == 0 ? max(u, 0.0f) : min(u, 0.0f); }
+PULSORA_HD float signPart(float u, int part) { return part == 0 ? max(u, 0.0f) : min(u, 0.0f); }
 
 /// Weight of input j of n in the IR drop: how far from the read-out it lies.
-RPU_HD float lateness(int64_t j, int64_t n) {
+PULSORA_HD float lateness(int64_t j, int64_t n) {
   const float rest = 1.0f - static_cast<float>(j) / static_cast<float>(n);
   return 1.0f - rest * rest;
 }
@@ -185,27 +185,27 @@ struct LineSums {
 };
 
 /// What the IR drop takes from the sum of a line.
-RPU_HD float wireDrop(const ArrayEffects &e, float absSum, float lateSum) {
+PULSORA_HD float wireDrop(const ArrayEffects &e, float absSum, float lateSum) {
   const float a = absSum * e.wireScale;
   const float c = a * (0.05f * (a * a) - 0.2f * a + 0.5f);
   return e.irDrop * c * lateSum;
 }
 
 /// The current of a line after its series resistance.
-RPU_HD float behindResistance(const ArrayEffects &e, float current) {
+PULSORA_HD float behindResistance(const ArrayEffects &e, float current) {
   return current / (1.0f + min(e.seriesResistance * abs(current), e.maxSeries));
 }
 
 /// The current of an output line minus that of its reference line; the voltage offset lowers the
 /// first by the share `offset` and raises the second by it.
-RPU_HD float lineDifference(const ArrayEffects &e, float y, float inputSum, float offset) {
+PULSORA_HD float lineDifference(const ArrayEffects &e, float y, float inputSum, float offset) {
   const float reference = e.negativeWMin * inputSum;
   return (1.0f - offset) * behindResistance(e, y + reference) -
          (1.0f + offset) * behindResistance(e, reference);
 }
 
 /// The sum as it arrives at the output stage. z is standard normal.
-RPU_HD float arrayOutput(const ArrayEffects &e, const LineSums &in, float offset, float z) {
+PULSORA_HD float arrayOutput(const ArrayEffects &e, const LineSums &in, float offset, float z) {
   const float dropped = in.sum - wireDrop(e, in.absSum, in.lateSum);
   const float y = select(e.lineVoltage, lineDifference(e, dropped, in.inputSum, offset), dropped);
   return fma(e.weightNoise * sqrt(in.squares), z, y);
@@ -222,7 +222,7 @@ struct OutputConverter {
 };
 
 /// The amplifier: gain, compression by `bend`, asymmetry.
-RPU_HD float amplified(const OutputConverter &c, float y, float bend) {
+PULSORA_HD float amplified(const OutputConverter &c, float y, float bend) {
   const float v = c.gain * y / (1.0f + abs(bend * y));
   return select(v < 0.0f, v * c.negativeGain, v);
 }
@@ -234,7 +234,7 @@ struct Reading {
 };
 
 /// ADC output for y with noise of standard deviation `noise`. z is standard normal, u uniform.
-RPU_HD Reading digitised(const OutputConverter &c, float y, float noise, float z, float u) {
+PULSORA_HD Reading digitised(const OutputConverter &c, float y, float noise, float z, float u) {
   const float v = quantised(c.adc, fma(noise, z, y), u);
   const uint32_t high = select<uint32_t>(v > c.adc.bound, 1U, 0U);
   const uint32_t low = select<uint32_t>(v < c.lowest, 1U, 0U);
@@ -260,14 +260,14 @@ struct OutputDraws {
 
 /// What one pass of a line gives to the output stage; without kEffects, the ideal sum.
 template <bool kEffects>
-RPU_HD float passOutput(const ArrayEffects &e, const LineSpread &line, const LineSums &in,
-                        const OutputDraws &draws) {
+PULSORA_HD float passOutput(const ArrayEffects &e, const LineSpread &line, const LineSums &in,
+                            const OutputDraws &draws) {
   return kEffects ? arrayOutput(e, in, line.offset, draws.weight) : in.sum;
 }
 
 template <bool kEffects>
-RPU_HD Reading converted(const OutputConverter &c, const LineSpread &line, float y,
-                         const OutputDraws &draws) {
+PULSORA_HD Reading converted(const OutputConverter &c, const LineSpread &line, float y,
+                             const OutputDraws &draws) {
   const float v = kEffects ? amplified(c, y, line.bend) : y;
   return digitised(c, v, line.noise, draws.noise, draws.round);
 }
@@ -275,8 +275,8 @@ RPU_HD Reading converted(const OutputConverter &c, const LineSpread &line, float
 /// The reading of a line from the sums of its passes. kEffects may be false if neither the array
 /// nor the amplifier has effects.
 template <Passes kPasses, bool kEffects>
-RPU_HD Reading readLine(const ArrayEffects &e, const OutputConverter &c, const LineSpread &line,
-                        const LineSums (&in)[2], const OutputDraws (&draws)[2]) {
+PULSORA_HD Reading readLine(const ArrayEffects &e, const OutputConverter &c, const LineSpread &line,
+                            const LineSums (&in)[2], const OutputDraws (&draws)[2]) {
   const float first = passOutput<kEffects>(e, line, in[0], draws[0]);
   if constexpr (kPasses == Passes::One) {
     return converted<kEffects>(c, line, first, draws[0]);
@@ -293,8 +293,8 @@ RPU_HD Reading readLine(const ArrayEffects &e, const OutputConverter &c, const L
 }
 
 /// Argument `index` of the draws for one pass of a sample's read number `round`.
-RPU_HD uint32_t drawIndex(int32_t round, int pass) {
+PULSORA_HD uint32_t drawIndex(int32_t round, int pass) {
   return 2U * static_cast<uint32_t>(round) + static_cast<uint32_t>(pass);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

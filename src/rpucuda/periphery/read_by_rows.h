@@ -2,7 +2,7 @@
 
 #include "core/backend.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Calls body(context, begin, end) for parts of a mini-batch of `rows` rows, each with a thread to
 /// itself, where there are rows enough for all threads and the rows `areApart`; else for all rows. A
@@ -22,4 +22,4 @@ void readByRows(const Context &context, int64_t rows, int64_t steps, bool areApa
   parallelRange(context, rows, grain, [&](int64_t begin, int64_t end) { body(alone, begin, end); });
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,10 +3,10 @@
 #include "core/buffer.h"
 #include "core/context.h"
 #include "core/isa.h"
-#include "periphery/joined_functors.h"
+#include "periphery/additive_functors.h"
 #include "periphery/read_stages.h"
 
-namespace RPU {
+namespace pulsora {
 
 // The row loops of a read, compiled once per instruction set; each gives the bits of the functors
 // of read_stages.h.
@@ -29,7 +29,7 @@ template <Isa isa>
 void addRows(const ScaledAdder &adder, int64_t begin, int64_t end);
 
 /// The first three loops on a GPU (cuda/periphery/read_kernels.cu). Measuring a row also sets the
-/// fault word if a value is not finite.
+/// non-finite flag if a value is not finite.
 void cudaMeasureInputs(const Context &context, const InputStage &stage);
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst);
 void cudaFinishOutputs(const Context &context, const OutputStage &stage);
@@ -59,7 +59,7 @@ void cudaReadShortRows(const Context &context, const PlainRead &read, const Plai
 /// Storage of `marks` for so many rows.
 void cudaReserveMarks(const Context &context, int64_t rows, Buffer<uint32_t> &marks);
 /// Reads the first array of a chain, and converts the result for the second
-/// (cuda/periphery/joined_reads.cu). The next kernel may begin before this one ends: it must be
+/// (cuda/periphery/additive_reads.cu). The next kernel may begin before this one ends: it must be
 /// cudaMultiplyParts() with `beside`, or wait for this one.
 void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second);
 /// As cudaReadBeside(), but also measures and converts the inputs of a large array in the same
@@ -67,4 +67,4 @@ void cudaReadBeside(const Context &context, const PlainRead &first, const PlainR
 void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
                        const PlainRead &second);
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,11 +1,11 @@
-#include "core/largest_of.h"
-#include "core/philox_batch.h"
+#include "numerics/philox_batch.h"
+#include "numerics/row_max.h"
 #include "periphery/read_kernels.h"
 
 // Lanes are neighbouring lines. Rows are taken in groups of up to eight consecutive samples that
 // share their blocks of random words, so that each block is drawn once.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int kTile = 128;
@@ -49,8 +49,8 @@ int padded(int count) { return (count + kVectorLanes - 1) / kVectorLanes * kVect
 
 /// The normals of `count` lines, for the samples of a block that are needed, and perhaps those of
 /// the lines up to the end of a vector.
-RPU_HD void fillNormals(NormalTile &tile, RandomKey key, Purpose purpose, int64_t line, int count,
-                        uint64_t block, uint32_t index, uint32_t samples) {
+PULSORA_HD void fillNormals(NormalTile &tile, RandomKey key, Purpose purpose, int64_t line,
+                            int count, uint64_t block, uint32_t index, uint32_t samples) {
   static_assert(kVectorLanes == kPhiloxBatch, "a vector holds the lines of one batch");
   const auto first = static_cast<uint32_t>(line);
   for (int l = 0; l < count; l += kPhiloxBatch) {
@@ -172,7 +172,9 @@ struct PassTile {
   float squares[kTile];
   float inputSum;
 
-  RPU_HD LineSums at(int l) const { return {sum[l], absSum[l], lateSum[l], squares[l], inputSum}; }
+  PULSORA_HD LineSums at(int l) const {
+    return {sum[l], absSum[l], lateSum[l], squares[l], inputSum};
+  }
 };
 
 template <bool kEffects>
@@ -347,4 +349,4 @@ void addRows<Isa::PULSORA_ISA>(const ScaledAdder &adder, int64_t begin, int64_t 
   }
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,7 +7,7 @@
 // entry k of the list lies in row k of the converted inputs and of the sums, and its second pass in
 // row count + k.
 
-namespace RPU {
+namespace pulsora {
 
 /// Directions of a read: y = W x, or dx = W^T d.
 enum class Pass { Forward, Backward };
@@ -33,7 +33,7 @@ struct RowList {
   const int32_t *rows;  ///< null: all rows in order
   int64_t count;
 
-  RPU_HD int64_t operator[](int64_t k) const { return rows ? rows[k] : k; }
+  PULSORA_HD int64_t operator[](int64_t k) const { return rows ? rows[k] : k; }
 };
 
 struct InputStage {
@@ -45,10 +45,10 @@ struct InputStage {
   ScaleRule rule;
   InputConverter converter;
   int passes;
-  float *converted;  // [passes * count, n]
-  float *sums;       // sum of each converted row; null: not needed
-  float *squares;    // sum of squares of each converted row; null: not needed
-  uint32_t *fault;   // on a GPU, see Context; may be null
+  float *converted;         // [passes * count, n]
+  float *sums;              // sum of each converted row; null: not needed
+  float *squares;           // sum of squares of each converted row; null: not needed
+  uint32_t *nonfiniteFlag;  // on a GPU, see Context; may be null
 };
 
 struct OutputStage {
@@ -91,9 +91,9 @@ struct AddedRead {
   PlainRead read;
   float factor;
 
-  RPU_HD bool isThere() const { return read.weights.data != nullptr; }
+  PULSORA_HD bool isThere() const { return read.weights.data != nullptr; }
   /// The ideal sum of a line.
-  RPU_HD float sum(int64_t row, int64_t line) const {
+  PULSORA_HD float sum(int64_t row, int64_t line) const {
     const int64_t n = read.weights.cols;
     const float *in = read.input.converted + row * n;
     const VectorView<const float> w = read.weights.row(line);
@@ -104,7 +104,8 @@ struct AddedRead {
 };
 
 /// Sets row i's state for its first read, and returns the scale.
-RPU_HD float prepareRow(const InputStage &s, int64_t i, VectorView<const float> row, float absMax) {
+PULSORA_HD float prepareRow(const InputStage &s, int64_t i, VectorView<const float> row,
+                            float absMax) {
   const float scale = noiseScale(s.rule, row, absMax);
   s.state.scale[i] = scale;
   if (s.state.worstScale) s.state.worstScale[i] = worstCaseScale(s.rule, row, absMax);
@@ -113,14 +114,14 @@ RPU_HD float prepareRow(const InputStage &s, int64_t i, VectorView<const float> 
   return scale;
 }
 
-RPU_HD void measureRow(const InputStage &s, int64_t i, VectorView<const float> row) {
+PULSORA_HD void measureRow(const InputStage &s, int64_t i, VectorView<const float> row) {
   prepareRow(s, i, row, reducedRow<reduce::AbsLargest>(row));
 }
 
 struct MeasureRow {
   InputStage s;
 
-  RPU_HD void operator()(int64_t i) const { measureRow(s, i, s.in.row(i)); }
+  PULSORA_HD void operator()(int64_t i) const { measureRow(s, i, s.in.row(i)); }
 };
 
 /// The scales of a whole mini-batch under average_abs_max; one sequential call, because each
@@ -130,10 +131,10 @@ struct AverageScales {
   int64_t rows;
   float decay;
   float *mean;
-  const uint32_t *fault;  // see Context; may be null
+  const uint32_t *nonfiniteFlag;  // see Context; may be null
 
-  RPU_HD void operator()(int64_t) const {
-    if (fault && *fault) return;
+  PULSORA_HD void operator()(int64_t) const {
+    if (nonfiniteFlag && *nonfiniteFlag) return;
     for (int64_t i = 0; i < rows; ++i) {
       *mean = runningMean(*mean, scale[i], decay);
       scale[i] = *mean;
@@ -145,10 +146,10 @@ struct AverageScales {
 struct ConvertInput {
   InputStage s;
 
-  RPU_HD void operator()(int64_t i) const { convert(i / s.in.cols, i % s.in.cols); }
+  PULSORA_HD void operator()(int64_t i) const { convert(i / s.in.cols, i % s.in.cols); }
 
   /// Converts input j of entry k of the list.
-  RPU_HD void convert(int64_t k, int64_t j) const {
+  PULSORA_HD void convert(int64_t k, int64_t j) const {
     const int64_t n = s.in.cols;
     const int64_t i = k * n + j;
     const int64_t row = s.list[k];
@@ -161,7 +162,7 @@ struct ConvertInput {
   }
 
   /// The DAC output for input j of a row, given the scale and the number of earlier reads.
-  RPU_HD float converted(int64_t row, int64_t j, float scale, int32_t round) const {
+  PULSORA_HD float converted(int64_t row, int64_t j, float scale, int32_t round) const {
     const uint64_t line = static_cast<uint64_t>(j);
     const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row);
     const uint32_t index = drawIndex(round, 0);
@@ -176,7 +177,7 @@ struct ConvertInput {
 };
 
 /// Sums over row r of the converted inputs.
-RPU_HD void sumConverted(const InputStage &s, int64_t r) {
+PULSORA_HD void sumConverted(const InputStage &s, int64_t r) {
   const int64_t n = s.in.cols;
   const VectorView<const float> row(s.converted + r * n, n);
   if (s.sums) s.sums[r] = reducedRow<reduce::Sum>(row);
@@ -186,17 +187,17 @@ RPU_HD void sumConverted(const InputStage &s, int64_t r) {
 struct SumConverted {
   InputStage s;
 
-  RPU_HD void operator()(int64_t r) const { sumConverted(s, r); }
+  PULSORA_HD void operator()(int64_t r) const { sumConverted(s, r); }
 };
 
 /// Makes the result of element i of the list's rows from its sums.
 struct FinishOutput {
   OutputStage s;
 
-  RPU_HD void operator()(int64_t i) const { finish(i / s.out.cols, i % s.out.cols); }
+  PULSORA_HD void operator()(int64_t i) const { finish(i / s.out.cols, i % s.out.cols); }
 
   /// Makes output `line` of entry k of the list.
-  RPU_HD void finish(int64_t k, int64_t line) const {
+  PULSORA_HD void finish(int64_t k, int64_t line) const {
     switch (s.passes) {
       case Passes::AnalogSum:
         return finishAs<Passes::AnalogSum, true>(k, line);
@@ -209,7 +210,7 @@ struct FinishOutput {
   }
 
   /// The reading of one line of a PlainRead, before it is scaled back.
-  RPU_HD Reading readPlain(int64_t line, float sum, const OutputDraws &draws) const {
+  PULSORA_HD Reading readPlain(int64_t line, float sum, const OutputDraws &draws) const {
     const LineSpread spread{s.lineNoise[line], s.lineOffset[line], s.lineBend[line]};
     LineSums in[2];
     in[0].sum = sum;
@@ -218,13 +219,13 @@ struct FinishOutput {
                         : readLine<Passes::One, false>(s.effects, s.converter, spread, in, both);
   }
   /// The draws that readPlain() takes.
-  RPU_HD OutputDraws plainDraws(int64_t row, int64_t line, int32_t round) const {
+  PULSORA_HD OutputDraws plainDraws(int64_t row, int64_t line, int32_t round) const {
     return s.hasEffects ? drawsOf<true>(row, line, 0, round) : drawsOf<false>(row, line, 0, round);
   }
 
  private:
   template <Passes kPasses, bool kEffects>
-  RPU_HD void finishAs(int64_t k, int64_t line) const {
+  PULSORA_HD void finishAs(int64_t k, int64_t line) const {
     constexpr int kPassCount = kPasses == Passes::One ? 1 : 2;
     const int64_t row = s.list[k];
     LineSums in[2];
@@ -240,7 +241,7 @@ struct FinishOutput {
   }
 
   template <bool kEffects>
-  RPU_HD LineSums sumsOf(int64_t r, int64_t line) const {
+  PULSORA_HD LineSums sumsOf(int64_t r, int64_t line) const {
     const int64_t at = r * s.out.cols + line;
     LineSums in;
     in.sum = s.sums[at];
@@ -254,7 +255,7 @@ struct FinishOutput {
   }
 
   template <bool kEffects>
-  RPU_HD OutputDraws drawsOf(int64_t row, int64_t line, int pass, int32_t round) const {
+  PULSORA_HD OutputDraws drawsOf(int64_t row, int64_t line, int pass, int32_t round) const {
     const StageDraws &d = s.draws;
     const uint64_t element = static_cast<uint64_t>(line);
     const uint64_t sample = d.firstSample + static_cast<uint64_t>(row);
@@ -272,7 +273,7 @@ struct FinishOutput {
 };
 
 /// The scale with which row i is read again after it left the range of the ADC.
-RPU_HD float nextScale(const RowState &state, int64_t i, float scale) {
+PULSORA_HD float nextScale(const RowState &state, int64_t i, float scale) {
   return state.worstScale ? max(scale, state.worstScale[i]) : 2.0f * scale;
 }
 
@@ -280,7 +281,7 @@ RPU_HD float nextScale(const RowState &state, int64_t i, float scale) {
 struct NextRead {
   RowState state;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     if (state.clipped[i] == 0) return;
     state.scale[i] = nextScale(state, i, state.scale[i]);
     ++state.round[i];
@@ -293,7 +294,7 @@ struct Magnitudes {
   MatrixView<const float> from;
   float *to;
 
-  RPU_HD void operator()(int64_t i) const { to[i] = abs(from(i / from.cols, i % from.cols)); }
+  PULSORA_HD void operator()(int64_t i) const { to[i] = abs(from(i / from.cols, i % from.cols)); }
 };
 
 /// What a further product takes in place of the converted inputs u: |u|, u lateness(j), or u^2.
@@ -304,7 +305,7 @@ struct ReformInput {
   int64_t n;
   InputForm form;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     const float u = from[i];
     const float late = u * lateness(i % n, n);
     to[i] = form == InputForm::Magnitude ? abs(u) : (form == InputForm::Late ? late : u * u);
@@ -320,7 +321,7 @@ struct ReadAsymmetry {
   MatrixView<float> to;  // [out, in] of this direction
   bool transposed;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     const int64_t line = i / to.cols;
     const int64_t j = i % to.cols;
     const int64_t cell = transposed ? j * to.rows + line : i;
@@ -335,9 +336,9 @@ struct ReadDeviation {
   const float *asymmetry;
   float *to;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     to[i] = weights(i / weights.cols, i % weights.cols) * asymmetry[i];
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

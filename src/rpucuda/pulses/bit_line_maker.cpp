@@ -4,23 +4,24 @@
 #include <vector>
 
 #include "core/backend.h"
-#include "core/math_util.h"
-#include "core/reduce.h"
-#include "core/with_isa.h"
-#include "pulses/draw_trains.h"
-#include "pulses/train_functors.h"
+#include "core/isa_dispatch.h"
+#include "linalg/math_util.h"
+#include "numerics/reduce.h"
+#include "pulses/draw_pulse_trains.h"
+#include "pulses/pulse_train_functors.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int64_t kScalesPerThread = kStepsPerThread / 16;
 
-void drawSides(const Context &context, const TrainSide *sides, int count, bool coincidencesAlone) {
+void drawSides(const Context &context, const PulseTrainSide *sides, int count,
+               bool coincidencesAlone) {
   if (!context.onCpu()) {
-    cudaDrawTrains(context, sides, count);
+    cudaDrawPulseTrains(context, sides, count);
     return;
   }
-  const auto drawer = withIsa(context.cpu.isa, [](auto isa) { return &drawTrains<isa>; });
+  const auto drawer = withIsa(context.cpu.isa, [](auto isa) { return &drawPulseTrains<isa>; });
   constexpr int64_t kTrainsPerThread = kStepsPerThread / 8;
   const int64_t lines = sides[0].values.cols + sides[1].values.cols;
   // Whole words, and whole blocks of random words where the mini-batch begins with one.
@@ -44,16 +45,16 @@ void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
                              MatrixView<const float> d, float lr, float granularity,
                              const UpdateParameters &parameters, RandomKey key,
                              const SampleRange &samples) {
-  RPU_CHECK(InputError, x.rows == d.rows, "x has ", x.rows, " samples and d has ", d.rows,
-            "; an update needs one d for each x");
+  PULSORA_CHECK(InputError, x.rows == d.rows, "x has ", x.rows, " samples and d has ", d.rows,
+                "; an update needs one d for each x");
   begin(x, d, samples);
   if (x.rows == 0) {
     if (exposeRawInputs_) keepRawInputs(context, x, d);
     return;
   }
-  scaleTrains(context, x, d, scaler(context, lr, granularity, parameters));
+  scalePulseTrains(context, x, d, scaler(context, lr, granularity, parameters));
   if (sendsRandomTrains(parameters.pulse_type)) {
-    TrainSide sides[3];
+    PulseTrainSide sides[3];
     const int count = trainSides(context, x, d, lr, parameters, key, sides);
     drawSides(context, sides, count, coincidencesAlone_);
   } else {
@@ -78,8 +79,9 @@ void BitLineMaker::reserve(const Context &context, int64_t samples, int64_t xSiz
   reserveScales(context, samples);
   if (sendsRandomTrains(parameters.pulse_type)) {
     const int longest =
-        context.onCpu() ? static_cast<int>(RPU::longestTrain(parameters, RPU::abs(lr), granularity))
-                        : longestTrain(parameters);
+        context.onCpu()
+            ? static_cast<int>(pulsora::longestTrain(parameters, pulsora::abs(lr), granularity))
+            : longestTrain(parameters);
     const PulseLayout layout = PulseLayout::of(longest);
     bits_.reserve(context, planesOf(layout, samples, xSize, dSize, parameters.pulse_type).total);
   } else {
@@ -98,18 +100,18 @@ void BitLineMaker::reserveScales(const Context &context, int64_t samples) {
 }
 
 // Reserves storage for the results per sample, and returns the functor that scales the trains.
-TrainScaler BitLineMaker::scaler(const Context &context, float lr, float granularity,
-                                 const UpdateParameters &parameters) {
+PulseTrainScaler BitLineMaker::scaler(const Context &context, float lr, float granularity,
+                                      const UpdateParameters &parameters) {
   const int64_t m = words_.samples;
   reserveScales(context, m);
   words_.layout = layout_.data();
   words_.trainLength = trainLength_.data();
-  return {parameters,         RPU::abs(lr),   granularity,        maxima_.data(),
-          maxima_.data() + m, scales_.data(), trainLength_.data()};
+  return {parameters,         pulsora::abs(lr), granularity,        maxima_.data(),
+          maxima_.data() + m, scales_.data(),   trainLength_.data()};
 }
 
-void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x,
-                               MatrixView<const float> d, const TrainScaler &scaler) {
+void BitLineMaker::scalePulseTrains(const Context &context, MatrixView<const float> x,
+                                    MatrixView<const float> d, const PulseTrainScaler &scaler) {
   const int64_t m = x.rows;
   if (context.onCpu()) {
     rowAbsMax(context, x, maxima_.data());
@@ -119,20 +121,22 @@ void BitLineMaker::scaleTrains(const Context &context, MatrixView<const float> x
     });
     forEach(context, 1, LayoutChooser{trainLength_.data(), m, layout_.data()});
   } else {
-    cudaScaleTrains(context, x, d, jobOf(context, scaler));
+    cudaScalePulseTrains(context, x, d, jobOf(context, scaler));
   }
 }
 
-TrainJob BitLineMaker::jobOf(const Context &context, const TrainScaler &scaler) {
+PulseTrainJob BitLineMaker::jobOf(const Context &context, const PulseTrainScaler &scaler) {
   float *maxima = maxima_.data();
-  return {{maxima, maxima + words_.samples, finished_.data(), context.fault, words_.present},
-          scaler,
-          layout_.data()};
+  return {
+      {maxima, maxima + words_.samples, finished_.data(), context.nonfiniteFlag, words_.present},
+      scaler,
+      layout_.data()};
 }
 
-TrainJob BitLineMaker::startWords(const Context &context, MatrixView<const float> x,
-                                  MatrixView<const float> d, float lr, float granularity,
-                                  const UpdateParameters &parameters, const SampleRange &samples) {
+PulseTrainJob BitLineMaker::startWords(const Context &context, MatrixView<const float> x,
+                                       MatrixView<const float> d, float lr, float granularity,
+                                       const UpdateParameters &parameters,
+                                       const SampleRange &samples) {
   begin(x, d, samples);
   return jobOf(context, scaler(context, lr, granularity, parameters));
 }
@@ -147,7 +151,8 @@ BitLineMaker::Planes BitLineMaker::planesOf(const PulseLayout &layout, int64_t s
 
 int BitLineMaker::trainSides(const Context &context, MatrixView<const float> x,
                              MatrixView<const float> d, float lr,
-                             const UpdateParameters &parameters, RandomKey key, TrainSide *sides) {
+                             const UpdateParameters &parameters, RandomKey key,
+                             PulseTrainSide *sides) {
   if (exposeRawInputs_) keepRawInputs(context, x, d);
   const bool ascend = lr < 0.0f;
   const bool twoPass = parameters.pulse_type == PulseType::Stochastic;
@@ -166,7 +171,7 @@ int BitLineMaker::trainSides(const Context &context, MatrixView<const float> x,
   const float step = resolutionStep(parameters.res);
   const bool rounding = parameters.sto_round && step > 0.0f;
   const uint64_t first = words_.firstSample;
-  const TrainScale *scales = scales_.data();
+  const PulseTrainScale *scales = scales_.data();
   const PulseLayout *place = layout_.data();
   sides[0] = {
       x,     scales, true, false, step,   rounding,      key, Purpose::XPulse, Purpose::XRound,
@@ -236,9 +241,9 @@ PulseStats BitLineMaker::stats(const Context &context) const {
   PulseStats stats;
   stats.samples = static_cast<uint64_t>(words_.samples);
   const auto m = static_cast<size_t>(words_.samples);
-  std::vector<TrainScale> scales(m);
+  std::vector<PulseTrainScale> scales(m);
   std::vector<float> maxima(2 * m);
-  detail::copyToHost(context, scales.data(), scales_.data(), m * sizeof(TrainScale));
+  detail::copyToHost(context, scales.data(), scales_.data(), m * sizeof(PulseTrainScale));
   detail::copyToHost(context, maxima.data(), maxima_.data(), 2 * m * sizeof(float));
   for (size_t s = 0; s < m; ++s) {
     stats.slots += static_cast<uint64_t>(scales[s].length);
@@ -248,4 +253,4 @@ PulseStats BitLineMaker::stats(const Context &context) const {
   return stats;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

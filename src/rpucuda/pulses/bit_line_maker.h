@@ -2,14 +2,14 @@
 
 #include "core/buffer.h"
 #include "core/context.h"
-#include "core/random.h"
 #include "core/view.h"
-#include "pulses/draw_trains.h"
+#include "numerics/random.h"
+#include "pulses/draw_pulse_trains.h"
 #include "pulses/pulse_trains.h"
 #include "pulses/pulse_words.h"
 #include "pulses/update_parameters.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// What one update call sent, summed over its samples.
 struct PulseStats {
@@ -44,11 +44,12 @@ class BitLineMaker {
   /// makeWords() in two steps on a GPU, for kernels that serve several makers at once: the caller
   /// runs the job that startWords() returns, then draws the two or three sides that trainSides()
   /// writes (it returns their number). For stochastic pulse types.
-  TrainJob startWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
-                      float lr, float granularity, const UpdateParameters &parameters,
-                      const SampleRange &samples);
+  PulseTrainJob startWords(const Context &context, MatrixView<const float> x,
+                           MatrixView<const float> d, float lr, float granularity,
+                           const UpdateParameters &parameters, const SampleRange &samples);
   int trainSides(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
-                 float lr, const UpdateParameters &parameters, RandomKey key, TrainSide *sides);
+                 float lr, const UpdateParameters &parameters, RandomKey key,
+                 PulseTrainSide *sides);
 
   /// The pulses of the latest mini-batch; valid until the next makeWords().
   const PulseWords &words() const { return words_; }
@@ -86,11 +87,11 @@ class BitLineMaker {
   void reserveScales(const Context &context, int64_t samples);
   void reserveRawInputs(const Context &context, int64_t x, int64_t d);
   void begin(MatrixView<const float> x, MatrixView<const float> d, const SampleRange &samples);
-  TrainScaler scaler(const Context &context, float lr, float granularity,
-                     const UpdateParameters &parameters);
-  void scaleTrains(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
-                   const TrainScaler &scaler);
-  TrainJob jobOf(const Context &context, const TrainScaler &scaler);
+  PulseTrainScaler scaler(const Context &context, float lr, float granularity,
+                          const UpdateParameters &parameters);
+  void scalePulseTrains(const Context &context, MatrixView<const float> x,
+                        MatrixView<const float> d, const PulseTrainScaler &scaler);
+  PulseTrainJob jobOf(const Context &context, const PulseTrainScaler &scaler);
   void fillLevels(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                   bool ascend, const UpdateParameters &parameters);
   void keepRawInputs(const Context &context, MatrixView<const float> x, MatrixView<const float> d);
@@ -98,15 +99,15 @@ class BitLineMaker {
   bool exposeRawInputs_ = false;
   bool coincidencesAlone_ = false;
   PulseWords words_;
-  Buffer<uint32_t> bits_;        // the bit planes, one after another
-  Buffer<float> levels_;         // MeanCount and Implicit: x, then d
-  Buffer<float> maxima_;         // per sample: of x, then of d
-  Buffer<TrainScale> scales_;    // per sample
-  Buffer<int32_t> trainLength_;  // per sample
-  Buffer<PulseLayout> layout_;   // one
-  Buffer<uint32_t> finished_;    // on a GPU, one (see TrainMaxima)
+  Buffer<uint32_t> bits_;           // the bit planes, one after another
+  Buffer<float> levels_;            // MeanCount and Implicit: x, then d
+  Buffer<float> maxima_;            // per sample: of x, then of d
+  Buffer<PulseTrainScale> scales_;  // per sample
+  Buffer<int32_t> trainLength_;     // per sample
+  Buffer<PulseLayout> layout_;      // one
+  Buffer<uint32_t> finished_;       // on a GPU, one (see PulseTrainMaxima)
   Buffer<float> rawX_, rawD_;
   int64_t rawRows_ = 0, rawXSize_ = 0, rawDSize_ = 0;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,12 +1,12 @@
 #pragma once
 
-#include "core/math.h"
+#include "numerics/math.h"
 #include "pulses/pulse_words.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Slots of word `word` in which both lines of cell (row, col) fire.
-RPU_HD uint32_t slotsOfBoth(const PulseWords &p, int64_t word, int64_t row, int64_t col) {
+PULSORA_HD uint32_t slotsOfBoth(const PulseWords &p, int64_t word, int64_t row, int64_t col) {
   uint32_t d = p.dBits[word * p.dSize + row];
   if (p.kind == PulseKind::TwoPass) {
     const uint32_t negative = p.xSigns[word * p.xSize + col];
@@ -16,13 +16,13 @@ RPU_HD uint32_t slotsOfBoth(const PulseWords &p, int64_t word, int64_t row, int6
 }
 
 /// Slots of word `word` in which a coincidence of cell (row, col) would step up.
-RPU_HD uint32_t slotsUp(const PulseWords &p, int64_t word, int64_t row, int64_t col) {
+PULSORA_HD uint32_t slotsUp(const PulseWords &p, int64_t word, int64_t row, int64_t col) {
   return p.xSigns[word * p.xSize + col] ^ p.dSigns[word * p.dSize + row];
 }
 
 /// Signed coincidences of cell (row, col) in one sample; negative steps down.
-RPU_HD int32_t signedCoincidences(const PulseWords &p, const PulseLayout &layout, int64_t sample,
-                                  int64_t row, int64_t col) {
+PULSORA_HD int32_t signedCoincidences(const PulseWords &p, const PulseLayout &layout,
+                                      int64_t sample, int64_t row, int64_t col) {
   if (hasLevels(p.kind)) {
     return -static_cast<int32_t>(levelCount(p.xLevels[sample * p.xSize + col],
                                             p.dLevels[sample * p.dSize + row],
@@ -37,4 +37,4 @@ RPU_HD int32_t signedCoincidences(const PulseWords &p, const PulseLayout &layout
   return (slotsUp(p, at.word, row, col) >> at.shift & 1U) != 0 ? count : -count;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "core/math.h"
 #include "core/platform.h"
+#include "numerics/math.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Words that may be read behind the last line of a bit plane, so that vector loads need no tail.
 constexpr int kPulsePadding = 64;
@@ -19,7 +19,7 @@ enum class PulseKind : int {
 };
 
 /// Whether lines send levels, from which coincidences are computed, instead of bits.
-RPU_HD bool hasLevels(PulseKind kind) {
+PULSORA_HD bool hasLevels(PulseKind kind) {
   return kind == PulseKind::MeanCount || kind == PulseKind::Implicit;
 }
 
@@ -31,11 +31,11 @@ struct PulseLayout {
   int wordsPerSample = 1;
 
   /// Trains of up to 16 slots share words; longer ones take one word, or several, of their own.
-  RPU_HD static PulseLayout of(int slots) {
+  PULSORA_HD static PulseLayout of(int slots) {
     slots = slots < 1 ? 1 : slots;
     return {slots, slots <= 16 ? 32 / slots : 1, (slots + 31) / 32};
   }
-  RPU_HD int64_t words(int64_t samples) const {
+  PULSORA_HD int64_t words(int64_t samples) const {
     return samplesPerWord > 1 ? (samples + samplesPerWord - 1) / samplesPerWord
                               : samples * wordsPerSample;
   }
@@ -46,7 +46,7 @@ struct SlotPlace {
   int64_t word;
   int shift;
 
-  RPU_HD static SlotPlace of(const PulseLayout &layout, int64_t sample) {
+  PULSORA_HD static SlotPlace of(const PulseLayout &layout, int64_t sample) {
     if (layout.samplesPerWord == 1) return {sample * layout.wordsPerSample, 0};
     const auto s = static_cast<uint32_t>(sample);  // a word is 4 bytes of every line: 2^32 are many
     const auto perWord = static_cast<uint32_t>(layout.samplesPerWord);
@@ -92,18 +92,18 @@ struct PulseWords {
   const float *dLevels = nullptr;
   const int32_t *trainLength = nullptr;  // [sample]
 
-  RPU_HD int64_t sampleCount() const { return present ? *present : samples; }
+  PULSORA_HD int64_t sampleCount() const { return present ? *present : samples; }
 };
 
 /// Deterministic pulse types: coincidences of two lines in one sample, from their levels and the
 /// sample's scale; negative where the signs differ.
-RPU_HD float levelScale(PulseKind kind, int32_t trainLength) {
+PULSORA_HD float levelScale(PulseKind kind, int32_t trainLength) {
   const float length = static_cast<float>(trainLength);
   return kind == PulseKind::MeanCount ? (length > 0.0f ? 1.0f / length : 0.0f) : length;
 }
-RPU_HD float levelCount(float x, float d, float scale) { return RPU::rint(x * d * scale); }
+PULSORA_HD float levelCount(float x, float d, float scale) { return pulsora::rint(x * d * scale); }
 
 /// Slots of one sample, as a mask for the low bits of a word.
-RPU_HD uint32_t slotMask(int slots) { return slots >= 32 ? 0xffffffffu : (1u << slots) - 1u; }
+PULSORA_HD uint32_t slotMask(int slots) { return slots >= 32 ? 0xffffffffu : (1u << slots) - 1u; }
 
-}  // namespace RPU
+}  // namespace pulsora

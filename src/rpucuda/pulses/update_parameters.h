@@ -1,8 +1,8 @@
 #pragma once
 
-#include "core/field.h"
+#include "parameters/field.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// How x and d become pulses.
 enum class PulseType {
@@ -89,4 +89,4 @@ struct UpdateParameters {
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

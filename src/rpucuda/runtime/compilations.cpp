@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/sha256.h"
 #include "runtime/plugin_cache.h"
+#include "storage/sha256.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 /// What this process did. One compilation at a time is looked up or made.
@@ -57,8 +57,8 @@ void alone(const Work &work) {
 bool mayCompile() {
   const char *value = std::getenv("PULSORA_COMPILE");
   const std::string text = value ? value : "";
-  RPU_CHECK(ConfigError, text.empty() || text == "auto" || text == "never", "PULSORA_COMPILE is '",
-            text, "'; set it to 'never' or 'auto', or leave it out");
+  PULSORA_CHECK(ConfigError, text.empty() || text == "auto" || text == "never",
+                "PULSORA_COMPILE is '", text, "'; set it to 'never' or 'auto', or leave it out");
   return text != "never";
 }
 
@@ -151,9 +151,9 @@ std::string compiledFile(Compilation &compilation) {
   alone([&](const PluginCache::Warn &warn) {
     Maker maker(compilation, warn);
     maker.make([](const std::string &) {});
-    RPU_CHECK(CompileError, maker.stored(), compilation.name().what,
-              ", compiled, cannot be stored in the cache folder; name another by "
-              "PULSORA_CACHE_DIR");
+    PULSORA_CHECK(CompileError, maker.stored(), compilation.name().what,
+                  ", compiled, cannot be stored in the cache folder; name another by "
+                  "PULSORA_CACHE_DIR");
     path = maker.path();
   });
   return path;
@@ -161,4 +161,4 @@ std::string compiledFile(Compilation &compilation) {
 
 void countFromMemory() { ++known().fromMemory; }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,7 +7,7 @@
 // What is compiled at run time is kept in a folder (runtime/plugin_cache.h), so that each thing is
 // compiled once for all processes.
 
-namespace RPU {
+namespace pulsora {
 
 /// How often a compiled model, or a kernel of one for a GPU, was made, found in the cache folder, or
 /// known to this process.
@@ -56,4 +56,4 @@ std::string compiledFile(Compilation &compilation);
 /// Counts that a compiled model was known to this process.
 void countFromMemory();
 
-}  // namespace RPU
+}  // namespace pulsora

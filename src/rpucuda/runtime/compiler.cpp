@@ -20,7 +20,7 @@
 
 extern char **environ;
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 namespace fs = std::filesystem;
@@ -109,8 +109,8 @@ Outcome runProgram(std::vector<std::string> command, const fs::path &folder) {
   const int failed = posix_spawn(&child, command.front().c_str(), &actions, nullptr,
                                  pointers(command).data(), pointers(variables).data());
   posix_spawn_file_actions_destroy(&actions);
-  RPU_CHECK(CompileError, failed == 0, command.front(),
-            " cannot be started: ", std::generic_category().message(failed));
+  PULSORA_CHECK(CompileError, failed == 0, command.front(),
+                " cannot be started: ", std::generic_category().message(failed));
   int status = 0;
   while (::waitpid(child, &status, 0) == -1) {
     // ECHILD: the program lets the system forget its children, so that what it wrote must do.
@@ -160,8 +160,8 @@ HostCompiler findHostCompiler() {
   found.command = words(variable("CXX"));
   if (!found.command.empty()) {
     const std::string path = programPath(found.command.front());
-    RPU_CHECK(CompilerNotFound, !path.empty(), "CXX names the C++ compiler '",
-              found.command.front(), "', which is not there", kInstall);
+    PULSORA_CHECK(CompilerNotFound, !path.empty(), "CXX names the C++ compiler '",
+                  found.command.front(), "', which is not there", kInstall);
     found.command.front() = path;
   } else {
     for (const char *name : {"c++", "g++", "clang++"}) {
@@ -170,17 +170,18 @@ HostCompiler findHostCompiler() {
       found.command = {path};
       break;
     }
-    RPU_CHECK(CompilerNotFound, !found.command.empty(),
-              "there is no C++ compiler to compile a device model for the CPU: CXX is not set, and "
-              "neither c++ nor g++ nor clang++ is on PATH",
-              kInstall);
+    PULSORA_CHECK(
+        CompilerNotFound, !found.command.empty(),
+        "there is no C++ compiler to compile a device model for the CPU: CXX is not set, and "
+        "neither c++ nor g++ nor clang++ is on PATH",
+        kInstall);
   }
   const PrivateFolder folder;
   std::vector<std::string> question = found.command;
   question.emplace_back("--version");
   const Outcome answer = runProgram(question, folder.path());
-  RPU_CHECK(CompilerNotFound, answer.status == 0, found.command.front(),
-            " does not answer to --version: ", answer.output, kInstall);
+  PULSORA_CHECK(CompilerNotFound, answer.status == 0, found.command.front(),
+                " does not answer to --version: ", answer.output, kInstall);
   found.version = answer.output;
   return found;
 }
@@ -222,10 +223,10 @@ std::string compilePlugin(const HostCompiler &compiler, const PluginSource &sour
     command.push_back("-I" + path.string());
   command.insert(command.end(), {unit.string(), "-o", object.string()});
   const Outcome outcome = runProgram(command, folder.path());
-  RPU_CHECK(CompileError, outcome.status == 0 && fs::exists(object), "the device model '",
-            source.name, "' in ", file, " does not compile. ", compiler.command.front(), " says:\n",
-            readable(outcome.output, folder.path()));
+  PULSORA_CHECK(CompileError, outcome.status == 0 && fs::exists(object), "the device model '",
+                source.name, "' in ", file, " does not compile. ", compiler.command.front(),
+                " says:\n", readable(outcome.output, folder.path()));
   return readAll(object);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

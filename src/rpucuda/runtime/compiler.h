@@ -6,7 +6,7 @@
 
 #include "core/isa.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// A folder for this process alone (mode 0700) in $TMPDIR or /tmp, removed with what is in it.
 class PrivateFolder {
@@ -39,7 +39,7 @@ std::vector<std::string> pluginOptions(Isa isa);
 /// A device model as text.
 struct PluginSource {
   std::string text;
-  std::string name;  ///< of the struct in namespace RPU
+  std::string name;  ///< of the struct in namespace pulsora
   std::string file;  ///< what the compiler calls the text in its messages
 };
 
@@ -47,4 +47,4 @@ struct PluginSource {
 /// shell, in a private folder. CompileError with what it said if it fails.
 std::string compilePlugin(const HostCompiler &compiler, const PluginSource &source, Isa isa);
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,14 +5,14 @@
 
 #include "core/check.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 CudaDriver loadDriver() {
   CudaDriver d{};
   d.library = SharedLibrary::open({"libcuda.so.1"});
-  RPU_CHECK(DeviceError, d.library, "there is no CUDA driver: ", d.library.problem(),
-            "; install the driver of an NVIDIA GPU, or use device='cpu'");
+  PULSORA_CHECK(DeviceError, d.library, "there is no CUDA driver: ", d.library.problem(),
+                "; install the driver of an NVIDIA GPU, or use device='cpu'");
   const SharedLibrary &l = d.library;
   l.find(d.init, "cuInit");
   l.find(d.getErrorName, "cuGetErrorName");
@@ -42,16 +42,17 @@ CudaDriver loadDriver() {
   l.find(d.streamCreate, "cuStreamCreate");
   l.find(d.streamDestroy, "cuStreamDestroy_v2");
   l.find(d.streamSynchronize, "cuStreamSynchronize");
-  RPU_CHECK(DeviceError,
-            d.init && d.getErrorName && d.getErrorString && d.deviceGet && d.deviceGetCount &&
-                d.deviceGetAttribute && d.primaryContextRetain && d.primaryContextRelease &&
-                d.contextPush && d.contextPop && d.contextGetDevice && d.exchangeCaptureMode &&
-                d.libraryLoadData && d.libraryUnload && d.libraryGetModule && d.libraryGetKernel &&
-                d.kernelGetFunction && d.functionGetAttribute && d.launchKernel &&
-                d.memoryAllocate && d.memoryFree && d.copyToDevice && d.copyToHost && d.fill &&
-                d.streamCreate && d.streamDestroy && d.streamSynchronize,
-            "the CUDA driver ", l.name(),
-            " is older than CUDA 12; install a newer driver, or use device='cpu'");
+  PULSORA_CHECK(DeviceError,
+                d.init && d.getErrorName && d.getErrorString && d.deviceGet && d.deviceGetCount &&
+                    d.deviceGetAttribute && d.primaryContextRetain && d.primaryContextRelease &&
+                    d.contextPush && d.contextPop && d.contextGetDevice && d.exchangeCaptureMode &&
+                    d.libraryLoadData && d.libraryUnload && d.libraryGetModule &&
+                    d.libraryGetKernel && d.kernelGetFunction && d.functionGetAttribute &&
+                    d.launchKernel && d.memoryAllocate && d.memoryFree && d.copyToDevice &&
+                    d.copyToHost && d.fill && d.streamCreate && d.streamDestroy &&
+                    d.streamSynchronize,
+                "the CUDA driver ", l.name(),
+                " is older than CUDA 12; install a newer driver, or use device='cpu'");
   d.check(d.init(0), "start");
   return d;
 }
@@ -111,8 +112,8 @@ int CudaDriver::deviceCount() const {
 
 CudaContextScope::CudaContextScope(int device) : driver_(CudaDriver::get()) {
   const int count = driver_.deviceCount();
-  RPU_CHECK(ConfigError, device >= 0 && device < count, "device is ", device, "; this machine has ",
-            count, " GPUs, counted from 0");
+  PULSORA_CHECK(ConfigError, device >= 0 && device < count, "device is ", device,
+                "; this machine has ", count, " GPUs, counted from 0");
   // Retained once for each device, for good: what lies in a context outlives scopes.
   static std::mutex lock;
   static std::map<int, CuContext> contexts;
@@ -131,4 +132,4 @@ CudaContextScope::~CudaContextScope() {
   driver_.contextPop(&ignored);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -10,7 +10,7 @@
 // Its types are declared here, because a build without CUDA has no header of it; their layout is
 // part of its binary interface.
 
-namespace RPU {
+namespace pulsora {
 
 using CuContext = void *;
 using CuLibrary = void *;
@@ -106,4 +106,4 @@ class CudaContextScope {
   const CudaDriver &driver_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -8,14 +8,14 @@
 
 #include "core/check.h"
 #include "core/cuda_api.h"
-#include "core/sha256.h"
 #include "runtime/compiler.h"
 #include "runtime/embedded_headers.h"
 #include "runtime/gpu_model.h"
 #include "runtime/model_kernels.h"
 #include "runtime/plugin_model.h"
+#include "storage/sha256.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 #if defined(__x86_64__)
@@ -98,17 +98,18 @@ DeviceSource normalised(DeviceSource source) {
       names.insert((*each)[1]);
     std::string list;
     for (const std::string &name : names) list += (list.empty() ? "'" : ", '") + name + "'";
-    RPU_CHECK(ConfigError, !names.empty(),
-              "the source of a device model has no `static constexpr const char *kName = "
-              "\"its name\";`; see examples/05_custom_device for what a model states");
-    RPU_CHECK(ConfigError, names.size() == 1, "the source of a device model has the names ", list,
-              "; say which struct is meant by name=");
+    PULSORA_CHECK(ConfigError, !names.empty(),
+                  "the source of a device model has no `static constexpr const char *kName = "
+                  "\"its name\";`; see examples/05_custom_device for what a model states");
+    PULSORA_CHECK(ConfigError, names.size() == 1, "the source of a device model has the names ",
+                  list, "; say which struct is meant by name=");
     source.name = *names.begin();
   }
   static const std::regex kName("[A-Z][A-Za-z0-9]{0,99}");
-  RPU_CHECK(ConfigError, std::regex_match(source.name, kName), "name is '", source.name,
-            "'; the name of a device model is that of its struct, begins with a capital letter and "
-            "has letters and digits alone, 100 at most, such as MyStep");
+  PULSORA_CHECK(
+      ConfigError, std::regex_match(source.name, kName), "name is '", source.name,
+      "'; the name of a device model is that of its struct, begins with a capital letter and "
+      "has letters and digits alone, 100 at most, such as MyStep");
   return source;
 }
 
@@ -130,8 +131,8 @@ DeviceModel deviceModelFrom(const DeviceSource &given) {
   } catch (const CompilerNotFound &missing) {
     made = modelForGpuAlone(source, missing);
   }
-  RPU_CHECK(ConfigError, made.name == source.name, "the device model ", source.name,
-            " has kName \"", made.name, "\"; give it the name of its struct");
+  PULSORA_CHECK(ConfigError, made.name == source.name, "the device model ", source.name,
+                " has kName \"", made.name, "\"; give it the name of its struct");
   made.source = source.text;
   made.sourceHash = sha256(source.text);
   return model = std::move(made);
@@ -141,11 +142,11 @@ const DeviceModel *registeredModelOf(const DeviceSource &given) {
   const DeviceSource source = normalised(given);
   for (const DeviceModel &model : deviceModels()) {
     if (model.name != source.name) continue;
-    RPU_CHECK(ConfigError, !model.source.empty(), "there is a built-in device model '", model.name,
-              "'; give the struct of the source another name");
-    RPU_CHECK(ConfigError, model.source == source.text, "there is a device model '", model.name,
-              "' from another source already (SHA-256 ", model.sourceHash,
-              "); give the struct another name, or start a new process");
+    PULSORA_CHECK(ConfigError, !model.source.empty(), "there is a built-in device model '",
+                  model.name, "'; give the struct of the source another name");
+    PULSORA_CHECK(ConfigError, model.source == source.text, "there is a device model '", model.name,
+                  "' from another source already (SHA-256 ", model.sourceHash,
+                  "); give the struct another name, or start a new process");
     return &model;
   }
   return nullptr;
@@ -169,4 +170,4 @@ std::vector<std::string> compileAheadForGpu(const DeviceSource &given, const std
   return compileModelKernels(normalised(given), arch);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -15,9 +15,9 @@
 //
 // The text is code, and runs with the rights of who runs the program.
 
-namespace RPU {
+namespace pulsora {
 
-/// A device model as text, which defines one struct in namespace RPU; see
+/// A device model as text, which defines one struct in namespace pulsora; see
 /// examples/05_custom_device. It may include headers of the rooms up to array, as
 /// <pulsora/room/name.h> or "room/name.h", and those of the system.
 struct DeviceSource {
@@ -60,4 +60,4 @@ std::string compileAhead(const DeviceSource &source, Isa isa = bestIsa());
 /// that NVRTC does not know; errors as of compileAhead().
 std::vector<std::string> compileAheadForGpu(const DeviceSource &source, const std::string &arch);
 
-}  // namespace RPU
+}  // namespace pulsora

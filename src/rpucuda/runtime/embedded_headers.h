@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-namespace RPU {
+namespace pulsora {
 
-/// A header of the library by its path within the rooms, such as "core/math.h".
+/// A header of the library by its path within the rooms, such as "numerics/math.h".
 struct EmbeddedHeader {
   const char *path;
   const char *text;
@@ -19,4 +19,4 @@ const std::vector<EmbeddedHeader> &embeddedHeaders();
 /// SHA-256 of them all.
 const std::string &embeddedHeadersHash();
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -10,7 +10,7 @@
 #include "runtime/plugin_facts.h"
 #include "runtime/plugin_model.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using plugin::FactsHead;
@@ -22,9 +22,9 @@ class FactsReader {
   explicit FactsReader(std::string_view facts) : facts_(facts) {}
 
   std::string_view bytes(size_t count) {
-    RPU_CHECK(CompileError, count <= facts_.size() - at_,
-              "what a GPU tells of a device model ends ", "after ", facts_.size(),
-              " bytes; its code was made for another version of Pulsora");
+    PULSORA_CHECK(CompileError, count <= facts_.size() - at_,
+                  "what a GPU tells of a device model ends ", "after ", facts_.size(),
+                  " bytes; its code was made for another version of Pulsora");
     at_ += count;
     return facts_.substr(at_ - count, count);
   }
@@ -153,13 +153,13 @@ class GpuDescription : public ModelDescription {
     head_ = reader.number<FactsHead>();
     constexpr size_t kAlignment = alignof(PulsedParams);
     // The sizes hold unless a struct of the model has an alignment of its own.
-    RPU_CHECK(CompileError,
-              head_.abi == kPluginAbi && head_.commonSize == sizeof(PulsedParams) &&
-                  head_.paramsAlignment == kAlignment &&
-                  head_.arraySize == kBeforeParams + head_.paramsSize &&
-                  head_.updateSize == head_.arraySize + sizeof(UpdateRest),
-              "the parameters of a device model do not lie in a GPU's memory as the library "
-              "expects; leave out alignas, and install a C++ compiler if it has none");
+    PULSORA_CHECK(CompileError,
+                  head_.abi == kPluginAbi && head_.commonSize == sizeof(PulsedParams) &&
+                      head_.paramsAlignment == kAlignment &&
+                      head_.arraySize == kBeforeParams + head_.paramsSize &&
+                      head_.updateSize == head_.arraySize + sizeof(UpdateRest),
+                  "the parameters of a device model do not lie in a GPU's memory as the library "
+                  "expects; leave out alignas, and install a C++ compiler if it has none");
     name_ = reader.text();
     doc_ = reader.text();
     defaults_ = reader.bytes(head_.paramsSize);
@@ -268,4 +268,4 @@ DeviceModel gpuModel(ModelFacts facts, const PluginLauncher &launcher, const std
   return m;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

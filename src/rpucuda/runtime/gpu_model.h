@@ -10,7 +10,7 @@
 // A device model on a machine without a C++ compiler for the CPU: a GPU describes it, checks its
 // parameters, and runs it.
 
-namespace RPU {
+namespace pulsora {
 
 /// Gives what plugin::tellModel() writes if `params` is empty, else what plugin::tellParams() writes
 /// of parameters with these bytes (runtime/plugin_facts.h).
@@ -21,4 +21,4 @@ using ModelFacts = std::function<std::string(std::string_view params)>;
 /// CompileError if the facts are those of another version, or cannot be read.
 DeviceModel gpuModel(ModelFacts facts, const PluginLauncher &launcher, const std::string &missing);
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -6,10 +6,10 @@
 #include <limits>
 #include <utility>
 
-#include "core/joined_launches.h"
+#include "core/batched_launches.h"
 #include "runtime/cuda_driver.h"
 
-namespace RPU {
+namespace pulsora {
 namespace detail {
 
 struct LoadedCode {
@@ -95,7 +95,7 @@ void release(int device, const Work &work) noexcept {
 }
 
 void requireSize(const std::string &name, int64_t size) {
-  RPU_CHECK(ConfigError, size >= 0, name, " is ", size, "; it must be >= 0");
+  PULSORA_CHECK(ConfigError, size >= 0, name, " is ", size, "; it must be >= 0");
 }
 
 }  // namespace
@@ -139,9 +139,9 @@ GpuArray::GpuArray(std::string type, int64_t size, int device)
     : type_(std::move(type)), size_(size), device_(device) {
   requireSize("size", size);
   const size_t each = sizeOfGpuType(type_);
-  RPU_CHECK(OutOfMemoryError,
-            static_cast<uint64_t>(size) <= std::numeric_limits<uint64_t>::max() / 2 / each,
-            "an array of ", size, " numbers of type ", type_, " does not fit into any memory");
+  PULSORA_CHECK(OutOfMemoryError,
+                static_cast<uint64_t>(size) <= std::numeric_limits<uint64_t>::max() / 2 / each,
+                "an array of ", size, " numbers of type ", type_, " does not fit into any memory");
   if (size == 0) return;
   const CudaContextScope scope(device);
   const CudaDriver &driver = CudaDriver::get();
@@ -190,9 +190,9 @@ void GpuArray::download(void *to, void *stream) const {
 
 GpuArgument GpuArgument::ofBytes(std::string type, std::string_view bytes, int device) {
   GpuArgument argument(std::move(type), uint64_t{0});
-  RPU_CHECK(InputError, bytes.size() <= sizeof argument.value_, "an argument of type ",
-            argument.type_, " has ", bytes.size(), " bytes; it must have at most ",
-            sizeof argument.value_);
+  PULSORA_CHECK(InputError, bytes.size() <= sizeof argument.value_, "an argument of type ",
+                argument.type_, " has ", bytes.size(), " bytes; it must have at most ",
+                sizeof argument.value_);
   std::memcpy(argument.value_, bytes.data(), bytes.size());
   argument.device_ = device;
   return argument;
@@ -213,9 +213,10 @@ GpuFunction GpuProgram::function(const std::string &name) const {
   const CudaDriver &driver = CudaDriver::get();
   CuKernel kernel = nullptr;
   const int status = driver.libraryGetKernel(&kernel, code_->library, name.c_str());
-  RPU_CHECK(ConfigError, status != CudaDriver::kNotFound, "there is no kernel '", name,
-            "' in the code; a kernel's name in it is that of GpuBinary::names, or its own if it is "
-            "extern \"C\"");
+  PULSORA_CHECK(
+      ConfigError, status != CudaDriver::kNotFound, "there is no kernel '", name,
+      "' in the code; a kernel's name in it is that of GpuBinary::names, or its own if it is "
+      "extern \"C\"");
   driver.check(status, message("find the kernel '", name, "'"));
   GpuFunction function;
   function.code_ = code_;
@@ -249,13 +250,13 @@ GpuFunction GpuProgram::function(const std::string &name, std::vector<std::strin
   for (const std::string &type : types) sizes.push_back(sizeOfParameter(type));
   GpuFunction function = this->function(name);
   if (function.knowsSizes_) {
-    RPU_CHECK(ConfigError, sizes.size() == function.sizes_.size(), "types has ", sizes.size(),
-              " entries, but the kernel '", name, "' has ", function.sizes_.size(),
-              " parameters; name the type of each");
+    PULSORA_CHECK(ConfigError, sizes.size() == function.sizes_.size(), "types has ", sizes.size(),
+                  " entries, but the kernel '", name, "' has ", function.sizes_.size(),
+                  " parameters; name the type of each");
     for (size_t i = 0; i < sizes.size(); ++i) {
-      RPU_CHECK(ConfigError, sizes[i] == function.sizes_[i], "types[", i, "] is '", types[i],
-                "', of ", sizes[i], " bytes, but parameter ", i, " of the kernel '", name, "' has ",
-                function.sizes_[i], "; name the type that the kernel has");
+      PULSORA_CHECK(ConfigError, sizes[i] == function.sizes_[i], "types[", i, "] is '", types[i],
+                    "', of ", sizes[i], " bytes, but parameter ", i, " of the kernel '", name,
+                    "' has ", function.sizes_[i], "; name the type that the kernel has");
     }
   }
   function.types_ = std::move(types);
@@ -266,8 +267,8 @@ GpuFunction GpuProgram::function(const std::string &name, std::vector<std::strin
 
 void GpuFunction::requireGrid(const GpuGrid &grid) const {
   const auto require = [&](const char *name, int64_t value, int64_t most) {
-    RPU_CHECK(ConfigError, value >= 1 && value <= most, name, " is ", value, " in a launch of '",
-              name_, "'; it must be >= 1 and <= ", most);
+    PULSORA_CHECK(ConfigError, value >= 1 && value <= most, name, " is ", value,
+                  " in a launch of '", name_, "'; it must be >= 1 and <= ", most);
   };
   require("blocks.x", grid.blocks.x, std::numeric_limits<int32_t>::max());
   require("blocks.y", grid.blocks.y, 65535);
@@ -276,11 +277,11 @@ void GpuFunction::requireGrid(const GpuGrid &grid) const {
   require("threads.y", grid.threads.y, mostThreads_);
   require("threads.z", grid.threads.z, 64);
   const int64_t threads = grid.threads.x * grid.threads.y * grid.threads.z;
-  RPU_CHECK(ConfigError, threads <= mostThreads_, "threads are ", threads, " in a launch of '",
-            name_, "'; its blocks can have at most ", mostThreads_);
-  RPU_CHECK(ConfigError, grid.sharedBytes >= 0 && grid.sharedBytes <= mostShared_,
-            "shared_bytes is ", grid.sharedBytes, " in a launch of '", name_,
-            "'; it must be >= 0 and <= ", mostShared_);
+  PULSORA_CHECK(ConfigError, threads <= mostThreads_, "threads are ", threads, " in a launch of '",
+                name_, "'; its blocks can have at most ", mostThreads_);
+  PULSORA_CHECK(ConfigError, grid.sharedBytes >= 0 && grid.sharedBytes <= mostShared_,
+                "shared_bytes is ", grid.sharedBytes, " in a launch of '", name_,
+                "'; it must be >= 0 and <= ", mostShared_);
 }
 
 void GpuFunction::enqueue(const GpuGrid &grid, const void *const *arguments, void *stream,
@@ -301,7 +302,7 @@ void GpuFunction::enqueue(const GpuGrid &grid, const void *const *arguments, voi
   launch.attributes = &attribute;
   launch.attributeCount = overlaps ? 1 : 0;
   const CudaDriver &driver = CudaDriver::get();
-  JoinedLaunches::sendKept();
+  BatchedLaunches::sendKept();
   // The driver copies the arguments, and changes none.
   const int status =
       driver.launchKernel(&launch, function_, const_cast<void **>(arguments), nullptr);
@@ -312,28 +313,28 @@ void GpuFunction::launchRaw(const GpuGrid &grid, const void *const *arguments,
                             const uint64_t *sizes, size_t count, void *stream) const {
   bool fits = count == sizes_.size();
   for (size_t i = 0; fits && i < count; ++i) fits = sizes[i] == sizes_[i];
-  RPU_CHECK(DeviceError, fits || !knowsSizes_, "the arguments of '", name_,
-            "' do not have the sizes that its code expects: the compilers for CPU and GPU see "
-            "different parameters");
+  PULSORA_CHECK(DeviceError, fits || !knowsSizes_, "the arguments of '", name_,
+                "' do not have the sizes that its code expects: the compilers for CPU and GPU see "
+                "different parameters");
   requireGrid(grid);
   enqueue(grid, arguments, stream, overlaps_);
 }
 
 void GpuFunction::launch(const GpuGrid &grid, const std::vector<GpuArgument> &arguments,
                          void *stream) const {
-  RPU_CHECK(InputError, arguments.size() == types_.size(), "'", name_, "' takes ", types_.size(),
-            " arguments, and was given ", arguments.size());
+  PULSORA_CHECK(InputError, arguments.size() == types_.size(), "'", name_, "' takes ",
+                types_.size(), " arguments, and was given ", arguments.size());
   std::vector<const void *> values;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const GpuArgument &argument = arguments[i];
     const bool fits =
         argument.type() == types_[i] || (types_[i] == "void*" && isPointer(argument.type()));
-    RPU_CHECK(InputError, fits, "argument ", i, " of '", name_, "' is ",
-              isPointer(argument.type()) ? kPointer : "a number", " of type ", argument.type(),
-              "; pass ", types_[i]);
-    RPU_CHECK(InputError, argument.device() < 0 || argument.device() == device_, "argument ", i,
-              " of '", name_, "' lies on GPU ", argument.device(), "; the kernel is on GPU ",
-              device_);
+    PULSORA_CHECK(InputError, fits, "argument ", i, " of '", name_, "' is ",
+                  isPointer(argument.type()) ? kPointer : "a number", " of type ", argument.type(),
+                  "; pass ", types_[i]);
+    PULSORA_CHECK(InputError, argument.device() < 0 || argument.device() == device_, "argument ", i,
+                  " of '", name_, "' lies on GPU ", argument.device(), "; the kernel is on GPU ",
+                  device_);
     values.push_back(argument.value());
   }
   requireGrid(grid);
@@ -341,4 +342,4 @@ void GpuFunction::launch(const GpuGrid &grid, const std::vector<GpuArgument> &ar
   enqueue(grid, values.data(), stream, false);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

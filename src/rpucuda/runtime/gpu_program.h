@@ -18,7 +18,7 @@
 //   GpuArray a = GpuArray::zeros("float32", 1000, 0);
 //   add.launch({{8}, {128}}, {a, int64_t{1000}});
 
-namespace RPU {
+namespace pulsora {
 
 /// The architecture of a GPU, such as "sm_90".
 std::string gpuArchitecture(int device);
@@ -168,4 +168,4 @@ class GpuProgram {
   std::shared_ptr<const detail::LoadedCode> code_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,17 +7,17 @@
 #include <memory>
 #include <utility>
 
+#include "core/batched_launches.h"
 #include "core/check.h"
-#include "core/joined_launches.h"
-#include "core/sha256.h"
 #include "cuda/array/model_launches.h"
 #include "runtime/compilations.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/embedded_headers.h"
 #include "runtime/gpu_program.h"
 #include "runtime/nvrtc.h"
+#include "storage/sha256.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using gpu::kModelKernels;
@@ -69,12 +69,13 @@ struct ModelCode {
 ModelCode kernelCode(const DeviceSource &source, int kernel) {
   const char *name = kNames[static_cast<size_t>(kernel)];
   return {message("the GPU kernel ", name), "cuda/array/model_kernels.cuh",
-          message("RPU::gpu::codeOf<RPU::", source.name, ", RPU::gpu::ModelKernel::", name, ">()")};
+          message("pulsora::gpu::codeOf<pulsora::", source.name,
+                  ", pulsora::gpu::ModelKernel::", name, ">()")};
 }
 
 ModelCode factsCode(const DeviceSource &source) {
   return {"the description by a GPU", "runtime/plugin_facts.cuh",
-          message("RPU::plugin::factsKernel<RPU::", source.name, ">")};
+          message("pulsora::plugin::factsKernel<pulsora::", source.name, ">")};
 }
 
 /// A kernel of a model, by NVRTC. What is stored is the kernel's name in the code, a line's end, and
@@ -98,8 +99,8 @@ class KernelCompilation : public Compilation {
   std::string compiler() override { return "nvrtc " + nvrtcVersion(); }
   std::string compile() override {
     const int number = architectureNumber(arch_);
-    RPU_CHECK(ConfigError, number >= kOldest, "arch is '", arch_, "'; device models run on sm_",
-              int(kOldest), " and newer");
+    PULSORA_CHECK(ConfigError, number >= kOldest, "arch is '", arch_, "'; device models run on sm_",
+                  int(kOldest), " and newer");
     GpuSource program;
     program.text = source_.text + "\n#include \"" + code_.header + "\"\n";
     program.file = source_.file.empty() ? source_.name + ".h" : source_.file;
@@ -122,7 +123,7 @@ GpuFunction loadedFunction(const DeviceSource &source, const ModelCode &code, in
   KernelCompilation compilation(source, code, CudaDriver::get().architecture(device));
   withCompiled(compilation, [&](const std::string &bytes) {
     const size_t end = bytes.find('\n');
-    RPU_CHECK(CompileError, end != bytes.npos, "the code has no name");
+    PULSORA_CHECK(CompileError, end != bytes.npos, "the code has no name");
     const GpuProgram program(bytes.substr(end + 1), device);
     found = std::make_unique<const GpuFunction>(program.function(bytes.substr(0, end)));
   });
@@ -148,7 +149,7 @@ class ModelKernels {
                                     stream);
   }
   static void clear(void *, void *data, uint64_t bytes, void *stream) {
-    JoinedLaunches::sendKept();
+    BatchedLaunches::sendKept();
     const CudaDriver &driver = CudaDriver::get();
     driver.check(driver.fill(reinterpret_cast<CuPointer>(data), 0, bytes, stream), "clear memory");
   }
@@ -157,8 +158,8 @@ class ModelKernels {
   const GpuFunction &function(int32_t kernel) {
     const CudaDriver &driver = CudaDriver::get();
     const auto device = static_cast<size_t>(driver.currentDevice());
-    RPU_CHECK(DeviceError, device < kDevices, "GPU ", device,
-              " cannot run device models from source; use one below ", int(kDevices));
+    PULSORA_CHECK(DeviceError, device < kDevices, "GPU ", device,
+                  " cannot run device models from source; use one below ", int(kDevices));
     std::atomic<const GpuFunction *> &ready = ready_[device][static_cast<size_t>(kernel)];
     const GpuFunction *found = ready.load();
     if (!found) {
@@ -226,4 +227,4 @@ std::vector<std::string> compileModelKernels(const DeviceSource &source, const s
   return paths;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,7 +7,7 @@
 #include "runtime/gpu_model.h"
 #include "runtime/plugin_table.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// A launcher of the kernels of a normalised source, for good. A kernel is compiled by NVRTC, or
 /// taken from the cache (runtime/compilations.h), when it is first launched on a kind of GPU.
@@ -21,4 +21,4 @@ ModelFacts factsByGpu(const DeviceSource &source);
 /// and returns the paths of the files.
 std::vector<std::string> compileModelKernels(const DeviceSource &source, const std::string &arch);
 
-}  // namespace RPU
+}  // namespace pulsora

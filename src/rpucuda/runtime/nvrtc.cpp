@@ -11,7 +11,7 @@
 #include "core/check.h"
 #include "runtime/shared_library.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 namespace fs = std::filesystem;
@@ -104,16 +104,16 @@ void loadBuiltins(const std::string &library) {
 }
 
 void check(const Nvrtc &nvrtc, int status, const char *what) {
-  RPU_CHECK(CompileError, status == 0, "NVRTC (", nvrtc.library.name(), ") cannot ", what, ": ",
-            nvrtc.errorString(status));
+  PULSORA_CHECK(CompileError, status == 0, "NVRTC (", nvrtc.library.name(), ") cannot ", what, ": ",
+                nvrtc.errorString(status));
 }
 
 Nvrtc loadNvrtc() {
   Nvrtc n{};
   const std::vector<std::string> names = candidates();
   n.library = SharedLibrary::open(names);
-  RPU_CHECK(CompilerNotFound, n.library, "there is no NVRTC to compile for a GPU: none of ",
-            joined(names), " can be loaded (", n.library.problem(), "); ", kInstall);
+  PULSORA_CHECK(CompilerNotFound, n.library, "there is no NVRTC to compile for a GPU: none of ",
+                joined(names), " can be loaded (", n.library.problem(), "); ", kInstall);
   loadBuiltins(n.library.name());
   const SharedLibrary &l = n.library;
   l.find(n.errorString, "nvrtcGetErrorString");
@@ -131,11 +131,11 @@ Nvrtc loadNvrtc() {
   l.find(n.ptxSize, "nvrtcGetPTXSize");
   l.find(n.ptx, "nvrtcGetPTX");
   l.find(n.loweredName, "nvrtcGetLoweredName");
-  RPU_CHECK(CompilerNotFound,
-            n.errorString && n.version && n.numArchs && n.archs && n.create && n.destroy &&
-                n.addName && n.compile && n.logSize && n.log && n.cubinSize && n.cubin &&
-                n.ptxSize && n.ptx && n.loweredName,
-            l.name(), " is no NVRTC of CUDA 12 or 13; ", kInstall);
+  PULSORA_CHECK(CompilerNotFound,
+                n.errorString && n.version && n.numArchs && n.archs && n.create && n.destroy &&
+                    n.addName && n.compile && n.logSize && n.log && n.cubinSize && n.cubin &&
+                    n.ptxSize && n.ptx && n.loweredName,
+                l.name(), " is no NVRTC of CUDA 12 or 13; ", kInstall);
   int major = 0;
   int minor = 0;
   check(n, n.version(&major, &minor), "tell its version");
@@ -191,8 +191,8 @@ void setNvrtcFolders(std::vector<std::string> folders) {
 int architectureNumber(const std::string &arch) {
   static const std::regex kArch("sm_([0-9]{2,3})");
   std::smatch match;
-  RPU_CHECK(ConfigError, std::regex_match(arch, match, kArch), "arch is '", arch,
-            "'; write the architecture of a GPU such as 'sm_90'");
+  PULSORA_CHECK(ConfigError, std::regex_match(arch, match, kArch), "arch is '", arch,
+                "'; write the architecture of a GPU such as 'sm_90'");
   return std::stoi(match[1]);
 }
 
@@ -208,8 +208,8 @@ GpuBinary compileForGpu(const GpuSource &source, const std::string &arch) {
   const Nvrtc &n = nvrtc();
   const int wanted = architectureNumber(arch);
   const auto above = std::upper_bound(n.architectures.begin(), n.architectures.end(), wanted);
-  RPU_CHECK(ConfigError, above != n.architectures.begin(), "arch is '", arch, "', but NVRTC ",
-            n.versionText, " makes code for sm_", n.architectures.front(), " and newer alone");
+  PULSORA_CHECK(ConfigError, above != n.architectures.begin(), "arch is '", arch, "', but NVRTC ",
+                n.versionText, " makes code for sm_", n.architectures.front(), " and newer alone");
   const int known = *(above - 1);
   const bool exact = known == wanted;
   std::vector<std::string> options = {
@@ -246,4 +246,4 @@ GpuBinary compileForGpu(const GpuSource &source, const std::string &arch) {
   return binary;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,7 +7,7 @@
 // NVRTC, CUDA's compiler as a library. It is neither linked nor needed until something is compiled
 // for a GPU.
 
-namespace RPU {
+namespace pulsora {
 
 /// CUDA C++ to be compiled.
 struct GpuSource {
@@ -49,4 +49,4 @@ int architectureNumber(const std::string &arch);
 /// CompileError with the log, which has the file and line, if it does not compile.
 GpuBinary compileForGpu(const GpuSource &source, const std::string &arch);
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -11,7 +11,7 @@
 // Nothing of the standard library with code of its own is used here; this is compiled for one
 // instruction set, and loaded beside code for others.
 
-namespace RPU {
+namespace pulsora {
 namespace plugin {
 
 /// Launches by the library.
@@ -79,10 +79,10 @@ struct Plugin {
 };
 
 }  // namespace plugin
-}  // namespace RPU
+}  // namespace pulsora
 
 /// Exports the model `Device` with its kernels for `isa`.
-#define PULSORA_PLUGIN(Device, isa)                                                           \
-  extern "C" __attribute__((visibility("default"))) const RPU::PluginTable *pulsoraPlugin() { \
-    return RPU::plugin::Plugin<RPU::Device, RPU::Isa::isa>::table();                          \
+#define PULSORA_PLUGIN(Device, isa)                                                               \
+  extern "C" __attribute__((visibility("default"))) const pulsora::PluginTable *pulsoraPlugin() { \
+    return pulsora::plugin::Plugin<pulsora::Device, pulsora::Isa::isa>::table();                  \
   }

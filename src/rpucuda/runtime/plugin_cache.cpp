@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/replace_file.h"
-#include "core/sha256.h"
+#include "storage/atomic_write.h"
+#include "storage/sha256.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 namespace fs = std::filesystem;
@@ -71,11 +71,11 @@ PluginCache::PluginCache(fs::path folder, Warn warn, uint64_t limit)
     : folder_(std::move(folder)), warn_(std::move(warn)), limit_(limit), stores_(!folder_.empty()) {
   struct stat status{};
   if (!stores_ || ::stat(folder_.c_str(), &status) != 0) return;
-  RPU_CHECK(ConfigError, isOurs(status), "the cache folder ", folder_.string(),
-            status.st_uid == ::geteuid() ? " may be written to by other users"
-                                         : " belongs to another user",
-            ", and compiled device models in it would be run; use a folder of your own (chmod "
-            "go-w), or name another by PULSORA_CACHE_DIR");
+  PULSORA_CHECK(ConfigError, isOurs(status), "the cache folder ", folder_.string(),
+                status.st_uid == ::geteuid() ? " may be written to by other users"
+                                             : " belongs to another user",
+                ", and compiled device models in it would be run; use a folder of your own (chmod "
+                "go-w), or name another by PULSORA_CACHE_DIR");
 }
 
 fs::path PluginCache::defaultFolder() {
@@ -210,4 +210,4 @@ PluginCache::Lock::~Lock() {
   if (file_ >= 0) ::close(file_);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace RPU {
+namespace pulsora {
 
 /// Compiled device models in a folder, for the processes of one user on any number of machines.
 ///
@@ -67,4 +67,4 @@ class PluginCache {
   bool stores_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

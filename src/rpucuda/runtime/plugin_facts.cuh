@@ -4,7 +4,7 @@
 
 // How a GPU tells of a device model. Only NVRTC reads this, where every function is the GPU's.
 
-namespace RPU {
+namespace pulsora {
 namespace plugin {
 
 /// Writes tellParams() of `params`, or tellModel() if they are null, into `out` after the number of
@@ -21,4 +21,4 @@ __global__ void factsKernel(const typename Device::Params *params, uint64_t *out
 }
 
 }  // namespace plugin
-}  // namespace RPU
+}  // namespace pulsora

@@ -8,7 +8,7 @@
 // facts of a PluginTable, written by one thread of a GPU (runtime/plugin_facts.cuh), and read by
 // runtime/gpu_model.h. Numbers stand as they lie in memory, texts end with a zero.
 
-namespace RPU {
+namespace pulsora {
 namespace plugin {
 
 /// How the facts begin; see PluginTable. Sizes of structs, so that the library can lay out the
@@ -119,4 +119,4 @@ void tellParams(const typename Device::Params &params, FactsWriter &w) {
 #undef PULSORA_APART
 
 }  // namespace plugin
-}  // namespace RPU
+}  // namespace pulsora

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/field.h"
+#include "parameters/field.h"
 #include "runtime/compiler.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 /// A row of the table with its texts.
@@ -112,8 +112,8 @@ void settle(const Described &model, PulsedParams &params, const std::string &pat
 std::shared_ptr<const PulsedParams> readPluginParams(const Described &model, const Value &value,
                                                      const std::string &path) {
   const Value::Map *map = value.map();
-  RPU_CHECK(ConfigError, map, path, " is ", value.describe(),
-            "; write a table of named parameters");
+  PULSORA_CHECK(ConfigError, map, path, " is ", value.describe(),
+                "; write a table of named parameters");
   std::shared_ptr<PulsedParams> params = model.description->newParams();
   char *own = model.description->own(*params);
   std::vector<std::string> known;
@@ -125,8 +125,8 @@ std::shared_ptr<const PulsedParams> readPluginParams(const Described &model, con
   for (const auto &entry : *map) {
     bool found = false;
     for (const std::string &name : known) found = found || name == entry.first;
-    RPU_CHECK(ConfigError, found, joinPath(path, entry.first), " is not a parameter of ",
-              model.name, suggest(entry.first, known));
+    PULSORA_CHECK(ConfigError, found, joinPath(path, entry.first), " is not a parameter of ",
+                  model.name, suggest(entry.first, known));
   }
   settle(model, *params, path);
   requireUsable(*params, model.description->granularity(*params), model.description->mergesNoise(),
@@ -177,21 +177,21 @@ const PluginTable &loadPlugin(const std::string &bytes, const std::string &name,
   std::ofstream out(path, std::ios::binary);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   out.close();
-  RPU_CHECK(CompileError, out.good(), "the compiled device model '", name,
-            "' cannot be written to ", path, "; name a folder with space by TMPDIR");
+  PULSORA_CHECK(CompileError, out.good(), "the compiled device model '", name,
+                "' cannot be written to ", path, "; name a folder with space by TMPDIR");
   void *library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   const char *problem = library ? nullptr : ::dlerror();
-  RPU_CHECK(CompileError, library, "the compiled device model '", name, "' cannot be loaded (",
-            problem ? problem : "no reason given",
-            "); if programs in this folder may not be run, name another by TMPDIR");
+  PULSORA_CHECK(CompileError, library, "the compiled device model '", name, "' cannot be loaded (",
+                problem ? problem : "no reason given",
+                "); if programs in this folder may not be run, name another by TMPDIR");
   void *entry = ::dlsym(library, kPluginEntry);
-  RPU_CHECK(CompileError, entry, "the compiled device model '", name, "' has no function ",
-            kPluginEntry, "; it is not one");
+  PULSORA_CHECK(CompileError, entry, "the compiled device model '", name, "' has no function ",
+                kPluginEntry, "; it is not one");
   const PluginTable &table = *reinterpret_cast<const PluginTable *(*)()>(entry)();
-  RPU_CHECK(CompileError,
-            table.abi == kPluginAbi && table.isa == static_cast<uint32_t>(isa) &&
-                table.commonSize == sizeof(PulsedParams),
-            "the compiled device model '", name, "' was made for another version of Pulsora");
+  PULSORA_CHECK(CompileError,
+                table.abi == kPluginAbi && table.isa == static_cast<uint32_t>(isa) &&
+                    table.commonSize == sizeof(PulsedParams),
+                "the compiled device model '", name, "' was made for another version of Pulsora");
   return table;
 }
 
@@ -252,4 +252,4 @@ DeviceModel pluginModel(const PluginTable &table, const PluginLauncher &launcher
   return m;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,7 +7,7 @@
 #include "core/isa.h"
 #include "runtime/plugin_table.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// What describes a model that was compiled at run time, and keeps its parameters. `params` are those
 /// of newParams().
@@ -41,4 +41,4 @@ const PluginTable &loadPlugin(const std::string &bytes, const std::string &name,
 /// kept.
 DeviceModel pluginModel(const PluginTable &table, const PluginLauncher &launcher);
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -9,10 +9,10 @@
 // anything of the standard library with code of its own is needed here: the machine's compiler reads
 // it (runtime/plugin.h), and NVRTC (runtime/plugin_facts.cuh).
 
-namespace RPU {
+namespace pulsora {
 namespace plugin {
 
-/// What a struct's own check() calls (see ParamsCheck of core/field.h).
+/// What a struct's own check() calls (see ParamsCheck of parameters/field.h).
 struct Check {
   struct Path {
     const char *name;
@@ -111,4 +111,4 @@ constexpr bool isPluginModel() {
 }
 
 }  // namespace plugin
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,14 +3,14 @@
 #include <cstdint>
 
 #include "array/pulsed_kernels.h"
-#include "core/field_types.h"
 #include "devices/pulsed_model.h"
+#include "parameters/field_types.h"
 
 // What a device model that was compiled at run time hands to the library: plain numbers, texts that
 // end with a zero, and functions, so that the two may come from different compilers. Both are
 // compiled from the same headers, which the library carries (runtime/embedded_headers.h).
 
-namespace RPU {
+namespace pulsora {
 
 /// Number of the layout of what follows. Counted up whenever that changes.
 constexpr uint32_t kPluginAbi = 3;
@@ -78,4 +78,4 @@ struct PluginTable {
   void (*setLauncher)(const PluginLauncher *launcher);
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-namespace RPU {
+namespace pulsora {
 
 SharedLibrary SharedLibrary::open(const std::vector<std::string> &names) {
   SharedLibrary library;
@@ -22,4 +22,4 @@ void *SharedLibrary::symbol(const char *name) const {
   return handle_ ? ::dlsym(handle_, name) : nullptr;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

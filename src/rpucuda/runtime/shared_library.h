@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace RPU {
+namespace pulsora {
 
 /// A library that is looked for when it is first needed, and kept for good, so that programs start
 /// where it is not there.
@@ -31,4 +31,4 @@ class SharedLibrary {
   std::string problem_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,7 +3,7 @@
 
 // The registry of compounds. It is in tile/ and not in compounds/, because it includes them all.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 template <class Params>
@@ -19,12 +19,12 @@ class CompoundOf final : public AnyCompound {
   Params params_;
 };
 
-// The rows of Surroundings that a compound uses, with the defaults of that compound.
+// The rows of TilePeriphery that a compound uses, with the defaults of that compound.
 template <class Params>
-std::vector<FieldInfo> surroundingsOf(const Surroundings &defaults) {
+std::vector<FieldInfo> peripheryOf(const TilePeriphery &defaults) {
   const Value values = writeParams(defaults);
   std::vector<FieldInfo> used;
-  for (FieldInfo &row : describeParams<Surroundings>()) {
+  for (FieldInfo &row : describeParams<TilePeriphery>()) {
     if (row.name == "update" && !Params::kPulses) continue;
     row.defaultValue = values.map()->at(row.name);
     used.push_back(std::move(row));
@@ -41,7 +41,7 @@ CompoundModel makeModel() {
   m.doc = Params::kDoc;
   m.fields = describeParams<Params>();
   m.defaults = Params::defaults();
-  m.surroundings = surroundingsOf<Params>(m.defaults);
+  m.periphery = peripheryOf<Params>(m.defaults);
   m.read = [](const Value &own, const std::string &path) -> std::shared_ptr<const AnyCompound> {
     return std::make_shared<const CompoundOf<Params>>(readParams<Params>(own, path));
   };
@@ -72,4 +72,4 @@ const CompoundModel &compoundModel(const std::string &kind, const std::string &p
 CompoundParams::CompoundParams()
     : CompoundParams(compoundModels().front(), Value(Value::Map{}), "") {}
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,12 +1,12 @@
 #pragma once
 
-#include "core/math.h"
 #include "core/view.h"
+#include "numerics/math.h"
 
 // The element functors of a grid of tiles on a GPU. A block is some neighbouring columns of a batch,
 // those of a tile; packed, its rows lie without gaps.
 
-namespace RPU {
+namespace pulsora {
 
 /// The block of a column, and the reads [begin, end) of its columns (TileGrid).
 struct GridColumn {
@@ -22,7 +22,7 @@ struct BlockPacker {
   const GridColumn *columns;
   float *to;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     const int64_t row = i / from.cols;
     const int64_t col = i % from.cols;
     const GridColumn c = columns[col];
@@ -38,7 +38,7 @@ struct BlockSummer {
   const int64_t *places;
   MatrixView<float> to;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     const int64_t row = i / to.cols;
     const int64_t col = i % to.cols;
     const GridColumn c = columns[col];
@@ -49,4 +49,4 @@ struct BlockSummer {
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

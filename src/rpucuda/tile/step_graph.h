@@ -4,7 +4,7 @@
 
 #include "core/context.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Runs what one mini-batch enqueues in a stream as one CUDA graph.
 ///
@@ -44,4 +44,4 @@ class StepGraph {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

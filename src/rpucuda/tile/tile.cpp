@@ -1,19 +1,19 @@
 #include "tile/tile.h"
 
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "tile/tile_adapter.h"
 #include "tile/tile_impl.h"
 
-namespace RPU {
+namespace pulsora {
 
 Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, uint64_t seed, uint32_t tileId,
            const Context &context) {
-  RPU_CHECK(ConfigError, dSize >= 1, "d_size is ", dSize, "; it must be >= 1");
-  RPU_CHECK(ConfigError, xSize >= 1, "x_size is ", xSize, "; it must be >= 1");
-  RPU_CHECK(ConfigError,
-            dSize <= INT32_MAX && xSize <= INT32_MAX && dSize <= (int64_t{1} << 32) / xSize,
-            "a tile of size [", dSize, ", ", xSize,
-            "] was asked for; a tile holds at most 2^32 cells: split the layer over several tiles");
+  PULSORA_CHECK(ConfigError, dSize >= 1, "d_size is ", dSize, "; it must be >= 1");
+  PULSORA_CHECK(ConfigError, xSize >= 1, "x_size is ", xSize, "; it must be >= 1");
+  PULSORA_CHECK(
+      ConfigError, dSize <= INT32_MAX && xSize <= INT32_MAX && dSize <= (int64_t{1} << 32) / xSize,
+      "a tile of size [", dSize, ", ", xSize,
+      "] was asked for; a tile holds at most 2^32 cells: split the layer over several tiles");
   checkContext(context);
   checkParams(config, "");
   static_cast<void>(readParams<TileConfig>(writeParams(config), ""));  // as loading its state will
@@ -34,13 +34,14 @@ const Counters &Tile::counters() const { return impl_->counters; }
 
 void Tile::setContext(const Context &context) {
   checkContext(context);
-  RPU_CHECK(ConfigError,
-            context.backend == impl_->context.backend && context.device == impl_->context.device,
-            "a tile stays on its device; save its state and load it into a tile made on the other "
-            "device");
+  PULSORA_CHECK(
+      ConfigError,
+      context.backend == impl_->context.backend && context.device == impl_->context.device,
+      "a tile stays on its device; save its state and load it into a tile made on the other "
+      "device");
   if (!context.onCpu()) detail::cudaOrder(impl_->context, context);
   impl_->context = context;
-  impl_->context.fault = impl_->fault.data();
+  impl_->context.nonfiniteFlag = impl_->nonfiniteFlag.data();
 }
 
 void Tile::forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
@@ -53,9 +54,10 @@ void Tile::forward(MatrixView<const float> x, MatrixView<float> y, const BatchPa
 void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t firstSample,
                         int64_t of) {
   const IOParameters &io = impl_->config.forward;
-  RPU_CHECK(ConfigError, io.is_perfect || io.noise_management != NoiseManagement::AverageAbsMax,
-            "forward.noise_management is 'average_abs_max', and its scale depends on every earlier "
-            "read, so that none can be repeated; choose 'abs_max'");
+  PULSORA_CHECK(
+      ConfigError, io.is_perfect || io.noise_management != NoiseManagement::AverageAbsMax,
+      "forward.noise_management is 'average_abs_max', and its scale depends on every earlier "
+      "read, so that none can be repeated; choose 'abs_max'");
   Counters then = impl_->counters;
   then.forwardSamples = firstSample;
   readForward(impl_->partOf(of), x, y, then);
@@ -154,9 +156,10 @@ void Tile::resetColumns(const std::string &name, int64_t firstCol, int64_t count
 bool Tile::hasAdapter() const { return impl_->device->adapter() != nullptr; }
 
 TileAdapter Tile::adapter() {
-  RoutedAdapter *adapter = impl_->device->adapter();
-  RPU_CHECK(ConfigError, adapter, "kind is '", impl_->config.compound.model().kind,
-            "', and the tile has no adapter; use a configuration of kind 'lrtt' with rank >= 1");
+  GatedAdapter *adapter = impl_->device->adapter();
+  PULSORA_CHECK(
+      ConfigError, adapter, "kind is '", impl_->config.compound.model().kind,
+      "', and the tile has no adapter; use a configuration of kind 'lrtt' with rank >= 1");
   return {*impl_, *adapter};
 }
 
@@ -174,4 +177,4 @@ Value::Map Tile::statistics() const {
   return impl_->device->statistics(impl_->context);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -8,7 +8,7 @@
 #include "compounds/analog_device.h"
 #include "tile/tile_config.h"
 
-namespace RPU {
+namespace pulsora {
 
 class TileAdapter;
 
@@ -93,7 +93,7 @@ class Tile final {
   uint32_t tileId() const;
   const Counters &counters() const;
 
-  /// Everything that is needed to go on to the bit, signed (core/state.h). StateError if a weight
+  /// Everything that is needed to go on to the bit, signed (storage/state.h). StateError if a weight
   /// is not finite: no tile could go on from that.
   State state() const;
   /// Goes on where the tile stood that gave `state`. StateError, changing nothing, unless the state
@@ -122,4 +122,4 @@ class Tile final {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

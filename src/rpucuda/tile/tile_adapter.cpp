@@ -2,7 +2,7 @@
 
 #include "tile/tile_impl.h"
 
-namespace RPU {
+namespace pulsora {
 
 int64_t TileAdapter::rank() const { return adapter_.rank(); }
 
@@ -62,4 +62,4 @@ void TileAdapter::setReinitVectors(MatrixView<const float> vectors) {
   adapter_.setReinitVectors(tile_.context, vectors);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "tile/tile.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// The low-rank adapter of a tile, where it has one: reads and updates in which a gate weighs the
 /// adapter's K components, and transfers out of turn. Inputs are checked here, before anything
@@ -33,10 +33,10 @@ class TileAdapter final {
 
  private:
   friend class Tile;
-  TileAdapter(Tile::Impl &tile, RoutedAdapter &adapter) : tile_(tile), adapter_(adapter) {}
+  TileAdapter(Tile::Impl &tile, GatedAdapter &adapter) : tile_(tile), adapter_(adapter) {}
 
   Tile::Impl &tile_;
-  RoutedAdapter &adapter_;
+  GatedAdapter &adapter_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

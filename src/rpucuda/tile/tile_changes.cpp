@@ -1,13 +1,13 @@
 #include <cstring>
 #include <vector>
 
-#include "core/checksum.h"
+#include "storage/checksum.h"
 #include "tile/tile_impl.h"
 
 // What updates change of a tile, on its way to another process: tensors, then the numbers of the
 // state in 8 bytes each, of which the first tells what all the others are.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int64_t kFloatsOfNumber = sizeof(uint64_t) / sizeof(float);
@@ -82,9 +82,9 @@ const float *Tile::unpackChanges(const float *from) {
   Changes mine(t.context, *t.device, t.counters, t.keys, nullptr);
   std::vector<uint64_t> numbers(mine.numbers.size());
   detail::copyToHost(t.context, numbers.data(), from + mine.tensors.size(), mine.bytesOfNumbers());
-  RPU_CHECK(StateError, numbers.front() == mine.numbers.front(),
-            "the changes belong to a tile of other sizes, other arrays or another seed; "
-            "exchange them between copies of one tile");
+  PULSORA_CHECK(StateError, numbers.front() == mine.numbers.front(),
+                "the changes belong to a tile of other sizes, other arrays or another seed; "
+                "exchange them between copies of one tile");
   mine.tensors.readFrom(from);
   auto next = numbers.begin() + 1;
   Counters counters;
@@ -95,4 +95,4 @@ const float *Tile::unpackChanges(const float *from) {
   return from + mine.size();
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -8,16 +8,16 @@
 #include "core/backend.h"
 #include "core/check.h"
 #include "core/context.h"
-#include "core/cuda_api.h"
-#include "core/limits.h"
-#include "core/magnitudes.h"
 #include "core/threads.h"
 #include "core/view.h"
+#include "numerics/abs_max.h"
+#include "numerics/cuda_numerics.h"
+#include "parameters/limits.h"
 #include "tile/tile.h"
 
 // Checks of the inputs of a tile, before anything changes.
 
-namespace RPU {
+namespace pulsora {
 
 /// ConfigError or DeviceError unless a tile can work in this context.
 inline void checkContext(const Context &context) {
@@ -40,20 +40,21 @@ inline Size batchOf(MatrixView<const float> inputs) { return {"batch", inputs.ro
 /// InputError, with what `what` takes, unless the matrix `name` is [rows, cols].
 inline void requireShape(MatrixView<const float> a, const Size &rows, const Size &cols,
                          const char *name, const char *what) {
-  RPU_CHECK(InputError, a.cols == cols.value && (rows.value < 0 || a.rows == rows.value), name,
-            " has shape [", a.rows, ", ", a.cols, "]; ", what, " takes [", rows.describe(), ", ",
-            cols.describe(), "]");
+  PULSORA_CHECK(InputError, a.cols == cols.value && (rows.value < 0 || a.rows == rows.value), name,
+                " has shape [", a.rows, ", ", a.cols, "]; ", what, " takes [", rows.describe(),
+                ", ", cols.describe(), "]");
 }
 
 /// InputError unless the part has so many rows, those of the input `name`; ConfigError if the
 /// periphery of that direction can read the rows of a mini-batch in order alone.
 inline void requirePart(const BatchPart &part, int64_t rows, const char *name,
                         const IOParameters &io, const char *direction) {
-  RPU_CHECK(InputError, part.first >= 0, "first is ", part.first, "; it must be >= 0");
-  RPU_CHECK(InputError, rows <= part.size(rows) && part.first <= part.size(rows) - rows, name,
-            " has ", rows, " rows, which from first = ", part.first, " on exceed a mini-batch of ",
-            part.size(rows), " rows; give the size of the whole mini-batch as `of`");
-  RPU_CHECK(
+  PULSORA_CHECK(InputError, part.first >= 0, "first is ", part.first, "; it must be >= 0");
+  PULSORA_CHECK(InputError, rows <= part.size(rows) && part.first <= part.size(rows) - rows, name,
+                " has ", rows, " rows, which from first = ", part.first,
+                " on exceed a mini-batch of ", part.size(rows),
+                " rows; give the size of the whole mini-batch as `of`");
+  PULSORA_CHECK(
       ConfigError,
       part.isWhole(rows) || io.is_perfect || io.noise_management != NoiseManagement::AverageAbsMax,
       direction,
@@ -62,14 +63,14 @@ inline void requirePart(const BatchPart &part, int64_t rows, const char *name,
 }
 
 inline void requireLearningRate(float lr) {
-  RPU_CHECK(ConfigError, std::isfinite(lr), "lr is ", lr, "; it must be a finite number");
-  RPU_CHECK(ConfigError, std::fabs(static_cast<double>(lr)) <= kLargestSetting, "lr is ", lr,
-            "; give ", kLargestSetting, " at most, of either sign");
+  PULSORA_CHECK(ConfigError, std::isfinite(lr), "lr is ", lr, "; it must be a finite number");
+  PULSORA_CHECK(ConfigError, std::fabs(static_cast<double>(lr)) <= kLargestSetting, "lr is ", lr,
+                "; give ", kLargestSetting, " at most, of either sign");
 }
 
 /// The place and value of the first element that is not finite, as text; empty if all are.
 inline std::string notFinite(const Context &context, MatrixView<const float> a, const char *name) {
-  if (std::isfinite(largestMagnitude(context, a))) return "";
+  if (std::isfinite(absMax(context, a))) return "";
   for (int64_t i = 0;; ++i) {
     const VectorView<const float> row = a.row(i);
     for (int64_t j = 0; j < row.size; ++j) {
@@ -78,15 +79,16 @@ inline std::string notFinite(const Context &context, MatrixView<const float> a, 
   }
 }
 
-/// InputError if a value is not finite; on a GPU the fault word is set, and the tile throws later.
+/// InputError if a value is not finite; on a GPU the non-finite flag is set, and the tile throws later.
 inline void requireFinite(const Context &context, MatrixView<const float> a, const char *name) {
   if (!context.onCpu()) {
     detail::cudaCheckFinite(context, a);
     return;
   }
   const std::string bad = notFinite(context, a, name);
-  RPU_CHECK(InputError, bad.empty(), bad,
-            "; every value must be finite (is the training diverging? lower the learning rate)");
+  PULSORA_CHECK(
+      InputError, bad.empty(), bad,
+      "; every value must be finite (is the training diverging? lower the learning rate)");
 }
 
 /// InputError, on the CPU, if a read of finite inputs has overflowed.
@@ -94,9 +96,10 @@ inline void requireFiniteResult(const Context &context, MatrixView<const float> 
                                 const char *name) {
   if (!context.onCpu()) return;  // where the results stay
   const std::string bad = notFinite(context, out, name);
-  RPU_CHECK(InputError, bad.empty(), bad,
-            "; the sums of this read are beyond single precision: scale the inputs or the weights "
-            "down (is the training diverging? lower the learning rate)");
+  PULSORA_CHECK(
+      InputError, bad.empty(), bad,
+      "; the sums of this read are beyond single precision: scale the inputs or the weights "
+      "down (is the training diverging? lower the learning rate)");
 }
 
 /// InputError if a value of x or d is not finite; on a GPU as above.
@@ -119,12 +122,12 @@ inline void requireStep(const Context &context, MatrixView<const float> x,
     return;
   }
   // Not finite if an element is not, so that one pass over x and d does for both.
-  const double step = sumOfLargestProducts(context, x, d) * std::fabs(static_cast<double>(lr));
+  const double step = sumOfAbsMaxProducts(context, x, d) * std::fabs(static_cast<double>(lr));
   const bool fits = step <= static_cast<double>(std::numeric_limits<float>::max());
   if (!fits) requireFinite(context, x, d);
-  RPU_CHECK(InputError, fits, "lr is ", lr,
-            " and x and d are so large that weights would change by up to ", step,
-            ", which is beyond single precision; scale them down");
+  PULSORA_CHECK(InputError, fits, "lr is ", lr,
+                " and x and d are so large that weights would change by up to ", step,
+                ", which is beyond single precision; scale them down");
 }
 
-}  // namespace RPU
+}  // namespace pulsora

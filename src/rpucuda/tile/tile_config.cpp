@@ -1,6 +1,6 @@
 #include "tile/tile_config.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // Version 1 kept the parameters of an adapter in a separate table, "lrtt", and wrote the tables of
@@ -21,8 +21,8 @@ Value::Map upgraded(Value::Map map, const std::string &kind) {
 template <>
 TileConfig readParams<TileConfig>(const Value &value, const std::string &path) {
   const Value::Map *given = value.map();
-  RPU_CHECK(ConfigError, given, path, " is ", value.describe(),
-            "; write a table of named parameters");
+  PULSORA_CHECK(ConfigError, given, path, " is ", value.describe(),
+                "; write a table of named parameters");
   Value::Map own = *given;
   const std::string kindPath = joinPath(path, "kind");
   std::string kind = compoundModels().front().kind;
@@ -33,14 +33,14 @@ TileConfig readParams<TileConfig>(const Value &value, const std::string &path) {
   const CompoundModel &model = compoundModel(kind, kindPath);
   own = upgraded(std::move(own), kind);
   Value::Map around = *writeParams(model.defaults).map();
-  for (const FieldInfo &row : model.surroundings) {
+  for (const FieldInfo &row : model.periphery) {
     const auto found = own.find(row.name);
     if (found == own.end()) continue;
     around[row.name] = found->second;
     own.erase(found);
   }
   TileConfig config;
-  static_cast<Surroundings &>(config) = readParams<Surroundings>(Value(std::move(around)), path);
+  static_cast<TilePeriphery &>(config) = readParams<TilePeriphery>(Value(std::move(around)), path);
   config.compound = CompoundParams(model, Value(std::move(own)), path);
   return config;
 }
@@ -51,14 +51,14 @@ Value writeParams<TileConfig>(const TileConfig &config) {
   Value value = config.compound.write();
   Value::Map &map = *value.map();
   map["kind"] = Value(model.kind);
-  const Value around = writeParams<Surroundings>(config);
-  for (const FieldInfo &row : model.surroundings) map[row.name] = around.map()->at(row.name);
+  const Value around = writeParams<TilePeriphery>(config);
+  for (const FieldInfo &row : model.periphery) map[row.name] = around.map()->at(row.name);
   return value;
 }
 
 template <>
 void checkParams<TileConfig>(const TileConfig &config, const std::string &path) {
-  checkParams<Surroundings>(config, path);
+  checkParams<TilePeriphery>(config, path);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,11 +1,11 @@
 #pragma once
 
 #include "compounds/compound_model.h"
-#include "compounds/surroundings.h"
+#include "compounds/tile_periphery.h"
 
-namespace RPU {
+namespace pulsora {
 
-/// Everything that defines a tile, except its sizes and seed: its compound and its surroundings.
+/// Everything that defines a tile, except its sizes and seed: its compound and its periphery.
 ///
 ///     TileConfig config;
 ///     LRTTParams adapter;
@@ -15,7 +15,7 @@ namespace RPU {
 ///
 /// As a Value it is one table: "kind", the compound's own parameters, and "forward", "backward" and
 /// "update".
-struct TileConfig : Surroundings {
+struct TileConfig : TilePeriphery {
   static constexpr const char *kName = "TileConfig";
 
   CompoundParams compound;
@@ -28,8 +28,8 @@ template <>
 TileConfig readParams<TileConfig>(const Value &value, const std::string &path);
 template <>
 Value writeParams<TileConfig>(const TileConfig &config);
-/// ConfigError for surroundings out of their ranges; a compound is valid from the start.
+/// ConfigError for periphery out of their ranges; a compound is valid from the start.
 template <>
 void checkParams<TileConfig>(const TileConfig &config, const std::string &path);
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -8,14 +8,14 @@
 #include "core/backend.h"
 #include "core/check.h"
 #include "core/cuda_api.h"
-#include "core/math_util.h"
-#include "periphery/joined_reads.h"
+#include "linalg/math_util.h"
+#include "periphery/additive_reads.h"
 #include "tile/tile_checks.h"
 
-namespace RPU {
+namespace pulsora {
 
 TileGrid::TileGrid(const std::vector<PlacedTile> &tiles, int64_t outputs, int64_t inputs) {
-  RPU_CHECK(InputError, !tiles.empty(), "there are no tiles; a grid needs at least one");
+  PULSORA_CHECK(InputError, !tiles.empty(), "there are no tiles; a grid needs at least one");
   std::vector<Lines> rows, cols;
   for (const PlacedTile &placed : tiles) {
     rows.push_back({placed.firstOutput, placed.tile->dSize()});
@@ -29,13 +29,14 @@ TileGrid::TileGrid(const std::vector<PlacedTile> &tiles, int64_t outputs, int64_
   std::set<std::pair<size_t, size_t>> taken;
   for (const PlacedTile &placed : tiles) {
     const Context &other = placed.tile->context();
-    RPU_CHECK(InputError, other.backend == first.backend && other.device == first.device,
-              "the tiles of a grid are on different devices; move them to one");
+    PULSORA_CHECK(InputError, other.backend == first.backend && other.device == first.device,
+                  "the tiles of a grid are on different devices; move them to one");
     outputs_.ofPlace.push_back(blockAt(outputs_, placed.firstOutput));
     inputs_.ofPlace.push_back(blockAt(inputs_, placed.firstInput));
-    RPU_CHECK(InputError, taken.insert({outputs_.ofPlace.back(), inputs_.ofPlace.back()}).second,
-              "two tiles begin at output ", placed.firstOutput, " and input ", placed.firstInput,
-              "; each place of a grid holds one tile");
+    PULSORA_CHECK(InputError,
+                  taken.insert({outputs_.ofPlace.back(), inputs_.ofPlace.back()}).second,
+                  "two tiles begin at output ", placed.firstOutput, " and input ",
+                  placed.firstInput, "; each place of a grid holds one tile");
     tiles_.push_back(placed.tile);
   }
   if (first.onCpu()) return;
@@ -55,14 +56,14 @@ TileGrid::Side TileGrid::sideOf(const char *name, int64_t size, std::vector<Line
     const bool isKnown = !side.blocks.empty() && side.blocks.back().first == lines.first &&
                          side.blocks.back().count == lines.count;
     if (isKnown) continue;
-    RPU_CHECK(InputError, lines.first == end, "a tile holds the ", name, " from ", lines.first,
-              " on, but the tiles before end at ", end, "; the ", name,
-              " of two tiles are the same or apart, and none is left out");
+    PULSORA_CHECK(InputError, lines.first == end, "a tile holds the ", name, " from ", lines.first,
+                  " on, but the tiles before end at ", end, "; the ", name,
+                  " of two tiles are the same or apart, and none is left out");
     side.blocks.push_back(lines);
     end += lines.count;
   }
-  RPU_CHECK(InputError, end == size, "the tiles hold ", end, " ", name, " and the matrix has ",
-            size, "; give as many as the tiles hold together");
+  PULSORA_CHECK(InputError, end == size, "the tiles hold ", end, " ", name, " and the matrix has ",
+                size, "; give as many as the tiles hold together");
   return side;
 }
 
@@ -242,17 +243,17 @@ void TileGrid::unpackChanges(const Numbers &tiles, VectorView<const float> from)
 void TileGrid::requireKnown(const Numbers &tiles) const {
   std::vector<bool> named(tiles_.size());
   for (const size_t i : tiles) {
-    RPU_CHECK(InputError, i < tiles_.size(), "tiles: there is no tile ", i, " in a grid of ",
-              tiles_.size(), "; number them from 0");
-    RPU_CHECK(InputError, !named[i], "tiles: tile ", i, " is named twice; name it once");
+    PULSORA_CHECK(InputError, i < tiles_.size(), "tiles: there is no tile ", i, " in a grid of ",
+                  tiles_.size(), "; number them from 0");
+    PULSORA_CHECK(InputError, !named[i], "tiles: tile ", i, " is named twice; name it once");
     named[i] = true;
   }
 }
 
 void TileGrid::requirePacked(const Numbers &tiles, int64_t size) const {
   const int64_t wanted = changesSize(tiles);
-  RPU_CHECK(InputError, size == wanted, "the changes have ", size, " floats, and those of ",
-            tiles.size(), " tiles take ", wanted, " (changesSize)");
+  PULSORA_CHECK(InputError, size == wanted, "the changes have ", size, " floats, and those of ",
+                tiles.size(), " tiles take ", wanted, " (changesSize)");
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,12 +2,12 @@
 
 #include <vector>
 
+#include "core/batched_launches.h"
 #include "core/buffer.h"
-#include "core/joined_launches.h"
 #include "tile/grid_functors.h"
 #include "tile/tile.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// A tile as a block of a larger matrix [outputs, inputs], by the row and column of its first cell.
 struct PlacedTile {
@@ -19,7 +19,7 @@ struct PlacedTile {
 /// A matrix W [outputs, inputs] that is spread over tiles, read and updated as one. Sums over tiles
 /// are digital: tile after tile is added in the order of the list, so that results are those of the
 /// tiles called one by one, to the bit. Where no tile lies, W is zero (the blocks of a convolution
-/// with groups). On a GPU, the launches of tiles that do the same are joined (JoinedLaunches).
+/// with groups). On a GPU, the launches of tiles that do the same are joined (BatchedLaunches).
 /// Tiles are borrowed; they lie on one device and are in one stream.
 class TileGrid final {
  public:
@@ -95,7 +95,7 @@ class TileGrid final {
   std::vector<Tile *> tiles_;
   Numbers all_;
   Buffer<float> reads_;  // that are not sums yet: of all tiles, or of one
-  JoinedLaunches joined_;
+  BatchedLaunches joined_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -12,7 +12,7 @@
 #include "tile/tile.h"
 #include "tile/tile_checks.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// A counter of a tile as states hold it. Beyond its largest count, it would number draws that belong to
 /// something else (array/events.h).
@@ -34,14 +34,14 @@ struct Tile::Impl {
   Context context;
   TileKeys keys;
   Counters counters;
-  Buffer<uint32_t> fault;  // on a GPU; see Context
+  Buffer<uint32_t> nonfiniteFlag;  // on a GPU; see Context
   std::unique_ptr<AnalogDevice> device;
 
   Impl(const TileConfig &config_, const Context &context_, int64_t dSize, int64_t xSize,
        const TileKeys &keys_)
       : config(config_), context(context_), keys(keys_) {
-    if (!context.onCpu()) fault = Buffer<uint32_t>::zeros(context, 1);
-    context.fault = fault.data();
+    if (!context.onCpu()) nonfiniteFlag = Buffer<uint32_t>::zeros(context, 1);
+    context.nonfiniteFlag = nonfiniteFlag.data();
     device = config.compound.make({context, dSize, xSize, config, keys});
   }
   ~Impl() {
@@ -56,7 +56,7 @@ struct Tile::Impl {
   void reportFault() {
     if (context.onCpu()) return;
     uint32_t bad = 0;
-    detail::copyToHost(context, &bad, context.fault, sizeof bad);
+    detail::copyToHost(context, &bad, context.nonfiniteFlag, sizeof bad);
     if (bad == 0) return;
     clearFault();
     throw InputError(
@@ -69,14 +69,15 @@ struct Tile::Impl {
     requireFinite(context, a, name);
     if (!context.onCpu()) {
       uint32_t bad = 0;
-      detail::copyToHost(context, &bad, context.fault, sizeof bad);
+      detail::copyToHost(context, &bad, context.nonfiniteFlag, sizeof bad);
       clearFault();
-      RPU_CHECK(InputError, bad == 0, name, " has values that are not finite; nothing was written");
+      PULSORA_CHECK(InputError, bad == 0, name,
+                    " has values that are not finite; nothing was written");
     }
   }
   /// InputError unless `more` can be added to a counter: random numbers are numbered by it.
   static void requireRoom(uint64_t counter, int64_t more, const char *what) {
-    RPU::requireRoom(counter, static_cast<uint64_t>(more), kMostCounted, what);
+    pulsora::requireRoom(counter, static_cast<uint64_t>(more), kMostCounted, what);
   }
   /// The same for an update of so many samples, and for the end of the mini-batch that they belong to.
   void requireRoomForUpdate(int64_t samples) const {
@@ -132,7 +133,7 @@ struct Tile::Impl {
     }
   }
   void clearFault() {
-    if (!context.onCpu()) detail::fillZero(context, context.fault, fault.bytes());
+    if (!context.onCpu()) detail::fillZero(context, context.nonfiniteFlag, nonfiniteFlag.bytes());
   }
   /// Checks the inputs of a read, unless it is a GPU's with a periphery, which checks them itself.
   void requireFiniteRead(const IOParameters &periphery, MatrixView<const float> in,
@@ -171,4 +172,4 @@ struct Tile::Impl {
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

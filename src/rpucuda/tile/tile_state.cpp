@@ -3,7 +3,7 @@
 #include "array/device_sources.h"
 #include "tile/tile_impl.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // Version 3 is signed (State::sign). Version 2 saved the settings of the tile's compound alone, as
@@ -24,8 +24,9 @@ void requireSameTile(const State &state, const State &mine) {
     } else if (same) {
       same = found->second == mine.values.at(name);
     }
-    RPU_CHECK(StateError, same, "the state has another '", name,
-              "' than this tile; load it into a tile of the same sizes, configuration and seed");
+    PULSORA_CHECK(
+        StateError, same, "the state has another '", name,
+        "' than this tile; load it into a tile of the same sizes, configuration and seed");
   }
 }
 
@@ -40,19 +41,21 @@ void requireComplete(const State &state, const State &mine) {
   for (const auto &entry : mine.tensors)
     state.get(entry.first, entry.second.type, entry.second.shape);
   for (const auto &entry : state.tensors) {
-    RPU_CHECK(StateError, mine.tensors.count(entry.first), "the state has a tensor '", entry.first,
-              "' that this tile does not know; it belongs to another configuration");
-    RPU_CHECK(StateError, entry.second.bytes.size() == mine.tensors.at(entry.first).bytes.size(),
-              "tensor '", entry.first, "' of the state is truncated");
+    PULSORA_CHECK(StateError, mine.tensors.count(entry.first), "the state has a tensor '",
+                  entry.first,
+                  "' that this tile does not know; it belongs to another configuration");
+    PULSORA_CHECK(StateError,
+                  entry.second.bytes.size() == mine.tensors.at(entry.first).bytes.size(),
+                  "tensor '", entry.first, "' of the state is truncated");
   }
   for (const auto &entry : mine.values) {
     if (comesAndGoes(entry.first)) continue;
     const auto found = state.values.find(entry.first);
-    RPU_CHECK(StateError, found != state.values.end(), "the state lacks '", entry.first,
-              "'; it is incomplete");
-    RPU_CHECK(StateError, found->second.isLike(entry.second), "the state's '", entry.first, "' is ",
-              found->second.describe(), ", which is of another kind than ", entry.second.describe(),
-              "; the state is damaged");
+    PULSORA_CHECK(StateError, found != state.values.end(), "the state lacks '", entry.first,
+                  "'; it is incomplete");
+    PULSORA_CHECK(StateError, found->second.isLike(entry.second), "the state's '", entry.first,
+                  "' is ", found->second.describe(), ", which is of another kind than ",
+                  entry.second.describe(), "; the state is damaged");
     if (entry.second.integer()) state.counter(entry.first);
   }
   for (const auto &entry : state.values) {
@@ -60,9 +63,9 @@ void requireComplete(const State &state, const State &mine) {
       state.counter(entry.first);
       continue;
     }
-    RPU_CHECK(StateError, entry.first == State::kChecksum || mine.values.count(entry.first),
-              "the state has a value '", entry.first,
-              "' that this tile does not know; it is damaged or was made by another version");
+    PULSORA_CHECK(StateError, entry.first == State::kChecksum || mine.values.count(entry.first),
+                  "the state has a value '", entry.first,
+                  "' that this tile does not know; it is damaged or was made by another version");
   }
 }
 
@@ -87,8 +90,8 @@ void requireSources(const State &state) {
 
 const Value &valueOf(const State &state, const char *name) {
   const auto found = state.values.find(name);
-  RPU_CHECK(StateError, found != state.values.end(), "the state has no '", name,
-            "', so that it does not say what tile it belongs to");
+  PULSORA_CHECK(StateError, found != state.values.end(), "the state has no '", name,
+                "', so that it does not say what tile it belongs to");
   return found->second;
 }
 
@@ -97,9 +100,9 @@ uint64_t seedOf(const State &state) {
   const std::string text = seed.text() ? *seed.text() : "";
   uint64_t number = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-  RPU_CHECK(StateError,
-            !text.empty() && read.ec == std::errc{} && read.ptr == text.data() + text.size(),
-            "the state's seed is ", seed.describe(), "; it must be a number, as text");
+  PULSORA_CHECK(StateError,
+                !text.empty() && read.ec == std::errc{} && read.ptr == text.data() + text.size(),
+                "the state's seed is ", seed.describe(), "; it must be a number, as text");
   return number;
 }
 
@@ -111,9 +114,9 @@ void requireEnoughWeights(const State &state, int64_t dSize, int64_t xSize) {
     if (name.size() >= kEnd.size() && name.substr(name.size() - kEnd.size()) == kEnd)
       weights += static_cast<int64_t>(tensor.bytes.size() / typeOf(tensor.type).bytes);
   }
-  RPU_CHECK(StateError, dSize >= 1 && xSize >= 1 && dSize <= weights / xSize, "the state holds ",
-            weights, " weights, which is too few for a tile of size [", dSize, ", ", xSize,
-            "]; it is damaged");
+  PULSORA_CHECK(StateError, dSize >= 1 && xSize >= 1 && dSize <= weights / xSize,
+                "the state holds ", weights, " weights, which is too few for a tile of size [",
+                dSize, ", ", xSize, "]; it is damaged");
 }
 
 }  // namespace
@@ -154,8 +157,9 @@ void Tile::loadState(const State &state) {
 void Tile::take(const State &state) {
   Impl &t = *impl_;
   const uint64_t version = state.counter("version");
-  RPU_CHECK(StateError, version >= kOldestVersion && version <= kVersion, "the state has version ",
-            version, "; this build reads versions ", kOldestVersion, " to ", kVersion);
+  PULSORA_CHECK(StateError, version >= kOldestVersion && version <= kVersion,
+                "the state has version ", version, "; this build reads versions ", kOldestVersion,
+                " to ", kVersion);
   if (version < kVersion && state.values.count("transfer/last/transfers") > 0 &&
       state.values.count("transfer/last/sendings") == 0) {
     take(withSendings(state));
@@ -201,4 +205,4 @@ Tile Tile::fromState(const State &state, const Context &context) {
   }
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,7 +5,7 @@
 
 #include "core/context.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// A training step of which tiles enqueue one part and another library (torch) the rest, as one
 /// CUDA graph whose every run draws new random numbers.
@@ -54,4 +54,4 @@ class TrainingGraph {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,18 +1,18 @@
 #pragma once
 
-#include "core/math.h"
 #include "core/view.h"
+#include "numerics/math.h"
 
 // The element functors of line reads and of writes towards a target.
 
-namespace RPU {
+namespace pulsora {
 
 /// An n x n unit matrix.
 struct UnitMatrix {
   int64_t n;
   float *out;
 
-  RPU_HD void operator()(int64_t i) const { out[i] = i / n == i % n ? 1.0f : 0.0f; }
+  PULSORA_HD void operator()(int64_t i) const { out[i] = i / n == i % n ? 1.0f : 0.0f; }
 };
 
 /// out[i, j] = from(i, j) - target(i, j).
@@ -21,7 +21,7 @@ struct DifferenceWriter {
   MatrixView<const float> target;
   float *out;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     const int64_t row = i / from.cols;
     const int64_t col = i % from.cols;
     out[i] = from(row, col) - target(row, col);
@@ -37,12 +37,12 @@ struct WholePulses {
   float range;
   float *out;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     float &change = owed(i / owed.cols, i % owed.cols);
-    const float pulses = RPU::min(RPU::floor(RPU::abs(change) / granularity), most);
+    const float pulses = pulsora::min(pulsora::floor(pulsora::abs(change) / granularity), most);
     out[i] = change > 0.0f ? -(pulses * granularity) : pulses * granularity;
     change += out[i];
-    if (!(RPU::abs(change) <= range))
+    if (!(pulsora::abs(change) <= range))
       change = change > 0.0f ? range : (change < 0.0f ? -range : 0.0f);
   }
 };
@@ -52,9 +52,9 @@ struct ProductTerm {
   MatrixView<const float> a;
   MatrixView<const float> b;
 
-  RPU_HD double operator()(int64_t i, int64_t j) const {
+  PULSORA_HD double operator()(int64_t i, int64_t j) const {
     return static_cast<double>(a(i, j)) * static_cast<double>(b(i, j));
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,7 +3,7 @@
 #include "core/backend.h"
 #include "transfer/line_functors.h"
 
-namespace RPU {
+namespace pulsora {
 
 void LineRead::reserve(const Context &context) {
   unit_.reserve(context, lines_ * lines_);
@@ -21,4 +21,4 @@ MatrixView<const float> LineRead::run(const Context &context, MatrixView<const f
   return values;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

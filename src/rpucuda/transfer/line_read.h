@@ -3,10 +3,10 @@
 #include <string>
 
 #include "core/buffer.h"
-#include "core/state.h"
 #include "periphery/analog_read.h"
+#include "storage/state.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// One-hot reads: the lines of an array one after another, through a separate periphery.
 class LineRead {
@@ -40,4 +40,4 @@ class LineRead {
   Buffer<float> unit_, values_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,15 +1,15 @@
 #pragma once
 
 #include "core/group.h"
-#include "core/math.h"
 #include "core/view.h"
+#include "numerics/math.h"
 #include "pulses/pulse_trains.h"
 #include "transfer/transfer_stats.h"
 
 // How a transfer is planned, sent and accounted for: one formula each, for every backend. Nothing
 // here needs the host, so that a transfer on a GPU waits for nothing.
 
-namespace RPU {
+namespace pulsora {
 
 /// The factors of a transfer T = lr d x^T, in the orientation of the array that is written.
 struct TransferFactors {
@@ -50,7 +50,7 @@ struct PlanRule {
 
   /// Learning rate of the trains, a magnitude. With granularity * desired_bl the rule of
   /// trainScale() takes drives for probabilities.
-  RPU_HD float lr() const {
+  PULSORA_HD float lr() const {
     return lossless ? granularity * static_cast<float>(update.desired_bl)
                     : static_cast<float>(magnitude);
   }
@@ -63,9 +63,9 @@ struct TransferPasses {
   int64_t first;  // numbers of the first pass
   int64_t each;   // of each further pass
 
-  RPU_HD int64_t count() const { return 1 + (most - first + each - 1) / each; }
-  RPU_HD int64_t start(int64_t pass) const { return pass == 0 ? 0 : first + (pass - 1) * each; }
-  RPU_HD int64_t end(int64_t pass) const { return RPU::min(start(pass + 1), most); }
+  PULSORA_HD int64_t count() const { return 1 + (most - first + each - 1) / each; }
+  PULSORA_HD int64_t start(int64_t pass) const { return pass == 0 ? 0 : first + (pass - 1) * each; }
+  PULSORA_HD int64_t end(int64_t pass) const { return pulsora::min(start(pass + 1), most); }
 };
 
 /// What a plan needs to know about a component.
@@ -74,9 +74,9 @@ struct ComponentSizes {
   double dSum, xSum;  // of magnitudes
   double dSquares, xSquares;
 
-  RPU_HD void join(const ComponentSizes &o) {
-    dLargest = RPU::max(dLargest, o.dLargest);
-    xLargest = RPU::max(xLargest, o.xLargest);
+  PULSORA_HD void join(const ComponentSizes &o) {
+    dLargest = pulsora::max(dLargest, o.dLargest);
+    xLargest = pulsora::max(xLargest, o.xLargest);
     dSum += o.dSum;
     xSum += o.xSum;
     dSquares += o.dSquares;
@@ -88,7 +88,7 @@ struct ComponentSizes {
 struct LimitedSums {
   double d, x;
 
-  RPU_HD void join(const LimitedSums &o) {
+  PULSORA_HD void join(const LimitedSums &o) {
     d += o.d;
     x += o.x;
   }
@@ -106,10 +106,10 @@ struct TransferPlanner {
   const uint64_t *pulseCounter;  // of the array that is written; null if not needed
   uint64_t *pulsesBefore;        // gets the value of pulseCounter; null with it
 
-  RPU_CALLS_GROUP
+  PULSORA_CALLS_GROUP
   template <class Group>
-  RPU_HD void planComponent(const Group &group, int64_t k) const {
-    const int64_t lines = RPU::max(sent.d.rows, sent.x.rows);
+  PULSORA_HD void planComponent(const Group &group, int64_t k) const {
+    const int64_t lines = pulsora::max(sent.d.rows, sent.x.rows);
     const ComponentSizes sizes = group.template reduce<ComponentSizes>(
         lines, [&](int64_t i, ComponentSizes &part) { look(k, i, part); });
     ComponentPlan plan{};
@@ -117,7 +117,7 @@ struct TransferPlanner {
     plan.xSquares = sizes.xSquares;
     if (rule.sends) {
       plan.wanted = rule.magnitude * sizes.dSum * sizes.xSum;
-      const TrainScale t = chooseTrains(sizes.dLargest, sizes.xLargest, plan);
+      const PulseTrainScale t = chooseTrains(sizes.dLargest, sizes.xLargest, plan);
       if (plan.trains > 0 && plan.clipped == 0) {
         plan.driven = plan.wanted;
       } else if (plan.trains > 0) {
@@ -128,7 +128,7 @@ struct TransferPlanner {
   }
 
   /// Numbers the trains and counts those of each pass; after all components are planned.
-  RPU_HD void placeTrains() const {
+  PULSORA_HD void placeTrains() const {
     int64_t number = 0;
     for (int64_t k = 0; k < exact.d.cols; ++k) {
       starts[k] = number;
@@ -137,27 +137,28 @@ struct TransferPlanner {
     starts[exact.d.cols] = number;
     if (pulsesBefore) *pulsesBefore = *pulseCounter;
     for (int64_t p = 0; p < passes.count(); ++p) {
-      present[p] = RPU::max(RPU::min(number, passes.end(p)) - passes.start(p), int64_t{0});
+      present[p] = pulsora::max(pulsora::min(number, passes.end(p)) - passes.start(p), int64_t{0});
     }
   }
 
  private:
-  RPU_HD void look(int64_t k, int64_t i, ComponentSizes &part) const {
+  PULSORA_HD void look(int64_t k, int64_t i, ComponentSizes &part) const {
     if (i < sent.d.rows) {
-      const float magnitude = RPU::abs(sent.d(i, k));
-      part.dLargest = RPU::max(part.dLargest, magnitude);
+      const float magnitude = pulsora::abs(sent.d(i, k));
+      part.dLargest = pulsora::max(part.dLargest, magnitude);
       part.dSum += static_cast<double>(magnitude);
       part.dSquares += static_cast<double>(exact.d(i, k)) * static_cast<double>(exact.d(i, k));
     }
     if (i < sent.x.rows) {
-      const float magnitude = RPU::abs(sent.x(i, k));
-      part.xLargest = RPU::max(part.xLargest, magnitude);
+      const float magnitude = pulsora::abs(sent.x(i, k));
+      part.xLargest = pulsora::max(part.xLargest, magnitude);
       part.xSum += static_cast<double>(magnitude);
       part.xSquares += static_cast<double>(exact.x(i, k)) * static_cast<double>(exact.x(i, k));
     }
   }
 
-  RPU_HD TrainScale chooseTrains(float dLargest, float xLargest, ComponentPlan &plan) const {
+  PULSORA_HD PulseTrainScale chooseTrains(float dLargest, float xLargest,
+                                          ComponentPlan &plan) const {
     const double missing = rule.missing ? rule.missing->next : 1.0;
     const double part = missing < 0.0 ? -missing : missing;
     plan.strength =
@@ -168,9 +169,9 @@ struct TransferPlanner {
     plan.xScale = plan.dScale = 1.0f;
     if (rule.lossless) balance(dLargest, xLargest, plan);
     if (missing < 0.0) plan.dScale = -plan.dScale;  // too much arrived
-    const float dDrive = RPU::abs(plan.dScale) * dLargest;
+    const float dDrive = pulsora::abs(plan.dScale) * dLargest;
     const float xDrive = plan.xScale * xLargest;
-    const TrainScale t = trainScale(rule.update, rule.lr(), rule.granularity, xDrive, dDrive);
+    const PulseTrainScale t = trainScale(rule.update, rule.lr(), rule.granularity, xDrive, dDrive);
     if (t.length == 0) plan.trains = 0;
     plan.clipped = plan.trains > 0 && trainsClip(t, xDrive, dDrive) ? 1 : 0;
     return t;
@@ -179,44 +180,44 @@ struct TransferPlanner {
   /// Lossless: the drives are the probabilities themselves. Both sides peak at p with p^2 *
   /// desired_bl * trains pulses for the largest element, so that neither clips and every element
   /// has the mean lr d_i x_j, whatever the scales of d and x.
-  RPU_HD void balance(float dLargest, float xLargest, ComponentPlan &plan) const {
+  PULSORA_HD void balance(float dLargest, float xLargest, ComponentPlan &plan) const {
     const double needed = static_cast<double>(plan.strength);
     const double length = static_cast<double>(rule.update.desired_bl);
     const double exactly = needed / length;
     const bool fits = exactly < static_cast<double>(rule.maxTrains);
     const int whole = fits ? static_cast<int>(exactly) : rule.maxTrains;
     plan.trains = fits && static_cast<double>(whole) < exactly ? whole + 1 : whole;
-    const double p = RPU::sqrt(needed / (length * static_cast<double>(plan.trains)));
+    const double p = pulsora::sqrt(needed / (length * static_cast<double>(plan.trains)));
     plan.xScale = static_cast<float>(p / static_cast<double>(xLargest));
     plan.dScale = static_cast<float>(p / static_cast<double>(dLargest));
   }
 
   /// Expected sum over cells of |change| when probabilities above 1 are clipped to 1.
-  RPU_CALLS_GROUP
+  PULSORA_CALLS_GROUP
   template <class Group>
-  RPU_HD double clippedDrive(const Group &group, int64_t k, const TrainScale &t,
-                             const ComponentPlan &plan) const {
-    const float dLimit = 1.0f / (t.dScale * RPU::abs(plan.dScale));
+  PULSORA_HD double clippedDrive(const Group &group, int64_t k, const PulseTrainScale &t,
+                                 const ComponentPlan &plan) const {
+    const float dLimit = 1.0f / (t.dScale * pulsora::abs(plan.dScale));
     const float xLimit = 1.0f / (t.xScale * plan.xScale);
-    const int64_t lines = RPU::max(sent.d.rows, sent.x.rows);
+    const int64_t lines = pulsora::max(sent.d.rows, sent.x.rows);
     const LimitedSums sums =
         group.template reduce<LimitedSums>(lines, [&](int64_t i, LimitedSums &part) {
           if (i < sent.d.rows)
-            part.d += static_cast<double>(RPU::min(RPU::abs(sent.d(i, k)), dLimit));
+            part.d += static_cast<double>(pulsora::min(pulsora::abs(sent.d(i, k)), dLimit));
           if (i < sent.x.rows)
-            part.x += static_cast<double>(RPU::min(RPU::abs(sent.x(i, k)), xLimit));
+            part.x += static_cast<double>(pulsora::min(pulsora::abs(sent.x(i, k)), xLimit));
         });
     const double perElement =
         static_cast<double>(plan.trains) * static_cast<double>(t.length) *
         static_cast<double>(rule.granularity) *
-        (static_cast<double>(t.dScale) * static_cast<double>(RPU::abs(plan.dScale))) *
+        (static_cast<double>(t.dScale) * static_cast<double>(pulsora::abs(plan.dScale))) *
         (static_cast<double>(t.xScale) * static_cast<double>(plan.xScale));
     return perElement * sums.d * sums.x;
   }
 };
 
 /// The drives of one pass, [train][line], x and d: columns of the factors, scaled.
-struct TrainDrives {
+struct PulseTrainDrives {
   TransferFactors factors;
   const ComponentPlan *components;
   const int64_t *starts;
@@ -224,7 +225,7 @@ struct TrainDrives {
   float *x;
   float *d;
 
-  RPU_HD void operator()(int64_t i) const {
+  PULSORA_HD void operator()(int64_t i) const {
     const int64_t lines = factors.x.rows + factors.d.rows;
     if (i >= (starts[factors.x.cols] - first) * lines) return;  // mostly, so before divisions
     const int64_t train = i / lines;
@@ -239,7 +240,7 @@ struct TrainDrives {
   }
 
  private:
-  RPU_HD int64_t componentOf(int64_t number) const {
+  PULSORA_HD int64_t componentOf(int64_t number) const {
     int64_t low = 0;
     int64_t high = factors.x.cols;
     while (high - low > 1) {
@@ -279,15 +280,15 @@ struct TransferTally {
   struct Sums {
     double delivered, intended;
 
-    RPU_HD void join(const Sums &o) {
+    PULSORA_HD void join(const Sums &o) {
       delivered += o.delivered;
       intended += o.intended;
     }
   };
 
-  RPU_CALLS_GROUP
+  PULSORA_CALLS_GROUP
   template <class Group>
-  RPU_HD void count(const Group &group) const {
+  PULSORA_HD void count(const Group &group) const {
     const Sums sums = group.template reduce<Sums>(rows, [&](int64_t i, Sums &part) {
       part.delivered += after[i] - before[i];
       part.intended += intended[i];
@@ -305,8 +306,8 @@ struct TransferTally {
       dSquares += c.dSquares;
       xSquares += c.xSquares;
     }
-    stats.normA = RPU::sqrt(xIsFirst ? xSquares : dSquares);
-    stats.normB = RPU::sqrt(xIsFirst ? dSquares : xSquares);
+    stats.normA = pulsora::sqrt(xIsFirst ? xSquares : dSquares);
+    stats.normB = pulsora::sqrt(xIsFirst ? dSquares : xSquares);
     if (!first) {  // the clipped and the carried share are those of the first sending
       stats.driven = latest->driven;
       stats.wanted = latest->wanted;
@@ -340,4 +341,4 @@ struct TransferTally {
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -4,9 +4,9 @@
 
 #include "array/events.h"
 #include "core/backend.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 
-namespace RPU {
+namespace pulsora {
 
 PulseTransfer::PulseTransfer(const Context &context, const TransferRule &rule, RandomKey key)
     : rule_(rule), updater_(rule.update, key), ledger_(context) {}
@@ -87,11 +87,11 @@ void PulseTransfer::sendTrains(const Context &context, PulsedDevice &to,
     // skips none, so that its last pass draws that noise too.)
     if (trains == 0 && p + 1 < plan.passes.count()) continue;
     forEach(context, trains * (to.cols() + to.rows()),
-            TrainDrives{plan.sent, plan.components, plan.starts, start, xDrives_.data(),
-                        dDrives_.data()});
+            PulseTrainDrives{plan.sent, plan.components, plan.starts, start, xDrives_.data(),
+                             dDrives_.data()});
     updater_.update(context, to, rowMajor<const float>(xDrives_.data(), trains, to.cols()),
                     rowMajor<const float>(dDrives_.data(), trains, to.rows()), lr, samples);
   }
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -6,7 +6,7 @@
 #include "transfer/transfer_ledger.h"
 #include "transfer/transfer_plan.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Adds T = lr d x^T to an array, by trains of pulses or digitally, and keeps account of what
 /// arrived.
@@ -63,4 +63,4 @@ class PulseTransfer {
   Buffer<float> delta_;  // of a digital write
 };
 
-}  // namespace RPU
+}  // namespace pulsora

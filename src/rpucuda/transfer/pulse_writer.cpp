@@ -6,7 +6,7 @@
 #include "core/backend.h"
 #include "transfer/line_functors.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 UpdateParameters writing() {
@@ -66,8 +66,8 @@ void PulseWriter::send(const Context &context, PulsedDevice &array, uint64_t fir
   array.applyPulses(context, maker_.words());
 }
 
-void PulseWriter::sendOwed(const Context &context, PulsedDevice &array, MatrixView<float> owed,
-                           int most, uint64_t number) {
+void PulseWriter::flush(const Context &context, PulsedDevice &array, MatrixView<float> owed,
+                        int most, uint64_t number) {
   reserve(context, array);
   const Sides sides(array);
   const PulsedParams &cell = array.params().common();
@@ -81,4 +81,4 @@ uint64_t PulseWriter::mostSendings(const PulsedDevice &array) {
   return kWritePulseSamples / static_cast<uint64_t>(Sides(array).lines);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

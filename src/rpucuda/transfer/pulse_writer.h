@@ -8,7 +8,7 @@
 #include "core/view.h"
 #include "pulses/bit_line_maker.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Rounds of reading and pulsing of a PulseWriter.
 constexpr int kVerifyRounds = 8;
@@ -26,8 +26,8 @@ class PulseWriter {
   /// Sends the whole pulses in `owed`, the changes that cells are yet to make [rows, cols], at most
   /// `most` pulses to each, and takes them off. `number` counts these sendings, below mostSendings().
   /// Their samples are numbered from 0 up, as those of updates, which this array must not get too.
-  void sendOwed(const Context &context, PulsedDevice &array, MatrixView<float> owed, int most,
-                uint64_t number);
+  void flush(const Context &context, PulsedDevice &array, MatrixView<float> owed, int most,
+             uint64_t number);
   static uint64_t mostSendings(const PulsedDevice &array);
   /// How many events write() has numbers for.
   static uint64_t mostWrites(const PulsedDevice &array) {
@@ -42,4 +42,4 @@ class PulseWriter {
   BitLineMaker maker_;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -4,10 +4,10 @@
 
 #include "array/events.h"
 #include "core/backend.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "transfer/line_functors.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // Rows of T that are computed at a time to measure what arrived; they fit into a cache.
@@ -96,4 +96,4 @@ void TransferLedger::loadFrom(const Context &context, const State &state,
   transfers_ = state.counter(prefix + "total/transfers", kOwnWrites);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -4,11 +4,11 @@
 
 #include "array/pulsed_device.h"
 #include "core/buffer.h"
-#include "core/state.h"
+#include "storage/state.h"
 #include "transfer/plan_formulas.h"
 #include "transfer/transfer_rule.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Keeps account of the transfers onto one array: what was to arrive, what did, and the pulses
 /// used. The array may also be pulsed between transfers.
@@ -56,4 +56,4 @@ void cudaAlignRows(const Context &context, MatrixView<const float> weights,
                    const TransferFactors &factors, float lr, double *aligned, double *squares);
 void cudaCountTransfer(const Context &context, const TransferTally &tally);
 
-}  // namespace RPU
+}  // namespace pulsora

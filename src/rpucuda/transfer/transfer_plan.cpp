@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "pulses/train_functors.h"
+#include "pulses/pulse_train_functors.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // Limit of one pass, for floats of drives and for words of trains; longer passes are cut.
@@ -88,4 +88,4 @@ TransferPlan planTransfer(const Context &context, const TransferRule &rule, floa
   return plan;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

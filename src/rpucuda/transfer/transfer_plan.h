@@ -7,7 +7,7 @@
 #include "transfer/plan_formulas.h"
 #include "transfer/transfer_rule.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// A plan in host memory, for explain() and tests.
 struct TransferPlan {
@@ -49,4 +49,4 @@ TransferPlan planTransfer(const Context &context, const TransferRule &rule, floa
 /// placeTrains(). `finished` is 0 before and after.
 void cudaPlanTransfer(const Context &context, const TransferPlanner &planner, uint32_t *finished);
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "core/field_types.h"
+#include "parameters/field_types.h"
 #include "pulses/update_parameters.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// How a sum of outer products is written onto an array.
 enum class TransferMode {
@@ -49,4 +49,4 @@ struct TransferRule {
   bool sendsPulses() const { return mode != TransferMode::Exact && !isDigital(update.pulse_type); }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

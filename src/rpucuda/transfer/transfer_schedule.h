@@ -5,9 +5,9 @@
 #include <string>
 
 #include "core/check.h"
-#include "core/state.h"
+#include "storage/state.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// When transfers are due: after every `period` samples, or mini-batches. After n of them exactly
 /// floor(n / period) have been due, however the samples were split over calls.
@@ -52,8 +52,8 @@ class TransferSchedule {
   /// StateError if the saved count does not fit this schedule; nothing has changed then.
   void loadFrom(const State &state, const std::string &name) {
     const auto since = static_cast<int64_t>(state.counter(name));
-    RPU_CHECK(StateError, since == 0 || since < period_, name, " is ", since,
-              " in the state, but a transfer is due every ", period_, "; the state is damaged");
+    PULSORA_CHECK(StateError, since == 0 || since < period_, name, " is ", since,
+                  " in the state, but a transfer is due every ", period_, "; the state is damaged");
     since_ = since;
   }
 
@@ -63,4 +63,4 @@ class TransferSchedule {
   int64_t since_ = 0;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

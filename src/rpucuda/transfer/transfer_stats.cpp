@@ -2,7 +2,7 @@
 
 #include "core/check.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // One list of the numbers of TransferStats, for saving and loading.
@@ -28,8 +28,8 @@ struct Reader {
   void operator()(const char *name, double &out) const {
     const auto found = state.values.find(prefix + name);
     const double *value = found == state.values.end() ? nullptr : found->second.real();
-    RPU_CHECK(StateError, value, "the state has no number '", prefix, name,
-              "'; it is incomplete or was made by another version");
+    PULSORA_CHECK(StateError, value, "the state has no number '", prefix, name,
+                  "'; it is incomplete or was made by another version");
     out = *value;
   }
   void operator()(const char *name, uint64_t &out) const { out = state.counter(prefix + name); }
@@ -60,4 +60,4 @@ TransferStats TransferStats::loadFrom(const State &state, const std::string &pre
   return stats;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

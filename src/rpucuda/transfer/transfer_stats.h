@@ -4,10 +4,10 @@
 #include <string>
 
 #include "core/platform.h"
-#include "core/state.h"
-#include "core/value.h"
+#include "parameters/value.h"
+#include "storage/state.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// What transfers delivered, compared with T = lr d x^T, the factors taken when each was due. Sums
 /// run over transfers. Plain data, so that a GPU can add it up.
@@ -26,7 +26,7 @@ struct TransferStats {
   double normB = 0.0;   ///< Frobenius norm of the second factor (B), of the latest
 
   /// <W' - W, T> / <T, T>: 1 if everything arrived; 0 if nothing was to be sent.
-  RPU_HD double gain() const { return intended > 0.0 ? delivered / intended : 0.0; }
+  PULSORA_HD double gain() const { return intended > 0.0 ? delivered / intended : 0.0; }
   /// Share of `wanted` that clipped trains could not carry.
   double undelivered() const { return wanted > 0.0 ? 1.0 - driven / wanted : 0.0; }
   Value::Map describe() const;
@@ -34,7 +34,7 @@ struct TransferStats {
   /// StateError if a number is missing.
   static TransferStats loadFrom(const State &state, const std::string &prefix);
 
-  RPU_HD void add(const TransferStats &o) {
+  PULSORA_HD void add(const TransferStats &o) {
     transfers += o.transfers;
     sendings += o.sendings;
     trains += o.trains;
@@ -49,4 +49,4 @@ struct TransferStats {
   }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

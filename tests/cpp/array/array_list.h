@@ -7,7 +7,7 @@
 #include "cuda/cuda_test_util.h"
 #include "pulses/bit_line_maker.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 /// One array of a list, and the mini-batches that it takes: `samples` each, none if that is 0.
 struct ListedArray {
@@ -60,4 +60,4 @@ inline void expectListIsOneByOne(const Context &context, const std::vector<Liste
   }
 }
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

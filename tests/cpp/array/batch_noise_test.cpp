@@ -11,7 +11,7 @@
 #include "devices/constant_step.h"
 #include "tile/tile.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 constexpr int64_t kRows = 19;
@@ -313,4 +313,4 @@ TEST(BatchNoise, Property38_ATileGoesOnAsIfNeverStopped) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -6,7 +6,7 @@
 #include "array/device_contract.h"
 #include "util/fnv_hash.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 class DeviceCells : public DeviceContract {};
@@ -255,4 +255,4 @@ TEST_P(DeviceCells, CorruptCellsStayStuckWithinTheirRange) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

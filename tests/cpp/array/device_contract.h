@@ -11,7 +11,7 @@
 // The contract of every registered device model: what its tests share. A new model is tested before
 // its author writes a test.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 inline constexpr RandomKey kKey{0x1234ABCDU, 0x89EF5678U};
 
@@ -145,4 +145,4 @@ inline std::string testName(const ::testing::TestParamInfo<std::string> &model) 
   return model.param;
 }
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

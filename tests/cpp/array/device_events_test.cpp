@@ -4,7 +4,7 @@
 
 #include "array/device_contract.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 class DeviceEvents : public DeviceContract {};
@@ -111,4 +111,4 @@ TEST_P(DeviceEvents, Property33_ResetDrawsAroundTheResetValueOfEachCell) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -8,7 +8,7 @@
 // That a model registered at run time works is tested by tests/installed: here it would stay for
 // the other tests of this program, which run over all models.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 std::string refusal(DeviceModel model) {
@@ -43,4 +43,4 @@ TEST(DeviceRegistry, RefusesAModelThatIsKnownOrIncomplete) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

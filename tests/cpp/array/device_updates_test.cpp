@@ -7,7 +7,7 @@
 #include "array/device_contract.h"
 #include "util/fnv_hash.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 class DeviceUpdates : public DeviceContract {};
@@ -161,4 +161,4 @@ TEST_P(DeviceUpdates, GoldenResponse) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

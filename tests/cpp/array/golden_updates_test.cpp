@@ -13,7 +13,7 @@
 // with a decision to change the physics or the contract of random numbers. Then:
 //   PULSORA_WRITE_GOLDEN=1 rpucuda_tests --gtest_filter='GoldenUpdates.*'
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 constexpr RandomKey kKey = {0x60DU, 0xE11U};
@@ -114,4 +114,4 @@ TEST(GoldenUpdates, AreTheSameEverywhere) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

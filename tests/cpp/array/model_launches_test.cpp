@@ -8,7 +8,7 @@
 
 // Which kernels of a model are launched, and with which grid, without a GPU.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using gpu::ModelKernel;
@@ -138,4 +138,4 @@ TEST(ModelLaunches, OfAModelWhoseStepDependsOnTheWeight) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

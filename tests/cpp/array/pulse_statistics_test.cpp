@@ -7,7 +7,7 @@
 #include "devices/constant_step.h"
 #include "util/pulse_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 /// Signed counts of every cell in many samples of one x and d, and what they should follow.
@@ -35,12 +35,12 @@ Counts countMany(const UpdateParameters &p, const std::vector<float> &x,
                  int64_t repetitions = kRepetitions) {
   const Batch b = repeatedBatch(repetitions, x, d);
   BitLineMaker maker;
-  maker.makeWords(Context{}, b.xView(), b.dView(), lr, dw, p, kTrainKey, 0);
+  maker.makeWords(Context{}, b.xView(), b.dView(), lr, dw, p, kPulseTrainKey, 0);
   float xMax = 0.0f;
   float dMax = 0.0f;
   for (const float v : x) xMax = std::max(xMax, std::fabs(v));
   for (const float v : d) dMax = std::max(dMax, std::fabs(v));
-  const TrainScale t = trainScale(p, lr, dw, xMax, dMax);
+  const PulseTrainScale t = trainScale(p, lr, dw, xMax, dMax);
   Counts c{repetitions, static_cast<int>(d.size()), static_cast<int>(x.size()), t.length, {}, {},
            {}};
   for (const float v : x)
@@ -97,7 +97,7 @@ TEST(PulseStatistics, Property01_MeanOfUnclippedTrains) {
 TEST(PulseStatistics, Property01_WeightsMoveByTheCountsOfTheWords) {
   const Counts &c = unclippedCounts();
   PulsedDevice device(Context{}, idealDevice(static_cast<double>(kDw)), 3, 4, kDeviceKey);
-  PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kTrainKey);
+  PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kPulseTrainKey);
   const Batch b = repeatedBatch(kRepetitions, kX, kD);
   updater.update(Context{}, device, b.xView(), b.dView(), kLr, 0);
   const std::vector<float> w = storedWeights(device);
@@ -135,7 +135,7 @@ TEST(PulseStatistics, Property02_MeanOfClippedTrainsAndItsReport) {  // N = 5e4,
   ASSERT_EQ(report.at("warnings").list()->size(), 1u);
   EXPECT_NE(report.at("warnings").list()->front().text()->find("desired_bl"), std::string::npos);
   BitLineMaker maker;
-  maker.makeWords(Context{}, b.xView(), b.dView(), 0.1f, 1e-3f, p, kTrainKey, 0);
+  maker.makeWords(Context{}, b.xView(), b.dView(), 0.1f, 1e-3f, p, kPulseTrainKey, 0);
   EXPECT_EQ(maker.stats(Context{}).clippedSamples, 3u);
 }
 
@@ -158,7 +158,7 @@ TEST(PulseStatistics, Property03_VarianceOfTheWeightWithCycleNoise) {
   constexpr int kN = 100000;
   constexpr double kNoise = 0.3;
   PulsedDevice device(Context{}, idealDevice(1e-3, kNoise), 1, 1, kDeviceKey);
-  PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kTrainKey);
+  PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kPulseTrainKey);
   const Batch down = repeatedBatch(1, {0.5f}, {0.48f});  // k = 2.4 in 3 slots
   const Batch up = repeatedBatch(1, {0.5f}, {-0.48f});
   double before = 0.0;
@@ -229,7 +229,7 @@ TEST(PulseStatistics, Property04_LinesOfXAndDAreIndependent) {
   p.update_management = p.update_bl_management = false;
   const Batch b = repeatedBatch(kRepetitions, {0.5f, 0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f});
   BitLineMaker maker;
-  maker.makeWords(Context{}, b.xView(), b.dView(), kDw, kDw, p, kTrainKey, 0);
+  maker.makeWords(Context{}, b.xView(), b.dView(), kDw, kDw, p, kPulseTrainKey, 0);
   for (int i = 0; i < 3; ++i) {
     for (int j = 0; j < 4; ++j) {
       int together = 0;
@@ -270,7 +270,7 @@ TEST(PulseStatistics, Property05_OneSlotIsAnOuterProductAndAnyTrainHasAtMostItsR
   for (const int bl : {1, 2, 3, 5}) {
     UpdateParameters p = typed(PulseType::StochasticCompressed, bl);
     p.update_bl_management = false;
-    PulsedWeightUpdater updater(p, kTrainKey);
+    PulsedWeightUpdater updater(p, kPulseTrainKey);
     int moved = 0;
     for (int64_t s = 0; s < b.samples; ++s) {
       PulsedDevice device(Context{}, idealDevice(1.0), 9, 11, kDeviceKey);
@@ -312,4 +312,4 @@ TEST(PulseStatistics, Property40_TheLedgerHasItsExpectation) {  // N = 2e5 sampl
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

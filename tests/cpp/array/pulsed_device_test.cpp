@@ -2,7 +2,7 @@
 
 #include "array/array_list.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 TEST(PulsedDevice, AListOfArraysOfTwoModelsLeavesTheBitsOfOneByOne) {
@@ -17,4 +17,4 @@ TEST(PulsedDevice, AListOfArraysOfTwoModelsLeavesTheBitsOfOneByOne) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

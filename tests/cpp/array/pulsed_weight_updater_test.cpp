@@ -9,14 +9,14 @@
 #include "devices/pulse_rule.h"
 #include "util/pulse_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 TEST(PulsedWeightUpdater, Property06_WeightsMoveInWholeStepsOfAtMostOneTrain) {
   const Batch b = randomBatch(50, 7, 5, 33);
   for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic,
                                PulseType::MeanCount, PulseType::DeterministicImplicit}) {
-    PulsedWeightUpdater updater(typed(type, 40), kTrainKey);
+    PulsedWeightUpdater updater(typed(type, 40), kPulseTrainKey);
     for (int64_t s = 0; s < b.samples; ++s) {
       PulsedDevice device(Context{}, idealDevice(1e-3), 5, 7, kDeviceKey);
       updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), 0.1f,
@@ -49,7 +49,7 @@ TEST(PulsedWeightUpdater, Property07_NothingToSendLeavesTheWeightsAndTheLedger) 
     PulsedDevice device(Context{}, noisyDevice(), 2, 2, kDeviceKey);
     fillWeights(device, [](int64_t i) { return 0.01f * static_cast<float>(i) - 0.015f; });
     const std::vector<float> before = storedWeights(device);
-    PulsedWeightUpdater updater(typed(type), kTrainKey);
+    PulsedWeightUpdater updater(typed(type), kPulseTrainKey);
     updater.update(Context{}, device, zeroX.xView(), zeroX.dView(), 0.1f, 0);
     updater.update(Context{}, device, zeroD.xView(), zeroD.dView(), 0.1f, 5);
     updater.update(Context{}, device, some.xView(), some.dView(), 0.0f, 10);
@@ -62,7 +62,7 @@ TEST(PulsedWeightUpdater, Property07_NothingToSendLeavesTheWeightsAndTheLedger) 
 std::vector<float> updatedWeights(const Context &context, const UpdateParameters &p, const Batch &b,
                                   float lr, const DeviceParams &params, uint64_t first = 3) {
   PulsedDevice device(context, params, b.dSize, b.xSize, kDeviceKey);
-  PulsedWeightUpdater updater(p, kTrainKey);
+  PulsedWeightUpdater updater(p, kPulseTrainKey);
   updater.update(context, device, b.xView(), b.dView(), lr, first);
   return storedWeights(device);
 }
@@ -86,7 +86,7 @@ TEST(PulsedWeightUpdater, Property09_ABatchIsTheSumOfItsSamples) {
     std::vector<double> sum(whole.size());
     for (int64_t s = 0; s < b.samples; ++s) {
       PulsedDevice device(Context{}, idealDevice(double(kDw)), 6, 9, kDeviceKey);
-      PulsedWeightUpdater updater(typed(type), kTrainKey);
+      PulsedWeightUpdater updater(typed(type), kPulseTrainKey);
       updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), 0.05f,
                      static_cast<uint64_t>(s));
       const std::vector<float> one = storedWeights(device);
@@ -105,7 +105,7 @@ TEST(PulsedWeightUpdater, Property10_DeterministicPulsesStayWithinOneStepOfThePr
     // MeanCount rounds the counts of both lines first: by half a pulse each, weighted with the
     // other's probability.
     const double limit = type == PulseType::MeanCount ? 1.75 : 0.5001;
-    PulsedWeightUpdater updater(typed(type), kTrainKey);
+    PulsedWeightUpdater updater(typed(type), kPulseTrainKey);
     for (int64_t s = 0; s < b.samples; ++s) {
       PulsedDevice device(Context{}, idealDevice(1e-3), 6, 9, kDeviceKey);
       updater.update(Context{}, device, b.xRows(s, s + 1), b.dRows(s, s + 1), kRate,
@@ -130,7 +130,7 @@ TEST(PulsedWeightUpdater, Property11_NoiseFallsWithTheRootOfTheTrainLength) {
     BitLineMaker maker;
     maker.makeWords(Context{}, b.xView(), b.dView(), 0.1f,
                     0.1f / static_cast<float>(length) * 1.00001f,
-                    typed(PulseType::StochasticCompressed, 20000), kTrainKey, 0);
+                    typed(PulseType::StochasticCompressed, 20000), kPulseTrainKey, 0);
     ASSERT_EQ(maker.words().trainLength[0], length);
     double sum = 0.0;
     double squares = 0.0;
@@ -163,7 +163,7 @@ TEST(PulsedWeightUpdater, Property40_TheLedgerCountsEveryCoincidence) {
     for (const int bl : {1, 4, 31, 40}) {
       PulsedDevice device(Context{}, noisyDevice(), 17, 21,
                           kDeviceKey);  // bounds and stuck cells do not hide pulses
-      PulsedWeightUpdater updater(typed(type, bl), kTrainKey);
+      PulsedWeightUpdater updater(typed(type, bl), kPulseTrainKey);
       updater.update(onCpu(2), device, b.xView(), b.dView(), 0.5f, 0);
       uint64_t counted = 0;
       double moved = 0.0;
@@ -209,7 +209,7 @@ TEST_P(UpdateOfShape, Property36_FollowsThePulseRuleCellByCell) {
       PulsedDevice device(Context{}, params, rows, cols, kDeviceKey);
       const std::vector<std::vector<float>> cells = storedCells(device);
       std::vector<float> expected = storedWeights(device);
-      PulsedWeightUpdater updater(typed(type, bl), kTrainKey);
+      PulsedWeightUpdater updater(typed(type, bl), kPulseTrainKey);
       const Context context = onCpu(2);
       updater.update(context, device, b.xView(), b.dView(), 1.0f, 3);
       const PulseWords &words = updater.bitLineMaker().words();
@@ -223,8 +223,8 @@ TEST_P(UpdateOfShape, Property36_FollowsThePulseRuleCellByCell) {
           const float z =
               normalOfSample(kDeviceKey, Purpose::CycleNoise, static_cast<uint64_t>(cell), sample);
           expected[at] =
-              RPU::applyPulses<ConstantStep>(expected[at], std::abs(n), n > 0, r, p, z, kDeviceKey,
-                                             static_cast<uint64_t>(cell), sample);
+              pulsora::applyPulses<ConstantStep>(expected[at], std::abs(n), n > 0, r, p, z,
+                                                 kDeviceKey, static_cast<uint64_t>(cell), sample);
         }
       }
       EXPECT_EQ(storedWeights(device), expected)
@@ -245,7 +245,7 @@ TEST_P(UpdateOfShape, Property37_IsTheSameOnEveryIsaAndThreadCountAndForEverySpl
     for (const int threads : {2, 3})
       EXPECT_EQ(updatedWeights(onCpu(threads), p, b, 0.5f, noisyDevice()), expected);
     PulsedDevice device(Context{}, noisyDevice(), rows, cols, kDeviceKey);
-    PulsedWeightUpdater updater(p, kTrainKey);
+    PulsedWeightUpdater updater(p, kPulseTrainKey);
     for (const auto &[begin, end] : {std::pair<int64_t, int64_t>{0, 2}, {2, 7}, {7, 7}, {7, 9}}) {
       updater.update(Context{}, device, b.xRows(begin, end), b.dRows(begin, end), 0.5f,
                      3 + static_cast<uint64_t>(begin), Bounds::Later);
@@ -264,7 +264,7 @@ TEST(PulsedWeightUpdater, Property31_StuckCellsStayAndOthersKeepTheirBounds) {
   const Batch b = randomBatch(200, 20, 30, 37);
   PulsedDevice device(Context{}, noisyDevice(), 30, 20, kDeviceKey);
   const std::vector<float> start = storedWeights(device);
-  PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kTrainKey);
+  PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kPulseTrainKey);
   updater.update(Context{}, device, b.xView(), b.dView(), 1.0f, 0);
   const std::vector<float> w = storedWeights(device);
   const CellDescription cells = describe(device);
@@ -349,7 +349,7 @@ TEST(PulsedWeightUpdater, RefusesShapesThatDoNotFitAndChangesNothing) {
   const Batch b = randomBatch(4, 5, 3, 1);
   PulsedDevice device(Context{}, noisyDevice(), 5, 3, kDeviceKey);
   const std::vector<float> before = storedWeights(device);
-  PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kTrainKey);
+  PulsedWeightUpdater updater(typed(PulseType::StochasticCompressed), kPulseTrainKey);
   EXPECT_THROW(updater.update(Context{}, device, b.xView(), b.dView(), 0.1f, 0), InputError);
   EXPECT_THROW(updater.update(Context{}, device, b.dRows(0, 2), b.xRows(0, 3), 0.1f, 0),
                InputError);
@@ -357,4 +357,4 @@ TEST(PulsedWeightUpdater, RefusesShapesThatDoNotFitAndChangesNothing) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -4,18 +4,18 @@
 
 #include "lrtt/lrtt_test_util.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
-Surroundings noisyAround() {
-  Surroundings around;
+TilePeriphery noisyAround() {
+  TilePeriphery around;
   around.forward.noise_management = NoiseManagement::AverageAbsMax;
   return around;
 }
 
 // A crossbar is its parts with the keys of its slot.
 TEST(Crossbar, HasTheBitsOfItsParts) {
-  const Surroundings around = noisyAround();
+  const TilePeriphery around = noisyAround();
   const TileKeys keys{9, 2};
   Crossbar crossbar({}, noisyCells(0.002f), 6, 8, around, keys, 4);
   PulsedDevice cells({}, noisyCells(0.002f), 6, 8, keys.of(4, Role::Cells), 4);
@@ -37,7 +37,7 @@ TEST(Crossbar, HasTheBitsOfItsParts) {
 }
 
 TEST(Crossbar, Property38_GoesOnFromWhatItSaved) {
-  const Surroundings around = noisyAround();
+  const TilePeriphery around = noisyAround();
   Crossbar one({}, noisyCells(0.002f), 6, 8, around, TileKeys{9, 2}, 0);
   const Mat x = randomMat(5, 8, 1.0f, 1), d = randomMat(5, 6, 0.3f, 2);
   Mat y(5, 6), again(5, 6);
@@ -64,4 +64,4 @@ TEST(Crossbar, Property39_SlotsDiffer) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,7 +7,7 @@
 
 #include "core/check.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 TEST(Buffer, MovesItsStorageAndLeavesNothingBehind) {
@@ -61,8 +61,8 @@ TEST(Buffer, OutOfMemoryLeavesTheObjectAsItWas) {
   }
 }
 
-struct LenderOfTwo : Lender {
-  void *lend(size_t bytes) override {
+struct AllocatorOfTwo : ScratchAllocator {
+  void *allocate(size_t bytes) override {
     asked.push_back(bytes);
     return asked.size() <= 2 ? storage[asked.size() - 1] : throw OutOfMemoryError("all is lent");
   }
@@ -71,31 +71,31 @@ struct LenderOfTwo : Lender {
 };
 
 TEST(Buffer, LentStorageIsUsedAndNotFreed) {
-  LenderOfTwo lender;
+  AllocatorOfTwo allocator;
   Context context;
-  context.lender = &lender;
+  context.allocator = &allocator;
   {
     Buffer<float> first(context, 10);
     Buffer<float> second;
     second.reserve(context, 3);
-    EXPECT_EQ(static_cast<void *>(first.data()), lender.storage[0]);
-    EXPECT_EQ(static_cast<void *>(second.data()), lender.storage[1]);
+    EXPECT_EQ(static_cast<void *>(first.data()), allocator.storage[0]);
+    EXPECT_EQ(static_cast<void *>(second.data()), allocator.storage[1]);
     EXPECT_THROW(second.reserve(context, 5), OutOfMemoryError);
     second = std::move(first);
-    EXPECT_EQ(static_cast<void *>(second.data()), lender.storage[0]);
+    EXPECT_EQ(static_cast<void *>(second.data()), allocator.storage[0]);
     Buffer<float> own(Context{}, 4);
     first = std::move(own);
   }  // freeing what is lent would end the process
-  EXPECT_EQ(lender.asked, (std::vector<size_t>{40, 12, 20}));
+  EXPECT_EQ(allocator.asked, (std::vector<size_t>{40, 12, 20}));
 }
 
-TEST(Lender, SharesOnePieceOfMemory) {
-  LenderOfTwo lender;
-  EXPECT_EQ(lender.lendShared(100), lender.storage[0]);
-  EXPECT_EQ(lender.lendShared(60), lender.storage[0]);
-  EXPECT_EQ(lender.lendShared(101), lender.storage[1]);
-  EXPECT_EQ(lender.asked, (std::vector<size_t>{100, 101}));
+TEST(ScratchAllocator, SharesOnePieceOfMemory) {
+  AllocatorOfTwo allocator;
+  EXPECT_EQ(allocator.allocateShared(100), allocator.storage[0]);
+  EXPECT_EQ(allocator.allocateShared(60), allocator.storage[0]);
+  EXPECT_EQ(allocator.allocateShared(101), allocator.storage[1]);
+  EXPECT_EQ(allocator.asked, (std::vector<size_t>{100, 101}));
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -9,7 +9,7 @@
 #include <xmmintrin.h>
 #endif
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 TEST(Threads, AnOperationTakesNoMoreThanItHasPartsFor) {
@@ -53,4 +53,4 @@ TEST(StandardFloats, SubnormalsStayWhateverTheCallerChose) {
 #endif
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 std::vector<float> ramp(int64_t size) {
@@ -51,4 +51,4 @@ TEST(View, SegmentsOfAVectorKeepItsStride) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

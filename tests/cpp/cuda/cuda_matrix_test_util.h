@@ -5,7 +5,7 @@
 #include "core/buffer.h"
 #include "util/matrix_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 /// A copy of a LaidOut matrix in a context's memory, layout and gaps included.
 template <class T>
@@ -32,4 +32,4 @@ class DeviceLaidOut {
   MatrixView<T> view_;
 };
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -8,8 +8,8 @@
 #include "compounds/ideal.h"
 #include "compounds/single.h"
 #include "core/cuda_api.h"
-#include "core/state.h"
 #include "lrtt/parameters.h"
+#include "storage/state.h"
 #include "tile/tile.h"
 #include "util/plain_lrtt.h"
 #include "util/pulse_test_util.h"
@@ -19,12 +19,12 @@
 // wherever that is promised.
 
 /// Skips a test that needs a GPU where there is none; first line of such a test.
-#define RPU_REQUIRE_GPU()                                   \
-  if (::RPU::cudaDeviceCount() == 0)                        \
+#define PULSORA_REQUIRE_GPU()                               \
+  if (::pulsora::cudaDeviceCount() == 0)                    \
   GTEST_SKIP() << "this build or this machine has no CUDA " \
                   "device"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 inline Context cpuContext() {
   Context context;
@@ -84,13 +84,13 @@ inline Batch trainingBatch(int64_t samples, int64_t xSize, int64_t dSize, bool s
 }
 
 /// The parts from which with() makes a configuration.
-struct Parts : Surroundings {
+struct Parts : TilePeriphery {
   DeviceParams device = makeParams("SoftBounds");  // of a single array
   LRTTParams lrtt = plainLrtt();                   // of an adapter
 
   TileConfig with(const CompoundParams &compound) const {
     TileConfig config;
-    static_cast<Surroundings &>(config) = static_cast<const Surroundings &>(*this);
+    static_cast<TilePeriphery &>(config) = static_cast<const TilePeriphery &>(*this);
     config.compound = compound;
     return config;
   }
@@ -156,4 +156,4 @@ inline Course train(const Context &context, const TileConfig &config, int steps,
   return run;
 }
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -6,7 +6,7 @@
 #include "devices/pulse_rule.h"
 #include "util/device_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 constexpr RandomKey kKey{0x2468ACE0U, 0x13579BDFU};
@@ -160,12 +160,12 @@ void onePulseIsItsClosedForm() {
       const float w = clipWeight(0.3f * normalOfSample(kKey, Purpose::UserDraw, cell, 0), r);
       const bool up = cell % 2 == 0;
       const Moments m = Device::pulses(w, pulseSum(1.0f, p), up, r, p);
-      ASSERT_EQ(bitCast<uint32_t>(RPU::fma(m.sd, z, m.mean)),
+      ASSERT_EQ(bitCast<uint32_t>(pulsora::fma(m.sd, z, m.mean)),
                 bitCast<uint32_t>(Device::pulse(w, up, r, p, z)))
           << Device::kName << " cell " << cell;
       if (kNoPulseIsExact<Device>) {
         const Moments none = Device::pulses(w, {0.0f, 0.0f}, up, r, p);
-        ASSERT_EQ(bitCast<uint32_t>(RPU::fma(none.sd, z, none.mean)), bitCast<uint32_t>(w));
+        ASSERT_EQ(bitCast<uint32_t>(pulsora::fma(none.sd, z, none.mean)), bitCast<uint32_t>(w));
       }
     }
   }
@@ -215,7 +215,7 @@ void safeRangesAreSafe() {
         const float closed =
             closedPulses<Device>(w, pulseSum(static_cast<float>(n[s]), p), up, r, p, z, holds);
         ASSERT_TRUE(holds || n[s] == 1) << Device::kName << " cell " << cell;
-        ASSERT_EQ(closed, RPU::fma(m.sd, z, m.mean)) << Device::kName << " cell " << cell;
+        ASSERT_EQ(closed, pulsora::fma(m.sd, z, m.mean)) << Device::kName << " cell " << cell;
         w = closed;
       }
     }
@@ -276,4 +276,4 @@ TEST(ClosedForms, Property44_GivesWayNearABoundAndWhereTheShapeIsNotNormal) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

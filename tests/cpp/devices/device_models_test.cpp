@@ -4,7 +4,7 @@
 
 #include "util/device_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 constexpr RandomKey kKey{0x2468ACE0U, 0x13579BDFU};
@@ -379,4 +379,4 @@ TEST(DeviceModels, BoundsFollowTheAsymmetry) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -4,7 +4,7 @@
 #include "devices/table_step.h"
 #include "util/device_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 TEST(DeviceModels, ContradictionsAreRefusedByName) {
@@ -137,4 +137,4 @@ TEST(TableStep, TheCubicNeverLeavesItsNeighbours) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

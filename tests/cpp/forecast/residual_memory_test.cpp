@@ -7,7 +7,7 @@
 
 #include "core/check.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 double correctionOf(const ResidualMemory &memory, std::vector<float> key, double prediction,
@@ -116,4 +116,4 @@ TEST(Corrections, AddWithOneRounding) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

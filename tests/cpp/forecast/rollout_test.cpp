@@ -8,7 +8,7 @@
 
 #include "core/check.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using Floats = std::vector<float>;
@@ -279,4 +279,4 @@ TEST(Rollout, EmptyBatchesAndBadSizes) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/initialise.h"
-#include "core/random.h"
 #include "forecast/small_matrix.h"
+#include "linalg/initialise.h"
+#include "numerics/random.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using Floats = std::vector<float>;
@@ -239,4 +239,4 @@ TEST(SmallMatrix, CompletionFindsWhatIsSpreadOverManyUnitVectors) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,7 +7,7 @@
 
 #include "util/matrix_test_util.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using testing::inputErrorOf;
@@ -117,4 +117,4 @@ TEST(AdapterGradients, ErrorsNameTheOperand) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,7 +3,7 @@
 
 #include "lowrank/low_rank_test_util.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using testing::Exact;
@@ -81,4 +81,4 @@ TEST(GatedLowRankLinear, ErrorsNameTheOperandAndChangeNothing) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

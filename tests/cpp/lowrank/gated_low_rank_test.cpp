@@ -7,7 +7,7 @@
 
 #include "lowrank/low_rank_test_util.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using testing::Gradients;
@@ -249,4 +249,4 @@ TEST(Element, NarrowRoundsToTheNearestAndOverflowsToInfinity) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

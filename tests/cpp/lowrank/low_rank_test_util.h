@@ -13,7 +13,7 @@
 // What the tests of low-rank updates share: operands in any layout, and everything in double
 // precision from the numbers that these hold.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 struct Shape {
   int64_t m, k1, n, k2;
@@ -197,4 +197,4 @@ std::vector<unsigned char> bytesOf(const Matrices &...matrices) {
   return all;
 }
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

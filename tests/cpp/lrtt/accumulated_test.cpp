@@ -6,7 +6,7 @@
 
 // A and B under ab_update = "accumulated": whole pulses for what gradients have summed up to.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int64_t kOut = 7, kIn = 11, kRank = 3;
@@ -234,4 +234,4 @@ TEST(LrttAccumulated, ExplainCountsPulsesOfAMiniBatch) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

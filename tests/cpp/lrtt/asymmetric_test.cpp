@@ -7,7 +7,7 @@
 
 // A and B of cells whose steps up and down differ: references at symmetric points, and choppers.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int64_t kOut = 7, kIn = 11, kRank = 3;
@@ -373,4 +373,4 @@ TEST(LrttAsymmetric, ExplainTellsOfIt) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -9,7 +9,7 @@
 // The construction_seed of a device makes the same simulated chip again: the same cells for each
 // array of any tile, other cells for each array within one.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 /// The planes of cells of a tile's arrays, by the name of the array.
@@ -39,4 +39,4 @@ TEST(LrttConstructionSeed, ArraysOfATileDifferAndTilesAgree) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

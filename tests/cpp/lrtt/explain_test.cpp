@@ -4,7 +4,7 @@
 
 #include "lrtt/lrtt_test_util.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int64_t kOut = 24, kIn = 20, kRows = 4, kRepeats = 400;
@@ -121,4 +121,4 @@ TEST(LrttExplain, NamesWhatLimitsInOrderOfImportance) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,7 +3,7 @@
 
 #include "lrtt/lrtt_test_util.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int64_t kOut = 6, kIn = 12, kBatch = 24;
@@ -79,4 +79,4 @@ TEST(LrttLearning, Property16_EffectiveLearningRate) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

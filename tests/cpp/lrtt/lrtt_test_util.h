@@ -6,13 +6,13 @@
 #include <memory>
 #include <vector>
 
-#include "core/random.h"
 #include "devices/constant_step.h"
 #include "devices/soft_bounds.h"
 #include "lrtt/lrtt_transfer_device.h"
+#include "numerics/random.h"
 #include "util/plain_lrtt.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// A small row-major matrix for tests.
 struct Mat {
@@ -107,7 +107,7 @@ class LrttRig {
   }
   LrttRig &build() {
     counters = Counters{};
-    const Surroundings around{forwardIo, backwardIo, update};
+    const TilePeriphery around{forwardIo, backwardIo, update};
     device = std::make_unique<LRTTTransferDevice>(
         params, CompoundSite{context, d, x, around, TileKeys{seed, 0}});
     return *this;
@@ -166,4 +166,4 @@ inline std::vector<double> product(const Mat &a, const Mat &b) {
   return out;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

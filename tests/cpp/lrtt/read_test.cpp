@@ -4,7 +4,7 @@
 
 #include "lrtt/lrtt_test_util.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 LrttRig filled(int64_t d, int64_t x, int rank, bool swap) {
@@ -207,4 +207,4 @@ TEST(LrttRead, RankZeroIsTheVisibleArrayAlone) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "core/initialise.h"
+#include "linalg/initialise.h"
 #include "lrtt/lrtt_test_util.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 double normalCdf(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
@@ -210,4 +210,4 @@ TEST(LrttReinit, SettingWeightsClearsTheAdapter) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -9,7 +9,7 @@
 
 // When transfers happen, and what many of them add up to.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 TEST(LrttSchedule, Property26_Schedule) {
@@ -137,4 +137,4 @@ TEST(LrttSchedule, Property30_RankGrowth) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

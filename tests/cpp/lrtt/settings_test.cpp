@@ -7,7 +7,7 @@
 
 #include "lrtt/lrtt_test_util.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 LRTTParams ranked(int rank) {
@@ -202,4 +202,4 @@ TEST(LrttSettings, RefusesAGainThatOverflows) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,7 +3,7 @@
 #include "lrtt/lrtt_test_util.h"
 #include "tile/tile.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 TileConfig noisyConfig() {
@@ -73,4 +73,4 @@ TEST(LrttState, StatisticsTellWhatTransfersDelivered) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "lrtt/lrtt_test_util.h"
 #include "transfer/pulse_transfer.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // A rig that keeps its adapter over transfers, with random factors of given scales.
@@ -349,4 +349,4 @@ TEST(LrttTransfer, Property25_ChunkInvariance) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

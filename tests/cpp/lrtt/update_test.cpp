@@ -5,7 +5,7 @@
 #include "lrtt/lrtt_test_util.h"
 #include "pulses/pulse_trains.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // out[k, l] = sum over samples of left(s, k) right(s, l), in double precision.
@@ -196,7 +196,7 @@ TEST(LrttUpdate, Property14_FirstStepAfterReinit) {
   float gMax = 0.0f, dMax = 0.0f;
   for (float v : g.v) gMax = std::max(gMax, std::fabs(v));
   for (float v : d0.v) dMax = std::max(dMax, std::fabs(v));
-  const TrainScale t = trainScale(rig.device->settings().fastUpdate, eta, dw, gMax, dMax);
+  const PulseTrainScale t = trainScale(rig.device->settings().fastUpdate, eta, dw, gMax, dMax);
   ASSERT_LE(t.strength, float(t.length));
   for (int64_t i = 0; i < 3; ++i) {
     for (int64_t k = 0; k < 2; ++k) {
@@ -342,4 +342,4 @@ TEST(LrttUpdate, ExplainStatesScalesAndWarns) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

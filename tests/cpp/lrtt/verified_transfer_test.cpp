@@ -5,7 +5,7 @@
 
 #include "lrtt/lrtt_test_util.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // Soft bounds whose up steps are small where W stands: a lossless transfer delivers a part, and a
@@ -96,4 +96,4 @@ TEST(LrttTransfer, VerifiedTransfersStopWhereCellsAreFull) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

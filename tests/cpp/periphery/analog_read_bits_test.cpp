@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "periphery/analog_read_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 struct GoldenCase {
@@ -176,4 +176,4 @@ TEST(AnalogReadBits, SamplesKeysAndDirectionsHaveTheirOwnNoise) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -2,12 +2,12 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "lrtt/lrtt_test_util.h"
+#include "periphery/additive_reads.h"
 #include "periphery/analog_read.h"
-#include "periphery/joined_reads.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr RandomKey kKey = {7, 9};
@@ -78,7 +78,7 @@ TEST(AnalogReadBlocks, EachBlockKeepsItsRunningMean) {
 
 TEST(AnalogReadBlocks, AReadThroughOneProductHasOneBlock) {
   AnalogRead read({}, noisyIo(0.1f), Pass::Forward, 8, 6, kKey, {4, 0});
-  EXPECT_FALSE(read.canBeJoined({}));
+  EXPECT_FALSE(read.canBeBatched({}));
   const Mat w = randomMat(6, 8, 0.4f, 1), in = randomMat(5, 8, 1.0f, 2);
   Mat out(5, 6);
   const AnalogRead::Product product = [](MatrixView<const float>, MatrixView<float>) {};
@@ -86,4 +86,4 @@ TEST(AnalogReadBlocks, AReadThroughOneProductHasOneBlock) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,10 +3,10 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "periphery/analog_read_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 struct Statistics {
@@ -174,4 +174,4 @@ TEST(AnalogReadSpread, BothDirectionsSeeTheSameCells) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

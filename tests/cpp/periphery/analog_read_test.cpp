@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "periphery/analog_read_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 /// |y - W x| <= 4 eps n sum_j |w_ij| |x_j| for all elements.
@@ -182,4 +182,4 @@ TEST(AnalogRead, TakesEmptyBatchesAndRefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -7,7 +7,7 @@
 
 // What the tests of analog reads share: small matrices, and a read in one call.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 using Vector = std::vector<float>;
 
@@ -67,4 +67,4 @@ inline IOParameters plain() {
   return p;
 }
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

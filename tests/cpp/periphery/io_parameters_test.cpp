@@ -5,7 +5,7 @@
 
 #include "core/check.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 TEST(IOParameters, HasTheDefaultsOfTheField) {
@@ -97,4 +97,4 @@ TEST(IOParameters, RangesAreChecked) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -9,7 +9,7 @@
 #include "core/check.h"
 #include "periphery/read_kernels.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using Vector = std::vector<float>;
@@ -172,4 +172,4 @@ TEST(Scale, ReducedRowsAreTheSumsAndMaximaForAnyLengthAndStride) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

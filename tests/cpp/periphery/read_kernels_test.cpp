@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/with_isa.h"
+#include "core/isa_dispatch.h"
 #include "periphery/line_formulas.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using Vector = std::vector<float>;
@@ -176,4 +176,4 @@ TEST(Kernels, OutputsAreThoseOfTheFunctorOnEveryInstructionSet) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

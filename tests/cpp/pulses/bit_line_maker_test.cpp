@@ -8,7 +8,7 @@
 #include "util/matrix_test_util.h"
 #include "util/pulse_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 constexpr RandomKey kKey = {0xC0FFEEU, 0xBEEFU};
@@ -35,7 +35,8 @@ Trains plainTrains(const Batch &b, float lr, float g, const UpdateParameters &p,
       for (int64_t j = 0; j < v.cols; ++j) most = std::max(most, std::fabs(v(s, j)));
       return most;
     };
-    const TrainScale t = trainScale(p, std::fabs(lr), g, largest(b.xView()), largest(b.dView()));
+    const PulseTrainScale t =
+        trainScale(p, std::fabs(lr), g, largest(b.xView()), largest(b.dView()));
     const auto side = [&](MatrixView<const float> v, float scale, Purpose purpose,
                           uint32_t firstSlot, bool flip, std::vector<int8_t> &out) {
       for (int64_t j = 0; j < v.cols; ++j) {
@@ -340,4 +341,4 @@ TEST(BitLineMaker, FindsTheStorageOfAnEarlierBatchClean) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -4,7 +4,7 @@
 #include "pulses/coincidences.h"
 #include "util/pulse_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 constexpr RandomKey kKey = {0xC0FFEEU, 0xBEEFU};
@@ -62,4 +62,4 @@ INSTANTIATE_TEST_SUITE_P(PulseTypes, CoincidencesAlone,
                                            Case{PulseType::Stochastic, 7, 0.5f}));
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -5,7 +5,7 @@
 #include "pulses/bit_line_maker.h"
 #include "util/pulse_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 constexpr RandomKey kKey = {0xC0FFEEU, 0xBEEFU};
@@ -69,4 +69,4 @@ TEST(BitLineMaker, ImplicitLevelsAreQuantisedRelativeToTheLargest) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

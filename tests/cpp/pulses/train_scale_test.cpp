@@ -5,7 +5,7 @@
 #include "pulses/pulse_trains.h"
 #include "util/pulse_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 // The scaling rule in double precision, step by step as the field states it (Gokmen & Vlasov 2016;
@@ -32,7 +32,7 @@ ReferenceScale referenceScale(const UpdateParameters &p, double lr, double g, do
   return scale;
 }
 
-TEST(TrainScale, FollowsTheRuleOverAGridOfSettings) {
+TEST(PulseTrainScale, FollowsTheRuleOverAGridOfSettings) {
   int compared = 0;
   for (const int bl : {1, 5, 31, 32, 64, 100}) {
     for (int flags = 0; flags < 8; ++flags) {
@@ -45,7 +45,7 @@ TEST(TrainScale, FollowsTheRuleOverAGridOfSettings) {
                {0.0011f, 0.019f}) {  // so that no quotient is a whole number but for rounding
             for (const float xMax : {0.0f, 1e-3f, 0.7f, 5.0f}) {
               for (const float dMax : {0.0f, 2e-3f, 0.9f, 40.0f}) {
-                const TrainScale t = trainScale(p, lr, g, xMax, dMax);
+                const PulseTrainScale t = trainScale(p, lr, g, xMax, dMax);
                 const ReferenceScale r = referenceScale(p, lr, g, xMax, dMax);
                 EXPECT_NEAR(t.xScale, r.xScale, 2e-6 * r.xScale);
                 EXPECT_NEAR(t.dScale, r.dScale, 2e-6 * r.dScale);
@@ -62,21 +62,21 @@ TEST(TrainScale, FollowsTheRuleOverAGridOfSettings) {
   EXPECT_EQ(compared, 6 * 8 * 3 * 4 * 2 * 16);
 }
 
-TEST(TrainScale, BalancesTheLargestElementsAndSaturatesTheLargeD) {
+TEST(PulseTrainScale, BalancesTheLargestElementsAndSaturatesTheLargeD) {
   const UpdateParameters p = parametersFor(31, true, true);
-  const TrainScale fits = trainScale(p, 0.01f, 0.001f, 0.9f, 0.8f);  // k = 7.2
+  const PulseTrainScale fits = trainScale(p, 0.01f, 0.001f, 0.9f, 0.8f);  // k = 7.2
   EXPECT_EQ(fits.length, 8);
   EXPECT_NEAR(fits.xScale * 0.9f, std::sqrt(7.2 / 8), 1e-6);
   EXPECT_NEAR(fits.dScale * 0.8f, std::sqrt(7.2 / 8), 1e-6);
   EXPECT_FALSE(trainsClip(fits, 0.9f, 0.8f));
-  const TrainScale clips = trainScale(p, 0.1f, 0.001f, 0.9f, 0.8f);  // k = 72
+  const PulseTrainScale clips = trainScale(p, 0.1f, 0.001f, 0.9f, 0.8f);  // k = 72
   EXPECT_EQ(clips.length, 31);
   EXPECT_NEAR(clips.xScale * 0.9f, 1.0, 1e-6);
   EXPECT_NEAR(clips.dScale * 0.8f, 72.0 / 31, 1e-5);
   EXPECT_TRUE(trainsClip(clips, 0.9f, 0.8f));
 }
 
-TEST(TrainScale, StaysFiniteForEveryFiniteInput) {
+TEST(PulseTrainScale, StaysFiniteForEveryFiniteInput) {
   const std::vector<float> sizes = {0.0f, 1e-45f, 1e-38f, 2e-30f, 1e-10f,
                                     1.0f, 1e10f,  1e30f,  3.4e38f};
   for (int flags = 0; flags < 8; ++flags) {
@@ -85,7 +85,7 @@ TEST(TrainScale, StaysFiniteForEveryFiniteInput) {
     for (const float lr : sizes) {
       for (const float xMax : sizes) {
         for (const float dMax : sizes) {
-          const TrainScale t = trainScale(p, lr, 0.001f, xMax, dMax);
+          const PulseTrainScale t = trainScale(p, lr, 0.001f, xMax, dMax);
           EXPECT_TRUE(std::isfinite(t.xScale) && std::isfinite(t.dScale));
           EXPECT_TRUE(t.length >= 0 && t.length <= 65536);
           EXPECT_EQ(pulseThreshold(pulseProbability(0.0f, t.xScale, 0.0f, false, 0.0f)), 0u);
@@ -111,12 +111,12 @@ TEST(PulseProbability, WhatIsNoNumberSendsNothing) {
     EXPECT_EQ(pulseProbability(-kInfinity, 1.0f, step, false, 0.0f), 1.0f);
     EXPECT_EQ(pulseProbability(-0.5f, 1.0f, step, false, 0.0f), 0.5f);
   }
-  const TrainScale scale{10, 1.0f, 1.0f, 1.0f};
+  const PulseTrainScale scale{10, 1.0f, 1.0f, 1.0f};
   for (const bool counts : {false, true})
     EXPECT_EQ(pulseLevel(kNaN, scale, 1.0f, 1.0f, counts, 0.0f), 0.0f);
 }
 
-TEST(TrainScale, LongestTrainIsThatOfTheScales) {
+TEST(PulseTrainScale, LongestTrainIsThatOfTheScales) {
   for (const bool fixed : {false, true}) {
     for (const bool managed : {false, true}) {
       for (const float lr : {1e-6f, 0.01f, 0.5f, 30.0f, 3e38f}) {
@@ -134,4 +134,4 @@ TEST(TrainScale, LongestTrainIsThatOfTheScales) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

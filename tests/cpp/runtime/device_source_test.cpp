@@ -12,7 +12,7 @@
 // That a model from source has the bits of the same built-in one is tested from Python
 // (tests/python/test_device_source.py): registered here, it would stay for the other tests.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 std::string softBounds() {
@@ -60,4 +60,4 @@ TEST(DeviceSource, NeedsAPlainName) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

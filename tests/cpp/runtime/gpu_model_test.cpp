@@ -19,7 +19,7 @@
 // A model that a GPU describes, without a GPU: what one thread of it would write is written here.
 // tests/python/test_cuda_source.py lets a GPU do so.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 template <class Device>
@@ -259,4 +259,4 @@ TEST(GpuModelErrors, TheCpuIsRefusedAndDamagedFactsAreFound) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -9,7 +9,7 @@
 
 // What can be told without a GPU; tests/python/test_cuda_runtime.py launches.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr const char *kFill = "extern \"C\" __global__ void fill(int *out) { *out = 1; }\n";
@@ -82,4 +82,4 @@ TEST(GpuProgram, WithoutADriverItIsNamed) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -10,7 +10,7 @@
 #include "core/check.h"
 #include "runtime/compiler.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 namespace fs = std::filesystem;
@@ -138,4 +138,4 @@ TEST_F(PluginCacheTest, OneHoldsTheLockOfAKey) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

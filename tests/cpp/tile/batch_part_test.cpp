@@ -10,7 +10,7 @@
 
 // Rows of a mini-batch that several tiles share are read as one tile reads them all.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 constexpr int64_t kSamples = 64;
@@ -152,4 +152,4 @@ TEST(BatchPart, AScaleThatFollowsFromAllSamplesBeforeTakesNoParts) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "compounds/single.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "lrtt/parameters.h"
 #include "tile/tile.h"
 #include "util/pulse_test_util.h"
@@ -14,7 +14,7 @@
 // Several threads of the caller: each may use tiles of its own, and any may use a tile behind a
 // mutex. `make tsan` looks for races in these tests.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 constexpr int64_t kRows = 70;
@@ -111,4 +111,4 @@ TEST(CallerThreads, ProductsAtOnce) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compounds/compound_model.h"
-#include "core/math_util.h"
+#include "linalg/math_util.h"
 #include "tile/tile.h"
 #include "tile/tile_adapter.h"
 #include "util/failing_new.h"
@@ -17,7 +17,7 @@
 // Memory runs out at every allocation of every operation of a tile: the tile is then as it was, and
 // the operation, repeated, does what it would have done.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 constexpr int64_t kRows = 10;
@@ -301,4 +301,4 @@ TEST(OutOfMemory, DoesNotStopAProduct) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "array/array_keys.h"
-#include "core/random.h"
+#include "numerics/random.h"
 
 // Property 39: no random number serves two purposes.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 constexpr Role kRoles[] = {Role::Cells,    Role::Update, Role::Read,     Role::Projection,
@@ -153,4 +153,4 @@ TEST(Tile, Property39_NoBlockOfASmallTileServesTwoPurposes) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -5,7 +5,7 @@
 #include "compounds/single.h"
 #include "lrtt/parameters.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 TEST(TileConfig, KeepsItsOwnCompoundsSettingsAlone) {
@@ -49,4 +49,4 @@ TEST(TileConfig, ReadsTheFormOfVersionOne) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

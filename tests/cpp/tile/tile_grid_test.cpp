@@ -10,7 +10,7 @@
 #include "util/message_test_util.h"
 #include "util/state_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 constexpr int64_t kBatch = 40;
@@ -243,4 +243,4 @@ TEST(TileGrid, RefusesInputsThatAreNotFiniteBeforeTheFirstTile) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

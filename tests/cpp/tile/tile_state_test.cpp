@@ -8,7 +8,7 @@
 #include "tile/tile_test_util.h"
 #include "util/pulse_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 TEST_P(TileOfKind, Property38_ResumeIsTheUninterruptedRun) {
@@ -183,4 +183,4 @@ TEST(Tile, WhatIsNotFiniteIsNotSaved) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -15,7 +15,7 @@
 #include "util/pulse_test_util.h"
 #include "util/state_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 INSTANTIATE_TEST_SUITE_P(Tile, TileOfKind, ::testing::ValuesIn(kinds()),
@@ -243,4 +243,4 @@ TEST(Tile, CountersEndBeforeTheNumbersOfTheirDraws) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -9,7 +9,7 @@
 #include "tile/tile.h"
 #include "util/pulse_test_util.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 constexpr int64_t kRows = 7;
 constexpr int64_t kCols = 9;
@@ -83,4 +83,4 @@ inline Numbers fresh(const std::string &kind, const Context &context, int64_t pa
 
 class TileOfKind : public ::testing::TestWithParam<std::string> {};
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

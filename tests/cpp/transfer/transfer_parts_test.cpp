@@ -11,7 +11,7 @@
 
 // The parts of a transfer by themselves, without an adapter.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr TileKeys kKeys{5, 0};
@@ -148,4 +148,4 @@ TEST(TransferLedger, Property40_CountsItsOwnPulsesWhereOthersPulseTheArrayToo) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "array/pulsed_device.h"
-#include "core/half.h"
+#include "numerics/half.h"
 #include "util/test_words.h"
 
 // What the tests of device models share: arrays read and written as vectors.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 inline DeviceParams makeParams(const std::string &model, Value::Map values = {}) {
   values["model"] = Value(model);
@@ -142,4 +142,4 @@ void expectNormal(const Values &values, double mean, double sd) {
   EXPECT_NEAR(s.sd, sd, 5.0 * sd / std::sqrt(2.0 * s.size) + 1e-9);
 }
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -6,7 +6,7 @@
 // A source of its own: where these are inlined into a caller, the compiler takes free() of what
 // operator new returned for a mistake.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 void *allocateOrNull(size_t bytes, size_t alignment) noexcept {
@@ -23,25 +23,25 @@ void *allocateOrThrow(size_t bytes, size_t alignment) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing
 
 // The array forms too: a sanitizer's own do not ask the others.
-void *operator new(size_t bytes) { return RPU::testing::allocateOrThrow(bytes, 0); }
+void *operator new(size_t bytes) { return pulsora::testing::allocateOrThrow(bytes, 0); }
 void *operator new[](size_t bytes) { return ::operator new(bytes); }
 void *operator new(size_t bytes, const std::nothrow_t &) noexcept {
-  return RPU::testing::allocateOrNull(bytes, 0);
+  return pulsora::testing::allocateOrNull(bytes, 0);
 }
 void *operator new[](size_t bytes, const std::nothrow_t &tag) noexcept {
   return ::operator new(bytes, tag);
 }
 void *operator new(size_t bytes, std::align_val_t alignment) {
-  return RPU::testing::allocateOrThrow(bytes, static_cast<size_t>(alignment));
+  return pulsora::testing::allocateOrThrow(bytes, static_cast<size_t>(alignment));
 }
 void *operator new[](size_t bytes, std::align_val_t alignment) {
   return ::operator new(bytes, alignment);
 }
 void *operator new(size_t bytes, std::align_val_t alignment, const std::nothrow_t &) noexcept {
-  return RPU::testing::allocateOrNull(bytes, static_cast<size_t>(alignment));
+  return pulsora::testing::allocateOrNull(bytes, static_cast<size_t>(alignment));
 }
 void *operator new[](size_t bytes, std::align_val_t alignment, const std::nothrow_t &tag) noexcept {
   return ::operator new(bytes, alignment, tag);

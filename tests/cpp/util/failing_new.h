@@ -5,7 +5,7 @@
 
 // Memory that runs out when a test says so. failing_new.cpp replaces the program's operator new.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 /// While it lives, allocations of its thread fail as it says; there may be one per thread at a time.
 /// They are counted from 0, from its creation on.
@@ -53,4 +53,4 @@ class FailingNew {
   }
 };
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

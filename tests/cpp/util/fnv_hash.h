@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/math.h"
+#include "numerics/math.h"
 
 // 64-bit FNV-1a over the bits of values: one constant in a test then pins every bit of a long
 // sequence, on every compiler and instruction set.
@@ -13,7 +13,7 @@ class FnvHash {
       hash_ = (hash_ ^ ((word >> shift) & 0xFFU)) * 0x100000001B3U;
     }
   }
-  void add(float x) { add(RPU::bitCast<uint32_t>(x)); }
+  void add(float x) { add(pulsora::bitCast<uint32_t>(x)); }
   uint64_t value() const { return hash_; }
 
  private:

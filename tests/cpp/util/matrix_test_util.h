@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/half.h"
 #include "core/view.h"
 #include "lowrank/element.h"
+#include "numerics/half.h"
 
 // What the tests of linear algebra share: matrices in any layout, and products in double precision.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 /// How a matrix lies in memory.
 enum class Layout { RowMajor, ColMajor, CutOut, Strided };
@@ -153,4 +153,4 @@ std::string inputErrorOf(const Work &work) {
   return "";
 }
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-namespace RPU {
+namespace pulsora {
 
 /// What the exception says that `work` throws; nothing if it throws none.
 inline std::string messageOf(const std::function<void()> &work) {
@@ -16,4 +16,4 @@ inline std::string messageOf(const std::function<void()> &work) {
   return "";
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "lrtt/parameters.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// An adapter without what the defaults choose by themselves, for tests of one rule at a time: A and
 /// B learn at lr alpha, transfers count samples and are sent once, and B is drawn anew.
@@ -18,4 +18,4 @@ inline LRTTParams plainLrtt() {
   return p;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

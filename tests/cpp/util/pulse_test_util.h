@@ -7,13 +7,13 @@
 
 #include "array/pulsed_weight_updater.h"
 #include "core/isa.h"
-#include "core/random.h"
+#include "numerics/random.h"
 #include "pulses/bit_line_maker.h"
 #include "util/device_test_util.h"
 
 // What the tests of pulse trains share: inputs, and pulse words read bit by bit.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 /// Parameters with these settings; others are the defaults.
 inline UpdateParameters parametersFor(int desiredBl, bool um, bool ublm, bool fixedBl = true) {
@@ -156,7 +156,7 @@ inline Context onCpu(int threads, Isa isa = bestIsa()) {
 }
 
 constexpr RandomKey kDeviceKey = {0x5EEDU, 0xA11CEU};
-constexpr RandomKey kTrainKey = {0xB17U, 0x11ABCU};
+constexpr RandomKey kPulseTrainKey = {0xB17U, 0x11ABCU};
 
 inline UpdateParameters typed(PulseType type, int desiredBl = 31) {
   UpdateParameters p;
@@ -175,4 +175,4 @@ inline const std::vector<float> kD = {0.8f, -0.4f, 0.3f};
 constexpr float kLr = 0.01f;
 constexpr float kDw = 0x1p-10f;  // a power of two, so that sums of pulses are exact in float
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

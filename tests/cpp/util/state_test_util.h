@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/state.h"
+#include "storage/state.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 /// Whether two states are equal to the bit; if not, says which tensor or value differs.
 inline ::testing::AssertionResult sameState(const State &a, const State &b) {
@@ -30,4 +30,4 @@ inline ::testing::AssertionResult sameState(const State &a, const State &b) {
   return ::testing::AssertionSuccess();
 }
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

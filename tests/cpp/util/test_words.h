@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/random.h"
+#include "numerics/random.h"
 #include "pulses/pulse_words.h"
 
-namespace RPU::testing {
+namespace pulsora::testing {
 
 /// A mini-batch of pulses, written down slot by slot; `slots` of each sample.
 class TestWords {
@@ -189,4 +189,4 @@ class TestWords {
   std::vector<int32_t> trainLength_;
 };
 
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

@@ -1,10 +1,10 @@
 #include <string_view>
 
-#include "core/json.h"
 #include "fuzz_program.h"
+#include "storage/json.h"
 #include "tile/tile.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int64_t kRows = 3;
@@ -30,11 +30,11 @@ void use(const TileConfig &config) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora
 
 // Any bytes as the JSON of a configuration: refused with a ConfigError, or complete, and good for a tile.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  using namespace RPU;
+  using namespace pulsora;
   try {
     const Value value = parseJson({reinterpret_cast<const char *>(data), size});
     const auto config = readParams<TileConfig>(value, "");

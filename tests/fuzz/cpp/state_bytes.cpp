@@ -1,9 +1,9 @@
 #include <string_view>
 
-#include "core/state_file.h"
 #include "fuzz_program.h"
+#include "storage/state_file.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 bool same(const Tensor &a, const Tensor &b) {
@@ -20,11 +20,11 @@ bool same(const State &a, const State &b) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora
 
 // Any bytes as the file of a state: refused, or read to a state that is written and read again.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  using namespace RPU;
+  using namespace pulsora;
   State state;
   try {
     state = parseState({reinterpret_cast<const char *>(data), size});

@@ -2,12 +2,12 @@
 #include <cmath>
 #include <string_view>
 
-#include "core/json.h"
 #include "fuzz_program.h"
 #include "lrtt/parameters.h"
+#include "storage/json.h"
 #include "tile/tile.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int64_t kRows = 3;
@@ -34,12 +34,12 @@ void use(Tile &tile) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora
 
 // Any JSON as the values of a state whose tensors are sound and whose checksum fits: refused, and then nothing has
 // changed, or loaded, and then the tile goes on and its own state loads.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  using namespace RPU;
+  using namespace pulsora;
   Tile tile = fresh();
   const State before = tile.state();
   State state = before;

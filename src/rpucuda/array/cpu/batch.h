@@ -7,7 +7,7 @@
 // takes them at once (devices/batch_noise.h). Cells that come near a bound are deferred: they are
 // collected from many blocks and take the mini-batch sample by sample in full vectors.
 
-namespace RPU {
+namespace pulsora {
 namespace cpu {
 
 /// Cells, not necessarily neighbours, that take a mini-batch sample by sample.
@@ -23,7 +23,7 @@ class DeferredCells : public Lanes<isa, Device> {
   using typename Base::Params;
 
   bool full() const { return count_ == kBlock; }
-  RPU_HD void add(uint32_t cell) { cells_[count_++] = cell; }
+  PULSORA_HD void add(uint32_t cell) { cells_[count_++] = cell; }
 
   /// Updates the cells that were added since the last call.
   void run(const PulseWords &words) {
@@ -45,7 +45,7 @@ class DeferredCells : public Lanes<isa, Device> {
   }
 
  private:
-  RPU_HD void load() {
+  PULSORA_HD void load() {
     float members[Base::kCellMembers][kBlock];
     for (int j = count_; j < kBlock; ++j) cells_[j] = cells_[0];
     for (int m = 0; m < Base::kCellMembers; ++m) {
@@ -59,7 +59,7 @@ class DeferredCells : public Lanes<isa, Device> {
     }
   }
 
-  RPU_HD void makeNormals(uint64_t sample, float (&z)[8][kBlock]) const {
+  PULSORA_HD void makeNormals(uint64_t sample, float (&z)[8][kBlock]) const {
     uint32_t group[kPhiloxBatch];
     for (uint32_t &g : group) g = static_cast<uint32_t>(sample >> 3);
     for (int j = 0; j < kBlock; j += kPhiloxBatch) {
@@ -82,7 +82,7 @@ struct LaneCounts {
   uint32_t down[kBlock] = {};
 
   template <Isa isa, class Device>
-  RPU_HD void countWords(Block<isa, Device> &b, const PulseWords &words) {
+  PULSORA_HD void countWords(Block<isa, Device> &b, const PulseWords &words) {
     const int64_t count = words.layout->words(words.sampleCount());
     for (int64_t word = 0; word < count; ++word) {
       if (!b.loadWord(words, word)) continue;
@@ -94,7 +94,7 @@ struct LaneCounts {
   }
 
   template <Isa isa, class Device>
-  RPU_HD void countLevels(Block<isa, Device> &b, const PulseWords &words) {
+  PULSORA_HD void countLevels(Block<isa, Device> &b, const PulseWords &words) {
     for (int64_t s = 0; s < words.sampleCount(); ++s) {
       float n[kBlock];
       b.countLevels(words, s, n);
@@ -106,7 +106,7 @@ struct LaneCounts {
     }
   }
 
-  RPU_HD uint64_t total() const {
+  PULSORA_HD uint64_t total() const {
     uint64_t sum = 0;
     for (int j = 0; j < kBlock; ++j) sum += up[j] + down[j];
     return sum;
@@ -115,8 +115,8 @@ struct LaneCounts {
 
 /// normalOfUpdate() for the lanes of a block.
 template <Isa isa>
-RPU_HD void normalsOfUpdate(RandomKey key, uint64_t firstCell, uint64_t firstSample,
-                            float (&z)[kBlock]) {
+PULSORA_HD void normalsOfUpdate(RandomKey key, uint64_t firstCell, uint64_t firstSample,
+                                float (&z)[kBlock]) {
   static_assert(kBlock + 7 <= 8 * kPhiloxBatch, "one batch serves a block that starts anywhere");
   PhiloxBatch batch;
   drawBatch(key, Purpose::CycleNoiseBatch, static_cast<uint32_t>(firstCell >> 3), firstSample, 0,
@@ -130,8 +130,8 @@ RPU_HD void normalsOfUpdate(RandomKey key, uint64_t firstCell, uint64_t firstSam
 /// One block takes a mini-batch. Cells that must take it sample by sample are added to `deferred`,
 /// and keep their weights until that runs.
 template <Isa isa, class Device>
-RPU_HD uint64_t updateMerged(Block<isa, Device> &b, RandomKey key, const PulseWords &words,
-                             DeferredCells<isa, Device> &deferred) {
+PULSORA_HD uint64_t updateMerged(Block<isa, Device> &b, RandomKey key, const PulseWords &words,
+                                 DeferredCells<isa, Device> &deferred) {
   LaneCounts counts;
   if (hasLevels(words.kind)) {
     counts.countLevels(b, words);
@@ -156,4 +156,4 @@ RPU_HD uint64_t updateMerged(Block<isa, Device> &b, RandomKey key, const PulseWo
 }
 
 }  // namespace cpu
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "array/cpu/lanes.h"
 
-namespace RPU {
+namespace pulsora {
 namespace cpu {
 
 /// kBlock neighbouring cells during an update: lanes, and the pulse words of their lines.
@@ -16,7 +16,7 @@ class Block : public Lanes<isa, Device> {
  public:
   using typename Base::Params;
 
-  RPU_HD Block(const CellArray &array, const Params &params, int64_t first, int count)
+  PULSORA_HD Block(const CellArray &array, const Params &params, int64_t first, int count)
       : Base(array, params),
         first_(first),
         count_(count),
@@ -34,7 +34,7 @@ class Block : public Lanes<isa, Device> {
   /// Reads weights and derives responses; with kAtMostOne, without what samples of several pulses
   /// need.
   template <bool kAtMostOne>
-  RPU_HD void load() {
+  PULSORA_HD void load() {
     float members[Base::kCellMembers][kBlock];
     for (int m = 0; m < Base::kCellMembers; ++m) {
       const uint16_t *plane = a_.cells + m * a_.size() + first_;
@@ -50,7 +50,7 @@ class Block : public Lanes<isa, Device> {
     for (int j = 0; j < count_; ++j) w_[j] = a_.weights[first_ + j];
   }
 
-  RPU_HD void store() const {
+  PULSORA_HD void store() const {
     for (int j = 0; j < count_; ++j) a_.weights[first_ + j] = w_[j];
   }
 
@@ -58,7 +58,7 @@ class Block : public Lanes<isa, Device> {
 
   /// Reads one word of every lane's lines. False if none of the d lines has a pulse in it; the
   /// words are then unchanged.
-  RPU_HD bool loadWord(const PulseWords &p, int64_t word) {
+  PULSORA_HD bool loadWord(const PulseWords &p, int64_t word) {
     const uint32_t *xBits = p.xBits + word * p.xSize;
     const uint32_t *xSigns = p.xSigns + word * p.xSize;
     const uint32_t *dBits = p.dBits + word * p.dSize;
@@ -104,7 +104,7 @@ class Block : public Lanes<isa, Device> {
 
   /// Signed coincidences of every lane in a sample of the deterministic pulse types; negative is
   /// down.
-  RPU_HD void countLevels(const PulseWords &p, int64_t s, float (&n)[kBlock]) const {
+  PULSORA_HD void countLevels(const PulseWords &p, int64_t s, float (&n)[kBlock]) const {
     const float *x = p.xLevels + s * p.xSize;
     const float *d = p.dLevels + s * p.dSize;
     const float scale = levelScale(p.kind, p.trainLength[s]);
@@ -125,19 +125,19 @@ class Block : public Lanes<isa, Device> {
   /// Coincidences of one lane in a sample of the word loaded last: in the slots from `shift` on,
   /// under `mask` once shifted.
   template <bool kAtMostOne>
-  RPU_HD uint32_t pulsesOf(int lane, int shift, uint32_t mask) const {
+  PULSORA_HD uint32_t pulsesOf(int lane, int shift, uint32_t mask) const {
     const uint32_t bits = (both_[lane] >> shift) & mask;
     return kAtMostOne ? bits : popcount(bits);
   }
   /// Their signed number; negative is down.
-  RPU_HD float signedCount(int lane, int shift, uint32_t count) const {
+  PULSORA_HD float signedCount(int lane, int shift, uint32_t count) const {
     const uint32_t down = ~(differ_[lane] >> shift) << 31;
     return bitCast<float>(bitCast<uint32_t>(static_cast<float>(static_cast<int32_t>(count))) |
                           down);
   }
   /// Both for every lane, in n; adds their number to `pulses`.
-  RPU_HD void count(int shift, uint32_t mask, float (&n)[kBlock],
-                    uint32_t (&pulses)[kBlock]) const {
+  PULSORA_HD void count(int shift, uint32_t mask, float (&n)[kBlock],
+                        uint32_t (&pulses)[kBlock]) const {
     for (int j = 0; j < kBlock; ++j) {
       const uint32_t count = pulsesOf<false>(j, shift, mask);
       pulses[j] += count;
@@ -155,4 +155,4 @@ class Block : public Lanes<isa, Device> {
 };
 
 }  // namespace cpu
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "array/cpu/block.h"
 
-namespace RPU {
+namespace pulsora {
 namespace cpu {
 
 /// Normals of one sample after another for a block: made for all lanes and eight samples at a time.
@@ -12,7 +12,7 @@ class BlockNormals {
   using Normals = float[kBlock];
 
   /// Normals of sample `sample` for the cells from `firstCell` on.
-  RPU_HD const Normals &of(RandomKey key, uint32_t firstCell, uint64_t sample) {
+  PULSORA_HD const Normals &of(RandomKey key, uint32_t firstCell, uint64_t sample) {
     if (!made_ || group_ != sample >> 3) {
       group_ = sample >> 3;
       made_ = true;
@@ -34,7 +34,7 @@ class BlockNormals {
 /// Takes a block through its samples, with a normal for every lane. Returns the number of
 /// coincidences.
 template <Isa isa, class Device>
-RPU_HD uint64_t updateDense(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {
+PULSORA_HD uint64_t updateDense(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {
   const PulseLayout layout = *words.layout;
   const uint32_t mask = slotMask(layout.slots);
   BlockNormals<isa> normals;
@@ -72,7 +72,7 @@ RPU_HD uint64_t updateDense(Block<isa, Device> &b, RandomKey key, const PulseWor
 
 /// updateDense() for the deterministic pulse types.
 template <Isa isa, class Device>
-RPU_HD uint64_t updateLevels(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {
+PULSORA_HD uint64_t updateLevels(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {
   BlockNormals<isa> normals;
   uint64_t total = 0;
   b.template load<false>();
@@ -81,7 +81,7 @@ RPU_HD uint64_t updateLevels(Block<isa, Device> &b, RandomKey key, const PulseWo
     b.countLevels(words, s, n);
     uint32_t pulses = 0;
     for (int j = 0; j < kBlock; ++j)
-      pulses += static_cast<uint32_t>(static_cast<int32_t>(RPU::abs(n[j])));
+      pulses += static_cast<uint32_t>(static_cast<int32_t>(pulsora::abs(n[j])));
     if (!pulses) continue;
     total += pulses;
     const uint64_t sample = words.firstSample + static_cast<uint64_t>(s);
@@ -93,4 +93,4 @@ RPU_HD uint64_t updateLevels(Block<isa, Device> &b, RandomKey key, const PulseWo
 }
 
 }  // namespace cpu
-}  // namespace RPU
+}  // namespace pulsora

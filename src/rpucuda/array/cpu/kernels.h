@@ -13,7 +13,7 @@
 // not instantiate anything that other units could share (std:: containers, non-inlined functions),
 // hence the raw pointers and the ISA parameter.
 
-namespace RPU {
+namespace pulsora {
 
 /// The kernels of `Device` for `isa`; instantiated by one generated source file per pair.
 template <class Device, Isa isa>
@@ -31,12 +31,12 @@ struct Array {
   RandomKey key;
   typename Device::Params params;
 
-  static RPU_HD Array of(const SampledCells &a, float *weights = nullptr) {
+  static PULSORA_HD Array of(const SampledCells &a, float *weights = nullptr) {
     return {a.rows, a.cols, weights, a.cells, a.key, paramsOf<typename Device::Params>(*a.params)};
   }
-  static RPU_HD Array of(const CellArray &a) { return of(a, a.weights); }
-  RPU_HD int64_t size() const { return rows * cols; }
-  RPU_HD typename Device::Response response(int64_t i) const {
+  static PULSORA_HD Array of(const CellArray &a) { return of(a, a.weights); }
+  PULSORA_HD int64_t size() const { return rows * cols; }
+  PULSORA_HD typename Device::Response response(int64_t i) const {
     typename Device::Cell cell;
     int64_t at = i;
     cell.members([&](const char *, float &value) {
@@ -55,8 +55,8 @@ struct Kernels {
 
   /// Calls step(block) for the cells [begin, end), a block at a time, and adds up what it returns.
   template <class Step>
-  static RPU_HD uint64_t overBlocks(const CellArray &a, int64_t begin, int64_t end,
-                                    const Step &step) {
+  static PULSORA_HD uint64_t overBlocks(const CellArray &a, int64_t begin, int64_t end,
+                                        const Step &step) {
     const Params p = paramsOf<Params>(*a.params);
     uint64_t pulses = 0;
     for (int64_t first = begin; first < end;) {
@@ -115,8 +115,8 @@ struct Kernels {
   // --- everything else, cell by cell
 
   template <class Work>
-  static RPU_HD void overCells(const Array<Device> &a, const Work &work, int64_t begin,
-                               int64_t end) {
+  static PULSORA_HD void overCells(const Array<Device> &a, const Work &work, int64_t begin,
+                                   int64_t end) {
     for (int64_t i = begin; i < end; ++i) work(a, i);
   }
 
@@ -156,4 +156,4 @@ const PulsedKernels &cpuKernels() {
   return kTable;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

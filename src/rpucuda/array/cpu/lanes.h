@@ -1,14 +1,14 @@
 #pragma once
 
 #include "array/pulsed_kernels.h"
-#include "core/half.h"
 #include "core/isa.h"
-#include "core/lane_mask.h"
-#include "core/philox_batch.h"
 #include "devices/batch_noise.h"
 #include "devices/pulse_rule.h"
+#include "numerics/half.h"
+#include "numerics/philox_batch.h"
+#include "numerics/simd_mask.h"
 
-namespace RPU {
+namespace pulsora {
 namespace cpu {
 
 /// Cells that an update treats together; they are the lanes of every vector loop.
@@ -17,7 +17,7 @@ constexpr int kBlock = 64;
 /// normal8() of each block of a batch: normal n of block k goes to z[n * kNormals + k * kBlocks].
 /// Blocks from `count` on may be missing.
 template <int kNormals, int kBlocks>
-RPU_HD void normalsOfBatch(const PhiloxBatch &batch, float *z, int count = 8) {
+PULSORA_HD void normalsOfBatch(const PhiloxBatch &batch, float *z, int count = 8) {
   for (int m = 0; m < 4 && 2 * m < count; ++m) {
     for (int k = 0; k < kPhiloxBatch; ++k) {
       const NormalPair pair = normalPair16(batch.words[m][k]);
@@ -36,7 +36,7 @@ class Lanes {
   using Cell = typename Device::Cell;
   using Response = typename Device::Response;
 
-  RPU_HD Lanes(const CellArray &array, const Params &params) : a_(array), p_(params) {}
+  PULSORA_HD Lanes(const CellArray &array, const Params &params) : a_(array), p_(params) {}
 
   uint64_t cell(int lane) const { return cells_[lane]; }
 
@@ -44,7 +44,8 @@ class Lanes {
   /// the sample's number, of which all lanes share the upper half; z are the samples' normals. Both
   /// may be anything finite for lanes with a count of 0.
   template <bool kAtMostOne, class SampleOf>
-  RPU_HD void apply(const float (&n)[kBlock], const float (&z)[kBlock], const SampleOf &sampleOf) {
+  PULSORA_HD void apply(const float (&n)[kBlock], const float (&z)[kBlock],
+                        const SampleOf &sampleOf) {
     float next[kBlock];
     uint32_t deferred[kBlock];
     uint32_t anyDeferred = 0;
@@ -52,7 +53,7 @@ class Lanes {
       const Response r = gather(response_, j);
       const float w = w_[j];
       const bool up = n[j] > 0.0f;
-      const float count = RPU::abs(n[j]);
+      const float count = pulsora::abs(n[j]);
       float result = w;
       if constexpr (!kAtMostOne && kHasClosedForm<Device>) {
         bool holds = false;
@@ -75,8 +76,8 @@ class Lanes {
 
   /// All pulses of an update at once, with normals z. Lanes in which batchwise noise
   /// (devices/batch_noise.h) does not hold are marked in `deferred` and keep their weights.
-  RPU_HD void mergePulses(const uint32_t (&up)[kBlock], const uint32_t (&down)[kBlock],
-                          const float (&z)[kBlock], uint32_t (&deferred)[kBlock]) {
+  PULSORA_HD void mergePulses(const uint32_t (&up)[kBlock], const uint32_t (&down)[kBlock],
+                              const float (&z)[kBlock], uint32_t (&deferred)[kBlock]) {
     for (int j = 0; j < kBlock; ++j) {
       const Response r = gather(response_, j);
       bool holds = false;
@@ -95,7 +96,7 @@ class Lanes {
   /// Derives responses from the stored members; with kAtMostOne, without what samples of several
   /// pulses need.
   template <bool kAtMostOne>
-  RPU_HD void respond(const float (&members)[kCellMembers][kBlock]) {
+  PULSORA_HD void respond(const float (&members)[kCellMembers][kBlock]) {
     if (p_.up_down == 0.0f) {  // nearly always; compilers make vectors of the loop if they know it
       Params p = p_;
       p.up_down = 0.0f;
@@ -106,7 +107,7 @@ class Lanes {
   }
 
   template <bool kAtMostOne>
-  RPU_HD void respondWith(const Params &p, const float (&members)[kCellMembers][kBlock]) {
+  PULSORA_HD void respondWith(const Params &p, const float (&members)[kCellMembers][kBlock]) {
     for (int j = 0; j < kBlock; ++j) {
       Cell cell;
       int m = 0;
@@ -119,7 +120,7 @@ class Lanes {
   }
 
   template <int kLanes>
-  static RPU_HD Response gather(const float (&members)[kResponseMembers][kLanes], int lane) {
+  static PULSORA_HD Response gather(const float (&members)[kResponseMembers][kLanes], int lane) {
     Response r;
     int m = 0;
     r.members([&](float &value) { value = members[m++][lane]; });
@@ -135,9 +136,9 @@ class Lanes {
  private:
   /// sequentialPulses() for the lanes marked in `deferred`, which are packed into full vectors.
   template <class SampleOf>
-  RPU_HD void pulseByPulse(const uint32_t (&deferred)[kBlock], const float (&n)[kBlock],
-                           const float (&z)[kBlock], const SampleOf &sampleOf,
-                           float (&next)[kBlock]) const {
+  PULSORA_HD void pulseByPulse(const uint32_t (&deferred)[kBlock], const float (&n)[kBlock],
+                               const float (&z)[kBlock], const SampleOf &sampleOf,
+                               float (&next)[kBlock]) const {
     constexpr int kLanes = kPhiloxBatch;
     for (uint64_t left = lanesWith(deferred, 1u); left;) {
       int lane[kLanes];
@@ -155,7 +156,7 @@ class Lanes {
         cells[i] = static_cast<uint32_t>(cell(j));
         samples[i] = static_cast<uint32_t>(sampleOf(j));
         for (int m = 0; m < kResponseMembers; ++m) response[m][i] = response_[m][j];
-        longest = RPU::max(longest, RPU::abs(n[j]));
+        longest = pulsora::max(longest, pulsora::abs(n[j]));
       }
       const int pulses = static_cast<int>(longest);
       const auto high = static_cast<uint32_t>(sampleOf(lane[0]) >> 32);
@@ -164,7 +165,7 @@ class Lanes {
         for (int i = 0; i < kLanes; ++i) {
           const Response r = gather(response, i);
           const float moved = onePulse<Device>(w[i], signedCount[i] > 0.0f, r, p_, xi[k & 7][i]);
-          w[i] = static_cast<float>(k) < RPU::abs(signedCount[i]) ? moved : w[i];
+          w[i] = static_cast<float>(k) < pulsora::abs(signedCount[i]) ? moved : w[i];
         }
       }
       for (int i = 0; i < lanes; ++i) next[lane[i]] = w[i];
@@ -174,9 +175,9 @@ class Lanes {
   /// The normals, as sequentialPulses() draws them, of the pulses from k, a multiple of 8, to k +
   /// 7, as far as they come before `pulses`. Leaves xi[0] alone if k is 0, because pulse 0 takes
   /// the sample's own normal.
-  RPU_HD void laterNormals(const uint32_t (&cells)[kPhiloxBatch],
-                           const uint32_t (&samples)[kPhiloxBatch], uint32_t high, int k,
-                           int pulses, float (&xi)[8][kPhiloxBatch]) const {
+  PULSORA_HD void laterNormals(const uint32_t (&cells)[kPhiloxBatch],
+                               const uint32_t (&samples)[kPhiloxBatch], uint32_t high, int k,
+                               int pulses, float (&xi)[8][kPhiloxBatch]) const {
     PhiloxBatch batch;
     drawBatch(a_.key, Purpose::CyclePulse, cells, samples, high, static_cast<uint32_t>(k >> 3),
               batch);
@@ -190,4 +191,4 @@ class Lanes {
 };
 
 }  // namespace cpu
-}  // namespace RPU
+}  // namespace pulsora

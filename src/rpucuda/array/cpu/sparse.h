@@ -2,7 +2,7 @@
 
 #include "array/cpu/block.h"
 
-namespace RPU {
+namespace pulsora {
 namespace cpu {
 
 /// The coincidences of a block over many samples. They are listed first, so that normals are made
@@ -17,7 +17,7 @@ class EventList {
   /// Lists the coincidences of one sample: those under `mask` in the word that the block loaded
   /// last. `shift` is the first slot.
   template <bool kAtMostOne>
-  RPU_HD void add(Cells &b, RandomKey key, uint32_t mask, int shift, uint64_t sample) {
+  PULSORA_HD void add(Cells &b, RandomKey key, uint32_t mask, int shift, uint64_t sample) {
     uint64_t lanes = lanesWith(b.both(), mask);
     if (!lanes) return;
     const auto high = static_cast<uint32_t>(sample >> 32);
@@ -42,7 +42,7 @@ class EventList {
 
   /// Applies the listed coincidences and empties the list.
   template <bool kAtMostOne>
-  RPU_HD void apply(Cells &b, RandomKey key) {
+  PULSORA_HD void apply(Cells &b, RandomKey key) {
     if (size_ == 0) return;
     if (!loaded_) b.template load<kAtMostOne>();
     loaded_ = true;
@@ -57,7 +57,7 @@ class EventList {
   }
 
   /// Ends the update; returns the number of coincidences.
-  RPU_HD uint64_t finish(const Cells &b) const {
+  PULSORA_HD uint64_t finish(const Cells &b) const {
     if (loaded_) b.store();
     return pulses_;
   }
@@ -66,13 +66,13 @@ class EventList {
   static constexpr int kMaxRounds = 16;
   static constexpr int kMaxEvents = kMaxRounds * kBlock;
 
-  RPU_HD void beginRound() {
+  PULSORA_HD void beginRound() {
     for (int j = 0; j < kBlock; ++j) n_[rounds_][j] = 0.0f;
     for (int j = 0; j < kBlock; ++j) z_[rounds_][j] = 0.0f;
     ++rounds_;
   }
 
-  RPU_HD void makeNormals(uint32_t firstCell, RandomKey key) {
+  PULSORA_HD void makeNormals(uint32_t firstCell, RandomKey key) {
     for (int e = size_; e < size_ + kPhiloxBatch; ++e) place_[e] = samplesLow_[e] = 0;
     for (int e = 0; e < size_; e += kPhiloxBatch) {
       uint32_t elements[kPhiloxBatch];
@@ -116,7 +116,7 @@ class EventList {
 /// Event by event over a block; for short trains, where most samples leave most cells alone.
 /// Returns the number of coincidences.
 template <bool kAtMostOne, Isa isa, class Device>
-RPU_HD uint64_t updateSparse(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {
+PULSORA_HD uint64_t updateSparse(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {
   const PulseLayout layout = *words.layout;
   EventList<isa, Device> events;
   const int64_t wordCount = layout.words(words.samples);
@@ -137,4 +137,4 @@ RPU_HD uint64_t updateSparse(Block<isa, Device> &b, RandomKey key, const PulseWo
 }
 
 }  // namespace cpu
-}  // namespace RPU
+}  // namespace pulsora

@@ -8,7 +8,7 @@
 // sum counts; those that step down are the sum of two such products, of positive with positive and
 // of negative with negative lines. Tensor cores multiply bits as they lie in the words.
 
-namespace RPU {
+namespace pulsora {
 namespace gpu {
 
 constexpr int kMergeWarps = kMergeThreads / 32;
@@ -165,4 +165,4 @@ __device__ __forceinline__ void storeCounts(const WarpCounts &counts,
 }
 
 }  // namespace gpu
-}  // namespace RPU
+}  // namespace pulsora

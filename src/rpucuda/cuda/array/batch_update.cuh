@@ -12,7 +12,7 @@
 //
 // Either defers the cells that must go sample by sample to a second kernel.
 
-namespace RPU {
+namespace pulsora {
 namespace gpu {
 
 constexpr int kMergeBlocks = 5;  // of a processor: the compiler keeps to 96 registers for them
@@ -251,4 +251,4 @@ __global__ void __launch_bounds__(kMergeThreads, kMergeBlocks)
 }
 
 }  // namespace gpu
-}  // namespace RPU
+}  // namespace pulsora

@@ -9,7 +9,7 @@
 // through 64 samples at a time, in groups of eight, by closed forms. From the first group in which
 // one does not hold, a cell is deferred again, to warps of its block that use the whole rule.
 
-namespace RPU {
+namespace pulsora {
 namespace gpu {
 
 constexpr int kDeferredSamples = 64;
@@ -231,4 +231,4 @@ __global__ void __launch_bounds__(kDeferredThreads)
 }
 
 }  // namespace gpu
-}  // namespace RPU
+}  // namespace pulsora

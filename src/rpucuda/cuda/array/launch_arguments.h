@@ -7,7 +7,7 @@
 // device half (cuda/array/model_kernels.cuh) and their host half (cuda/array/model_launches.h)
 // agree on. Any C++ compiler reads it.
 
-namespace RPU {
+namespace pulsora {
 namespace gpu {
 
 constexpr int kUpdateThreads = 128;
@@ -48,12 +48,12 @@ struct Array {
             paramsOf<typename Device::Params>(*a.params)};
   }
   static Array of(const CellArray &a) { return of(a, a.weights); }
-  RPU_HOST_DEVICE int64_t size() const { return rows * cols; }
+  PULSORA_HOST_DEVICE int64_t size() const { return rows * cols; }
   // Of the device half, which defines them (cuda/array/pulsed_array.cuh):
-  RPU_HOST_DEVICE Stored stored(int64_t i) const;
-  RPU_HOST_DEVICE static Cell cell(const Stored &s);
-  RPU_HOST_DEVICE typename Device::Response response(const Stored &s) const;
-  RPU_HOST_DEVICE typename Device::Response response(int64_t i) const;
+  PULSORA_HOST_DEVICE Stored stored(int64_t i) const;
+  PULSORA_HOST_DEVICE static Cell cell(const Stored &s);
+  PULSORA_HOST_DEVICE typename Device::Response response(const Stored &s) const;
+  PULSORA_HOST_DEVICE typename Device::Response response(int64_t i) const;
 };
 
 /// How blocks and warps share an array. A warp takes 32 neighbouring columns and `rowsPerWarp`
@@ -87,8 +87,8 @@ struct Blocks {
     const int64_t rows = flat ? 1 : (array.rows + rowsPerBlock - 1) / rowsPerBlock;
     return {rowsPerWarp, flat, static_cast<unsigned>(perRow), static_cast<unsigned>(rows)};
   }
-  RPU_HOST_DEVICE unsigned count() const { return perRow * rows; }
-  RPU_HOST_DEVICE Partition at(unsigned block) const {
+  PULSORA_HOST_DEVICE unsigned count() const { return perRow * rows; }
+  PULSORA_HOST_DEVICE Partition at(unsigned block) const {
     const unsigned row = block / perRow;
     return {rowsPerWarp, flat, static_cast<int>(block - row * perRow), static_cast<int>(row)};
   }
@@ -111,4 +111,4 @@ struct ArrayUpdates {
 };
 
 }  // namespace gpu
-}  // namespace RPU
+}  // namespace pulsora

@@ -9,7 +9,7 @@
 // models, and NVRTC, which has no headers of CUDA's and no host, for models that are compiled at run
 // time.
 
-namespace RPU {
+namespace pulsora {
 namespace gpu {
 
 /// Calls work(array, i) for the cells [begin, end). A thread treats one cell.
@@ -63,4 +63,4 @@ constexpr auto codeOf() {
 }
 
 }  // namespace gpu
-}  // namespace RPU
+}  // namespace pulsora

@@ -9,7 +9,7 @@
 // How a launch is made is the Launcher's: nvcc's for built-in models, or that of models which are
 // compiled at run time (runtime/plugin.h). Any C++ compiler reads this.
 
-namespace RPU {
+namespace pulsora {
 namespace gpu {
 
 /// The kernels of a model. cuda/array/model_kernels.cuh says which code each of them is.
@@ -144,4 +144,4 @@ struct ModelLaunches {
 };
 
 }  // namespace gpu
-}  // namespace RPU
+}  // namespace pulsora

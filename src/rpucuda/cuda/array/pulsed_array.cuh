@@ -1,19 +1,19 @@
 #pragma once
 
-#include "core/half.h"
 #include "cuda/array/launch_arguments.h"
 #include "cuda/core/await.cuh"
 #include "devices/pulse_rule.h"
+#include "numerics/half.h"
 
 // How the kernels read an array, and which thread of an update treats which cell.
 
-namespace RPU {
+namespace pulsora {
 namespace gpu {
 
 template <class Device>
-RPU_HD typename Array<Device>::Stored Array<Device>::stored(int64_t i) const {
+PULSORA_HD typename Array<Device>::Stored Array<Device>::stored(int64_t i) const {
   Stored s;
-#if RPU_DEVICE_CODE
+#if PULSORA_DEVICE_CODE
 #pragma unroll
 #endif
   for (int m = 0; m < kMembers; m += 2) {
@@ -25,7 +25,7 @@ RPU_HD typename Array<Device>::Stored Array<Device>::stored(int64_t i) const {
 }
 
 template <class Device>
-RPU_HD typename Array<Device>::Cell Array<Device>::cell(const Stored &s) {
+PULSORA_HD typename Array<Device>::Cell Array<Device>::cell(const Stored &s) {
   Cell cell;
   int m = 0;
   cell.members([&](const char *, float &value) {
@@ -36,12 +36,12 @@ RPU_HD typename Array<Device>::Cell Array<Device>::cell(const Stored &s) {
 }
 
 template <class Device>
-RPU_HD typename Device::Response Array<Device>::response(const Stored &s) const {
+PULSORA_HD typename Device::Response Array<Device>::response(const Stored &s) const {
   return Device::response(cell(s), params);
 }
 
 template <class Device>
-RPU_HD typename Device::Response Array<Device>::response(int64_t i) const {
+PULSORA_HD typename Device::Response Array<Device>::response(int64_t i) const {
   return response(stored(i));
 }
 
@@ -74,4 +74,4 @@ __device__ inline ThreadCell threadCell(const Array<Device> &a, Partition part, 
 }
 
 }  // namespace gpu
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,7 +5,7 @@
 
 // The kernels of a built-in model.
 
-namespace RPU {
+namespace pulsora {
 
 /// The kernels of `Device`; instantiated by one generated source file per model.
 template <class Device>
@@ -19,17 +19,18 @@ struct BuiltInLauncher {
   static void launch(void *stream, unsigned blocks, unsigned threads,
                      const Arguments &...arguments) {
     void (*const code)(Arguments...) = codeOf<Device, kernel>();
-    RPU::launch(stream, code, blocks, threads, 0, arguments...);
+    pulsora::launch(stream, code, blocks, threads, 0, arguments...);
   }
   static void clear(void *data, size_t bytes, void *stream) {
-    JoinedLaunches::enqueue(
-        [=] { RPU_CUDA(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream))); });
+    BatchedLaunches::enqueue([=] {
+      PULSORA_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream)));
+    });
   }
   static bool multipliesBits() {
     int device = 0;
     int major = 0;
-    RPU_CUDA(cudaGetDevice(&device));
-    RPU_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    PULSORA_CUDA_CHECK(cudaGetDevice(&device));
+    PULSORA_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
     return major >= 8;
   }
 };
@@ -41,4 +42,4 @@ const PulsedKernels &cudaKernels() {
   return gpu::ModelLaunches<Device, gpu::BuiltInLauncher<Device>>::kTable;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -8,7 +8,7 @@
 // mini-batch; the steps are those of devices/pulse_rule.h. Which of the three paths is taken
 // depends on the pulses, which the kernel learns on the device.
 
-namespace RPU {
+namespace pulsora {
 namespace gpu {
 
 static_assert(kRowsPerWarp * kWarps == kStagedRows, "see Blocks::of()");
@@ -91,4 +91,4 @@ __global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
 }
 
 }  // namespace gpu
-}  // namespace RPU
+}  // namespace pulsora

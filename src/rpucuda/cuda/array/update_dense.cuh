@@ -13,7 +13,7 @@
 //
 // Models without closed forms use the whole rule in place.
 
-namespace RPU {
+namespace pulsora {
 namespace gpu {
 
 constexpr int kStaged = 64;  // samples staged at a time: eight blocks of normals
@@ -150,7 +150,7 @@ __device__ __forceinline__ int closedForms(const Array<Device> &a,
         const int s = 2 * pair + half;
         const bool up = (differ & (1u << s)) != 0;
         const Moments m = Device::pulses(w, stage.sums[n[s]], up, response, params);
-        const float moved = RPU::fma(m.sd, half ? z.z1 : z.z0, m.mean);
+        const float moved = pulsora::fma(m.sd, half ? z.z1 : z.z0, m.mean);
         w = kNoPulseIsExact<Device> || n[s] > 0 ? moved : w;
       }
     }
@@ -253,4 +253,4 @@ __device__ unsigned updateDense(const Array<Device> &a, const PulseWords &p,
 }
 
 }  // namespace gpu
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,7 +5,7 @@
 
 // Pulses of any kind and length: a thread walks through the mini-batch with its cell.
 
-namespace RPU {
+namespace pulsora {
 namespace gpu {
 
 template <class Device>
@@ -28,4 +28,4 @@ __device__ unsigned updatePlain(const ThreadCell &c, const Array<Device> &a, con
 }
 
 }  // namespace gpu
-}  // namespace RPU
+}  // namespace pulsora

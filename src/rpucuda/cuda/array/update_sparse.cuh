@@ -7,7 +7,7 @@
 // applies its own in order. The loop in which each lane draws when it needs to is far slower: its
 // lanes wait for one another. Instructions are the bound (benchmarks/NOTES.md), hence the packing.
 
-namespace RPU {
+namespace pulsora {
 namespace gpu {
 
 constexpr int kRowsPerWarp = 8;  // at most
@@ -307,4 +307,4 @@ __device__ __forceinline__ unsigned updateSparse(const Array<Device> &a, const P
 }
 
 }  // namespace gpu
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,7 +5,7 @@
 // Copies into shared memory that run beside the thread that began them; in groups, of which a
 // thread can wait for the oldest.
 
-namespace RPU {
+namespace pulsora {
 
 /// Begins to copy a word from global memory to shared memory; writes 0 unless it is `there`.
 __device__ inline void copyWordAsync(uint32_t *shared, const uint32_t *global, bool there) {
@@ -34,4 +34,4 @@ __device__ inline void awaitCopies() {
 #endif
 }
 
-}  // namespace RPU
+}  // namespace pulsora

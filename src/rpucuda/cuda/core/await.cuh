@@ -3,7 +3,7 @@
 // The device half of a launch (cuda/core/launch.cuh). It needs no header of CUDA's, so that a
 // compiler at run time can read it.
 
-namespace RPU {
+namespace pulsora {
 
 /// Lets the next kernel begin before this one has ended. Useful only where the next kernel can do
 /// something before it calls awaitEarlier(): waiting blocks keep others out.
@@ -21,4 +21,4 @@ __device__ inline void awaitEarlier() {
 #endif
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,7 +7,7 @@
 #include "core/cuda_api.h"
 #include "cuda/core/grid.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// Throws OutOfMemoryError or DeviceError unless `status` is success. Clears the runtime's last
 /// error, so that the next call does not find it again.
@@ -17,7 +17,7 @@ inline cudaStream_t streamOf(const Context &context) {
   return static_cast<cudaStream_t>(context.stream);
 }
 
-}  // namespace RPU
+}  // namespace pulsora
 
 /// Every call of the CUDA runtime goes through this.
-#define RPU_CUDA(call) ::RPU::checkCuda((call), #call)
+#define PULSORA_CUDA_CHECK(call) ::pulsora::checkCuda((call), #call)

@@ -5,7 +5,7 @@
 // Clusters: neighbouring blocks that run at once and may write into each other's shared memory.
 // GPUs before compute capability 9.0 have none; there each block is a cluster of its own.
 
-namespace RPU {
+namespace pulsora {
 
 /// Blocks of a cluster on every GPU that has clusters.
 constexpr int kMostBlocksOfCluster = 8;
@@ -35,4 +35,4 @@ __device__ T *sharedOf(int rank, T *own) {
 #endif
 }
 
-}  // namespace RPU
+}  // namespace pulsora

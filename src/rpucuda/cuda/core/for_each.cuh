@@ -3,7 +3,7 @@
 #include "core/backend.h"
 #include "cuda/core/launch.cuh"
 
-namespace RPU {
+namespace pulsora {
 namespace gpu {
 
 constexpr int kForEachThreads = 256;
@@ -66,4 +66,11 @@ void cudaForEach(const Context &context, int64_t size, const Functor &functor) {
             gpu::kForEachThreads, 0, gpu::ForEach<Functor>{functor, size});
 }
 
-}  // namespace RPU
+}  // namespace pulsora
+
+/// Make forEach() and sumRows() of a functor available on a GPU: to be used once per functor, in a .cu
+/// file, within namespace pulsora.
+#define PULSORA_ON_GPU(Functor) \
+  template void cudaForEach<Functor>(const Context &, int64_t, const Functor &)
+#define PULSORA_SUM_ON_GPU(Term) \
+  template void cudaSumRows<Term>(const Context &, int64_t, int64_t, const Term &, double *)

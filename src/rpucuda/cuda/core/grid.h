@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace RPU {
+namespace pulsora {
 
 /// Number of blocks of `threads` that cover `size`, at most a grid of some waves on any GPU;
 /// kernels stride over the rest.
@@ -11,4 +11,4 @@ inline unsigned gridFor(int64_t size, int threads, int64_t most = int64_t{1} << 
   return static_cast<unsigned>(blocks < most ? blocks : most);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -2,7 +2,7 @@
 
 #include "core/group.h"
 
-namespace RPU {
+namespace pulsora {
 
 /// A block of kGroupLanes threads, a thread per part.
 struct ThreadBlock {
@@ -25,4 +25,4 @@ struct ThreadBlock {
   __device__ bool leads() const { return threadIdx.x == 0; }
 };
 
-}  // namespace RPU
+}  // namespace pulsora

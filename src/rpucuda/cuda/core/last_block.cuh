@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace RPU {
+namespace pulsora {
 
 /// Whether this block is the last of `blocks` to get here; it then sees what the others wrote.
 /// `finished` is 0 before and after.
@@ -19,4 +19,4 @@ __device__ inline bool finishesLast(uint32_t *finished, unsigned blocks) {
   return isLast;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -3,7 +3,7 @@
 
 #include "cuda/core/launch.cuh"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 /// Compiled for the GPUs that all other kernels are compiled for, so that it shows which these are.
@@ -11,7 +11,7 @@ __global__ void probeKernel() { awaitEarlier(); }
 
 bool findOverlap() {
   cudaFuncAttributes attributes{};
-  RPU_CUDA(cudaFuncGetAttributes(&attributes, probeKernel));
+  PULSORA_CUDA_CHECK(cudaFuncGetAttributes(&attributes, probeKernel));
   return attributes.ptxVersion >= 90;
 }
 
@@ -22,11 +22,11 @@ bool launchesOverlap() {
   enum : int8_t { kUnknown, kNo, kYes };
   static std::array<std::atomic<int8_t>, kRemembered> answers{};
   int device = 0;
-  RPU_CUDA(cudaGetDevice(&device));
+  PULSORA_CUDA_CHECK(cudaGetDevice(&device));
   if (static_cast<size_t>(device) >= kRemembered) return false;
   std::atomic<int8_t> &answer = answers[static_cast<size_t>(device)];
   if (answer == kUnknown) answer = findOverlap() ? kYes : kNo;
   return answer == kYes;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/joined_launches.h"
+#include "core/batched_launches.h"
 #include "cuda/core/await.cuh"
 #include "cuda/core/check.cuh"
 
@@ -14,7 +14,7 @@
 // capability 9.0), a kernel's blocks are brought in while the last blocks of the previous kernel
 // still work, and wait at awaitEarlier(): that hides a good part of a launch.
 
-namespace RPU {
+namespace pulsora {
 
 /// Whether the code that runs on the current device was compiled with awaitEarlier() active.
 bool launchesOverlap();
@@ -55,19 +55,19 @@ void launchNow(const LaunchShape &shape, void (*kernel)(Parameters...),
   config.stream = static_cast<cudaStream_t>(shape.stream);
   config.attrs = attributes;
   config.numAttrs = count;
-  RPU_CUDA(cudaLaunchKernelEx(&config, kernel, parameters...));
+  PULSORA_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, parameters...));
 }
 
 template <class... Parameters, class... Arguments>
 void launchKernel(const LaunchShape &shape, void (*kernel)(Parameters...),
                   Arguments &&...arguments) {
-  if (!JoinedLaunches::areKept()) {
+  if (!BatchedLaunches::areKept()) {
     launchNow<Parameters...>(shape, kernel, std::forward<Arguments>(arguments)...);
     return;
   }
-  JoinedLaunches::enqueue([shape, kernel,
-                           parameters = std::tuple<std::remove_cv_t<Parameters>...>(
-                               std::forward<Arguments>(arguments)...)] {
+  BatchedLaunches::enqueue([shape, kernel,
+                            parameters = std::tuple<std::remove_cv_t<Parameters>...>(
+                                std::forward<Arguments>(arguments)...)] {
     std::apply([&](const auto &...each) { launchNow<Parameters...>(shape, kernel, each...); },
                parameters);
   });
@@ -99,7 +99,7 @@ void launchClusters(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3
                        std::forward<Arguments>(arguments)...);
 }
 
-// --- kernels of which several launches may become one (core/joined_launches.h)
+// --- kernels of which several launches may become one (core/batched_launches.h)
 
 /// Bytes that the parameters of a launch may have.
 constexpr size_t kMostParameterBytes = 32764;
@@ -162,17 +162,17 @@ void launchJobs(const void *launch, const void *const *jobs, int count) {
 template <class Job>
 void launchJob(void *stream, const JobKernel<Job> &kernel, dim3 grid, dim3 threads, size_t shared,
                const Job &job) {
-  JoinedLaunches::enqueue(&detail::launchJobs<Job>,
-                          detail::JobLaunch<Job>{kernel, {stream, grid, threads, shared, 0, 1}},
-                          job);
+  BatchedLaunches::enqueue(&detail::launchJobs<Job>,
+                           detail::JobLaunch<Job>{kernel, {stream, grid, threads, shared, 0, 1}},
+                           job);
 }
 
 /// The same for a kernel whose blocks wait for one another: all of them work on every job.
 template <class Job>
 void launchJobTogether(void *stream, const JobKernel<Job> &kernel, dim3 grid, dim3 threads,
                        const Job &job) {
-  JoinedLaunches::enqueue(&detail::launchJobs<Job>,
-                          detail::JobLaunch<Job>{kernel, {stream, grid, threads, 0, 1, 1}}, job);
+  BatchedLaunches::enqueue(&detail::launchJobs<Job>,
+                           detail::JobLaunch<Job>{kernel, {stream, grid, threads, 0, 1, 1}}, job);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -4,12 +4,12 @@
 #include <mutex>
 #include <vector>
 
-#include "core/joined_launches.h"
+#include "core/batched_launches.h"
 #include "core/threads.h"
 #include "cuda/core/check.cuh"
 #include "cuda/core/memory.cuh"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // One pool per device, made at its first use and kept: its memory is shared with no other library,
@@ -27,9 +27,9 @@ cudaMemPool_t poolOf(int device) {
   properties.location.type = cudaMemLocationTypeDevice;
   properties.location.id = device;
   cudaMemPool_t pool = nullptr;
-  RPU_CUDA(cudaMemPoolCreate(&pool, &properties));
+  PULSORA_CUDA_CHECK(cudaMemPoolCreate(&pool, &properties));
   uint64_t kept = kKeptBytes;
-  RPU_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept));
+  PULSORA_CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept));
   pools[device] = pool;
   return pool;
 }
@@ -56,14 +56,15 @@ bool lostByFork() {
 }
 
 void requireSurvival() {
-  RPU_CHECK(DeviceError, !lostByFork(),
-            "CUDA was used before this process was forked, and does not survive that; use the CPU "
-            "here, or start processes by multiprocessing's 'spawn'");
+  PULSORA_CHECK(
+      DeviceError, !lostByFork(),
+      "CUDA was used before this process was forked, and does not survive that; use the CPU "
+      "here, or start processes by multiprocessing's 'spawn'");
 }
 
 // A CUDA event that exists for one call only.
 struct Event {
-  Event() { RPU_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); }
+  Event() { PULSORA_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); }
   ~Event() { cudaEventDestroy(event); }
   Event(const Event &) = delete;
   Event &operator=(const Event &) = delete;
@@ -94,10 +95,10 @@ cudaError_t allocateAside(void **data, size_t bytes, cudaMemPool_t pool) {
   return status;
 }
 
-/// JoinedLaunches::sendKept() where nothing can be thrown: an error of the GPU shows at the next call.
+/// BatchedLaunches::sendKept() where nothing can be thrown: an error of the GPU shows at the next call.
 void sendKept() noexcept {
   try {
-    JoinedLaunches::sendKept();
+    BatchedLaunches::sendKept();
   } catch (...) {
   }
 }
@@ -167,25 +168,25 @@ void requireCudaDevice(int device) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) cudaGetLastError();
-  RPU_CHECK(DeviceError, status == cudaSuccess && count > 0,
-            "device='cuda' was asked for, but no GPU can be used: ", whyNone(status),
-            "; use device='cpu'");
-  RPU_CHECK(DeviceError, device >= 0 && device < count, "device='cuda:", device,
-            "' was asked for, but this machine has ", count, " GPUs, counted from 0");
+  PULSORA_CHECK(DeviceError, status == cudaSuccess && count > 0,
+                "device='cuda' was asked for, but no GPU can be used: ", whyNone(status),
+                "; use device='cpu'");
+  PULSORA_CHECK(DeviceError, device >= 0 && device < count, "device='cuda:", device,
+                "' was asked for, but this machine has ", count, " GPUs, counted from 0");
   int unused = -1;
   usedAtDepth.compare_exchange_strong(unused, forkDepth());
   int pools = 0;
-  RPU_CUDA(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device));
-  RPU_CHECK(DeviceError, pools, "device='cuda:", device,
-            "' was asked for, but its driver has no memory pools; use a newer driver");
+  PULSORA_CUDA_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device));
+  PULSORA_CHECK(DeviceError, pools, "device='cuda:", device,
+                "' was asked for, but its driver has no memory pools; use a newer driver");
 }
 
 CudaScope::CudaScope(int device) {
   requireSurvival();
   int current = 0;
-  RPU_CUDA(cudaGetDevice(&current));
+  PULSORA_CUDA_CHECK(cudaGetDevice(&current));
   if (current == device) return;
-  RPU_CUDA(cudaSetDevice(device));
+  PULSORA_CUDA_CHECK(cudaSetDevice(device));
   previous_ = current;
 }
 
@@ -205,8 +206,8 @@ void *cudaAllocate(const Context &context, size_t bytes) {
   if (status == cudaErrorMemoryAllocation &&
       !captured) {  // freed memory may only lie in too small pieces
     cudaGetLastError();
-    RPU_CUDA(cudaDeviceSynchronize());
-    RPU_CUDA(cudaMemPoolTrimTo(pool, 0));
+    PULSORA_CUDA_CHECK(cudaDeviceSynchronize());
+    PULSORA_CUDA_CHECK(cudaMemPoolTrimTo(pool, 0));
     status = cudaMallocFromPoolAsync(&data, bytes, pool, streamOf(context));
   }
   if (status == cudaErrorMemoryAllocation) {
@@ -218,7 +219,7 @@ void *cudaAllocate(const Context &context, size_t bytes) {
                                    ", which has ", free, " of ", total,
                                    " bytes free; use a smaller array or batch"));
   }
-  RPU_CUDA(status);
+  PULSORA_CUDA_CHECK(status);
   return data;
 }
 
@@ -242,30 +243,32 @@ void cudaRelease(int device, void *stream, void *data) noexcept {
 void cudaCopy(const Context &context, void *to, const void *from, size_t bytes, CopyKind kind) {
   const CudaScope scope(context.device);
   const cudaStream_t stream = streamOf(context);
-  const auto copy = [=] { RPU_CUDA(cudaMemcpyAsync(to, from, bytes, directionOf(kind), stream)); };
+  const auto copy = [=] {
+    PULSORA_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, directionOf(kind), stream));
+  };
   if (kind == CopyKind::DeviceToDevice) {
-    JoinedLaunches::enqueue(copy);
+    BatchedLaunches::enqueue(copy);
     return;
   }
-  JoinedLaunches::sendKept();
+  BatchedLaunches::sendKept();
   copy();
-  RPU_CUDA(cudaStreamSynchronize(stream));
+  PULSORA_CUDA_CHECK(cudaStreamSynchronize(stream));
 }
 
 void cudaFillZero(const Context &context, void *data, size_t bytes) {
   const CudaScope scope(context.device);
   const cudaStream_t stream = streamOf(context);
-  JoinedLaunches::enqueue([=] { RPU_CUDA(cudaMemsetAsync(data, 0, bytes, stream)); });
+  BatchedLaunches::enqueue([=] { PULSORA_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, stream)); });
 }
 
 void cudaOrder(const Context &first, const Context &then) {
   if (first.stream == then.stream && first.device == then.device) return;
-  JoinedLaunches::sendKept();
+  BatchedLaunches::sendKept();
   const CudaScope scope(first.device);
   const Event reached;
-  RPU_CUDA(cudaEventRecord(reached.event, streamOf(first)));
+  PULSORA_CUDA_CHECK(cudaEventRecord(reached.event, streamOf(first)));
   const CudaScope other(then.device);
-  RPU_CUDA(cudaStreamWaitEvent(streamOf(then), reached.event, 0));
+  PULSORA_CUDA_CHECK(cudaStreamWaitEvent(streamOf(then), reached.event, 0));
 }
 
 void cudaFinish(const Context &context) noexcept {
@@ -279,4 +282,4 @@ void cudaFinish(const Context &context) noexcept {
 }
 
 }  // namespace detail
-}  // namespace RPU
+}  // namespace pulsora

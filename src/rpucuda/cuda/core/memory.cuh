@@ -2,7 +2,7 @@
 
 #include <cuda_runtime.h>
 
-namespace RPU {
+namespace pulsora {
 
 /// Frees what was released while `stream` was being captured. The graph may use such memory: call
 /// this once it has been launched or given up.
@@ -22,4 +22,4 @@ struct CaptureAside {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
 };
 
-}  // namespace RPU
+}  // namespace pulsora

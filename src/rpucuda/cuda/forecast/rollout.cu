@@ -10,7 +10,7 @@
 // units, of which it is sent what the other blocks make. Within a product every thread adds up four
 // columns for half of the rows over a part of the lines; the parts are added in their order.
 
-namespace RPU {
+namespace pulsora {
 
 using namespace rollouts;
 
@@ -44,8 +44,8 @@ template <int kRows, bool kResident>
 void launchRollout(const Context &context, const Problem &p) {
   const auto kernel = &rolloutKernel<kRows, kResident>;
   const size_t bytes = sizeof(float) * SharedLayout<kRows>(p.division, kResident).size;
-  RPU_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                static_cast<int>(bytes)));
+  PULSORA_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(bytes)));
   const int64_t blocks = p.shape.members * p.division.rowParts * p.division.blocks;
   launchClusters(context.stream, kernel, dim3(static_cast<unsigned>(blocks)), kThreads, bytes,
                  static_cast<unsigned>(p.division.blocks), p);
@@ -72,7 +72,7 @@ bool cudaEncode(const Context &context, MatrixView<const float> x, MatrixView<co
                 VectorView<const float> bias, MatrixView<float> out) {
   constexpr int64_t kMostTerms = int64_t{1} << 22;  // more are a product's work
   if (!encoder.isRowMajor() || encoder.rowStride != encoder.cols ||
-      out.size() > kMostTerms / RPU::max(x.cols, int64_t{1})) {
+      out.size() > kMostTerms / pulsora::max(x.cols, int64_t{1})) {
     return false;
   }
   const CudaScope scope(context.device);
@@ -92,8 +92,10 @@ bool cudaRollout(const Context &context, const EnsembleShape &shape, const Ensem
   const CudaScope scope(context.device);
   int room = 0;
   int processors = 0;
-  RPU_CUDA(cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.device));
-  RPU_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, context.device));
+  PULSORA_CUDA_CHECK(
+      cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.device));
+  PULSORA_CUDA_CHECK(
+      cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, context.device));
   const auto hidden = static_cast<int>(shape.hidden);
   int blocks = launchesOverlap() ? kMostBlocksOfCluster : 1;  // clusters came with compute 9.0 too
   while (blocks > 1 && blocks * 4 > hidden) blocks /= 2;
@@ -108,4 +110,4 @@ bool cudaRollout(const Context &context, const EnsembleShape &shape, const Ensem
   return fewRows ? rollOut<kShort>(context, p, bytes) : rollOut<kLong>(context, p, bytes);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

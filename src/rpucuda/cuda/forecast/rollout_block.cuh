@@ -4,7 +4,7 @@
 #include "cuda/forecast/rollout_layout.cuh"
 #include "forecast/gru_functors.h"
 
-namespace RPU {
+namespace pulsora {
 namespace rollouts {
 
 /// Element o of bias + x We for kCount rows x, `apart` from one another; for those that there are.
@@ -396,4 +396,4 @@ class Block {
 };
 
 }  // namespace rollouts
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,12 +1,12 @@
 #pragma once
 
-#include "core/math.h"
 #include "cuda/core/cluster.cuh"
 #include "forecast/rollout.h"
+#include "numerics/math.h"
 
 // How the work of a rollout on a GPU is divided, and where its parts lie in shared memory.
 
-namespace RPU {
+namespace pulsora {
 namespace rollouts {
 
 constexpr int kThreads = 384;
@@ -106,4 +106,4 @@ struct Problem {
 };
 
 }  // namespace rollouts
-}  // namespace RPU
+}  // namespace pulsora

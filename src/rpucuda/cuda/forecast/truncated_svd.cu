@@ -1,10 +1,10 @@
-#include "core/math.h"
 #include "cuda/core/launch.cuh"
 #include "forecast/truncated_svd.h"
+#include "numerics/math.h"
 
 // The small steps of a truncated decomposition for which a GPU need not wait for the host.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int kThreads = 256;
@@ -74,13 +74,13 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   float largest = 0.0f;
   for (int64_t j = thread; j < row.size; j += kThreads) {
-    largest = RPU::max(largest, RPU::abs(row[j]));
+    largest = pulsora::max(largest, pulsora::abs(row[j]));
   }
   atomicMax(&largestBits, __float_as_uint(largest));  // bits of positive numbers are in their order
   __syncthreads();
   const float nearly = kNearlyLargest * __uint_as_float(largestBits);
   for (int64_t j = thread; j < row.size; j += kThreads) {
-    if (RPU::abs(row[j]) >= nearly) {
+    if (pulsora::abs(row[j]) >= nearly) {
       atomicMin(&firstPlace, static_cast<unsigned long long>(j));
       break;
     }
@@ -110,4 +110,4 @@ void cudaSettleSigns(const Context &context, MatrixView<float> left, MatrixView<
          right);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

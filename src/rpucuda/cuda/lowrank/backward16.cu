@@ -7,7 +7,7 @@
 // factor of the gradients of v and u. Their sums stay in registers while a block takes tile after tile;
 // every block leaves one partial sum, and a second kernel adds these up in a fixed order.
 
-namespace RPU::lowrank {
+namespace pulsora::lowrank {
 namespace {
 
 template <class T>
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 bool takes(const GatedLowRank &update, ConstAnyMatrix dy, const GatedGradients &gradients) {
-  const int64_t columns = RPU::max(update.x.cols, dy.cols);
+  const int64_t columns = pulsora::max(update.x.cols, dy.cols);
   const int64_t n = update.v.cols;
   return n > 0 && n <= 8 && columns > 0 && columns <= 768 && update.x.rows > 0 &&
          isCountable(update.x.rows) && hasPieces(update.x) && hasPieces(dy) &&
@@ -292,7 +292,7 @@ bool takes(const GatedLowRank &update, ConstAnyMatrix dy, const GatedGradients &
 
 int blocksFor(const GatedLowRank &update, const GpuFacts &gpu) {
   const int64_t tiles = (update.x.rows + kTileRows - 1) / kTileRows;
-  return static_cast<int>(RPU::min(tiles, static_cast<int64_t>(gpu.processors)));
+  return static_cast<int>(pulsora::min(tiles, static_cast<int64_t>(gpu.processors)));
 }
 
 template <class T, int kChunks, int kAlong>
@@ -341,7 +341,7 @@ bool backward16(const Context &context, const GatedLowRank &update, ConstAnyMatr
                 update.scale,
                 gradients.x.size() * elementBytes(update.x.type) >= gpu.cacheBytes / 6};
   const int blocks = blocksFor(update, gpu);
-  if (RPU::max(update.x.cols, dy.cols) <= 256) {
+  if (pulsora::max(update.x.cols, dy.cols) <= 256) {
     launchBackward<T, 2, 4>(context, p, gradients, blocks);
   } else {
     launchBackward<T, 4, 6>(context, p, gradients, blocks);
@@ -354,4 +354,4 @@ template bool backward16<Half>(const Context &, const GatedLowRank &, ConstAnyMa
 template bool backward16<BFloat16>(const Context &, const GatedLowRank &, ConstAnyMatrix,
                                    const GatedGradients &);
 
-}  // namespace RPU::lowrank
+}  // namespace pulsora::lowrank

@@ -8,7 +8,7 @@
 // Where v and u fit into the registers of a block, blocks stay and take tile after tile (resident
 // kernel); else each block makes one tile and reads them from the cache (passing kernel).
 
-namespace RPU::lowrank {
+namespace pulsora::lowrank {
 namespace {
 
 template <class T>
@@ -349,4 +349,4 @@ bool forward16(const Context &context, const GatedLowRank &update, ConstAnyMatri
 template bool forward16<Half>(const Context &, const GatedLowRank &, ConstAnyMatrix, AnyMatrix);
 template bool forward16<BFloat16>(const Context &, const GatedLowRank &, ConstAnyMatrix, AnyMatrix);
 
-}  // namespace RPU::lowrank
+}  // namespace pulsora::lowrank

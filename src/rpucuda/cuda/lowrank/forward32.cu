@@ -4,7 +4,7 @@
 
 // The update in single precision, by the resident kernel of forward16.cu with other tiles.
 
-namespace RPU::lowrank {
+namespace pulsora::lowrank {
 namespace {
 
 constexpr int kColumns = 16;  // that a warp takes at a time: lane t has 4 t to 4 t + 3
@@ -151,7 +151,7 @@ void launchResident(const Context &context, const Forward &p, int blocks) {
 
 bool forward32(const Context &context, const GatedLowRank &update, ConstAnyMatrix base,
                AnyMatrix y) {
-  const int64_t columns = RPU::max(update.x.cols, y.cols);
+  const int64_t columns = pulsora::max(update.x.cols, y.cols);
   const int64_t n = update.v.cols;
   const bool fits = (n <= 8 && columns <= 1024) || (n <= 16 && columns <= 768);
   if (!fits || n == 0 || context.gpuProducts == GpuProducts::Reproducible || !hasPieces(update.x) ||
@@ -184,4 +184,4 @@ bool forward32(const Context &context, const GatedLowRank &update, ConstAnyMatri
   return true;
 }
 
-}  // namespace RPU::lowrank
+}  // namespace pulsora::lowrank

@@ -13,7 +13,7 @@
 // hence column columnOf(j, i) of the 32; both factors of a product are permuted alike, and results
 // leave in 16-byte pieces.
 
-namespace RPU::lowrank {
+namespace pulsora::lowrank {
 
 constexpr int kTileRows = 16;
 constexpr int kChunk = 32;  // columns that a warp takes at a time, in 16 bits
@@ -203,4 +203,4 @@ inline bool hasPieces(ConstAnyMatrix m) {
 /// Whether sizes fit the 32-bit numbers that kernels count with.
 inline bool isCountable(int64_t size) { return size < (int64_t{1} << 30); }
 
-}  // namespace RPU::lowrank
+}  // namespace pulsora::lowrank

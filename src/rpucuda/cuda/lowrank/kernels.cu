@@ -5,7 +5,7 @@
 #include "cuda/lowrank/updates.cuh"
 #include "lowrank/kernels.h"
 
-namespace RPU {
+namespace pulsora {
 namespace lowrank {
 
 GpuFacts factsOf(int device) {
@@ -24,10 +24,10 @@ GpuFacts factsOf(int device) {
     int cacheBytes = 0;
     int major = 0;
     int minor = 0;
-    RPU_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-    RPU_CUDA(cudaDeviceGetAttribute(&cacheBytes, cudaDevAttrL2CacheSize, device));
-    RPU_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-    RPU_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+    PULSORA_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    PULSORA_CUDA_CHECK(cudaDeviceGetAttribute(&cacheBytes, cudaDevAttrL2CacheSize, device));
+    PULSORA_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    PULSORA_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
     entry.cacheBytes = cacheBytes;
     entry.capability = 10 * major + minor;
     entry.processors = processors;
@@ -92,4 +92,4 @@ int64_t cudaGatedLowRankScratch(const Context &context, const GatedLowRank &upda
   return lowrank::scratchOfBackward16(context, update, dy, gradients);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

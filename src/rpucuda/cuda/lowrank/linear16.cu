@@ -9,7 +9,7 @@
 
 // Which cases the kernel of linear16.cuh takes, in which tiles, and its launch.
 
-namespace RPU::lowrank {
+namespace pulsora::lowrank {
 namespace {
 
 using layer16::kDepth;
@@ -40,7 +40,8 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
 bool hasOwnCode() {
   static const bool has = [] {
     cudaFuncAttributes attributes{};
-    RPU_CUDA(cudaFuncGetAttributes(&attributes, layer16::linearKernel<Half, 1, 192, false>));
+    PULSORA_CUDA_CHECK(
+        cudaFuncGetAttributes(&attributes, layer16::linearKernel<Half, 1, 192, false>));
     return attributes.numRegs > 128;
   }();
   return has;
@@ -67,9 +68,9 @@ MatrixMap mapOf(ConstAnyMatrix m, int rows) {
                 2, const_cast<void *>(m.data), sizes, strides, box, apart,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  RPU_CHECK(DeviceError, status == CUDA_SUCCESS, "the CUDA driver cannot describe a matrix [",
-            m.rows, ", ", m.cols, "] with rows ", stride, " apart (CUDA error ",
-            static_cast<int>(status), ")");
+  PULSORA_CHECK(DeviceError, status == CUDA_SUCCESS, "the CUDA driver cannot describe a matrix [",
+                m.rows, ", ", m.cols, "] with rows ", stride, " apart (CUDA error ",
+                static_cast<int>(status), ")");
   MatrixMap made;
   std::memcpy(&made, &map, sizeof made);
   return made;
@@ -111,8 +112,9 @@ void launchLinear(const Context &context, Layer<T> &layer, const GatedLowRank &u
   layer.tiles = static_cast<int>((update.x.rows + kRows - 1) / kRows) * layer.across;
   const auto kernel = &layer16::linearKernel<T, kTiles, kWidth, kTakesTurns>;
   constexpr int kBytes = sizeof(layer16::Memory<T, kTiles, kWidth>);
-  RPU_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  const auto grid = static_cast<unsigned>(RPU::min(layer.tiles, processors));
+  PULSORA_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  const auto grid = static_cast<unsigned>(pulsora::min(layer.tiles, processors));
   launch(context.stream, kernel, grid, layer16::kThreads, kBytes, layer);
 }
 
@@ -130,7 +132,7 @@ bool canFuse16(const Context &context, const GatedLowRank &update, ConstAnyMatri
   const int64_t n = update.v.cols;
   const bool hasBias = !bias.data || bias.colStride == 1;
   if (n == 0 || n > 16 || !hasBias || !isMappable(update.x) || !isMappable(weight) ||
-      !hasPieces(y) || !isCountable(weight.rows * RPU::max(weight.cols, int64_t{16})))
+      !hasPieces(y) || !isCountable(weight.rows * pulsora::max(weight.cols, int64_t{16})))
     return false;
   const CudaScope scope(context.device);
   return factsOf(context.device).capability == 90 && encoder() && hasOwnCode();
@@ -201,4 +203,4 @@ template void fused16<Half>(const Context &, const GatedLowRank &, ConstAnyMatri
 template void fused16<BFloat16>(const Context &, const GatedLowRank &, ConstAnyMatrix,
                                 ConstAnyMatrix, AnyMatrix);
 
-}  // namespace RPU::lowrank
+}  // namespace pulsora::lowrank

@@ -15,7 +15,7 @@
 // turns, a whole tile each: what one does at the end of its tile is hidden behind the products of the
 // other.
 
-namespace RPU::lowrank::layer16 {
+namespace pulsora::lowrank::layer16 {
 
 constexpr int kRows = 128;                         // of a tile of y
 constexpr int kDepth = 64;                         // of a panel: 128 bytes of a row
@@ -330,4 +330,4 @@ __global__ void __launch_bounds__(kThreads, 1) linearKernel(const __grid_constan
 #endif
 }
 
-}  // namespace RPU::lowrank::layer16
+}  // namespace pulsora::lowrank::layer16

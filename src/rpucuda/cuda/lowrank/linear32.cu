@@ -1,8 +1,8 @@
 #include "core/buffer.h"
-#include "core/math_util.h"
 #include "cuda/lowrank/fragments.cuh"
 #include "cuda/lowrank/tensor_floats.cuh"
 #include "cuda/lowrank/updates.cuh"
+#include "linalg/math_util.h"
 #include "lowrank/widened.h"
 
 // A layer in single precision with its update, as one product of cuBLAS:
@@ -12,7 +12,7 @@
 // One kernel before it reads x once, makes h and writes both side by side, and the right factor. That
 // moves 8 M K1 bytes, where adding the update to a result moves 4 M (K1 + 2 K2).
 
-namespace RPU::lowrank {
+namespace pulsora::lowrank {
 namespace {
 
 constexpr int kWarps = 8;
@@ -160,10 +160,10 @@ void stacked32(const Context &context, const GatedLowRank &update, ConstAnyMatri
   const int64_t m = update.x.rows, k1 = update.x.cols, n = update.v.cols, k2 = y.cols;
   const int64_t width = k1 + (n + (bias.data ? 1 : 0) + 7) / 8 * 8;
   const CudaScope scope(context.device);
-  const int64_t atATime = RPU::min(m, rowsAtATime(context, width));  // within bounds of memory
+  const int64_t atATime = pulsora::min(m, rowsAtATime(context, width));  // within bounds of memory
   Buffer<float> left(context, atATime * width), right(context, k2 * width);
   for (int64_t begin = 0; begin < m; begin += atATime) {
-    const int64_t count = RPU::min(atATime, m - begin);
+    const int64_t count = pulsora::min(atATime, m - begin);
     const int64_t rowBlocks = (count + kRows - 1) / kRows;
     const Stacked p{static_cast<const float *>(update.x.data) + begin * update.x.rowStride,
                     update.x.rowStride,
@@ -184,7 +184,7 @@ void stacked32(const Context &context, const GatedLowRank &update, ConstAnyMatri
                     update.scale};
     // The right factor with the first rows.
     const int64_t ofRight =
-        begin == 0 ? RPU::min(k2, int64_t{8} * factsOf(context.device).processors) : 0;
+        begin == 0 ? pulsora::min(k2, int64_t{8} * factsOf(context.device).processors) : 0;
     const auto blocks = static_cast<unsigned>(rowBlocks + ofRight);
     launch(context.stream, n <= 8 ? &stackKernel<1> : &stackKernel<2>, blocks, kThreads, 0, p);
     gemm(context, 1.0f, rowMajor<const float>(left.data(), count, width),
@@ -193,4 +193,4 @@ void stacked32(const Context &context, const GatedLowRank &update, ConstAnyMatri
   }
 }
 
-}  // namespace RPU::lowrank
+}  // namespace pulsora::lowrank

@@ -11,7 +11,7 @@
 // cores' results, so that dc is their right factor each time: its rows are columns of the one and
 // terms of the other.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using lowrank::kTileRows;
@@ -222,11 +222,11 @@ void launchPair(const Context &context, Pair32 &p, int processors) {
   constexpr int kBytes = sizeof(Memory<kSlab>);
   const int tiles = (p.m + kTileRows - 1) / kTileRows;
   p.groups = (p.n + Memory<kSlab>::kColumns - 1) / Memory<kSlab>::kColumns;
-  p.chunks = RPU::max(RPU::min(tiles, processors / p.groups), 1);
+  p.chunks = pulsora::max(pulsora::min(tiles, processors / p.groups), 1);
   Buffer<float> da(context, p.groups > 1 ? int64_t{p.groups} * p.m * p.k : 0);
   Buffer<float> db(context, int64_t{p.chunks} * p.k * p.n);
   p.da = da.data(), p.db = db.data();
-  RPU_CUDA(
+  PULSORA_CUDA_CHECK(
       cudaFuncSetAttribute(pairKernel<kSlab>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   launch(context.stream, pairKernel<kSlab>, static_cast<unsigned>(p.groups * p.chunks), kThreads,
          kBytes, p);
@@ -271,4 +271,4 @@ bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
   return true;
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,7 +1,7 @@
 #include "core/backend.h"
 #include "core/buffer.h"
-#include "cuda/core/cublas.cuh"
 #include "cuda/core/for_each.cuh"
+#include "cuda/linalg/cublas.cuh"
 #include "cuda/lowrank/fragments.cuh"
 #include "cuda/lowrank/updates.cuh"
 #include "lowrank/codes.h"
@@ -12,7 +12,7 @@
 // of two matrices of 16 bits, side by side as [high | low], after a scaling by a power of two that
 // suits both.
 
-namespace RPU::lowrank {
+namespace pulsora::lowrank {
 namespace {
 
 constexpr int kThreads = 256;
@@ -225,4 +225,4 @@ template bool products16<Half>(const Context &, const GatedLowRank &, ConstAnyMa
 template bool products16<BFloat16>(const Context &, const GatedLowRank &, ConstAnyMatrix,
                                    const GatedGradients &);
 
-}  // namespace RPU::lowrank
+}  // namespace pulsora::lowrank

@@ -5,7 +5,7 @@
 // Copies of parts of matrices into shared memory by the copy engine of compute capability 9.0, and the
 // barriers in shared memory by which their arrival is awaited.
 
-namespace RPU::lowrank {
+namespace pulsora::lowrank {
 
 /// A part of a matrix for the copy engine, as the driver encodes it (CUtensorMap).
 struct alignas(64) MatrixMap {
@@ -79,4 +79,4 @@ __device__ inline void takeRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-}  // namespace RPU::lowrank
+}  // namespace pulsora::lowrank

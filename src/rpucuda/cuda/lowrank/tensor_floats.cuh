@@ -6,7 +6,7 @@
 // of two, and three of the four products are added up (cuda/periphery/tensor_product.cu). A warp's sums
 // are short, and partial sums are added outside the tensor cores, which cut bits off.
 
-namespace RPU::lowrank {
+namespace pulsora::lowrank {
 
 __device__ inline void splitValue(float value, uint32_t &big, uint32_t &small) {
   big = (__float_as_uint(value) + 0x1000U) & 0xFFFFE000U;
@@ -40,4 +40,4 @@ __device__ inline float4 asFloats(uint4 v) {
                      __uint_as_float(v.w));
 }
 
-}  // namespace RPU::lowrank
+}  // namespace pulsora::lowrank

@@ -4,7 +4,7 @@
 
 // The fused kernels, by type. Each says whether it has taken the case. T is Half or BFloat16.
 
-namespace RPU::lowrank {
+namespace pulsora::lowrank {
 
 template <class T>
 bool forward16(const Context &context, const GatedLowRank &update, ConstAnyMatrix base,
@@ -36,4 +36,4 @@ bool products16(const Context &context, const GatedLowRank &update, ConstAnyMatr
 int64_t scratchOfBackward16(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
                             const GatedGradients &gradients);
 
-}  // namespace RPU::lowrank
+}  // namespace pulsora::lowrank

@@ -10,7 +10,7 @@
 // when they are issued and end at waitForProducts(). Lane (g, t) of warp w holds the sums of rows
 // 16 w + g and 16 w + g + 8 and of columns 8 j + 2 t and 8 j + 2 t + 1, in d[4 j] to d[4 j + 3].
 
-namespace RPU::lowrank {
+namespace pulsora::lowrank {
 
 /// Orders what was done with registers and with shared memory before the products that follow.
 __device__ inline void beginProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -42,7 +42,7 @@ __device__ inline uint64_t describe(uint32_t address, Swizzle swizzle) {
          (groupBytes >> 4) << 32 | static_cast<uint64_t>(swizzle) << 62;
 }
 
-#define RPU_NAMES_128                \
+#define PULSORA_NAMES_128            \
   "%0,%1,%2,%3,%4,%5,%6,%7"          \
   ",%8,%9,%10,%11,%12,%13,%14,%15"   \
   ",%16,%17,%18,%19,%20,%21,%22,%23" \
@@ -51,23 +51,25 @@ __device__ inline uint64_t describe(uint32_t address, Swizzle swizzle) {
   ",%40,%41,%42,%43,%44,%45,%46,%47" \
   ",%48,%49,%50,%51,%52,%53,%54,%55" \
   ",%56,%57,%58,%59,%60,%61,%62,%63"
-#define RPU_NAMES_136 RPU_NAMES_128 ",%64,%65,%66,%67"
-#define RPU_NAMES_144 RPU_NAMES_136 ",%68,%69,%70,%71"
-#define RPU_NAMES_192                \
-  RPU_NAMES_144                      \
+#define PULSORA_NAMES_136 PULSORA_NAMES_128 ",%64,%65,%66,%67"
+#define PULSORA_NAMES_144 PULSORA_NAMES_136 ",%68,%69,%70,%71"
+#define PULSORA_NAMES_192            \
+  PULSORA_NAMES_144                  \
   ",%72,%73,%74,%75,%76,%77,%78,%79" \
   ",%80,%81,%82,%83,%84,%85,%86,%87" \
   ",%88,%89,%90,%91,%92,%93,%94,%95"
-#define RPU_NAMES_200 RPU_NAMES_192 ",%96,%97,%98,%99"
-#define RPU_NAMES_208 RPU_NAMES_200 ",%100,%101,%102,%103"
-#define RPU_SUMS_4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
-#define RPU_SUMS_16(i) RPU_SUMS_4(i), RPU_SUMS_4((i) + 4), RPU_SUMS_4((i) + 8), RPU_SUMS_4((i) + 12)
-#define RPU_SUMS_128 RPU_SUMS_16(0), RPU_SUMS_16(16), RPU_SUMS_16(32), RPU_SUMS_16(48)
-#define RPU_SUMS_136 RPU_SUMS_128, RPU_SUMS_4(64)
-#define RPU_SUMS_144 RPU_SUMS_136, RPU_SUMS_4(68)
-#define RPU_SUMS_192 RPU_SUMS_128, RPU_SUMS_16(64), RPU_SUMS_16(80)
-#define RPU_SUMS_200 RPU_SUMS_192, RPU_SUMS_4(96)
-#define RPU_SUMS_208 RPU_SUMS_200, RPU_SUMS_4(100)
+#define PULSORA_NAMES_200 PULSORA_NAMES_192 ",%96,%97,%98,%99"
+#define PULSORA_NAMES_208 PULSORA_NAMES_200 ",%100,%101,%102,%103"
+#define PULSORA_SUMS_4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define PULSORA_SUMS_16(i) \
+  PULSORA_SUMS_4(i), PULSORA_SUMS_4((i) + 4), PULSORA_SUMS_4((i) + 8), PULSORA_SUMS_4((i) + 12)
+#define PULSORA_SUMS_128 \
+  PULSORA_SUMS_16(0), PULSORA_SUMS_16(16), PULSORA_SUMS_16(32), PULSORA_SUMS_16(48)
+#define PULSORA_SUMS_136 PULSORA_SUMS_128, PULSORA_SUMS_4(64)
+#define PULSORA_SUMS_144 PULSORA_SUMS_136, PULSORA_SUMS_4(68)
+#define PULSORA_SUMS_192 PULSORA_SUMS_128, PULSORA_SUMS_16(64), PULSORA_SUMS_16(80)
+#define PULSORA_SUMS_200 PULSORA_SUMS_192, PULSORA_SUMS_4(96)
+#define PULSORA_SUMS_208 PULSORA_SUMS_200, PULSORA_SUMS_4(100)
 
 /// d = a b, or d += a b where `adds`, of elements T.
 template <class T, int kColumns>
@@ -77,56 +79,56 @@ template <class T, int kColumns>
 struct GatedProduct;
 
 // The last three operands follow the kColumns / 2 sums.
-#define RPU_WIDE_FROM_SHARED(T, kType, kColumns, kA, kB, kAdds)                                   \
+#define PULSORA_WIDE_FROM_SHARED(T, kType, kColumns, kA, kB, kAdds)                               \
   template <>                                                                                     \
   struct WideProduct<T, kColumns> {                                                               \
     static __device__ inline void run(float (&d)[kColumns / 2], uint64_t a, uint64_t b,           \
                                       int adds) {                                                 \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " kAdds                                      \
                    ", 0;\nwgmma.mma_async.sync.aligned.m64n" #kColumns "k16.f32." kType "." kType \
-                   " {" RPU_NAMES_##kColumns "}, " kA ", " kB ", p, 1, 1, 0, 0;\n}"               \
-                   : RPU_SUMS_##kColumns                                                          \
+                   " {" PULSORA_NAMES_##kColumns "}, " kA ", " kB ", p, 1, 1, 0, 0;\n}"           \
+                   : PULSORA_SUMS_##kColumns                                                      \
                    : "l"(a), "l"(b), "r"(adds));                                                  \
     }                                                                                             \
   };
-#define RPU_WIDE_FROM_REGISTERS(T, kType, kColumns, kA, kB)                                    \
+#define PULSORA_WIDE_FROM_REGISTERS(T, kType, kColumns, kA, kB)                                \
   template <>                                                                                  \
   struct GatedProduct<T, kColumns> {                                                           \
     template <int kSums>                                                                       \
     static __device__ inline void add(float (&d)[kSums], const uint32_t (&a)[4], uint64_t b) { \
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #kColumns "k16.f32." kType "." kType    \
-                   " {" RPU_NAMES_##kColumns "}, {" kA "}, " kB ", 1, 1, 1, 0;"                \
-                   : RPU_SUMS_##kColumns                                                       \
+                   " {" PULSORA_NAMES_##kColumns "}, {" kA "}, " kB ", 1, 1, 1, 0;"            \
+                   : PULSORA_SUMS_##kColumns                                                   \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                      \
     }                                                                                          \
   };
-#define RPU_WIDE_PRODUCTS(T, kType)                                \
-  RPU_WIDE_FROM_SHARED(T, kType, 136, "%68", "%69", "%70")         \
-  RPU_WIDE_FROM_SHARED(T, kType, 144, "%72", "%73", "%74")         \
-  RPU_WIDE_FROM_SHARED(T, kType, 200, "%100", "%101", "%102")      \
-  RPU_WIDE_FROM_SHARED(T, kType, 208, "%104", "%105", "%106")      \
-  RPU_WIDE_FROM_REGISTERS(T, kType, 128, "%64,%65,%66,%67", "%68") \
-  RPU_WIDE_FROM_REGISTERS(T, kType, 192, "%96,%97,%98,%99", "%100")
+#define PULSORA_WIDE_PRODUCTS(T, kType)                                \
+  PULSORA_WIDE_FROM_SHARED(T, kType, 136, "%68", "%69", "%70")         \
+  PULSORA_WIDE_FROM_SHARED(T, kType, 144, "%72", "%73", "%74")         \
+  PULSORA_WIDE_FROM_SHARED(T, kType, 200, "%100", "%101", "%102")      \
+  PULSORA_WIDE_FROM_SHARED(T, kType, 208, "%104", "%105", "%106")      \
+  PULSORA_WIDE_FROM_REGISTERS(T, kType, 128, "%64,%65,%66,%67", "%68") \
+  PULSORA_WIDE_FROM_REGISTERS(T, kType, 192, "%96,%97,%98,%99", "%100")
 
-RPU_WIDE_PRODUCTS(Half, "f16")
-RPU_WIDE_PRODUCTS(BFloat16, "bf16")
+PULSORA_WIDE_PRODUCTS(Half, "f16")
+PULSORA_WIDE_PRODUCTS(BFloat16, "bf16")
 
-#undef RPU_WIDE_PRODUCTS
-#undef RPU_WIDE_FROM_REGISTERS
-#undef RPU_WIDE_FROM_SHARED
-#undef RPU_NAMES_128
-#undef RPU_SUMS_128
-#undef RPU_NAMES_136
-#undef RPU_SUMS_136
-#undef RPU_NAMES_144
-#undef RPU_SUMS_144
-#undef RPU_NAMES_192
-#undef RPU_SUMS_192
-#undef RPU_NAMES_200
-#undef RPU_SUMS_200
-#undef RPU_NAMES_208
-#undef RPU_SUMS_208
-#undef RPU_SUMS_16
-#undef RPU_SUMS_4
+#undef PULSORA_WIDE_PRODUCTS
+#undef PULSORA_WIDE_FROM_REGISTERS
+#undef PULSORA_WIDE_FROM_SHARED
+#undef PULSORA_NAMES_128
+#undef PULSORA_SUMS_128
+#undef PULSORA_NAMES_136
+#undef PULSORA_SUMS_136
+#undef PULSORA_NAMES_144
+#undef PULSORA_SUMS_144
+#undef PULSORA_NAMES_192
+#undef PULSORA_SUMS_192
+#undef PULSORA_NAMES_200
+#undef PULSORA_SUMS_200
+#undef PULSORA_NAMES_208
+#undef PULSORA_SUMS_208
+#undef PULSORA_SUMS_16
+#undef PULSORA_SUMS_4
 
-}  // namespace RPU::lowrank
+}  // namespace pulsora::lowrank

@@ -2,10 +2,10 @@
 #include "cuda/core/launch.cuh"
 #include "cuda/periphery/rows_of_block.cuh"
 #include "cuda/periphery/short_row.cuh"
-#include "cuda/pulses/train_scales.cuh"
+#include "cuda/pulses/pulse_train_scales.cuh"
 #include "lrtt/projection.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int kCopiedPerThread = 8;
@@ -22,8 +22,8 @@ __device__ void copyPiece(const MatrixCopy &copy) {
 /// by an address, which would cost registers.
 struct Projecting {
   PlainRead reads[2];  // g and e
-  TrainJob a;
-  TrainJob b;
+  PulseTrainJob a;
+  PulseTrainJob b;
   MatrixCopy copies[2];
   unsigned blocks;  // for each of g and e
 };
@@ -36,7 +36,7 @@ __device__ void projectRows(const Projecting &p) {
   const PlainRead &read = p.reads[which];
   Rows::read(read, blockIdx.x - which * p.blocks,
              [&](int64_t row, float in, const float (&results)[kFewLines]) {
-               const float out = largestOf(results, read.weights.rows, p.a.maxima.fault);
+               const float out = largestOf(results, read.weights.rows, p.a.maxima.nonfiniteFlag);
                if (threadIdx.x % 32 != 0) return;
                (which == 0 ? p.b.maxima.x : p.a.maxima.d)[row] = in;
                (which == 0 ? p.a.maxima.x : p.b.maxima.d)[row] = out;
@@ -58,16 +58,16 @@ template <class Rows>
 constexpr JobKernel<Projecting> kProjectKernel = {&projectKernel<Rows, 1>,
                                                   &projectKernel<Rows, kMostJobs<Projecting>>};
 
-/// The largest |result| of a row; one that is not finite sets the fault word.
-__device__ float largestResult(const PlainRead &r, const Quad &quad, uint32_t *fault) {
+/// The largest |result| of a row; one that is not finite sets the non-finite flag.
+__device__ float largestResult(const PlainRead &r, const Quad &quad, uint32_t *nonfiniteFlag) {
   float largest = 0.0f;
   bool bad = false;
   for (int64_t k = quad.place; k < r.weights.rows; k += kQuad) {
     const float value = r.output.out(quad.row, k);
-    largest = RPU::max(largest, RPU::abs(value));
+    largest = pulsora::max(largest, pulsora::abs(value));
     bad |= !isFinite(value);
   }
-  if (bad && fault) *fault = 1;
+  if (bad && nonfiniteFlag) *nonfiniteFlag = 1;
   return quad.largest(largest);
 }
 
@@ -75,8 +75,8 @@ __device__ float largestResult(const PlainRead &r, const Quad &quad, uint32_t *f
 __device__ void projectShortRow(const AdapterProjection &p, const Quad &quad) {
   const float in = readShortRow(p.g, quad);
   const float out = readShortRow(p.e, quad);
-  const float g = largestResult(p.g, quad, p.a.maxima.fault);
-  const float e = largestResult(p.e, quad, p.a.maxima.fault);
+  const float g = largestResult(p.g, quad, p.a.maxima.nonfiniteFlag);
+  const float e = largestResult(p.e, quad, p.a.maxima.nonfiniteFlag);
   if (quad.place == 0) {
     p.a.maxima.x[quad.row] = g;
     p.a.maxima.d[quad.row] = out;
@@ -114,15 +114,16 @@ void cudaProject(const Context &context, const AdapterProjection &p) {
     launchJob(context.stream, kProjectShortRowsKernel, gridForRows(count), kShortRowThreads, 0, p);
     return;
   }
-  withRowsOf(context, RPU::max(p.g.weights.cols, p.e.weights.cols), count, [&](auto rows) {
+  withRowsOf(context, pulsora::max(p.g.weights.cols, p.e.weights.cols), count, [&](auto rows) {
     using Rows = decltype(rows);
     const unsigned readers = Rows::blocksFor(count);
     const unsigned copiers =
         gridFor(p.copies[0].size + p.copies[1].size, kCopiedPerThread * Rows::kThreads, 64);
-    const unsigned blocks = RPU::max(2 * readers, copiers);  // not their sum: that is a second wave
+    const unsigned blocks =
+        pulsora::max(2 * readers, copiers);  // not their sum: that is a second wave
     launchJob(context.stream, kProjectKernel<Rows>, blocks, Rows::kThreads, 0,
               Projecting{{p.g, p.e}, p.a, p.b, {p.copies[0], p.copies[1]}, readers});
   });
 }
 
-}  // namespace RPU
+}  // namespace pulsora

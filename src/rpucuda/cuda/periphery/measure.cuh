@@ -4,10 +4,10 @@
 
 #include "periphery/read_kernels.h"
 
-namespace RPU {
+namespace pulsora {
 
 struct LargerFloat {
-  __device__ float operator()(float a, float b) const { return RPU::max(a, b); }
+  __device__ float operator()(float a, float b) const { return pulsora::max(a, b); }
 };
 
 // A short kernel spends much of its time fetching instructions, so rarely needed code stands in
@@ -54,8 +54,8 @@ __device__ inline MeasuredRow measureByWarp(const InputStage &s, int64_t row, bo
     bad |= !isFinite(value);
   }
   for (int half = 16; half > 0; half /= 2)
-    largest = RPU::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, half));
-  if (bad && s.fault) *s.fault = 1;
+    largest = pulsora::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, half));
+  if (bad && s.nonfiniteFlag) *s.nonfiniteFlag = 1;
   float scale = 0.0f;
   if (lane == 0) scale = prepared(s, row, values, largest, writes);
   return {largest, __shfl_sync(0xFFFFFFFFU, scale, 0)};
@@ -74,7 +74,7 @@ __device__ inline MeasuredRow measureTogether(const InputStage &s, int64_t row) 
     largest = reduce::AbsLargest::add(largest, values[j]);
     bad |= !isFinite(values[j]);
   }
-  if (bad && s.fault) *s.fault = 1;
+  if (bad && s.nonfiniteFlag) *s.nonfiniteFlag = 1;
   largest = Reduce(storage).Reduce(largest, LargerFloat{});
   float scale = 0.0f;
   if (threadIdx.x == 0) scale = prepared(s, row, values, largest, true);
@@ -82,4 +82,4 @@ __device__ inline MeasuredRow measureTogether(const InputStage &s, int64_t row) 
   return {largest, scale};
 }
 
-}  // namespace RPU
+}  // namespace pulsora

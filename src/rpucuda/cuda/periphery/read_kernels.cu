@@ -6,7 +6,7 @@
 
 // The stages of a read on the GPU, made of the element functors of read_stages.h.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int kMeasureThreads = 512;
@@ -100,7 +100,7 @@ __device__ inline void addParts(const PlainRead &r, int64_t row0, int64_t line, 
   const float *part = r.sums + row0 * lines + line;
   const bool there[2] = {row0 >= 0, row0 + 1 < rows};
 #pragma unroll 8
-  for (int64_t p = RPU::max(r.parts, int64_t{1}); p > 0; --p, part += rows * lines) {
+  for (int64_t p = pulsora::max(r.parts, int64_t{1}); p > 0; --p, part += rows * lines) {
     sum[0] += there[0] ? part[0] : 0.0f;
     sum[1] += there[1] ? part[lines] : 0.0f;
   }
@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(kPlainThreads)
 #pragma unroll 4
   for (int k = 0; k < few; ++k) {
     const float weight = weights[k * kFinishThreads + me % kFinishThreads];
-    addedSum[0] = RPU::fma(weight, inner[k * kOctet + 2 * pair], addedSum[0]);
-    addedSum[1] = RPU::fma(weight, inner[k * kOctet + 2 * pair + 1], addedSum[1]);
+    addedSum[0] = pulsora::fma(weight, inner[k * kOctet + 2 * pair], addedSum[0]);
+    addedSum[1] = pulsora::fma(weight, inner[k * kOctet + 2 * pair + 1], addedSum[1]);
   }
 #pragma unroll 1
   for (int half = 0; half < 2; ++half) {
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kPlainThreads)
     float out = own.read(row, half ? sum[1] : sum[0], half != 0);
     if constexpr (kAdded) {
       const float read = other.read(row, half ? addedSum[1] : addedSum[0], half != 0);
-      out = RPU::fma(added.factor, read, out);
+      out = pulsora::fma(added.factor, read, out);
     }
     s.out(row, line) = out;
   }
@@ -214,7 +214,7 @@ __device__ void multiplyTogether(MatrixView<const float> inputs, MatrixView<cons
         const float w = weightSlice[k][column];
 #pragma unroll
         for (int i = 0; i < kPerThread; ++i)
-          acc[i] = RPU::fma(inputSlice[k][firstRow + i], w, acc[i]);
+          acc[i] = pulsora::fma(inputSlice[k][firstRow + i], w, acc[i]);
       }
     }
     for (int i = 0; i < kPerThread; ++i) {
@@ -352,8 +352,8 @@ void cudaFinishOutputs(const Context &context, const OutputStage &stage) {
 void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added) {
   const CudaScope scope(context.device);
   const int64_t octets = (read.input.in.rows + 2 * kOctet - 2) / kOctet;
-  RPU_CHECK(InputError, octets < 65536, "a mini-batch of ", read.input.in.rows,
-            " samples is more than the GPU takes; use smaller batches");
+  PULSORA_CHECK(InputError, octets < 65536, "a mini-batch of ", read.input.in.rows,
+                " samples is more than the GPU takes; use smaller batches");
   const auto few = added.isThere() ? static_cast<size_t>(added.read.weights.cols) : 0;
   const size_t sharedBytes = few * (kOctet + kFinishThreads) * sizeof(float);
   const dim3 grid(gridFor(read.output.out.cols, kFinishThreads), static_cast<unsigned>(octets));
@@ -367,11 +367,11 @@ void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedR
 void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedRead &added) {
   const CudaScope scope(context.device);
   int multiprocessors = 0;
-  RPU_CUDA(
+  PULSORA_CUDA_CHECK(
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, context.device));
   launchJobTogether(context.stream, kRepeatKernel,
                     static_cast<unsigned>(multiprocessors * kRepeatBlocksPerSm), kRepeatThreads,
                     SumOfReads{read, added});
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -5,7 +5,7 @@
 
 // Pieces of a read that a whole block carries out for one row of the mini-batch.
 
-namespace RPU {
+namespace pulsora {
 
 /// Adds what 32 lanes have of 8 sums each: lane l gets number l % 8.
 __device__ inline float addLanes(float (&sum)[8]) {
@@ -44,7 +44,7 @@ __device__ inline float multiplyFew(MatrixView<const float> w, const float *in) 
     for (int64_t j = threadIdx.x; j < w.cols; j += kThreads) {
       const float u = in[j];
 #pragma unroll
-      for (int q = 0; q < kAtOnce; ++q) sum[q] = RPU::fma(line[q][j * w.colStride], u, sum[q]);
+      for (int q = 0; q < kAtOnce; ++q) sum[q] = pulsora::fma(line[q][j * w.colStride], u, sum[q]);
     }
     const float mine = addLanes(sum);
     if (lane < kAtOnce) partial[warp][first + lane] = mine;
@@ -123,8 +123,8 @@ __device__ inline float finishLine(const OutputStage &s, const AddedRead &added,
                                    int64_t line, float sum) {
   const float own = finishLine(s, row, line, sum);
   if (!added.isThere()) return own;
-  return RPU::fma(added.factor, finishLine(added.read.output, row, line, added.sum(row, line)),
-                  own);
+  return pulsora::fma(added.factor, finishLine(added.read.output, row, line, added.sum(row, line)),
+                      own);
 }
 
 /// Whether a row is to be read again, and may be.
@@ -168,16 +168,16 @@ __device__ inline float readRow(const PlainRead &r, int64_t row, float (&results
 }
 
 /// The largest of `count` |values|, in all lanes of the warp that calls; a value that is not finite
-/// sets the fault word.
+/// sets the non-finite flag.
 __device__ inline float largestOf(const float (&values)[kFewLines], int64_t count,
-                                  uint32_t *fault) {
+                                  uint32_t *nonfiniteFlag) {
   float largest = 0.0f;
   for (int64_t k = threadIdx.x % 32; k < count; k += 32) {
-    largest = RPU::max(largest, RPU::abs(values[k]));
-    if (!isFinite(values[k]) && fault) *fault = 1;
+    largest = pulsora::max(largest, pulsora::abs(values[k]));
+    if (!isFinite(values[k]) && nonfiniteFlag) *nonfiniteFlag = 1;
   }
   for (int half = 16; half > 0; half /= 2)
-    largest = RPU::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, half));
+    largest = pulsora::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, half));
   return largest;
 }
 
@@ -185,7 +185,7 @@ __device__ inline float largestOf(const float (&values)[kFewLines], int64_t coun
 __device__ inline void convertShortRow(const InputStage &s, int64_t row,
                                        const float (&values)[kFewLines]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const float largest = largestOf(values, s.in.cols, s.fault);
+  const float largest = largestOf(values, s.in.cols, s.nonfiniteFlag);
   float scale = 0.0f;
   if (lane == 0) scale = prepared(s, row, s.in.row(row), largest, true);
   scale = __shfl_sync(0xFFFFFFFFU, scale, 0);
@@ -194,4 +194,4 @@ __device__ inline void convertShortRow(const InputStage &s, int64_t row,
                 [&](int64_t k, float value) { converted[k] = value; });
 }
 
-}  // namespace RPU
+}  // namespace pulsora

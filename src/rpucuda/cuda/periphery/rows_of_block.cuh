@@ -5,7 +5,7 @@
 
 // How the blocks of a kernel share the rows of a mini-batch: classes with the same functions.
 
-namespace RPU {
+namespace pulsora {
 
 /// A block per row.
 struct BlockPerRow {
@@ -67,7 +67,7 @@ struct WarpPerRow {
           awaitCopies<0>();
           __syncthreads();
           if (!reads) continue;
-          for (int64_t line = line0; line < RPU::min(line0 + kLines, w.rows);
+          for (int64_t line = line0; line < pulsora::min(line0 + kLines, w.rows);
                line += kLinesAtOnce) {
             const float sum = multiply(storage.weights + (line - line0), w.cols - input0, inputs);
             if (lane < kLinesAtOnce)
@@ -114,9 +114,9 @@ struct WarpPerRow {
   __device__ static void copyPiece(MatrixView<const float> all, int64_t line0, int64_t input0,
                                    Line (&to)[kLines]) {
     const int me = static_cast<int>(threadIdx.x);
-    const int lines = static_cast<int>(RPU::min(all.rows - line0, int64_t{kLines}));
+    const int lines = static_cast<int>(pulsora::min(all.rows - line0, int64_t{kLines}));
     const MatrixView<const float> w =
-        all.block(line0, input0, lines, RPU::min(all.cols - input0, int64_t{kInputs}));
+        all.block(line0, input0, lines, pulsora::min(all.cols - input0, int64_t{kInputs}));
     const int needed = lines > kLinesAtOnce ? kLines : kLinesAtOnce;
     const int end = static_cast<int>((w.cols + 31) / 32 * 32);
     const bool linesAreAdjacent = w.rowStride == 1;
@@ -142,7 +142,7 @@ struct WarpPerRow {
   __device__ static void convertPiece(const InputStage &s, int64_t row, int64_t input0, float scale,
                                       int32_t round, float (&inputs)[kInputsOfLane]) {
     const int64_t lane = input0 + static_cast<int>(threadIdx.x) % 32;
-    const int64_t end = RPU::min(s.in.cols, input0 + kInputs);
+    const int64_t end = pulsora::min(s.in.cols, input0 + kInputs);
     const auto load = [&](const VectorView<const float> &from) {
 #pragma unroll
       for (int i = 0; i < kInputsOfLane; ++i)
@@ -170,7 +170,7 @@ struct WarpPerRow {
       if (32 * i >= size) break;
 #pragma unroll
       for (int q = 0; q < kLinesAtOnce; ++q)
-        sum[q] = RPU::fma(lines[q][lane + 32 * i], inputs[i], sum[q]);
+        sum[q] = pulsora::fma(lines[q][lane + 32 * i], inputs[i], sum[q]);
     }
     return addLanes(sum);
   }
@@ -188,4 +188,4 @@ void withRowsOf(const Context &context, int64_t inputs, int64_t rows, const Laun
   }
 }
 
-}  // namespace RPU
+}  // namespace pulsora

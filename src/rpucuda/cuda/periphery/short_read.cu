@@ -1,7 +1,7 @@
 #include "cuda/core/launch.cuh"
 #include "cuda/periphery/short_row.cuh"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 struct ShortRead {
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kShortRowThreads, kShortRowBlocks)
   readShortRow(first, quad);
   const auto add = [&](int64_t line, float value) {
     float &out = r.output.out(quad.row, line);
-    out = RPU::fma(added.factor, value, out);
+    out = pulsora::fma(added.factor, value, out);
   };
   readShortRow(added.read, quad, add, [&] { readShortRow(r, quad); });
 }
@@ -41,4 +41,4 @@ void cudaReadShortRows(const Context &context, const PlainRead &read, const Plai
             0, ShortRead{read, first, added});
 }
 
-}  // namespace RPU
+}  // namespace pulsora

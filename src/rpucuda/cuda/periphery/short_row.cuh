@@ -5,7 +5,7 @@
 // Reads of many short rows, as a convolution has them, whose samples are the pixels of its images. A
 // quad of threads takes a row: a block, or a warp, would find little to share in it.
 
-namespace RPU {
+namespace pulsora {
 
 constexpr int kQuad = 4;
 constexpr int kShortRowThreads = 128;
@@ -32,7 +32,7 @@ struct Quad {
   __device__ void sync() const { __syncwarp(mask); }
   __device__ float largest(float value) const {
     for (int half = kQuad / 2; half > 0; half /= 2)
-      value = RPU::max(value, __shfl_xor_sync(mask, value, half));
+      value = pulsora::max(value, __shfl_xor_sync(mask, value, half));
     return value;
   }
   __device__ bool any(bool value) const { return __any_sync(mask, value) != 0; }
@@ -52,10 +52,11 @@ __device__ inline bool readShortRowOnce(const PlainRead &r, const Quad &quad, fl
     const float *line[kAtOnce];
 #pragma unroll
     for (int q = 0; q < kAtOnce; ++q)
-      line[q] = w.data + RPU::min(first + q, w.rows - 1) * w.rowStride;
+      line[q] = w.data + pulsora::min(first + q, w.rows - 1) * w.rowStride;
     convertInputs(r.input, quad.row, 0, w.cols, 1, scale, round, [&](int64_t j, float u) {
 #pragma unroll
-      for (int q = 0; q < kAtOnce; ++q) sums[q] = RPU::fma(line[q][j * w.colStride], u, sums[q]);
+      for (int q = 0; q < kAtOnce; ++q)
+        sums[q] = pulsora::fma(line[q][j * w.colStride], u, sums[q]);
     });
 #pragma unroll
     for (int q = 0; q < kAtOnce; ++q) {
@@ -82,7 +83,7 @@ __device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const
     largest = reduce::AbsLargest::add(largest, value);
     bad |= !isFinite(value);
   }
-  if (bad && r.input.fault) *r.input.fault = 1;
+  if (bad && r.input.nonfiniteFlag) *r.input.nonfiniteFlag = 1;
   largest = quad.largest(largest);
   if (quad.place == 0) prepared(r.input, quad.row, values, largest, true);
   quad.sync();
@@ -102,4 +103,4 @@ __device__ inline float readShortRow(const PlainRead &r, const Quad &quad) {
       r, quad, [&](int64_t line, float value) { r.output.out(quad.row, line) = value; }, [] {});
 }
 
-}  // namespace RPU
+}  // namespace pulsora

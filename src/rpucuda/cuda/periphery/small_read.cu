@@ -3,7 +3,7 @@
 
 // Plain reads of arrays whose weights the second-level cache holds, in one launch.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // --- few outputs
@@ -64,7 +64,7 @@ struct AlongInputs {
     const float *line[kLines];
 #pragma unroll
     for (int q = 0; q < kLines; ++q)
-      line[q] = w.data + RPU::min(mine + q, w.rows - 1) * w.rowStride + k0 * w.colStride;
+      line[q] = w.data + pulsora::min(mine + q, w.rows - 1) * w.rowStride + k0 * w.colStride;
 #pragma unroll 4
     for (int i = lane; i < depth; i += 32) {
       float u[kGroupRows];
@@ -74,7 +74,7 @@ struct AlongInputs {
         const float weight = line[q][i * w.colStride];
 #pragma unroll
         for (int r = 0; r < kGroupRows; ++r)
-          sum[q * kGroupRows + r] = RPU::fma(weight, u[r], sum[q * kGroupRows + r]);
+          sum[q * kGroupRows + r] = pulsora::fma(weight, u[r], sum[q * kGroupRows + r]);
       }
     }
   }
@@ -104,7 +104,7 @@ struct LanePerOutput {
 
   __device__ void add(MatrixView<const float> w, int64_t line0, int64_t k0, int depth,
                       const Inputs &inputs) {
-    const int64_t mine = RPU::min(line0 + static_cast<int>(threadIdx.x) % 32, w.rows - 1);
+    const int64_t mine = pulsora::min(line0 + static_cast<int>(threadIdx.x) % 32, w.rows - 1);
     const float *line = w.data + mine * w.rowStride + k0 * w.colStride;
 #pragma unroll 8
     for (int i = static_cast<int>(threadIdx.x) / 32; i < depth; i += kGroupWarps) {
@@ -112,7 +112,7 @@ struct LanePerOutput {
       loadInputs(inputs[i], u);
       const float weight = line[i * w.colStride];
 #pragma unroll
-      for (int r = 0; r < kGroupRows; ++r) sum[r] = RPU::fma(weight, u[r], sum[r]);
+      for (int r = 0; r < kGroupRows; ++r) sum[r] = pulsora::fma(weight, u[r], sum[r]);
     }
   }
 
@@ -138,7 +138,7 @@ __device__ void multiplyGroup(const PlainRead &r, const Rows &rows, int64_t line
   const int warp = static_cast<int>(threadIdx.x) / 32;
   Product product;
   for (int64_t k0 = 0; k0 < r.weights.cols; k0 += kChunk) {
-    const int depth = static_cast<int>(RPU::min(r.weights.cols - k0, int64_t{kChunk}));
+    const int depth = static_cast<int>(pulsora::min(r.weights.cols - k0, int64_t{kChunk}));
     __syncthreads();
     if (!isConverted) {
       if (warp < rows.count) {
@@ -219,7 +219,8 @@ __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t gr
   __shared__ Sums sums;
   __shared__ bool isLast;
   const int64_t row0 = group * kGroupRows;
-  const Rows rows{row0, static_cast<int>(RPU::min(r.input.in.rows - row0, int64_t{kGroupRows}))};
+  const Rows rows{row0,
+                  static_cast<int>(pulsora::min(r.input.in.rows - row0, int64_t{kGroupRows}))};
   const int64_t line0 = lineBlock * kOutputs;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -239,8 +240,8 @@ __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t gr
   if constexpr (kFeeds) {
     awaitRows(marks, rows.count);
     if (isMine) {
-      out = RPU::fma(added.factor, finishLine(added.read.output, row, line, added.sum(row, line)),
-                     out);
+      out = pulsora::fma(added.factor,
+                         finishLine(added.read.output, row, line, added.sum(row, line)), out);
     }
   }
   if (isMine) r.output.out(row, line) = out;
@@ -334,4 +335,4 @@ void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRe
             GroupedRead{read, first, added, lineBlocks, marks.data()});
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -12,7 +12,7 @@
 // A block makes the sums of kLines outputs for kRows rows over a part of the inputs. How many parts
 // there are depends on the shape alone, so the bits of the sums do as well.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 constexpr int kThreads = 128;
@@ -257,11 +257,11 @@ void multiply(const Context &context, const Problem &p, unsigned parts) {
   constexpr JobKernel<Problem> kernel = {&productKernel<kAlongInputs, kExact, 1>,
                                          &productKernel<kAlongInputs, kExact, kMostJobs<Problem>>};
   const auto letShare = [](auto code) {
-    RPU_CUDA(cudaFuncSetAttribute(code, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(kSharedBytes)));
+    PULSORA_CUDA_CHECK(cudaFuncSetAttribute(code, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            static_cast<int>(kSharedBytes)));
   };
   letShare(kernel.one);
-  if (JoinedLaunches::areKept()) letShare(kernel.several);
+  if (BatchedLaunches::areKept()) letShare(kernel.several);
   const auto blocks = static_cast<unsigned>(p.rowBlocks * ((p.lines + kLines - 1) / kLines));
   launchJob(context.stream, kernel, dim3(blocks, parts), kThreads, kSharedBytes, p);
 }
@@ -276,8 +276,8 @@ int64_t cudaProductParts(MatrixView<const float> weights, int64_t rows) {
                        reinterpret_cast<uintptr_t>(weights.data) % sizeof(float4) == 0;
   const bool adjacent = weights.colStride == 1 || weights.rowStride == 1;
   const int64_t blocks = (rows + kRows - 1) / kRows * ((lines + kLines - 1) / kLines);
-  if (!inQuads || !adjacent || RPU::max(RPU::max(lines, depth), blocks) > kMost) return 0;
-  return RPU::max(RPU::min(kBlocks / blocks, depth / kLeastDepth), int64_t{1});
+  if (!inQuads || !adjacent || pulsora::max(pulsora::max(lines, depth), blocks) > kMost) return 0;
+  return pulsora::max(pulsora::min(kBlocks / blocks, depth / kLeastDepth), int64_t{1});
 }
 
 void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact, bool beside) {
@@ -305,4 +305,4 @@ void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact
   }
 }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -4,7 +4,7 @@
 #include "cuda/core/memory.cuh"
 #include "tile/step_graph.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // A training loop has a handful of shapes: with and without a transfer, a smaller last batch.
@@ -23,7 +23,7 @@ struct StepGraph::Impl {
   /// An executable for `graph`: one of equal shape, updated with its parameters, or else a new one.
   cudaGraphExec_t executableFor(cudaGraph_t graph) {
     size_t nodes = 0;
-    RPU_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
+    PULSORA_CUDA_CHECK(cudaGraphGetNodes(graph, nullptr, &nodes));
     for (size_t i = 0; i < shapes.size(); ++i) {
       if (shapes[i].nodes != nodes) continue;
       cudaGraphExecUpdateResultInfo info{};
@@ -37,7 +37,7 @@ struct StepGraph::Impl {
     }
     Shape made;
     made.nodes = nodes;
-    RPU_CUDA(cudaGraphInstantiate(&made.executable, graph, 0));
+    PULSORA_CUDA_CHECK(cudaGraphInstantiate(&made.executable, graph, 0));
     shapes.push_back(made);
     return made.executable;
   }
@@ -48,11 +48,11 @@ struct StepGraph::Impl {
 };
 
 StepGraph::StepGraph(const Context &context) {
-  RPU_CHECK(DeviceError, !context.onCpu(),
-            "a StepGraph was asked for on the CPU; use device='cuda'");
+  PULSORA_CHECK(DeviceError, !context.onCpu(),
+                "a StepGraph was asked for on the CPU; use device='cuda'");
   requireCudaDevice(context.device);
-  RPU_CHECK(ConfigError, context.stream != nullptr,
-            "the default stream cannot be recorded; let the tile work in a stream of its own");
+  PULSORA_CHECK(ConfigError, context.stream != nullptr,
+                "the default stream cannot be recorded; let the tile work in a stream of its own");
   impl_ = std::make_unique<Impl>(context);
 }
 
@@ -62,23 +62,25 @@ StepGraph::~StepGraph() {
 }
 
 void StepGraph::begin() {
-  RPU_CHECK(StateError, !impl_->isRecording,
-            "this StepGraph is recording already; call end() first");
+  PULSORA_CHECK(StateError, !impl_->isRecording,
+                "this StepGraph is recording already; call end() first");
   const CudaScope scope(impl_->context.device);
   forgetCaptured(impl_->context.stream);
-  RPU_CUDA(cudaStreamBeginCapture(streamOf(impl_->context), cudaStreamCaptureModeThreadLocal));
+  PULSORA_CUDA_CHECK(
+      cudaStreamBeginCapture(streamOf(impl_->context), cudaStreamCaptureModeThreadLocal));
   impl_->isRecording = true;
 }
 
 void StepGraph::end() {
-  RPU_CHECK(StateError, impl_->isRecording, "this StepGraph is not recording; call begin() first");
+  PULSORA_CHECK(StateError, impl_->isRecording,
+                "this StepGraph is not recording; call begin() first");
   impl_->isRecording = false;
   const CudaScope scope(impl_->context.device);
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(streamOf(impl_->context), &graph);
   cudaError_t launched = cudaSuccess;
   try {
-    RPU_CUDA(ended);
+    PULSORA_CUDA_CHECK(ended);
     launched = cudaGraphLaunch(impl_->executableFor(graph), streamOf(impl_->context));
   } catch (...) {
     if (graph) cudaGraphDestroy(graph);
@@ -87,7 +89,7 @@ void StepGraph::end() {
   }
   cudaGraphDestroy(graph);
   releaseCaptured(impl_->context.stream);
-  RPU_CUDA(launched);
+  PULSORA_CUDA_CHECK(launched);
 }
 
 void StepGraph::abandon() noexcept {
@@ -101,4 +103,4 @@ void StepGraph::abandon() noexcept {
 
 int StepGraph::shapes() const { return static_cast<int>(impl_->shapes.size()); }
 
-}  // namespace RPU
+}  // namespace pulsora

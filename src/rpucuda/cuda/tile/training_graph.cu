@@ -9,7 +9,7 @@
 #include "cuda/core/memory.cuh"
 #include "tile/training_graph.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 // A training loop has a handful of shapes: with and without a transfer, of one layer or another.
@@ -26,7 +26,7 @@ struct Lanes {
     const std::lock_guard<std::mutex> guard(mutex);
     Lanes &found = all[device];
     for (cudaStream_t &stream : found.streams) {
-      if (!stream) RPU_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+      if (!stream) PULSORA_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     }
     return found;
   }
@@ -115,13 +115,13 @@ bool takes(const Shape &shape, const std::vector<Captured> &parts) {
 /// Puts a part before the node that kept its place, behind all that this one waits for.
 cudaGraphNode_t insert(cudaGraph_t graph, cudaGraphNode_t place, cudaGraph_t part) {
   size_t count = 0;
-  RPU_CUDA(cudaGraphNodeGetDependencies(place, nullptr, nullptr, &count));
+  PULSORA_CUDA_CHECK(cudaGraphNodeGetDependencies(place, nullptr, nullptr, &count));
   std::vector<cudaGraphNode_t> before(count);
   std::vector<cudaGraphEdgeData> edges(count);
-  RPU_CUDA(cudaGraphNodeGetDependencies(place, before.data(), edges.data(), &count));
+  PULSORA_CUDA_CHECK(cudaGraphNodeGetDependencies(place, before.data(), edges.data(), &count));
   cudaGraphNode_t node = nullptr;
-  RPU_CUDA(cudaGraphAddChildGraphNode(&node, graph, before.data(), count, part));
-  RPU_CUDA(cudaGraphAddDependencies(graph, &node, &place, nullptr, 1));
+  PULSORA_CUDA_CHECK(cudaGraphAddChildGraphNode(&node, graph, before.data(), count, part));
+  PULSORA_CUDA_CHECK(cudaGraphAddDependencies(graph, &node, &place, nullptr, 1));
   return node;
 }
 
@@ -129,7 +129,7 @@ cudaGraphNode_t insert(cudaGraph_t graph, cudaGraphNode_t place, cudaGraph_t par
 
 struct TrainingGraph::Impl {
   explicit Impl(int device_) : device(device_), lanes(Lanes::of(device_)) {
-    RPU_CUDA(cudaEventCreateWithFlags(&reached, cudaEventDisableTiming));
+    PULSORA_CUDA_CHECK(cudaEventCreateWithFlags(&reached, cudaEventDisableTiming));
   }
   ~Impl() { cudaEventDestroy(reached); }
   Impl(const Impl &) = delete;
@@ -138,14 +138,14 @@ struct TrainingGraph::Impl {
   Shape made(const std::vector<Captured> &parts) const {
     Shape shape;
     shape.sizes = sizesOf(parts);
-    RPU_CUDA(cudaGraphClone(&shape.graph, whole));
+    PULSORA_CUDA_CHECK(cudaGraphClone(&shape.graph, whole));
     for (size_t i = 0; i < parts.size(); ++i) {
       cudaGraphNode_t place = nullptr;
-      RPU_CUDA(cudaGraphNodeFindInClone(&place, groups[i].place, shape.graph));
+      PULSORA_CUDA_CHECK(cudaGraphNodeFindInClone(&place, groups[i].place, shape.graph));
       const bool hasWork = parts[i].nodes > 0;
       shape.parts.push_back(hasWork ? insert(shape.graph, place, parts[i].graph) : nullptr);
     }
-    RPU_CUDA(cudaGraphInstantiate(&shape.executable, shape.graph, 0));
+    PULSORA_CUDA_CHECK(cudaGraphInstantiate(&shape.executable, shape.graph, 0));
     return shape;
   }
 
@@ -160,8 +160,8 @@ struct TrainingGraph::Impl {
   }
 
   void order(cudaStream_t first, cudaStream_t then) const {
-    RPU_CUDA(cudaEventRecord(reached, first));
-    RPU_CUDA(cudaStreamWaitEvent(then, reached, 0));
+    PULSORA_CUDA_CHECK(cudaEventRecord(reached, first));
+    PULSORA_CUDA_CHECK(cudaStreamWaitEvent(then, reached, 0));
   }
 
   cudaStream_t streamOf(int lane) const { return lanes.streams[static_cast<size_t>(lane)]; }
@@ -170,7 +170,7 @@ struct TrainingGraph::Impl {
   Captured capture(const Group &group) const {
     Captured captured;
     const cudaStream_t first = streamOf(group.lanes.front());
-    RPU_CUDA(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
+    PULSORA_CUDA_CHECK(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
     try {
       for (size_t i = 1; i < group.lanes.size(); ++i) order(first, streamOf(group.lanes[i]));
       for (const LaneCall &each : group.calls) each.call();
@@ -179,8 +179,8 @@ struct TrainingGraph::Impl {
       if (cudaStreamEndCapture(first, &captured.graph) != cudaSuccess) cudaGetLastError();
       throw;
     }
-    RPU_CUDA(cudaStreamEndCapture(first, &captured.graph));
-    RPU_CUDA(cudaGraphGetNodes(captured.graph, nullptr, &captured.nodes));
+    PULSORA_CUDA_CHECK(cudaStreamEndCapture(first, &captured.graph));
+    PULSORA_CUDA_CHECK(cudaGraphGetNodes(captured.graph, nullptr, &captured.nodes));
     return captured;
   }
 
@@ -208,9 +208,9 @@ TrainingGraph::~TrainingGraph() = default;
 void *TrainingGraph::stream(int lane) const { return impl_->streamOf(lane); }
 
 void TrainingGraph::add(void *capturing, int lane, Call call) {
-  RPU_CHECK(ConfigError, lane >= 0 && lane < kLanes, "lane is ", lane, "; it must be from 0 to ",
-            kLanes - 1);
-  RPU_CHECK(StateError, !impl_->whole, "this TrainingGraph is finished; make another one");
+  PULSORA_CHECK(ConfigError, lane >= 0 && lane < kLanes, "lane is ", lane,
+                "; it must be from 0 to ", kLanes - 1);
+  PULSORA_CHECK(StateError, !impl_->whole, "this TrainingGraph is finished; make another one");
   const CudaScope scope(impl_->device);
   const auto stream = static_cast<cudaStream_t>(capturing);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -219,18 +219,19 @@ void TrainingGraph::add(void *capturing, int lane, Call call) {
   const cudaGraphEdgeData *edges = nullptr;
   size_t count = 0;
   if (stream) {
-    RPU_CUDA(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, &before, &edges, &count));
+    PULSORA_CUDA_CHECK(
+        cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, &before, &edges, &count));
   }
-  RPU_CHECK(StateError, status == cudaStreamCaptureStatusActive,
-            "a call was to be kept in a training graph, but its stream is not being captured; "
-            "capture it first");
+  PULSORA_CHECK(StateError, status == cudaStreamCaptureStatusActive,
+                "a call was to be kept in a training graph, but its stream is not being captured; "
+                "capture it first");
   std::vector<Group> &groups = impl_->groups;
   const bool follows = count == 1 && !groups.empty() && before[0] == groups.back().place;
   if (!follows) {
     Group group;
-    RPU_CUDA(cudaGraphAddEmptyNode(&group.place, graph, before, count));
-    RPU_CUDA(cudaStreamUpdateCaptureDependencies(stream, &group.place, nullptr, 1,
-                                                 cudaStreamSetCaptureDependencies));
+    PULSORA_CUDA_CHECK(cudaGraphAddEmptyNode(&group.place, graph, before, count));
+    PULSORA_CUDA_CHECK(cudaStreamUpdateCaptureDependencies(stream, &group.place, nullptr, 1,
+                                                           cudaStreamSetCaptureDependencies));
     groups.push_back(std::move(group));
   }
   groups.back().add(lane, std::move(call));
@@ -239,20 +240,21 @@ void TrainingGraph::add(void *capturing, int lane, Call call) {
 }
 
 void TrainingGraph::finish(void *graph) {
-  RPU_CHECK(StateError, !impl_->whole, "this TrainingGraph is finished already");
-  RPU_CHECK(StateError, graph, "graph is null; give what the capture of the stream returned");
+  PULSORA_CHECK(StateError, !impl_->whole, "this TrainingGraph is finished already");
+  PULSORA_CHECK(StateError, graph, "graph is null; give what the capture of the stream returned");
   impl_->whole = static_cast<cudaGraph_t>(graph);
 }
 
 void TrainingGraph::run(void *stream) {
-  RPU_CHECK(StateError, impl_->whole, "this TrainingGraph is not finished; call finish() first");
+  PULSORA_CHECK(StateError, impl_->whole,
+                "this TrainingGraph is not finished; call finish() first");
   const CudaScope scope(impl_->device);
   const std::lock_guard<std::mutex> guard(impl_->lanes.mutex);
   const auto target = static_cast<cudaStream_t>(stream);
   std::vector<Captured> parts;
   try {
     for (const Group &group : impl_->groups) parts.push_back(impl_->capture(group));
-    RPU_CUDA(cudaGraphLaunch(impl_->executableFor(parts), target));
+    PULSORA_CUDA_CHECK(cudaGraphLaunch(impl_->executableFor(parts), target));
     // What tiles free in their streams must outlive this run.
     for (const int lane : impl_->lanesInUse) impl_->order(target, impl_->streamOf(lane));
   } catch (...) {
@@ -264,4 +266,4 @@ void TrainingGraph::run(void *stream) {
 
 int TrainingGraph::shapes() const { return static_cast<int>(impl_->shapes.size()); }
 
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,7 +7,7 @@
 
 // A transfer's plan and its account on the GPU, by the formulas of transfer/plan_formulas.h.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 struct Planning {
@@ -55,7 +55,7 @@ struct RowAligner {
       : factors(f), lr(lr_) {
 #pragma unroll
     for (int r = 0; r < kAlignRows; ++r) {
-      const int64_t row = RPU::min(row0 + r, w.rows - 1);
+      const int64_t row = pulsora::min(row0 + r, w.rows - 1);
       weights[r] = w.data + row * w.rowStride;
       drives[r] = f.d.data + row * f.d.rowStride;
     }
@@ -84,7 +84,7 @@ struct RowAligner {
       for (int c = 0; c < kCount; ++c) {
         const float line = x[32 * c * xStride];
 #pragma unroll
-        for (int r = 0; r < kAlignRows; ++r) t[r][c] = RPU::fma(drive[r], line, t[r][c]);
+        for (int r = 0; r < kAlignRows; ++r) t[r][c] = pulsora::fma(drive[r], line, t[r][c]);
       }
     }
 #pragma unroll
@@ -148,7 +148,7 @@ void cudaPlanTransfer(const Context &context, const TransferPlanner &planner, ui
 void cudaAlignRows(const Context &context, MatrixView<const float> weights,
                    const TransferFactors &factors, float lr, double *aligned, double *squares) {
   const CudaScope scope(context.device);
-  RPU_CHECK(InputError, weights.colStride == 1, "the weights of an array lie row by row");
+  PULSORA_CHECK(InputError, weights.colStride == 1, "the weights of an array lie row by row");
   constexpr int64_t kRowsOfBlock = kAlignThreads / 32 * kAlignRows;
   const auto blocks = static_cast<unsigned>((weights.rows + kRowsOfBlock - 1) / kRowsOfBlock);
   launchJob(context.stream, factors.x.rowStride == 1 ? kAlignKernel<true> : kAlignKernel<false>,
@@ -160,4 +160,4 @@ void cudaCountTransfer(const Context &context, const TransferTally &tally) {
   launchJob(context.stream, kCountKernel, 1, kGroupLanes, 0, tally);
 }
 
-}  // namespace RPU
+}  // namespace pulsora

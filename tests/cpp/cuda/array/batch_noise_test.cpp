@@ -6,7 +6,7 @@
 
 // noise_merge = "batch" gives the bits of the CPU on the GPU, whatever the path of the kernels.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
@@ -49,7 +49,7 @@ void expectSameTraining(const UpdateParameters &update, const Case &size) {
 }
 
 TEST(CudaBatchNoise, Property36_EveryPulseTypeAndTrainLengthGivesTheBitsOfTheCpu) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic,
                                PulseType::MeanCount, PulseType::DeterministicImplicit}) {
     for (const int length : {1, 2, 5, 10, 16, 17, 31, 32, 33, 100}) {
@@ -71,7 +71,7 @@ TEST(CudaBatchNoise, Property36_EveryPulseTypeAndTrainLengthGivesTheBitsOfTheCpu
 }
 
 TEST(CudaBatchNoise, Property36_TilesGiveTheBitsOfTheCpu) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   // Enough cells for the tensor cores; whole tiles, and rows and columns left over, also so that
   // four or eight neighbouring cells lie in two rows.
   for (const Case &size :
@@ -89,7 +89,7 @@ TEST(CudaBatchNoise, Property36_TilesGiveTheBitsOfTheCpu) {
 }
 
 TEST(CudaBatchNoise, Property36_WideAndTallArrays) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const Case &size : {Case{100001, 11, {5, 64}}, Case{11, 100001, {5, 64}},
                            Case{70, 16411, {64}}, Case{16411, 64, {64}}}) {
     SCOPED_TRACE(message(size.rows, " x ", size.cols));
@@ -99,4 +99,4 @@ TEST(CudaBatchNoise, Property36_WideAndTallArrays) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,7 +7,7 @@
 
 // Cells, words, counts and weights are the same bits on the GPU as on the CPU.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
@@ -89,7 +89,7 @@ void expectSameTraining(const DeviceParams &device, const UpdateParameters &upda
 std::string nameOf(PulseType type) { return EnumNames<PulseType>::kNames[static_cast<int>(type)]; }
 
 TEST(CudaUpdate, Property36_EveryModelAndPulseTypeGivesTheBitsOfTheCpu) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const DeviceModel &model : deviceModels()) {
     for (const PulseType type : kAllPulseTypes) {
       UpdateParameters update;
@@ -105,7 +105,7 @@ TEST(CudaUpdate, Property36_EveryModelAndPulseTypeGivesTheBitsOfTheCpu) {
 }
 
 TEST(CudaUpdate, Property36_LargeArrays) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const DeviceModel &model : deviceModels()) {
     for (const PulseType type : kAllPulseTypes) {
       SCOPED_TRACE(message(model.name, ", ", nameOf(type)));
@@ -122,7 +122,7 @@ TEST(CudaUpdate, Property36_LargeArrays) {
 }
 
 TEST(CudaUpdate, Property36_EverySettingOfTrains) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   std::vector<UpdateParameters> all;
   for (const int length : {1, 2, 5, 16, 17, 31, 32, 33, 100}) {
     for (const bool managed : {false, true}) {
@@ -155,7 +155,7 @@ TEST(CudaUpdate, Property36_EverySettingOfTrains) {
 }
 
 TEST(CudaUpdate, Property36_EveryEffectOfCells) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const DeviceModel &model : deviceModels()) {
     for (const char *noise : {"closed_form", "sequential"}) {
       SCOPED_TRACE(message(model.name, ", ", noise));
@@ -187,7 +187,7 @@ TEST(CudaUpdate, Property36_EveryEffectOfCells) {
 }
 
 TEST(CudaUpdate, Property36_ReferencesOfEveryModel) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const DeviceModel &model : deviceModels()) {
     for (const int64_t pairs : {0, 25}) {
       SCOPED_TRACE(message(model.name, ", ", pairs));
@@ -209,7 +209,7 @@ TEST(CudaUpdate, Property36_ReferencesOfEveryModel) {
 }
 
 TEST(CudaUpdate, Property36_WordsAreThoseOfTheCpu) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context host = cpuContext();
   const Context gpu = gpuContext();
   for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic}) {
@@ -257,7 +257,7 @@ void expectListOnGpu(const std::vector<ListedArray> &list) {
 }
 
 TEST(CudaUpdate, Property36_AListOfArraysLeavesTheBitsOfOneByOne) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const DeviceModel &model : deviceModels()) {
     const DeviceParams device = makeParams(model.name, {{"write_noise_std", Value(1.5)}});
     // Narrow and wide, one slot (sparse), dense, and trains of several words.
@@ -275,7 +275,7 @@ TEST(CudaUpdate, Property36_AListOfArraysLeavesTheBitsOfOneByOne) {
 }
 
 TEST(CudaUpdate, Property36_AListMayMixModelsMergedNoiseAndEmptyBatches) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const DeviceParams soft = makeParams("SoftBounds");
   const DeviceParams constant = makeParams("ConstantStep");
   const DeviceParams merging = makeParams("ConstantStep", {{"noise_merge", Value("batch")}});
@@ -296,7 +296,7 @@ TEST(CudaUpdate, Property36_AListMayMixModelsMergedNoiseAndEmptyBatches) {
 }
 
 TEST(CudaUpdate, Property37_SplitBatches) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context gpu = gpuContext();
   const Batch batch = trainingBatch(64, 65, 33, true, 1);
   State whole;
@@ -317,4 +317,4 @@ TEST(CudaUpdate, Property37_SplitBatches) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -6,7 +6,7 @@
 
 // What runtime/cuda_driver.h declares by itself is what the driver's own header declares.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 static_assert(sizeof(CuLaunch) == sizeof(CUlaunchConfig));
@@ -29,4 +29,4 @@ TEST(CudaDriver, NumbersAreThoseOfItsHeader) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -7,14 +7,14 @@
 
 // What happens on a stream without the host, and what happens to memory.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
 
 /// A stream that does not wait for the default stream, as those of other libraries.
 struct Stream {
-  Stream() { RPU_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
+  Stream() { PULSORA_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
   ~Stream() { cudaStreamDestroy(stream); }
   Context context() const {
     Context context = gpuContext();
@@ -51,7 +51,7 @@ struct Step {
 // host is a node of its own kind; so a step that can be captured, without such nodes, needs the
 // host for nothing but launches.
 TEST(CudaStream, AStepNeitherWaitsNorCopiesToTheHost) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const TileConfig &config : {singleConfig(), idealConfig(), adapterConfig()}) {
     const Stream stream;
     const Context context = stream.context();
@@ -66,35 +66,35 @@ TEST(CudaStream, AStepNeitherWaitsNorCopiesToTheHost) {
     const std::vector<float> expected = y.host(context);
     detail::fillZero(context, y.values.data(), y.values.bytes());
     cudaGraph_t graph = nullptr;
-    RPU_CUDA(cudaStreamBeginCapture(stream.stream, cudaStreamCaptureModeGlobal));
+    PULSORA_CUDA_CHECK(cudaStreamBeginCapture(stream.stream, cudaStreamCaptureModeGlobal));
     Step{captured, on, y, dx}();
-    RPU_CUDA(cudaStreamEndCapture(stream.stream, &graph));
+    PULSORA_CUDA_CHECK(cudaStreamEndCapture(stream.stream, &graph));
     size_t count = 0;
-    RPU_CUDA(cudaGraphGetNodes(graph, nullptr, &count));
+    PULSORA_CUDA_CHECK(cudaGraphGetNodes(graph, nullptr, &count));
     std::vector<cudaGraphNode_t> nodes(count);
-    RPU_CUDA(cudaGraphGetNodes(graph, nodes.data(), &count));
+    PULSORA_CUDA_CHECK(cudaGraphGetNodes(graph, nodes.data(), &count));
     for (const cudaGraphNode_t node : nodes) {
       cudaGraphNodeType type{};
-      RPU_CUDA(cudaGraphNodeGetType(node, &type));
+      PULSORA_CUDA_CHECK(cudaGraphNodeGetType(node, &type));
       EXPECT_NE(type, cudaGraphNodeTypeHost);
       if (type != cudaGraphNodeTypeMemcpy) continue;
       cudaMemcpy3DParms copy{};
-      RPU_CUDA(cudaGraphMemcpyNodeGetParams(node, &copy));
+      PULSORA_CUDA_CHECK(cudaGraphMemcpyNodeGetParams(node, &copy));
       EXPECT_EQ(copy.kind, cudaMemcpyDeviceToDevice);
     }
     cudaGraphExec_t exec = nullptr;
-    RPU_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    RPU_CUDA(cudaGraphLaunch(exec, stream.stream));
+    PULSORA_CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    PULSORA_CUDA_CHECK(cudaGraphLaunch(exec, stream.stream));
     EXPECT_TRUE(sameBits(expected, y.host(context)));
     EXPECT_TRUE(sameState(eager.state(), captured.state()));
-    RPU_CUDA(cudaGraphExecDestroy(exec));
-    RPU_CUDA(cudaGraphDestroy(graph));
+    PULSORA_CUDA_CHECK(cudaGraphExecDestroy(exec));
+    PULSORA_CUDA_CHECK(cudaGraphDestroy(graph));
   }
 }
 
 // Steps with and without a transfer, and mini-batches of two sizes, from the first step on.
 TEST(CudaStream, Property37_AStepGraphGivesThePlainCallsBits) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const int64_t every : {20, 48}) {
     const Stream stream;
     const Context context = stream.context();
@@ -121,7 +121,7 @@ TEST(CudaStream, Property37_AStepGraphGivesThePlainCallsBits) {
 
 // A tile too large to be read in one launch.
 TEST(CudaStream, Property37_AStepGraphOfALargeTileGivesThePlainCallsBits) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   constexpr int64_t kSize = 1100, kSamples = 64;
   const Stream stream;
   const Context context = stream.context();
@@ -150,7 +150,7 @@ TEST(CudaStream, Property37_AStepGraphOfALargeTileGivesThePlainCallsBits) {
 }
 
 TEST(CudaStream, AStepGraphRefusesToWait) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Stream stream;
   const Context context = stream.context();
   Tile tile(45, 70, adapterConfig(), 1, 0, context);
@@ -170,12 +170,12 @@ TEST(CudaStream, AStepGraphRefusesToWait) {
 }
 
 TEST(CudaStream, ATileMayChangeItsStream) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Stream one, two;
   const DeviceBatch on(one.context(), randomBatch(64, 300, 200, 3));
   Tile still(200, 300, singleConfig(), 1, 0, one.context());
   Tile moving(200, 300, singleConfig(), 1, 0, one.context());
-  RPU_CUDA(cudaDeviceSynchronize());
+  PULSORA_CUDA_CHECK(cudaDeviceSynchronize());
   for (int n = 0; n < 20; ++n) {
     still.update(on.x.view(), on.d.view(), 0.1f);
     moving.setContext(n % 2 ? one.context() : two.context());
@@ -187,13 +187,13 @@ TEST(CudaStream, ATileMayChangeItsStream) {
 size_t freeBytes() {
   size_t free = 0;
   size_t total = 0;
-  RPU_CUDA(cudaDeviceSynchronize());
-  RPU_CUDA(cudaMemGetInfo(&free, &total));
+  PULSORA_CUDA_CHECK(cudaDeviceSynchronize());
+  PULSORA_CUDA_CHECK(cudaMemGetInfo(&free, &total));
   return free;
 }
 
 TEST(CudaMemory, TilesLeaveNothingBehind) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context gpu = gpuContext();
   const auto makeOne = [&](uint64_t seed) {
     Tile tile(32, 32, seed % 2 ? adapterConfig() : singleConfig(), seed, 0, gpu);
@@ -205,7 +205,7 @@ TEST(CudaMemory, TilesLeaveNothingBehind) {
 }
 
 TEST(CudaMemory, AnArrayThatDoesNotFitLeavesTheOthersAlone) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context gpu = gpuContext();
   Tile tile(200, 300, singleConfig(), 1, 0, gpu);
   const State before = tile.state();
@@ -220,7 +220,7 @@ TEST(CudaMemory, AnArrayThatDoesNotFitLeavesTheOthersAlone) {
 }
 
 TEST(CudaMemory, MissingDevicesAreNamed) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   Context context = gpuContext();
   context.device = 99;
   try {
@@ -232,4 +232,4 @@ TEST(CudaMemory, MissingDevicesAreNamed) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

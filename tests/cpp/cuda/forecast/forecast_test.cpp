@@ -5,17 +5,17 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-#include "core/initialise.h"
-#include "core/random.h"
 #include "cuda/cuda_test_util.h"
 #include "forecast/residual_memory.h"
 #include "forecast/rollout.h"
 #include "forecast/truncated_svd.h"
+#include "linalg/initialise.h"
+#include "numerics/random.h"
 
 // The kernels of forecasts on a GPU: to the CPU's bits with reproducible products, and close to them
 // with those of cuBLAS.
 
-namespace RPU::testing {
+namespace pulsora::testing {
 namespace {
 
 using Floats = std::vector<float>;
@@ -93,7 +93,7 @@ Floats rolled(const Context &context, const Rolling &r) {
 }
 
 TEST(CudaForecast, ReproducibleRolloutsAreThoseOfTheCpu) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const bool after : {false, true}) {
     Rolling r;
     r.shape.resetAfter = after;
@@ -105,7 +105,7 @@ TEST(CudaForecast, ReproducibleRolloutsAreThoseOfTheCpu) {
 
 // Hidden units that fill blocks or not, weights that fit into shared memory or not, few rows and many.
 TEST(CudaForecast, RolloutsInOneLaunchAreCloseToThoseOfTheCpu) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const bool after : {false, true}) {
     for (const auto &[hidden, encoded, rows] : {std::array<int64_t, 3>{256, 128, 32},
                                                 {64, 64, 16},
@@ -134,7 +134,7 @@ TEST(CudaForecast, RolloutsInOneLaunchAreCloseToThoseOfTheCpu) {
 }
 
 TEST(CudaForecast, StepsDependOnNothingThatFollowsAndOnNoOtherRow) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   Rolling r{{3, 64, 128, 256, false}, 40, 9};
   const Floats all = rolled(gpuContext(), r);
   const auto state = [](const Rolling &of, int64_t member, int64_t row, int64_t step) {
@@ -181,7 +181,7 @@ Floats decomposed(const Context &context, SvdMethod method) {
 }
 
 TEST(CudaForecast, DecompositionsAreThoseOfTheCpu) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const SvdMethod method : {SvdMethod::Randomised, SvdMethod::Gram, SvdMethod::Exact}) {
     const Floats expected = decomposed(cpuContext(), method);
     EXPECT_EQ(expected, decomposed(reproducibleGpu(), method));
@@ -191,7 +191,7 @@ TEST(CudaForecast, DecompositionsAreThoseOfTheCpu) {
 }
 
 TEST(CudaForecast, CorrectionsAreThoseOfTheCpu) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context gpu = gpuContext();
   Place place{gpu, {}};
   const Floats a = normal(1000, 12, 1.0f);
@@ -204,4 +204,4 @@ TEST(CudaForecast, CorrectionsAreThoseOfTheCpu) {
 }
 
 }  // namespace
-}  // namespace RPU::testing
+}  // namespace pulsora::testing

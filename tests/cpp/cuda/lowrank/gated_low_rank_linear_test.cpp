@@ -4,7 +4,7 @@
 #include "cuda/cuda_test_util.h"
 #include "lowrank/low_rank_test_util.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using testing::DeviceLaidOut;
@@ -48,7 +48,7 @@ using Elements = ::testing::Types<float, Half, BFloat16>;
 TYPED_TEST_SUITE(CudaLowRankLinearOf, Elements);
 
 TYPED_TEST(CudaLowRankLinearOf, Property45_IsTheFormulaInDoublePrecision) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   using T = TypeParam;
   const double tolerance = toleranceOf<T>() * (std::is_same_v<T, float> ? 5.0 : 1.0);
   const Context context = gpuContext();
@@ -77,7 +77,7 @@ TYPED_TEST(CudaLowRankLinearOf, Property45_IsTheFormulaInDoublePrecision) {
 
 // x v is far beyond what a half holds, or far below; results are not, nor the layer beside it.
 TEST(CudaLowRankLinear, TheIntermediateHasTheRangeOfFloats) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context context = gpuContext();
   const Shape shape{40, 64, 8, 64};
   for (const float size : {300.0f, 1e-4f}) {
@@ -105,4 +105,4 @@ TEST(CudaLowRankLinear, TheIntermediateHasTheRangeOfFloats) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

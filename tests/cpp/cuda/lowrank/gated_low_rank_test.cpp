@@ -10,7 +10,7 @@
 #include "lowrank/adapter_gradients.h"
 #include "lowrank/low_rank_test_util.h"
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using testing::DeviceLaidOut;
@@ -74,7 +74,7 @@ constexpr double onGpu() {
 }
 
 TYPED_TEST(CudaLowRankOf, Property45_IsTheFormulaInDoublePrecision) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   using T = TypeParam;
   const Context context = gpuContext();
   unsigned seed = 0;
@@ -101,7 +101,7 @@ TYPED_TEST(CudaLowRankOf, Property45_IsTheFormulaInDoublePrecision) {
 }
 
 TYPED_TEST(CudaLowRankOf, Property46_GradientsAreThoseOfDoublePrecision) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   using T = TypeParam;
   const Context context = gpuContext();
   unsigned seed = 50;
@@ -149,7 +149,7 @@ TYPED_TEST(CudaLowRankOf, Property46_GradientsAreThoseOfDoublePrecision) {
 }
 
 TEST(CudaLowRank, CodesAreSharedAsOnTheCpu) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context context = gpuContext();
   const Shape shape{48, 64, 8, 40};
   const Update<Half> host(shape, Layout::RowMajor, Layout::RowMajor, 3);
@@ -180,7 +180,7 @@ TEST(CudaLowRank, CodesAreSharedAsOnTheCpu) {
 
 // x v is far beyond what a half holds, or far below; results and gradients are not.
 TEST(CudaLowRank, TheIntermediateHasTheRangeOfFloats) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context context = gpuContext();
   const Shape shape{40, 64, 8, 64};
   for (const float size : {1e3f, 1e-4f}) {
@@ -220,7 +220,7 @@ TEST(CudaLowRank, TheIntermediateHasTheRangeOfFloats) {
 }
 
 TEST(CudaLowRank, Property47_AdapterGradientsAreThoseOfSinglePrecision) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context context = gpuContext();
   // Those of cuBLAS, then of the kernel: few tiles, and many with columns in one group and in several.
   constexpr int64_t kSizes[][2] = {{1, 15},    {17, 64},    {1000, 15},  {1000, 64},  {64, 128},
@@ -264,4 +264,4 @@ TEST(CudaLowRank, Property47_AdapterGradientsAreThoseOfSinglePrecision) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

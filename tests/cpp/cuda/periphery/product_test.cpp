@@ -5,7 +5,7 @@
 
 // The products of large arrays, which the GPU's tensor cores make.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
@@ -48,7 +48,7 @@ TileConfig bareConfig() {
 // More products than are read in one launch. The second shape ends within blocks of lines, of rows
 // and of inputs; the third cannot be taken in quads and goes to cuBLAS.
 TEST(CudaProduct, LargeReadsAreAsAccurateAsSinglePrecision) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const Shape &shape : {Shape{2048, 2048, 17}, Shape{1000, 1036, 70}, Shape{1001, 1037, 70}}) {
     const Batch batch = randomBatch(shape.samples, shape.cols, shape.rows, 4);
     const Batch values = randomBatch(shape.rows, shape.cols, 1, 5);
@@ -83,4 +83,4 @@ TEST(CudaProduct, LargeReadsAreAsAccurateAsSinglePrecision) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -1,19 +1,19 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "core/gemm.h"
-#include "core/math_util.h"
 #include "cuda/cuda_test_util.h"
+#include "linalg/gemm.h"
+#include "linalg/math_util.h"
 
 // Reads on the GPU, and the matrix products behind them.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
 
 TEST(CudaTile, Property36_ReadsAgreeToRoundingWithCublas) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const TileConfig &config : {singleConfig(), lrttConfig()}) {
     TileConfig smooth = config;
     for (IOParameters *io : {&smooth.forward, &smooth.backward}) {
@@ -37,7 +37,7 @@ TEST(CudaTile, Property36_ReadsAgreeToRoundingWithCublas) {
 // Without noise and steps, a row at the edge of the ADC's range gives the same on either side of
 // it.
 TEST(CudaTile, Property36_RepeatedReadsAgreeToRounding) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   TileConfig config = singleConfig();
   for (IOParameters *io : {&config.forward, &config.backward}) {
     io->inp_res = io->out_res = io->out_noise = 0.0f;
@@ -92,7 +92,7 @@ TileConfig smoothLrtt(bool narrow, int rank) {
 }
 
 TEST(CudaTile, Property36_InjectedReadsAgreeToRounding) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   struct Shape {
     int64_t rows, cols, samples;
     int rank;
@@ -139,7 +139,7 @@ TEST(CudaTile, Property36_InjectedReadsAgreeToRounding) {
 }
 
 TEST(CudaProducts, EveryLayoutAgreesWithTheCpu) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context gpu = gpuContext();
   const auto transposedIf = [](bool t, auto view) { return t ? view.transposed() : view; };
   for (const int64_t m : {1, 5, 64, 130}) {
@@ -183,4 +183,4 @@ TEST(CudaProducts, EveryLayoutAgreesWithTheCpu) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -8,7 +8,7 @@
 
 // Raw inputs that a BitLineMaker keeps of mini-batches on a GPU.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
@@ -27,7 +27,7 @@ std::vector<float> weightsAfter(const Context &context, PulseType type, const Ba
   const DeviceLaidOut<float> x(context, LaidOut<float>(batch.xView(), xLayout));
   const DeviceLaidOut<float> d(context, LaidOut<float>(batch.dView(), dLayout));
   PulsedDevice array(context, makeParams("SoftBounds"), batch.dSize, batch.xSize, kDeviceKey);
-  PulsedWeightUpdater updater(typed(type), kTrainKey);
+  PulsedWeightUpdater updater(typed(type), kPulseTrainKey);
   BitLineMaker &maker = updater.bitLineMaker();
   maker.setExposeRawInputs(expose);
   const int64_t half = batch.samples / 2;
@@ -46,7 +46,7 @@ std::vector<float> weightsAfter(const Context &context, PulseType type, const Ba
 }
 
 TEST(CudaBitLineMaker, AnUpdateKeepsItsRawInputsWhateverTheirLayout) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Batch batch = randomBatch(9, 70, 33, 5);
   for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic,
                                PulseType::MeanCount, PulseType::DeterministicImplicit}) {
@@ -65,19 +65,20 @@ TEST(CudaBitLineMaker, AnUpdateKeepsItsRawInputsWhateverTheirLayout) {
 }
 
 TEST(CudaBitLineMaker, AnEmptyMiniBatchKeepsNothing) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context gpu = gpuContext();
   const Batch batch = randomBatch(4, 5, 3, 5);
   const DeviceBatch on(gpu, batch);
   BitLineMaker maker;
   maker.setExposeRawInputs(true);
-  maker.makeWords(gpu, on.x.view(), on.d.view(), 0.1f, 0.001f, UpdateParameters{}, kTrainKey, 0);
+  maker.makeWords(gpu, on.x.view(), on.d.view(), 0.1f, 0.001f, UpdateParameters{}, kPulseTrainKey,
+                  0);
   EXPECT_EQ(maker.getXData().rows, 4);
   maker.makeWords(gpu, on.x.view().block(0, 0, 0, 5), on.d.view().block(0, 0, 0, 3), 0.1f, 0.001f,
-                  UpdateParameters{}, kTrainKey, 4);
+                  UpdateParameters{}, kPulseTrainKey, 4);
   EXPECT_EQ(maker.getXData().rows, 0);
   EXPECT_EQ(maker.getDData().rows, 0);
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

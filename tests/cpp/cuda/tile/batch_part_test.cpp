@@ -7,7 +7,7 @@
 
 // Parts of a mini-batch on the GPU, by the products that it uses by default.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
@@ -38,7 +38,7 @@ void compare(const TileConfig &config, const Case &shape) {
   Tile whole = make();
   DeviceMatrix y(context, shape.samples, shape.outputs), dx(context, shape.samples, shape.inputs);
   DeviceMatrix joined(context, shape.samples, shape.outputs);
-  DeviceMatrix joinedBack(context, shape.samples, shape.inputs);
+  DeviceMatrix additiveBack(context, shape.samples, shape.inputs);
   DeviceMatrix again(context, shape.samples, shape.outputs);
   whole.forward(given.x.view(), y.view());
   whole.backward(given.d.view(), dx.view());
@@ -48,17 +48,17 @@ void compare(const TileConfig &config, const Case &shape) {
     const int64_t begin = edges[i], count = edges[i + 1] - begin;
     const auto rows = [&](auto matrix) { return matrix.block(begin, 0, count, matrix.cols); };
     own.forward(rows(given.x.view()), rows(joined.view()), {begin, shape.samples});
-    own.backward(rows(given.d.view()), rows(joinedBack.view()), {begin, shape.samples});
+    own.backward(rows(given.d.view()), rows(additiveBack.view()), {begin, shape.samples});
     own.forwardAgain(rows(given.x.view()), rows(again.view()), static_cast<uint64_t>(begin),
                      shape.samples);
   }
   EXPECT_TRUE(sameBits(y.host(context), joined.host(context)));
   EXPECT_TRUE(sameBits(y.host(context), again.host(context)));
-  EXPECT_TRUE(sameBits(dx.host(context), joinedBack.host(context)));
+  EXPECT_TRUE(sameBits(dx.host(context), additiveBack.host(context)));
 }
 
 TEST(CudaBatchPart, Property37_IsReadAsInTheWholeMiniBatch) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const Case &shape : kCases) {
     SCOPED_TRACE(std::to_string(shape.outputs) + " x " + std::to_string(shape.inputs));
     compare(singleConfig(), shape);
@@ -67,4 +67,4 @@ TEST(CudaBatchPart, Property37_IsReadAsInTheWholeMiniBatch) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

@@ -12,7 +12,7 @@
 // A matrix on several tiles of the GPU beside the same on the CPU, and beside the tiles called one by
 // one, which share no launches.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
@@ -151,14 +151,14 @@ void expectSame(const std::vector<Course> &first, const std::vector<Course> &sec
 }
 
 TEST(CudaTileGrid, Property36_HasTheBitsOfTheCpu) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const TileConfig &config : {singleConfig(), lrttConfig(), idealConfig()})
     expectSame(trainGrid(cpuContext(), kUneven, config, true),
                trainGrid(reproducibleGpu(), kUneven, config, true));
 }
 
 TEST(CudaTileGrid, Property36_HasTheBitsOfItsTilesInEverySetting) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const auto narrow = [](Parts &p) { p.forward.out_bound = 0.5f; };
   const std::vector<std::pair<const char *, TileConfig>> configs = {
       {"single", singleConfig()},
@@ -189,7 +189,7 @@ TEST(CudaTileGrid, Property36_HasTheBitsOfItsTilesInEverySetting) {
 }
 
 TEST(CudaTileGrid, Property36_HasTheBitsOfItsTilesInEveryShape) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const std::vector<std::pair<const char *, Cuts>> shapes = {
       {"one tile", {{30}, {40}, 9}},
       {"one column of tiles", {evenly(5, 40), {70}, 12}},
@@ -216,7 +216,7 @@ TEST(CudaTileGrid, Property36_HasTheBitsOfItsTilesInEveryShape) {
 }
 
 TEST(CudaTileGrid, Property36_RowsOfOneTileAreReadAgain) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   // The weights of the last tile alone leave the range of the ADC; in small tiles and in large ones.
   const auto fill = [](Tile &tile) {
     const std::vector<float> values(static_cast<size_t>(tile.dSize() * tile.xSize()), 0.5f);
@@ -239,7 +239,7 @@ TEST(CudaTileGrid, Property36_RowsOfOneTileAreReadAgain) {
 
 // Two processes, each of which makes the pulses of some tiles and sends what they changed.
 TEST(CudaTileGrid, Property36_TilesUpdatedElsewhereHaveTheSameBits) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context context = gpuContext();
   for (const TileConfig &config : {singleConfig(), lrttConfig(), idealConfig()}) {
     TestGrid alone(context, kUneven, config), first(context, kUneven, config),
@@ -273,7 +273,7 @@ TEST(CudaTileGrid, Property36_TilesUpdatedElsewhereHaveTheSameBits) {
 }
 
 TEST(CudaTileGrid, TilesThatAreUpdatedElsewhereTellOfBadInputsToo) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context context = gpuContext();
   TestGrid test(context, kUneven, singleConfig());
   TileGrid grid = test.together();
@@ -286,7 +286,7 @@ TEST(CudaTileGrid, TilesThatAreUpdatedElsewhereTellOfBadInputsToo) {
 }
 
 TEST(CudaTileGrid, ARefusedUpdateChangesNothing) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context context = gpuContext();
   TestGrid first(context, kUneven, singleConfig()), second(context, kUneven, singleConfig());
   const Batch batch = trainingBatch(kUneven.batch, first.inputs(), first.outputs(), false, 3);
@@ -301,4 +301,4 @@ TEST(CudaTileGrid, ARefusedUpdateChangesNothing) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

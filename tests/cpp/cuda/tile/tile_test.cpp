@@ -6,7 +6,7 @@
 
 // Training on the GPU beside the same on the CPU.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
@@ -20,7 +20,7 @@ void expectSameRun(const TileConfig &config) {
 }
 
 TEST(CudaTile, Property36_PeripheryWithReproducibleProducts) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const std::vector<std::pair<const char *, std::function<void(IOParameters &)>>> changes = {
       {"defaults", [](IOParameters &) {}},
       {"perfect", [](IOParameters &io) { io.is_perfect = true; }},
@@ -73,12 +73,12 @@ TEST(CudaTile, Property36_PeripheryWithReproducibleProducts) {
 }
 
 TEST(CudaTile, Property36_IdealWeights) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   expectSameRun(idealConfig());
 }
 
 TEST(CudaTile, Property36_EverySettingOfTheAdapter) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const std::vector<std::pair<const char *, Change>> changes = {
       {"defaults", [](Parts &) {}},
       {"exact projection", [](Parts &c) { c.lrtt.projection = Projection::Exact; }},
@@ -171,7 +171,7 @@ void coarsen(std::vector<float> &values, float steps) {
 // With inputs and factors of few bits a product has the same bits in any order of summation, and
 // so have the updates that follow from it: also those that join projections and trains.
 TEST(CudaTile, Property36_UpdatesByDefaultProducts) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const bool sparse : {false, true}) {
     for (const bool swap : {false, true}) {
       for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic}) {
@@ -224,7 +224,7 @@ TEST(CudaTile, Property36_UpdatesByDefaultProducts) {
 }
 
 TEST(CudaTile, Property38_StatesGoFromOneBackendToTheOther) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const TileConfig config = lrttConfig();
   const Course start = train(cpuContext(), config, 3);
   const Course cpu = train(cpuContext(), config, 4, &start.state);
@@ -236,7 +236,7 @@ TEST(CudaTile, Property38_StatesGoFromOneBackendToTheOther) {
 }
 
 TEST(CudaTile, Property07_InputsThatAreNotFiniteChangeNothing) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   const Context gpu = gpuContext();
   for (const TileConfig &config :
        {singleConfig(), lrttConfig(),
@@ -271,4 +271,4 @@ TEST(CudaTile, Property07_InputsThatAreNotFiniteChangeNothing) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

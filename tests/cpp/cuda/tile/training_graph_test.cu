@@ -7,7 +7,7 @@
 
 // Steps of which a tile enqueues one part and a library, here copies, the rest.
 
-namespace RPU {
+namespace pulsora {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
@@ -16,16 +16,18 @@ constexpr int64_t kInputs = 70, kOutputs = 45, kSamples = 16;
 
 /// A stream of the library, and a graph that it captures; both for one test.
 struct Library {
-  Library() { RPU_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
+  Library() { PULSORA_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
   ~Library() {
     if (graph) cudaGraphDestroy(graph);
     cudaStreamDestroy(stream);
   }
-  void begin() const { RPU_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)); }
-  void end() { RPU_CUDA(cudaStreamEndCapture(stream, &graph)); }
+  void begin() const {
+    PULSORA_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  }
+  void end() { PULSORA_CUDA_CHECK(cudaStreamEndCapture(stream, &graph)); }
   void copy(const DeviceMatrix &from, DeviceMatrix &to) const {
-    RPU_CUDA(cudaMemcpyAsync(to.values.data(), from.values.data(), from.values.bytes(),
-                             cudaMemcpyDeviceToDevice, stream));
+    PULSORA_CUDA_CHECK(cudaMemcpyAsync(to.values.data(), from.values.data(), from.values.bytes(),
+                                       cudaMemcpyDeviceToDevice, stream));
   }
   Context context() const {
     Context context = gpuContext();
@@ -42,7 +44,7 @@ TileConfig adapterConfig() {
 
 // d is y, copied by the library between the two reads. Steps with and without a transfer.
 TEST(CudaTrainingGraph, Property37_RunsGiveThePlainCallsBits) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   for (const TileConfig &config : {adapterConfig(), singleConfig()}) {
     Library library;
     TrainingGraph graph(0);
@@ -84,7 +86,7 @@ TEST(CudaTrainingGraph, Property37_RunsGiveThePlainCallsBits) {
 }
 
 TEST(CudaTrainingGraph, ACallThatThrowsRunsNothing) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   Library library;
   TrainingGraph graph(0);
   const Context context = library.context();
@@ -105,7 +107,7 @@ TEST(CudaTrainingGraph, ACallThatThrowsRunsNothing) {
 }
 
 TEST(CudaTrainingGraph, RefusesWhatComesAtTheWrongTime) {
-  RPU_REQUIRE_GPU();
+  PULSORA_REQUIRE_GPU();
   Library library;
   TrainingGraph graph(0);
   EXPECT_THROW(graph.add(nullptr, 0, [] {}), StateError);
@@ -121,4 +123,4 @@ TEST(CudaTrainingGraph, RefusesWhatComesAtTheWrongTime) {
 }
 
 }  // namespace
-}  // namespace RPU
+}  // namespace pulsora

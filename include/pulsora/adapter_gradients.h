@@ -1,0 +1,3 @@
+#pragma once
+
+#include "pulsora/detail/lowrank/adapter_gradients.h"

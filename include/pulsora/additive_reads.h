@@ -1,0 +1,3 @@
+#pragma once
+
+#include "pulsora/detail/periphery/additive_reads.h"

@@ -1,0 +1,3 @@
+#pragma once
+
+#include "pulsora/detail/array/array_keys.h"

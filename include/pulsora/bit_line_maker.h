@@ -1,0 +1,3 @@
+#pragma once
+
+#include "pulsora/detail/pulses/bit_line_maker.h"

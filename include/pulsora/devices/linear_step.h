@@ -1,0 +1,3 @@
+#pragma once
+
+#include "pulsora/detail/devices/linear_step.h"

@@ -1,0 +1,3 @@
+#pragma once
+
+#include "pulsora/detail/devices/soft_bounds_reference.h"

@@ -1,0 +1,3 @@
+#pragma once
+
+#include "pulsora/detail/cuda/core/for_each.cuh"

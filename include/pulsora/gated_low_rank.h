@@ -1,0 +1,3 @@
+#pragma once
+
+#include "pulsora/detail/lowrank/gated_low_rank.h"

@@ -1,0 +1,3 @@
+#pragma once
+
+#include "pulsora/detail/core/cuda_api.h"

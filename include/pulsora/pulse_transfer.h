@@ -1,0 +1,3 @@
+#pragma once
+
+#include "pulsora/detail/transfer/pulse_transfer.h"

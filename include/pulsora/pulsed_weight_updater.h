@@ -1,0 +1,3 @@
+#pragma once
+
+#include "pulsora/detail/array/pulsed_weight_updater.h"

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "core/context.h"
+#include "core/view.h"
+
+namespace pulsora {
+
+struct Counters;
+
+/// The interface of a low-rank adapter: reads and updates in which a gate weighs the adapter's K
+/// components, sample by sample, and transfers out of turn.
+class GatedAdapter {
+ public:
+  virtual ~GatedAdapter() = default;
+
+  /// Number K of its components.
+  virtual int64_t rank() const = 0;
+
+  /// y = W x + alpha A (gate .* (B x)) with gate [m, K]. `read` [m, K] gets B x as it was read,
+  /// which backwardGated needs. ConfigError if the device's settings leave no place for a gate.
+  virtual void forwardGated(const Context &context, MatrixView<const float> x,
+                            MatrixView<const float> gate, MatrixView<float> y,
+                            MatrixView<float> read, const Counters &c) = 0;
+  /// dx = W^T d + alpha B^T (gate .* (A^T d)), and the gate's gradient alpha (B x) .* (A^T d) [m,
+  /// K].
+  virtual void backwardGated(const Context &context, MatrixView<const float> d,
+                             MatrixView<const float> gate, MatrixView<const float> read,
+                             MatrixView<float> dx, MatrixView<float> gateGradient,
+                             const Counters &c) = 0;
+  /// update() for samples whose forward was gated.
+  virtual void updateGated(const Context &context, MatrixView<const float> x,
+                           MatrixView<const float> d, MatrixView<const float> gate, float lr,
+                           const Counters &c) = 0;
+
+  /// Transfers the adapter into W and starts it anew, whatever the schedule says; the schedule goes
+  /// on as it was.
+  virtual void transfer(const Context &context) = 0;
+  /// The directions [K, inputs] from which B starts, where the settings ask for some; B takes them
+  /// at once.
+  virtual void setReinitVectors(const Context &context, MatrixView<const float> vectors) = 0;
+};
+
+}  // namespace pulsora

@@ -1,0 +1,16 @@
+// The functors of array/ on a GPU.
+
+#include "array/cell_functors.h"
+#include "cuda/core/for_each.cuh"
+
+namespace pulsora {
+
+PULSORA_ON_GPU(SpreadSampler);
+PULSORA_ON_GPU(WeightAdder);
+PULSORA_ON_GPU(VisibleWeight);
+PULSORA_ON_GPU(StoredWeight);
+PULSORA_ON_GPU(DescribeSeen);
+PULSORA_ON_GPU(ColumnScaler);
+PULSORA_ON_GPU(ScaledCopier);
+
+}  // namespace pulsora

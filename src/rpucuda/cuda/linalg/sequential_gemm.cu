@@ -1,0 +1,120 @@
+#include "cuda/core/launch.cuh"
+#include "cuda/linalg/sequential_gemm.cuh"
+#include "numerics/math.h"
+
+namespace pulsora {
+namespace {
+
+// A block makes kTile x kTile elements of C from slices of kDepth products in shared memory; a
+// thread makes kPerThread x kPerThread of them, kSide apart, so that neighbouring threads read and
+// write neighbouring columns.
+constexpr int kTile = 64;
+constexpr int kDepth = 16;
+constexpr int kSide = 16;
+constexpr int kThreads = kSide * kSide;
+constexpr int kPerThread = kTile / kSide;
+
+struct Product {
+  float alpha;
+  MatrixView<const float> a;
+  MatrixView<const float> b;
+  float beta;
+  MatrixView<float> c;
+  bool accumulate;
+  const uint32_t *skip;
+};
+
+using Slice = float[kDepth][kTile + 1];
+
+/// Rows [row0, row0 + kTile) and columns [k0, k0 + depth) of m, transposed; what lies outside is 0.
+/// Threads that follow one another take elements that lie next to one another.
+__device__ void loadSlice(MatrixView<const float> m, int64_t row0, int64_t k0, int depth,
+                          Slice &slice) {
+  const bool alongRow = m.colStride == 1;
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kThreads) {
+    const int row = alongRow ? i / kDepth : i % kTile;
+    const int k = alongRow ? i % kDepth : i / kTile;
+    slice[k][row] = row0 + row < m.rows && k < depth ? m(row0 + row, k0 + k) : 0.0f;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) sequentialGemmKernel(Product p) {
+  awaitEarlier();
+  __shared__ Slice aSlice;
+  __shared__ Slice bSlice;
+  if (p.skip && *p.skip != 0) return;
+  const int64_t row0 = static_cast<int64_t>(blockIdx.y) * kTile;
+  const int64_t col0 = static_cast<int64_t>(blockIdx.x) * kTile;
+  const int ty = static_cast<int>(threadIdx.x) / kSide;
+  const int tx = static_cast<int>(threadIdx.x) % kSide;
+  const MatrixView<const float> bT = p.b.transposed();
+  float acc[kPerThread][kPerThread];
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+#pragma unroll
+    for (int j = 0; j < kPerThread; ++j) {
+      const int64_t row = row0 + ty + i * kSide;
+      const int64_t col = col0 + tx + j * kSide;
+      acc[i][j] = p.accumulate && row < p.c.rows && col < p.c.cols ? p.c(row, col) : 0.0f;
+    }
+  }
+  for (int64_t k0 = 0; k0 < p.a.cols; k0 += kDepth) {
+    // Never beyond the last product: adding 0 * 0 would turn a sum of -0 into +0.
+    const int depth = static_cast<int>(p.a.cols - k0 < kDepth ? p.a.cols - k0 : kDepth);
+    loadSlice(p.a, row0, k0, depth, aSlice);
+    loadSlice(bT, col0, k0, depth, bSlice);
+    __syncthreads();
+#pragma unroll 4
+    for (int k = 0; k < depth; ++k) {
+      float a[kPerThread];
+      float b[kPerThread];
+#pragma unroll
+      for (int i = 0; i < kPerThread; ++i) a[i] = aSlice[k][ty + i * kSide];
+#pragma unroll
+      for (int j = 0; j < kPerThread; ++j) b[j] = bSlice[k][tx + j * kSide];
+#pragma unroll
+      for (int i = 0; i < kPerThread; ++i) {
+#pragma unroll
+        for (int j = 0; j < kPerThread; ++j) acc[i][j] = pulsora::fma(a[i], b[j], acc[i][j]);
+      }
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+#pragma unroll
+    for (int j = 0; j < kPerThread; ++j) {
+      const int64_t row = row0 + ty + i * kSide;
+      const int64_t col = col0 + tx + j * kSide;
+      if (row >= p.c.rows || col >= p.c.cols) continue;
+      float &c = p.c(row, col);
+      if (p.accumulate) {
+        c = acc[i][j];
+      } else {
+        c = p.beta == 0.0f ? p.alpha * acc[i][j] : pulsora::fma(p.alpha, acc[i][j], p.beta * c);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void cudaSequentialGemm(const Context &context, float alpha, MatrixView<const float> a,
+                        MatrixView<const float> b, float beta, MatrixView<float> c, bool accumulate,
+                        const uint32_t *skip) {
+  if (c.size() == 0) return;
+  // Columns of C run along the threads; let them be the ones that are adjacent in memory. (fma(a,
+  // b, acc) is symmetric.)
+  Product p{alpha, a, b, beta, c, accumulate, skip};
+  if (!c.isRowMajor() && c.isColMajor())
+    p = {alpha, b.transposed(), a.transposed(), beta, c.transposed(), accumulate, skip};
+  const int64_t down = (p.c.rows + kTile - 1) / kTile;
+  const int64_t across = (p.c.cols + kTile - 1) / kTile;
+  PULSORA_CHECK(InputError, down < 65536 && across <= INT32_MAX, "a product of ", p.c.rows,
+                " rows is more than the GPU takes; ", "use smaller batches");
+  const CudaScope scope(context.device);
+  launch(context.stream, sequentialGemmKernel,
+         dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), kThreads, 0, p);
+}
+
+}  // namespace pulsora

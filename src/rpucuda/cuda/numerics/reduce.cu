@@ -1,0 +1,105 @@
+#include <cub/cub.cuh>
+
+#include "core/buffer.h"
+#include "cuda/core/launch.cuh"
+#include "numerics/cuda_numerics.h"
+#include "numerics/math.h"
+
+namespace pulsora {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct Largest {
+  __device__ float operator()(float a, float b) const { return pulsora::max(a, b); }
+};
+
+/// One block per row: rows differ by much in number and length, and a maximum may be taken in any
+/// order.
+__global__ void __launch_bounds__(kThreads) rowAbsMaxKernel(MatrixView<const float> a, float *out) {
+  awaitEarlier();
+  using Reduce = cub::BlockReduce<float, kThreads>;
+  __shared__ typename Reduce::TempStorage storage;
+  for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
+    const VectorView<const float> row = a.row(i);
+    float largest = 0.0f;
+    for (int64_t j = threadIdx.x; j < row.size; j += kThreads)
+      largest = pulsora::max(largest, pulsora::abs(row[j]));
+    largest = Reduce(storage).Reduce(largest, Largest{});
+    if (threadIdx.x == 0) out[i] = largest;
+    __syncthreads();
+  }
+}
+
+struct FiniteCheck {
+  MatrixView<const float> first;
+  MatrixView<const float> second;
+  uint32_t *nonfiniteFlag;
+};
+
+/// blockIdx.y chooses the matrix.
+template <int kJobs>
+__global__ void __launch_bounds__(kThreads)
+    checkFiniteKernel(const __grid_constant__ Jobs<FiniteCheck, kJobs> jobs) {
+  awaitEarlier();
+  const auto &[first, second, nonfiniteFlag] = jobs.ofBlock();
+  const MatrixView<const float> a = blockIdx.y == 0 ? first : second;
+  bool bad = false;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < a.size();
+       i += stride) {
+    bad |= !isFinite(a(i / a.cols, i % a.cols));
+  }
+  if (bad) *nonfiniteFlag = 1;  // all threads that write, write 1
+}
+constexpr JobKernel<FiniteCheck> kCheckFiniteKernel = {&checkFiniteKernel<1>,
+                                                       &checkFiniteKernel<kMostJobs<FiniteCheck>>};
+
+__global__ void __launch_bounds__(kThreads)
+    countOutsideKernel(const float *w, const float *high, const float *low, int64_t size,
+                       unsigned long long *out) {
+  awaitEarlier();
+  using Reduce = cub::BlockReduce<unsigned long long, kThreads>;
+  __shared__ typename Reduce::TempStorage storage;
+  unsigned long long count = 0;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < size;
+       i += stride) {
+    count += w[i] >= high[i] || w[i] <= low[i] ? 1U : 0U;
+  }
+  count = Reduce(storage).Sum(count);
+  if (threadIdx.x == 0 && count) atomicAdd(out, count);
+}
+
+}  // namespace
+
+namespace detail {
+
+void cudaRowAbsMax(const Context &context, MatrixView<const float> a, float *out) {
+  if (a.rows == 0) return;
+  const CudaScope scope(context.device);
+  launch(context.stream, rowAbsMaxKernel, gridFor(a.rows, 1), kThreads, 0, a, out);
+}
+
+void cudaCheckFinite(const Context &context, MatrixView<const float> a, MatrixView<const float> b) {
+  const int64_t size = a.size() > b.size() ? a.size() : b.size();
+  if (size == 0) return;
+  const CudaScope scope(context.device);
+  const dim3 grid(gridFor(size, 2 * kThreads), b.size() > 0 ? 2 : 1);
+  launchJob(context.stream, kCheckFiniteKernel, grid, kThreads, 0,
+            FiniteCheck{a, b, context.nonfiniteFlag});
+}
+
+int64_t cudaCountOutside(const Context &context, const float *w, const float *high,
+                         const float *low, int64_t size) {
+  const CudaScope scope(context.device);
+  Buffer<unsigned long long> count = Buffer<unsigned long long>::zeros(context, 1);
+  launch(context.stream, countOutsideKernel, gridFor(size, 8 * kThreads), kThreads, 0, w, high, low,
+         size, count.data());
+  unsigned long long host = 0;
+  copyToHost(context, &host, count.data(), sizeof host);
+  return static_cast<int64_t>(host);
+}
+
+}  // namespace detail
+}  // namespace pulsora

@@ -1,0 +1,22 @@
+// The functors of periphery/ on a GPU.
+
+#include "cuda/core/for_each.cuh"
+#include "periphery/additive_functors.h"
+#include "periphery/read_stages.h"
+
+namespace pulsora {
+
+PULSORA_ON_GPU(MeasureRow);
+PULSORA_ON_GPU(AverageScales);
+PULSORA_ON_GPU(ConvertInput);
+PULSORA_ON_GPU(SumConverted);
+PULSORA_ON_GPU(FinishOutput);
+PULSORA_ON_GPU(NextRead);
+PULSORA_ON_GPU(Magnitudes);
+PULSORA_ON_GPU(ReformInput);
+PULSORA_ON_GPU(ReadAsymmetry);
+PULSORA_ON_GPU(ReadDeviation);
+PULSORA_ON_GPU(ScaledAdder);
+PULSORA_ON_GPU(GateMultiplier);
+
+}  // namespace pulsora

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "core/context.h"
+#include "core/view.h"
+
+// Matrix products of the CUDA backend: cuda/linalg defines them; without CUDA,
+// linalg/cuda_absent.cpp, where each throws DeviceError.
+
+namespace pulsora::detail {
+
+/// Makes what the products of this context need besides their matrices.
+void cudaPrepareProducts(const Context &context);
+/// C = alpha * A B + beta * C.
+void cudaGemm(const Context &context, float alpha, MatrixView<const float> a,
+              MatrixView<const float> b, float beta, MatrixView<float> c);
+/// C += A B, product by product in the order of the inner index.
+void cudaAccumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b,
+                    MatrixView<float> c);
+
+}  // namespace pulsora::detail

@@ -1,0 +1,227 @@
+#include "linalg/gemm.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <new>
+
+#include "core/check.h"
+#include "core/isa_dispatch.h"
+#include "core/threads.h"
+#include "linalg/gemm_kernel.h"
+#include "linalg/product.h"
+
+#ifdef _OPENMP
+// As omp.h declares it, which belongs to one compiler and is not found by tools of another.
+extern "C" int omp_get_thread_num();  // NOLINT(readability-identifier-naming)
+#endif
+
+namespace pulsora {
+namespace {
+
+using ConstMatrix = MatrixView<const float>;
+
+// A task multiplies at most kBlockRows x kBlockCols elements of C, kBlockDepth products at a time.
+// Its operands are packed to lie in the first and second cache: 32 KiB of B, 68 KiB of A, and 64
+// KiB of accumulators.
+constexpr int64_t kBlockRows = 64;
+constexpr int64_t kBlockCols = 256;
+constexpr int64_t kBlockDepth = 256;
+constexpr int64_t kPanelCols = GemmKernel::kMaxVectors * GemmKernel::kMaxLanes;
+// The rows of packed A start in different cache sets.
+constexpr int64_t kPackedRow = kBlockDepth + 16;
+
+struct Workspace {
+  alignas(64) float a[kBlockRows * kPackedRow];
+  alignas(64) float b[kBlockDepth * kPanelCols];
+  alignas(64) float acc[kBlockRows * kBlockCols];
+};
+
+// Workspaces of the calling thread's products, one for each thread that takes part. They are kept,
+// because fresh pages would cost time at every call, and are not on the stack, because the threads
+// of some programs have little of it. A product needs no memory that it could fail to get: where
+// there is none, one workspace of the process serves one product, and one thread, at a time.
+class Workspaces {
+ public:
+  explicit Workspaces(int threads) : threads_(threads) {
+    Owned &mine = ofThread();
+    if (mine.count < threads) {
+      mine.all.reset(new (std::nothrow) Workspace[static_cast<size_t>(threads)]);
+      mine.count = mine.all ? threads : 0;
+    }
+    all_ = mine.all.get();
+    if (all_) return;
+    static Workspace spare;
+    static std::mutex mutex;
+    spare_ = std::unique_lock<std::mutex>(mutex);
+    all_ = &spare;
+    threads_ = 1;
+  }
+
+  int threads() const { return threads_; }
+  Workspace &of(int thread) { return all_[thread]; }
+
+ private:
+  struct Owned {
+    std::unique_ptr<Workspace[]> all;
+    int count = 0;
+  };
+  static Owned &ofThread() {
+    thread_local Owned owned;
+    return owned;
+  }
+
+  int threads_;
+  Workspace *all_ = nullptr;
+  std::unique_lock<std::mutex> spare_;
+};
+
+int threadNumber() {
+#ifdef _OPENMP
+  return omp_get_thread_num();
+#else
+  return 0;
+#endif
+}
+
+struct Product {
+  const GemmKernel &kernel;
+  float alpha;
+  ConstMatrix a;
+  ConstMatrix b;
+  float beta;
+  MatrixView<float> c;
+  bool accumulate = false;  // start at C instead of 0
+};
+
+struct Range {
+  int64_t begin;
+  int64_t size;
+};
+
+int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Part `index` when `total` is cut into `parts` multiples of `unit` (the last one may end early),
+// as evenly as it goes.
+Range part(int64_t total, int64_t unit, int64_t parts, int64_t index) {
+  const int64_t units = ceilDiv(total, unit);
+  const int64_t begin = std::min(total, units * index / parts * unit);
+  return {begin, std::min(total, units * (index + 1) / parts * unit) - begin};
+}
+
+// A as the kernels read it: in place if it serves one panel of columns only, else copied into
+// `packed`.
+ConstMatrix packA(const GemmKernel &kernel, ConstMatrix a, int64_t cols, float *packed) {
+  if (cols <= kernel.lanes * GemmKernel::kMaxVectors) return a;
+  kernel.copy(packed, kPackedRow, a.data, a.rowStride, a.colStride, a.rows, a.cols);
+  return rowMajor<const float>(packed, a.rows, a.cols, kPackedRow);
+}
+
+// B as the kernels read it, in rows of whole vectors: in place if its layout allows that and only
+// few rows of A need it, else copied into `packed`.
+ConstMatrix packB(const GemmKernel &kernel, ConstMatrix b, int64_t rows, float *packed) {
+  const int64_t width = ceilDiv(b.cols, kernel.lanes) * kernel.lanes;
+  if (b.colStride == 1 && b.cols == width && rows <= 2 * GemmKernel::kMaxRows) return b;
+  kernel.copy(packed, width, b.data, b.rowStride, b.colStride, b.rows, b.cols);
+  for (int64_t k = 0; k < b.rows; ++k) {
+    std::fill(packed + k * width + b.cols, packed + (k + 1) * width, 0.0f);
+  }
+  return rowMajor<const float>(packed, b.rows, width);
+}
+
+// acc = A B when `fresh`, else acc += A B, over all rows of A, for the columns of one panel.
+void multiplyPanel(const GemmKernel &kernel, ConstMatrix a, ConstMatrix b, bool fresh, float *acc,
+                   int64_t accRow) {
+  const auto &micro = kernel.micro[b.cols / kernel.lanes - 1];
+  const int64_t parts = ceilDiv(a.rows, kernel.maxRows);
+  for (int64_t p = 0; p < parts; ++p) {
+    const Range rows = part(a.rows, 1, parts, p);
+    micro[rows.size - 1](a.cols, a.data + rows.begin * a.rowStride, a.rowStride, a.colStride,
+                         b.data, b.rowStride, fresh, acc + rows.begin * accRow, accRow);
+  }
+}
+
+void multiplyBlock(const Product &product, Range rows, Range cols, Workspace &work) {
+  const GemmKernel &kernel = product.kernel;
+  const int64_t panelCols = kernel.lanes * GemmKernel::kMaxVectors;
+  const int64_t depth = product.a.cols;
+  const MatrixView<float> c = product.c.block(rows.begin, cols.begin, rows.size, cols.size);
+  // Whole vectors that need no factors are summed where they belong.
+  const bool direct = c.colStride == 1 && cols.size % kernel.lanes == 0 && product.alpha == 1.0f &&
+                      (product.accumulate || product.beta == 0.0f);
+  float *acc = direct ? c.data : work.acc;
+  const int64_t accRow = direct ? c.rowStride : ceilDiv(cols.size, kernel.lanes) * kernel.lanes;
+  if (product.accumulate && !direct)
+    kernel.copy(acc, accRow, c.data, c.rowStride, c.colStride, c.rows, c.cols);
+  int64_t k = 0;
+  do {  // once even when depth is 0, which makes the accumulators 0
+    const int64_t size = std::min(kBlockDepth, depth - k);
+    const ConstMatrix a =
+        packA(kernel, product.a.block(rows.begin, k, rows.size, size), cols.size, work.a);
+    for (int64_t j = 0; j < cols.size; j += panelCols) {
+      const int64_t nc = std::min(panelCols, cols.size - j);
+      const ConstMatrix b =
+          packB(kernel, product.b.block(k, cols.begin + j, size, nc), rows.size, work.b);
+      multiplyPanel(kernel, a, b, k == 0 && !product.accumulate, acc + j, accRow);
+    }
+    k += size;
+  } while (k < depth);
+  if (direct) return;
+  kernel.store(acc, accRow, c.rows, c.cols, product.alpha, product.beta, c.data, c.rowStride,
+               c.colStride);
+}
+
+// Cuts C into blocks, and into smaller ones while threads would be idle.
+void multiply(const Product &product, int threads) {
+  const MatrixView<float> &c = product.c;
+  const int64_t panelCols = product.kernel.lanes * GemmKernel::kMaxVectors;
+  const int64_t panels = ceilDiv(c.cols, panelCols);
+  const int64_t rowParts = ceilDiv(c.rows, kBlockRows);
+  int64_t colParts = ceilDiv(panels, kBlockCols / panelCols);
+  colParts = std::min(panels, std::max(colParts, ceilDiv(threads, rowParts)));
+  Workspaces workspaces(threads);
+  threads = workspaces.threads();
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+#endif
+  for (int64_t task = 0; task < rowParts * colParts; ++task) {
+    const StandardFloats standard;
+    multiplyBlock(product, part(c.rows, 1, rowParts, task % rowParts),
+                  part(c.cols, panelCols, colParts, task / rowParts),
+                  workspaces.of(threads > 1 ? threadNumber() : 0));
+  }
+}
+
+void run(float alpha, ConstMatrix a, ConstMatrix b, float beta, MatrixView<float> c,
+         bool accumulate, int threads, Isa isa) {
+  checkProduct(accumulate ? "accumulate" : "gemm", a, b, c);
+  PULSORA_CHECK(ConfigError, threads >= 1, "threads is ", threads, "; it must be >= 1");
+  PULSORA_CHECK(ConfigError, isaSupported(isa), "isa is ", isaName(isa),
+                ", which this machine or this build cannot execute; the best it can is ",
+                isaName(bestIsa()));
+  const GemmKernel &kernel = *withIsa(isa, [](auto i) { return &gemmKernel<i>(); });
+  if (c.rows == 0 || c.cols == 0) return;
+  // Sums of no terms read nothing, from views that may be null: blocks of those begin where they do.
+  if (a.cols == 0) a.rowStride = a.colStride = b.rowStride = b.colStride = 0;
+  // Vectors run along the columns of C. Where those are few, C^T = B^T A^T fills them better.
+  if (c.cols < kernel.lanes && c.rows > c.cols) {
+    transposeProduct(a, b, c);
+  }
+  constexpr int64_t kProductsPerStep = 8;  // of kStepsPerThread
+  const int64_t useful = c.size() * a.cols / (kProductsPerStep * kStepsPerThread) + 1;
+  multiply({kernel, alpha, a, b, beta, c, accumulate}, threadsFor(threads, useful));
+}
+
+}  // namespace
+
+void reproducibleGemm(float alpha, MatrixView<const float> a, MatrixView<const float> b, float beta,
+                      MatrixView<float> c, int threads, Isa isa) {
+  run(alpha, a, b, beta, c, false, threads, isa);
+}
+
+void reproducibleAccumulate(MatrixView<const float> a, MatrixView<const float> b,
+                            MatrixView<float> c, int threads, Isa isa) {
+  run(1.0f, a, b, 0.0f, c, true, threads, isa);
+}
+
+}  // namespace pulsora

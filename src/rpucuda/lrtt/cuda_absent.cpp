@@ -1,0 +1,10 @@
+// The GPU functions of lrtt/ for a build without CUDA; CMake compiles this file only then.
+
+#include "core/has_cuda.h"
+#include "lrtt/projection.h"
+
+namespace pulsora {
+
+void cudaProject(const Context &, const AdapterProjection &) { throwWithoutCuda(); }
+
+}  // namespace pulsora

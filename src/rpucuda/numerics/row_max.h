@@ -1,0 +1,72 @@
+#pragma once
+
+#include "core/view.h"
+#include "numerics/math.h"
+#include "numerics/simd_copy.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+// The largest magnitude of a row, in translation units compiled per instruction set.
+
+namespace pulsora {
+
+/// The largest magnitudes in the lanes of a vector, by their bits, which as integers have their
+/// order. What is no number is above all others, or, with kNumbers, does not count.
+template <bool kNumbers>
+struct LargestLanes {
+  int32_t part[kVectorLanes] = {};
+
+  PULSORA_HD void add(const float *values) {
+    constexpr int32_t kInfiniteBits = 0x7F800000;
+    int32_t bits[kVectorLanes];
+    for (int l = 0; l < kVectorLanes; ++l)
+      bits[l] = static_cast<int32_t>(bitCast<uint32_t>(values[l]) & 0x7FFFFFFFU);
+    if constexpr (kNumbers) {
+      // All bits set below infinity and at it, else none; compilers make no vector of a choice here.
+      for (int l = 0; l < kVectorLanes; ++l) bits[l] &= (bits[l] - (kInfiniteBits + 1)) >> 31;
+    }
+    for (int l = 0; l < kVectorLanes; ++l) part[l] = pulsora::max(part[l], bits[l]);
+  }
+  PULSORA_HD float joined() const {
+#if defined(__AVX2__)
+    const auto *lanes = reinterpret_cast<const __m256i *>(part);
+    const __m256i eight =
+        _mm256_max_epi32(_mm256_loadu_si256(lanes), _mm256_loadu_si256(lanes + 1));
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xB1));
+    return bitCast<float>(static_cast<uint32_t>(_mm_cvtsi128_si32(four)));
+#else
+    int32_t largest = 0;
+    for (int l = 0; l < kVectorLanes; ++l) largest = pulsora::max(largest, part[l]);
+    return bitCast<float>(static_cast<uint32_t>(largest));
+#endif
+  }
+};
+using Largest = LargestLanes<true>;
+using LargestBits = LargestLanes<false>;
+
+/// The largest magnitude of a row, 0 for an empty one, by one of the two above.
+template <class Reduction>
+PULSORA_HD float largestOf(VectorView<const float> row) {
+  Reduction largest;
+  float values[kVectorLanes] = {};
+  if (row.stride != 1) {
+    for (int64_t j = 0; j < row.size; ++j) {
+      values[0] = row[j];
+      largest.add(values);
+    }
+    return largest.joined();
+  }
+  int64_t j = 0;
+  for (; j + kVectorLanes <= row.size; j += kVectorLanes) largest.add(row.data + j);
+  if (j < row.size) {
+    loadLanesOf(values, row.data + j, static_cast<int>(row.size - j));
+    largest.add(values);
+  }
+  return largest.joined();
+}
+
+}  // namespace pulsora

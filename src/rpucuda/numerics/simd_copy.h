@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/platform.h"
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+// Rows that end within a vector, in translation units compiled per instruction set: a loop over a
+// number of lanes that the compiler does not know takes the last ones one by one.
+
+namespace pulsora {
+
+constexpr int kVectorLanes = 16;
+
+/// to[0 .. 15] = from[0 .. count - 1], and zeros; 0 < count <= 16.
+PULSORA_HD void loadLanesOf(float *to, const float *from, int count) {
+#if defined(__AVX512F__)
+  const auto lanes = static_cast<__mmask16>(0xFFFFU >> (kVectorLanes - count));
+  _mm512_storeu_ps(to, _mm512_maskz_loadu_ps(lanes, from));
+#else
+  for (int l = 0; l < kVectorLanes; ++l) to[l] = 0.0f;
+  for (int l = 0; l < count; ++l) to[l] = from[l];
+#endif
+}
+
+/// to[0 .. count - 1] = from[0 .. count - 1] of 16; 0 < count <= 16.
+PULSORA_HD void storeLanesOf(float *to, const float *from, int count) {
+#if defined(__AVX512F__)
+  const auto lanes = static_cast<__mmask16>(0xFFFFU >> (kVectorLanes - count));
+  _mm512_mask_storeu_ps(to, lanes, _mm512_loadu_ps(from));
+#else
+  for (int l = 0; l < count; ++l) to[l] = from[l];
+#endif
+}
+
+/// to[0 .. count - 1] = from[0 .. count - 1], for few elements.
+PULSORA_HD void copyLanes(float *to, const float *from, int64_t count) {
+#if defined(__AVX512F__)
+  for (int64_t i = 0; i < count; i += kVectorLanes) {
+    const int64_t left = count - i;
+    const auto lanes = left < kVectorLanes ? static_cast<__mmask16>((1U << left) - 1U)
+                                           : static_cast<__mmask16>(0xFFFFU);
+    _mm512_mask_storeu_ps(to + i, lanes, _mm512_maskz_loadu_ps(lanes, from + i));
+  }
+#else
+  for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+#endif
+}
+
+}  // namespace pulsora

@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/check.h"
+#include "parameters/value.h"
+
+namespace pulsora {
+
+/// One named tensor of a state, in host memory, row major.
+struct Tensor {
+  enum class Type { F32, F16, U8, I32, I64, U64 };
+  static constexpr size_t kTypes = 6;
+  Type type = Type::F32;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+
+  int64_t size() const;
+};
+
+/// What files call a type, and the bytes of one element.
+struct TensorType {
+  const char *name;
+  uint64_t bytes;
+};
+const TensorType &typeOf(Tensor::Type type);
+
+/// Tensors of a state one after another in memory of a backend: so they go to another process.
+class PackedTensors {
+ public:
+  /// In memory for size() floats in the end; nullptr where the sizes alone are wanted.
+  explicit PackedTensors(float *memory = nullptr) : to_(memory), from_(memory) {}
+
+  /// Floats so far.
+  int64_t size() const { return size_; }
+  void put(const Context &context, const std::string &name, const void *from, size_t bytes);
+  /// Gives the places of what has been put to tensors that are elsewhere.
+  void readFrom(const float *memory) { from_ = memory; }
+  void take(const Context &context, const std::string &name, void *to, size_t bytes) const;
+
+ private:
+  float *to_;
+  const float *from_;
+  int64_t size_ = 0;
+  std::map<std::string, int64_t> begins_;
+};
+
+/// Everything an object needs to continue as if it had never stopped: named tensors and a table of
+/// settings and counters. Files hold it as safetensors (storage/state_file.h).
+///
+/// The state of a tile is signed: among its values is a checksum of everything else. Whoever reads
+/// or loads it verifies that, so that damage is found on whatever way the state has taken.
+struct State {
+  /// The value that holds the checksum, in 16 hexadecimal digits.
+  static constexpr const char *kChecksum = "checksum";
+
+  std::map<std::string, Tensor> tensors;
+  Value::Map values;
+  /// Where not null, put() and take() mean this memory instead of `tensors`, and of tensors those
+  /// that an update may change.
+  PackedTensors *packed = nullptr;
+
+  /// CRC-64/XZ of everything but the value kChecksum. What it runs over, numbers in 8 bytes with
+  /// the lowest first, and texts as their length and their bytes in UTF-8: the values as one map;
+  /// the number of tensors and, in the order of their names, each one's name, the name of its type
+  /// in files, the number of its extents, these, the number of its bytes, and they. A value is a
+  /// letter and its content: n for none, b with a number 0 or 1, i with a number, r with a
+  /// double's bits, t with a text, l with the number of its values and they, m with the number of
+  /// its entries and, in the order of their names, each one's name and value.
+  std::string checksum() const;
+  /// Enters the checksum; to be called last, and again after a change that is meant.
+  void sign();
+  /// StateError if the checksum is not that of the content, or is missing from the state of a tile
+  /// that had one when it was saved (of version 3 or later).
+  void verify() const;
+  /// StateError, naming the place, unless every floating-point number is finite.
+  void requireFinite() const;
+
+  /// Copies a buffer of `Element` into a tensor of the given type and shape.
+  template <class Element>
+  void put(const Context &context, const std::string &name, Tensor::Type type,
+           std::vector<int64_t> shape, const Buffer<Element> &buffer);
+  /// The same of what stays as the object's construction made it.
+  template <class Element>
+  void putFixed(const Context &context, const std::string &name, Tensor::Type type,
+                std::vector<int64_t> shape, const Buffer<Element> &buffer) {
+    if (!packed) put(context, name, type, std::move(shape), buffer);
+  }
+  /// The tensor of that name; StateError unless it has this type and shape.
+  const Tensor &get(const std::string &name, Tensor::Type type,
+                    const std::vector<int64_t> &shape) const;
+  /// Copies a tensor into a buffer of the same size.
+  template <class Element>
+  void take(const Context &context, const std::string &name, Tensor::Type type,
+            const std::vector<int64_t> &shape, Buffer<Element> &buffer) const;
+  /// The inverse of putFixed().
+  template <class Element>
+  void takeFixed(const Context &context, const std::string &name, Tensor::Type type,
+                 const std::vector<int64_t> &shape, Buffer<Element> &buffer) const {
+    if (!packed) take(context, name, type, shape, buffer);
+  }
+  /// The integer under `name`; StateError if it is absent, negative or above `most`.
+  uint64_t counter(const std::string &name, uint64_t most = INT64_MAX) const;
+  /// The same of an integer that is 0 or 1.
+  bool flag(const std::string &name) const { return counter(name, 1) != 0; }
+};
+
+template <class Element>
+void State::put(const Context &context, const std::string &name, Tensor::Type type,
+                std::vector<int64_t> shape, const Buffer<Element> &buffer) {
+  if (packed) {
+    packed->put(context, name, buffer.data(), buffer.bytes());
+    return;
+  }
+  Tensor tensor;
+  tensor.type = type;
+  tensor.shape = std::move(shape);
+  tensor.bytes.resize(buffer.bytes());
+  detail::copyToHost(context, tensor.bytes.data(), buffer.data(), buffer.bytes());
+  tensors[name] = std::move(tensor);
+}
+
+template <class Element>
+void State::take(const Context &context, const std::string &name, Tensor::Type type,
+                 const std::vector<int64_t> &shape, Buffer<Element> &buffer) const {
+  if (packed) {
+    packed->take(context, name, buffer.data(), buffer.bytes());
+    return;
+  }
+  const Tensor &tensor = get(name, type, shape);
+  PULSORA_CHECK(StateError, tensor.bytes.size() == buffer.bytes(), "tensor '", name, "' has ",
+                tensor.bytes.size(), " bytes where ", buffer.bytes(),
+                " are expected; the state belongs to another configuration");
+  detail::copyFromHost(context, buffer.data(), tensor.bytes.data(), buffer.bytes());
+}
+
+}  // namespace pulsora

@@ -6,6 +6,7 @@
 # This file is included by CMakeLists.txt, and run as a script (cmake -P) that writes the copies whenever a header
 # changes. A copy that would not change keeps its time stamp, so that nothing is compiled again for it.
 if(CMAKE_SCRIPT_MODE_FILE)
+  cmake_policy(VERSION 3.24)
   # Writes `path` of include/pulsora from `text`, if it differs, and lists what it includes from detail/ in `waiting`.
   function(copy_header path text)
     set(copy ${INCLUDE_DIR}/pulsora/${path})

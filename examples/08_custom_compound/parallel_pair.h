@@ -22,6 +22,7 @@ struct ParallelPairParams : CompoundBase {
     f(&P::second, "second", anyNumber(), "", "Device model of W_1 [d, x].");
     f(&P::share, "share", between(0.0, 1.0), "relative", "Weight of W_0 in the sum.");
   }
+  CompoundFacts facts() const { return {"first"}; }
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 };
 

@@ -104,7 +104,7 @@ class TileConfig(Parameters):
 CLASSES: dict[str, type[TileConfig]] = {
     kind: parameter_class(
         compound["name"],
-        [*compound["fields"], *compound["surroundings"]],
+        [*compound["fields"], *compound["periphery"]],
         compound["doc"],
         TileConfig,
         __name__,

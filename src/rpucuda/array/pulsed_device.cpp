@@ -6,6 +6,7 @@
 #include "array/events.h"
 #include "array/visible_weights.h"
 #include "core/backend.h"
+#include "core/cuda_api.h"
 #include "core/isa_dispatch.h"
 #include "linalg/math_util.h"
 #include "numerics/cuda_numerics.h"

@@ -19,6 +19,7 @@
 //     DeviceParams first, second;
 //     template <class Visitor>
 //     static void fields(Visitor &f) { f(&ParallelParams::first, ...); ... }
+//     CompoundFacts facts() const { return {"first"}; }
 //     std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 //   };
 //
@@ -36,7 +37,24 @@ struct CompoundSite {
   TileKeys keys;
 };
 
-/// Base of every compound's parameters; a compound may redefine these.
+/// Properties of a compound with given parameters that layers, optimisers and recorded steps depend on.
+struct CompoundFacts {
+  /// Parameter of the device whose cells take the weights that are written; empty for weights without
+  /// cells.
+  std::string written;
+  /// Whether every update pulses those cells, so that a large update takes longer than sending its
+  /// result to other processes.
+  bool pulsesWritten = true;
+  /// Whether an update needs the backward read of its mini-batch.
+  bool reusesReads = false;
+  /// Whether an update may wait for the GPU, which a recorded step must not.
+  bool waitsForHost = false;
+  /// Whether one device serves a whole layer, and is read in blocks, instead of one device per tile.
+  bool spansLayer = false;
+};
+
+/// Base of every compound's parameters. A compound may redefine these members, and declares
+/// `CompoundFacts facts() const`.
 struct CompoundBase {
   /// TilePeriphery where a configuration gives none.
   static TilePeriphery defaults() { return {}; }
@@ -49,6 +67,7 @@ class AnyCompound {
  public:
   virtual ~AnyCompound() = default;
   virtual Value write() const = 0;
+  virtual CompoundFacts facts() const = 0;
   virtual std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const = 0;
 };
 
@@ -89,6 +108,7 @@ class CompoundParams {
   const CompoundModel &model() const { return *model_; }
   /// All parameters of the compound, without periphery.
   Value write() const { return compound_->write(); }
+  CompoundFacts facts() const { return compound_->facts(); }
   /// Its parameters as the struct of the compound; ConfigError if this is another compound.
   template <class Params>
   Params as() const {

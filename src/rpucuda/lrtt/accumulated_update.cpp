@@ -21,7 +21,8 @@ AccumulatedUpdate::AccumulatedUpdate(const Context &context, bool used, const Pu
 }
 
 void AccumulatedUpdate::requireRoom(uint64_t sendings) const {
-  if (used_) pulsora::requireRoom(sendings_, sendings, mostSendings_, "sendings of owed pulses");
+  if (used_)
+    pulsora::requireRoom(sendings_, sendings, mostSendings_, "writes of accumulated updates");
 }
 
 void AccumulatedUpdate::reserve(const Context &context, int64_t samples, int64_t columns) {
@@ -38,13 +39,13 @@ void AccumulatedUpdate::accumulateB(const Context &context, MatrixView<const flo
   accumulate(context, b_, x, d, lr);
 }
 
-void AccumulatedUpdate::accumulate(const Context &context, Owed &owed, MatrixView<const float> x,
-                                   MatrixView<const float> d, float lr) {
+void AccumulatedUpdate::accumulate(const Context &context, Accumulator &sum,
+                                   MatrixView<const float> x, MatrixView<const float> d, float lr) {
   if (x.rows == 0) return;
   reserve(context, d.rows, d.cols);
   forEach(context, d.size(), ScaledCopier{d, -lr, scaled_.data()});
   const MatrixView<const float> scaled = rowMajor<const float>(scaled_.data(), d.rows, d.cols);
-  accumulate(context, scaled.transposed(), x, owed.view());
+  pulsora::accumulate(context, scaled.transposed(), x, sum.view());
 }
 
 void AccumulatedUpdate::send(const Context &context, PulsedDevice &a, PulsedDevice &b, int most) {

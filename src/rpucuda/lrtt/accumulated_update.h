@@ -39,18 +39,18 @@ class AccumulatedUpdate {
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
  private:
-  struct Owed {
+  struct Accumulator {
     int64_t rows;
     int64_t cols;
     Buffer<float> values;
 
     MatrixView<float> view() { return rowMajor(values.data(), rows, cols); }
   };
-  void accumulate(const Context &context, Owed &owed, MatrixView<const float> x,
+  void accumulate(const Context &context, Accumulator &sum, MatrixView<const float> x,
                   MatrixView<const float> d, float lr);
 
   bool used_;
-  Owed a_, b_;
+  Accumulator a_, b_;
   PulseWriter writer_;
   Buffer<float> scaled_;  // scratch
   uint64_t sendings_ = 0;

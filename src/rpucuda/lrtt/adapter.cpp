@@ -58,7 +58,7 @@ LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const Ti
     a_.cells().addColumnSigns(context);
     signs_ = Buffer<float>::zeros(context, s.rank);
   }
-  if (s.params.reinit == Reinit::Svd) {
+  if (reinitScheme(s.params.reinit).needsVectors) {
     reinitVectors_ = Buffer<float>::zeros(context, b_.cells().size());
     return;  // setReinitVectors() will write B
   }
@@ -149,7 +149,7 @@ void LRTTAdapter::requireRoom(uint64_t writes, uint64_t reinits, uint64_t sendin
 
 void LRTTAdapter::requireReady(int64_t samples) const {
   PULSORA_CHECK(
-      ConfigError, settings_.params.reinit != Reinit::Svd || reinitVectorsSet_,
+      ConfigError, !reinitScheme(settings_.params.reinit).needsVectors || reinitVectorsSet_,
       "lrtt.reinit is 'svd' but no vectors were handed in; call setReinitVectors before the "
       "first update");
   if (settings_.params.projection != Projection::Reuse || keptStale_) return;

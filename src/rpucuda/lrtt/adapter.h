@@ -132,7 +132,6 @@ class LRTTAdapter {
                            MatrixView<const float> out, float lrA, float lrB, uint64_t firstSample);
   void takeKept(const Context &context, KeptRead &kept, MatrixView<float> to);
   MatrixView<const float> zeros() const;
-  void drawB(const Context &context, MatrixView<float> out);
   void startA(const Context &context);
   void startB(const Context &context);
   void turnA(const Context &context, const float *factors);

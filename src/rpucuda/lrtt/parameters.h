@@ -218,6 +218,7 @@ struct LRTTParams : CompoundBase {
     f(&P::max_output_size, "max_output_size", atLeast(0), "lines", "The same for outputs d.");
   }
 
+  CompoundFacts facts() const;
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 };
 

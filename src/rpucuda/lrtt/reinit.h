@@ -6,6 +6,7 @@
 #include "core/buffer.h"
 #include "core/context.h"
 #include "core/view.h"
+#include "lrtt/settings.h"
 #include "numerics/random.h"
 
 namespace pulsora {
@@ -21,6 +22,30 @@ class HostRows {
   std::vector<float> values;
   std::vector<double> precise;
 };
+
+/// The random numbers, given directions and memory from which a scheme draws B.
+struct ReinitSource {
+  RandomKey key;
+  uint64_t number;                  ///< of the re-initialisation
+  MatrixView<const float> vectors;  ///< directions of LRTTAdapter::setReinitVectors() [K, inputs]
+  HostRows &work;
+};
+
+/// One scheme of lrtt.reinit: how B is drawn, and how A and B start anew after a transfer.
+struct ReinitScheme {
+  /// Effect of a transfer: on A and B none; or A becomes 0, and B stays, shrinks, or is drawn.
+  enum class AfterTransfer { Nothing, KeepB, DecayB, DrawB };
+
+  /// Draws B [K, inputs], gapless: the first one, and those after transfers (DrawB).
+  void (*draw)(const Context &context, const LRTTSettings &settings, const ReinitSource &source,
+               MatrixView<float> out);
+  AfterTransfer after;
+  bool needsVectors = false;  ///< directions come from LRTTAdapter::setReinitVectors()
+  bool worksOnHost = false;   ///< draw() works on the host, so that a GPU is waited for
+};
+
+/// The scheme of `reinit`, a row of the table in reinit.cpp.
+const ReinitScheme &reinitScheme(Reinit reinit);
 
 /// Random rows with out out^T = rowNorm^2 I: the rows of drawNormalRows (linalg/initialise.h), made
 /// orthogonal by Gram-Schmidt in double precision on the host, in a fixed order of operations.

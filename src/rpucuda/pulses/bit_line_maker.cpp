@@ -6,7 +6,7 @@
 #include "core/backend.h"
 #include "core/isa_dispatch.h"
 #include "linalg/math_util.h"
-#include "numerics/reduce.h"
+#include "numerics/abs_max.h"
 #include "pulses/draw_pulse_trains.h"
 #include "pulses/pulse_train_functors.h"
 

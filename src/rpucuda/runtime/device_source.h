@@ -34,9 +34,6 @@ DeviceSource normalised(DeviceSource source);
 /// from the cache (runtime/plugin_cache.h), and loaded for good. Its sourceHash is the SHA-256 of
 /// the normalised text. With PULSORA_COMPILE=never in the environment nothing is compiled.
 ///
-/// Where there is no compiler, or none may be used, but a GPU, the model is compiled for that alone,
-/// or taken from the cache as it was; its tiles on the CPU are refused (runtime/gpu_model.h).
-///
 /// ConfigError for a bad text or cache folder; CompilerNotFound if there is no compiler that may be
 /// used, and what was compiled before is not in the cache; CompileError, with what the compiler
 /// said, if it fails.

@@ -7,7 +7,7 @@
 
 // What a device model that is compiled at run time tells of its parameters. Neither a host nor
 // anything of the standard library with code of its own is needed here: the machine's compiler reads
-// it (runtime/plugin.h), and NVRTC (runtime/plugin_facts.cuh).
+// it (runtime/plugin.h).
 
 namespace pulsora {
 namespace plugin {

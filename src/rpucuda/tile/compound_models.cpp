@@ -11,6 +11,7 @@ class CompoundOf final : public AnyCompound {
  public:
   explicit CompoundOf(const Params &params) : params_(params) {}
   Value write() const override { return writeParams(params_); }
+  CompoundFacts facts() const override { return params_.facts(); }
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const override {
     return params_.make(site);
   }

@@ -8,6 +8,7 @@
 #include "core/backend.h"
 #include "core/check.h"
 #include "core/context.h"
+#include "core/cuda_api.h"
 #include "core/threads.h"
 #include "core/view.h"
 #include "numerics/abs_max.h"

@@ -140,7 +140,7 @@ TEST(Ger, AddsTheOuterProductToTheBit) {
             element = std::fmaf(alpha, x.view()(i, 0) * y.view()(0, j), element);
           }
         }
-        ger(context, alpha, x.view().col(0), y.view().row(0), a.view());
+        ger(twoThreads(), alpha, x.view().col(0), y.view().row(0), a.view());
         ASSERT_TRUE(sameBits(a.storage(), expected.storage())) << m << " x " << n << ", " << alpha;
       }
     }

@@ -32,8 +32,8 @@ demo: .venv/.installed-demo-$(PRESET) ## Build Pulsora and train a small network
 test: build .venv/.installed-test-$(PRESET) ## Build Pulsora and run the C++ and the Python tests
 	@mkdir -p $(REPORTS); status=0; \
 	ctest --preset $(PRESET) --output-junit $(REPORTS)/ctest-$(PRESET).xml || status=1; \
-	OMP_WAIT_POLICY=passive $(PYTHON) -m pytest --numprocesses $(CMAKE_BUILD_PARALLEL_LEVEL) --no-loadscope-reorder \
-	  --junitxml=$(REPORTS)/pytest.xml || status=1; \
+	OMP_WAIT_POLICY=passive PULSORA_BUILD=$(BUILD) $(PYTHON) -m pytest --dist loadfile \
+	  --numprocesses $(CMAKE_BUILD_PARALLEL_LEVEL) --no-loadscope-reorder --junitxml=$(REPORTS)/pytest.xml || status=1; \
 	$(PYTHON) scripts/check_properties.py || status=1; \
 	$(PYTHON) scripts/count_tests.py $(REPORTS)/ctest-$(PRESET).xml $(REPORTS)/pytest.xml || status=1; \
 	exit $$status

@@ -14,6 +14,24 @@ target_include_directories(pulsora_internal INTERFACE
 file(MAKE_DIRECTORY ${PULSORA_GENERATED_DIR}/pulsora)
 file(CREATE_LINK ${PULSORA_SOURCE_DIR} ${PULSORA_GENERATED_DIR}/pulsora/detail SYMBOLIC)
 
+# The parser of JSON, a header that storage/json.cpp alone includes.
+find_path(PULSORA_JSON_INCLUDE_DIR nlohmann/json.hpp)
+mark_as_advanced(PULSORA_JSON_INCLUDE_DIR)
+if(NOT PULSORA_JSON_INCLUDE_DIR)
+  foreach(python ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/.venv/bin/python python3)
+    execute_process(COMMAND ${python} -c "import nlohmann_json; print(nlohmann_json.__path__[0] + '/include')"
+      OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(found)
+      set(PULSORA_JSON_INCLUDE_DIR ${found} CACHE PATH "Where nlohmann/json.hpp lies" FORCE)
+      break()
+    endif()
+  endforeach()
+endif()
+if(NOT PULSORA_JSON_INCLUDE_DIR)
+  message(FATAL_ERROR "nlohmann/json.hpp not found: install nlohmann-json3-dev (Debian, Ubuntu) or json-devel (Fedora), "
+    "or 'pip install nlohmann-json' into the Python that builds, or set PULSORA_JSON_INCLUDE_DIR")
+endif()
+
 if(PULSORA_OPENMP)
   find_package(OpenMP COMPONENTS CXX)
 endif()

@@ -186,7 +186,7 @@ def test_a_hundred_thousand_damaged_tables_are_read_or_refused() -> None:
     rng = random.Random(0)  # noqa: S311
     tables = [make_tile(make())._core.config() for make in CONFIGS.values()]
     refused = 0
-    for _ in range(100_000):
+    for _ in range(repetitions(100_000)):
         try:
             _core.validate("TileConfig", _broken(rng, rng.choice(tables)), "")
         except pl.ConfigError:  # noqa: PERF203

@@ -39,6 +39,7 @@ class Value {
   const List *list() const { return std::get_if<List>(&data_); }
   const Map *map() const { return std::get_if<Map>(&data_); }
   Map *map() { return std::get_if<Map>(&data_); }
+  List *list() { return std::get_if<List>(&data_); }
 
   /// Short rendering for error messages, for example `0.5`, `'abc'`, `[1, 2]`, `{...}`.
   std::string describe() const;

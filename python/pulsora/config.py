@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pulsora import _core
-from pulsora._parameters import (
+from pulsora._internal.parameters import (
     Compound,
     Field,
     Parameters,

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from typing_extensions import Self
 
-from pulsora._parameters import Compound, Parameters
+from pulsora._internal.parameters import Compound, Parameters
 from pulsora.devices import Device
 
 __all__ = [

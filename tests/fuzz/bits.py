@@ -5,23 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pulsora as pl
-from tests.fuzz import some
+from tests.fuzz import generators
 from tests.fuzz.checks import REFUSALS, bits, outcome, overflows, require
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tests.fuzz.draws import Draws
+    from tests.fuzz.random_source import Draws
 
     Batch = NDArray[np.float32]
 
 
 def run(draws: Draws) -> None:
-    config = some.config(draws, value_of=draws.pick((some.plausible, some.plausible, some.extreme)))
+    config = generators.config(
+        draws, value_of=draws.pick((generators.plausible, generators.plausible, generators.extreme))
+    )
     # Small tiles work on one thread whatever they are told; a larger one now and then does not.
     large = draws.chance(0.05)
-    whole = some.tile(draws, config, largest=draws.pick((9, 40)))
+    whole = generators.tile(draws, config, largest=draws.pick((9, 40)))
     if large:
         try:
             whole = pl.Tile(150, 130, whole.config, seed=1)

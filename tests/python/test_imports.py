@@ -96,7 +96,7 @@ def package() -> dict[str, Imports]:
 
 def test_imports_have_no_cycle(package: dict[str, Imports]) -> None:
     assert len(package) > 25
-    assert "pulsora._parameters" in package["pulsora.config"].top
+    assert "pulsora._internal.parameters" in package["pulsora.config"].top
     assert cycle_of(package) is None
 
 

@@ -12,8 +12,10 @@ from torch import nn
 
 import pulsora as pl
 from conftest import PERFECT
-from pulsora.nn import AnalogLinear, gradient, tile_array
-from pulsora.nn.gradient import Pair
+from pulsora.nn import AnalogLinear
+from pulsora.nn.autograd import factored_gradient
+from pulsora.nn.autograd.factored_gradient import Pair
+from pulsora.nn.tiles import tile_array
 from pulsora.optim import AnalogAdam, AnalogOptimizer, AnalogSGD
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ def test_property_37_pairs_are_joined_without_a_change_of_bits(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Passes of different lengths, with and without a gate, against the same calls of the tile."""
-    monkeypatch.setattr(gradient, "_MOST_JOINED", most)
+    monkeypatch.setattr(factored_gradient, "_MOST_JOINED", most)
     config = pl.LRTTConfig(rank=2, visible=pl.devices.SoftBounds(), transfer_every=5)
     arrays = [tile_array.TileArray(3, 4, config, seed=1, threads=1) for _ in range(2)]
     gate = random(3, 2, seed=9)

@@ -10,7 +10,7 @@ from torch import nn
 
 import pulsora as pl
 from pulsora import _core
-from pulsora.nn.tile_array import TileArray
+from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.optim import AnalogSGD
 
 if TYPE_CHECKING:

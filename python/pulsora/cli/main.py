@@ -10,7 +10,7 @@ from rich.table import Table
 
 import pulsora
 from pulsora import _core, devices, presets
-from pulsora._checks import require_picture
+from pulsora._internal.checks import require_picture
 from pulsora.cli.bench import bench
 from pulsora.cli.errors import one_line_errors
 from pulsora.cli.fit import fit

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from typing_extensions import Self
 
-from pulsora._parameters import Parameters
+from pulsora._internal.parameters import Parameters
 
 __all__ = [
     "MODELS",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pulsora import _core
-from pulsora._checks import require_at_least
-from pulsora._threads import chosen_threads
+from pulsora._internal.checks import require_at_least
+from pulsora._internal.threads import chosen_threads
 from pulsora.forecast.arrays import Work, host
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from pulsora._checks import require_at_least, require_positive
+from pulsora._internal.checks import require_at_least, require_positive
 from pulsora.forecast.batches import Stream, normalise_anew
+from pulsora.forecast.checkpoint import load, save
 from pulsora.forecast.forecasters import forecaster_of
 from pulsora.forecast.history import Mean, match
-from pulsora.forecast.jumping import Guard, Jumper
-from pulsora.forecast.loss import forecast_loss
+from pulsora.forecast.jumps import Guard, Jumper
+from pulsora.forecast.loss_curve.forecast import forecast_loss
 from pulsora.forecast.plan import Plan
 from pulsora.forecast.progress import bar
 from pulsora.forecast.report import Report
-from pulsora.forecast.saving import load, save
 from pulsora.forecast.schedule import rates_ahead, require_schedule
 from pulsora.forecast.weights import Weights
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim.lr_scheduler import LRScheduler
 
-    from pulsora.forecast.ensemble import Ensemble
     from pulsora.forecast.forecasters import Forecaster
-    from pulsora.forecast.loss import LossForecast
+    from pulsora.forecast.gru.ensemble import Ensemble
+    from pulsora.forecast.loss_curve.forecast import LossForecast
 
     Values = list[Tensor]
 

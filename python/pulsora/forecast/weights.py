@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pulsora.nn.parameter import AnalogParameter
+from pulsora.nn.autograd.analog_parameter import AnalogParameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from torch import Tensor, nn
 
-    from pulsora.nn.tile_array import TileArray
+    from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.tile import Tile
 
 __all__ = ["Weights"]

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import nn
 
-from pulsora._checks import require_at_least
+from pulsora._internal.checks import require_at_least
 from pulsora.config import IdealConfig
 from pulsora.lowrank import gated_low_rank, gated_low_rank_linear
 from pulsora.lowrank.checks import TYPES
 from pulsora.lowrank.functional import autocast_type
+from pulsora.nn.adapter_init import balanced, cell_scale, error_of, matched_gauge
+from pulsora.nn.autograd.readonly_weight import BaseWeight, WeightCopy
 from pulsora.nn.base import AnalogModule
-from pulsora.nn.factors import balanced, cell_scale, error_of, matched_gauge
 from pulsora.nn.gates import ConstantGate
 from pulsora.nn.linear import AnalogLinear
-from pulsora.nn.weight_copy import BaseWeight, WeightCopy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -336,7 +336,7 @@ class AnalogRNNBase(nn.Module):
         data: Tensor = x.data if isinstance(x, PackedSequence) else x
         self._require_shape(data, is_packed=packed is not None)
         if packed is not None:
-            self._layer(self._parts[0]).tiles.ranks.require_padded()
+            self._layer(self._parts[0]).tiles.process_group.require_padded()
         is_one = packed is None and data.ndim == 2
         swaps = self.batch_first and packed is None and not is_one
         if packed is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pulsora.nn.one_by_one import adapter_in
+from pulsora.nn.tiles.separate_tiles import adapter_in
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -127,7 +127,7 @@ def config_values(draws: Draws, value_of: ValueOf, kind: str | None = None) -> d
     """A configuration as plain values."""
     chosen = kind or draws.pick(KINDS)
     compound = SCHEMA["compounds"][chosen]
-    fields = [*compound["fields"], *compound["surroundings"]]
+    fields = [*compound["fields"], *compound["periphery"]]
     return {"kind": chosen, **values_of(draws, fields, value_of)}
 
 

@@ -43,7 +43,7 @@ class Compound(TypedDict):
     doc: str
     fields: list[Field]
     """Its own parameters."""
-    surroundings: list[Field]
+    periphery: list[Field]
     """Those of "forward", "backward" and "update" that it takes, with its defaults."""
 
 

@@ -81,7 +81,7 @@ int tileSize(int64_t begin, int64_t end) {
 
 void measure(const InputStage &s, int64_t row) {
   const VectorView<const float> values = s.in.row(row);
-  const float absMax = largestOf<Largest>(values);
+  const float absMax = absMaxOf<AbsMaxIgnoringNaN>(values);
   if (values.stride == 1) {  // a literal stride makes vector loads
     prepareRow(s, row, {values.data, values.size, 1}, absMax);
   } else {

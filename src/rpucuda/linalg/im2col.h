@@ -31,7 +31,7 @@ void im2col(const Context &context, const PatchGrid &grid, int64_t images, const
 void col2im(const Context &context, const PatchGrid &grid, int64_t images, const float *from,
             float *to);
 
-/// Both for the images [begin, end); compiled once per instruction set.
+/// im2col() and col2im() of the images [begin, end); compiled once per instruction set.
 template <Isa isa>
 void im2col(const PatchGrid &grid, int64_t begin, int64_t end, const float *from, float *to);
 template <Isa isa>

@@ -17,21 +17,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A draft is named <prefix><running kernel>-<random number><suffix>. It is locked as long as its
-// writer lives, so an unlocked one was left behind. That holds among the processes of one kernel:
-// file systems that machines share do not always share locks, so drafts of other machines (and of
-// this one before it was restarted) are left alone until they are a day old.
+// A draft is named <prefix><running kernel>-<random number><suffix>. Its writer keeps it locked, so
+// an unlocked draft was left behind. This holds only among processes of one kernel: file systems
+// shared by machines do not always share locks, so drafts of other machines (and of this one before
+// it was restarted) are left alone until they are a day old.
 constexpr const char *kPrefix = ".pulsora-";
 constexpr const char *kSuffix = ".part";
 constexpr std::time_t kForeignAge = 24 * 60 * 60;
 
-constexpr int kMaxLinks = 40;  // as Linux has it
+constexpr int kMaxLinks = 40;  // the limit of Linux
 
 [[noreturn]] void fail(int error, const char *what, const fs::path &path) {
   throw fs::filesystem_error(what, path, std::error_code(error, std::generic_category()));
 }
 
-/// The same call again as long as signals interrupt it.
+/// Repeats a call while signals interrupt it.
 template <class Call>
 auto uninterrupted(const Call &call) {
   auto result = call();
@@ -54,7 +54,7 @@ class Descriptor {
   int number_;
 };
 
-/// What the names of drafts of this machine's running kernel begin with.
+/// Prefix of the names of drafts of this machine's running kernel.
 const std::string &ownPrefix() {
   static const std::string prefix = [] {
     std::string id;
@@ -90,7 +90,7 @@ void removeIfLeft(const fs::path &draft) {
 }
 
 void removeLeftDrafts(const fs::path &folder) {
-  std::error_code error;  // what cannot be listed or removed is no reason not to write
+  std::error_code error;  // drafts that cannot be removed do not prevent a write
   for (fs::directory_iterator each(folder, error), end; !error && each != end;
        each.increment(error)) {
     const std::string name = each->path().filename().string();
@@ -105,7 +105,7 @@ class Draft {
           return ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
         })) {
     if (!file_.valid()) fail(errno, "cannot write to this folder", folder);
-    // Where files cannot be locked, nobody else can lock this one and take it for left behind.
+    // An error is no harm: where files cannot be locked, no process takes this one for left behind.
     uninterrupted([&] { return ::flock(file_.get(), LOCK_EX); });
   }
   ~Draft() {
@@ -115,7 +115,7 @@ class Draft {
   Draft &operator=(const Draft &) = delete;
 
   int file() const { return file_.get(); }
-  /// Whether it was removed before it was locked.
+  /// Whether the draft was removed before it was locked.
   bool lost() const {
     struct stat status{};
     return ::fstat(file_.get(), &status) == 0 && status.st_nlink == 0;
@@ -136,7 +136,7 @@ class Draft {
   }
 
  private:
-  fs::path path_;  // empty once it is published
+  fs::path path_;  // empty once published
   Descriptor file_;
 };
 
@@ -148,7 +148,7 @@ fs::path behindLinks(fs::path path) {
   return path;
 }
 
-/// The status of an existing file, which may be replaced; false if there is none.
+/// Gives the status of an existing file that may be replaced; false if there is no file.
 bool isThere(const fs::path &target, struct stat &status) {
   if (::stat(target.c_str(), &status) != 0) {
     if (errno != ENOENT) fail(errno, "cannot be written", target);
@@ -160,14 +160,14 @@ bool isThere(const fs::path &target, struct stat &status) {
   return true;
 }
 
-/// As far as this process may: the draft of a file that others may not read is not theirs either
-/// way.
+/// Copies owner and mode as far as permitted. A failure exposes nothing: the draft began as a
+/// private file.
 void takeOwnerAndMode(int file, const struct stat &status) {
   if (::fchown(file, status.st_uid, status.st_gid) != 0) errno = 0;
   if (::fchmod(file, status.st_mode & 07777) != 0) errno = 0;
 }
 
-/// Puts the new name on the disk as well; not every file system can.
+/// Writes the new name to the disk as well; not every file system can.
 void syncFolder(const fs::path &folder) {
   const Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (file.valid()) ::fsync(file.get());

@@ -6,18 +6,17 @@
 
 namespace pulsora {
 
-/// Makes `parts`, one after another, the content of the file at `path`. Whoever opens that path
-/// sees the old content or the whole new one, also if this process is killed or the machine fails,
-/// and whoever else writes it meanwhile.
+/// Replaces the content of the file at `path` by `parts`, concatenated. Readers of the path see the
+/// complete old or the complete new content, even if this process is killed, the machine fails, or
+/// other processes write the file meanwhile.
 ///
 /// The new content is written to a draft, a file of another name in the same folder, which takes
-/// the path's place when it is on the disk. Of a symbolic link, the file behind it is replaced. An
-/// existing file keeps its mode, and its owner where that may be; a new one has `mode`, less what
-/// the process's mask takes away.
-/// Drafts that killed processes have left in that folder are removed.
+/// the path's place when it is on the disk. If the path is a symbolic link, the file behind it is
+/// replaced. An existing file keeps its mode and, where permitted, its owner; a new file gets
+/// `mode`, less the process's umask. Drafts that killed processes left in that folder are removed.
 ///
-/// std::filesystem::filesystem_error, which is a std::system_error, if the file cannot be written;
-/// an existing one is then as it was.
+/// Throws std::filesystem::filesystem_error, a std::system_error, if the file cannot be written; an
+/// existing file is then unchanged.
 void replaceFile(const std::string &path, const std::vector<std::string_view> &parts,
                  unsigned mode = 0666);
 

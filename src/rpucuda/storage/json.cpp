@@ -13,7 +13,7 @@ namespace {
 
 bool isDigit(char c) { return c >= '0' && c <= '9'; }
 
-/// How many bytes the character of UTF-8 at `at` has; 0 if there is none.
+/// Number of bytes of the UTF-8 character at `at`; 0 if there is no valid one.
 size_t utf8Length(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) {
     return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0U;
@@ -25,7 +25,7 @@ size_t utf8Length(std::string_view text, size_t at) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0U) != 0x80) return 0;
   }
-  // Longer than necessary, half a surrogate pair, or beyond the last character.
+  // Invalid: overlong, half a surrogate pair, or beyond the last character.
   const unsigned second = byte(1);
   if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)) return 0;
   if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) return 0;

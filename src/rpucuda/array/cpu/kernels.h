@@ -53,7 +53,7 @@ struct Kernels {
 
   // --- updates
 
-  /// Calls step(block) for the cells [begin, end), a block at a time, and adds up what it returns.
+  /// Calls step(block) for the cells [begin, end), a block at a time, and adds up the results.
   template <class Step>
   static PULSORA_HD uint64_t overBlocks(const CellArray &a, int64_t begin, int64_t end,
                                         const Step &step) {

@@ -41,7 +41,7 @@ struct DeviceModel {
 void requireUsable(const PulsedParams &params, float granularity, bool mergesNoise,
                    const std::string &model, const std::string &path);
 
-/// All registered models: those of cmake/devices.cmake in its order, then those registered later.
+/// All registered models: cmake/devices.cmake in its order, then models registered later.
 /// References to models stay valid.
 const std::deque<DeviceModel> &deviceModels();
 
@@ -71,7 +71,7 @@ class DeviceParams {
   const DeviceModel &model() const { return *model_; }
   /// The parameters that every model has.
   const PulsedParams &common() const { return *data_; }
-  /// The parameters as the model's own struct; `Params` must be that of model().
+  /// The parameters as the model's own struct; `Params` must belong to model().
   template <class Params>
   const Params &as() const {
     return paramsOf<Params>(*data_);

@@ -14,8 +14,8 @@ namespace pulsora {
 ///
 /// While the calls run, launches are kept in one queue per object. Then the heads of all queues are
 /// compared: equal launches are merged into one, the others follow in order. Any call that waits
-/// for the GPU or frees GPU memory enqueues the kept launches first. So each object's results are
-/// those of the object alone, to the bit, as long as no object's work depends on another's.
+/// for the GPU or frees GPU memory enqueues the kept launches first. So an object's results
+/// equal its results alone, to the bit, as long as no object's work depends on another's.
 class BatchedLaunches {
  public:
   /// Enqueues work of one kind for `count` jobs; the kind is a plain struct.

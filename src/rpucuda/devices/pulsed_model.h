@@ -375,7 +375,7 @@ PULSORA_HD bool closedFormHolds(float w, const Moments &m, const PulsedResponse 
   const float margin = 5.0f * pulsora::abs(m.sd);
   const float lowest = pulsora::minForCompare(w, m.mean) - margin;
   const float highest = pulsora::maxForCompare(w, m.mean) + margin;
-  // As integers: GCC 13 does not vectorise a loop over this product of truth values.
+  // Integers, because GCC 13 does not vectorise a loop over this product of truth values.
   const uint32_t holds = (m.skewnessSquared < limit ? 1U : 0U) & (lowest >= r.w_min ? 1U : 0U) &
                          (highest <= r.w_max ? 1U : 0U);
   return holds != 0;

@@ -27,7 +27,7 @@ void im2col(const Context &context, const PatchGrid &grid, int64_t images, const
             float *to);
 
 /// The transposed operation: each pixel becomes the sum of the elements that were taken from it, in
-/// the order of the elements, which is that of torch's `fold`.
+/// the order of the elements, like torch's `fold`.
 void col2im(const Context &context, const PatchGrid &grid, int64_t images, const float *from,
             float *to);
 

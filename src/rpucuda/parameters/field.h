@@ -22,7 +22,7 @@
 //   };
 //
 // and from that list come the Python dataclass, its documentation, the messages of the range
-// checks, and the form in which the parameters are saved. Defaults are those of a
+// checks, and the form in which the parameters are saved. Defaults come from a
 // default-constructed struct.
 
 namespace pulsora {

@@ -55,9 +55,9 @@ class BitLineMaker {
 
   /// With `expose`, every makeWords() and trainSides() from now on also keeps copies of the x and d
   /// that it reads, for algorithms that need inputs as well as pulses: getXData() and getDData()
-  /// return those of the latest mini-batch. Off at first. It changes no pulse and costs a copy of x
-  /// and d per mini-batch. Earlier copies are dropped. (Pulse types None and NoneWithDevice make no
-  /// words, so an updater of such a type keeps nothing.)
+  /// return the copies of the latest mini-batch. Off at first. It changes no pulse and costs a copy
+  /// of x and d per mini-batch. Earlier copies are dropped. (Pulse types None and NoneWithDevice
+  /// make no words, so an updater of such a type keeps nothing.)
   void setExposeRawInputs(bool expose) {
     exposeRawInputs_ = expose;
     rawRows_ = rawXSize_ = rawDSize_ = 0;

@@ -113,7 +113,7 @@ class EventList {
   uint32_t samplesLow_[kMaxEvents + kPhiloxBatch];
 };
 
-/// Event by event over a block; for short trains, where most samples leave most cells alone.
+/// Event by event over a block; for short pulse trains, where most samples leave most cells alone.
 /// Returns the number of coincidences.
 template <bool kAtMostOne, Isa isa, class Device>
 PULSORA_HD uint64_t updateSparse(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {

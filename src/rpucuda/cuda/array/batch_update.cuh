@@ -4,7 +4,7 @@
 #include "cuda/array/deferred_cells.cuh"
 #include "cuda/array/pulsed_update.cuh"
 
-// Updates with noise_merge = "batch": the steps are those of devices/batch_noise.h.
+// Updates with noise_merge = "batch": the steps come from devices/batch_noise.h.
 //
 //   tiled: large arrays; the tensor cores count pulses (cuda/array/batch_counts.cuh).
 //

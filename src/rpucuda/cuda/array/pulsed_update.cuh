@@ -5,7 +5,7 @@
 #include "cuda/array/update_sparse.cuh"
 
 // The pulsed update on the GPU. A thread holds one cell in registers and walks through the
-// mini-batch; the steps are those of devices/pulse_rule.h. The pulses, which the kernel learns on
+// mini-batch; the steps come from devices/pulse_rule.h. The pulses, which the kernel learns on
 // the device, decide which of three paths is taken.
 
 namespace pulsora {

@@ -109,7 +109,7 @@ constexpr int kMostJobs =
     static_cast<int>(std::min((kMostParameterBytes - sizeof(double)) / sizeof(Job), size_t{16}));
 
 /// The parameter of a kernel: its job for each of several objects. blockIdx.z is the object; with
-/// kJobs = 1 the code is that of a kernel for a single object.
+/// kJobs = 1 the kernel is compiled for a single object.
 template <class Job, int kJobs>
 struct Jobs {
   Job each[kJobs];

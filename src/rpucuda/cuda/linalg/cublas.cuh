@@ -76,7 +76,7 @@ class Cublas {
     Cublas *cublas;
   };
 
-  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what NVIDIA recommends for Hopper
+  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // NVIDIA's advice for Hopper
 
   cublasHandle_t handle_ = nullptr;
   void *workspace_ = nullptr;

@@ -21,7 +21,7 @@ class Value {
   Value(bool v) : data_(v) {}
   Value(int v) : data_(static_cast<int64_t>(v)) {}
   Value(int64_t v) : data_(v) {}
-  /// Integers are signed: a count beyond them stays at the largest.
+  /// Integers are signed: a larger count becomes INT64_MAX.
   Value(uint64_t v) : data_(static_cast<int64_t>(std::min(v, uint64_t{INT64_MAX}))) {}
   Value(double v) : data_(v) {}
   Value(const char *v) : data_(std::string(v)) {}

@@ -22,13 +22,18 @@ add_executable(rpucuda_tests ${test_sources} ${cuda_test_sources})
 target_include_directories(rpucuda_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/cpp)
 # pulsora_internal comes first: there <pulsora/...> is the sources themselves, elsewhere it is copies of them.
 target_link_libraries(rpucuda_tests PRIVATE pulsora_internal pulsora pulsora_warnings GTest::gtest_main)
-target_precompile_headers(rpucuda_tests PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:<gtest/gtest.h$<ANGLE-R>>")
+target_precompile_headers(rpucuda_tests PRIVATE
+  "$<$<COMPILE_LANGUAGE:CXX>:<gtest/gtest.h$<ANGLE-R>>"
+  "$<$<COMPILE_LANGUAGE:CXX>:${PULSORA_SOURCE_DIR}/tile/tile.h>"
+  "$<$<COMPILE_LANGUAGE:CXX>:${PULSORA_SOURCE_DIR}/array/pulsed_weight_updater.h>")
 target_compile_definitions(rpucuda_tests PRIVATE
   PULSORA_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden"
   PULSORA_EXTRA_DEVICES="$<JOIN:${PULSORA_EXTRA_DEVICES},:>")
+# The code under test is optimised. The tests themselves would take long to compile, and take little time to run.
 if(PULSORA_SANITIZE)
-  # The code under test is optimised; the tests themselves would take long to compile and little time to run.
   target_compile_options(rpucuda_tests PRIVATE -O0)
+else()
+  target_compile_options(rpucuda_tests PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
 endif()
 gtest_discover_tests(rpucuda_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
   PROPERTIES TIMEOUT 600)

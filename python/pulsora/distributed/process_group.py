@@ -210,7 +210,7 @@ class ProcessGroup(SingleProcess):
             if everyone.device.type == "cpu":
                 self._require_same_layer(everyone[:, -1])
             whole = iter(
-                shard.joined(
+                shard.concatenated(
                     [
                         row[begin : begin + count * shard.steps * width].view(-1, width)
                         for row, count in zip(everyone, shard.counts, strict=True)
@@ -238,14 +238,14 @@ class ProcessGroup(SingleProcess):
                 "follows from the lengths on each rank alone; give padded sequences"
             )
 
-    def pulsed_here(self, array: TileArray, rows: int) -> list[int] | None:
+    def pulsed_here(self, array: object, rows: int) -> list[int] | None:
         """As in `SingleProcess`."""
         update = self._updates.get(id(array))
         if update is None or rows < update.least_rows:
             return None
         return update.tiles[self.rank]
 
-    def exchange(self, array: TileArray) -> None:
+    def exchange(self, array: object) -> None:
         """As in `SingleProcess`; `stepped` waits for the others."""
         self._awaited.append(self._updates[id(array)].exchange(self.group))
 

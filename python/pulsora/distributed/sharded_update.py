@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed as dist
 
+from pulsora import _core
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsora import _core
     from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = ["ShardedUpdate", "rows_to_shard"]
@@ -80,8 +81,8 @@ class ShardedUpdate:
         return receive
 
     def _whole(self) -> _core.TileGrid:
-        whole = self._array.whole()
-        assert whole is not None  # noqa: S101 - there is more than one tile
+        whole = self._array.whole
+        assert isinstance(whole, _core.TileGrid)  # noqa: S101 - there is more than one tile
         return whole
 
 

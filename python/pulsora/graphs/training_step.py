@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from pulsora.nn.tiles.separate_tiles import TileSamples
+    from pulsora.nn.tiles.factor_pairs import TileSamples
     from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = ["TrainingStep"]

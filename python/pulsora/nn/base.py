@@ -17,7 +17,7 @@ from pulsora.nn.autograd.readonly_weight import WeightCopy
 from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
-from pulsora.tile.arrays import warn_of_clipping
+from pulsora.tile.clipping import warn_of_clipping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ from pulsora._internal.threads import chosen_threads
 from pulsora.config import CLASSES, SingleConfig, TileConfig
 from pulsora.devices.source import from_state
 from pulsora.tile.adapter import Moved, adapter_of
-from pulsora.tile.arrays import Arrays, read_only, warn_after_write
+from pulsora.tile.arrays import Arrays, read_only
+from pulsora.tile.clipping import on_host, warn_of_clipping
 from pulsora.tile.explanation import Explanation
 
 if TYPE_CHECKING:
@@ -213,7 +215,10 @@ class Tile:
     @weights.setter
     def weights(self, weights: Array) -> None:
         self._core.set_weights(weights)
-        warn_after_write(self, weights)
+        with contextlib.suppress(
+            MemoryError
+        ):  # the write has been made, so nothing may fail any more
+            warn_of_clipping(self.config, on_host(weights), self.weights)
 
     @property
     def arrays(self) -> Arrays:

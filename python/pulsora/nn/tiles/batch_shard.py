@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from pulsora.nn.tiles.tile_array import TileArray
-
 __all__ = ["SINGLE_PROCESS", "BatchShard", "SingleProcess"]
 
 
@@ -51,7 +49,7 @@ class BatchShard(NamedTuple):
             return [lines]
         return lines.view(self.steps, self.rows, lines.shape[1]).unbind()
 
-    def joined(self, lines: Sequence[Tensor]) -> Tensor:
+    def concatenated(self, lines: Sequence[Tensor]) -> Tensor:
         """The rows of all ranks, in the order of a single process."""
         columns = lines[0].shape[1]
         blocks = [each.reshape(self.steps, -1, columns) for each in lines]
@@ -87,12 +85,12 @@ class SingleProcess:
     def require_padded(self) -> None:
         """RuntimeError where ranks would sort sequences of different lengths on their own."""
 
-    def pulsed_here(self, array: TileArray, rows: int) -> list[int] | None:
+    def pulsed_here(self, array: object, rows: int) -> list[int] | None:
         """Numbers of the tiles whose pulses, of so many rows, this rank makes; None for all."""
         del array, rows
         return None
 
-    def exchange(self, array: TileArray) -> None:
+    def exchange(self, array: object) -> None:
         """Begins to send what pulses have changed in the tiles of `pulsed_here`, and to receive the rest."""
 
     def stepped(self) -> None:

@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 
 from forecaster import ROWS, TASKS, run
-from pulsora import data as datasets
+from pulsora.training import data as datasets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -252,9 +252,9 @@ def test_an_explanation_is_looked_into_by_name() -> None:
     assert "alpha" in told
     assert "alhpa" not in told
     assert 0 not in told
-    assert list(told) == list(told.keys()) == list(told.values)
-    assert len(told) == len(told.values)
-    assert dict(told) == told.values
+    assert list(told) == list(told.keys()) == list(told.settings)
+    assert len(told) == len(told.settings)
+    assert dict(told) == told.settings
     with pytest.raises(KeyError, match="alhpa"):
         told["alhpa"]
 

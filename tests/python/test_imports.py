@@ -1,4 +1,4 @@
-"""Modules of the package import one another in one direction, and where a reader looks for imports: at the top."""
+"""Modules of the package import one another in one direction, and at the top of their files."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ ROOMS = [
     "cli",
     "__main__",
 ]
-"""Modules and packages, each of which imports earlier ones alone; `pulsora` is the package's own `__init__`."""
+"""Modules and packages; each imports earlier ones alone. `pulsora` is the package's `__init__`."""
 
 
 @dataclass
 class Imports:
-    """What a module imports, by full names: when it is imported itself, inside functions, and for type checkers."""
+    """Imports of a module, by full names: at its top, inside functions, and for type checkers."""
 
     top: set[str] = field(default_factory=set)
     inside: set[str] = field(default_factory=set)
@@ -104,7 +104,7 @@ def module_name(path: Path, root: Path) -> str:
 
 
 def imports_of(root: Path) -> dict[str, Imports]:
-    """What each module of a package imports: its own modules by their full names, and other packages."""
+    """Imports of each module of a package: own modules by their full names, and other packages."""
     trees = {module_name(path, root): ast.parse(path.read_text()) for path in root.rglob("*.py")}
     modules = {
         *trees,

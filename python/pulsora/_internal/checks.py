@@ -90,7 +90,7 @@ def require_file(name: str, path: Path | None) -> None:
 
 
 def require_picture(name: str, path: Path | None) -> None:
-    """OSError unless the file can be written, ValueError unless it is of a kind that pictures are drawn in."""
+    """OSError unless the file can be written, ValueError unless it is of a kind of pictures."""
     require_file(name, path)
     if path is not None and path.suffix.lower() not in _PICTURES:
         raise ValueError(f"{name} = '{path}' must end in {', '.join(_PICTURES)}")
@@ -98,7 +98,7 @@ def require_picture(name: str, path: Path | None) -> None:
 
 @contextmanager
 def reading(name: str, path: Path, remedy: str) -> Iterator[None]:
-    """What goes wrong inside, where the file is read, names the parameter and what to do; an OSError of the same class."""
+    """Makes an OSError inside, where a file is read, name the parameter and the remedy."""
     try:
         yield
     except OSError as error:

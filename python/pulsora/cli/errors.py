@@ -20,7 +20,7 @@ _AFTER_NAME = ("is ", "= ", "must ")
 
 
 class OneLineErrors(TyperCommand):
-    """A command that shows what a user can put right as one line; everything else is a traceback."""
+    """A command that shows errors of its user as one line; all others are tracebacks."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's context, of click or its own
         """Runs the command."""
@@ -45,7 +45,7 @@ class OneLineErrors(TyperCommand):
             raise typer.Exit(2) from error
 
     def _as_option(self, message: str, given: dict[str, object]) -> str:
-        """The message with the name of the parameter at its start as an option, if it was given as one."""
+        """The message, with a parameter at its start written as the option that it is."""
         word, _, rest = message.partition(" ")
         name = word.removesuffix(":")
         if given.get(name) is None or (name == word and not rest.startswith(_AFTER_NAME)):

@@ -23,7 +23,7 @@ _CELLS = 5  # drawn one by one
 
 
 def plot_fit(pulses: Pulses, name: str, fitted: Estimate, residuals: np.ndarray) -> Figure:
-    """Draws readings and the mean cell of the model of that name, mean steps over the weight, and residuals."""
+    """Draws readings, the mean cell of the model, mean steps over the weight, and residuals."""
     figure = Figure(figsize=(10.0, 6.4), layout="constrained")
     readings, steps, over_time, histogram = figure.subplots(2, 2).ravel()
     _draw_readings(readings, pulses, name, fitted)
@@ -79,7 +79,8 @@ def _draw_residuals(axes: Axes, pulses: Pulses, residuals: np.ndarray) -> None:
     for sign, color, name in ((1, _UP, "up"), (-1, _DOWN, "down")):
         seen = (pulses.direction == sign) & np.isfinite(residuals)
         axes.plot(
-            pulses.weights[seen], residuals[seen], ".", color=color, markersize=2, alpha=0.4, label=name
+            *(pulses.weights[seen], residuals[seen], "."),
+            color=color, markersize=2, alpha=0.4, label=name,
         )  # fmt: skip
     axes.axhline(0.0, color="0.8", linewidth=0.8)
     axes.set(title="reading minus expectation", xlabel="weight", ylabel="standard deviations")

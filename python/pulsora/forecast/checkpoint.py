@@ -33,10 +33,7 @@ class Stateful(Protocol):
 
 
 def save(parts: Mapping[str, Stateful | None], path: str | PathLike[str]) -> None:
-    """Writes the states of trainer, model, optimizer and scheduler, by these names, and torch's random numbers.
-
-    See HybridTrainer.save.
-    """
+    """Writes trainer, model, optimizer and scheduler, by these names. See HybridTrainer.save."""
     whole = _states(parts) | {
         "random": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()],
         "kinds": _kinds(parts),

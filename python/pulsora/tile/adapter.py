@@ -12,7 +12,7 @@ __all__ = ["Adapter", "adapter_of"]
 
 
 class Adapter:
-    """What a tile offers besides, where it has a pulsed low-rank adapter: `tile.adapter`.
+    """The pulsed low-rank adapter of a tile, `tile.adapter`.
 
     Arrays and devices are as with the tile's own methods, and calls count like the tile's: forward() is a read
     of the tile, update() one of its updates.

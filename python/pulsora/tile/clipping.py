@@ -34,7 +34,10 @@ def warn_of_clipping(
     remedy: str | None = None,
     share: float = 0.01,
 ) -> None:
-    """Warns if cells confined more than that share of the weights that were written, unless those are no longer known."""
+    """Warns if cells confined more than that share of the weights that were written.
+
+    `wanted` is None if it is no longer known.
+    """
     if wanted is None:
         return
     written_to = next(iter(config.devices().values()), None)

@@ -14,7 +14,7 @@ __all__ = ["Explanation"]
 
 @dataclass(frozen=True)
 class Explanation(Mapping[str, Any]):
-    """The effect of an update, for printing; a mapping from the names of settings in force, such as `told["alpha"]`.
+    """The effect of an update, for printing, and the settings in force, such as `told["alpha"]`.
 
     Attributes:
         settings: Settings in force, by name.

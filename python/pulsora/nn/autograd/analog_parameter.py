@@ -1,4 +1,4 @@
-"""What stands among a model's parameters for weights that are in tiles."""
+"""AnalogParameter: the entry in `model.parameters()` for weights stored in tiles."""
 
 from __future__ import annotations
 

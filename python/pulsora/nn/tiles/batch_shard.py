@@ -1,4 +1,4 @@
-"""The rows of a global batch that each process has, and what the processes gather of a layer."""
+"""The rows of a global batch that a process holds, and the interface of tiles to processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SINGLE_PROCESS", "BatchShard", "SingleProcess"]
 
 
 class BatchShard(NamedTuple):
-    """The rows of a read that each rank has, of each of several mini-batches, one below the other.
+    """The rows of a read by process, in each of several mini-batches, one below the other.
 
     Attributes:
         counts: Rows of each rank; those of a mini-batch are in the order of the ranks.
@@ -57,7 +57,7 @@ class BatchShard(NamedTuple):
 
 
 class SingleProcess:
-    """What the tiles of a layer ask about the processes that train it; here there is one."""
+    """Single-process implementation of the interface to torch.distributed."""
 
     def to_global(self, d: Tensor) -> Tensor:
         """A gradient of this rank's loss as one of the loss of the global batch."""
@@ -68,7 +68,7 @@ class SingleProcess:
         return dx
 
     def shard(self, shape: Sequence[int], steps: int) -> BatchShard | None:
-        """Which rows of the global batch a read of x [*shape, features] is; None for an evaluation.
+        """The rows of the global batch in a read of x [*shape, features]; None for an evaluation.
 
         `steps` is how many steps in time, of whole mini-batches, stand in the first dimension.
         """
@@ -91,7 +91,7 @@ class SingleProcess:
         return None
 
     def exchange(self, array: object) -> None:
-        """Begins to send what pulses have changed in the tiles of `pulsed_here`, and to receive the rest."""
+        """Begins to send changes in the tiles of `pulsed_here`, and to receive the others'."""
 
     def stepped(self) -> None:
         """Runs after each step of an optimiser."""

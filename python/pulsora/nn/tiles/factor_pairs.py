@@ -17,14 +17,14 @@ __all__ = ["Pair", "TileSamples", "concatenated", "require_finite"]
 
 
 class Pair(NamedTuple):
-    """Inputs x [m, groups * in_features] and gradients at the outputs d [m, out_features] of a read."""
+    """Inputs x [m, groups * in_features] and output gradients d [m, out_features] of a read."""
 
     x: Tensor
     d: Tensor
     versions: tuple[int, int]
     """How often torch had written to x and d when they were kept."""
     gate: Tensor | None = None
-    """Weights [m, rank] of the adapters' components, of a gated read; nobody else writes to them."""
+    """Weights [m, rank] of the adapters' components in a gated read; never written to."""
 
     @classmethod
     def of(cls, x: Tensor, d: Tensor, gate: Tensor | None = None) -> Pair:
@@ -58,7 +58,7 @@ _MOST_CONCATENATED = 2**20
 
 
 def concatenated(pairs: Sequence[Pair]) -> Iterator[Pair]:
-    """The pairs, neighbours of few samples concatenated to one, such as the steps of a recurrent layer.
+    """Concatenates neighbouring pairs of few samples, such as the steps of a recurrent layer.
 
     An update of few samples costs a tile as much as one of some dozens, and how a mini-batch is cut
     changes no bit of it.

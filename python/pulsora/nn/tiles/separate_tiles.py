@@ -1,4 +1,4 @@
-"""Runs the tiles of a layer one after another, where one call of a TileGrid cannot: single tiles, replayed reads, gates."""
+"""Runs the tiles of a layer one after another: single tiles, replayed reads, gated adapters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SeparateTiles:
     """The matrix [outputs, inputs] of tiles, with the methods and the results of `_core.TileGrid`.
 
     Args:
-        places: Of each tile: the tile, its first output and its first input. Tiles with one first output add up.
+        places: A tile, its first output and its first input, for each tile.
     """
 
     def __init__(self, places: Iterable[tuple[Tile, int, int]]) -> None:
@@ -49,7 +49,7 @@ class SeparateTiles:
         _add_up(reads, d, out, first, of)
 
     def replayed(self, numbers: Sequence[int]) -> Callable[..., None]:
-        """A function with the arguments of `forward` that repeats reads, mini-batch after mini-batch.
+        """A `forward` that repeats earlier reads, one mini-batch a call.
 
         `numbers` are those of the first sample in each tile. Counters of the tiles do not change.
         """
@@ -76,10 +76,7 @@ class SeparateTiles:
             tile.update(for_tile(lines), for_tile(back), lr, end_of_batch=False)
 
     def update_gated(self, x: Tensor, d: Tensor, gate: Tensor, lr: float) -> None:
-        """As `update`, for samples whose read was gated.
-
-        `gate` are the weights of the adapters' components.
-        """
+        """Makes an `update` by samples whose read had these weights of the adapters' components."""
         for tile, lines, back in self._parts(x, d, None):
             adapter_in(tile).update(for_tile(lines), for_tile(back), gate, lr, end_of_batch=False)
 
@@ -105,8 +102,8 @@ def adapter_in(tile: Tile) -> Adapter:
     """The adapter of a tile that must have one."""
     if tile.adapter is None:
         raise ValueError(
-            "gate: the tiles have no adapter whose components it could weigh; use LRTTConfig with a "
-            "rank of 1 or more, or pulsora.nn.GatedAdapter with a rank"
+            "gate: the tiles have no adapter whose components it could weigh; use LRTTConfig with "
+            "a rank of 1 or more, or pulsora.nn.GatedAdapter with a rank"
         )
     return tile.adapter
 
@@ -128,7 +125,7 @@ def _add_up(
     first: int,
     of: int | None,
 ) -> None:
-    """Makes the reads, each of some columns of what is given, and adds them up in some columns of `out`."""
+    """Makes reads, each of some columns, and adds their results up in some columns of `out`."""
     given, out = torch.as_tensor(given), torch.as_tensor(out)
     lines = _cut(given, [taken for _, taken, _ in reads])
     begun = set()
@@ -143,5 +140,5 @@ def _add_up(
 
 
 def _cut(lines: Tensor, parts: Iterable[slice]) -> dict[int, Tensor]:
-    """Columns of a batch by the number of the first, without gaps; all are cut before the first is used."""
+    """Columns of a batch, without gaps, by the number of the first."""
     return {part.start: lines[:, part].contiguous() for part in parts}

@@ -82,7 +82,7 @@ class TileArray:
         scales: What the weights in the cells have to be multiplied by, [1] or [out_features]; None
             for nothing.
         ranks: The processes that train these weights; a copy of the array is on its own.
-        evaluated: Samples that were read without being counted, since the counters stood there.
+        evaluated: Counters of the tiles, and evaluation samples read since they last changed.
 
     Raises:
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
@@ -166,7 +166,7 @@ class TileArray:
 
     @property
     def device(self) -> torch.device:
-        """Where the tiles are."""
+        """Device of the tiles."""
         return torch.device(self.grid[0][0].device)
 
     def move(self, device: torch.device) -> None:
@@ -198,7 +198,7 @@ class TileArray:
                 yield row, col, tile
 
     def begin_read(self, shape: Sequence[int], steps: int = 1) -> ReadPosition:
-        """Where a read of x [*shape, features] begins, which holds so many mini-batches, one below the other.
+        """Begins a read of x [*shape, features], with so many mini-batches, one below the other.
 
         Where a checkpointed part of a model runs again, the read is the one it was (`replayed_reads`). An
         evaluation by one of several processes counts no samples, since the others may make another.
@@ -241,7 +241,7 @@ class TileArray:
         return read(self.whole.backward, d.detach().contiguous(), columns, shard)
 
     def prepared(self, pairs: Sequence[Pair]) -> list[TileSamples]:
-        """What `update` takes: the pairs (x, d), those of few samples concatenated.
+        """Prepares pairs (x, d) for `update`; pairs of few samples are concatenated.
 
         Raises:
             ValueError: if x, d or a gate hold values that are not finite, on the CPU.

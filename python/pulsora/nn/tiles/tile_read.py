@@ -16,12 +16,12 @@ __all__ = ["ReadPosition", "for_tile", "read"]
 
 
 class ReadPosition(NamedTuple):
-    """Where a read of all tiles of an array begins.
+    """Position of a read of all tiles of an array among all samples.
 
     Attributes:
         shard: The rows that are read, among those of all processes.
-        numbers: For a read that counts no samples, because it is repeated or an evaluation, the number
-            of the mini-batch's first sample in each tile; None for any other read.
+        numbers: The number of the mini-batch's first sample in each tile, for a read that counts no
+            samples because it is repeated or an evaluation; None for any other read.
     """
 
     shard: BatchShard
@@ -41,6 +41,9 @@ def read(by: Callable[..., object], lines: Tensor, outputs: int, shard: BatchSha
 
 
 def for_tile(values: Tensor) -> Array:
-    """The values without gaps, on the CPU as NumPy's array, which a tile takes in a tenth of DLPack's time."""
+    """The values without gaps, on the CPU as an array of NumPy.
+
+    A tile takes that in a tenth of DLPack's time.
+    """
     values = values.contiguous()
     return values.numpy() if values.is_cpu else values

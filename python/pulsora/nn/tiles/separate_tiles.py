@@ -34,17 +34,11 @@ class SeparateTiles:
 
     def forward(self, x: Array, out: Array, first: int = 0, of: int | None = None) -> None:
         """Reads y = W x into `out`."""
-        if len(self._places) == 1:
-            self._places[0][0].forward(x, out, first=first, of=of)
-            return
         reads = [(tile.forward, cols, rows) for tile, rows, cols in self._places]
         _add_up(reads, x, out, first, of)
 
     def backward(self, d: Array, out: Array, first: int = 0, of: int | None = None) -> None:
         """Reads dx = W^T d into `out`."""
-        if len(self._places) == 1:
-            self._places[0][0].backward(d, out, first=first, of=of)
-            return
         reads = [(tile.backward, rows, cols) for tile, rows, cols in self._places]
         _add_up(reads, d, out, first, of)
 
@@ -126,6 +120,9 @@ def _add_up(
     of: int | None,
 ) -> None:
     """Makes reads, each of some columns, and adds their results up in some columns of `out`."""
+    if len(reads) == 1:
+        reads[0][0](given, out, first=first, of=of)
+        return
     given, out = torch.as_tensor(given), torch.as_tensor(out)
     lines = _cut(given, [taken for _, taken, _ in reads])
     begun = set()

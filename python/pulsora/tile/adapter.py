@@ -60,7 +60,7 @@ class Adapter:
     def forward(
         self, x: Array, gate: Array, *, first: int = 0, of: int | None = None
     ) -> tuple[Array, Array]:
-        """A routed read of the tile: y = W x + alpha A (gate * (B x)).
+        """A gated read of the tile: y = W x + alpha A (gate * (B x)).
 
         Args:
             x: Inputs [m, x_size] or [x_size].

@@ -19,24 +19,24 @@ class BatchShard(NamedTuple):
     """The rows of a read by process, in each of several mini-batches, one below the other.
 
     Attributes:
-        counts: Rows of each rank; those of a mini-batch are in the order of the ranks.
-        rank: The rank of this process.
+        counts: Rows of each process; a mini-batch has them in the order of the processes.
+        process: The number of this process.
         steps: Number of mini-batches, the steps in time of a recurrent layer.
     """
 
     counts: tuple[int, ...]
-    rank: int = 0
+    process: int = 0
     steps: int = 1
 
     @property
     def rows(self) -> int:
-        """Rows that this rank has of a mini-batch."""
-        return self.counts[self.rank]
+        """Rows that this process has of a mini-batch."""
+        return self.counts[self.process]
 
     @property
     def first(self) -> int:
         """Number of the first of them in the mini-batch."""
-        return sum(self.counts[: self.rank])
+        return sum(self.counts[: self.process])
 
     @property
     def of(self) -> int:
@@ -50,7 +50,7 @@ class BatchShard(NamedTuple):
         return lines.view(self.steps, self.rows, lines.shape[1]).unbind()
 
     def concatenated(self, lines: Sequence[Tensor]) -> Tensor:
-        """The rows of all ranks, in the order of a single process."""
+        """The rows of all processes, in the order of a single process."""
         columns = lines[0].shape[1]
         blocks = [each.reshape(self.steps, -1, columns) for each in lines]
         return torch.cat(blocks, dim=1).reshape(-1, columns)
@@ -60,7 +60,7 @@ class SingleProcess:
     """Single-process implementation of the interface to torch.distributed."""
 
     def to_global(self, d: Tensor) -> Tensor:
-        """A gradient of this rank's loss as one of the loss of the global batch."""
+        """A gradient of this process's loss as one of the loss of the global batch."""
         return d
 
     def to_local(self, dx: Tensor) -> Tensor:
@@ -78,15 +78,15 @@ class SingleProcess:
     def gather(
         self, array: object, shard: BatchShard, tensors: Sequence[Tensor | None]
     ) -> Callable[[], Sequence[Any]]:
-        """Begins to gather the rows of all ranks; what it returns waits for them."""
+        """Begins to gather the rows of all processes; what it returns waits for them."""
         del array, shard
         return lambda: tensors
 
     def require_padded(self) -> None:
-        """RuntimeError where ranks would sort sequences of different lengths on their own."""
+        """RuntimeError where processes would sort sequences of different lengths on their own."""
 
     def pulsed_here(self, array: object, rows: int) -> list[int] | None:
-        """Numbers of the tiles whose pulses, of so many rows, this rank makes; None for all."""
+        """Numbers of the tiles whose pulses, of so many rows, this process makes; None for all."""
         del array, rows
         return None
 

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from pulsora.data import batches, digits
-from pulsora.experiment import accuracy
+from pulsora.training.data import batches, digits
+from pulsora.training.run import accuracy
 
 # 1. The seed of torch settles everything that is not given a seed of its own.
 torch.manual_seed(0)

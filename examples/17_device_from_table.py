@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from pulsora.data import batches, digits
+from pulsora.training.data import batches, digits
 
 # 1. The mean change of the weight by one pulse at five weights, and its spread from cycle to cycle, such as a paper's
 #    figure or a characterisation gives them. Steps up saturate earlier than steps down.

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from torch.optim.optimizer import ParamsT
 
-    from pulsora.nn.autograd.factored_gradient import Pair
-    from pulsora.nn.tiles.separate_tiles import TileSamples
+    from pulsora.nn.tiles.factor_pairs import Pair, TileSamples
 
 __all__ = ["AnalogAdam", "AnalogOptimizer", "AnalogSGD"]
 

@@ -1,4 +1,4 @@
-"""A whole training step as one CUDA graph: the public name of `TrainingStep`, which is in `graphs/`."""
+"""The public name of `graphs.training_step`: a whole training step as one CUDA graph."""
 
 from pulsora.graphs.training_step import TrainingStep
 

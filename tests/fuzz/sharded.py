@@ -25,8 +25,8 @@ def run(draws: Draws) -> None:
         arrays = [TileArray(ROWS, COLS, config, seed=3, threads=1, **sizes) for _ in range(3)]
     except REFUSALS:
         return
-    grids: list[Any] = [array.whole() for array in arrays]
-    if grids[0] is None:  # an adapter that spans the layer
+    grids: list[Any] = [array.whole for array in arrays]
+    if len(arrays[0]) == 1:  # an adapter that spans the layer
         return
     owners = [draws.integer(0, 1) for _ in arrays[0]]
     shards = [[i for i, owner in enumerate(owners) if owner == k] for k in (0, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from contextlib import contextmanager
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 __all__ = [
     "reading",
     "require_at_least",
+    "require_boolean",
     "require_file",
+    "require_finite",
     "require_folder",
     "require_picture",
     "require_positive",
@@ -37,6 +40,18 @@ def require_positive(name: str, value: object) -> None:
     """ValueError unless the value is a finite number above 0."""
     if not isinstance(value, int | float) or not 0.0 < value < float("inf"):
         raise ValueError(f"{name} must be a positive number (got {value!r})")
+
+
+def require_finite(name: str, value: float) -> None:
+    """ValueError unless the value is a finite number."""
+    if not math.isfinite(value):
+        raise ValueError(f"{name} = {value!r}: give a finite number")
+
+
+def require_boolean(name: str, value: object, meaning: str = "") -> None:
+    """TypeError unless the value is True, which may have a meaning, or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} = {value!r}: write True{meaning} or False")
 
 
 def whole_numbers(name: str, text: str) -> tuple[int, ...]:
@@ -75,7 +90,7 @@ def require_file(name: str, path: Path | None) -> None:
 
 
 def require_picture(name: str, path: Path | None) -> None:
-    """OSError unless the file can be written, ValueError unless it is of a kind that pictures are drawn in."""
+    """OSError unless the file can be written, ValueError unless it is of a kind of pictures."""
     require_file(name, path)
     if path is not None and path.suffix.lower() not in _PICTURES:
         raise ValueError(f"{name} = '{path}' must end in {', '.join(_PICTURES)}")
@@ -83,7 +98,7 @@ def require_picture(name: str, path: Path | None) -> None:
 
 @contextmanager
 def reading(name: str, path: Path, remedy: str) -> Iterator[None]:
-    """What goes wrong inside, where the file is read, names the parameter and what to do; an OSError of the same class."""
+    """Makes an OSError inside, where a file is read, name the parameter and the remedy."""
     try:
         yield
     except OSError as error:

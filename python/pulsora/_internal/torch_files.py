@@ -21,10 +21,11 @@ def read_checkpoint(
 ) -> dict[str, Any]:
     """The table that was saved, its tensors on the CPU.
 
-    Raises whatever a damaged file brings about, and a ValueError for a table without `content`, or with anything but that and `more`.
+    Raises whatever a damaged file brings about, and a ValueError for a table without `content`, or
+    with anything but that and `more`.
     """
-    # torch looks at none of the checksums that its files have, and reads a damaged directory in ways of its own. So it gets a
-    # copy of what has been read and verified.
+    # torch verifies no checksum, and reads a damaged directory in ways of its own, so that
+    # ZipFile.testzip() would miss what it reads. So it gets a copy of what has been verified.
     verified = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(verified, "w") as copied:
         for name in dict.fromkeys(archive.namelist()):
@@ -37,6 +38,6 @@ def read_checkpoint(
 
 
 def short_line(error: Exception) -> str:
-    """What an error says, in one short line."""
+    """Text of an error, as one short line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]}..."

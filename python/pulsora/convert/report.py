@@ -1,4 +1,4 @@
-"""What of a model is analog, what is digital, and why."""
+"""Reports, for each layer of a model, whether it is analog and why."""
 
 from __future__ import annotations
 

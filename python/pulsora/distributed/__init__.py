@@ -6,9 +6,10 @@ and in it, after `torch.distributed.init_process_group()`,
 
     model = DistributedDataParallel(pulsora.distributed.prepare(model))
 
-or `prepare(model)` alone, if the model has no digital parameters but the biases of its analog layers. Every process
-(rank) has all tiles and some rows of each global batch. It reads its rows with the random numbers that they have
-in a read of the global batch. Pulses are of all rows: all make them, or each those of some tiles, which it then sends.
+or `prepare(model)` alone, if the model has no digital parameters but the biases of its analog
+layers. Every process (rank) has all tiles and some rows of each global batch. It reads its rows
+with the random numbers that they have in a read of the global batch. Pulses are made of all rows:
+by every process, or by each process for some tiles, whose changes it then sends.
 """
 
 from pulsora.distributed.prepare import batch, check, prepare, rows

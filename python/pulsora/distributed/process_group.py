@@ -1,4 +1,4 @@
-"""The processes of torch.distributed that train one model, for its tiles."""
+"""The processes of torch.distributed that train one model."""
 
 from __future__ import annotations
 
@@ -143,15 +143,15 @@ class ProcessGroup(SingleProcess):
     # What tiles ask
 
     def to_global(self, d: Tensor) -> Tensor:
-        """As in `SingleProcess`; of a mean loss, each rank has a mean of its own."""
+        """Divides by the world size, because each rank's loss is the mean over its own rows."""
         return d / self.size if self._averages else d
 
     def to_local(self, dx: Tensor) -> Tensor:
-        """As in `SingleProcess`."""
+        """Multiplies by the world size, the inverse of `to_global`."""
         return dx * self.size if self._averages else dx
 
     def shard(self, shape: Sequence[int], steps: int) -> BatchShard | None:
-        """As in `SingleProcess`.
+        """Gives the rows of this rank, as its forward pass of the model was told or asked.
 
         Raises:
             RuntimeError: outside a forward pass of the model, with gradients.
@@ -186,7 +186,7 @@ class ProcessGroup(SingleProcess):
     def gather(
         self, array: object, shard: BatchShard, tensors: Sequence[Tensor | None]
     ) -> Callable[[], Sequence[Any]]:
-        """As in `SingleProcess`, in one message.
+        """Begins to gather the rows of all ranks in one message.
 
         Raises:
             RuntimeError: when waiting, if the ranks are in different layers.
@@ -210,7 +210,7 @@ class ProcessGroup(SingleProcess):
             if everyone.device.type == "cpu":
                 self._require_same_layer(everyone[:, -1])
             whole = iter(
-                shard.joined(
+                shard.concatenated(
                     [
                         row[begin : begin + count * shard.steps * width].view(-1, width)
                         for row, count in zip(everyone, shard.counts, strict=True)
@@ -231,22 +231,22 @@ class ProcessGroup(SingleProcess):
             )
 
     def require_padded(self) -> None:
-        """As in `SingleProcess`."""
+        """Raises a ValueError: ranks would sort sequences of different lengths on their own."""
         if self.size > 1 and torch.is_grad_enabled():
             raise ValueError(
                 "a recurrent layer of a prepared model was given a PackedSequence, whose order of rows "
                 "follows from the lengths on each rank alone; give padded sequences"
             )
 
-    def pulsed_here(self, array: TileArray, rows: int) -> list[int] | None:
-        """As in `SingleProcess`."""
+    def pulsed_here(self, array: object, rows: int) -> list[int] | None:
+        """Numbers of the tiles of this rank, if ranks share the pulses of so many rows."""
         update = self._updates.get(id(array))
         if update is None or rows < update.least_rows:
             return None
         return update.tiles[self.rank]
 
-    def exchange(self, array: TileArray) -> None:
-        """As in `SingleProcess`; `stepped` waits for the others."""
+    def exchange(self, array: object) -> None:
+        """Begins to send and receive changes of tiles; `stepped` waits for them."""
         self._awaited.append(self._updates[id(array)].exchange(self.group))
 
     def _receive(self) -> None:
@@ -257,7 +257,7 @@ class ProcessGroup(SingleProcess):
     # Agreement
 
     def stepped(self) -> None:
-        """As in `SingleProcess`: receives what others pulsed, and compares states as often as `check_every` says."""
+        """Receives changes of tiles, and compares states as often as `check_every` says."""
         self._receive()
         self._steps += 1
         if self._check_every > 0 and self._steps % self._check_every == 0:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed as dist
 
+from pulsora import _core
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsora import _core
     from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = ["ShardedUpdate", "rows_to_shard"]
@@ -21,7 +22,7 @@ _ROWS = 256
 
 
 def rows_to_shard(array: TileArray, updates: str) -> int | None:
-    """From how many rows on ranks share the pulses of a layer; None for never.
+    """From how many rows on processes share the pulses of a layer; None for never.
 
     Args:
         array: The tiles of the layer.
@@ -37,30 +38,30 @@ def rows_to_shard(array: TileArray, updates: str) -> int | None:
 
 
 class ShardedUpdate:
-    """The tiles of one array, and which rank makes the pulses of which.
+    """The tiles of one array, and the process that makes the pulses of each.
 
     Args:
         array: More than one tile.
-        size: Number of ranks.
-        rank: The rank of this process.
+        size: Number of processes.
+        process: The number of this process.
         least_rows: From how many rows on pulses are shared.
 
     Attributes:
         least_rows: As given.
-        tiles: Numbers of the tiles of each rank.
+        tiles: Numbers of the tiles of each process.
     """
 
-    def __init__(self, array: TileArray, size: int, rank: int, least_rows: int) -> None:
+    def __init__(self, array: TileArray, size: int, process: int, least_rows: int) -> None:
         self._array = array
-        self._rank = rank
+        self._process = process
         self.least_rows = least_rows
         self._message = torch.empty(0)
         self._everyone = torch.empty(0, 0)
         self.tiles = _shares([tile.d_size * tile.x_size for tile in array], size)
 
     def exchange(self, group: dist.ProcessGroup | None) -> Callable[[], None]:
-        """Sends what updates changed in the tiles of this rank; what it returns receives the others'."""
-        whole, mine = self._whole(), self._rank
+        """Sends what updates changed in the tiles of this process; what it returns receives the others'."""
+        whole, mine = self._whole(), self._process
         sizes = [whole.changes_size(tiles) for tiles in self.tiles]
         shape, device = (len(sizes), max(sizes)), self._array.device
         if self._everyone.shape != shape or self._everyone.device != device:
@@ -73,15 +74,15 @@ class ShardedUpdate:
 
         def receive() -> None:
             work.wait()
-            for rank, (tiles, size, row) in enumerate(zip(self.tiles, sizes, rows, strict=True)):
-                if rank != mine and tiles:
+            for process, (tiles, size, row) in enumerate(zip(self.tiles, sizes, rows, strict=True)):
+                if process != mine and tiles:
                     self._whole().unpack_changes(tiles, row[:size])
 
         return receive
 
     def _whole(self) -> _core.TileGrid:
-        whole = self._array.whole()
-        assert whole is not None  # noqa: S101 - there is more than one tile
+        whole = self._array.whole
+        assert isinstance(whole, _core.TileGrid)  # noqa: S101 - there is more than one tile
         return whole
 
 

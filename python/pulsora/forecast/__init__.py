@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from pulsora.forecast.gru.ensemble import Ensemble, Rollout, rollout
-from pulsora.forecast.kernels import ResidualMemory, TruncatedSVD, correct, encode, truncated_svd
+from pulsora.forecast.kernels import ResidualMemory, TruncatedSVD, encode, truncated_svd
 from pulsora.forecast.loss_curve.forecast import LossForecast, Reach, forecast_loss
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ __all__ = [
     "ResidualMemory",
     "Rollout",
     "TruncatedSVD",
-    "correct",
     "encode",
     "forecast_loss",
     "rollout",

@@ -1,11 +1,11 @@
-"""The file of a training: everything that is needed to go on to the bit."""
+"""Checkpoints of HybridTrainer; resuming from one is bit-exact."""
 
 from __future__ import annotations
 
 import copy
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -14,28 +14,37 @@ from pulsora._internal.files import replace_file
 from pulsora._internal.torch_files import read_checkpoint, short_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from os import PathLike
 
-    from pulsora.forecast.trainer import HybridTrainer
-
-__all__ = ["load", "save"]
+__all__ = ["Stateful", "load", "save"]
 
 _CONTENT = {"trainer", "model", "optimizer", "scheduler", "random"}
 
 
-def save(trainer: HybridTrainer, path: str | PathLike[str]) -> None:
-    """See HybridTrainer.save."""
-    whole = _states(trainer) | {
+class Stateful(Protocol):
+    """Anything with a state_dict, as modules and optimisers of torch have."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state."""
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> object:
+        """Goes on from a state."""
+
+
+def save(parts: Mapping[str, Stateful | None], path: str | PathLike[str]) -> None:
+    """Writes trainer, model, optimizer and scheduler, by these names. See HybridTrainer.save."""
+    whole = _states(parts) | {
         "random": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()],
-        "kinds": _kinds(trainer),
+        "kinds": _kinds(parts),
     }
     data = io.BytesIO()
     torch.save(whole, data)
     replace_file(path, data.getvalue())
 
 
-def load(trainer: HybridTrainer, path: str | PathLike[str]) -> None:
-    """See HybridTrainer.load."""
+def load(parts: Mapping[str, Stateful | None], path: str | PathLike[str]) -> None:
+    """Hands the states of a file to the parts that `save` takes. See HybridTrainer.load."""
     with reading("path", Path(path), "give a file of HybridTrainer.save"):
         data = Path(path).read_bytes()
     try:
@@ -44,46 +53,38 @@ def load(trainer: HybridTrainer, path: str | PathLike[str]) -> None:
         raise ValueError(
             f"{path} is no file of HybridTrainer.save, or is damaged ({short_line(error)})"
         ) from None
-    if (saved["scheduler"] is None) != (trainer.scheduler is None):
+    if (saved["scheduler"] is None) != (parts["scheduler"] is None):
         raise ValueError(
-            f"{path} was saved {'without' if trainer.scheduler else 'with'} a scheduler"
+            f"{path} was saved {'without' if parts['scheduler'] else 'with'} a scheduler"
         )
-    theirs, ours = saved.get("kinds", _kinds(trainer)), _kinds(trainer)  # older files have none
+    theirs, ours = saved.get("kinds", _kinds(parts)), _kinds(parts)  # older files have none
     if theirs != ours:
         raise ValueError(
             f"{path} was saved with {' and '.join(theirs)}; this training has {' and '.join(ours)}"
         )
-    before = _states(trainer)
+    before = _states(parts)
     before["model"] = copy.deepcopy(before["model"])  # whose tensors are those of the model
     try:
-        _take(trainer, saved)
+        _take(parts, saved)
     except (RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
-        _take(trainer, before)
+        _take(parts, before)
         raise ValueError(f"{path} does not fit this training ({short_line(error)})") from None
     torch.set_rng_state(saved["random"][0])
     if torch.cuda.is_available() and len(saved["random"]) - 1 == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(saved["random"][1:])
 
 
-def _states(trainer: HybridTrainer) -> dict[str, Any]:
-    return {
-        "trainer": trainer.state_dict(),
-        "model": trainer.model.state_dict(),
-        "optimizer": trainer.optimizer.state_dict(),
-        "scheduler": None if trainer.scheduler is None else trainer.scheduler.state_dict(),
-    }
+def _states(parts: Mapping[str, Stateful | None]) -> dict[str, Any]:
+    return {name: None if part is None else part.state_dict() for name, part in parts.items()}
 
 
-def _take(trainer: HybridTrainer, states: dict[str, Any]) -> None:
-    """Goes on from what _states() gave."""
-    trainer.load_state_dict(states["trainer"])
-    trainer.model.load_state_dict(states["model"])
-    trainer.optimizer.load_state_dict(states["optimizer"])
-    if trainer.scheduler is not None:
-        trainer.scheduler.load_state_dict(states["scheduler"])
+def _take(parts: Mapping[str, Stateful | None], states: Mapping[str, Any]) -> None:
+    for name, part in parts.items():
+        if part is not None:
+            part.load_state_dict(states[name])
 
 
-def _kinds(trainer: HybridTrainer) -> list[str]:
-    """What optimiser and scheduler are, whose states do not tell."""
-    given = [trainer.optimizer, *([] if trainer.scheduler is None else [trainer.scheduler])]
-    return [type(each).__name__ for each in given]
+def _kinds(parts: Mapping[str, Stateful | None]) -> list[str]:
+    """Classes of optimizer and scheduler, which their states do not tell."""
+    given = (parts["optimizer"], parts["scheduler"])
+    return [type(each).__name__ for each in given if each is not None]

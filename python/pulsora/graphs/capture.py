@@ -19,8 +19,8 @@ __all__ = ["captured"]
 def captured(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
     """`torch.cuda.graph` for a block that may fail. Threads that load data may go on meanwhile.
 
-    No garbage is collected in it: CUDA forbids a thread that captures to destroy graphs, and cycles that hold some are
-    anywhere in a program.
+    No garbage is collected in it: CUDA forbids a thread that captures to destroy graphs, and cycles
+    that hold some are anywhere in a program.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -40,9 +40,9 @@ def captured(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
 
 
 def _free_generators() -> None:
-    """Frees torch's generators of random numbers from a spoilt capture, outside which they would refuse to draw.
+    """Resets torch's CUDA generators after a failed graph capture.
 
-    They are where they were before it, once another capture of theirs has ended.
+    Otherwise they raise on the next draw.
     """
     empty = torch.cuda.CUDAGraph()
     with (

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from pulsora import _core
+from pulsora._internal.checks import require_boolean
 from pulsora.config import LRTTConfig
 from pulsora.graphs.capture import captured
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from pulsora.nn.tiles.separate_tiles import TileSamples
+    from pulsora.nn.tiles.factor_pairs import TileSamples
     from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = ["TrainingStep"]
@@ -87,8 +88,7 @@ class TrainingStep:
     ) -> None:
         if not callable(loss_fn):
             raise TypeError(f"loss_fn = {loss_fn!r}: give a function of the output and the target")
-        if not isinstance(amp, bool):
-            raise TypeError(f"amp = {amp!r}: write True, for bfloat16, or False")
+        require_boolean("amp", amp, ", for bfloat16,")
         if not isinstance(optimizer, _Pulses):
             raise TypeError(
                 f"optimizer is of type {type(optimizer).__name__}; give one of pulsora.optim, such as "

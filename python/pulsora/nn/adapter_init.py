@@ -49,7 +49,7 @@ def matched_gauge(rank: int, in_features: int, config: TileConfig) -> Gauge:
     settings = {} if device is None else {"fast": device, "update": getattr(config, "update")}  # noqa: B009 - what has cells has it
     # The core has the rule; it depends on the inputs, the rank and the cells of the adapter alone.
     tile = Tile(rank, in_features, LRTTConfig(rank=rank, **settings), threads=1)
-    values = tile.explain(np.zeros((1, in_features)), np.zeros((1, rank)), 1.0).values
+    values = tile.explain(np.zeros((1, in_features)), np.zeros((1, rank)), 1.0)
     alpha = float(values["alpha"])
     s, t = (math.sqrt(float(values[name]) / alpha) for name in ("a_lr", "b_lr"))
     has_cells = device is not None

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
+from pulsora._internal.checks import require_boolean
 from pulsora.nn.linear import AnalogLinear
 
 if TYPE_CHECKING:
@@ -98,8 +99,7 @@ class AnalogRNNBase(nn.Module):
                 "AnalogRNNBase is what recurrent layers have in common; make an AnalogLSTM"
             )
         super().__init__()
-        if not isinstance(bias, bool):
-            raise TypeError(f"bias = {bias!r}: write True or False")
+        require_boolean("bias", bias)
         if "proj_size" in options and "proj_size" not in self.settings:
             raise TypeError(f"{type(self).__name__} has no argument 'proj_size'; AnalogLSTM has")
         # torch's own layer checks the settings, and names its weights; this one has no memory.

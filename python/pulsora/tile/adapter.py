@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pulsora import _core
     from pulsora.tile.arrays import Array, Arrays, Matrix
 
-__all__ = ["Adapter", "Moved", "adapter_of"]
+__all__ = ["Adapter", "adapter_of"]
 
 
 class Adapter:
-    """What a tile offers besides, where it has a pulsed low-rank adapter: `tile.adapter`.
+    """The pulsed low-rank adapter of a tile, `tile.adapter`.
 
     Arrays and devices are as with the tile's own methods, and calls count like the tile's: forward() is a read
     of the tile, update() one of its updates.
@@ -60,7 +60,7 @@ class Adapter:
     def forward(
         self, x: Array, gate: Array, *, first: int = 0, of: int | None = None
     ) -> tuple[Array, Array]:
-        """A routed read of the tile: y = W x + alpha A (gate * (B x)).
+        """A gated read of the tile: y = W x + alpha A (gate * (B x)).
 
         Args:
             x: Inputs [m, x_size] or [x_size].
@@ -148,22 +148,3 @@ class Adapter:
 def adapter_of(core: _core.Tile, arrays: Arrays) -> Adapter | None:
     """The adapter of a tile, if it has one."""
     return Adapter(core, arrays) if core.has_adapter else None
-
-
-class Moved:
-    """A member that every tile once had, adapter or not: whoever reads or sets it learns where it is."""
-
-    def __init__(self, now: str) -> None:
-        self._now = now
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, tile: object, owner: type) -> NoReturn:
-        raise AttributeError(
-            f"a tile has no {self._name}: it is tile.adapter.{self._now}, and tile.adapter is None where the tile has "
-            "no adapter"
-        )
-
-    def __set__(self, tile: object, value: object) -> NoReturn:
-        self.__get__(tile, type(tile))

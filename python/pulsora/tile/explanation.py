@@ -1,47 +1,40 @@
-"""What `Tile.explain` answers."""
+"""Explanations of updates: the answer of `Tile.explain`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, KeysView, Mapping
+    from collections.abc import Iterator
 
 __all__ = ["Explanation"]
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """What an update would do; print it. Settings are found by name: `told["alpha"]`, `"alpha" in told`, `dict(told)`.
+class Explanation(Mapping[str, Any]):
+    """The effect of an update, for printing, and the settings in force, such as `told["alpha"]`.
 
     Attributes:
-        values: Settings in force, by name.
+        settings: Settings in force, by name.
         warnings: What will not work as one might expect, and what to change.
     """
 
-    values: Mapping[str, Any]
+    settings: Mapping[str, Any]
     warnings: tuple[str, ...]
 
-    # All of a mapping but the methods `values` and `items`: the first is the attribute above.
-    def __getitem__(self, name: str) -> object:
-        return self.values[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.values
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - a number, a text or a table
+        return self.settings[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.values)
+        return iter(self.settings)
 
     def __len__(self) -> int:
-        return len(self.values)
-
-    def keys(self) -> KeysView[str]:
-        """Names of the settings."""
-        return self.values.keys()
+        return len(self.settings)
 
     def __str__(self) -> str:
-        lines = [*_table(self.values, 0), *(f"warning: {text}" for text in self.warnings)]
+        lines = [*_table(self.settings, 0), *(f"warning: {text}" for text in self.warnings)]
         return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,9 @@ from pulsora import state as states
 from pulsora._internal.threads import chosen_threads
 from pulsora.config import CLASSES, SingleConfig, TileConfig
 from pulsora.devices.source import from_state
-from pulsora.tile.adapter import Moved, adapter_of
-from pulsora.tile.arrays import Arrays, read_only, warn_after_write
+from pulsora.tile.adapter import adapter_of
+from pulsora.tile.arrays import Arrays, read_only
+from pulsora.tile.clipping import on_host, warn_of_clipping
 from pulsora.tile.explanation import Explanation
 
 if TYPE_CHECKING:
@@ -213,7 +215,10 @@ class Tile:
     @weights.setter
     def weights(self, weights: Array) -> None:
         self._core.set_weights(weights)
-        warn_after_write(self, weights)
+        with contextlib.suppress(
+            MemoryError
+        ):  # the write has been made, so nothing may fail any more
+            warn_of_clipping(self.config, on_host(weights), self.weights)
 
     @property
     def arrays(self) -> Arrays:
@@ -374,12 +379,6 @@ class Tile:
         made, count = cls.__new__(cls), chosen_threads(threads)
         made._hold(_core.tile_from_state(saved.tensors, saved.values, device, count))  # noqa: SLF001 - it is of this class
         return made
-
-    fast_a, fast_b = Moved("a"), Moved("b")
-    forward_gated, backward_gated = Moved("forward"), Moved("backward")
-    update_gated = Moved("update")
-    transfer, transfer_stats = Moved("transfer"), Moved("transfer_stats")
-    set_reinit_vectors = Moved("set_reinit_vectors")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickle and copy: a tile in this one's state, on its device."""

@@ -1,4 +1,4 @@
-"""What stands among a model's parameters for weights that are in tiles."""
+"""AnalogParameter: the entry in `model.parameters()` for weights stored in tiles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 
-from pulsora.nn.autograd.factored_gradient import AnalogGradient, Pair
+from pulsora.nn.autograd.factored_gradient import AnalogGradient
+from pulsora.nn.tiles.factor_pairs import Pair
 
 if TYPE_CHECKING:
     from torch import Tensor

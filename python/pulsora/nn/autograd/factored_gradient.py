@@ -2,97 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
-from pulsora import _core
+from pulsora.nn.tiles.factor_pairs import Pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
     from typing_extensions import Self
 
-__all__ = ["AnalogGradient", "Pair", "joined", "require_finite"]
+__all__ = ["AnalogGradient", "bias_gradient"]
 
 _aten: Any = torch.ops.aten
-
-
-class Pair(NamedTuple):
-    """Inputs x [m, groups * in_features] and gradients at the outputs d [m, out_features] of a read."""
-
-    x: Tensor
-    d: Tensor
-    versions: tuple[int, int]
-    """How often torch had written to x and d when they were kept."""
-    gate: Tensor | None = None
-    """Weights [m, rank] of the adapters' components, of a gated read; nobody else writes to them."""
-
-    @classmethod
-    def of(cls, x: Tensor, d: Tensor, gate: Tensor | None = None) -> Pair:
-        """The pair as it is now."""
-        return cls(x, d, (x._version, d._version), gate)  # noqa: SLF001 - documented by torch
-
-    @classmethod
-    def joined(cls, pairs: Sequence[Pair]) -> Pair:
-        """One pair with the samples of all; several have no gates."""
-        if len(pairs) == 1:
-            return pairs[0]
-        return cls.of(torch.cat([x for x, *_ in pairs]), torch.cat([d for _, d, *_ in pairs]))
-
-    def scaled(self, factor: Tensor | float) -> Pair:
-        """d times the factor; the tensors of this pair stay as they are."""
-        d = self.d * factor
-        return self._replace(d=d, versions=(self.versions[0], d._version))  # noqa: SLF001
-
-
-_MOST_JOINED = 2**20
-"""Numbers in pairs that are joined to one: few enough for a copy of them to cost nothing."""
-
-
-def joined(pairs: Sequence[Pair]) -> Iterator[Pair]:
-    """The pairs, with neighbours of few samples joined to one, such as the steps of a recurrent layer.
-
-    An update of few samples costs a tile as much as one of some dozens, and how a mini-batch is cut
-    changes no bit of it.
-    """
-    group: list[Pair] = []
-    size = 0
-    for pair in pairs:
-        more = pair.x.numel() + pair.d.numel()
-        gated = pair.gate is not None or (group and group[-1].gate is not None)
-        if group and (gated or size + more > _MOST_JOINED):
-            yield Pair.joined(group)
-            group, size = [], 0
-        group.append(pair)
-        size += more
-    if group:
-        yield Pair.joined(group)
-
-
-def require_finite(pairs: Sequence[Pair]) -> None:
-    """ValueError if one of the pairs holds a value that is not finite."""
-    for name, values in (
-        ("activations", [pair.x for pair in pairs]),
-        ("gradients", [pair.d for pair in pairs]),
-        ("gates", [pair.gate for pair in pairs if pair.gate is not None]),
-    ):
-        if not all(_is_finite(each) for each in values):
-            raise ValueError(
-                f"the {name} of an analog layer are not finite (nan or inf); no pulse was "
-                "sent. Lower the learning rate or look at the loss"
-            )
-
-
-def _is_finite(values: Tensor) -> bool:
-    """Whether all are, in one pass over memory of the CPU; torch's own takes several."""
-    if values.is_cpu and values.dtype == torch.float32:
-        return _core.is_finite(values.detach().contiguous().numpy())
-    return bool(values.isfinite().all())
 
 
 class AnalogGradient(torch.Tensor):
@@ -228,6 +155,12 @@ class AnalogGradient(torch.Tensor):
     def __repr__(self) -> str:  # type: ignore[override]
         kept = "dropped" if self._pairs is None else f"{len(self._pairs)} pairs (x, d)"
         return f"AnalogGradient(shape={list(self.shape)}, device='{self.device}', {kept})"
+
+
+def bias_gradient(d: Tensor, bias: Tensor) -> Tensor:
+    """The gradient of a bias that was added to a read, from those of its outputs [m, out_features]."""
+    made = d.sum(0)
+    return made if made.dtype == bias.dtype else made.to(bias.dtype)
 
 
 def _formed(value: object) -> object:

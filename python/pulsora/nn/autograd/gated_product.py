@@ -8,9 +8,9 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.utils.dlpack import from_dlpack
 
+from pulsora.nn.autograd.factored_gradient import bias_gradient
 from pulsora.nn.tiles.checkpointing import repeats
 from pulsora.nn.tiles.separate_tiles import adapter_in
-from pulsora.nn.tiles.tile_read import begin_read, bias_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,7 +90,7 @@ def gated_read(
             "gated reads of tiles cannot be repeated (gradient checkpointing with replayed_reads); "
             "leave the layer out of the checkpointed part"
         )
-    shard, uncounted = begin_read(array, *rows)
+    shard, uncounted = array.begin_read(*rows)
     if uncounted is not None:
         raise RuntimeError(
             "gated reads of tiles are counted, so that one of several processes cannot make them "

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from pulsora.nn.autograd.factored_gradient import bias_gradient
 from pulsora.nn.autograd.gated_product import gated_read
 from pulsora.nn.tiles.checkpointing import require_first_run
-from pulsora.nn.tiles.tile_read import begin_read, bias_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,6 +105,6 @@ def _product(
     require_first_run()
     if gate is not None:
         return gated_read(x, gate, weight, bias, rows)
-    position = begin_read(weight.array, *rows)
+    position = weight.array.begin_read(*rows)
     y: Tensor = _AnalogProduct.apply(x, weight, bias, position)  # type: ignore[no-untyped-call]
     return y

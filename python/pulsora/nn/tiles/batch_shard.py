@@ -1,4 +1,4 @@
-"""The rows of a global batch that each process has, and what the processes gather of a layer."""
+"""The rows of a global batch that a process holds, and the interface of tiles to processes."""
 
 from __future__ import annotations
 
@@ -12,33 +12,31 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from pulsora.nn.tiles.tile_array import TileArray
-
 __all__ = ["SINGLE_PROCESS", "BatchShard", "SingleProcess"]
 
 
 class BatchShard(NamedTuple):
-    """The rows of a read that each rank has, of each of several mini-batches, one below the other.
+    """The rows of a read by process, in each of several mini-batches, one below the other.
 
     Attributes:
-        counts: Rows of each rank; those of a mini-batch are in the order of the ranks.
-        rank: The rank of this process.
+        counts: Rows of each process; a mini-batch has them in the order of the processes.
+        process: The number of this process.
         steps: Number of mini-batches, the steps in time of a recurrent layer.
     """
 
     counts: tuple[int, ...]
-    rank: int = 0
+    process: int = 0
     steps: int = 1
 
     @property
     def rows(self) -> int:
-        """Rows that this rank has of a mini-batch."""
-        return self.counts[self.rank]
+        """Rows that this process has of a mini-batch."""
+        return self.counts[self.process]
 
     @property
     def first(self) -> int:
         """Number of the first of them in the mini-batch."""
-        return sum(self.counts[: self.rank])
+        return sum(self.counts[: self.process])
 
     @property
     def of(self) -> int:
@@ -51,18 +49,18 @@ class BatchShard(NamedTuple):
             return [lines]
         return lines.view(self.steps, self.rows, lines.shape[1]).unbind()
 
-    def joined(self, lines: Sequence[Tensor]) -> Tensor:
-        """The rows of all ranks, in the order of a single process."""
+    def concatenated(self, lines: Sequence[Tensor]) -> Tensor:
+        """The rows of all processes, in the order of a single process."""
         columns = lines[0].shape[1]
         blocks = [each.reshape(self.steps, -1, columns) for each in lines]
         return torch.cat(blocks, dim=1).reshape(-1, columns)
 
 
 class SingleProcess:
-    """What the tiles of a layer ask about the processes that train it; here there is one."""
+    """Single-process implementation of the interface to torch.distributed."""
 
     def to_global(self, d: Tensor) -> Tensor:
-        """A gradient of this rank's loss as one of the loss of the global batch."""
+        """A gradient of this process's loss as one of the loss of the global batch."""
         return d
 
     def to_local(self, dx: Tensor) -> Tensor:
@@ -70,7 +68,7 @@ class SingleProcess:
         return dx
 
     def shard(self, shape: Sequence[int], steps: int) -> BatchShard | None:
-        """Which rows of the global batch a read of x [*shape, features] is; None for an evaluation.
+        """The rows of the global batch in a read of x [*shape, features]; None for an evaluation.
 
         `steps` is how many steps in time, of whole mini-batches, stand in the first dimension.
         """
@@ -80,20 +78,20 @@ class SingleProcess:
     def gather(
         self, array: object, shard: BatchShard, tensors: Sequence[Tensor | None]
     ) -> Callable[[], Sequence[Any]]:
-        """Begins to gather the rows of all ranks; what it returns waits for them."""
+        """Begins to gather the rows of all processes; what it returns waits for them."""
         del array, shard
         return lambda: tensors
 
     def require_padded(self) -> None:
-        """RuntimeError where ranks would sort sequences of different lengths on their own."""
+        """RuntimeError where processes would sort sequences of different lengths on their own."""
 
-    def pulsed_here(self, array: TileArray, rows: int) -> list[int] | None:
-        """Numbers of the tiles whose pulses, of so many rows, this rank makes; None for all."""
+    def pulsed_here(self, array: object, rows: int) -> list[int] | None:
+        """Numbers of the tiles whose pulses, of so many rows, this process makes; None for all."""
         del array, rows
         return None
 
-    def exchange(self, array: TileArray) -> None:
-        """Begins to send what pulses have changed in the tiles of `pulsed_here`, and to receive the rest."""
+    def exchange(self, array: object) -> None:
+        """Begins to send changes in the tiles of `pulsed_here`, and to receive the others'."""
 
     def stepped(self) -> None:
         """Runs after each step of an optimiser."""

@@ -1,4 +1,4 @@
-"""Reads that are made again during a backward pass, for gradient checkpointing."""
+"""Activation checkpointing: reads of tiles that are repeated during a backward pass."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Reads:
         _active.stack.remove(self)
 
     def next(self, reader: object) -> Any:  # noqa: ANN401 - what the reader noted
-        """Where the read that comes next began."""
+        """Returns the position of the next read."""
         if self.position == len(self.noted) or self.noted[self.position][0] is not reader:
             raise RuntimeError(
                 "a checkpointed part of the model reads other analog layers, or in another order, "
@@ -76,7 +76,7 @@ def replayed_reads() -> tuple[AbstractContextManager[None], AbstractContextManag
 
 
 def repeated_read(reader: object, begun: Callable[[], Any]) -> Any:  # noqa: ANN401
-    """Where a read by the tiles of `reader` has to begin, if it repeats one.
+    """Returns the position of a repeated read by the tiles of `reader`.
 
     Args:
         reader: Who reads.

@@ -1,129 +1,141 @@
-"""Calls of the tiles of an array one by one, with the results of a `TileGrid`.
-
-They serve an array of one tile, reads that are made again, each from the numbers that its tile had, and gated adapters.
-"""
+"""Runs the tiles of a layer one after another: single tiles, replayed reads, gated adapters."""
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 
-from pulsora.nn.tiles.tile_read import for_tile, forward_of, read
+from pulsora.nn.tiles.tile_read import for_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from torch import Tensor
 
-    from pulsora import _core
-    from pulsora.nn.tiles.batch_shard import BatchShard
-    from pulsora.nn.tiles.tile_array import TileArray
-    from pulsora.nn.tiles.tile_read import ReadPosition
-    from pulsora.tile import Tile
-    from pulsora.tile.adapter import Adapter
+    from pulsora.tile import Adapter, Tile
+    from pulsora.tile.arrays import Array
 
-__all__ = ["TileSamples", "adapter_in", "backward", "cut", "forward", "update"]
+__all__ = ["SeparateTiles", "adapter_in"]
 
 
-class TileSamples(NamedTuple):
-    """Samples of an update as tiles take them."""
+class SeparateTiles:
+    """The matrix [outputs, inputs] of tiles, with the methods and the results of `_core.TileGrid`.
 
-    whole: _core.TileGrid | None
-    """What takes them as they are; None if they are cut for the tiles."""
-    inputs: list[list[Tensor]]
-    """x of each tile, row by row."""
-    outputs: list[Tensor]
-    """d of each row of tiles."""
-    gate: Tensor | None = None
-    """Weights of the adapters' components, if their read was gated."""
+    Args:
+        places: A tile, its first output and its first input, for each tile.
+    """
 
-
-def forward(array: TileArray, x: Tensor, position: ReadPosition) -> Tensor:
-    """y [m, out_features] = W x, without scales."""
-    if len(array) == 1:
-        (by,) = forward_of(array, position)
-        return read(by, x.contiguous(), array.shape[0], position.shard)
-    tiles_read = iter(forward_of(array, position))
-    lines = _inputs(array, x)
-    reads = [
-        [
-            read(next(tiles_read), given, tile.d_size, position.shard)
-            for given, tile in zip(line, tiles, strict=True)
+    def __init__(self, places: Iterable[tuple[Tile, int, int]]) -> None:
+        self._places = [
+            (tile, slice(row, row + tile.d_size), slice(col, col + tile.x_size))
+            for tile, row, col in places
         ]
-        for line, tiles in zip(lines, array.grid, strict=True)
-    ]
-    return _side_by_side([_total(row) for row in reads])
 
+    def forward(self, x: Array, out: Array, first: int = 0, of: int | None = None) -> None:
+        """Reads y = W x into `out`."""
+        reads = [(tile.forward, cols, rows) for tile, rows, cols in self._places]
+        _add_up(reads, x, out, first, of)
 
-def backward(array: TileArray, d: Tensor, shard: BatchShard) -> Tensor:
-    """dx [m, groups * in_features] = W^T d, for d that has been multiplied by the scales."""
-    if len(array) == 1:
-        return read(array.grid[0][0].backward, d.contiguous(), array.shape[1], shard)
-    reads = [
-        [read(tile.backward, line, tile.x_size, shard) for tile in tiles]
-        for line, tiles in zip(_outputs(array, d), array.grid, strict=True)
-    ]
-    count = len(array.rows) // array.groups
-    parts = [
-        _total(of_column)
-        for first in range(0, len(array.rows), count)
-        for of_column in zip(*reads[first : first + count], strict=True)
-    ]
-    return _side_by_side(parts)
+    def backward(self, d: Array, out: Array, first: int = 0, of: int | None = None) -> None:
+        """Reads dx = W^T d into `out`."""
+        reads = [(tile.backward, rows, cols) for tile, rows, cols in self._places]
+        _add_up(reads, d, out, first, of)
 
+    def replayed(self, numbers: Sequence[int]) -> Callable[..., None]:
+        """A `forward` that repeats earlier reads, one mini-batch a call.
 
-def cut(array: TileArray, x: Tensor, d: Tensor, gate: Tensor | None) -> TileSamples:
-    """The samples (x, d) of an update, for each tile."""
-    return TileSamples(None, _inputs(array, x), _outputs(array, d), gate)
+        `numbers` are those of the first sample in each tile. Counters of the tiles do not change.
+        """
+        passed = 0
 
+        def forward(x: Array, out: Array, first: int, of: int) -> None:
+            nonlocal passed
+            begun = passed + first
+            passed += of
+            reads = [
+                (_again(tile, number + begun), cols, rows)
+                for number, (tile, rows, cols) in zip(numbers, self._places, strict=True)
+            ]
+            _add_up(reads, x, out, first, of)
 
-def update(array: TileArray, samples: TileSamples, lr: float) -> None:
-    """W <- W - lr d^T x by pulses; the mini-batch does not end."""
-    for line, back, tiles in zip(samples.inputs, samples.outputs, array.grid, strict=True):
-        for given, tile in zip(line, tiles, strict=True):
-            x, d = for_tile(given), for_tile(back)
-            if samples.gate is None:
-                tile.update(x, d, lr, end_of_batch=False)
-            else:
-                adapter_in(tile).update(x, d, samples.gate, lr, end_of_batch=False)
+        return forward
+
+    def update(self, x: Array, d: Array, lr: float, tiles: Sequence[int] | None = None) -> None:
+        """W <- W - lr d^T x by the pulses of all tiles, or of some; the mini-batch does not end."""
+        if len(self._places) == 1 and tiles is None:
+            self._places[0][0].update(x, d, lr, end_of_batch=False)
+            return
+        for tile, lines, back in self._parts(x, d, tiles):
+            tile.update(for_tile(lines), for_tile(back), lr, end_of_batch=False)
+
+    def update_gated(self, x: Tensor, d: Tensor, gate: Tensor, lr: float) -> None:
+        """Makes an `update` by samples whose read had these weights of the adapters' components."""
+        for tile, lines, back in self._parts(x, d, None):
+            adapter_in(tile).update(for_tile(lines), for_tile(back), gate, lr, end_of_batch=False)
+
+    def post_update(self, lr: float, tiles: Sequence[int] | None = None) -> None:
+        """Ends the mini-batch of all tiles, or of some."""
+        for number, (tile, *_) in enumerate(self._places):
+            if tiles is None or number in tiles:
+                tile.post_update(lr)
+
+    def _parts(
+        self, x: Array, d: Array, tiles: Sequence[int] | None
+    ) -> Iterator[tuple[Tile, Tensor, Tensor]]:
+        """Each tile, with its columns of x and of d."""
+        x, d = torch.as_tensor(x), torch.as_tensor(d)
+        inputs = _cut(x, [cols for _, _, cols in self._places])
+        outputs = _cut(d, [rows for _, rows, _ in self._places])
+        for number, (tile, rows, cols) in enumerate(self._places):
+            if tiles is None or number in tiles:
+                yield tile, inputs[cols.start], outputs[rows.start]
 
 
 def adapter_in(tile: Tile) -> Adapter:
     """The adapter of a tile that must have one."""
     if tile.adapter is None:
         raise ValueError(
-            "gate: the tiles have no adapter whose components it could weigh; use LRTTConfig with a "
-            "rank of 1 or more, or pulsora.nn.GatedAdapter with a rank"
+            "gate: the tiles have no adapter whose components it could weigh; use LRTTConfig with "
+            "a rank of 1 or more, or pulsora.nn.GatedAdapter with a rank"
         )
     return tile.adapter
 
 
-def _inputs(array: TileArray, x: Tensor) -> list[list[Tensor]]:
-    """The columns of x that each tile takes, without gaps; tiles of one column share theirs.
+def _again(tile: Tile, number: int) -> Callable[..., object]:
+    """A function that repeats the read of a mini-batch from its sample of this number on."""
 
-    All are cut before the first is read.
-    """
-    if len(array) == 1:
-        return [[x.contiguous()]]
-    lines = [[array.lines(i, col) for col in array.cols] for i in range(len(array.rows))]
-    first = {each.start: each for of_row in lines for each in of_row}
-    columns = {start: x[:, each].contiguous() for start, each in first.items()}
-    return [[columns[each.start] for each in of_row] for of_row in lines]
+    def read(lines: Array, out: Array, first: int, of: int) -> None:
+        del first  # is in the number
+        tile._core.forward_again(lines, out, number, of)  # noqa: SLF001 - of this package
+
+    return read
 
 
-def _outputs(array: TileArray, d: Tensor) -> list[Tensor]:
-    """The columns of d that each row of tiles takes, without gaps."""
-    if len(array.rows) == 1:
-        return [d.contiguous()]
-    return [d[:, row].contiguous() for row in array.rows]
+def _add_up(
+    reads: Sequence[tuple[Callable[..., object], slice, slice]],
+    given: Array,
+    out: Array,
+    first: int,
+    of: int | None,
+) -> None:
+    """Makes reads, each of some columns, and adds their results up in some columns of `out`."""
+    if len(reads) == 1:
+        reads[0][0](given, out, first=first, of=of)
+        return
+    given, out = torch.as_tensor(given), torch.as_tensor(out)
+    lines = _cut(given, [taken for _, taken, _ in reads])
+    begun = set()
+    for read, taken, columns in reads:
+        made = out.new_empty(len(given), columns.stop - columns.start)
+        read(for_tile(lines[taken.start]), for_tile(made), first=first, of=of)
+        if columns.start in begun:
+            out[:, columns] += made
+        else:
+            out[:, columns] = made
+        begun.add(columns.start)
 
 
-def _total(reads: Iterable[Tensor]) -> Tensor:
-    """The sum of what the tiles of one row, or column, have read; one read is not copied."""
-    return functools.reduce(torch.add, reads)
-
-
-def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
+def _cut(lines: Tensor, parts: Iterable[slice]) -> dict[int, Tensor]:
+    """Columns of a batch, without gaps, by the number of the first."""
+    return {part.start: lines[:, part].contiguous() for part in parts}

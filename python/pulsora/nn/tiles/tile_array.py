@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from pulsora import _core
-from pulsora.nn.autograd.factored_gradient import joined, require_finite
-from pulsora.nn.tiles import separate_tiles
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
-from pulsora.nn.tiles.separate_tiles import TileSamples
-from pulsora.nn.tiles.tile_read import begin_read, for_tile, read
+from pulsora.nn.tiles.checkpointing import repeated_read, repeats
+from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated, require_finite
+from pulsora.nn.tiles.separate_tiles import SeparateTiles
+from pulsora.nn.tiles.tile_read import ReadPosition, for_tile, read
 from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
 from pulsora.state import StateError, from_tensors, to_tensors
 from pulsora.tile import Tile
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pulsora.config import TileConfig
-    from pulsora.nn.autograd.factored_gradient import Pair
     from pulsora.nn.tiles.batch_shard import SingleProcess
-    from pulsora.nn.tiles.tile_read import ReadPosition
+    from pulsora.nn.tiles.factor_pairs import Pair
     from pulsora.nn.tiles.weight_scaling import WeightScaling
 
 __all__ = ["TileArray"]
@@ -82,7 +82,7 @@ class TileArray:
         scales: What the weights in the cells have to be multiplied by, [1] or [out_features]; None
             for nothing.
         ranks: The processes that train these weights; a copy of the array is on its own.
-        evaluated: Samples that were read without being counted, since the counters stood there.
+        evaluated: Counters of the tiles, and evaluation samples read since they last changed.
 
     Raises:
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
@@ -152,25 +152,21 @@ class TileArray:
 
     @grid.setter
     def grid(self, grid: Sequence[Sequence[Tile]]) -> None:
+        places = [
+            (tile, row.start, self.lines(i, col).start)
+            for i, (row, tiles) in enumerate(zip(self.rows, grid, strict=True))
+            for col, tile in zip(self.cols, tiles, strict=True)
+        ]
+        self.separate = SeparateTiles(places)
+        self.whole: _core.TileGrid | SeparateTiles = self.separate
+        if len(places) > 1:
+            cores = [(tile._core, *place) for tile, *place in places]  # noqa: SLF001 - of this package
+            self.whole = _core.make_tile_grid(cores, self.shape[0], self.groups * self.shape[1])
         self._grid = tuple(map(tuple, grid))
-        self._joined: _core.TileGrid | None = None
-
-    def whole(self) -> _core.TileGrid | None:
-        """All tiles, as one that needs a single call; None where there is but one."""
-        if len(self) == 1:
-            return None
-        if self._joined is None:
-            places = [
-                (tile._core, row.start, self.lines(i, col).start)  # noqa: SLF001 - of this package
-                for i, (row, tiles) in enumerate(zip(self.rows, self.grid, strict=True))
-                for col, tile in zip(self.cols, tiles, strict=True)
-            ]
-            self._joined = _core.make_tile_grid(places, self.shape[0], self.groups * self.shape[1])
-        return self._joined
 
     @property
     def device(self) -> torch.device:
-        """Where the tiles are."""
+        """Device of the tiles."""
         return torch.device(self.grid[0][0].device)
 
     def move(self, device: torch.device) -> None:
@@ -201,17 +197,37 @@ class TileArray:
             for col, tile in zip(self.cols, tiles, strict=True):
                 yield row, col, tile
 
+    def begin_read(self, shape: Sequence[int], steps: int = 1) -> ReadPosition:
+        """Begins a read of x [*shape, features], with so many mini-batches, one below the other.
+
+        Where a checkpointed part of a model runs again, the read is the one it was (`replayed_reads`). An
+        evaluation by one of several processes counts no samples, since the others may make another.
+        """
+        whole = BatchShard((math.prod(shape),))
+        shard = None if repeats() else self.process_group.shard(shape, steps)
+        repeated: ReadPosition | None = repeated_read(
+            self, lambda: ReadPosition(shard or whole, self._counted())
+        )
+        if repeated is not None or shard is not None:
+            return repeated or ReadPosition(shard or whole)
+        counted = self._counted()
+        at, samples = self.evaluated
+        begun = samples if at == counted else 0
+        self.evaluated = counted, begun + math.prod(shape)
+        return ReadPosition(whole, [number + begun for number in counted])
+
+    def _counted(self) -> list[int]:
+        return [tile.counters["forward_samples"] for tile in self]
+
     def forward(self, x: Tensor, position: ReadPosition | None = None) -> Tensor:
         """y [m, out_features] = W x for x [m, groups * in_features], read by the tiles' periphery.
 
         `position` is what `begin_read` gave for it; by default x is a mini-batch.
         """
-        position = position or begin_read(self, x.shape[:1])
-        whole = self.whole() if position.numbers is None else None
-        if whole is None:
-            y = separate_tiles.forward(self, x.detach(), position)
-        else:
-            y = read(whole.forward, x.detach().contiguous(), self.shape[0], position.shard)
+        position = position or self.begin_read(x.shape[:1])
+        numbers = position.numbers
+        by = self.whole.forward if numbers is None else self.separate.replayed(numbers)
+        y = read(by, x.detach().contiguous(), self.shape[0], position.shard)
         return y if self.scales is None else y * self.scales
 
     def backward(self, d: Tensor, shard: BatchShard | None = None) -> Tensor:
@@ -221,53 +237,42 @@ class TileArray:
         """
         shard = shard or BatchShard((len(d),))
         d = d if self.scales is None else d * self.scales
-        whole = self.whole()
-        if whole is None:
-            return separate_tiles.backward(self, d.detach(), shard)
-        return read(whole.backward, d.detach().contiguous(), self.groups * self.shape[1], shard)
+        columns = self.groups * self.shape[1]
+        return read(self.whole.backward, d.detach().contiguous(), columns, shard)
 
     def prepared(self, pairs: Sequence[Pair]) -> list[TileSamples]:
-        """What `update` takes: the pairs (x, d), those of few samples joined, cut for the tiles where these are called one by one.
+        """Prepares pairs (x, d) for `update`; pairs of few samples are concatenated.
 
         Raises:
             ValueError: if x, d or a gate hold values that are not finite, on the CPU.
         """
-        pairs = list(joined(pairs))
+        pairs = list(concatenated(pairs))
         if self.device.type == "cpu":
             require_finite(pairs)
-        whole = self.whole()
         made = []
         for x, d, _, gate in pairs:
             back = d if self.scales is None else d / self.scales
-            if whole is None or gate is not None:
-                made.append(separate_tiles.cut(self, x, back, gate))
-            else:
-                made.append(TileSamples(whole, [[x.contiguous()]], [back.contiguous()]))
+            made.append(TileSamples(x.contiguous(), back.contiguous(), gate))
         return made
 
-    def update(self, cuts: Sequence[TileSamples], lr: float) -> None:
+    def update(self, samples: Sequence[TileSamples], lr: float) -> None:
         """One mini-batch: W <- W - lr d^T x by pulses, for all that `prepared` gave. Only tiles compute.
 
         Nothing happens, and no mini-batch passes, without samples. On a GPU nothing waits: a tile
         that is given values that are not finite changes no more, and says so by an InputError where
         it is waited for next (weights, state, statistics).
         """
-        if not cuts:
+        if not samples:
             return
-        whole = self.whole()
-        together = all(cut.whole is not None for cut in cuts)
-        rows = sum(len(cut.outputs[0]) for cut in cuts)
-        mine = self.process_group.pulsed_here(self, rows) if together else None
-        for cut in cuts:
-            if cut.whole is None:
-                separate_tiles.update(self, cut, lr)
+        is_gated = any(each.gate is not None for each in samples)
+        rows = sum(len(each.d) for each in samples)
+        mine = None if is_gated else self.process_group.pulsed_here(self, rows)
+        for x, d, gate in samples:
+            if gate is None:
+                self.whole.update(for_tile(x), for_tile(d), lr, mine)
             else:
-                cut.whole.update(for_tile(cut.inputs[0][0]), for_tile(cut.outputs[0]), lr, mine)
-        if whole is None:
-            for tile in self:
-                tile.post_update(lr)
-            return
-        whole.post_update(lr, mine)
+                self.separate.update_gated(x, d, gate, lr)
+        self.whole.post_update(lr, mine)
         if mine is not None:
             self.process_group.exchange(self)
 

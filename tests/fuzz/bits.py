@@ -53,7 +53,7 @@ def _step(draws: Draws, whole: pl.Tile, parts: pl.Tile, x: Batch, d: Batch) -> b
     """One mini-batch of both tiles; False if a read was refused, after which they stand at different samples."""
     config = whole.config
     # An update may reuse what the last reads of whole batches gave.
-    reads = [slice(0, len(x))] if config.reads_back else draws.cuts(len(x))
+    reads = [slice(0, len(x))] if config.facts.reuses_reads else draws.cuts(len(x))
     for name, batch in (("forward", x), ("backward", d)):
         given = outcome(lambda: getattr(whole, name)(batch))  # noqa: B023 - at once
         parted = [outcome(lambda: getattr(parts, name)(batch[part])) for part in reads]  # noqa: B023

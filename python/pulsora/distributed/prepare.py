@@ -197,7 +197,7 @@ def _require_parted(name: str, layer: AnalogModule) -> None:
                 "follows from all samples in order, so that ranks cannot read parts of a batch; "
                 "choose 'abs_max'"
             )
-    if config.reads_back:
+    if config.facts.reuses_reads:
         raise ValueError(
             f"the layer {name!r} has projection = 'reuse', whose update reuses the reads of a whole "
             "batch, of which each rank has its own rows alone; choose 'analog' or 'exact'"

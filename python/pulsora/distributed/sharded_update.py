@@ -34,7 +34,7 @@ def rows_to_shard(array: TileArray, updates: str) -> int | None:
     if updates == "shared":
         return 0
     is_large = array.shape[0] * array.shape[1] >= _CELLS
-    return _ROWS if is_large and array.config.kind == "single" else None
+    return _ROWS if is_large and array.facts.pulses_written else None
 
 
 class ShardedUpdate:

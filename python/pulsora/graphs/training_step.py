@@ -12,7 +12,6 @@ from torch import nn
 
 from pulsora import _core
 from pulsora._internal.checks import require_boolean
-from pulsora.config import LRTTConfig
 from pulsora.graphs.capture import captured
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
@@ -233,10 +232,7 @@ class TrainingStep:
                 each.process_group is not SINGLE_PROCESS for each in arrays
             ),
             "re-inits of adapters that are 'orthogonal' or 'svd' wait for the GPU": any(
-                isinstance(each.config, LRTTConfig)
-                and each.config.reinit in {"orthogonal", "svd"}
-                and each.config.transfer_every != 0
-                for each in arrays
+                each.facts.waits_for_host for each in arrays
             ),
             "tiles are on several devices": len({each.device for each in arrays}) > 1,
         }

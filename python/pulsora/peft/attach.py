@@ -48,7 +48,7 @@ class Plan(NamedTuple):
 
     def base_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The options of the arrays of the base: weights fill their cells unless something else is given."""
-        can_scale = self.base is not None and not self.base.reads_back
+        can_scale = self.base is not None and not self.base.facts.reuses_reads
         return {"weight_scaling": "abs_max" if can_scale else None, **given}
 
     @staticmethod

@@ -23,17 +23,6 @@ double normOf(const float *key, int64_t size) {
 
 }  // namespace
 
-void correct(const Context &context, MatrixView<const float> prediction,
-             MatrixView<const float> correction, MatrixView<float> out) {
-  const auto fits = [&](MatrixView<const float> m) {
-    return m.rows == out.rows && m.cols == out.cols;
-  };
-  PULSORA_CHECK(InputError, fits(prediction) && fits(correction), "correct: the prediction is [",
-                prediction.rows, ", ", prediction.cols, "] and the correction [", correction.rows,
-                ", ", correction.cols, "]; both must be [", out.rows, ", ", out.cols, "]");
-  forEach(context, out.size(), CorrectionAdder{prediction, correction, out});
-}
-
 ResidualMemory::ResidualMemory(int64_t keySize, int64_t capacity, int64_t nearest)
     : keySize_(keySize), capacity_(capacity), nearest_(nearest) {
   PULSORA_CHECK(InputError, keySize >= 1 && capacity >= 1 && nearest >= 1,

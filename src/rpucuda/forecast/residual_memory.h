@@ -8,22 +8,6 @@
 
 namespace pulsora {
 
-/// out = prediction + correction, with one rounding; all three of one shape.
-void correct(const Context &context, MatrixView<const float> prediction,
-             MatrixView<const float> correction, MatrixView<float> out);
-
-struct CorrectionAdder {
-  MatrixView<const float> prediction;
-  MatrixView<const float> correction;
-  MatrixView<float> out;
-
-  PULSORA_HD void operator()(int64_t i) const {
-    const int64_t row = i / out.cols;
-    const int64_t col = i % out.cols;
-    out(row, col) = prediction(row, col) + correction(row, col);
-  }
-};
-
 /// What predictions were off by, and under which circumstances (keys): the latest `capacity` of them.
 /// It lies in host memory, and so do the rows that it is given.
 ///

@@ -62,7 +62,9 @@ class AnalogParameter(torch.nn.Parameter):
         `gate` [m, rank] is that of the read, if its adapters were gated.
         """
         pairs = (Pair.of(x.detach(), d.detach(), gate),)
-        return AnalogGradient(pairs, self.shape, self.device, is_fixed=self.array.config.reads_back)
+        return AnalogGradient(
+            pairs, self.shape, self.device, is_fixed=self.array.facts.reuses_reads
+        )
 
     def move(self, device: torch.device) -> None:
         """Moves the tiles, and a gradient that no step has taken yet.

@@ -136,7 +136,7 @@ class _GatedProduct(torch.autograd.Function):
             ],
         )
         dx = d_gate = None
-        if needs_x or needs_gate or weight.array.config.reads_back:
+        if needs_x or needs_gate or weight.array.facts.reuses_reads:
             dx, d_gate = map(
                 process_group.to_local, _backward(weight.array, d, gate, ctx.reads, shard)
             )

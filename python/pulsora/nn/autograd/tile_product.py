@@ -56,7 +56,7 @@ class _AnalogProduct(torch.autograd.Function):
             [x if needs_weight else None, d if needs_weight or needs_bias else None],
         )
         dx = None
-        if needs_x or weight.array.config.reads_back:
+        if needs_x or weight.array.facts.reuses_reads:
             dx = weight.array.process_group.to_local(weight.array.backward(d, ctx.shard))
         all_x, all_d = gathered()
         return (

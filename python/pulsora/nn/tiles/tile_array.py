@@ -45,7 +45,7 @@ def _of_tiles(config: TileConfig, limits: dict[str, int]) -> tuple[TileConfig, d
 
     An adapter that spans the layer stands beside one tile, which knows the limits and is read in blocks.
     """
-    if getattr(config, "adapter_span", "tile") == "tile":
+    if not config.facts.spans_layer:
         return config, limits
     own = {name: getattr(config, name) or limit for name, limit in limits.items()}
     return config.replace(**own), dict.fromkeys(limits, 0)
@@ -112,6 +112,7 @@ class TileArray:
                 raise ValueError(f"{name} = {limit}: give a tile size, or 0 for no limit")
         self.shape = (out_features, in_features)
         self.config = config
+        self.facts = config.facts
         self.threads = threads
         self.seed = seed
         self.tile_id = tile_id

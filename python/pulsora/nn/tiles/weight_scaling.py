@@ -41,13 +41,13 @@ class WeightScaling(NamedTuple):
 
         Raises:
             ValueError: for a scaling or a `scaling_per` that does not exist, and tiles whose updates
-                reuse reads, which scales would shard.
+                reuse reads, whose scales would differ.
         """
         if scaling_per not in {"layer", "output"}:
             raise ValueError(f"scaling_per = {scaling_per!r}: write 'layer' or 'output'")
         if weight_scaling is None:
             return None
-        if config.reads_back:
+        if config.facts.reuses_reads:
             raise ValueError(
                 "weight_scaling does not go with projection = 'reuse', where an update reuses what a "
                 "read has made of scaled gradients; choose projection = 'analog' or 'exact'"
@@ -97,7 +97,8 @@ def require_scales(scales: Tensor, rows: int) -> Tensor:
 
 def written_to(config: TileConfig) -> Device | None:
     """The device of the array to which weights are written; None for weights without cells."""
-    return next(iter(config.devices().values()), None)
+    name = config.facts.written
+    return config.devices()[name] if name else None
 
 
 def reach(device: Device | None) -> float:

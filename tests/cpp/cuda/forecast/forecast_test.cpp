@@ -190,18 +190,5 @@ TEST(CudaForecast, DecompositionsAreThoseOfTheCpu) {
   }
 }
 
-TEST(CudaForecast, CorrectionsAreThoseOfTheCpu) {
-  PULSORA_REQUIRE_GPU();
-  const Context gpu = gpuContext();
-  Place place{gpu, {}};
-  const Floats a = normal(1000, 12, 1.0f);
-  const Floats b = normal(1000, 13, 1.0f);
-  float *out = place.put(Floats(1000));
-  correct(gpu, rowMajor<const float>(place.put(a), 20, 50),
-          rowMajor<const float>(place.put(b), 20, 50), rowMajor(out, 20, 50));
-  const Floats got = place.take(out, 1000);
-  for (size_t i = 0; i < 1000; ++i) EXPECT_EQ(got[i], a[i] + b[i]);
-}
-
 }  // namespace
 }  // namespace pulsora::testing

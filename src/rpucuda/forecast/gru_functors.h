@@ -51,7 +51,7 @@ struct GatesBefore {
 
 /// h <- (1 - z) h + z n with n = tanh(in_n + (r h) Un).
 struct StepBefore {
-  MatrixView<const float> in;         // as above
+  MatrixView<const float> in;         // see GatesBefore
   MatrixView<const float> candidate;  // [b, H]: (r h) Un
   MatrixView<const float> z;
   MatrixView<const float> from;
@@ -66,7 +66,7 @@ struct StepBefore {
 
 /// h <- (1 - z) h + z n with n = tanh(in_n + r (h Un + cn)): a unit that resets after the product.
 struct StepAfter {
-  MatrixView<const float> in;         // as above
+  MatrixView<const float> in;         // see GatesBefore
   MatrixView<const float> recurrent;  // [b, 3H]: h U of z, r, n
   const float *bias;                  // cn [H]
   MatrixView<const float> from;

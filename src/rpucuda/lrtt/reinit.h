@@ -31,7 +31,7 @@ struct ReinitSource {
   HostRows &work;
 };
 
-/// One scheme of lrtt.reinit: how B is drawn, and how A and B start anew after a transfer.
+/// One scheme of lrtt.reinit: how B is drawn, and the effect of a transfer on A and B.
 struct ReinitScheme {
   /// Effect of a transfer on A and B: none; or A becomes 0, and B stays, shrinks, or is drawn.
   enum class AfterTransfer { Nothing, KeepB, DecayB, DrawB };

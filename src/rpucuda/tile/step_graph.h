@@ -13,7 +13,7 @@ namespace pulsora {
 ///     tile.forward(x, y); tile.backward(d, dx); tile.update(x, d, lr); tile.postUpdate(lr);
 ///     graph.end();
 ///
-/// Every mini-batch is captured anew, because the host keeps the sample numbers and the schedule of
+/// Each mini-batch is captured again, because the host keeps the sample numbers and the schedule of
 /// transfers; the captured graph then updates an executable graph of equal shape (steps with and
 /// without a transfer have one each), which is launched. The results have the bits of the plain
 /// calls. The buffers of x, y, d and dx may change between mini-batches.

@@ -29,7 +29,7 @@ target_precompile_headers(rpucuda_tests PRIVATE
 target_compile_definitions(rpucuda_tests PRIVATE
   PULSORA_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden"
   PULSORA_EXTRA_DEVICES="$<JOIN:${PULSORA_EXTRA_DEVICES},:>")
-# The code under test is optimised. The tests themselves would take long to compile, and take little time to run.
+# Only the code under test is optimised; the tests take longer to compile than to run.
 if(PULSORA_SANITIZE)
   target_compile_options(rpucuda_tests PRIVATE -O0)
 else()

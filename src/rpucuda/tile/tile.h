@@ -117,11 +117,19 @@ class Tile final {
 
  private:
   friend class TileAdapter;
+  friend class TileGrid;
   struct Impl;
   State collect() const;
   void take(const State &state);
-  void readForward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
-                   const Counters &counters);
+  /// forward(), backward() and update() of inputs whose shapes, and values on the CPU, the caller
+  /// has checked.
+  void forwardChecked(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part);
+  void backwardChecked(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part);
+  void updateChecked(MatrixView<const float> x, MatrixView<const float> d, float lr,
+                     const Pause &pause);
+  void requireForward(MatrixView<const float> x, MatrixView<const float> y) const;
+  void read(const Context &context, MatrixView<const float> x, MatrixView<float> y,
+            const Counters &counters);
   std::unique_ptr<Impl> impl_;
 };
 

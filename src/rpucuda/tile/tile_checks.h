@@ -115,11 +115,11 @@ inline void requireFinite(const Context &context, MatrixView<const float> x,
 }
 
 /// InputError, on the CPU, if x or d is not finite, or if the changes lr d^T x of the weights might
-/// overflow. On a GPU like requireFinite(), unless the update itself looks for faults.
+/// overflow. On a GPU like requireFinite().
 inline void requireStep(const Context &context, MatrixView<const float> x,
-                        MatrixView<const float> d, float lr, bool looksForFaults = false) {
+                        MatrixView<const float> d, float lr) {
   if (!context.onCpu()) {
-    if (!looksForFaults) requireFinite(context, x, d);
+    requireFinite(context, x, d);
     return;
   }
   // Not finite if an element is not, so that one pass over x and d checks both.

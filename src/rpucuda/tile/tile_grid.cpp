@@ -131,7 +131,7 @@ void TileGrid::readAll(MatrixView<const float> in, const char *name, Side &from,
                        MatrixView<float> out, Side &to, const Read &read) {
   requireShape(in, anyBatch(), {from.name, from.size}, name, "a read of a grid");
   requireShape(out, batchOf(in), {to.name, to.size}, "the result", "a read of a grid");
-  if (context().onCpu()) requireFinite(context(), in, name);  // before the first tile is read
+  if (context().onCpu()) requireFinite(context(), in, name);
   const std::vector<MatrixView<const float>> inputs = blocksOf(in, from);
   // Batched reads are all stored until they are summed; too large ones run tile by tile.
   constexpr int64_t kMostKept = int64_t{1} << 25;
@@ -177,14 +177,14 @@ void TileGrid::addReads(const std::vector<MatrixView<const float>> &inputs, cons
 void TileGrid::forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
   readAll(x, "x", inputs_, y, outputs_,
           [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out) {
-            tile.forward(in, out, part);
+            tile.forwardChecked(in, out, part);
           });
 }
 
 void TileGrid::backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part) {
   readAll(d, "d", outputs_, dx, inputs_,
           [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out) {
-            tile.backward(in, out, part);
+            tile.backwardChecked(in, out, part);
           });
 }
 
@@ -198,12 +198,13 @@ void TileGrid::updateSome(const Numbers &tiles, MatrixView<const float> x,
   requireKnown(tiles);
   requireShape(x, anyBatch(), {inputs_.name, inputs_.size}, "x", "update");
   requireShape(d, batchOf(x), {outputs_.name, outputs_.size}, "d", "update");
+  requireLearningRate(lr);
   const bool onCpu = context().onCpu();
-  if (onCpu) requireFinite(context(), x, d);  // before the first tile is changed
+  if (onCpu) requireStep(context(), x, d, lr);
   const std::vector<MatrixView<const float>> inputs = blocksOf(x, inputs_);
   const std::vector<MatrixView<const float>> outputs = blocksOf(d, outputs_);
   forEachOf(tiles, [&](size_t i) {
-    tiles_[i]->update(inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]], lr, pause);
+    tiles_[i]->updateChecked(inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]], lr, pause);
   });
   if (onCpu || tiles.size() == tiles_.size()) return;
   std::vector<bool> updated(tiles_.size());

@@ -135,11 +135,10 @@ struct Tile::Impl {
   void clearNonfinite() {
     if (!context.onCpu()) detail::fillZero(context, context.nonfiniteFlag, nonfiniteFlag.bytes());
   }
-  /// Checks the inputs of a read, unless the read is on a GPU with a periphery, which checks them
-  /// itself.
-  void requireFiniteRead(const IOParameters &periphery, MatrixView<const float> in,
-                         const char *name) const {
-    if (context.onCpu() || periphery.is_perfect) requireFinite(context, in, name);
+  /// On a GPU, sets the non-finite flag for inputs of a read that are not finite, unless the
+  /// periphery does so.
+  void flagNonfiniteRead(const IOParameters &periphery, MatrixView<const float> in) const {
+    if (!context.onCpu() && periphery.is_perfect) detail::cudaCheckFinite(context, in);
   }
 
  private:

@@ -1,7 +1,8 @@
 """LeNet-5 with all its layers analog, trained from end to end on handwritten digits.
 
-What one sees: about the accuracy that torch's layers reach with the same settings. Every patch of an image is a
-sample of the pulsed update, so that a cell of a convolution takes more pulses than one of a large linear layer.
+It reaches about the accuracy of torch's layers with the same settings. Every patch of an image is a
+sample of the pulsed update, so a cell of a convolution takes more pulses than a cell of a large
+linear layer.
 """
 
 import torch

@@ -1,5 +1,5 @@
-// The library's linear algebra by itself: two digital low-rank adapters in one pair of matrices, a step of gradient
-// descent on the second, and what comes of it. The same calls work on a GPU, with views of memory there.
+// The library's linear algebra by itself: two digital low-rank adapters in one pair of matrices,
+// and a step of gradient descent on the second. The same calls work on a GPU, with views of its memory.
 
 #include <cmath>
 #include <cstdio>
@@ -22,8 +22,8 @@ int main() {
   const Context context;  // one thread of the CPU
   const RandomKey key = makeKey(/*seed=*/1, /*tile=*/0, /*array=*/0);
 
-  // A [kOut, 2 kRank] holds two factors side by side, B [2 kRank, kIn] two below one another. Only the second adapter's
-  // part of B gets values: rows that read kIn inputs.
+  // A [kOut, 2 kRank] holds two factors side by side, B [2 kRank, kIn] two below one another. Only
+  // the second adapter's part of B gets values: rows that read kIn inputs.
   Matrix a(kOut, 2 * kRank), b(2 * kRank, kIn), a2(kOut, kRank), b2(kRank, kIn);
   setZero(context, a.view);
   setZero(context, b.view);

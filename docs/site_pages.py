@@ -12,7 +12,14 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 MORE = DOCS / "more"
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?\)")
-LANGUAGES = {".py": "python", ".cpp": "cpp", ".h": "cpp", ".cu": "cuda", ".txt": "cmake", ".sh": "sh"}
+LANGUAGES = {
+    ".py": "python",
+    ".cpp": "cpp",
+    ".h": "cpp",
+    ".cu": "cuda",
+    ".txt": "cmake",
+    ".sh": "sh",
+}
 MOST_LINES = 400  # of a file that is shown; of longer ones the name is enough
 
 
@@ -92,4 +99,6 @@ def write_pages() -> None:
         if page.is_relative_to(MORE):
             folder = target if target.is_dir() else target.parent
             text = relinked(content(target), folder, MORE, wanted)
-            page.with_suffix(".md").write_text(f"---\norphan: true\n---\n\n{text}", encoding="utf-8")
+            page.with_suffix(".md").write_text(
+                f"---\norphan: true\n---\n\n{text}", encoding="utf-8"
+            )

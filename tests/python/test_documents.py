@@ -1,4 +1,4 @@
-"""Links between the documents lead somewhere, and readers find what they asked for."""
+"""Pages: links lead somewhere, Python blocks run, lines and table cells are short."""
 
 from __future__ import annotations
 
@@ -16,25 +16,50 @@ has_documents = pytest.mark.skipif(
     not (ROOT / "docs").is_dir(), reason="the source archive has no documents"
 )
 
+# docs/ also holds what `make docs` writes.
 PAGES = sorted(
     path
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")]
+    for path in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *(
+            path
+            for part in ("start", "howto", "reference", "explain")
+            for path in ROOT.glob(f"docs/{part}/**/*.md")
+        ),
+        *ROOT.glob("examples/**/*.md"),
+    ]
     if path.is_file()
+)
+COLUMNS, CELL = 120, 160
+
+# A block of Python, and the comment before it: code that readers do not see, or why the block cannot run.
+BLOCK = re.compile(
+    r"(?:^ *<!-- test: (?P<kind>setup|skip)(?P<text>.*?)-->\s*)?^(?P<indent> *)```python\n(?P<code>.*?)^ *```",
+    re.MULTILINE | re.DOTALL,
 )
 
 
+def pages(*, code: bool = False) -> pytest.MarkDecorator:
+    chosen = [page for page in PAGES if not code or "```python" in page.read_text(encoding="utf-8")]
+    return pytest.mark.parametrize("page", chosen, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def prose(page: Path) -> str:
+    """The text of a page without its blocks of code."""
+    return re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
 def anchors(page: Path) -> set[str]:
-    """What links to headings of a page are called, as GitHub makes them."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    """The names of links to headings of a page, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def dead_links(page: Path) -> list[str]:
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     dead = []
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
-        if re.match(r"[a-z]+:", link):
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", link) or link == "gallery/index":
             continue
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page
@@ -44,7 +69,7 @@ def dead_links(page: Path) -> list[str]:
 
 
 @has_documents
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pages()
 def test_links_lead_somewhere(page: Path) -> None:
     assert dead_links(page) == []
 
@@ -59,51 +84,58 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
     assert dead_links(page) == ["c.md", "b.md#other"]
 
 
-# What a first reader of README and guide did not find, and where it is answered.
-QUESTIONS = [
-    "When is the low-rank adapter (LRTT) worth it?",
-    "Which paper defines LRTT?",
-    "What do clipping, mixed precision, weight averages and several GPUs do?",
-    "How many threads does it use, and why is it slow here?",
-    "Which converters and which noise does a layer have by default?",
-    "How do I scale weights into the range of the cells?",
-    "How do I initialise a layer?",
-    "Is the bias analog?",
-    "Which defaults and parameters differ from AIHWKit?",
-    "How do I use it from C++?",
-    "`explain` says that 16 of 16 samples need more pulses than their trains hold: is that bad?",
-    "What do the lines of `explain()` and `statistics()` mean?",
-]
-
-# Riddles to that reader, who has put each of them in plain words; and what was wrong.
-RIDDLES = [
-    "are errors and inputs as in gradient descent",
-    "A ledger counts them",
-    "Scales that set themselves",
-    "uses up what backward passes left",
-    "do not act on analog layers",
-    "Say which train lengths, scales and limits",
-    "The example is normal inputs of deviation 1",
-    "what this build and machine can do",
-    "choose a number from 1 up",
-    "goes on to the bit, wherever it was made",
-    "replaces every `Linear` and `Conv2d`",
-    "reaches the accuracy of full-rank pulses and of floating point",
-    "`IdealConfig(is_perfect=True)`",
-]
+def program(page: Path) -> str:
+    """The Python of a page in order, hidden setup included."""
+    parts = []
+    for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        kind, text, code = block["kind"], block["text"], block["code"]
+        if kind == "skip":
+            assert text.strip(", \n"), f"{page.name}: a block is skipped without a reason"
+            continue
+        code = re.sub(f"^{block['indent']}", "", code, flags=re.MULTILINE)
+        parts.append(f"{text if kind else ''}\n{code}")
+    return "\n".join(parts)
 
 
 @has_documents
-def test_a_reader_s_questions_have_answers() -> None:
-    text = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
-    answers = dict(zip(*[iter(re.split(r"(?m)^## (.+)$", text)[1:])] * 2, strict=True))
-    for question in QUESTIONS:
-        assert len(answers[question].split()) > 15, question
+@pages(code=True)
+@pytest.mark.filterwarnings("ignore:.*lie outside the bounds:UserWarning")
+def test_the_python_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program(page), page.name, "exec"), {"__name__": page.stem})  # noqa: S102
+
+
+def test_setup_is_run_and_skipped_blocks_are_not(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- test: setup\na = 1\n-->\n\n```python\nb = a\n```\n\n"
+        "- item\n\n  <!-- test: skip, needs a GPU -->\n\n  ```python\n  raise\n  ```\n\n"
+        "  ```python\n  if b:\n      c = b\n  ```\n",
+        encoding="utf-8",
+    )
+    names: dict[str, int] = {}
+    exec(program(page), names)  # noqa: S102
+    assert (names["a"], names["b"], names["c"]) == (1, 1, 1)
+
+
+def long_lines(page: Path) -> list[str]:
+    """Lines and table cells of a page that are too long to read; links cannot be cut."""
+    found, fenced = [], False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        fenced ^= line.lstrip().startswith("```")
+        if line.lstrip().startswith("|") and not fenced:
+            if max(len(cell.strip()) for cell in line.split("|")) > CELL:
+                found.append(f"line {number}: a table cell")
+        elif len(line) > COLUMNS and "](" not in line and "http" not in line:
+            found.append(f"line {number}: {len(line)} columns")
+    return found
 
 
 @has_documents
-def test_riddles_stay_out_of_pages_and_docstrings() -> None:
-    texts = [*PAGES, *ROOT.glob("python/pulsora/**/*.py"), *ROOT.glob("examples/**/*.py")]
-    for path in texts:
-        text = " ".join(path.read_text(encoding="utf-8").split())
-        assert [riddle for riddle in RIDDLES if riddle in text] == [], path
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name
+)
+def test_lines_and_cells_are_short(page: Path) -> None:
+    assert long_lines(page) == []

@@ -89,7 +89,8 @@ breathe_default_members = ("members",)
 cpp_id_attributes = ["PULSORA_HD", "PULSORA_HOST_DEVICE"]
 
 nitpicky = False
-suppress_warnings = ["config.cache"]
+# Every public header opens namespace pulsora.
+suppress_warnings = ["config.cache", "duplicate_declaration.cpp"]
 linkcheck_ignore = [r"https?://.*"]
 
 
@@ -145,20 +146,29 @@ def copy_examples() -> None:
 def plain_docstring(
     app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
-    """Escape the characters of plain text that reStructuredText would take for markup."""
+    """Escape the characters of plain text that reStructuredText would take for markup.
+
+    Indented paragraphs are shown as code.
+    """
     del app, what, name, obj, options
-    literal = False
-    for number, line in enumerate(lines):
-        indented = line.startswith("    ") or not line.strip()
-        literal = (literal and indented) or line.rstrip().endswith("::")
+    made: list[str] = []
+    literal = field = False
+    for line in lines:
+        if line.strip() and not line.startswith(" "):
+            literal, field = False, line.startswith((":", ".. ", "- ", "* "))
+        if line.startswith("    ") and not literal and not field and made and not made[-1].strip():
+            literal = True
+            made += ["::", ""]
         if literal:
+            made.append(line)
             continue
-        parts = re.split(r"(`[^`]*`|^\s*:[\w ]+?(?: \w+)?:|^\.\. .*)", line)
+        parts = re.split(r"(`[^`]*`|^\s*:\w+(?: [\w\\*]+)?:|^\.\. .*)", line)
         parts[::2] = [
             re.sub(r"(?<=\w)_(?=\W|$)|[*|]", lambda found: "\\" + found[0], part)
             for part in parts[::2]
         ]
-        lines[number] = "".join(parts)
+        made.append("".join(parts))
+    lines[:] = made
 
 
 def relink(app: Sphinx, name: str, source: list[str]) -> None:

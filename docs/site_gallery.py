@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -28,7 +30,9 @@ def saved_figures(block: object, block_vars: dict[str, Any], gallery_conf: dict[
 
 
 def reset(gallery_conf: dict[str, Any], name: str) -> None:
-    """Record the figures of the next example alone."""
-    del gallery_conf, name
+    """Record the figures of the next example alone, and tell it where its file is."""
+    del gallery_conf
     _saved.clear()
+    examples = Path(__file__).resolve().parent / "_build" / "root" / "examples"
+    builtins.__file__ = str(examples / Path(name).name)  # type: ignore[attr-defined]
     Figure.savefig = _record  # type: ignore[method-assign]

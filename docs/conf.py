@@ -61,6 +61,7 @@ default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_class_signature = "mixed"
+html_theme_options = {"sidebar_hide_name": False}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_custom_sections = []
@@ -72,6 +73,7 @@ sphinx_gallery_conf: dict[str, Any] = {
     "filename_pattern": r"/\d\d_",
     "ignore_pattern": r"train\.py$",
     "image_scrapers": ("site_gallery.saved_figures",),
+    "default_thumb_file": str(DOCS / "_static" / "tile.png"),
     "reset_modules": ("site_gallery.reset",),
     "remove_config_comments": True,
     "download_all_examples": False,
@@ -86,6 +88,7 @@ sphinx_gallery_conf: dict[str, Any] = {
 breathe_projects = {"pulsora": str(BUILD / "doxygen" / "xml")}
 breathe_default_project = "pulsora"
 breathe_default_members = ("members",)
+breathe_show_include = False
 cpp_id_attributes = ["PULSORA_HD", "PULSORA_HOST_DEVICE"]
 
 nitpicky = False

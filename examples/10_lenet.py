@@ -11,6 +11,7 @@ from torch import nn
 import pulsora as pl
 from pulsora.data import batches, digits
 from pulsora.experiment import accuracy
+from pulsora.plot import plot_accuracy
 
 # 1. Images of 8 x 8 pixels: three-pixel kernels instead of LeNet's five keep its five layers.
 torch.manual_seed(0)
@@ -32,6 +33,7 @@ print(pl.conversion_report(model))
 
 # 3. The usual loop.
 optimizer = pl.optim.AnalogSGD(model.parameters(), lr=0.2)
+history = []
 for epoch in range(8):
     for x, y in batches(data, batch=16, seed=0, epoch=epoch):
         optimizer.zero_grad()
@@ -40,9 +42,12 @@ for epoch in range(8):
         loss.backward()
         optimizer.step()
     score = accuracy(model, *test)
+    history.append({"epoch": epoch + 1, "accuracy": score})
     print(f"epoch {epoch + 1}: accuracy {score:.1%}")
 
-# 4. How often a cell was pulsed in each layer.
+plot_accuracy({"LeNet-5": history}).savefig("lenet.png")
+
+# 4. Pulses per cell in each layer.
 for name, layer in model.named_children():
     if isinstance(layer, pl.nn.AnalogModule):
         pulses = sum(counts["pulses"] for counts in layer.statistics())

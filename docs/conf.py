@@ -101,8 +101,8 @@ GALLERY = """
 Gallery
 =======
 
-The numbered examples of ``examples/``, run when this site was built. Folders with an own device model, an own compound and C++ programs
-are beside them.
+The numbered examples of ``examples/``, run when this site was built. Other examples there are a device
+model, a compound and C++ programs.
 """
 
 
@@ -119,12 +119,17 @@ def run_doxygen() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     headers = " ".join(str(path) for path in dict.fromkeys(public_headers()))
     settings = (DOCS / "Doxyfile").read_text("utf-8")
-    settings += f"\nINPUT = {headers}\nOUTPUT_DIRECTORY = {folder}\nSTRIP_FROM_PATH = {ROOT}/src/rpucuda\nINCLUDE_PATH = {ROOT}/src/rpucuda\n"
+    settings += f"""
+INPUT = {headers}
+OUTPUT_DIRECTORY = {folder}
+STRIP_FROM_PATH = {ROOT}/src/rpucuda
+INCLUDE_PATH = {ROOT}/src/rpucuda
+"""
     subprocess.run(["doxygen", "-"], input=settings, text=True, check=True)
 
 
 def copy_examples() -> None:
-    """Copy the examples beside links to the files that they read, so that they write nothing there."""
+    """Copy the examples, beside links to the files that they read: they write where they are."""
     root = BUILD / "root"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Pages of the site for files outside docs/: every file or folder that a page links to gets one in docs/more."""
+"""Pages of the site, in docs/more, for the files and folders outside docs/ that pages link to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_LINES = 400  # of a file that is shown; of longer ones the name is enough
 
 
 def page_of(target: Path) -> Path:
-    """Return the path of the page, without suffix, that stands for a file or folder of the repository."""
+    """Return the path, without suffix, of the page for a file or folder of the repository."""
     if target.is_relative_to(DOCS):
         return target.with_suffix("")
     if target.parent == ROOT / "examples" and target.suffix == ".py":
@@ -84,7 +84,7 @@ def content(target: Path) -> str:
 
 
 def write_pages() -> None:
-    """Write docs/more anew, for the links of all pages and, in turn, of the pages that are written."""
+    """Write docs/more anew, for the links of all pages and of the pages written for them."""
     shutil.rmtree(MORE, ignore_errors=True)
     MORE.mkdir()
     wanted: set[Path] = set()

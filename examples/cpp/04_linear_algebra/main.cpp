@@ -1,5 +1,6 @@
 // The library's linear algebra by itself: two digital low-rank adapters in one pair of matrices,
-// and a step of gradient descent on the second. The same calls work on a GPU, with views of its memory.
+// and a step of gradient descent on the second. The same calls work on a GPU, with views of
+// its memory.
 
 #include <cmath>
 #include <cstdio>

@@ -56,6 +56,7 @@ bench: build .venv/.installed-demo-$(PRESET) ## Measure speed; every case is che
 
 docs: .venv/.installed-docs-$(PRESET) ## Build the site in docs/_build/html; needs Doxygen, runs the examples
 	$(PYTHON) -m sphinx -W --keep-going --quiet -d docs/_build/doctrees docs docs/_build/html
+	$(PYTHON) scripts/check_site.py docs/_build/html
 
 lint: .venv/.tools-lint .venv/.installed-test-$(PRESET) ## Check formatting, style, types and the direction of includes
 	ruff check
@@ -104,7 +105,7 @@ cuda-compile: .venv/.tools ## Compile (as far as PTX) and link the CUDA backend;
 	cmake --build build/cuda-compile --target rpucuda_tests
 
 clean: ## Delete what was built; .venv stays
-	rm -rf build
+	rm -rf build docs/_build docs/gallery docs/more docs/sg_execution_times.rst
 
 .venv/.tools: scripts/bootstrap.sh constraints.txt
 	bash scripts/bootstrap.sh

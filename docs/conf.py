@@ -21,7 +21,6 @@ BUILD = DOCS / "_build"
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-os.environ["PULSORA_QUICK"] = "1"
 sys.path[:0] = [str(DOCS)]
 
 from site_pages import relinked, write_pages  # noqa: E402
@@ -91,10 +90,9 @@ breathe_default_members = ("members",)
 breathe_show_include = False
 cpp_id_attributes = ["PULSORA_HD", "PULSORA_HOST_DEVICE"]
 
-nitpicky = False
+smartquotes = False
 # Every public header opens namespace pulsora.
 suppress_warnings = ["config.cache", "duplicate_declaration.cpp"]
-linkcheck_ignore = [r"https?://.*"]
 
 
 GALLERY = """

@@ -99,8 +99,8 @@ GALLERY = """
 Gallery
 =======
 
-The numbered examples of ``examples/``, run when this site was built. Other examples there are a device
-model, a compound and C++ programs.
+The numbered examples of ``examples/``, run when this site was built. Other examples there are a
+device model, a compound and C++ programs.
 """
 
 

@@ -59,7 +59,7 @@ def anchors(page: Path) -> set[str]:
 def dead_links(page: Path) -> list[str]:
     dead = []
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
-        if re.match(r"[a-z]+:", link) or link == "gallery/index":
+        if re.match(r"[a-z]+:", link):
             continue
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page

@@ -1,5 +1,9 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 # PRESET chooses the build (see CMakePresets.json): `make test PRESET=cuda` builds for and tests on the GPU as well.
+# Benchmarks use all instruction sets.
+ifneq (,$(filter bench,$(MAKECMDGOALS)))
+  PRESET ?= cpu-all
+endif
 PRESET ?= cpu
 BUILD := $(CURDIR)/build/$(PRESET)
 REPORTS := $(CURDIR)/build/reports
@@ -18,7 +22,7 @@ PACKAGE_FILES := pyproject.toml CMakeLists.txt scripts/package_metadata.py $(she
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell env -u OMP_NUM_THREADS nproc)
 
-.PHONY: demo test docs bench lint format asan tsan clang fuzz cuda-compile tidy tidy-tests nightly wheel wheel-cuda build configure extension clean help
+.PHONY: demo test docs bench lint format asan tsan clang test-examples-build fuzz cuda-compile tidy tidy-tests nightly wheel wheel-cuda build configure extension clean help
 .DELETE_ON_ERROR:
 # Compilers run in parallel anyway, and only one of them at a time may work in a build folder.
 .NOTPARALLEL:
@@ -32,8 +36,8 @@ demo: .venv/.installed-demo-$(PRESET) ## Build Pulsora and train a small network
 test: build .venv/.installed-test-$(PRESET) ## Build Pulsora and run the C++ and the Python tests
 	@mkdir -p $(REPORTS); status=0; \
 	ctest --preset $(PRESET) --output-junit $(REPORTS)/ctest-$(PRESET).xml || status=1; \
-	OMP_WAIT_POLICY=passive $(PYTHON) -m pytest --numprocesses $(CMAKE_BUILD_PARALLEL_LEVEL) --no-loadscope-reorder \
-	  --junitxml=$(REPORTS)/pytest.xml || status=1; \
+	OMP_WAIT_POLICY=passive PULSORA_BUILD=$(BUILD) $(PYTHON) -m pytest --dist loadfile \
+	  --numprocesses $(CMAKE_BUILD_PARALLEL_LEVEL) --no-loadscope-reorder --junitxml=$(REPORTS)/pytest.xml || status=1; \
 	$(PYTHON) scripts/check_properties.py || status=1; \
 	$(PYTHON) scripts/count_tests.py $(REPORTS)/ctest-$(PRESET).xml $(REPORTS)/pytest.xml || status=1; \
 	exit $$status
@@ -77,14 +81,21 @@ asan tsan clang: .venv/.tools ## C++ tests under a sanitizer, or built by clang
 	@mkdir -p $(REPORTS)
 	ctest --preset $@ --output-junit $(REPORTS)/ctest-$@.xml
 
+# The device and the compound of the examples, which the preset asan contains, from Python.
+test-examples-build: asan .venv/.installed-test-$(PRESET) ## `make asan`, then a device and a compound from outside the tree
+	PULSORA_EXAMPLES_BUILD=build/asan $(PYTHON) -m pytest tests/python/test_custom_device.py \
+	  tests/python/test_custom_compound.py --junitxml=$(REPORTS)/pytest-asan.xml
+
 fuzz: .venv/.installed-test-$(PRESET) ## Random and hostile inputs under sanitizers: SECONDS=600, FIRST=1000 (a seed)
 	cmake --preset asan -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
 	cmake --build --preset asan
 	$(PYTHON) -m tests.fuzz --build build/asan --seconds $(or $(SECONDS),600) --first $(or $(FIRST),0) \
 	  --jobs $(CMAKE_BUILD_PARALLEL_LEVEL) --limit 600
 
-nightly: tidy tidy-tests clang fuzz wheel build .venv/.installed-test-$(PRESET) ## What would make .ci/run too long
-	$(BUILD)/rpucuda_tests --gtest_also_run_disabled_tests --gtest_filter='OutOfMemory.*'
+nightly: export PULSORA_NIGHTLY = 1
+nightly: tidy tidy-tests clang tsan fuzz wheel ## Checks that take too long for .ci/run
+	$(MAKE) test PRESET=cpu-all
+	build/cpu-all/rpucuda_tests --gtest_also_run_disabled_tests --gtest_filter='OutOfMemory.*'
 	$(PYTHON) -m pytest -m nightly
 
 wheel: .venv/.tools-wheel ## Make dist/pulsora-*.tar.gz, and from it a wheel for other machines, which is tried

@@ -33,7 +33,7 @@ from torch import nn
 from torch.nn import functional
 
 import pulsora as pl
-from pulsora._tables import aligned
+from pulsora._internal.text_tables import aligned
 from pulsora.nn import AnalogModule, AnalogParameter
 
 if TYPE_CHECKING:

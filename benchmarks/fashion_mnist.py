@@ -32,10 +32,10 @@ from torch import nn
 import pulsora as pl
 from fashion_mnist_report import final_accuracy, table, verdict, write_report
 from fashion_mnist_rows import BATCH, EPOCHS, HIDDEN, ROWS
-from pulsora import data as datasets
-from pulsora.experiment import accuracy, pulse_report
 from pulsora.nn import AnalogLinear
 from pulsora.optim import AnalogSGD
+from pulsora.training import data as datasets
+from pulsora.training.run import accuracy, pulse_report
 
 if TYPE_CHECKING:
     from fashion_mnist_report import Results

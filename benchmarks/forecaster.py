@@ -29,8 +29,8 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from pulsora import data as datasets
 from pulsora.forecast import Ensemble, GRUForecaster, HybridTrainer
+from pulsora.training import data as datasets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 
 from forecaster import ROWS, TASKS, run
-from pulsora import data as datasets
+from pulsora.training import data as datasets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ def digitally(tile: Tile, left: Tensor, right: Tensor) -> None:
 def into_a(tile: Tile, left: Tensor, right: Tensor) -> None:
     """Adds to A, without noise, what of the change lies in the rows of B."""
     x, d = np.zeros((1, tile.x_size), np.float32), np.zeros((1, tile.d_size), np.float32)
-    alpha = tile.explain(x, d, 1.0).values["alpha"]
+    alpha = tile.explain(x, d, 1.0)["alpha"]
     a, b = np.asarray(tile.adapter.a), np.asarray(tile.adapter.b)
     tile.adapter.a = a + (left.T @ right).numpy() @ np.linalg.pinv(b) / alpha
 

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from forecaster import TASKS, cross_entropy
-from pulsora import data as datasets
 from pulsora.forecast import forecast_loss
+from pulsora.training import data as datasets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

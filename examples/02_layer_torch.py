@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from pulsora.data import batches, digits
-from pulsora.experiment import accuracy
 from pulsora.plot import plot_training
+from pulsora.training.data import batches, digits
+from pulsora.training.run import accuracy
 
 # 1. The seed of torch determines everything that has no seed of its own.
 torch.manual_seed(0)

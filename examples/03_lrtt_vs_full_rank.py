@@ -5,8 +5,9 @@ floating point, and the adapter reaches it. It takes more pulses, on small array
 With short cycles B has no time to learn, and the large array is written too often.
 """
 
-from pulsora.experiment import Experiment, Run
 from pulsora.plot import plot_training
+from pulsora.training.experiment import Experiment
+from pulsora.training.run import Run
 
 # 1. The same network, data, device and learning rate; cycles in mini-batches.
 common = {"hidden": (64,), "epochs": 20, "lr": 0.4, "device_preset": "ReRamSB", "seed": 1}

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from pulsora.data import batches, digits
+from pulsora.training.data import batches, digits
 
 DATA = digits()
 

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from pulsora.data import batches, digits
-from pulsora.experiment import accuracy
 from pulsora.plot import plot_accuracy
+from pulsora.training.data import batches, digits
+from pulsora.training.run import accuracy
 
 # 1. Images of 8 x 8 pixels: three-pixel kernels instead of LeNet's five keep its five layers.
 torch.manual_seed(0)

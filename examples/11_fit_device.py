@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from pulsora.data import batches, digits
+from pulsora.training.data import batches, digits
 
 # 1. Eight cells, 40 pulses up and 40 down each: conductances in microsiemens, with read noise.
 CSV = Path(__file__).parent.parent / "tests" / "data" / "pulses.csv"

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from pulsora import data as datasets
 from pulsora.plot import plot_forecast
+from pulsora.training import data as datasets
 
 # 1. The task: handwritten digits, in batches that are the same for the same epoch.
 data = datasets.digits()

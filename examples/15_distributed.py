@@ -11,7 +11,7 @@ import torch
 from torch import distributed, nn
 
 import pulsora as pl
-from pulsora.data import batches, digits
+from pulsora.training.data import batches, digits
 
 if "RANK" in os.environ:  # torchrun started this
     distributed.init_process_group("gloo")

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from pulsora.data import batches, digits
 from pulsora.plot import plot_device
+from pulsora.training.data import batches, digits
 
 # 1. The mean change of the weight by one pulse at five weights, and its spread from cycle to cycle,
 #    as a figure in a paper or a characterisation gives them. Steps up saturate earlier than down.

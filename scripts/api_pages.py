@@ -11,14 +11,14 @@ from api_stubs import NOTICE, SCHEMA, common_fields, finish, literal
 from matplotlib.figure import Figure
 
 import pulsora as pl
-from pulsora import _parameters
+from pulsora._internal import parameters
 from pulsora.config import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from pulsora._parameters import Field, Parameters
+    from pulsora._internal.parameters import Field, Parameters
 
 
 COLUMNS = 120
@@ -70,7 +70,7 @@ def shortened(text: str) -> str:
 
 def shown_default(field: Field) -> str:
     if field["type"] in {"struct", "device"}:
-        return f"`{_parameters.default_of(field)!r}`"
+        return f"`{parameters.default_of(field)!r}`"
     return f"`{literal(field['default'])}`"
 
 

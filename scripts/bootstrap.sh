@@ -38,7 +38,7 @@ fi
 
 [ -x .venv/bin/python ] || "$PYTHON" -m venv .venv
 pip=(.venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt)
-"${pip[@]}" scikit-build-core pybind11 ninja
+"${pip[@]}" scikit-build-core pybind11 nlohmann-json ninja
 
 # Distributions older than Debian 12 have a CMake that is too old for us; PyPI has a newer one.
 version=$(cmake --version | sed -n 's/^cmake version //p')

@@ -58,7 +58,7 @@ python_tests() {
     tests/python/test_cuda*.py tests/python/test_torch_cuda.py tests/python/test_step_graph.py \
     tests/python/test_training_step.py tests/python/test_capture.py tests/python/test_tile_grid.py tests/python/test_gpu_source.py tests/python/test_bench.py \
     tests/python/test_torch_conv.py tests/python/test_torch_recurrent.py tests/python/test_weight_scaling.py \
-    tests/python/test_lowrank.py tests/python/test_lowrank_dispatch.py tests/python/test_lowrank_linear.py tests/python/test_lowrank_numbers.py tests/python/test_adapter_gradients.py tests/python/test_forecast_trainer.py \
+    tests/python/test_lowrank.py tests/python/test_lowrank_operators.py tests/python/test_lowrank_linear.py tests/python/test_lowrank_numbers.py tests/python/test_adapter_gradients.py tests/python/test_forecast_trainer.py \
     tests/python/test_gated_adapter.py tests/python/test_peft.py tests/python/test_peft_itself.py \
     tests/python/test_asymmetric.py tests/python/test_hugging_face.py tests/python/test_adapter_span.py \
     tests/python/test_models.py::test_networks_train_on_a_gpu \

@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pulsora.forecast.ensemble import Ensemble, rollout
-from pulsora.forecast.features import AHEAD, FEATURES, LEAST, MOST, basis, features
+from pulsora.forecast.gru.ensemble import Ensemble, rollout
+from pulsora.forecast.gru.features import AHEAD, FEATURES, LEAST, MOST, basis, features
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,14 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
-OUT = Path(__file__).parent.parent / "python" / "pulsora" / "forecast" / "ensemble.safetensors"
+OUT = (
+    Path(__file__).parent.parent
+    / "python"
+    / "pulsora"
+    / "forecast"
+    / "gru"
+    / "ensemble.safetensors"
+)
 BLOCKS = 110  # of a training
 AHEAD_MOST = 32  # blocks of a path
 EVERY = 4  # blocks from one history of a training to the next

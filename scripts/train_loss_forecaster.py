@@ -21,9 +21,9 @@ from torch import nn
 from torch.nn import functional
 from train_forecaster import Members
 
-from pulsora.forecast.ensemble import rollout
-from pulsora.forecast.loss_residual import STEPS, UNIT, features, future
-from pulsora.forecast.power_law import PowerLaw
+from pulsora.forecast.gru.ensemble import rollout
+from pulsora.forecast.loss_curve.power_law import PowerLaw
+from pulsora.forecast.loss_curve.residual import STEPS, UNIT, features, future
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -238,7 +238,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=FOLDER / "loss_ensemble.safetensors")
+    parser.add_argument(
+        "--out", type=Path, default=FOLDER / "loss_curve" / "loss_ensemble.safetensors"
+    )
     parser.add_argument("--members", type=int, default=5)
     parser.add_argument("--hidden", type=int, default=32)
     parser.add_argument("--groups", type=int, default=24, help=f"of {TOGETHER} trainings each")

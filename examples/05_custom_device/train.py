@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from pulsora.data import batches, digits
+from pulsora.training.data import batches, digits
 
 # 1. The header becomes a class with ranges, documentation, plots and saving. The compiler takes
 #    some seconds the first time.

@@ -22,11 +22,12 @@ struct ParallelPairParams : CompoundBase {
     f(&P::second, "second", anyNumber(), "", "Device model of W_1 [d, x].");
     f(&P::share, "share", between(0.0, 1.0), "relative", "Weight of W_0 in the sum.");
   }
+  CompoundFacts facts() const { return {"first"}; }
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 };
 
-/// A functor of this compound: first(i) = share first(i) + (1 - share) second(i). It is a plain
-/// struct whose call operator runs on the CPU and, by parallel_pair.cu, on a GPU.
+/// A functor of this compound: first(i) = share first(i) + (1 - share) second(i). A plain struct
+/// whose call operator runs on the CPU and, through parallel_pair.cu, on a GPU.
 struct Blend {
   float share;
   const float *second;

@@ -41,14 +41,13 @@ from pulsora._core import (
     cuda_device_count,
 )
 from pulsora.config import *  # noqa: F403 - a class for everything that a tile can hold
+from pulsora.graphs.step_graph import StepGraph
 from pulsora.state import State
-from pulsora.step_graph import StepGraph
 from pulsora.tile import Explanation, Tile
 
 if TYPE_CHECKING:
     from pulsora import distributed, lowrank, nn, optim, peft, training_step
-    from pulsora.conversion import conversion_report
-    from pulsora.convert import convert_to_analog, convert_to_digital
+    from pulsora.convert import conversion_report, convert_to_analog, convert_to_digital
 
 __all__ = [
     "CompileError",
@@ -91,7 +90,7 @@ _NEEDS_TORCH = {
     "optim": "pulsora.optim",
     "peft": "pulsora.peft",
     "training_step": "pulsora.training_step",
-    "conversion_report": "pulsora.conversion",
+    "conversion_report": "pulsora.convert",
     "convert_to_analog": "pulsora.convert",
     "convert_to_digital": "pulsora.convert",
 }

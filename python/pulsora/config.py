@@ -1,10 +1,10 @@
 """Configurations of tiles: one class per compound of the core, and what surrounds an array."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pulsora import _core
-from pulsora._parameters import (
+from pulsora._internal.parameters import (
     Compound,
     Field,
     Parameters,
@@ -36,6 +36,21 @@ register_struct(IOParameters)
 
 COMPOUNDS: dict[str, Compound] = _core.schema()["compounds"]
 """What a tile can hold, by kind, as the core describes it."""
+
+
+class CompoundFacts(NamedTuple):
+    """Properties of a kind of tile with given parameters; its C++ struct states them (CompoundFacts)."""
+
+    written: str
+    """Parameter of the device whose cells take the weights that are written; "" for weights without cells."""
+    pulses_written: bool
+    """Whether every update pulses those cells."""
+    reuses_reads: bool
+    """Whether an update needs the backward read of its mini-batch."""
+    waits_for_host: bool
+    """Whether an update may wait for the GPU, which a recorded step must not."""
+    spans_layer: bool
+    """Whether one tile serves a whole layer, and is read in blocks."""
 
 
 class TileConfig(Parameters):
@@ -85,9 +100,9 @@ class TileConfig(Parameters):
         }
 
     @property
-    def reads_back(self) -> bool:
-        """Whether an update needs the backward read of its batch, even if nobody asks for what it gives."""
-        return bool(getattr(self, "projection", None) == "reuse")
+    def facts(self) -> CompoundFacts:
+        """Properties that layers, optimisers and recorded steps depend on, as the compound states them."""
+        return CompoundFacts(**_core.compound_facts(self.to_dict()))
 
     def summary(self) -> str:
         """What it is in one line: the models of its devices, and its own parameters that are not the default."""
@@ -104,7 +119,7 @@ class TileConfig(Parameters):
 CLASSES: dict[str, type[TileConfig]] = {
     kind: parameter_class(
         compound["name"],
-        [*compound["fields"], *compound["surroundings"]],
+        [*compound["fields"], *compound["periphery"]],
         compound["doc"],
         TileConfig,
         __name__,

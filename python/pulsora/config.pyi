@@ -2,11 +2,11 @@
 """Configurations of tiles, and of what surrounds an array."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from typing_extensions import Self
 
-from pulsora._parameters import Compound, Parameters
+from pulsora._internal.parameters import Compound, Parameters
 from pulsora.devices import Device
 
 __all__ = [
@@ -111,11 +111,16 @@ class UpdateParameters(Parameters):
     """How activations and gradients become pulses."""
 
     pulse_type: _PulseType
-    """How activations and gradients become pulses; 'none' and 'none_with_device' add the outer product in floating point, without bounds or with bounds that are met when the mini-batch ends."""
+    """How activations and gradients become pulses; 'none' and 'none_with_device' add the outer
+    product in floating point, without bounds or with bounds that are met when the mini-
+    batch ends.
+    """
     desired_bl: int
     """[slots] >= 1 and <= 65536. Length of the pulse trains, or its upper limit."""
     fixed_bl: bool
-    """Keep the train length at desired_bl; otherwise it follows the learning rate, ceil(lr / dw_min), up to desired_bl."""
+    """Keep the train length at desired_bl; otherwise it follows the learning rate, ceil(lr /
+    dw_min), up to desired_bl.
+    """
     update_management: bool
     """Balance the pulse probabilities of x and d by the ratio of their largest values."""
     update_bl_management: bool
@@ -123,13 +128,19 @@ class UpdateParameters(Parameters):
     um_grad_scale: float
     """> 0. Factor on the largest d that update management assumes."""
     res: float
-    """[probability] >= 0. Resolution of the pulse probabilities; 0 is exact, a value above 1 is a number of steps."""
+    """[probability] >= 0. Resolution of the pulse probabilities; 0 is exact, a value above 1
+    is a number of steps.
+    """
     sto_round: bool
     """Round probabilities to their resolution stochastically."""
     x_res_implicit: float
-    """[relative] >= 0. Resolution of x for deterministic pulses; 0 is exact, a value above 1 is a number of steps."""
+    """[relative] >= 0. Resolution of x for deterministic pulses; 0 is exact, a value above 1
+    is a number of steps.
+    """
     d_res_implicit: float
-    """[relative] >= 0. Resolution of d for deterministic pulses; 0 is exact, a value above 1 is a number of steps."""
+    """[relative] >= 0. Resolution of d for deterministic pulses; 0 is exact, a value above 1
+    is a number of steps.
+    """
     def __init__(
         self,
         *,
@@ -151,11 +162,16 @@ class IOParameters(Parameters):
     is_perfect: bool
     """Read exactly, as a floating-point matrix product; all other parameters are ignored."""
     mv_type: _MvType
-    """'one_pass': all inputs at once; 'pos_neg_separate': positive and negative inputs in two reads that are added before the ADC; 'pos_neg_separate_digital_sum': added after it; 'ideal': one pass through an array without effects of its own."""
+    """'one_pass': all inputs at once; 'pos_neg_separate': positive and negative inputs in two
+    reads that are added before the ADC; 'pos_neg_separate_digital_sum': added after it;
+    'ideal': one pass through an array without effects of its own.
+    """
     inp_bound: float
     """[scaled input] >= 0. Range of the DAC, +-inp_bound; 0 is unlimited."""
     inp_res: float
-    """[of the range] >= 0. Step of the DAC over its range 2 inp_bound; 0 is continuous, a value above 1 is the number of steps."""
+    """[of the range] >= 0. Step of the DAC over its range 2 inp_bound; 0 is continuous, a
+    value above 1 is the number of steps.
+    """
     inp_sto_round: bool
     """Round stochastically in the DAC."""
     inp_noise: float
@@ -165,7 +181,9 @@ class IOParameters(Parameters):
     out_bound: float
     """[scaled output] >= 0. Range of the ADC, +-out_bound; 0 is unlimited."""
     out_res: float
-    """[of the range] >= 0. Step of the ADC over its range 2 out_bound; 0 is continuous, a value above 1 is the number of steps."""
+    """[of the range] >= 0. Step of the ADC over its range 2 out_bound; 0 is continuous, a
+    value above 1 is the number of steps.
+    """
     out_sto_round: bool
     """Round stochastically in the ADC."""
     out_noise: float
@@ -177,13 +195,20 @@ class IOParameters(Parameters):
     out_scale: float
     """Digital factor on the result."""
     out_nonlinearity: float
-    """[1] >= 0. Compression of the output stage, y / (1 + |n y|) with n = out_nonlinearity / out_bound."""
+    """[1] >= 0. Compression of the output stage, y / (1 + |n y|) with n = out_nonlinearity /
+    out_bound.
+    """
     out_nonlinearity_std: float
     """[relative] >= 0. Spread of n from output to output."""
     slope_calibration: float
-    """>= 0. How far the gain lost by out_nonlinearity and r_series is made up for: a factor (1 + (mean n + r_series) slope_calibration out_bound)^2."""
+    """>= 0. How far the gain lost by out_nonlinearity and r_series is made up for: a factor (1
+    + (mean n + r_series) slope_calibration out_bound)^2.
+    """
     noise_management: _NoiseManagement
-    """What a sample is divided by before the DAC: nothing, its largest absolute value, its largest value, nm_thres, a running mean of absolute maxima, or what keeps the sums of positive and of negative inputs within the ADC."""
+    """What a sample is divided by before the DAC: nothing, its largest absolute value, its
+    largest value, nm_thres, a running mean of absolute maxima, or what keeps the sums of
+    positive and of negative inputs within the ADC.
+    """
     nm_thres: float
     """[input] >= 0. Scale of 'constant'; upper limit of the scale of 'abs_max', 0 being none."""
     nm_decay: float
@@ -191,21 +216,30 @@ class IOParameters(Parameters):
     nm_assumed_wmax: float
     """[weight] > 0. Largest weight that 'abs_max_np_sum' and 'iterative_worst_case' assume."""
     bound_management: _BoundManagement
-    """What happens to a sample that exceeds the ADC: it is clipped; it is read again with twice the scale until it fits; it is read again once, with the scale of 'abs_max_np_sum'."""
+    """What happens to a sample that exceeds the ADC: it is clipped; it is read again with
+    twice the scale until it fits; it is read again once, with the scale of
+    'abs_max_np_sum'.
+    """
     bm_backward: bool
     """Whether bound management works in the backward direction too."""
     max_bm_factor: float
     """>= 1. Scales are doubled until the factor has reached this."""
     max_bm_res: float
-    """> 0. Scales are doubled until the step of the DAC, relative to the largest input, has reached this."""
+    """> 0. Scales are doubled until the step of the DAC, relative to the largest input, has
+    reached this.
+    """
     bm_test_negative_bound: bool
     """Whether exceeding -out_bound counts; it need not where a rectifier follows."""
     w_noise: float
     """[weight] >= 0. Strength of the read noise of weights."""
     w_noise_type: _WNoiseType
-    """'additive_constant': the same for every weight; 'pcm_read': grows with the square root of the weight."""
+    """'additive_constant': the same for every weight; 'pcm_read': grows with the square root
+    of the weight.
+    """
     w_read_asymmetry_dtod: float
-    """[relative] >= 0. Spread from cell to cell of the weight that the read of negative inputs sees."""
+    """[relative] >= 0. Spread from cell to cell of the weight that the read of negative inputs
+    sees.
+    """
     ir_drop: float
     """>= 0. Strength of the IR drop along a line; 1 is real."""
     ir_drop_gw_div_gmax: float
@@ -213,7 +247,9 @@ class IOParameters(Parameters):
     v_offset_std: float
     """[relative] >= 0. Spread of the voltage offsets of outputs; negative ones count as 0."""
     v_offset_w_min: float
-    """[weight] <= 0. Weight of the reference column of smallest conductance; 0 is a read without reference."""
+    """[weight] <= 0. Weight of the reference column of smallest conductance; 0 is a read
+    without reference.
+    """
     r_series: float
     """[1/scaled output] >= 0. Series resistance of an output line."""
     r_series_max_total: float
@@ -258,12 +294,23 @@ class IOParameters(Parameters):
         r_series_max_total: float = 0.0,
     ) -> None: ...
 
+class CompoundFacts(NamedTuple):
+    """Properties of a kind of tile with given parameters; its C++ struct states them
+    (CompoundFacts).
+    """
+
+    written: str
+    pulses_written: bool
+    reuses_reads: bool
+    waits_for_host: bool
+    spans_layer: bool
+
 class TileConfig(Parameters):
     """Everything that defines a tile but its sizes and its seed."""
 
     kind: ClassVar[str]
     @property
-    def reads_back(self) -> bool: ...
+    def facts(self) -> CompoundFacts: ...
     def devices(self) -> dict[str, Device]: ...
     def summary(self) -> str: ...
     def to_dict(self) -> dict[str, Any]: ...
@@ -305,22 +352,32 @@ class IdealConfig(TileConfig):
     ) -> None: ...
 
 class LRTTConfig(TileConfig):
-    """The pulsed low-rank adapter: fast arrays A [d, K] and B [K, x] on a visible array W [d, x]."""
+    """The pulsed low-rank adapter: fast arrays A [d, K] and B [K, x] on a visible array W [d,
+    x].
+    """
 
     rank: int | Literal["auto"]
-    """Number K of components of the adapter; 0 is the visible device alone. 'auto': 16, or the smaller side of a smaller tile."""
+    """Number K of components of the adapter; 0 is the visible device alone. 'auto': 16, or the
+    smaller side of a smaller tile.
+    """
     visible: Device
     """Device model of the visible array W [d, x]."""
     fast: Device
     """Device model of the fast arrays A [d, K] and B [K, x]; the measured 6T1C cell by default."""
     lora_alpha: float | Literal["auto"]
-    """Weight alpha of the adapter, y = W x + alpha A (B x); 'auto': so that its first step matches plain SGD, sqrt(x / (2 K)) / reinit_gain, or with ab_lr_scale = 'matched' so that A fills its cells."""
+    """Weight alpha of the adapter, y = W x + alpha A (B x); 'auto': so that its first step
+    matches plain SGD, sqrt(x / (2 K)) / reinit_gain, or with ab_lr_scale = 'matched' so
+    that A fills its cells.
+    """
     transfer_lr: float | Literal["alpha"]
     """A transfer adds transfer_lr A B to W; 'alpha' keeps the effective weight continuous."""
     rank_scaling: _RankScaling
     """'rslora' divides alpha by sqrt(K)."""
     ab_lr_scale: _AbLrScale
-    """Learning rates of A and B: 'matched' makes the first step match plain SGD whatever lora_alpha and reinit_gain are; 'alpha' is lr alpha for both, the gradient of the injected forward; 'none' is lr."""
+    """Learning rates of A and B: 'matched' makes the first step match plain SGD whatever
+    lora_alpha and reinit_gain are; 'alpha' is lr alpha for both, the gradient of the
+    injected forward; 'none' is lr.
+    """
     a_lr: float | Literal["auto"]
     """[relative] Learning rate of A, in units of the tile's; 'auto' follows ab_lr_scale."""
     b_lr: float | Literal["auto"]
@@ -328,19 +385,36 @@ class LRTTConfig(TileConfig):
     forward_inject: bool
     """Whether forward and backward see the adapter; otherwise A and B only learn and transfer."""
     inject_io: _InjectIo
-    """'per_array': each read has its own DAC, noise and ADC; 'shared': one ADC after an analog sum."""
+    """'per_array': each read has its own DAC, noise and ADC; 'shared': one ADC after an analog
+    sum.
+    """
     projection: _Projection
-    """How g = B x and e = A^T d of an update are read: through the arrays' IO, exactly, or as the last forward and backward of the same batch read them."""
+    """How g = B x and e = A^T d of an update are read: through the arrays' IO, exactly, or as
+    the last forward and backward of the same batch read them.
+    """
     ab_update: _AbUpdate
-    """How A and B are pulsed: 'sample': by trains for each sample; 'accumulated': gradients are summed digitally, and at the end of a mini-batch each cell gets the whole pulses that it is owed; fewer pulses, for cells that are noisy or not symmetric."""
+    """How A and B are pulsed: 'sample': by trains for each sample; 'accumulated': gradients
+    are summed digitally, and at the end of a mini-batch each cell gets the whole pulses
+    that it is owed; fewer pulses, for cells that are noisy or not symmetric.
+    """
     reference: _Reference
-    """What cells of A and B are read against and written from: 'none', or a second conductance per cell at its 'symmetric_point', to which pulses pull it; for cells whose point is not 0."""
+    """What cells of A and B are read against and written from: 'none', or a second conductance
+    per cell at its 'symmetric_point', to which pulses pull it; for cells whose point is not
+    0.
+    """
     reference_pulses: int
-    """[pulse pairs] >= 0 and <= 100000. How reference = 'symmetric_point' is found: 0 exactly, otherwise by so many pairs of a pulse up and one down, with the noise that pulses of these cells have."""
+    """[pulse pairs] >= 0 and <= 100000. How reference = 'symmetric_point' is found: 0 exactly,
+    otherwise by so many pairs of a pulse up and one down, with the noise that pulses of
+    these cells have.
+    """
     chopper: _Chopper
-    """Random signs that the components of A are stored and pulsed with: 'reinit' turns them at re-inits, where A is 0, so that a drift of cells adds to W with either sign."""
+    """Random signs that the components of A are stored and pulsed with: 'reinit' turns them at
+    re-inits, where A is 0, so that a drift of cells adds to W with either sign.
+    """
     chopper_prob: float
-    """>= 0 and <= 1. Probability with which a re-init turns the sign of a component (chopper = 'reinit')."""
+    """>= 0 and <= 1. Probability with which a re-init turns the sign of a component (chopper =
+    'reinit').
+    """
     ab_use_update_management: bool
     """Update management of A and B."""
     ab_use_bl_management: bool
@@ -350,15 +424,24 @@ class LRTTConfig(TileConfig):
     swap_xd: bool
     """Exchange the roles of x and d: the adapter is that of the transposed tile."""
     transfer_every: int
-    """[mini-batches] >= 0. Mini-batches (or samples, see units_in_mbatch) per transfer; 0 is never."""
+    """[mini-batches] >= 0. Mini-batches (or samples, see units_in_mbatch) per transfer; 0 is
+    never.
+    """
     units_in_mbatch: bool
-    """Whether transfer_every counts mini-batches; otherwise it counts samples, of which a convolution has one per pixel of its output."""
+    """Whether transfer_every counts mini-batches; otherwise it counts samples, of which a
+    convolution has one per pixel of its output.
+    """
     transfer_mode: _TransferMode
-    """'lossless': as many trains per component as its largest element needs; 'single': one train, clipped; 'exact': a digital write; 'verified': lossless, and what a read then finds missing is sent again."""
+    """'lossless': as many trains per component as its largest element needs; 'single': one
+    train, clipped; 'exact': a digital write; 'verified': lossless, and what a read then
+    finds missing is sent again.
+    """
     transfer_max_trains: int
     """[trains] >= 1. Upper limit of trains per component."""
     transfer_rounds: int
-    """[rounds] >= 1. How often at most a transfer with transfer_mode = 'verified' is read back and sent again."""
+    """[rounds] >= 1. How often at most a transfer with transfer_mode = 'verified' is read back
+    and sent again.
+    """
     transfer_read: _TransferRead
     """How A and B are read for a transfer: exactly, or one-hot through their IO."""
     transfer_use_update_management: bool
@@ -374,15 +457,22 @@ class LRTTConfig(TileConfig):
     reinit: _Reinit
     """What A and B become after a transfer."""
     reinit_gain: float | Literal["auto"]
-    """Gain g of the re-init: B is drawn with standard deviation g sqrt(2 / x), x being the number of inputs of B; 'auto' is 0.5, or with ab_lr_scale = 'matched' what fills the cells of B."""
+    """Gain g of the re-init: B is drawn with standard deviation g sqrt(2 / x), x being the
+    number of inputs of B; 'auto' is 0.5, or with ab_lr_scale = 'matched' what fills the
+    cells of B.
+    """
     reinit_decay: float
     """Factor on B for reinit = 'decay'."""
     reinit_write: _ReinitWrite
     """Whether a re-init is written digitally or by pulses."""
     adapter_span: _AdapterSpan
-    """What one A and one B stand beside: each 'tile' of a layer, or the 'layer', which then is one tile whose W, A and B are read in blocks."""
+    """What one A and one B stand beside: each 'tile' of a layer, or the 'layer', which then is
+    one tile whose W, A and B are read in blocks.
+    """
     max_input_size: int
-    """[lines] >= 0. With adapter_span = 'layer': how many inputs x a block has at most; 0 is the limit of the layer, and none for a tile by itself."""
+    """[lines] >= 0. With adapter_span = 'layer': how many inputs x a block has at most; 0 is
+    the limit of the layer, and none for a tile by itself.
+    """
     max_output_size: int
     """[lines] >= 0. The same for outputs d."""
     forward: IOParameters

@@ -23,17 +23,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed as dist
 
-from pulsora.nn.gradient import AnalogGradient
-from pulsora.nn.parameter import AnalogParameter
-from pulsora.nn.ranks import ALONE
+from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.autograd.factored_gradient import AnalogGradient
+from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from torch.optim.optimizer import ParamsT
 
-    from pulsora.nn.gradient import Pair
-    from pulsora.nn.one_by_one import Cut
+    from pulsora.nn.tiles.factor_pairs import Pair, TileSamples
 
 __all__ = ["AnalogAdam", "AnalogOptimizer", "AnalogSGD"]
 
@@ -103,11 +102,11 @@ class _Pulses(torch.optim.Optimizer):
         self._warn_if_apart()
         for parameter, lr, samples in updates:
             parameter.array.update(samples, lr)
-        for ranks in {parameter.array.ranks for parameter, _, _ in updates}:
-            ranks.stepped()
+        for process_group in {parameter.array.process_group for parameter, _, _ in updates}:
+            process_group.stepped()
         return loss
 
-    def _updates(self) -> Sequence[tuple[AnalogParameter, float, Sequence[Cut]]]:
+    def _updates(self) -> Sequence[tuple[AnalogParameter, float, Sequence[TileSamples]]]:
         """What pulses are to be made of; the gradients of analog layers are used up."""
         updates = [
             (
@@ -132,7 +131,9 @@ class _Pulses(torch.optim.Optimizer):
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return
         told: set[str] = self.__dict__.setdefault("_told", set())
-        if "apart" not in told and any(each.array.ranks is ALONE for _, each in self._analog()):
+        if "apart" not in told and any(
+            each.array.process_group is SINGLE_PROCESS for _, each in self._analog()
+        ):
             told.add("apart")
             warnings.warn(
                 "several processes run, but this optimiser has analog layers that each of them trains "

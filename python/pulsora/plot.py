@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pulsora._checks import require_at_least
+from pulsora._internal.checks import require_at_least
 from pulsora.config import SingleConfig, UpdateParameters
 from pulsora.tile import Tile
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pulsora.bench.machine import Ceilings
     from pulsora.bench.measure import Result
     from pulsora.devices import Device
-    from pulsora.forecast.loss import LossForecast
+    from pulsora.forecast.loss_curve.forecast import LossForecast
 
 __all__ = [
     "Response",

@@ -45,8 +45,8 @@ void requireShape(const char *name, py::handle array, const std::vector<int64_t>
                 "; it must be ", describeShape(shape));
 }
 
-// The elements of an array that pulsora.forecast has prepared: gapless float32, of NumPy, or of torch
-// on the device where the work is done. None has none.
+// The elements of an array that pulsora.forecast has prepared: gapless float32, of NumPy, or of
+// torch on the device in use. Null for None.
 float *floatsOf(py::handle array, const Context &context) {
   if (array.is_none()) return nullptr;
   if (!context.onCpu())
@@ -82,7 +82,7 @@ void encodeRows(py::handle x, py::handle weights, py::handle bias, py::handle ou
   encode(context, from, encoder, added, to);
 }
 
-// Weights as Python gives them: encoder, encoder_bias, input, recurrent, bias, heads,
+// Weights in Python's order: encoder, encoder_bias, input, recurrent, bias, heads,
 // log_variance_bias, candidate_bias (or None).
 using EnsembleArrays = std::vector<py::object>;
 
@@ -151,24 +151,6 @@ int svd(py::handle a, int64_t k, const std::string &method, int64_t oversampling
   return truncatedSvd(context, from, k, options, left, values, right);
 }
 
-void addCorrection(py::handle prediction, py::handle correction, py::handle out, int device,
-                   intptr_t stream, int threads) {
-  const Context context = at(device, stream, threads);
-  const std::vector<int64_t> shape = shapeOf(prediction);
-  requireShape("correction", correction, shape);
-  requireShape("out", out, shape);
-  int64_t size = 1;
-  for (const int64_t extent : shape) size *= extent;
-  const auto line = [&](py::handle array) {
-    return rowMajor(floatsOf(array, context), int64_t{1}, size);
-  };
-  const auto a = line(prediction);
-  const auto b = line(correction);
-  const auto to = line(out);
-  const py::gil_scoped_release released;
-  correct(context, a, b, to);
-}
-
 py::object corrections(const ResidualMemory &self, py::handle keysGiven,
                        py::handle predictionsGiven, const py::float_ &step, int threads) {
   const auto keys = py::cast<FloatArray>(keysGiven);
@@ -234,8 +216,6 @@ void bindForecast(py::module_ &module) {
   module.def("truncated_svd", &svd, arg("a"), arg("k"), arg("method"), arg("oversampling"),
              arg("power_steps"), arg("seed"), arg("u"), arg("s"), arg("v"), arg("device"),
              arg("stream"), arg("threads"));
-  module.def("forecast_correct", &addCorrection, arg("prediction"), arg("correction"), arg("out"),
-             arg("device"), arg("stream"), arg("threads"));
   py::class_<ResidualMemory>(module, "ResidualMemory")
       .def(py::init<int64_t, int64_t, int64_t>(), arg("key_size"), arg("capacity"), arg("nearest"))
       .def_property_readonly("size", &ResidualMemory::size)

@@ -10,7 +10,7 @@
 namespace pulsora::bindings {
 namespace {
 
-/// A parameter struct without its type.
+/// A parameter struct behind a type-erased interface.
 struct ParameterStruct {
   const char *name;
   std::vector<FieldInfo> fields;
@@ -77,6 +77,17 @@ py::dict schema() {
   return result;
 }
 
+py::dict compoundFacts(py::handle values) {
+  const CompoundFacts facts = readParams<TileConfig>(toValue(values, ""), "").compound.facts();
+  py::dict result;
+  result["written"] = facts.written;
+  result["pulses_written"] = facts.pulsesWritten;
+  result["reuses_reads"] = facts.reusesReads;
+  result["waits_for_host"] = facts.waitsForHost;
+  result["spans_layer"] = facts.spansLayer;
+  return result;
+}
+
 py::object validate(const std::string &name, py::handle values, const std::string &path) {
   const Value given = toValue(values, path);
   for (const ParameterStruct &entry : parameterStructs()) {
@@ -106,6 +117,13 @@ void bindSchema(py::module_ &module) {
              "The parameters of the struct or device model `name`, complete and as the core stores "
              "them. `path` "
              "stands in front of names in messages. ConfigError for unknown names and bad values.");
+  module.def("compound_facts", &compoundFacts, py::arg("config"),
+             "Properties of a tile's compound that layers depend on: {'written': parameter of the "
+             "device whose cells take written weights, '' without cells; 'pulses_written': whether "
+             "every update pulses them; 'reuses_reads': whether an update needs the backward read "
+             "of its mini-batch; 'waits_for_host': whether an update may wait for the GPU; "
+             "'spans_layer': whether one device serves a whole layer}. `config` is the dict of a "
+             "TileConfig; ConfigError as in validate().");
   module.def("suggest", &suggest, py::arg("wanted"), py::arg("names"),
              "The end of a message about an unknown name: the name that was probably meant, and "
              "all known ones.");

@@ -12,5 +12,5 @@ TARGETS = (
     "allocations",
     "adapters",
     "bits",
-    "shares",
+    "sharded",
 )

@@ -12,7 +12,7 @@ from tests.fuzz.checks import Broken, require
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tests.fuzz.draws import Draws
+    from tests.fuzz.random_source import Draws
 
     Matrix = NDArray[np.float64]
 

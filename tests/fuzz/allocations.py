@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import pulsora as pl
-from tests.fuzz import some
+from tests.fuzz import generators
 from tests.fuzz.checks import REFUSALS, bits, exercise, outcome, require
 from tests.fuzz.failing_new import Failing
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsora.state import State
-    from tests.fuzz.draws import Draws
+    from tests.fuzz.random_source import Draws
 
     Work = Callable[[pl.Tile], Any]
 
@@ -23,7 +23,7 @@ POINTS = 6
 
 
 def run(draws: Draws) -> None:
-    tile = some.tile(draws, some.config(draws), largest=6)
+    tile = generators.tile(draws, generators.config(draws), largest=6)
     work = exercise(tile, draws)
     for _ in range(draws.integer(0, 2)):
         work(tile)

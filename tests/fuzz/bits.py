@@ -5,23 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pulsora as pl
-from tests.fuzz import some
+from tests.fuzz import generators
 from tests.fuzz.checks import REFUSALS, bits, outcome, overflows, require
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tests.fuzz.draws import Draws
+    from tests.fuzz.random_source import Draws
 
     Batch = NDArray[np.float32]
 
 
 def run(draws: Draws) -> None:
-    config = some.config(draws, value_of=draws.pick((some.plausible, some.plausible, some.extreme)))
+    config = generators.config(
+        draws, value_of=draws.pick((generators.plausible, generators.plausible, generators.extreme))
+    )
     # Small tiles work on one thread whatever they are told; a larger one now and then does not.
     large = draws.chance(0.05)
-    whole = some.tile(draws, config, largest=draws.pick((9, 40)))
+    whole = generators.tile(draws, config, largest=draws.pick((9, 40)))
     if large:
         try:
             whole = pl.Tile(150, 130, whole.config, seed=1)
@@ -51,7 +53,7 @@ def _step(draws: Draws, whole: pl.Tile, parts: pl.Tile, x: Batch, d: Batch) -> b
     """One mini-batch of both tiles; False if a read was refused, after which they stand at different samples."""
     config = whole.config
     # An update may reuse what the last reads of whole batches gave.
-    reads = [slice(0, len(x))] if config.reads_back else draws.cuts(len(x))
+    reads = [slice(0, len(x))] if config.facts.reuses_reads else draws.cuts(len(x))
     for name, batch in (("forward", x), ("backward", d)):
         given = outcome(lambda: getattr(whole, name)(batch))  # noqa: B023 - at once
         parted = [outcome(lambda: getattr(parts, name)(batch[part])) for part in reads]  # noqa: B023

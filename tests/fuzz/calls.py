@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import pulsora as pl
-from tests.fuzz import hostile, some
+from tests.fuzz import generators, hostile
 from tests.fuzz.checks import REFUSALS, Planted, bits, require, require_same_future
-from tests.fuzz.draws import plain_values
+from tests.fuzz.random_source import plain_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.fuzz.draws import Draws
+    from tests.fuzz.random_source import Draws
 
 MEMBERS = ("fast_a", "fast_b", "forward_gated", "backward_gated", "update_gated", "transfer", "transfer_stats", "set_reinit_vectors", "visible", "no_such")  # fmt: skip
 
@@ -33,8 +33,10 @@ class Call(NamedTuple):
 
 
 def run(draws: Draws) -> None:
-    config = some.config(draws, value_of=draws.pick((some.plausible, some.plausible, some.extreme)))
-    tile = some.tile(draws, config)
+    config = generators.config(
+        draws, value_of=draws.pick((generators.plausible, generators.plausible, generators.extreme))
+    )
+    tile = generators.tile(draws, config)
     if draws.chance(0.15):
         _in_threads(draws, tile)
     else:

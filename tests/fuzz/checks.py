@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tests.fuzz.draws import Draws
+    from tests.fuzz.random_source import Draws
 
 REFUSALS = (
     pl.ConfigError,

@@ -11,7 +11,7 @@ import numpy as np
 
 import pulsora as pl
 from pulsora.config import CLASSES
-from tests.fuzz import some
+from tests.fuzz import generators
 from tests.fuzz.checks import (
     REFUSALS,
     exercise,
@@ -19,17 +19,17 @@ from tests.fuzz.checks import (
     require_finite,
     require_same_future,
 )
-from tests.fuzz.draws import plain_values
+from tests.fuzz.random_source import plain_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsora._parameters import Parameters
-    from tests.fuzz.draws import Draws
+    from pulsora._internal.parameters import Parameters
+    from tests.fuzz.random_source import Draws
 
 
 def run(draws: Draws) -> None:
-    value_of = draws.pick((some.plausible, some.extreme, some.hostile))
+    value_of = draws.pick((generators.plausible, generators.extreme, generators.hostile))
     made = _made(draws, value_of)
     if made is None:
         return
@@ -38,27 +38,29 @@ def run(draws: Draws) -> None:
         _change(draws, made)
         _same_by_every_way(draws, made)
     if isinstance(made, pl.TileConfig) and draws.chance(0.25):
-        _use(draws, made, moderate=value_of is some.plausible)
+        _use(draws, made, moderate=value_of is generators.plausible)
 
 
-def _made(draws: Draws, value_of: some.ValueOf) -> Parameters | None:
+def _made(draws: Draws, value_of: generators.ValueOf) -> Parameters | None:
     """An object of a class of parameters, by one of the ways in, or None if it is refused."""
-    if value_of is some.hostile and draws.chance(0.05):
+    if value_of is generators.hostile and draws.chance(0.05):
         way = draws.pick((pl.TileConfig.from_dict, pl.devices.Device.from_dict, pl.SingleConfig.from_dict, pl.IOParameters.from_dict))  # fmt: skip
         return _tried(draws, way, draws.pick(plain_values(draws)))
     what = draws.integer(0, 3)
     if what == 0:
-        values = some.device_values(draws, value_of)
-        if values["model"] not in some.MODELS or draws.chance(0.5):
+        values = generators.device_values(draws, value_of)
+        if values["model"] not in generators.MODELS or draws.chance(0.5):
             return _tried(draws, pl.devices.Device.from_dict, values)
         by_name = getattr(pl.devices, values["model"])
         return _called(draws, by_name, {n: v for n, v in values.items() if n != "model"})
     if what == 1:
         by_name = draws.pick((pl.IOParameters, pl.UpdateParameters))
-        values = some.values_of(draws, some.SCHEMA["structs"][by_name.__name__], value_of)
+        values = generators.values_of(
+            draws, generators.SCHEMA["structs"][by_name.__name__], value_of
+        )
         return _tried(draws, by_name.from_dict, values) if draws.chance(0.5) else _called(draws, by_name, values)  # fmt: skip
-    values = some.config_values(draws, value_of)
-    if values["kind"] not in some.KINDS or draws.chance(0.5):
+    values = generators.config_values(draws, value_of)
+    if values["kind"] not in generators.KINDS or draws.chance(0.5):
         return _tried(draws, pl.TileConfig.from_dict, values)
     return _called(draws, CLASSES[values["kind"]], {n: v for n, v in values.items() if n != "kind"})
 
@@ -102,7 +104,9 @@ def _change(draws: Draws, made: Parameters) -> None:
     before = made.to_dict()
     field = draws.pick(list(made._fields.values()))
     name = "no_such_name" if draws.chance(0.05) else field["name"]
-    value = draws.pick(plain_values(draws)) if draws.chance(0.5) else some.hostile(draws, field)
+    value = (
+        draws.pick(plain_values(draws)) if draws.chance(0.5) else generators.hostile(draws, field)
+    )
     draws.note("set", name, value)
     try:
         setattr(made, name, value)

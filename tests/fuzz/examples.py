@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pulsora as pl
 from pulsora import state as states
-from tests.fuzz import some
-from tests.fuzz.draws import Draws
+from tests.fuzz import generators
+from tests.fuzz.random_source import Draws
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ JSON_WORDS = ("true", "false", "null", "1e38", "-1e38", "1e-45", "NaN", "65536",
 
 def _config_text() -> Iterator[bytes]:
     for number in range(EXAMPLES):
-        made = some.config(Draws("config_text", number), value_of=some.extreme)
+        made = generators.config(Draws("config_text", number), value_of=generators.extreme)
         yield json.dumps(made.to_dict()).encode()
 
 
@@ -52,12 +52,12 @@ def _json_text() -> Iterator[bytes]:
 
 
 def _words() -> set[str]:
-    tables = [*some.SCHEMA["structs"].values()]
-    tables += [entry["fields"] for entry in some.SCHEMA["devices"].values()]
-    tables += [entry["fields"] for entry in some.SCHEMA["compounds"].values()]
+    tables = [*generators.SCHEMA["structs"].values()]
+    tables += [entry["fields"] for entry in generators.SCHEMA["devices"].values()]
+    tables += [entry["fields"] for entry in generators.SCHEMA["compounds"].values()]
     fields = [field for table in tables for field in table]
     names = {field["name"] for field in fields} | {c for field in fields for c in field["choices"]}
-    return names | {*some.MODELS, *some.KINDS, *JSON_WORDS, "kind", "model"}
+    return names | {*generators.MODELS, *generators.KINDS, *JSON_WORDS, "kind", "model"}
 
 
 def main() -> None:

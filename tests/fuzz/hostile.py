@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tests.fuzz.checks import Planted, require
-from tests.fuzz.draws import plain_values
+from tests.fuzz.random_source import plain_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pulsora as pl
-    from tests.fuzz.draws import Draws
+    from tests.fuzz.random_source import Draws
 
 CPU, CUDA = 1, 2
 

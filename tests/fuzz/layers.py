@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import pulsora as pl
-from tests.fuzz import some
+from tests.fuzz import generators
 from tests.fuzz.checks import require
-from tests.fuzz.draws import Draws
+from tests.fuzz.random_source import Draws
 
 if TYPE_CHECKING:
     from pulsora.nn.base import AnalogModule
@@ -24,7 +24,7 @@ BASES = 12
 def _base(number: int) -> tuple[pl.TileConfig, int, dict[str, torch.Tensor]]:
     """A configuration, a limit of sizes, and the state of a layer of both that has learnt."""
     draws = Draws("a layer to damage", number)
-    config = some.config(draws)
+    config = generators.config(draws)
     if getattr(config, "rank", 0) not in {0, 1, 2}:
         config = config.replace(rank=2, rank_chunk=-1, rank_offset=0)
     limit = draws.pick((0, 3))

@@ -11,9 +11,9 @@ import numpy as np
 
 import pulsora as pl
 from pulsora import state as states
-from tests.fuzz import some
+from tests.fuzz import generators
 from tests.fuzz.checks import bits, exercise, require, require_same_future
-from tests.fuzz.draws import Draws, plain_values
+from tests.fuzz.random_source import Draws, plain_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ BASES = 40
 def base(number: int) -> states.State:
     """The state of some tile that has worked."""
     draws = Draws("a state to damage", number)
-    tile = some.tile(draws, some.config(draws), largest=5)
+    tile = generators.tile(draws, generators.config(draws), largest=5)
     work = exercise(tile, draws)
     for _ in range(draws.integer(0, 3)):
         work(tile)

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from tests.fuzz.draws import Draws, describe
+from tests.fuzz.random_source import Draws, describe
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -1,4 +1,4 @@
-"""What the tests of tiles share."""
+"""Fixtures and helpers of the tests."""
 
 from __future__ import annotations
 
@@ -45,8 +45,6 @@ PLAIN_LRTT: dict[str, Any] = {
     "reinit": "kaiming",
 }
 
-USERS_OF_CPP_BUILD = {"test_cpp_library", "test_custom_compound", "test_custom_device"}
-
 CONFIGS: dict[str, Callable[[], pl.TileConfig]] = {
     "ideal": pl.IdealConfig,
     "single": lambda: pl.SingleConfig(device=pl.devices.SoftBounds(lifetime=50.0, diffusion=1e-3)),
@@ -58,19 +56,6 @@ CONFIGS: dict[str, Callable[[], pl.TileConfig]] = {
         transfer_every=7,
     ),
 }
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:  # noqa: ANN401 - as xdist has it
-    """Where tests run in several processes, each takes whole files; one takes all that use `cpp_build`."""
-    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - there only where it is used
-
-    class ByBuild(LoadScopeScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::", 1)[0]
-            return "cpp_build" if Path(file).stem in USERS_OF_CPP_BUILD else file
-
-    return ByBuild(config, log)
 
 
 @pytest.fixture(autouse=True)
@@ -163,26 +148,45 @@ def in_child(work: Callable[[], object], seconds: float = 120.0) -> None:
 
 
 class CppBuild(NamedTuple):
-    """The library as users build it: as a part of the project tests/installed, and from there installed."""
+    """The C++ library as users have it: installed into `prefix`, and the project tests/installed built against it."""
 
-    source: Path
-    folder: Path
     prefix: Path
+    folder: Path
+
+
+def build_folder() -> Path | None:
+    """The folder of a whole CMake build of this checkout: PULSORA_BUILD, or build/cpu; None if there is none."""
+    folder = Path(os.environ.get("PULSORA_BUILD", ROOT / "build" / "cpu"))
+    return folder if (folder / "libpulsora.a").exists() else None
 
 
 @pytest.fixture(scope="session")
 def cpp_build(tmp_path_factory: pytest.TempPathFactory) -> CppBuild:
-    """One small build for all tests that need C++: the instruction set V2, two models, no Python. Warnings are errors
-    as in the build of this project, so that a compiler cache has most of the objects."""
-    source = ROOT / "tests" / "installed"
-    folder = tmp_path_factory.mktemp("cpp_build")
-    run(
-        *("cmake", "-S", source, "-B", folder, f"-DPULSORA_SOURCE={ROOT}"),
-        *("-DPULSORA_CUDA=OFF", "-DPULSORA_CPU_ISAS=V2", "-DPULSORA_WERROR=ON"),
-        "-DPULSORA_DEVICES=ConstantStep;SoftBounds",
-    )
-    run("cmake", "--build", folder, "--parallel", "2")
-    # What is installed may be moved.
+    """The library that `make test` has built, installed, and a user's project built against it."""
+    built = build_folder()
+    if built is None:
+        pytest.skip("needs a whole build of the library; `make test` makes one")
     there = tmp_path_factory.mktemp("installed")
-    run("cmake", "--install", folder, "--prefix", there / "first")
-    return CppBuild(source, folder, (there / "first").rename(there / "moved"))
+    run("cmake", "--install", built, "--prefix", there / "first")
+    prefix = (there / "first").rename(there / "moved")  # an installed library may be moved
+    folder = tmp_path_factory.mktemp("cpp_build")
+    run("cmake", "-S", ROOT / "tests" / "installed", "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", folder, "--parallel", "2")
+    return CppBuild(prefix, folder)
+
+
+def examples_build() -> Path | None:
+    """The folder of a build with the device and the compound of the examples: PULSORA_EXAMPLES_BUILD."""
+    folder = os.environ.get("PULSORA_EXAMPLES_BUILD")
+    return Path(folder).resolve() if folder else None
+
+
+needs_examples_build = pytest.mark.skipif(
+    examples_build() is None,
+    reason="needs a build with the device and the compound of the examples: make asan",
+)
+
+
+def repetitions(whole: int) -> int:
+    """Rounds of a long random test: a tenth of `whole`, and all in `make nightly`."""
+    return whole if os.environ.get("PULSORA_NIGHTLY") else whole // 10

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import pulsora as pl
 from pulsora import distributed
+from pulsora.distributed.prepare import _layers, _own_parameters, _states
 from pulsora.nn import AnalogLinear
 from pulsora.optim import AnalogSGD
 
@@ -65,7 +66,7 @@ class World:
         if not self.prepares:
             return model
         distributed.prepare(model, updates=self.updates, **options)
-        own = distributed._own_parameters(model)
+        own = _own_parameters(model)
         digital = [p for n, p in model.named_parameters() if n not in own and p.requires_grad]
         return DistributedDataParallel(model) if digital and self.size > 1 else model
 
@@ -82,10 +83,10 @@ class World:
 def outcome(model: nn.Module) -> dict[str, Any]:
     """Digests of everything that belongs to analog layers, and the numbers of other parameters."""
     model = getattr(model, "module", model)
-    layers = distributed._layers(model, prepared=True)
-    own = distributed._own_parameters(model)
+    layers = _layers(model, prepared=True)
+    own = _own_parameters(model)
     digital = {n: p.tolist() for n, p in model.named_parameters() if n not in own}
-    return distributed._states(model, layers, own) | digital
+    return _states(model, layers, own) | digital
 
 
 def train(

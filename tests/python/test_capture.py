@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from pulsora._capture import captured
+from pulsora.graphs.capture import captured
 from pulsora.nn import AnalogLinear
 from pulsora.optim import AnalogSGD
 from pulsora.training_step import TrainingStep

@@ -17,7 +17,8 @@ import pulsora as pl
 from conftest import ROOT
 from pulsora.bench.cases import Case
 from pulsora.cli import app
-from pulsora.experiment import Experiment, Run
+from pulsora.training.experiment import Experiment
+from pulsora.training.run import Run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import pulsora as pl
 from pulsora.bench.machine import Place
 from pulsora.cli import app
-from pulsora.experiment import Run
+from pulsora.training.run import Run
 
 if TYPE_CHECKING:
     from pathlib import Path

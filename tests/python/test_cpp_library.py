@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,8 +16,6 @@ import pulsora as pl
 from conftest import CONFIGS, ROOT, make_tile, run, train
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from conftest import CppBuild
@@ -35,43 +34,53 @@ def build(source: Path, folder: Path, cpp_build: CppBuild) -> Path:
     return folder
 
 
-@pytest.mark.slow
-def test_a_project_may_contain_the_sources(cpp_build: CppBuild) -> None:
-    assert "may rely on it" in run(cpp_build.folder / "consumer")
-
-
-@pytest.mark.slow
-def test_warnings_are_no_errors_for_a_project_that_contains_the_sources(
-    cpp_build: CppBuild, tmp_path: Path
-) -> None:
-    """Unless it asks for that, as the build of these tests does."""
-    run("cmake", "-S", cpp_build.source, "-B", tmp_path, f"-DPULSORA_SOURCE={ROOT}")
+@pytest.mark.nightly
+def test_a_project_may_contain_the_sources(tmp_path: Path) -> None:
+    """One small build: the instruction set V2 and two models. Warnings are errors only on request."""
+    run(
+        *("cmake", "-S", ROOT / "tests" / "installed", "-B", tmp_path, f"-DPULSORA_SOURCE={ROOT}"),
+        *("-DPULSORA_CUDA=OFF", "-DPULSORA_CPU_ISAS=V2"),
+        "-DPULSORA_DEVICES=ConstantStep;SoftBounds",
+    )
     commands = json.loads((tmp_path / "compile_commands.json").read_text())
     ours = [c["command"] for c in commands if c["file"].startswith(f"{ROOT / 'src'}/")]
     assert len(ours) > 20
     assert not any("-Werror" in command for command in ours)
+    run("cmake", "--build", tmp_path, "--parallel", "2")
+    assert "may rely on it" in run(tmp_path / "consumer")
 
 
 @pytest.mark.slow
-def test_a_project_may_use_the_installed_library(cpp_build: CppBuild, tmp_path: Path) -> None:
-    folder = build(ROOT / "tests" / "installed", tmp_path, cpp_build)
-    assert "may rely on it" in run(folder / "consumer")
+def test_a_project_may_use_the_installed_library(cpp_build: CppBuild) -> None:
+    assert "may rely on it" in run(cpp_build.folder / "consumer")
     # Low-rank updates by the headers that are installed, in a program that knows no tiles.
-    assert "worked out by hand" in run(folder / "low_rank")
+    assert "worked out by hand" in run(cpp_build.folder / "low_rank")
 
 
 @pytest.mark.slow
-def test_installed_headers_name_each_other_in_full(cpp_build: CppBuild) -> None:
+def test_public_headers_and_what_they_include_are_installed(cpp_build: CppBuild) -> None:
     include = cpp_build.prefix / "include"
     assert [path.name for path in include.iterdir()] == ["pulsora"]
-    headers = sorted(include.rglob("*.h"))
-    sources = sorted((ROOT / "src" / "rpucuda").rglob("*.h"))
-    # All of the rooms, and version.h.
-    assert len(headers) == len(sources) + 1
-    for header in headers:
-        for name in re.findall(r'#\s*include "([^"]+)"', header.read_text()):
-            assert name.startswith("pulsora/"), header
+    installed = {path.relative_to(include / "pulsora") for path in include.rglob("*.h")}
+    public = {path for path in installed if path.parts[0] != "detail"}
+    source = ROOT / "include" / "pulsora"
+    assert public - {Path("version.h")} == {p.relative_to(source) for p in source.rglob("*.h")}
+    assert Path("detail/tile/tile_impl.h") not in installed
+    for header in installed:
+        for name in re.findall(
+            r'#\s*include "([^"]+)"', (include / "pulsora" / header).read_text()
+        ):
+            assert name.startswith("pulsora/detail/"), header
             assert (include / name).is_file(), header
+
+
+@pytest.mark.slow
+def test_every_public_header_compiles_by_itself(cpp_build: CppBuild, tmp_path: Path) -> None:
+    include = cpp_build.prefix / "include"
+    names = [p.relative_to(include) for p in include.rglob("*.h") if "detail" not in p.parts]
+    for name in sorted(names):
+        (tmp_path / "alone.cpp").write_text(f"#include <{name}>\n")
+        run("c++", "-std=c++17", "-fsyntax-only", "-I", include, tmp_path / "alone.cpp")
 
 
 @pytest.mark.slow

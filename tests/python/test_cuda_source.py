@@ -284,45 +284,6 @@ print(json.dumps({**seen, **pl.devices.compile_counts()}))
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "header", "merges"),
-    [
-        ("SoftBounds", "soft_bounds.h", "no"),
-        ("ConstantStep", "constant_step.h", "merges"),
-        ("TableStep", "table_step.h", "no"),
-    ],
-)
-def test_without_a_compiler_a_model_works_on_the_gpu_alone(
-    tmp_path: Path, name: str, header: str, merges: str
-) -> None:
-    path = tmp_path / "alone.h"
-    path.write_text(_copy(name, header, "Alone"))
-    changes = {"CXX": "/nowhere/c++"}
-    compiled = []
-    for _ in range(2):
-        done = _run(path, tmp_path / "cache", ALONE, merges, **changes)
-        assert done["fields"]
-        assert done["bits"]
-        assert done["refused"]
-        assert done["cpu"].startswith(f"CompilerNotFound: the device model '{name}Alone' works on")
-        assert "/nowhere/c++" in done["cpu"]
-        assert "install one" in done["cpu"]
-        compiled.append(done["compiled"])
-    assert compiled[0] > 0
-    assert compiled[1] == 0
-    # The same where nothing may be compiled, whatever compilers there are.
-    stored = _run(path, tmp_path / "cache", ALONE, merges, PULSORA_COMPILE="never")
-    assert (stored["fields"], stored["bits"], stored["refused"]) == (True, True, True)
-    assert stored["compiled"] == 0
-    assert stored["cpu"].startswith(f"CompilerNotFound: the device model '{name}Alone' works on")
-    assert "PULSORA_COMPILE is 'never'" in stored["cpu"]
-    nothing = {**changes, "PULSORA_NVRTC": "/nowhere/libnvrtc.so"}
-    told = _run(path, tmp_path / "empty", **nothing)["error"]
-    assert told.startswith("CompilerNotFound: ")
-    assert "/nowhere/c++" in told
-    assert "/nowhere/libnvrtc.so" in told
-
-
 def test_a_damaged_kernel_is_made_anew(filled: Path, tmp_path: Path) -> None:
     damaged = Path(shutil.copytree(filled, tmp_path / "damaged"))
     files = _kernels(damaged)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conftest import ROOT, cmake_refuses, run
+from conftest import ROOT, cmake_refuses, examples_build, needs_examples_build, run
+from tests.fuzz.build import Build
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from conftest import CppBuild
 
 HEADER = ROOT / "examples" / "08_custom_compound" / "parallel_pair.h"
 
@@ -25,6 +24,7 @@ USE = """
 import sys
 import numpy as np
 import pulsora as pl
+from pulsora import _core
 
 Config = pl.config.ParallelPairConfig
 assert pl.config.CLASSES["parallel_pair"] is Config
@@ -51,64 +51,58 @@ def train(tile, steps, seed):
         seen.append(y)
     return seen
 
+def bits_on(device):
+    # On a GPU by the kernel of the compound's own functor.
+    options = {"gpu_products": "reproducible"} if device == "cuda" else {}
+    tile = pl.Tile(4, 6, config, seed=3, device=device, **options)
+    return b"".join(each.tobytes() for each in [*train(tile, 3, 5), tile.weights])
+
+if pl.cuda_device_count():
+    assert bits_on("cuda") == bits_on("cpu")
+    print("trained on the GPU, with the bits of the CPU")
+
 tile = pl.Tile(4, 6, config, seed=3)
 assert tile.adapter is None
 before = np.square(tile.weights - target).mean()
 train(tile, 60, 2)
 after = np.square(tile.weights - target).mean()
 assert after < 0.2 * before, (before, after)
-assert np.allclose(tile.weights, tile.arrays["first"] + tile.arrays["second"])
+share = config.share
+sum = share * tile.arrays["first"] + (1 - share) * tile.arrays["second"]
+assert np.allclose(tile.weights, sum)
+assert _core.compound_facts(config.to_dict())["written"] == "first"
 
 tile.save(sys.argv[1])
 resumed = pl.Tile.load(sys.argv[1])
 for one, other in zip(train(tile, 5, 4), train(resumed, 5, 4)):
     assert one.tobytes() == other.tobytes()
 assert set(tile.state().values["config"]) == {
-    "kind", "first", "second", "forward", "backward", "update"
+    "kind", "first", "second", "share", "forward", "backward", "update"
 }
 print("as any other")
 """
 
 
-@pytest.mark.slow
-def test_a_compound_from_outside_the_tree_is_one_like_any_other(
-    cpp_build: CppBuild, tmp_path: Path
-) -> None:
-    run(
-        *(
-            "cmake",
-            "-S",
-            cpp_build.source,
-            "-B",
-            cpp_build.folder,
-            "-DPULSORA_TESTS=ON",
-            "-DPULSORA_PYTHON=ON",
-        ),
-        *(
-            "-DPULSORA_TEST_SOURCES=tile_test.cpp;tile_state_test.cpp",
-            f"-DPython_EXECUTABLE={sys.executable}",
-        ),
-        f"-DPULSORA_EXTRA_COMPOUNDS=ParallelPairParams={HEADER}",
-    )
-    run(
-        *("cmake", "--build", cpp_build.folder, "--parallel", "2"),
-        *("--target", "rpucuda_tests", "_core"),
-    )
-    built = cpp_build.folder / "pulsora"
+def _python(build: Path, scratch: Path, *arguments: str | Path) -> str:
+    """Run Python with the package of a build folder, whose extension may need the runtime of a sanitizer."""
+    return run(sys.executable, *arguments, env=Build(build).environment(scratch))
+
+
+@needs_examples_build
+def test_a_compound_from_outside_the_tree_is_one_like_any_other(tmp_path: Path) -> None:
+    built = examples_build()
     contract = run(built / "rpucuda_tests", "--gtest_filter=*TileOfKind*/parallel_pair")
     assert "[  PASSED  ]" in contract
     assert "parallel_pair" in contract
-    path = str(built / "python")
     saved = tmp_path / "tile.safetensors"
-    assert "as any other" in run(sys.executable, "-c", USE, saved, env={"PYTHONPATH": path})
+    assert "as any other" in _python(built, tmp_path, "-c", USE, saved)
+
+
+@needs_examples_build
+def test_a_compound_from_outside_the_tree_is_documented(tmp_path: Path) -> None:
     pages = tmp_path / "pages"
-    run(
-        sys.executable,
-        ROOT / "scripts" / "generate_api.py",
-        "--output",
-        pages,
-        env={"PYTHONPATH": path},
-    )
+    script = ROOT / "scripts" / "generate_api.py"
+    _python(examples_build(), tmp_path, script, "--output", pages)
     written = "".join(page.read_text() for page in pages.rglob("*") if page.is_file())
     assert "ParallelPairConfig" in written
     assert "Device model of W_1 [d, x]." in written

@@ -8,28 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conftest import ROOT, cmake_refuses, run
+from conftest import ROOT, cmake_refuses, examples_build, needs_examples_build, run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import CppBuild
-
 HEADER = ROOT / "examples" / "05_custom_device" / "quadratic_step.h"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("cmake"), reason="needs CMake, a C++ compiler and GoogleTest")
-def test_custom_device_fulfils_the_contract(cpp_build: CppBuild) -> None:
-    sources = "device_cells_test.cpp;device_updates_test.cpp;device_events_test.cpp"
-    run(
-        *("cmake", "-S", cpp_build.source, "-B", cpp_build.folder, "-DPULSORA_TESTS=ON"),
-        f"-DPULSORA_TEST_SOURCES={sources}",
-        f"-DPULSORA_EXTRA_DEVICES=QuadraticStep={HEADER}",
-    )
-    run("cmake", "--build", cpp_build.folder, "--parallel", "2", "--target", "rpucuda_tests")
-    tests = cpp_build.folder / "pulsora" / "rpucuda_tests"
-    report = run(tests, "--gtest_filter=*/QuadraticStep")
+@needs_examples_build
+def test_custom_device_fulfils_the_contract() -> None:
+    report = run(examples_build() / "rpucuda_tests", "--gtest_filter=*/QuadraticStep")
     assert "21 tests from 3 test suites ran" in report
     assert "[  SKIPPED ] 1 test" in report  # the golden value
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from pulsora import data
+from pulsora.training import data
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pages: links lead somewhere, Python blocks run, lines and table cells are short."""
+"""Pages: links lead somewhere, and blocks of Python run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ PAGES = sorted(
     ]
     if path.is_file()
 )
-COLUMNS, CELL = 120, 160
 
 # A block of Python, and the comment before it: code that readers do not see, or why the block cannot run.
 BLOCK = re.compile(
@@ -118,24 +117,3 @@ def test_setup_is_run_and_skipped_blocks_are_not(tmp_path: Path) -> None:
     names: dict[str, int] = {}
     exec(program(page), names)  # noqa: S102
     assert (names["a"], names["b"], names["c"]) == (1, 1, 1)
-
-
-def long_lines(page: Path) -> list[str]:
-    """Lines and table cells of a page that are too long to read; links cannot be cut."""
-    found, fenced = [], False
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
-        fenced ^= line.lstrip().startswith("```")
-        if line.lstrip().startswith("|") and not fenced:
-            if max(len(cell.strip()) for cell in line.split("|")) > CELL:
-                found.append(f"line {number}: a table cell")
-        elif len(line) > COLUMNS and "](" not in line and "http" not in line:
-            found.append(f"line {number}: {len(line)} columns")
-    return found
-
-
-@has_documents
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name
-)
-def test_lines_and_cells_are_short(page: Path) -> None:
-    assert long_lines(page) == []

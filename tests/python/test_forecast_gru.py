@@ -14,9 +14,9 @@ import torch
 from conftest import ROOT
 from pulsora import state
 from pulsora.forecast import Ensemble, GRUForecaster, rollout
-from pulsora.forecast.features import basis, features
+from pulsora.forecast.gru.features import basis, features
+from pulsora.forecast.gru.forecaster import believed
 from pulsora.forecast.history import BlockMeans, History
-from pulsora.forecast.recurrent import believed
 from pulsora.forecast.schedule import rates_ahead
 from test_forecast_trainer import STEPS, batches, bits, make
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import pulsora as pl
-from pulsora.forecast import Ensemble, ResidualMemory, correct, encode, rollout, truncated_svd
+from pulsora.forecast import Ensemble, ResidualMemory, encode, rollout, truncated_svd
 
 RNG = np.random.default_rng(0)
 
@@ -78,8 +78,7 @@ def test_decompositions_agree_with_numpy(method: str) -> None:
     np.testing.assert_array_equal(tensor.V.numpy(), got.V)
 
 
-def test_corrections_and_memories() -> None:
-    np.testing.assert_array_equal(correct(np.float32([1, 2]), np.float32([0.5, -2])), [1.5, 0])
+def test_corrections_of_memories() -> None:
     memory = ResidualMemory(3, capacity=5, nearest=2)
     assert memory.corrections(normal(2, 3), [1.0, 2.0], 0.0).tolist() == [0.0, 0.0]
     for step in range(9):
@@ -97,7 +96,6 @@ def test_any_floating_point_numbers_are_taken() -> None:
     x, weights, bias = (torch.randn(size).bfloat16() for size in ((3, 4), (4, 2), (2,)))
     expected = encode(x.float(), weights.float(), bias.float())
     assert torch.equal(encode(x, weights, bias), expected)
-    assert correct(np.float32(1.5), np.float32(0.25)).tolist() == 1.75
 
 
 def test_only_units_of_a_gru_are_taken() -> None:
@@ -151,7 +149,5 @@ def test_what_does_not_fit_is_refused() -> None:
         truncated_svd(normal(65, 66), 2, method="gram")
     with pytest.raises(ValueError, match="seed must be at least 0"):
         truncated_svd(normal(4, 6), 2, seed=-1)
-    with pytest.raises(pl.InputError, match=r"correction has shape \[1\]; it must be \[2\]"):
-        correct(normal(2), normal(1))
     with pytest.raises(pl.InputError, match="confidence is 2"):
         ResidualMemory(1).remember(normal(1), 1.0, 0.0, 2.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pulsora.forecast import forecast_loss
-from pulsora.forecast.power_law import PowerLaw
+from pulsora.forecast.loss_curve.power_law import PowerLaw
 
 
 def curve(count: int, exponent: float = 0.5, noise: float = 0.0, seed: int = 0) -> np.ndarray:

@@ -13,8 +13,8 @@ import torch
 
 from conftest import ROOT
 from pulsora.forecast import Ensemble, forecast_loss, rollout
-from pulsora.forecast.loss_residual import FEATURES, STEPS, features, trained
-from pulsora.forecast.power_law import PowerLaw
+from pulsora.forecast.loss_curve.power_law import PowerLaw
+from pulsora.forecast.loss_curve.residual import FEATURES, STEPS, features, trained
 from test_forecast_trainer import STEPS as TRAINER_STEPS
 from test_forecast_trainer import batches, make
 

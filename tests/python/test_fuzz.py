@@ -13,10 +13,10 @@ import pytest
 import pulsora
 from conftest import ROOT
 from tests.fuzz import TARGETS
-from tests.fuzz.draws import Draws
-from tests.fuzz.planted import KINDS
+from tests.fuzz.injected_faults import KINDS
+from tests.fuzz.random_source import Draws
 
-FEW = {"shares": 100, "layers": 20, "allocations": 60, "calls": 100, "bits": 60, "adapters": 150}
+FEW = {"sharded": 100, "layers": 20, "allocations": 60, "calls": 100, "bits": 60, "adapters": 150}
 
 
 def _fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -29,13 +29,13 @@ def _fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _first_seed(kind: str) -> int:
-    """The first seed at which the planted fault is of this kind."""
-    return next(seed for seed in range(1000) if Draws("planted", seed).pick(KINDS) == kind)
+    """The first seed at which the injected fault is of this kind."""
+    return next(seed for seed in range(1000) if Draws("injected_faults", seed).pick(KINDS) == kind)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_few_inputs_of_every_target_find_nothing(target: str) -> None:
-    if target in {"layers", "shares"}:
+    if target in {"layers", "sharded"}:
         pytest.importorskip("torch")
     count = FEW.get(target, 300)
     done = _fuzz("--target", target, "--count", str(count))
@@ -45,9 +45,9 @@ def test_a_few_inputs_of_every_target_find_nothing(target: str) -> None:
 
 def test_every_sort_of_fault_is_found_and_the_next_inputs_are_tried() -> None:
     count = max(_first_seed(kind) for kind in KINDS) + 1
-    done = _fuzz("--target", "planted", "--count", str(count), "--limit", "3")
+    done = _fuzz("--target", "injected_faults", "--count", str(count), "--limit", "3")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert f"planted: {count} inputs" in done.stdout
+    assert f"injected_faults: {count} inputs" in done.stdout
     for kind, words in {
         "broken": "Broken at require: an invariant",
         "undocumented": "ZeroDivisionError at run: number _",
@@ -56,7 +56,9 @@ def test_every_sort_of_fault_is_found_and_the_next_inputs_are_tried() -> None:
         "exit": "process ended: exit status 7",
     }.items():
         seed = _first_seed(kind)
-        assert re.search(rf"times: {words}\n.*--target planted --seed {seed}\n", done.stdout), kind
+        assert re.search(
+            rf"times: {words}\n.*--target injected_faults --seed {seed}\n", done.stdout
+        ), kind
     assert "Fatal Python error: Segmentation fault" in done.stdout
     assert "about to be broken" in done.stdout
 
@@ -70,7 +72,7 @@ def test_every_sort_of_fault_is_found_and_the_next_inputs_are_tried() -> None:
     ],
 )
 def test_one_input_is_tried_again_by_its_seed(kind: str, words: str) -> None:
-    done = _fuzz("--target", "planted", "--seed", str(_first_seed(kind)))
+    done = _fuzz("--target", "injected_faults", "--seed", str(_first_seed(kind)))
     assert f"about to be {kind}" in done.stderr
     assert words in done.stdout
     assert done.returncode == (kind != "fine")

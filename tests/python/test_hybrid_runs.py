@@ -11,9 +11,10 @@ import torch
 from typer.testing import CliRunner
 
 from pulsora.cli import app
-from pulsora.experiment import Experiment, Run
 from pulsora.forecast import HybridTrainer
 from pulsora.training import data as datasets
+from pulsora.training.experiment import Experiment
+from pulsora.training.run import Run
 
 if TYPE_CHECKING:
     from pathlib import Path

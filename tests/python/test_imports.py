@@ -1,4 +1,4 @@
-"""Modules of the package import one another in one direction, and where a reader looks for imports: at the top."""
+"""Modules of the package import one another in one direction, and at the top of their files."""
 
 from __future__ import annotations
 
@@ -7,26 +7,66 @@ import functools
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "pulsora"
+
+ROOMS = [
+    "_core",
+    "_internal",
+    "state",
+    "runtime",
+    "devices",
+    "config",
+    "presets",
+    "tile",
+    "lowrank",
+    "nn.tiles",
+    "nn.autograd",
+    "nn",
+    "optim",
+    "convert",
+    "distributed",
+    "graphs",
+    "training_step",
+    "peft",
+    "fit",
+    "forecast",
+    "bench",
+    "plot",
+    "training",
+    "pulsora",
+    "cli",
+    "__main__",
+]
+"""Modules and packages; each imports earlier ones alone. `pulsora` is the package's `__init__`."""
 
 
 @dataclass
 class Imports:
-    """What a module imports, by full names: when it is imported itself, and inside functions."""
+    """Imports of a module, by full names: at its top, inside functions, and for type checkers."""
 
     top: set[str] = field(default_factory=set)
     inside: set[str] = field(default_factory=set)
+    types: set[str] = field(default_factory=set)
+
+    @property
+    def all(self) -> set[str]:
+        return self.top | self.inside | self.types
 
 
 class Collector(ast.NodeVisitor):
-    """Gathers imports; those for type checkers alone are passed over."""
+    """Gathers imports."""
 
     def __init__(self) -> None:
         self.found = Imports()
         self.functions = 0
+        self.for_types = False
 
     def visit_Import(self, node: ast.Import) -> None:
         self.add(*(alias.name for alias in node.names))
@@ -43,12 +83,19 @@ class Collector(ast.NodeVisitor):
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - as NodeVisitor asks
 
     def visit_If(self, node: ast.If) -> None:
-        for_types = ast.unparse(node.test) == "TYPE_CHECKING"
-        for child in node.orelse if for_types else [*node.body, *node.orelse]:
+        before = self.for_types
+        self.for_types = before or ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in node.body:
+            self.visit(child)
+        self.for_types = before
+        for child in node.orelse:
             self.visit(child)
 
     def add(self, *names: str) -> None:
-        (self.found.inside if self.functions else self.found.top).update(names)
+        if self.for_types:
+            self.found.types.update(names)
+        else:
+            (self.found.inside if self.functions else self.found.top).update(names)
 
 
 def module_name(path: Path, root: Path) -> str:
@@ -57,7 +104,7 @@ def module_name(path: Path, root: Path) -> str:
 
 
 def imports_of(root: Path) -> dict[str, Imports]:
-    """What each module of a package imports: its own modules by their full names, and other packages."""
+    """Imports of each module of a package: own modules by their full names, and other packages."""
     trees = {module_name(path, root): ast.parse(path.read_text()) for path in root.rglob("*.py")}
     modules = {
         *trees,
@@ -75,13 +122,18 @@ def imports_of(root: Path) -> dict[str, Imports]:
         collector = Collector()
         collector.visit(tree)
         found = collector.found
-        graph[module] = Imports(set(map(module_of, found.top)), set(map(module_of, found.inside)))
+        graph[module] = Imports(
+            *(set(map(module_of, each)) for each in (found.top, found.inside, found.types))
+        )
     return graph
 
 
 def cycle_of(graph: dict[str, Imports]) -> list[str] | None:
-    """A cycle of imports, those inside functions included; or None."""
-    edges = {name: (one.top | one.inside) & set(graph) for name, one in graph.items()}
+    """A cycle of imports, those inside functions and for type checkers included; or None."""
+    return cycle_in({name: one.all & set(graph) for name, one in graph.items()})
+
+
+def cycle_in(edges: Mapping[str, Collection[str]]) -> list[str] | None:
     try:
         TopologicalSorter(edges).prepare()
     except CycleError as error:
@@ -96,8 +148,28 @@ def package() -> dict[str, Imports]:
 
 def test_imports_have_no_cycle(package: dict[str, Imports]) -> None:
     assert len(package) > 25
-    assert "pulsora._parameters" in package["pulsora.config"].top
+    assert "pulsora._internal.parameters" in package["pulsora.config"].top
     assert cycle_of(package) is None
+
+
+def room_of(module: str) -> str:
+    name = module.removeprefix("pulsora.")
+    while name not in ROOMS and "." in name:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def test_rooms_import_earlier_ones_alone(package: dict[str, Imports]) -> None:
+    assert {room_of(module) for module in package} <= set(ROOMS)
+    own = {
+        (room_of(module), room_of(name))
+        for module, found in package.items()
+        for name in found.all
+        if name.partition(".")[0] == "pulsora"
+    }
+    assert ("nn", "tile") in own
+    upward = {pair for pair in own if ROOMS.index(pair[0]) < ROOMS.index(pair[1])}
+    assert upward == set()
 
 
 def test_only_what_takes_long_is_imported_inside_functions(package: dict[str, Imports]) -> None:
@@ -126,7 +198,7 @@ def test_only_what_takes_long_is_imported_inside_functions(package: dict[str, Im
         ("from pack import b", True),
         ("def f():\n    try:\n        pass\n    except OSError:\n        from pack import b", True),
         ("class A:\n    if A:\n        from pack.b import B", True),
-        ("if TYPE_CHECKING:\n    from pack.b import B\nelse:\n    import os", False),
+        ("if TYPE_CHECKING:\n    from pack.b import B\nelse:\n    import os", True),
         ("from pack import other\nfrom elsewhere.pack.b import B", False),
     ],
 )

@@ -303,7 +303,7 @@ def test_large_settings_are_refused_or_lead_to_finite_numbers() -> None:
         tile.reset_columns("visible", 0, 2)
         tile.weights = np.full((4, 4), 0.1, np.float32)
         seen.append(tile.weights)
-        numbers = [v for v in tile.explain(x, d, 0.05).values.values() if isinstance(v, float)]
+        numbers = [v for v in tile.explain(x, d, 0.05).values() if isinstance(v, float)]
         assert all(np.isfinite(each).all() for each in [*seen, *numbers]), config
         tile.state()
         used += 1
@@ -335,7 +335,7 @@ def test_large_inputs_are_refused_or_lead_to_finite_numbers(name: str) -> None:
             for call in (
                 lambda: tile.forward(x),  # noqa: B023 - at once
                 lambda: tile.backward(d),  # noqa: B023
-                lambda: [*tile.explain(x, d, lr).values.values()],  # noqa: B023
+                lambda: [*tile.explain(x, d, lr).values()],  # noqa: B023
                 lambda: tile.update(x, d, lr),  # noqa: B023
                 lambda: tile.forward(x),  # noqa: B023
                 lambda: tile.backward(d),  # noqa: B023

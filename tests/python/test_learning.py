@@ -7,8 +7,9 @@ import pytest
 
 import pulsora as pl
 from conftest import PERFECT, PLAIN_LRTT
-from pulsora.data import digits
-from pulsora.experiment import Experiment, Run
+from pulsora.training.data import digits
+from pulsora.training.experiment import Experiment
+from pulsora.training.run import Run
 
 DIGITAL = pl.UpdateParameters(pulse_type="none")
 

@@ -16,8 +16,8 @@ from pulsora.lowrank import operators
 from pulsora.nn import GatedAdapter
 from test_lowrank import DEVICES, TOLERANCE, TYPES, doubles, error, formula
 from test_lowrank import operands as update_operands
-from test_lowrank_dispatch import opcheck
 from test_lowrank_numbers import finite_differences, tf32, tf32_allowed
+from test_lowrank_operators import opcheck
 
 pytestmark = pytest.mark.parametrize("device", DEVICES)
 

@@ -14,13 +14,15 @@ from typer.testing import CliRunner
 
 import pulsora as pl
 from pulsora.cli import app
-from pulsora.data import DataError, digits, text_file
-from pulsora.experiment import MODELS, Experiment, Run, Transformer, lenet, network
+from pulsora.training.data import DataError, digits, text_file
+from pulsora.training.experiment import MODELS, Experiment
+from pulsora.training.models import Transformer, lenet, network
+from pulsora.training.run import Run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pulsora.data import Dataset
+    from pulsora.training.data import Dataset
 
 TEXT = "All cells of a row get the same pulses. " * 40
 CASES = [(name, "digits") for name in MODELS] + [("lstm", "text"), ("transformer", "text")]

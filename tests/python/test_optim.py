@@ -12,8 +12,9 @@ from torch import nn
 
 import pulsora as pl
 from conftest import PERFECT
-from pulsora.nn import AnalogLinear, gradient, tile_array
-from pulsora.nn.gradient import Pair
+from pulsora.nn import AnalogLinear
+from pulsora.nn.tiles import factor_pairs, tile_array
+from pulsora.nn.tiles.factor_pairs import Pair
 from pulsora.optim import AnalogAdam, AnalogOptimizer, AnalogSGD
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def test_property_37_pairs_are_joined_without_a_change_of_bits(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Passes of different lengths, with and without a gate, against the same calls of the tile."""
-    monkeypatch.setattr(gradient, "_MOST_JOINED", most)
+    monkeypatch.setattr(factor_pairs, "_MOST_CONCATENATED", most)
     config = pl.LRTTConfig(rank=2, visible=pl.devices.SoftBounds(), transfer_every=5)
     arrays = [tile_array.TileArray(3, 4, config, seed=1, threads=1) for _ in range(2)]
     gate = random(3, 2, seed=9)

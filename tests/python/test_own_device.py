@@ -16,7 +16,7 @@ from torch import nn
 import pulsora as pl
 from conftest import ROOT
 from pulse_data import measured
-from pulsora.data import batches, digits
+from pulsora.training.data import batches, digits
 
 if TYPE_CHECKING:
     from pathlib import Path

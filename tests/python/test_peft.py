@@ -19,7 +19,7 @@ from pulsora.nn import (
     LearnedGate,
     MixtureGate,
     TaskGate,
-    factors,
+    adapter_init,
     select_task,
 )
 from pulsora.peft import load
@@ -209,7 +209,7 @@ def test_elements_that_cells_confine_are_reported(
     mode: str, model: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deltas = write_file(tmp_path)
-    for module in (factors, load):
+    for module in (adapter_init, load):
         monkeypatch.setattr(module, "FILL", 2.0)  # the largest elements are twice what cells hold
     made, report = pl.peft.load_adapter(model, tmp_path, mode, seed=1, **MODES[mode])
     merged = pl.peft.merge_adapters(made)

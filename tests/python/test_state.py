@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 import pulsora as pl
-from conftest import CONFIGS, make_batch, make_tile, same_bits, train
+from conftest import CONFIGS, make_batch, make_tile, repetitions, same_bits, train
 from pulsora import state
 
 if TYPE_CHECKING:
@@ -296,11 +296,12 @@ def test_fifty_thousand_damaged_files_are_read_or_refused(name: str) -> None:
         config.rank = 1
     data = state.dumps(pl.Tile(2, 2, config, threads=1).state())
     refused = 0
-    for _ in range(50_000):
+    count = repetitions(50_000)
+    for _ in range(count):
         try:
             tile = pl.Tile.from_state(state.loads(_mutated(rng, data)), threads=1)
         except pl.StateError:  # noqa: PERF203
             refused += 1
         else:  # what was read can be used
             tile.update(np.ones((9, 2), np.float32), np.ones((9, 2), np.float32), 0.1)
-    assert 49_000 < refused <= 50_000
+    assert 0.98 * count < refused <= count

@@ -173,30 +173,6 @@ def test_a_tile_without_an_adapter_has_none(config: pl.TileConfig) -> None:
     assert make_tile(config).adapter is None
 
 
-@pytest.mark.parametrize(
-    ("name", "now"),
-    [
-        ("fast_a", "a"),
-        ("fast_b", "b"),
-        ("forward_gated", "forward"),
-        ("backward_gated", "backward"),
-        ("update_gated", "update"),
-        ("transfer", "transfer"),
-        ("transfer_stats", "transfer_stats"),
-        ("set_reinit_vectors", "set_reinit_vectors"),
-    ],
-)
-def test_a_tile_says_where_the_members_of_its_adapter_are(name: str, now: str) -> None:
-    tile = make_tile(CONFIGS["lrtt"]())
-    message = f"a tile has no {name}: it is tile.adapter.{now},"
-    with pytest.raises(AttributeError, match=message):
-        getattr(tile, name)
-    with pytest.raises(AttributeError, match=message):
-        setattr(tile, name, np.zeros((D_SIZE, 3), np.float32))
-    assert not hasattr(tile, name)
-    assert hasattr(tile.adapter, now)
-
-
 def test_transfer_out_of_turn() -> None:
     tile = make_tile(CONFIGS["lrtt"]())
     x, d = make_batch(5)
@@ -276,9 +252,9 @@ def test_an_explanation_is_looked_into_by_name() -> None:
     assert "alpha" in told
     assert "alhpa" not in told
     assert 0 not in told
-    assert list(told) == list(told.keys()) == list(told.values)
-    assert len(told) == len(told.values)
-    assert dict(told) == told.values
+    assert list(told) == list(told.keys()) == list(told.settings)
+    assert len(told) == len(told.settings)
+    assert dict(told) == told.settings
     with pytest.raises(KeyError, match="alhpa"):
         told["alhpa"]
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from pulsora import training_step
+from pulsora.graphs import training_step
 from pulsora.nn import AnalogConv2d, AnalogLinear
 from pulsora.optim import AnalogAdam, AnalogOptimizer, AnalogSGD
 from pulsora.training.experiment import Experiment

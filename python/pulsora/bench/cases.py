@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pulsora import presets
-from pulsora._checks import require_at_least
+from pulsora._internal.checks import require_at_least
 from pulsora.bench import least_work
 from pulsora.bench.machine import Work
 from pulsora.config import LRTTConfig, SingleConfig

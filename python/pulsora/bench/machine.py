@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pulsora import _core
-from pulsora._threads import chosen_threads
+from pulsora._internal.threads import chosen_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable

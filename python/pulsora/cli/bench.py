@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.measure import Measurement
 
-from pulsora._checks import require_at_least, require_file, require_picture, whole_numbers
+from pulsora._internal.checks import require_at_least, require_file, require_picture, whole_numbers
 from pulsora.bench import report
 from pulsora.bench.cases import OPERATIONS, cases
 from pulsora.bench.machine import Place, measure_ceilings

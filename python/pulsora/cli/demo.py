@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from pulsora import presets
-from pulsora._checks import require_at_least, require_folder
+from pulsora._internal.checks import require_at_least, require_folder
 from pulsora.cli.progress import console, metrics_table, progress_bar, train_with_bar
 from pulsora.plot import plot_accuracy, plot_training
 from pulsora.training.data import digits

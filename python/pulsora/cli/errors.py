@@ -1,37 +1,33 @@
-"""What a user can put right, and warnings, as one line each."""
+"""Errors that a user can put right, and warnings, as one line each."""
 
 from __future__ import annotations
 
-import functools
-import re
 import warnings
-from typing import TYPE_CHECKING, ParamSpec, get_type_hints
+from typing import Any
 
 import typer
 from rich.console import Console
-from typer.models import ArgumentInfo
+from typer.core import TyperCommand
 
 from pulsora import _core
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["errors", "one_line_errors"]
+__all__ = ["OneLineErrors", "errors"]
 
 errors = Console(stderr=True, soft_wrap=True)
 
-_P = ParamSpec("_P")
+_AFTER_NAME = ("is ", "= ", "must ")
+"""How messages go on that begin with the name of a parameter."""
 
 
-def one_line_errors(command: Callable[_P, None]) -> Callable[_P, None]:
-    """Shows what a user can put right as one line; everything else is a traceback."""
+class OneLineErrors(TyperCommand):
+    """A command that shows errors of its user as one line; all others are tracebacks."""
 
-    @functools.wraps(command)
-    def run(*args: _P.args, **options: _P.kwargs) -> None:
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's context, of click or its own
+        """Runs the command."""
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
-                command(*args, **options)
+                return super().invoke(ctx)
         except (
             ValueError,
             TypeError,
@@ -41,34 +37,22 @@ def one_line_errors(command: Callable[_P, None]) -> Callable[_P, None]:
             _core.CompilerNotFound,
             MemoryError,
         ) as error:
-            given = {name for name, value in options.items() if value is not None}
-            line = " ".join(_as_option(str(error), given - _arguments(command)).split())
+            line = " ".join(self._as_option(str(error), ctx.params).split())
             errors.print(f"error: {line}", style="bold red", markup=False, highlight=False)
             raise typer.Exit(2) from error
         except _core.CompileError as error:  # with the lines that the compiler wrote
             errors.print(f"error: {error}", style="bold red", markup=False, highlight=False)
             raise typer.Exit(2) from error
 
-    return run
+    def _as_option(self, message: str, given: dict[str, object]) -> str:
+        """The message, with a parameter at its start written as the option that it is."""
+        word, _, rest = message.partition(" ")
+        name = word.removesuffix(":")
+        if given.get(name) is None or (name == word and not rest.startswith(_AFTER_NAME)):
+            return message
+        options = {each.name: each.opts[0] for each in self.params if each.opts[0].startswith("-")}
+        return options.get(name, name) + message[len(name) :]
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     errors.print(f"warning: {message}", style="yellow", markup=False, highlight=False)
-
-
-def _arguments(command: Callable[..., None]) -> set[str]:
-    """Parameters that stand on the command line without their name."""
-    hints = get_type_hints(command, include_extras=True)
-    return {
-        name
-        for name, hint in hints.items()
-        if any(isinstance(part, ArgumentInfo) for part in getattr(hint, "__metadata__", ()))
-    }
-
-
-def _as_option(message: str, options: set[str]) -> str:
-    """The message with the name of the parameter at its start as an option, if it was given as one."""
-    name = re.match(r"\w+(?=:| is | = | must )", message)
-    if name is None or name[0] not in options:
-        return message
-    return f"--{name[0].replace('_', '-')}{message[name.end() :]}"

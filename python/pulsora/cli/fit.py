@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from pulsora import devices
-from pulsora._checks import require_file, require_picture
+from pulsora._internal.checks import require_file, require_picture
 from pulsora.cli.progress import console
 from pulsora.fit import device as fitted
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, cast
 import typer
 from rich.table import Table
 
-from pulsora._checks import reading, require_at_least, require_picture, require_positive
+from pulsora._internal.checks import reading, require_at_least, require_picture, require_positive
 from pulsora.cli.progress import console
-from pulsora.forecast.loss import LEAST, LossForecast, forecast_loss
+from pulsora.forecast.loss_curve.forecast import LEAST, LossForecast, forecast_loss
 
 __all__ = ["forecast"]
 

@@ -10,9 +10,9 @@ from rich.table import Table
 
 import pulsora
 from pulsora import _core, devices, presets
-from pulsora._checks import require_picture
+from pulsora._internal.checks import require_picture
 from pulsora.cli.bench import bench
-from pulsora.cli.errors import one_line_errors
+from pulsora.cli.errors import OneLineErrors
 from pulsora.cli.fit import fit
 from pulsora.cli.forecast import forecast
 from pulsora.cli.options import (
@@ -281,4 +281,4 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "bench": bench,
 }
 for _name, _command in _COMMANDS.items():
-    app.command(_name)(one_line_errors(_command))
+    app.command(_name, cls=OneLineErrors)(_command)

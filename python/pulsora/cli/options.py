@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from pulsora import _core
-from pulsora._threads import chosen_threads
-from pulsora.files import read_settings
+from pulsora._internal.files import read_settings
+from pulsora._internal.threads import chosen_threads
 from pulsora.training.experiment import ALGORITHMS, MODELS, TILE_DEFAULTS, Experiment
 
 __all__ = [

@@ -10,7 +10,7 @@ models promise.
 from typing import TYPE_CHECKING
 
 from pulsora import _core
-from pulsora._parameters import registered_devices
+from pulsora._internal.parameters import registered_devices
 from pulsora.devices import contract, models, presets, source
 from pulsora.devices.contract import *  # noqa: F403
 from pulsora.devices.models import *  # noqa: F403 - the core names its models

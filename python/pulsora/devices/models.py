@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pulsora import _core
-from pulsora._parameters import (
+from pulsora._internal.parameters import (
     Parameters,
     device_from_dict,
     parameter_class,

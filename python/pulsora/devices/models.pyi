@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from typing_extensions import Self
 
-from pulsora._parameters import Parameters
+from pulsora._internal.parameters import Parameters
 
 __all__ = [
     "MODELS",
@@ -79,14 +79,18 @@ class Device(Parameters):
     def from_dict(cls, values: Mapping[str, object]) -> Self: ...
 
 class ConstantStep(Device):
-    """Every pulse changes the weight by the same mean amount, up to hard bounds; the reference device of the field."""
+    """Every pulse changes the weight by the same mean amount, up to hard bounds; the reference
+    device of the field.
+    """
 
     dw_min: float
     """[weight] > 0. Mean weight change of one pulse at weight 0."""
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
+    dw_min_dtod is then at most 10.
+    """
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
@@ -98,15 +102,23 @@ class ConstantStep(Device):
     w_min_dtod: float
     """[relative] >= 0. Device-to-device spread of the lower bound."""
     up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up step."""
+    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
+    step.
+    """
     up_down_dtod: float
     """[relative] >= 0. Device-to-device spread of the asymmetry."""
     enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min per cell."""
+    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
+    per cell.
+    """
     adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up easily reaches further down."""
+    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
+    up easily reaches further down.
+    """
     adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is reached."""
+    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
+    tanh(1) of the shift is reached.
+    """
     corrupt_devices_prob: float
     """>= 0 and <= 1. Probability that a cell is stuck at one value."""
     corrupt_devices_range: float
@@ -114,11 +126,15 @@ class ConstantStep(Device):
     perfect_bias: bool
     """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
     lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by 1/lifetime towards the reset value; 0 is off."""
+    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
+    1/lifetime towards the reset value; 0 is off.
+    """
     lifetime_dtod: float
     """[relative] >= 0. Device-to-device spread of the lifetime."""
     diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is off."""
+    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
+    off.
+    """
     diffusion_dtod: float
     """[relative] >= 0. Device-to-device spread of the diffusion."""
     reset: float
@@ -128,15 +144,21 @@ class ConstantStep(Device):
     reset_std: float
     """[weight] >= 0. Cycle-to-cycle spread of one reset."""
     write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each write; 0 is off."""
+    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
+    write; 0 is off.
+    """
     apply_write_noise_on_set: bool
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
     noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
+    """Draw noise for each sample, or once per update for all its samples ('batch':
+    ConstantStep only; faster, but cutting a mini-batch changes the draws).
+    """
     construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
+    seed have equal cells, array by array.
+    """
     def __init__(
         self,
         *,
@@ -171,14 +193,18 @@ class ConstantStep(Device):
     ) -> None: ...
 
 class LinearStep(Device):
-    """The step changes linearly with the weight: w += s (1 - gamma_up w/w_max)(1 + sigma xi) upwards."""
+    """The step changes linearly with the weight: w += s (1 - gamma_up w/w_max)(1 + sigma xi)
+    upwards.
+    """
 
     dw_min: float
     """[weight] > 0. Mean weight change of one pulse at weight 0."""
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
+    dw_min_dtod is then at most 10.
+    """
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
@@ -190,15 +216,23 @@ class LinearStep(Device):
     w_min_dtod: float
     """[relative] >= 0. Device-to-device spread of the lower bound."""
     up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up step."""
+    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
+    step.
+    """
     up_down_dtod: float
     """[relative] >= 0. Device-to-device spread of the asymmetry."""
     enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min per cell."""
+    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
+    per cell.
+    """
     adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up easily reaches further down."""
+    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
+    up easily reaches further down.
+    """
     adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is reached."""
+    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
+    tanh(1) of the shift is reached.
+    """
     corrupt_devices_prob: float
     """>= 0 and <= 1. Probability that a cell is stuck at one value."""
     corrupt_devices_range: float
@@ -206,11 +240,15 @@ class LinearStep(Device):
     perfect_bias: bool
     """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
     lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by 1/lifetime towards the reset value; 0 is off."""
+    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
+    1/lifetime towards the reset value; 0 is off.
+    """
     lifetime_dtod: float
     """[relative] >= 0. Device-to-device spread of the lifetime."""
     diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is off."""
+    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
+    off.
+    """
     diffusion_dtod: float
     """[relative] >= 0. Device-to-device spread of the diffusion."""
     reset: float
@@ -220,25 +258,37 @@ class LinearStep(Device):
     reset_std: float
     """[weight] >= 0. Cycle-to-cycle spread of one reset."""
     write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each write; 0 is off."""
+    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
+    write; 0 is off.
+    """
     apply_write_noise_on_set: bool
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
     noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
+    """Draw noise for each sample, or once per update for all its samples ('batch':
+    ConstantStep only; faster, but cutting a mini-batch changes the draws).
+    """
     construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
+    seed have equal cells, array by array.
+    """
     gamma_up: float
-    """[relative] >= -1 and <= 1. Share by which the up step is smaller at the upper bound than at weight 0."""
+    """[relative] >= -1 and <= 1. Share by which the up step is smaller at the upper bound than
+    at weight 0.
+    """
     gamma_down: float
-    """[relative] >= -1 and <= 1. Share by which the down step is smaller at the lower bound than at weight 0."""
+    """[relative] >= -1 and <= 1. Share by which the down step is smaller at the lower bound
+    than at weight 0.
+    """
     gamma_up_dtod: float
     """[absolute] >= 0. Device-to-device spread of gamma_up."""
     gamma_down_dtod: float
     """[absolute] >= 0. Device-to-device spread of gamma_down."""
     allow_increasing: bool
-    """Admit negative gammas, whose steps grow towards the bound; otherwise a cell takes the absolute value."""
+    """Admit negative gammas, whose steps grow towards the bound; otherwise a cell takes the
+    absolute value.
+    """
     mean_bound_reference: bool
     """Measure gamma at the mean bound (w_max or w_min) instead of at the cell's own."""
     mult_noise: bool
@@ -293,14 +343,18 @@ class LinearStep(Device):
     ) -> None: ...
 
 class SoftBounds(Device):
-    """The step shrinks linearly with the weight and vanishes at the bound: w += s (1 - w/w_max)(1 + sigma xi) upwards."""
+    """The step shrinks linearly with the weight and vanishes at the bound: w += s (1 -
+    w/w_max)(1 + sigma xi) upwards.
+    """
 
     dw_min: float
     """[weight] > 0. Mean weight change of one pulse at weight 0."""
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
+    dw_min_dtod is then at most 10.
+    """
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
@@ -312,15 +366,23 @@ class SoftBounds(Device):
     w_min_dtod: float
     """[relative] >= 0. Device-to-device spread of the lower bound."""
     up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up step."""
+    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
+    step.
+    """
     up_down_dtod: float
     """[relative] >= 0. Device-to-device spread of the asymmetry."""
     enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min per cell."""
+    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
+    per cell.
+    """
     adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up easily reaches further down."""
+    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
+    up easily reaches further down.
+    """
     adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is reached."""
+    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
+    tanh(1) of the shift is reached.
+    """
     corrupt_devices_prob: float
     """>= 0 and <= 1. Probability that a cell is stuck at one value."""
     corrupt_devices_range: float
@@ -328,11 +390,15 @@ class SoftBounds(Device):
     perfect_bias: bool
     """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
     lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by 1/lifetime towards the reset value; 0 is off."""
+    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
+    1/lifetime towards the reset value; 0 is off.
+    """
     lifetime_dtod: float
     """[relative] >= 0. Device-to-device spread of the lifetime."""
     diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is off."""
+    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
+    off.
+    """
     diffusion_dtod: float
     """[relative] >= 0. Device-to-device spread of the diffusion."""
     reset: float
@@ -342,15 +408,21 @@ class SoftBounds(Device):
     reset_std: float
     """[weight] >= 0. Cycle-to-cycle spread of one reset."""
     write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each write; 0 is off."""
+    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
+    write; 0 is off.
+    """
     apply_write_noise_on_set: bool
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
     noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
+    """Draw noise for each sample, or once per update for all its samples ('batch':
+    ConstantStep only; faster, but cutting a mini-batch changes the draws).
+    """
     construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
+    seed have equal cells, array by array.
+    """
     mult_noise: bool
     """Whether cycle noise scales with the whole step or only with its constant part."""
     def __init__(
@@ -388,14 +460,18 @@ class SoftBounds(Device):
     ) -> None: ...
 
 class SoftBoundsReference(Device):
-    """SoftBounds read against a reference: v = w + reference has soft bounds; the reference may be the cell's own symmetric point, which then lies at weight 0."""
+    """SoftBounds read against a reference: v = w + reference has soft bounds; the reference
+    may be the cell's own symmetric point, which then lies at weight 0.
+    """
 
     dw_min: float
     """[weight] > 0. Mean weight change of one pulse at weight 0."""
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
+    dw_min_dtod is then at most 10.
+    """
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
@@ -407,15 +483,23 @@ class SoftBoundsReference(Device):
     w_min_dtod: float
     """[relative] >= 0. Device-to-device spread of the lower bound."""
     up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up step."""
+    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
+    step.
+    """
     up_down_dtod: float
     """[relative] >= 0. Device-to-device spread of the asymmetry."""
     enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min per cell."""
+    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
+    per cell.
+    """
     adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up easily reaches further down."""
+    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
+    up easily reaches further down.
+    """
     adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is reached."""
+    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
+    tanh(1) of the shift is reached.
+    """
     corrupt_devices_prob: float
     """>= 0 and <= 1. Probability that a cell is stuck at one value."""
     corrupt_devices_range: float
@@ -423,11 +507,15 @@ class SoftBoundsReference(Device):
     perfect_bias: bool
     """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
     lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by 1/lifetime towards the reset value; 0 is off."""
+    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
+    1/lifetime towards the reset value; 0 is off.
+    """
     lifetime_dtod: float
     """[relative] >= 0. Device-to-device spread of the lifetime."""
     diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is off."""
+    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
+    off.
+    """
     diffusion_dtod: float
     """[relative] >= 0. Device-to-device spread of the diffusion."""
     reset: float
@@ -437,25 +525,35 @@ class SoftBoundsReference(Device):
     reset_std: float
     """[weight] >= 0. Cycle-to-cycle spread of one reset."""
     write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each write; 0 is off."""
+    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
+    write; 0 is off.
+    """
     apply_write_noise_on_set: bool
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
     noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
+    """Draw noise for each sample, or once per update for all its samples ('batch':
+    ConstantStep only; faster, but cutting a mini-batch changes the draws).
+    """
     construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
+    seed have equal cells, array by array.
+    """
     slope_up_dtod: float
     """[relative] >= 0. Device-to-device spread of the up step's slope, beside that of its bound."""
     slope_down_dtod: float
-    """[relative] >= 0. Device-to-device spread of the down step's slope, beside that of its bound."""
+    """[relative] >= 0. Device-to-device spread of the down step's slope, beside that of its
+    bound.
+    """
     reference_mean: float
     """[weight] Mean reference."""
     reference_std: float
     """[weight] >= 0. Device-to-device spread of the reference."""
     subtract_symmetry_point: bool
-    """Add each cell's symmetric point, where up and down steps are equal, to its reference and its reset value."""
+    """Add each cell's symmetric point, where up and down steps are equal, to its reference and
+    its reset value.
+    """
     mult_noise: bool
     """Whether cycle noise scales with the whole step or only with its constant part."""
     def __init__(
@@ -498,14 +596,19 @@ class SoftBoundsReference(Device):
     ) -> None: ...
 
 class ExpStep(Device):
-    """The step falls exponentially with the weight: w += s max(1 - a_up e^(gamma_up z), 0), z = 2 a w/(w_max - w_min) + b, upwards; downwards with e^(-gamma_down z). a_up and a_down are AIHWKit's A_up and A_down."""
+    """The step falls exponentially with the weight: w += s max(1 - a_up e^(gamma_up z), 0), z
+    = 2 a w/(w_max - w_min) + b, upwards; downwards with e^(-gamma_down z). a_up and a_down
+    are AIHWKit's A_up and A_down.
+    """
 
     dw_min: float
     """[weight] > 0. Mean weight change of one pulse at weight 0."""
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
+    dw_min_dtod is then at most 10.
+    """
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
@@ -517,15 +620,23 @@ class ExpStep(Device):
     w_min_dtod: float
     """[relative] >= 0. Device-to-device spread of the lower bound."""
     up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up step."""
+    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
+    step.
+    """
     up_down_dtod: float
     """[relative] >= 0. Device-to-device spread of the asymmetry."""
     enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min per cell."""
+    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
+    per cell.
+    """
     adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up easily reaches further down."""
+    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
+    up easily reaches further down.
+    """
     adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is reached."""
+    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
+    tanh(1) of the shift is reached.
+    """
     corrupt_devices_prob: float
     """>= 0 and <= 1. Probability that a cell is stuck at one value."""
     corrupt_devices_range: float
@@ -533,11 +644,15 @@ class ExpStep(Device):
     perfect_bias: bool
     """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
     lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by 1/lifetime towards the reset value; 0 is off."""
+    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
+    1/lifetime towards the reset value; 0 is off.
+    """
     lifetime_dtod: float
     """[relative] >= 0. Device-to-device spread of the lifetime."""
     diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is off."""
+    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
+    off.
+    """
     diffusion_dtod: float
     """[relative] >= 0. Device-to-device spread of the diffusion."""
     reset: float
@@ -547,15 +662,21 @@ class ExpStep(Device):
     reset_std: float
     """[weight] >= 0. Cycle-to-cycle spread of one reset."""
     write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each write; 0 is off."""
+    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
+    write; 0 is off.
+    """
     apply_write_noise_on_set: bool
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
     noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
+    """Draw noise for each sample, or once per update for all its samples ('batch':
+    ConstantStep only; faster, but cutting a mini-batch changes the draws).
+    """
     construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
+    seed have equal cells, array by array.
+    """
     a_up: float
     """Weight of the up step's exponential (AIHWKit: A_up)."""
     a_down: float
@@ -569,7 +690,9 @@ class ExpStep(Device):
     b: float
     """Offset of the scaled weight."""
     dw_min_std_add: float
-    """[weight] >= 0. Part of the cycle noise that does not depend on the step, in units of dw_min_std."""
+    """[weight] >= 0. Part of the cycle noise that does not depend on the step, in units of
+    dw_min_std.
+    """
     dw_min_std_slope: float
     """[relative] >= 0. Part of the cycle noise that grows with abs(w), in units of dw_min_std."""
     def __init__(
@@ -614,14 +737,18 @@ class ExpStep(Device):
     ) -> None: ...
 
 class PowStep(Device):
-    """The step is a power of the distance to the bound: w += s ((w_max - w)/(w_max - w_min))^gamma (1 + sigma xi) upwards."""
+    """The step is a power of the distance to the bound: w += s ((w_max - w)/(w_max -
+    w_min))^gamma (1 + sigma xi) upwards.
+    """
 
     dw_min: float
     """[weight] > 0. Mean weight change of one pulse at weight 0."""
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
+    dw_min_dtod is then at most 10.
+    """
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
@@ -633,15 +760,23 @@ class PowStep(Device):
     w_min_dtod: float
     """[relative] >= 0. Device-to-device spread of the lower bound."""
     up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up step."""
+    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
+    step.
+    """
     up_down_dtod: float
     """[relative] >= 0. Device-to-device spread of the asymmetry."""
     enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min per cell."""
+    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
+    per cell.
+    """
     adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up easily reaches further down."""
+    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
+    up easily reaches further down.
+    """
     adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is reached."""
+    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
+    tanh(1) of the shift is reached.
+    """
     corrupt_devices_prob: float
     """>= 0 and <= 1. Probability that a cell is stuck at one value."""
     corrupt_devices_range: float
@@ -649,11 +784,15 @@ class PowStep(Device):
     perfect_bias: bool
     """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
     lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by 1/lifetime towards the reset value; 0 is off."""
+    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
+    1/lifetime towards the reset value; 0 is off.
+    """
     lifetime_dtod: float
     """[relative] >= 0. Device-to-device spread of the lifetime."""
     diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is off."""
+    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
+    off.
+    """
     diffusion_dtod: float
     """[relative] >= 0. Device-to-device spread of the diffusion."""
     reset: float
@@ -663,21 +802,29 @@ class PowStep(Device):
     reset_std: float
     """[weight] >= 0. Cycle-to-cycle spread of one reset."""
     write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each write; 0 is off."""
+    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
+    write; 0 is off.
+    """
     apply_write_noise_on_set: bool
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
     noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
+    """Draw noise for each sample, or once per update for all its samples ('batch':
+    ConstantStep only; faster, but cutting a mini-batch changes the draws).
+    """
     construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
+    seed have equal cells, array by array.
+    """
     pow_gamma: float
     """>= 0. Mean exponent."""
     pow_gamma_dtod: float
     """[relative] >= 0. Device-to-device spread of the exponent."""
     pow_up_down: float
-    """[relative] Asymmetry of the exponents: a positive value lowers that of the down step, a negative one that of the up step."""
+    """[relative] Asymmetry of the exponents: a positive value lowers that of the down step, a
+    negative one that of the up step.
+    """
     pow_up_down_dtod: float
     """[relative] >= 0. Device-to-device spread of the asymmetry of the exponents."""
     def __init__(
@@ -718,14 +865,18 @@ class PowStep(Device):
     ) -> None: ...
 
 class PiecewiseStep(Device):
-    """The step follows a measured curve: w += s c(w)(1 + sigma xi), where c interpolates linearly between nodes that are equally spaced from the cell's lower to its upper bound."""
+    """The step follows a measured curve: w += s c(w)(1 + sigma xi), where c interpolates
+    linearly between nodes that are equally spaced from the cell's lower to its upper bound.
+    """
 
     dw_min: float
     """[weight] > 0. Mean weight change of one pulse at weight 0."""
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
+    dw_min_dtod is then at most 10.
+    """
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
@@ -737,15 +888,23 @@ class PiecewiseStep(Device):
     w_min_dtod: float
     """[relative] >= 0. Device-to-device spread of the lower bound."""
     up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up step."""
+    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
+    step.
+    """
     up_down_dtod: float
     """[relative] >= 0. Device-to-device spread of the asymmetry."""
     enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min per cell."""
+    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
+    per cell.
+    """
     adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up easily reaches further down."""
+    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
+    up easily reaches further down.
+    """
     adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is reached."""
+    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
+    tanh(1) of the shift is reached.
+    """
     corrupt_devices_prob: float
     """>= 0 and <= 1. Probability that a cell is stuck at one value."""
     corrupt_devices_range: float
@@ -753,11 +912,15 @@ class PiecewiseStep(Device):
     perfect_bias: bool
     """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
     lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by 1/lifetime towards the reset value; 0 is off."""
+    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
+    1/lifetime towards the reset value; 0 is off.
+    """
     lifetime_dtod: float
     """[relative] >= 0. Device-to-device spread of the lifetime."""
     diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is off."""
+    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
+    off.
+    """
     diffusion_dtod: float
     """[relative] >= 0. Device-to-device spread of the diffusion."""
     reset: float
@@ -767,19 +930,29 @@ class PiecewiseStep(Device):
     reset_std: float
     """[weight] >= 0. Cycle-to-cycle spread of one reset."""
     write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each write; 0 is off."""
+    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
+    write; 0 is off.
+    """
     apply_write_noise_on_set: bool
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
     noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
+    """Draw noise for each sample, or once per update for all its samples ('batch':
+    ConstantStep only; faster, but cutting a mini-batch changes the draws).
+    """
     construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
+    seed have equal cells, array by array.
+    """
     piecewise_up: tuple[float, ...]
-    """[dw_min] Up steps at equally spaced weights, the first at the lower bound; 1 to 64 numbers."""
+    """[dw_min] Up steps at equally spaced weights, the first at the lower bound; 1 to 64
+    numbers.
+    """
     piecewise_down: tuple[float, ...]
-    """[dw_min] Down steps at equally spaced weights, the first at the lower bound; 1 to 64 numbers."""
+    """[dw_min] Down steps at equally spaced weights, the first at the lower bound; 1 to 64
+    numbers.
+    """
     def __init__(
         self,
         *,
@@ -816,14 +989,20 @@ class PiecewiseStep(Device):
     ) -> None: ...
 
 class TableStep(Device):
-    """The step and its cycle noise follow measured tables: w += s c(w)(1 + sigma t(w) xi), or s (c(w) + sigma t(w) xi) with an absolute spread. Nodes lie at weights of the mean cell; the tables of a cell with other bounds are stretched to them. Beyond the outermost nodes their values hold."""
+    """The step and its cycle noise follow measured tables: w += s c(w)(1 + sigma t(w) xi), or
+    s (c(w) + sigma t(w) xi) with an absolute spread. Nodes lie at weights of the mean cell;
+    the tables of a cell with other bounds are stretched to them. Beyond the outermost nodes
+    their values hold.
+    """
 
     dw_min: float
     """[weight] > 0. Mean weight change of one pulse at weight 0."""
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
     dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution; dw_min_dtod is then at most 10."""
+    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
+    dw_min_dtod is then at most 10.
+    """
     dw_min_std: float
     """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
     w_max: float
@@ -835,15 +1014,23 @@ class TableStep(Device):
     w_min_dtod: float
     """[relative] >= 0. Device-to-device spread of the lower bound."""
     up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up step."""
+    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
+    step.
+    """
     up_down_dtod: float
     """[relative] >= 0. Device-to-device spread of the asymmetry."""
     enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min per cell."""
+    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
+    per cell.
+    """
     adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up easily reaches further down."""
+    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
+    up easily reaches further down.
+    """
     adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is reached."""
+    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
+    tanh(1) of the shift is reached.
+    """
     corrupt_devices_prob: float
     """>= 0 and <= 1. Probability that a cell is stuck at one value."""
     corrupt_devices_range: float
@@ -851,11 +1038,15 @@ class TableStep(Device):
     perfect_bias: bool
     """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
     lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by 1/lifetime towards the reset value; 0 is off."""
+    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
+    1/lifetime towards the reset value; 0 is off.
+    """
     lifetime_dtod: float
     """[relative] >= 0. Device-to-device spread of the lifetime."""
     diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is off."""
+    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
+    off.
+    """
     diffusion_dtod: float
     """[relative] >= 0. Device-to-device spread of the diffusion."""
     reset: float
@@ -865,17 +1056,25 @@ class TableStep(Device):
     reset_std: float
     """[weight] >= 0. Cycle-to-cycle spread of one reset."""
     write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each write; 0 is off."""
+    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
+    write; 0 is off.
+    """
     apply_write_noise_on_set: bool
     """Whether setting weights also draws write noise."""
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
     noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep only; faster, but cutting a mini-batch changes the draws)."""
+    """Draw noise for each sample, or once per update for all its samples ('batch':
+    ConstantStep only; faster, but cutting a mini-batch changes the draws).
+    """
     construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have equal cells, array by array."""
+    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
+    seed have equal cells, array by array.
+    """
     table_w: tuple[float, ...]
-    """[weight] Weights of the nodes, increasing, from w_min to w_max at most; 2 to 64 numbers. Empty: equally spaced from bound to bound."""
+    """[weight] Weights of the nodes, increasing, from w_min to w_max at most; 2 to 64 numbers.
+    Empty: equally spaced from bound to bound.
+    """
     table_up: tuple[float, ...]
     """[dw_min] Up steps at the nodes; one number holds everywhere."""
     table_down: tuple[float, ...]
@@ -885,9 +1084,13 @@ class TableStep(Device):
     table_std_down: tuple[float, ...]
     """[dw_min_std] Cycle noise of down steps at the nodes; one number holds everywhere."""
     table_curve: _TableCurve
-    """How tables are read between nodes: 'cubic' is monotone (PCHIP), so that it is never negative, nor beyond its neighbours."""
+    """How tables are read between nodes: 'cubic' is monotone (PCHIP), so that it is never
+    negative, nor beyond its neighbours.
+    """
     table_spread: _TableSpread
-    """Whether cycle noise is relative to the step at that weight, or to dw_min (with the gain of the cell), whatever the weight."""
+    """Whether cycle noise is relative to the step at that weight, or to dw_min (with the gain
+    of the cell), whatever the weight.
+    """
     def __init__(
         self,
         *,

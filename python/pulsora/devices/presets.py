@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulsora import _core
-from pulsora._parameters import registered_devices
+from pulsora._internal.parameters import registered_devices
 from pulsora.devices import models
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pulsora._internal.files import read_settings, replace_file
 from pulsora.devices.models import Device
-from pulsora.files import read_settings, replace_file
 
 if TYPE_CHECKING:
     import os

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulsora import _core
-from pulsora._checks import reading
-from pulsora._parameters import parameter_class, register_device, registered_devices
+from pulsora._internal.checks import reading
+from pulsora._internal.parameters import parameter_class, register_device, registered_devices
 from pulsora.devices.models import Device
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from pulsora.fit.likelihood import expected
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from pulsora.fit.report import Report
+    from pulsora.fit.estimate import Estimate
+    from pulsora.fit.pulses import Pulses
 
 __all__ = ["plot_fit"]
 
@@ -21,14 +22,13 @@ _BINS = 12
 _CELLS = 5  # drawn one by one
 
 
-def plot_fit(report: Report) -> Figure:
-    """Readings and the mean cell of the model, mean steps over the weight, and residuals."""
+def plot_fit(pulses: Pulses, name: str, fitted: Estimate, residuals: np.ndarray) -> Figure:
+    """Draws readings, the mean cell of the model, mean steps over the weight, and residuals."""
     figure = Figure(figsize=(10.0, 6.4), layout="constrained")
     readings, steps, over_time, histogram = figure.subplots(2, 2).ravel()
-    _draw_readings(readings, report)
-    _draw_steps(steps, report)
-    residuals = report.residuals()
-    _draw_residuals(over_time, report, residuals)
+    _draw_readings(readings, pulses, name, fitted)
+    _draw_steps(steps, pulses, fitted)
+    _draw_residuals(over_time, pulses, residuals)
     left = residuals[np.isfinite(residuals)]
     histogram.hist(left, bins=np.linspace(-5, 5, 41), density=True, color=_UP, alpha=0.5)
     x = np.linspace(-5, 5, 201)
@@ -42,26 +42,24 @@ def plot_fit(report: Report) -> Figure:
     return figure
 
 
-def _draw_readings(axes: Axes, report: Report) -> None:
-    weights = report.pulses.weights
+def _draw_readings(axes: Axes, pulses: Pulses, name: str, fitted: Estimate) -> None:
+    weights = pulses.weights
     axes.plot(weights[:, :_CELLS], color="0.6", linewidth=0.6)
     axes.plot([], [], color="0.6", linewidth=0.6, label="readings of cells")
     axes.plot(np.nanmean(weights, axis=1), color=_UP, label="their mean")
-    one = report.best.estimate
-    path = expected(one.model, one.setting, one.named(), report.pulses)
-    axes.plot(path, color=_MODEL, linestyle="--", label=f"{report.best.model}, mean cell")
+    path = expected(fitted.model, fitted.setting, fitted.named(), pulses)
+    axes.plot(path, color=_MODEL, linestyle="--", label=f"{name}, mean cell")
     axes.set(title="readings", xlabel="reading", ylabel="weight")
     axes.legend(frameon=False, fontsize="small")
 
 
-def _draw_steps(axes: Axes, report: Report) -> None:
-    one = report.best.estimate
-    t = {name: value[:, None] for name, value in one.named().items()}
-    none = {name: np.zeros((1, 1)) for name in one.model.effects}
-    w = np.linspace(one.setting.low, one.setting.high, 200)
+def _draw_steps(axes: Axes, pulses: Pulses, fitted: Estimate) -> None:
+    t = {name: value[:, None] for name, value in fitted.named().items()}
+    none = {name: np.zeros((1, 1)) for name in fitted.model.effects}
+    w = np.linspace(fitted.setting.low, fitted.setting.high, 200)
     for up, color, name in ((True, _UP, "up"), (False, _DOWN, "down")):
-        before, change = report.pulses.increments(up)
-        edges = np.linspace(one.setting.low, one.setting.high, _BINS + 1)
+        before, change = pulses.increments(up)
+        edges = np.linspace(fitted.setting.low, fitted.setting.high, _BINS + 1)
         at = np.digitize(before, edges)
         for number in range(1, _BINS + 1):
             own = change[at == number]
@@ -70,18 +68,19 @@ def _draw_steps(axes: Axes, report: Report) -> None:
                     before[at == number].mean(), own.mean(), own.std() / np.sqrt(len(own)),
                     color=color, marker="o", markersize=3,
                 )  # fmt: skip
-        steps = one.model.step(t, none, one.setting, w[None], up)[0]
+        steps = fitted.model.step(t, none, fitted.setting, w[None], up)[0]
         axes.plot(w, steps if up else -steps, color=color, label=f"{name}: model, and readings")
     axes.axhline(0.0, color="0.8", linewidth=0.8)
     axes.set(title="mean change by one pulse", xlabel="weight", ylabel="weight")
     axes.legend(frameon=False, fontsize="small")
 
 
-def _draw_residuals(axes: Axes, report: Report, residuals: np.ndarray) -> None:
+def _draw_residuals(axes: Axes, pulses: Pulses, residuals: np.ndarray) -> None:
     for sign, color, name in ((1, _UP, "up"), (-1, _DOWN, "down")):
-        seen = (report.pulses.direction == sign) & np.isfinite(residuals)
+        seen = (pulses.direction == sign) & np.isfinite(residuals)
         axes.plot(
-            report.pulses.weights[seen], residuals[seen], ".", color=color, markersize=2, alpha=0.4, label=name
+            *(pulses.weights[seen], residuals[seen], "."),
+            color=color, markersize=2, alpha=0.4, label=name,
         )  # fmt: skip
     axes.axhline(0.0, color="0.8", linewidth=0.8)
     axes.set(title="reading minus expectation", xlabel="weight", ylabel="standard deviations")

@@ -138,7 +138,8 @@ class Report:
         """Readings and model, steps over the weight, and residuals."""
         from pulsora.fit.figure import plot_fit  # noqa: PLC0415 - matplotlib takes a second
 
-        return plot_fit(self)
+        best = self.best
+        return plot_fit(self.pulses, best.model, best.estimate, self.residuals())
 
     def rows(self) -> list[tuple[str, ...]]:
         """A row per model: name, number of parameters, differences to the best in AIC and held-out likelihood."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pulsora._checks import reading
+from pulsora._internal.checks import reading
 from pulsora.fit.pulses import Trace
 
 if TYPE_CHECKING:

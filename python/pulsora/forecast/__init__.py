@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from pulsora.forecast.ensemble import Ensemble, Rollout, rollout
-from pulsora.forecast.kernels import ResidualMemory, TruncatedSVD, correct, encode, truncated_svd
-from pulsora.forecast.loss import LossForecast, Reach, forecast_loss
+from pulsora.forecast.gru.ensemble import Ensemble, Rollout, rollout
+from pulsora.forecast.kernels import ResidualMemory, TruncatedSVD, encode, truncated_svd
+from pulsora.forecast.loss_curve.forecast import LossForecast, Reach, forecast_loss
 
 if TYPE_CHECKING:
-    from pulsora.forecast.recurrent import GRUForecaster
+    from pulsora.forecast.gru.forecaster import GRUForecaster
     from pulsora.forecast.report import Report
     from pulsora.forecast.trainer import HybridTrainer
 
@@ -29,7 +29,6 @@ __all__ = [
     "ResidualMemory",
     "Rollout",
     "TruncatedSVD",
-    "correct",
     "encode",
     "forecast_loss",
     "rollout",
@@ -38,7 +37,7 @@ __all__ = [
 
 # What needs torch, and the module it comes from.
 _NEEDS_TORCH = {
-    "GRUForecaster": "pulsora.forecast.recurrent",
+    "GRUForecaster": "pulsora.forecast.gru.forecaster",
     "HybridTrainer": "pulsora.forecast.trainer",
     "Report": "pulsora.forecast.report",
 }

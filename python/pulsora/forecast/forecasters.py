@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from pulsora.forecast.gru.forecaster import GRUForecaster
 from pulsora.forecast.history import drift
-from pulsora.forecast.recurrent import GRUForecaster
 
 if TYPE_CHECKING:
     from torch import Tensor

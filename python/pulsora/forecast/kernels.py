@@ -1,4 +1,4 @@
-"""The computations behind forecasts: encoder and recurrent ensemble, truncated decompositions, corrections.
+"""The computations behind forecasts: encoder and recurrent ensemble, truncated decompositions, memory of residuals.
 
 Arrays go in as NumPy arrays, tensors of torch, or anything else in host memory with `__dlpack__`; float32 is used as it is,
 float16 and float64 are rounded, other types are a TypeError. What comes out is a NumPy array, or a tensor where a tensor went
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pulsora import _core
-from pulsora._checks import require_at_least
-from pulsora._threads import chosen_threads
+from pulsora._internal.checks import require_at_least
+from pulsora._internal.threads import chosen_threads
 from pulsora.forecast.arrays import Work, host
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Array = Any
 
-__all__ = ["ResidualMemory", "TruncatedSVD", "correct", "encode", "truncated_svd"]
+__all__ = ["ResidualMemory", "TruncatedSVD", "encode", "truncated_svd"]
 
 
 class TruncatedSVD(NamedTuple):
@@ -103,20 +103,6 @@ def truncated_svd(
     options = (method, oversampling, power_steps, seed)
     info = _core.truncated_svd(work["a"], k, *options, u, s, v, *work.place)
     return TruncatedSVD(work.result(u), work.result(s), work.result(v), info)
-
-
-def correct(prediction: Array, correction: Array) -> Array:
-    """prediction + correction, of equal shapes, with one rounding.
-
-    Raises:
-        DeviceError: if one is in host memory and the other on a GPU, or on another one.
-        InputError: for shapes that differ.
-        TypeError: for anything but floating-point arrays.
-    """
-    work = Work(None, prediction=prediction, correction=correction)
-    out = work.empty(*work["prediction"].shape)
-    _core.forecast_correct(work["prediction"], work["correction"], out, *work.place)
-    return work.result(out)
 
 
 class ResidualMemory:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pulsora._checks import require_at_least
+from pulsora._internal.checks import require_at_least
 
 __all__ = ["Plan"]
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from pulsora._checks import require_at_least, require_positive
+from pulsora._internal.checks import require_at_least, require_positive
 from pulsora.forecast.batches import Stream, normalise_anew
+from pulsora.forecast.checkpoint import load, save
 from pulsora.forecast.forecasters import forecaster_of
 from pulsora.forecast.history import Mean, match
-from pulsora.forecast.jumping import Guard, Jumper
-from pulsora.forecast.loss import forecast_loss
+from pulsora.forecast.jumps import Guard, Jumper
+from pulsora.forecast.loss_curve.forecast import forecast_loss
 from pulsora.forecast.plan import Plan
 from pulsora.forecast.progress import bar
 from pulsora.forecast.report import Report
-from pulsora.forecast.saving import load, save
 from pulsora.forecast.schedule import rates_ahead, require_schedule
 from pulsora.forecast.weights import Weights
 
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim.lr_scheduler import LRScheduler
 
-    from pulsora.forecast.ensemble import Ensemble
+    from pulsora.forecast.checkpoint import Stateful
     from pulsora.forecast.forecasters import Forecaster
-    from pulsora.forecast.loss import LossForecast
+    from pulsora.forecast.gru.ensemble import Ensemble
+    from pulsora.forecast.loss_curve.forecast import LossForecast
 
     Values = list[Tensor]
 
@@ -368,7 +369,7 @@ class HybridTrainer:
         Raises:
             OSError: if the file cannot be written; a previous one is then as it was.
         """
-        save(self, path)
+        save(self._parts(), path)
 
     def load(self, path: str | PathLike[str]) -> None:
         """Goes on where the training stood that was saved, to the bit if the batches are the same.
@@ -379,7 +380,16 @@ class HybridTrainer:
             OSError: if the file cannot be read.
             ValueError: if it is damaged or of another training; nothing has changed then.
         """
-        load(self, path)
+        load(self._parts(), path)
+
+    def _parts(self) -> dict[str, Stateful | None]:
+        """Everything that a file keeps, in the order of loading."""
+        return {
+            "trainer": self,
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "scheduler": self.scheduler,
+        }
 
     def _status(self) -> str:
         text = f"{self.plan.phase(self._passes)}, {self._step - self._passes} passes saved"

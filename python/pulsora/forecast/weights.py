@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pulsora.nn.parameter import AnalogParameter
+from pulsora.nn.autograd.analog_parameter import AnalogParameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from torch import Tensor, nn
 
-    from pulsora.nn.tile_array import TileArray
+    from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.tile import Tile
 
 __all__ = ["Weights"]
@@ -190,7 +190,7 @@ def _send(tile: Tile, left: Tensor, right: Tensor) -> None:
 
 def _lost(tile: Tile, x: Tensor, d: Tensor, lr: float) -> float:
     """The share of an update that its trains would not carry."""
-    values = tile.explain(x[None].contiguous(), d[None].contiguous(), lr).values
+    values = tile.explain(x[None].contiguous(), d[None].contiguous(), lr)
     return float(values.get("undelivered", 0.0))
 
 
@@ -237,7 +237,7 @@ def _transfer(tile: Tile, left: Tensor, right: Tensor) -> None:
 def _transfer_gain(tile: Tile) -> float:
     x = torch.zeros(1, tile.x_size, device=tile.device)
     d = torch.zeros(1, tile.d_size, device=tile.device)
-    return float(tile.explain(x, d, 1.0).values["transfer_lr"])
+    return float(tile.explain(x, d, 1.0)["transfer_lr"])
 
 
 def _smallest_bound(tile: Tile, array: str) -> float:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pulsora._checks import require_at_least
 from pulsora._core import DeviceError, InputError
+from pulsora._internal.checks import require_at_least
 from pulsora.lowrank import operators
 from pulsora.lowrank.checks import TYPES
 

@@ -2,7 +2,7 @@
 
 They hand the memory of tensors to the core, on whose results autograd is built in `pulsora.lowrank.functional`.
 Registered by define, impl and register_fake: `torch.library.custom_op` takes the host several times as long, about as
-long as a small update itself. The functions of this module take the operands as the operators do, by position.
+long as a small update itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pulsora.lowrank.checks import (
     check_update,
     outputs_of,
 )
-from pulsora.lowrank.dispatch import direct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -286,8 +285,7 @@ impl("pulsora::gated_low_rank_linear", _PLACES, _gated_low_rank_linear)
 impl("pulsora::gated_low_rank_backward", _PLACES, _gated_low_rank_backward)
 impl("pulsora::adapter_gradients", _PLACES, _adapter_gradients)
 
-_ops = torch.ops.pulsora
-gated_low_rank = direct(_ops.gated_low_rank.default, _gated_low_rank)
-gated_low_rank_linear = direct(_ops.gated_low_rank_linear.default, _gated_low_rank_linear)
-gated_low_rank_backward = direct(_ops.gated_low_rank_backward.default, _gated_low_rank_backward)
-adapter_gradients = direct(_ops.adapter_gradients.default, _adapter_gradients)
+gated_low_rank = torch.ops.pulsora.gated_low_rank.default
+gated_low_rank_linear = torch.ops.pulsora.gated_low_rank_linear.default
+gated_low_rank_backward = torch.ops.pulsora.gated_low_rank_backward.default
+adapter_gradients = torch.ops.pulsora.adapter_gradients.default

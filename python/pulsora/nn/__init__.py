@@ -1,16 +1,16 @@
 """PyTorch layers on analog tiles. Needs torch; the rest of Pulsora does not."""
 
+from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.autograd.factored_gradient import AnalogGradient
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.conv import AnalogConv1d, AnalogConv2d, AnalogConv3d, AnalogConvNd
 from pulsora.nn.gated_adapter import GatedAdapter
 from pulsora.nn.gates import ConstantGate, Gate, LearnedGate, MixtureGate, TaskGate, select_task
-from pulsora.nn.gradient import AnalogGradient
 from pulsora.nn.linear import AnalogLinear
-from pulsora.nn.parameter import AnalogParameter
 from pulsora.nn.recurrent import AnalogGRU, AnalogLSTM, AnalogRNN
 from pulsora.nn.recurrent_base import AnalogRNNBase
-from pulsora.nn.replay import replayed_reads
-from pulsora.nn.tile_array import TileArray
+from pulsora.nn.tiles.checkpointing import replayed_reads
+from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = [
     "AnalogConv1d",

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from pulsora._parameters import suggestion
-from pulsora.arrays import warn_of_clipping
+from pulsora._internal.checks import require_boolean
+from pulsora._internal.parameters import suggestion
 from pulsora.config import SingleConfig
-from pulsora.nn.gated_read import flat_gate
-from pulsora.nn.parameter import AnalogParameter
-from pulsora.nn.product import NOT_TRACED, read_tiles, require_untraced
-from pulsora.nn.scaling import WeightScaling
-from pulsora.nn.tile_array import TileArray
-from pulsora.nn.weight_copy import WeightCopy
+from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.autograd.gated_product import flat_gate
+from pulsora.nn.autograd.readonly_weight import WeightCopy
+from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
+from pulsora.nn.tiles.tile_array import TileArray
+from pulsora.nn.tiles.weight_scaling import WeightScaling
+from pulsora.tile.clipping import warn_of_clipping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -108,8 +109,7 @@ class AnalogModule(nn.Module):
         super().__init__()
         _require_none(type(self).__name__, unknown)
         config = SingleConfig() if config is None else config
-        if not isinstance(bias, bool):
-            raise TypeError(f"bias = {bias!r}: write True or False")
+        require_boolean("bias", bias)
         place = _place(torch.get_default_device() if device is None else torch.device(device))
         if seed is None:
             seed = int(torch.randint(2**62, (), device="cpu").item())

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import nn
 
-from pulsora._checks import require_at_least
+from pulsora._internal.checks import require_at_least, require_finite
 from pulsora.config import IdealConfig
 from pulsora.lowrank import gated_low_rank, gated_low_rank_linear
 from pulsora.lowrank.checks import TYPES
 from pulsora.lowrank.functional import autocast_type
+from pulsora.nn.adapter_init import balanced, cell_scale, error_of, matched_gauge
+from pulsora.nn.autograd.readonly_weight import BaseWeight, WeightCopy
 from pulsora.nn.base import AnalogModule
-from pulsora.nn.factors import balanced, cell_scale, error_of, matched_gauge
 from pulsora.nn.gates import ConstantGate
 from pulsora.nn.linear import AnalogLinear
-from pulsora.nn.weight_copy import BaseWeight, WeightCopy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,8 +134,8 @@ class GatedAdapter(nn.Module):
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = features_of(base)
-        if alpha is not None and not math.isfinite(alpha):
-            raise ValueError(f"alpha = {alpha!r}: give a finite number")
+        if alpha is not None:
+            require_finite("alpha", alpha)
         if options and config is None:
             raise ValueError(f"{sorted(options)}: these are options of arrays, give a config too")
         require_at_least("adapters", adapters, 1)
@@ -305,8 +305,8 @@ class GatedAdapter(nn.Module):
                 raise ValueError(f"{name} has shape {list(given.shape)}; expected {list(shape)}")
             if not given.isfinite().all():
                 raise ValueError(f"{name} has values that are not finite (nan or inf)")
-        if alpha is not None and not math.isfinite(alpha):
-            raise ValueError(f"alpha = {alpha!r}: give a finite number")
+        if alpha is not None:
+            require_finite("alpha", alpha)
         self.alpha = self.alpha if alpha is None else float(alpha)
         if not self.is_pulsed:
             for mine, given in zip(self._tensors(), (a, b), strict=True):

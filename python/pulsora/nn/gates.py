@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from pulsora._checks import require_at_least
+from pulsora._internal.checks import require_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

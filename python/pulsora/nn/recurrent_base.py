@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
+from pulsora._internal.checks import require_boolean
 from pulsora.nn.linear import AnalogLinear
 
 if TYPE_CHECKING:
@@ -98,8 +99,7 @@ class AnalogRNNBase(nn.Module):
                 "AnalogRNNBase is what recurrent layers have in common; make an AnalogLSTM"
             )
         super().__init__()
-        if not isinstance(bias, bool):
-            raise TypeError(f"bias = {bias!r}: write True or False")
+        require_boolean("bias", bias)
         if "proj_size" in options and "proj_size" not in self.settings:
             raise TypeError(f"{type(self).__name__} has no argument 'proj_size'; AnalogLSTM has")
         # torch's own layer checks the settings, and names its weights; this one has no memory.
@@ -336,7 +336,7 @@ class AnalogRNNBase(nn.Module):
         data: Tensor = x.data if isinstance(x, PackedSequence) else x
         self._require_shape(data, is_packed=packed is not None)
         if packed is not None:
-            self._layer(self._parts[0]).tiles.ranks.require_padded()
+            self._layer(self._parts[0]).tiles.process_group.require_padded()
         is_one = packed is None and data.ndim == 2
         swaps = self.batch_first and packed is None and not is_one
         if packed is None:

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from pulsora.config import LRTTConfig, SingleConfig, TileConfig
-from pulsora.conversion import analog_parts, is_conv1d, mark_as_chosen, why_digital
-from pulsora.convert import converted_copy, replaced
+from pulsora.convert.model import converted_copy, replaced
+from pulsora.convert.report import analog_parts, is_conv1d, mark_as_chosen, why_digital
 from pulsora.devices import SixT1C
 from pulsora.nn import AnalogLinear, GatedAdapter
 
@@ -48,7 +48,7 @@ class Plan(NamedTuple):
 
     def base_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The options of the arrays of the base: weights fill their cells unless something else is given."""
-        can_scale = self.base is not None and not self.base.reads_back
+        can_scale = self.base is not None and not self.base.facts.reuses_reads
         return {"weight_scaling": "abs_max" if can_scale else None, **given}
 
     @staticmethod

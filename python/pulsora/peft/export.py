@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from pulsora.convert import convert_to_digital, replaced
+from pulsora.convert.layers import digital
+from pulsora.convert.model import convert_to_digital, replaced
 from pulsora.nn import AnalogLinear, ConstantGate, GatedAdapter, MixtureGate, TaskGate
 from pulsora.peft.attach import tied_layers
 from pulsora.peft.files import LayerFactors, write_adapter
 from pulsora.peft.report import AdapterReport, AdapterRow
 from pulsora.peft.tiles import tile_factors
-from pulsora.twins import digital
 
 if TYPE_CHECKING:
     import os

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pulsora._checks import require_folder
-from pulsora.files import replace_file
+from pulsora._internal.checks import require_folder
+from pulsora._internal.files import replace_file
 from pulsora.peft.settings import pattern_of, read_settings
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from pulsora.nn import AnalogLinear, AnalogModule, GatedAdapter
-from pulsora.nn.factors import FILL, balanced, distance
+from pulsora.nn.adapter_init import FILL, balanced, distance
 from pulsora.nn.gated_adapter import clipped_cells, features_of
-from pulsora.nn.scaling import WeightScaling, reach
+from pulsora.nn.tiles.weight_scaling import WeightScaling, reach
 from pulsora.peft.attach import Plan, adaptable, attach
 from pulsora.peft.files import LayerFactors, read_adapter
 from pulsora.peft.report import AdapterReport, AdapterRow

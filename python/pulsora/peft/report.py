@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pulsora._tables import aligned
+from pulsora._internal.text_tables import aligned
 
 __all__ = ["AdapterReport", "AdapterRow"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pulsora.nn.one_by_one import adapter_in
+from pulsora.nn.tiles.separate_tiles import adapter_in
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,4 +36,4 @@ def set_tile_factors(tile: Tile, a: Tensor, b: Tensor) -> None:
 def alpha_of(tile: Tile) -> float:
     """The factor alpha in force, which 'auto' settings leave to the core."""
     x, d = (torch.zeros(1, size, device=tile.device) for size in (tile.x_size, tile.d_size))
-    return float(tile.explain(x, d, 1.0)["alpha"])  # type: ignore[arg-type]
+    return float(tile.explain(x, d, 1.0)["alpha"])

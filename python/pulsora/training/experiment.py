@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pulsora import presets
-from pulsora._checks import require_at_least, require_positive, whole_numbers
+from pulsora._internal.checks import require_at_least, require_positive, whole_numbers
 from pulsora.config import TileConfig
 
 if TYPE_CHECKING:

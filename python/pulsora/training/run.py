@@ -18,13 +18,13 @@ import torch
 from torch import nn
 
 from pulsora import _core
-from pulsora._checks import require_folder
-from pulsora._threads import chosen_threads
-from pulsora.files import replace_file
+from pulsora._internal.checks import require_folder
+from pulsora._internal.files import replace_file
+from pulsora._internal.threads import chosen_threads
+from pulsora._internal.torch_files import read_checkpoint, short_line
 from pulsora.nn import AnalogModule
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
-from pulsora.training.checkpoint import read_checkpoint, short_line
 from pulsora.training.epochs import HybridEpochs, PlainEpochs
 from pulsora.training.models import network
 

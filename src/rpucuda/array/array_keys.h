@@ -4,13 +4,13 @@
 
 #include "numerics/random.h"
 
-// Which random numbers belong to which array of a tile. A tile has any number of arrays, in slots
-// 0, 1, 2, ...; each has streams of random numbers for different purposes, its roles. Slot and role
-// together make the third coordinate of makeKey(), so that no two streams of a tile share a number.
+// Keys of the random numbers of a tile's arrays. A tile has any number of arrays, in slots 0, 1, 2,
+// ...; each has streams of random numbers for different purposes, its roles. Slot and role together
+// make the third coordinate of makeKey(), so that no two streams of a tile share a number.
 
 namespace pulsora {
 
-/// What a stream of random numbers of one array is for. The values are part of the random-number
+/// The use of a stream of random numbers of one array. The values are part of the random-number
 /// contract: never renumber or reuse one, only append (to 15).
 enum class Role : uint32_t {
   Cells = 0,       ///< sampled cells, noise of cycles and of writes, relaxation
@@ -18,7 +18,7 @@ enum class Role : uint32_t {
   Read = 2,        ///< periphery of the reads in both directions
   Projection = 3,  ///< reads that project x or d for an adapter's update
   Transfer = 4,    ///< one-hot reads that feed a transfer
-  Start = 5,       ///< values that the array starts anew with
+  Start = 5,       ///< values that a re-initialisation gives the array
   Reference = 6,   ///< noise of the pulses that find the references of its cells
 };
 
@@ -26,7 +26,7 @@ enum class Role : uint32_t {
 /// numbers; they are part of the random-number contract.
 constexpr uint32_t streamOf(uint32_t slot, Role role) {
   // A single array, and the three arrays of a low-rank adapter (W, A, B in slots 0, 1, 2), had
-  // numbers before there were slots; these stay.
+  // numbers before there were slots; these numbers stay.
   constexpr uint32_t kNone = ~uint32_t{0};
   constexpr uint32_t kFirst[][3] = {
       {0, 1, 2},       {8, 9, 10},         {16, 17, 18},         {kNone, 19, 20},
@@ -38,7 +38,7 @@ constexpr uint32_t streamOf(uint32_t slot, Role role) {
   return kFirstFree + slot * kRolesPerSlot + r;
 }
 
-/// What keys the random numbers of one tile.
+/// Seed and number of a tile, which key its random numbers.
 struct TileKeys {
   uint64_t seed = 0;
   uint32_t tileId = 0;

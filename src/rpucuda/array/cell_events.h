@@ -5,8 +5,8 @@
 #include "devices/symmetric_point.h"
 #include "numerics/half.h"
 
-// What happens to a cell besides pulses: it is made, described and written, it decays, diffuses and
-// is reset. One function per formula, for every backend, and then what the kernels run.
+// Events of a cell besides pulses: it is made, described and written, it decays, diffuses and is
+// reset. One function per formula, for every backend, then the functors that kernels run.
 
 namespace pulsora {
 
@@ -71,7 +71,7 @@ PULSORA_HD void describeCell(float w, const typename Device::Response &r,
   out[3 * plane] = Device::pulse(w, false, r, p, 0.0f) - w;
 }
 
-// What kernels do to cell i of an array. A backend's `Array` has the members of CellArray, the
+// Work of kernels on cell i of an array. A backend's `Array` has the members of CellArray, the
 // model's own parameters in `params`, and response(i), read in the fastest way of the backend.
 
 /// Samples the cell into the planes `cells`.
@@ -102,7 +102,7 @@ struct DescribeCell {
   }
 };
 
-/// The cell's symmetric point: exactly, or as found by `pairs` of pulses with the noise of the
+/// The cell's symmetric point: exact, or as found by `pairs` of pulses with the noise of the
 /// array's key.
 template <class Device>
 struct BalanceCell {

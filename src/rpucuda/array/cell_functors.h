@@ -40,13 +40,13 @@ struct WeightAdder {
   }
 };
 
-/// How weights follow from what cells store: weight = sign of the column (stored - reference).
+/// Conversion between stored and seen weights: seen = sign of the column (stored - reference).
 struct CellFrame {
   const float *reference;  // of each cell; null: none
   const float *signs;      // of each column, 1 or -1; null: all 1
   int64_t cols;
 
-  /// Neither is -0.
+  /// The seen weight of a stored one, and the inverse. Neither result is -0.
   PULSORA_HD float seen(float stored, int64_t i) const {
     const float w = reference ? stored - reference[i] : stored;
     return signs ? pulsora::fma(signs[i % cols], w, 0.0f) : w;
@@ -71,14 +71,14 @@ struct VisibleWeight {
                         : 0.0f);
   }
 
-  /// The same, with the normal of the cell and event.
+  /// operator() with the normal of the cell and event given.
   PULSORA_HD void set(int64_t i, float xi) const {
     const float w = frame.seen(stored[i], i);
     visible[i] = scale > 0.0f ? pulsora::fma(scale, xi, w) : w;
   }
 };
 
-/// What cells are to store so that they stand for `from`, before their bounds.
+/// The values to store so that cells stand for `from`, before their bounds.
 struct StoredWeight {
   CellFrame frame;
   MatrixView<const float> from;
@@ -89,8 +89,8 @@ struct StoredWeight {
   }
 };
 
-/// Bounds and steps of stored weights, as four planes (see describeCell), become those of the
-/// weights that they stand for.
+/// Converts bounds and steps of stored weights, as four planes (see describeCell), to bounds and
+/// steps of the weights that the cells stand for.
 struct DescribeSeen {
   CellFrame frame;
   int64_t plane;
@@ -109,7 +109,7 @@ struct DescribeSeen {
   }
 };
 
-/// values(i, j) *= factors[j], and never -0; of a gapless matrix.
+/// values(i, j) *= factors[j] in a gapless matrix, and never -0.
 struct ColumnScaler {
   const float *factors;
   int64_t cols;
@@ -127,7 +127,7 @@ struct ScaledCopier {
   float *to;
 
   PULSORA_HD void operator()(int64_t i) const {
-    // The analyzer takes a reserved buffer of no elements for one that is written to.
+    // The analyzer assumes a write to a reserved buffer that has no elements.
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
     to[i] = factor * from(i / from.cols, i % from.cols);
   }

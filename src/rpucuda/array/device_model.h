@@ -31,17 +31,17 @@ struct DeviceModel {
   std::function<float(const PulsedParams &)> granularity;
   std::function<const PulsedKernels &(Isa)> cpu;
   std::function<const PulsedKernels *()> cuda;  // gives null if it has no kernels for a GPU
-  /// Of a model that was compiled from a text at run time, that text; else empty.
+  /// Text of a model that was compiled at run time; else empty.
   std::string source = {};
   std::string sourceHash = {};  // SHA-256 of the text in hexadecimal digits
 };
 
-/// ConfigError, with the `path` of the configuration, unless a model whose pulses change the weight
-/// by `granularity` can work with these parameters.
+/// Throws ConfigError, with the `path` of the configuration, unless a model whose pulses change the
+/// weight by `granularity` can work with these parameters.
 void requireUsable(const PulsedParams &params, float granularity, bool mergesNoise,
                    const std::string &model, const std::string &path);
 
-/// All registered models: those of cmake/devices.cmake in its order, then those registered later.
+/// All registered models: cmake/devices.cmake in its order, then models registered later.
 /// References to models stay valid.
 const std::deque<DeviceModel> &deviceModels();
 
@@ -71,7 +71,7 @@ class DeviceParams {
   const DeviceModel &model() const { return *model_; }
   /// The parameters that every model has.
   const PulsedParams &common() const { return *data_; }
-  /// The parameters as the model's own struct; `Params` must be that of model().
+  /// The parameters as the model's own struct; `Params` must belong to model().
   template <class Params>
   const Params &as() const {
     return paramsOf<Params>(*data_);

@@ -7,14 +7,14 @@
 // All ranges into which the `sample` coordinate of the draws of one array is divided
 // (numerics/random.h: below 2^48).
 //
-// Samples number what trains belong to, and events what happens to an array besides: digital
-// writes, resets, the ends of mini-batches. An event keys its own draws, and those of the write
-// noise that follows it; the noise after trains is keyed by the sample behind them. None of these
-// may meet:
+// Samples number pulse trains; events number everything else that happens to an array: digital
+// writes, resets, the ends of mini-batches. An event keys its own draws and the draws of the write
+// noise that follows it; write noise after pulse trains is keyed by the sample behind them. These
+// ranges must not overlap:
 //
-//   trains       [0, 2^44)         samples of updates or transfers, as the caller numbers them
+//   pulses       [0, 2^44)         samples of updates or transfers, as the caller numbers them
 //                [2^44, 2^45)      pulses that write an array (PulseWriter)
-//   write noise  [0, 2^46)         after trains: the sample behind them
+//   write noise  [0, 2^46)         after pulse trains: the sample behind them
 //                [2^46, 2 2^46)    after the end of mini-batch n:  kRelaxEvents + n
 //                [2 2^46, 3 2^46)  after reset n:                  kResetEvents + n
 //                [3 2^46, 4 2^46)  after digital write n:          kSetEvents + n
@@ -42,7 +42,7 @@ constexpr uint64_t ownWrite(uint64_t i) { return kOwnWrites + i; }
 /// too.
 constexpr uint64_t tileWrite(uint64_t i) { return 2 * kOwnWrites - 1 - i; }
 
-/// InputError unless `more` can be added to a count of `what` that may reach `most`.
+/// Throws InputError unless `more` can be added to a count of `what` that may reach `most`.
 inline void requireRoom(uint64_t count, uint64_t more, uint64_t most, const char *what) {
   PULSORA_CHECK(
       InputError, more <= most && count <= most - more, "this tile has counted ", count, " ", what,

@@ -6,6 +6,7 @@
 #include "array/events.h"
 #include "array/visible_weights.h"
 #include "core/backend.h"
+#include "core/cuda_api.h"
 #include "core/isa_dispatch.h"
 #include "linalg/math_util.h"
 #include "numerics/cuda_numerics.h"
@@ -96,7 +97,7 @@ SampledCells PulsedDevice::sampledCells() const {
 
 CellArray PulsedDevice::array() { return {sampledCells(), weights_.data(), deferred_.data()}; }
 
-// Writes `from`, or the current weights if that is empty, within the bounds.
+// Writes `from`, or the current weights if `from` is empty, within the bounds.
 void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
   boundsDue_ = false;
   const CellArray a = array();
@@ -106,7 +107,7 @@ void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
   });
 }
 
-// Renews what a read sees, with write noise of that deviation.
+// Renews the visible weights, with write noise of deviation `noise`.
 void PulsedDevice::look(const Context &context, float noise, uint64_t event) {
   if (visible_.empty()) return;
   const VisibleWeight cells{frame(), weights_.data(), noise, key_, event, visible_.data()};
@@ -294,7 +295,7 @@ void PulsedDevice::balance(const Context &context, int64_t pairs, RandomKey key,
             });
 }
 
-// Of the cells as they stand, without reference and sign.
+// Bounds and steps of the stored weights, without reference and sign.
 Buffer<float> PulsedDevice::describeStored(const Context &context) const {
   Buffer<float> planes(context, 4 * size());
   const SampledCells cells = sampledCells();
@@ -346,7 +347,7 @@ void PulsedDevice::saveTo(const Context &context, State &state, const std::strin
   if (!resets_.empty())
     state.putFixed(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
   state.values[prefix + "pulses"] = Value(pulseCount(context));
-  // Within a mini-batch alone, so that states made between two have the same values as ever.
+  // Only within a mini-batch, so that states saved between mini-batches keep their set of values.
   if (boundsDue_) state.values[prefix + kBoundsDue] = Value(boundsEvent_);
 }
 

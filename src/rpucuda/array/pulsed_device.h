@@ -14,19 +14,19 @@ namespace pulsora {
 
 struct ArrayPulses;
 
-/// When an outer product in floating point meets the bounds of the cells.
+/// The time at which bounds are applied after an outer product in floating point.
 enum class Bounds {
   Never,
   Now,
-  /// At the end of the mini-batch, so that it does not matter how that is split over calls.
+  /// At the end of the mini-batch, so that splitting the mini-batch over calls does not matter.
   Later,
 };
 
-/// One array [rows, cols] of cells of one device model: weights, sampled cells, and what pulses do
-/// to them. Of any shape: a tile's weights, or one factor of an adapter.
+/// One array [rows, cols] of cells of one device model: weights, sampled cells, and their response
+/// to pulses. Of any shape: a tile's weights, or one factor of an adapter.
 class PulsedDevice {
  public:
-  /// Name of a number that a state has only while bounds are still to be met.
+  /// Name of a state value that exists only while bounds are still to be applied.
   static constexpr const char *kBoundsDue = "bounds_due";
 
   /// Samples the cells. `key` must be this array's own (makeKey). With a construction_seed, cells
@@ -41,20 +41,20 @@ class PulsedDevice {
   const DeviceParams &params() const { return params_; }
   float granularity() const { return params_.granularity(); }
 
-  /// The weights that a read sees, [rows, cols] on the context's backend: what the cells store, less
+  /// The weights that a read sees, [rows, cols] on the context's backend: the stored weights, less
   /// their references and with the signs of their columns, if there are any.
   MatrixView<const float> weights() const;
-  /// Gives each cell a reference, from now on for good: a second conductance, never pulsed, that is
-  /// subtracted from what the cell stores wherever weights are read, and added where they are
-  /// written. It is the cell's symmetric point (devices/symmetric_point.h): exactly, or with `pairs` >
-  /// 0 as found by so many pulses up and down, with cycle noise drawn by `key`, which must be this
-  /// purpose's own. Weights stay as they are, within the bounds. To be called before the first write.
+  /// Gives each cell a permanent reference: a second conductance, never pulsed, that is subtracted
+  /// from the stored weight wherever weights are read, and added where they are written. It is the
+  /// cell's symmetric point (devices/symmetric_point.h): exact, or with `pairs` > 0 as found by so
+  /// many pulses up and down, with cycle noise drawn by `key`, which must serve no other purpose.
+  /// Weights stay as they are, within the bounds. To be called before the first write.
   void addReferences(const Context &context, int64_t pairs, RandomKey key);
-  /// Gives each column a sign, 1 at first: that with which it is read and written. What acts on cells
-  /// themselves, such as pulses, outer products, decay and addWeights(), knows nothing of it, as the
-  /// drivers of a column would not: callers multiply their factors by columnSigns().
+  /// Gives each column a sign, 1 at first, with which it is read and written. Operations on cells
+  /// themselves, such as pulses, outer products, decay and addWeights(), ignore the sign, as the
+  /// drivers of a column would: callers multiply their factors by columnSigns().
   void addColumnSigns(const Context &context);
-  /// Multiplies the signs of columns by `factors`, each 1 or -1; cells stay, so weights change sign.
+  /// Multiplies the signs of columns by `factors`, each 1 or -1; cells stay: weights change sign.
   void turnColumns(const Context &context, const float *factors);
   /// The signs of the columns [cols]; null without addColumnSigns().
   const float *columnSigns() const { return signs_.data(); }
@@ -62,18 +62,17 @@ class PulsedDevice {
   /// noise.
   void setWeights(const Context &context, MatrixView<const float> weights, uint64_t event);
 
-  /// Applies pulses to every cell. `words` are those of a BitLineMaker for d [m, rows], x [m,
-  /// cols].
+  /// Applies pulses to every cell. `words` come from a BitLineMaker for d [m, rows], x [m, cols].
   void applyPulses(const Context &context, const PulseWords &words);
   /// Applies pulses to each of `count` different arrays, with the result of applyPulses() for one
   /// after another. A GPU updates neighbours in the list that share a model in one launch.
   static void applyPulsesToEach(const Context &context, const ArrayPulses *list, int count);
-  /// Storage for applyOuterProduct() of up to `samples` samples.
+  /// Reserves storage for applyOuterProduct() of up to `samples` samples.
   void reserveOuterProduct(const Context &context, int64_t samples);
   /// W <- W - lr d^T x in floating point, sample by sample in order; then the cells' bounds.
   void applyOuterProduct(const Context &context, MatrixView<const float> x,
                          MatrixView<const float> d, float lr, Bounds bounds, uint64_t event);
-  /// Applies bounds that an outer product has left for later; relax() does so too.
+  /// Applies bounds that an outer product has deferred (Bounds::Later); relax() does so too.
   void meetBounds(const Context &context);
   /// Adds `delta` [rows, cols] digitally, then applies the bounds.
   void addWeights(const Context &context, MatrixView<const float> delta, uint64_t event);
@@ -85,8 +84,8 @@ class PulsedDevice {
   void resetColumns(const Context &context, int64_t firstCol, int64_t count, float probability,
                     uint64_t event);
 
-  /// Each cell's w_max, w_min, and mean step up and down at its current weight, of the weights that a
-  /// read sees: four planes of [rows, cols].
+  /// Each cell's w_max, w_min, and mean step up and down at its current weight, for the weights
+  /// that a read sees: four planes of [rows, cols].
   Buffer<float> describeCells(const Context &context) const;
   /// The symmetric point of each cell as a weight that a read sees: 0 for exact references.
   Buffer<float> symmetricPoints(const Context &context) const;
@@ -120,15 +119,15 @@ class PulsedDevice {
   int64_t cols_;
   RandomKey key_;
   Buffer<float> weights_;    // stored weights, which pulses act on
-  Buffer<float> visible_;    // what a read sees, where that is not what is stored; else empty
+  Buffer<float> visible_;    // weights that a read sees, if not the stored ones; else empty
   Buffer<float> reference_;  // empty without references
-  Buffer<float> signs_;      // of columns; empty without
+  Buffer<float> signs_;      // of columns; empty without signs
   Buffer<uint16_t> cells_;   // planes of half floats
   Buffer<uint16_t> decayRates_, diffusions_, resets_;  // empty where the cells do not differ
   Buffer<uint64_t> pulseCount_;                        // one
   Buffer<float> scaled_;                               // scratch of applyOuterProduct
   bool boundsDue_ = false;                             // see Bounds::Later
-  uint64_t boundsEvent_ = 0;                           // keys the write noise then
+  uint64_t boundsEvent_ = 0;                           // keys the write noise of that time
   Buffer<uint32_t> deferred_;  // scratch of noise_merge = "batch" on a GPU: cells near a bound
 };
 

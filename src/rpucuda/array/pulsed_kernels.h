@@ -22,11 +22,11 @@ struct SampledCells {
 
 /// One array of cells, as the kernels see it.
 struct CellArray : SampledCells {
-  float *weights = nullptr;      // what pulses act on: the stored weights
+  float *weights = nullptr;      // the stored weights, which pulses change
   uint32_t *deferred = nullptr;  // size() + 1 numbers if a GPU merges noise, else null
 };
 
-/// What happens to every cell at the end of a mini-batch, in this order: diffusion, then decay
+/// The events of every cell at the end of a mini-batch, in this order: diffusion, then decay
 /// towards the reset value, then the bounds. Planes are half floats relative to the nominal value;
 /// null where the cells do not differ.
 struct Relaxation {
@@ -46,7 +46,7 @@ struct ResetEvent {
   uint64_t event = 0;
 };
 
-/// Most arrays that a GPU updates in one launch: their parameters travel with it.
+/// Most arrays that a GPU updates in one launch, which takes them as parameters.
 constexpr int kMostTogether = 16;
 
 /// An array, the pulses of a mini-batch for it, and where to add the number of coincidences.
@@ -65,14 +65,14 @@ struct PulsedKernels {
   /// Applies a mini-batch of pulses, and adds the number of coincidences to `*coincidences`.
   void (*update)(const CellArray &array, const PulseWords &words, uint64_t *coincidences,
                  int64_t begin, int64_t end, void *stream);
-  /// Updates different arrays of this model, none of which merges noise, in as few launches as they
-  /// fit. Null on the CPU, where that would gain nothing.
+  /// Updates different arrays of this model, none of which merges noise, in as few launches as
+  /// possible. Null on the CPU, where one launch gains nothing.
   void (*updateTogether)(const PulsedUpdate *updates, int count, void *stream);
   /// Each cell's bounds and mean steps at its weight: out = {w_max, w_min, up step, down step},
   /// four planes of rows * cols.
   void (*describe)(const SampledCells &array, const float *weights, float *out, int64_t begin,
                    int64_t end, void *stream);
-  /// Each cell's symmetric point (devices/symmetric_point.h): exactly, or as found by `pairs` > 0
+  /// Each cell's symmetric point (devices/symmetric_point.h): exact, or as found by `pairs` > 0
   /// pulses up and down with the noise of the array's key.
   void (*balance)(const SampledCells &array, int64_t pairs, float *points, int64_t begin,
                   int64_t end, void *stream);
@@ -82,7 +82,7 @@ struct PulsedKernels {
   /// Carries out a ResetEvent.
   void (*reset)(const CellArray &array, const ResetEvent &event, int64_t begin, int64_t end,
                 void *stream);
-  /// Writes `from`, or the current weights if that is empty, confined to each cell's bounds; no
+  /// Writes `from`, or the current weights if `from` is empty, confined to each cell's bounds; no
   /// weight is then -0 (see clipWeight).
   void (*write)(const CellArray &array, MatrixView<const float> from, int64_t begin, int64_t end,
                 void *stream);

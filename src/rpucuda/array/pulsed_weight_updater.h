@@ -16,18 +16,17 @@ class PulsedWeightUpdater {
   }
 
   /// Updates by x [m, cols] and d [m, rows]. Samples are numbered from `firstSample`; splitting a
-  /// batch leaves the bits unchanged (with pulse_type = "none_with_device" if its bounds are met
-  /// later, as `bounds` says).
+  /// batch leaves the bits unchanged (with pulse_type = "none_with_device" only for Bounds::Later).
   void update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
               MatrixView<const float> d, float lr, uint64_t firstSample,
               Bounds bounds = Bounds::Now);
-  /// As update() above, for a mini-batch whose number of samples only the GPU knows.
+  /// update() for a mini-batch whose number of samples only the GPU knows.
   void update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
               MatrixView<const float> d, float lr, const SampleRange &samples,
               Bounds bounds = Bounds::Now);
 
-  /// Storage for update() of up to `samples` samples, whatever x and d are: it cannot run out of
-  /// memory then.
+  /// Reserves storage for update() of up to `samples` samples, whatever the values of x and d:
+  /// update() then cannot run out of memory.
   void reserve(const Context &context, PulsedDevice &device, int64_t samples, float lr);
 
   /// update() in steps on a GPU, for kernels that serve several arrays at once: see
@@ -37,7 +36,7 @@ class PulsedWeightUpdater {
   int trainSides(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, PulseTrainSide *sides);
   const PulseWords &words() const { return bitLineMaker_.words(); }
-  /// Whether the pulse type sends random trains.
+  /// Whether the pulse type sends random pulse trains.
   bool sendsTrains() const { return sendsRandomTrains(parameters_.pulse_type); }
 
   const UpdateParameters &parameters() const { return parameters_; }
@@ -49,9 +48,10 @@ class PulsedWeightUpdater {
   BitLineMaker bitLineMaker_;
 };
 
-/// What an update by (x, d, lr) would send: train lengths, probabilities, the share of the update
-/// that clipped trains lose ("undelivered", of the sum of |lr d x|), and warnings where that is
-/// worth one or where dw_min is too coarse to carry the update. On the host, for `explain`.
+/// Describes the pulses of an update by (x, d, lr): pulse train lengths, probabilities, the share
+/// of the update that clipped pulse trains lose ("undelivered", of the sum of |lr d x|), and
+/// warnings where the share is large or dw_min is too coarse to carry the update. On the host, for
+/// `explain`.
 Value::Map explainPulses(const Context &context, const UpdateParameters &parameters,
                          float granularity, MatrixView<const float> x, MatrixView<const float> d,
                          float lr);

@@ -19,6 +19,7 @@ struct IdealParams : CompoundBase {
   }
   template <class Visitor>
   static void fields(Visitor &) {}
+  CompoundFacts facts() const { return {"", /*pulsesWritten=*/false}; }
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 };
 

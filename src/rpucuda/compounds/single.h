@@ -16,6 +16,7 @@ struct SingleParams : CompoundBase {
   static void fields(Visitor &f) {
     f(&SingleParams::device, "device", anyNumber(), "", "Device model of a single array.");
   }
+  CompoundFacts facts() const { return {"device"}; }
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 };
 

@@ -9,14 +9,14 @@
 #include "core/has_cuda.h"
 #include "core/threads.h"
 
-// The verbs of a backend. Everything above this seam (IO, schedules, LRTT) is written once in terms
-// of them; storage is in core/buffer.h and matrix products in linalg/math_util.h.
+// The verbs of a backend. Code above core/ (IO, schedules, LRTT) is written once in terms of these
+// verbs; storage is in core/buffer.h and matrix products in linalg/math_util.h.
 
 namespace pulsora {
 
 /// Calls body(begin, end) on disjoint ranges that cover [0, size), on the context's CPU threads.
-/// The length of every range but the last is a multiple of `grain`, which is work for a thread (see
-/// kStepsPerThread). Results must not depend on where the ranges are cut.
+/// The length of every range but the last is a multiple of `grain`, the work worth one more thread
+/// (see kStepsPerThread). Results must not depend on where the ranges are cut.
 template <class Body>
 void parallelRange(const Context &context, int64_t size, int64_t grain, const Body &body) {
   const int64_t chunks = (size + grain - 1) / grain;
@@ -68,7 +68,7 @@ void forEach(const Context &context, int64_t size, const Functor &functor) {
 /// of the result.
 constexpr int kSumLanes = 32;
 
-/// out[i] = sum of term(i, j) over j < terms, for every i < rows. `term` is a plain struct with an
+/// out[i] = sum of term(i, j) over j < terms, for every i < rows. `term` is a plain struct with a
 /// PULSORA_HD call operator that gives a double.
 template <class Term>
 void sumRows(const Context &context, int64_t rows, int64_t terms, const Term &term, double *out) {

@@ -6,7 +6,7 @@
 namespace pulsora {
 namespace {
 
-/// Sets a variable for a while.
+/// Sets a variable during its own lifetime, then restores the previous value.
 template <class T>
 struct Meanwhile {
   Meanwhile(T &variable_, T value) : variable(variable_), before(std::exchange(variable_, value)) {}
@@ -72,8 +72,8 @@ void BatchedLaunches::send() {
   clear();
 }
 
-// The object with most work left goes first. Thus objects that do something more than others, once,
-// are in step with them again afterwards.
+// The object with most work left goes first. Thus an object with an extra launch falls back into
+// step with the others after that launch.
 size_t BatchedLaunches::sendNext(std::vector<size_t> &sent) {
   const auto leftOf = [&](size_t i) { return ofObject_[i].size() - sent[i]; };
   size_t first = 0;

@@ -7,29 +7,30 @@
 
 namespace pulsora {
 
-/// Launches of several objects on a GPU that do the same at the same time, such as the tiles of a
-/// layer: those that are alike become one.
+/// Merges equal GPU launches of several objects that do the same at the same time, such as the
+/// tiles of a layer.
 ///
-///     joined.run(tiles.size(), [&](size_t i) { tiles[i]->forward(in[i], out[i]); });
+///     batched.run(tiles.size(), [&](size_t i) { tiles[i]->forward(in[i], out[i]); });
 ///
-/// While the calls run, what they enqueue is kept, in the order of each. Then the next launches of
-/// all objects are compared: equal ones are made as one, and others wait for their turn. Whatever
-/// waits for the GPU, or frees its memory, enqueues first what has been kept. So each object's work
-/// is what it is alone, to the bit, as long as no object's work depends on another's.
+/// While the calls run, launches are kept in one queue per object. Then the heads of all queues are
+/// compared: equal launches are merged into one, the others follow in order. Any call that waits
+/// for the GPU or frees GPU memory enqueues the kept launches first. So an object's results
+/// equal its results alone, to the bit, as long as no object's work depends on another's.
 class BatchedLaunches {
  public:
   /// Enqueues work of one kind for `count` jobs; the kind is a plain struct.
   using Send = void (*)(const void *kind, const void *const *jobs, int count);
 
-  /// Calls work(0), ..., work(count - 1), and enqueues what they ask for. If one throws, what was
-  /// kept before is still enqueued, unless that fails too: then this is the error. On the thread that calls, one at a time.
+  /// Calls work(0), ..., work(count - 1), then enqueues their launches. If a call throws, the
+  /// launches kept before it are still enqueued; an error of that replaces the first. Runs on the
+  /// calling thread, one call at a time.
   void run(size_t count, const std::function<void(size_t)> &work);
 
-  /// Whether work is being kept on this thread.
+  /// Whether launches are being kept on this thread.
   static bool areKept() { return current() != nullptr; }
-  /// Enqueues what is kept on this thread; to be called before the GPU is waited for.
+  /// Enqueues this thread's kept launches; to be called before waiting for the GPU.
   static void sendKept();
-  /// send(kind, jobs, count) for this job: now, or later with equal ones. Both are kept as bytes.
+  /// Calls send(kind, jobs, count): now, or later with equal kinds. Kind and job are kept as bytes.
   template <class Kind, class Job>
   static void enqueue(Send send, const Kind &kind, const Job &job) {
     static_assert(std::has_unique_object_representations_v<Kind>, "kinds are compared as bytes");
@@ -42,7 +43,7 @@ class BatchedLaunches {
       send(&kind, &only, 1);
     }
   }
-  /// work(): now, or in its turn, as it is. It must hold copies of all it needs.
+  /// Calls work(): now, or in its turn, never merged. It must hold copies of all it needs.
   template <class Work>
   static void enqueue(const Work &work) {
     if (BatchedLaunches *here = current()) {
@@ -56,10 +57,10 @@ class BatchedLaunches {
   struct alignas(std::max_align_t) Unit {
     std::byte bytes[alignof(std::max_align_t)];
   };
-  /// What was kept; without `send` it is piece of work number `job`.
+  /// One kept launch; without `send`, the function asIs_[job].
   struct Kept {
     Send send;
-    size_t kind;  // where it lies in stored_, and `job` as well
+    size_t kind;  // index in stored_, like `job`
     size_t job;
     size_t kindBytes;
   };
@@ -74,7 +75,7 @@ class BatchedLaunches {
   void clear();
 
   std::vector<std::vector<Kept>> ofObject_;
-  size_t object_ = 0;  // whose call is running
+  size_t object_ = 0;  // the object whose call is running
   std::vector<Unit> stored_;
   std::vector<std::function<void()>> asIs_;
   std::vector<const void *> jobs_;  // scratch

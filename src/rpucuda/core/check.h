@@ -6,9 +6,9 @@
 
 namespace pulsora {
 
-// Every error a caller can provoke is one of these; the bindings map each onto a Python exception
-// of the same name. A message says what is wrong (with the configuration path and the value), why,
-// and what to do.
+// Every error a caller can provoke is one of these classes; the bindings map each onto a Python
+// exception of the same name. A message says what is wrong (with the configuration path and the
+// value), why, and what to do.
 
 /// A parameter, or a combination of parameters, is out of its range. Python:
 /// ConfigError(ValueError).

@@ -8,14 +8,14 @@
 
 namespace pulsora {
 
-/// Memory that a caller lends to operations for the time of their call.
+/// Memory that a caller lends to operations for the duration of a call.
 class ScratchAllocator {
  public:
   virtual ~ScratchAllocator() = default;
-  /// At least so many bytes on the backend of the context, aligned to 64, for the use of work enqueued
-  /// on its stream from now on. They stay lent until that work has been enqueued.
+  /// Returns at least `bytes` bytes on the context's backend, aligned to 64, for work enqueued on
+  /// its stream from now on. The memory stays lent until that work has been enqueued.
   virtual void *allocate(size_t bytes) = 0;
-  /// The same, but one piece of memory for all that ask: for uses that follow one another.
+  /// Like allocate(), but returns one piece of memory to all callers, whose uses must not overlap.
   void *allocateShared(size_t bytes) {
     if (bytes > sharedBytes_) {
       shared_ = allocate(bytes);
@@ -29,11 +29,11 @@ class ScratchAllocator {
   size_t sharedBytes_ = 0;
 };
 
-/// Where and how an operation runs. Passed by argument to everything that computes; there is no
-/// current device and no global thread count.
+/// The device, stream and settings of an operation. Passed by argument to everything that computes;
+/// there is no current device and no global thread count.
 struct Context {
   Backend backend = Backend::Cpu;
-  CpuExec cpu;     // threads, instruction set, kind of matrix products
+  CpuExec cpu;     // threads and instruction set
   int device = 0;  // CUDA ordinal
   /// cudaStream_t on which everything is enqueued; null is the default stream. It must outlive
   /// every object made with it.
@@ -42,15 +42,14 @@ struct Context {
   /// On a GPU, a word in device memory that is set when a non-finite input is seen. While it is
   /// set, updates change nothing. Null: inputs are known to be finite.
   uint32_t *nonfiniteFlag = nullptr;
-  /// Whose memory operations use for what they need during a call, such as that of a graph which the
-  /// caller is capturing; null: the library's own. Objects that outlive the call must not be made
-  /// with one.
+  /// Allocator of operations' memory during a call, such as memory of a graph that the caller is
+  /// capturing; null: the library's own. Objects that outlive the call must not be made with one.
   ScratchAllocator *allocator = nullptr;
-  /// Rows of the mini-batch that a read's rows are a part of; 0: they are all. On a GPU the order of sums
-  /// follows from this number, so that a part has the bits it has in a read of the whole.
+  /// Rows of the mini-batch that a read's rows are a part of; 0: they are all. On a GPU this number
+  /// determines the order of sums, so that a part of a batch has the bits of the whole batch.
   int64_t batchRows = 0;
 
-  /// Of the mini-batch, for a read of `rows` rows.
+  /// Rows of the mini-batch, for a read of `rows` rows.
   int64_t rowsOfBatch(int64_t rows) const { return batchRows > rows ? batchRows : rows; }
   bool onCpu() const { return backend == Backend::Cpu; }
 };

@@ -4,8 +4,8 @@
 
 #include "core/context.h"
 
-// Devices, memory and streams of CUDA, for host code that may be built without CUDA. With CUDA these
-// functions are defined in cuda/core; without it, in core/cuda_absent.cpp, where each throws
+// Devices, memory and streams of CUDA, for host code that may be built without CUDA. With CUDA
+// these functions are defined in cuda/core; without it, in core/cuda_absent.cpp, where each throws
 // DeviceError.
 
 namespace pulsora {
@@ -31,7 +31,7 @@ class CudaScope {
   int previous_ = -1;
 };
 
-/// Whether what is enqueued in this cudaStream_t is being captured into a graph.
+/// Whether work enqueued in this cudaStream_t is being captured into a graph.
 bool isCaptured(void *stream);
 
 namespace detail {
@@ -41,8 +41,7 @@ void *cudaAllocate(const Context &context, size_t bytes);
 void cudaRelease(int device, void *stream, void *data) noexcept;
 void cudaCopy(const Context &context, void *to, const void *from, size_t bytes, CopyKind kind);
 void cudaFillZero(const Context &context, void *data, size_t bytes);
-/// Work enqueued on `then`'s stream from now on waits for the work now on `first`'s. The host does
-/// not wait.
+/// Makes later work on `then`'s stream wait for the work now on `first`'s. The host does not wait.
 void cudaOrder(const Context &first, const Context &then);
 /// Waits for the context's stream.
 void cudaFinish(const Context &context) noexcept;

@@ -6,7 +6,7 @@ namespace pulsora {
 namespace {
 
 #ifdef __x86_64__
-// __builtin_cpu_supports also asks whether the operating system saves the wide registers.
+// __builtin_cpu_supports also tests whether the operating system saves the wide registers.
 bool canExecute(Isa isa) {
   switch (isa) {
     case Isa::V2:

@@ -4,9 +4,9 @@
 
 #include "core/isa.h"
 
-// Sources named *_isa.cpp are compiled once for every Isa up to PULSORA_LAST_ISA, with PULSORA_ISA
-// naming which. A build whose compiler lacks the better ones defines PULSORA_LAST_ISA lower. Only
-// code that selects among them includes this header, so that all other code compiles to the same
+// Sources named *_isa.cpp are compiled once for every Isa up to PULSORA_LAST_ISA; PULSORA_ISA names
+// the set. A build whose compiler lacks the better sets defines PULSORA_LAST_ISA lower. Only code
+// that selects among the sets includes this header, so that all other code compiles to the same
 // objects in such a build.
 #ifndef PULSORA_LAST_ISA
 #ifdef __x86_64__

@@ -1,6 +1,6 @@
 #pragma once
 
-// The only place that asks which compiler and which instruction set are used.
+// The only place that tests for the compiler and the instruction set.
 
 #if defined(__CUDACC__)
 #define PULSORA_HOST_DEVICE __host__ __device__
@@ -8,10 +8,10 @@
 #define PULSORA_HOST_DEVICE
 #endif
 
-// PULSORA_HD marks a function whose one definition serves CPU and CUDA. It is always inlined: the CPU
-// kernels are compiled once per instruction set, and an out-of-line copy of an inline function
-// would be merged across those object files by the linker, so that an old machine could end up
-// executing AVX-512 code.
+// PULSORA_HD marks a function whose one definition serves CPU and CUDA. It is always inlined: the
+// CPU kernels are compiled once per instruction set, and the linker would merge an out-of-line copy
+// of an inline function across those object files, so that an old machine could end up executing
+// AVX-512 code.
 #define PULSORA_HD PULSORA_HOST_DEVICE inline __attribute__((always_inline))
 
 #if defined(__CUDA_ARCH__)

@@ -13,14 +13,14 @@
 namespace pulsora {
 namespace {
 
-// Changed by the handler below alone, when a process has one thread.
+// Changed only by the handler below, when a process has one thread.
 int forks = 0;
 
 // Registered once, when the library is loaded.
 [[maybe_unused]] const int kRegistered = pthread_atfork(nullptr, nullptr, [] { ++forks; });
 
 #ifdef __x86_64__
-// Of the control register: flush to zero, rounding (two bits), subnormals are zero.
+// Control register bits: flush to zero, rounding (two bits), subnormals are zero.
 constexpr uint32_t kUnusual = 0x8000U | 0x6000U | 0x0040U;
 #endif
 

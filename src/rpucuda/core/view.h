@@ -64,7 +64,7 @@ struct MatrixView {
   PULSORA_HD MatrixView transposed() const { return {data, cols, rows, colStride, rowStride}; }
   PULSORA_HD VectorView<T> row(int64_t i) const { return {data + i * rowStride, cols, colStride}; }
   PULSORA_HD VectorView<T> col(int64_t j) const { return {data + j * colStride, rows, rowStride}; }
-  /// The `nr` x `nc` matrix whose (0, 0) is this one's (r0, c0).
+  /// The `nr` x `nc` matrix whose element (0, 0) is element (r0, c0) of this matrix.
   PULSORA_HD MatrixView block(int64_t r0, int64_t c0, int64_t nr, int64_t nc) const {
     return {data + r0 * rowStride + c0 * colStride, nr, nc, rowStride, colStride};
   }

@@ -11,8 +11,8 @@
 //   w + s_up U - s_down D + sigma sqrt(s_up^2 U + s_down^2 D) z
 //
 // A cell whose weight could come near a bound on the way takes the samples of the update one by one
-// instead, by the rule of pulse_rule.h. Which cells those are is a function of weights, counts and
-// bounds alone, so that every kernel, on every backend, reproduces the same bits.
+// instead, by the rule of pulse_rule.h. Weights, counts and bounds alone determine these cells, so
+// that every kernel, on every backend, reproduces the same bits.
 
 namespace pulsora {
 
@@ -23,13 +23,13 @@ template <class Device>
 struct MergesNoise<Device, std::void_t<decltype(&Device::mixedPulses)>> : std::true_type {};
 }  // namespace detail
 
-/// Whether a model states Device::mixedPulses(), the sum of pulses up and down in any order. Such a
-/// model supports noise_merge = "batch", and states pulses() and reach() too.
+/// Whether a model defines Device::mixedPulses(), the sum of pulses up and down in any order. Such
+/// a model supports noise_merge = "batch", and defines pulses() and reach() too.
 template <class Device>
 constexpr bool kMergesNoise = detail::MergesNoise<Device>::value;
 
-/// The random words of eight cells in one update: normal8() of them holds the normal of cell 8
-/// cellGroup + k at z[k]. `firstSample` is the global index of the first sample of the update.
+/// The random words of eight cells in one update: normal8(words).z[k] is the normal of cell 8
+/// cellGroup + k. `firstSample` is the global index of the first sample of the update.
 template <class Key = RandomKey>
 PULSORA_HD Philox4 drawOfUpdate(const Key &key, uint64_t cellGroup, uint64_t firstSample) {
   return draw(key, Purpose::CycleNoiseBatch, cellGroup, firstSample);

@@ -37,7 +37,7 @@ struct ConstantStep {
   }
   static constexpr bool kNoPulseIsExact = true;
   PULSORA_HD static float reach(const Response &r, const Params &) { return r.largestStep(); }
-  /// None: steps are equal everywhere or nowhere.
+  /// There is none: steps are equal everywhere or nowhere.
   PULSORA_HD static float symmetricPoint(const Response &) { return 0.0f; }
 
   /// Exact for pulses up and down in any order.

@@ -87,7 +87,7 @@ struct ExpStep {
   PULSORA_HD static float offset(bool up, const Params &p) {
     return (up ? kLog2E * p.gamma_up : -kLog2E * p.gamma_down) * p.b;
   }
-  /// The step relative to that without the exponential, at an exponent to base 2.
+  /// The step relative to the step without the exponential, at an exponent to base 2.
   PULSORA_HD static float shape(float exponent, bool up, const Params &p) {
     return pulsora::max(
         pulsora::fma(up ? -p.a_up : -p.a_down, pulsora::exp2Clamped(exponent), 1.0f), 0.0f);

@@ -23,7 +23,7 @@ PULSORA_HD float log1pRatio(float a) {
                     -0x1.586002p-3f, 0x1.43d72p-3f, -0x1.e83e1ep-4f);
 }
 
-/// PulsedResponse with a slope per direction and what the closed form needs of it.
+/// PulsedResponse with a slope per direction, and quantities of the closed form.
 struct LinearResponse : PulsedResponse {
   float slope_up;    // k of an up pulse: d(step)/dw
   float slope_down;  // k of a down pulse, signed as it adds to the weight
@@ -44,7 +44,7 @@ struct LinearResponse : PulsedResponse {
   }
   PULSORA_HD void dropClosedForm() { rate_up = rate_down = halving_up = halving_down = 0.0f; }
   PULSORA_HD float slope(bool up) const { return up ? slope_up : slope_down; }
-  /// Where up and down steps are equal; 0 for a cell without slopes, or with equal ones.
+  /// The weight of equal up and down steps; 0 for a cell without slopes, or with equal ones.
   PULSORA_HD float symmetricPoint() const {
     const float slopes = slope_up + slope_down;
     return slopes != 0.0f ? (step_down - step_up) / slopes : 0.0f;
@@ -75,8 +75,8 @@ PULSORA_HD float chooseForAll(bool condition, const Yes &yes, const No &no) {
 
 /// Completes a response whose steps, bounds and slopes are known.
 PULSORA_HD void finishLinearResponse(LinearResponse &r, bool multiplicative) {
-  // Beyond these the closed forms of several pulses are refused, since abs(log rho) > 1/4; any
-  // finite value will do.
+  // Beyond these limits the closed forms of several pulses are refused, since abs(log rho) > 1/4;
+  // any finite value will do.
   const float up = pulsora::clamp(r.slope_up, -0.25f, 0.3f);
   const float down = pulsora::clamp(r.slope_down, -0.25f, 0.3f);
   r.rate_up = log1pRatio(up);
@@ -98,9 +98,9 @@ PULSORA_HD float linearPulse(float w, float v, bool up, const LinearResponse &r,
 /// n pulses at once, with rho = 1 + k: mean = w + (k v + s)(rho^n - 1)/k;
 /// sd = (k v + s) rho^(n-1) sigma sqrt(n), or s sigma sqrt((1 - rho^2n)/(1 - rho^2)). Exact for
 /// additive noise. With multiplicative noise the variance is (k v + s)^2 ((rho^2 + k^2 sigma^2)^n -
-/// rho^2n)/k^2, of which this is the leading term in k sigma, 7e-5 short at the largest skewness
-/// admitted; that is about 3 abs(k) sigma (sqrt(n) - 1/sqrt(n)), of which 3 abs(k) sigma sqrt(n) is
-/// the bound used here (no division in the inner loop).
+/// rho^2n)/k^2; sd^2 is its leading term in k sigma, 7e-5 short at the largest skewness admitted.
+/// The skewness is about 3 abs(k) sigma (sqrt(n) - 1/sqrt(n)); 3 abs(k) sigma sqrt(n) is the bound
+/// used here (no division in the inner loop).
 PULSORA_HD Moments linearPulses(float w, float v, PulseSum n, bool up, const LinearResponse &r,
                                 float sigma, bool multiplicative) {
   const float s = r.step(up);
@@ -129,7 +129,7 @@ PULSORA_HD Moments linearPulses(float w, float v, PulseSum n, bool up, const Lin
 
 /// The largest change per pulse, in the mean and in units of sigma, of a weight within its bounds:
 /// steps are largest at a bound, and n pulses of a growing step change the weight by less than
-/// e^(1/4) n of them.
+/// e^(1/4) n of these steps.
 PULSORA_HD float linearReach(const LinearResponse &r, float reference) {
   const float high = r.w_max + reference;
   const float low = r.w_min + reference;

@@ -4,8 +4,8 @@
 
 #include "devices/pulsed_model.h"
 
-// What a struct must have to be a device model, in words: without this, the first thing that its
-// author reads about a missing member is an error within kernels.
+// Messages of the compiler about what a struct lacks to be a device model: without them, the first
+// thing that its author reads about a missing member is an error within kernels.
 
 namespace pulsora {
 namespace detail {
@@ -16,7 +16,7 @@ namespace detail {
   template <class Device>               \
   struct Has<Device, std::void_t<decltype(__VA_ARGS__)>> : std::true_type {}
 
-// Only declared, as what follows asks for types alone.
+// Only declared: the checks below need types alone.
 CellDraws &someDraws();
 template <class Device>
 const typename Device::Params &someParams();
@@ -42,7 +42,7 @@ PULSORA_DETECT(HasGranularity, float(Device::granularity(someParams<Device>())))
 
 }  // namespace detail
 
-/// True; does not compile for a struct that is no device model, and says what it lacks.
+/// Returns true; for a struct that is no device model, fails to compile and says what is missing.
 template <class Device>
 constexpr bool isDeviceModel() {
   static_assert(detail::HasName<Device>::value,

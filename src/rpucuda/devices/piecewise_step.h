@@ -58,7 +58,7 @@ struct PiecewiseStep {
   /// The curve at `place`, 0 at the first node and 1 at the last.
   PULSORA_HD static float interpolate(const FloatList &nodes, float place) {
     const float last = static_cast<float>(nodes.count - 1);
-    // The limits in this order make a place that is no number the first node.
+    // In this order, min and max make a NaN place the first node.
     const float at = pulsora::min(pulsora::max(0.0f, place * last), last);
     const float node = pulsora::min(pulsora::floor(at), pulsora::max(last - 1.0f, 0.0f));
     const auto i = static_cast<int>(node);

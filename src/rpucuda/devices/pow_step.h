@@ -35,7 +35,7 @@ struct PowStep {
   };
 
   struct Cell : PulsedCell {
-    float exponent_up = 1.0f;  // relative to that of a cell without spread
+    float exponent_up = 1.0f;  // relative to a cell without spread
     float exponent_down = 1.0f;
 
     template <class Visitor>

@@ -21,7 +21,7 @@ template <class Device>
 struct HasClosedForm<Device, std::void_t<decltype(&Device::pulses)>> : std::true_type {};
 }  // namespace detail
 
-/// Whether a model states the closed form of several pulses.
+/// Whether a model defines the closed form of several pulses.
 template <class Device>
 constexpr bool kHasClosedForm = detail::HasClosedForm<Device>::value;
 
@@ -107,8 +107,8 @@ struct SafeRange {
   float low;
   float high;
 
-  /// `reach` is the model's: N pulses in four samples change the weight by less than reach (N + 5
-  /// sigma sqrt(4 N)), which lies below a line in N that touches at N = 10.
+  /// `reach` is the model's reach(): N pulses in four samples change the weight by less than reach
+  /// (N + 5 sigma sqrt(4 N)), which lies below its tangent in N at N = 10.
   PULSORA_HD static SafeRange of(float reach, const PulsedResponse &r, const PulsedParams &p) {
     constexpr float kRounding = 2e-6f;  // of the weights on the way
     const float slack = kRounding * pulsora::max(pulsora::abs(r.w_max), pulsora::abs(r.w_min));

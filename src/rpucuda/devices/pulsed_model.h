@@ -6,14 +6,14 @@
 #include "numerics/random.h"
 #include "parameters/field_types.h"
 
-// What every pulsed device model shares: parameters, the sampled cell, and the meaning of the words
+// Parts of every pulsed device model: parameters, the sampled cell, and the meaning of the words
 // below.
 //
 //   Params    per array, read from the configuration
 //   Cell      per cross-point, sampled once: dimensionless numbers of order 1, stored as 16-bit
 //             floats
-//   Response  what a pulse needs of one cell, in single precision; derived from (Cell, Params)
-//             whenever a kernel starts
+//   Response  the values of one cell that a pulse needs, in single precision; derived from (Cell,
+//             Params) whenever a kernel starts
 //
 // A model is a struct of static functions over these (soft_bounds.h is a short one). Formulas
 // follow Gokmen & Vlasov, Front. Neurosci. 10:333 (2016) and the published semantics of AIHWKit.
@@ -43,13 +43,13 @@ struct EnumNames<NoiseMerge> {
 /// The largest spread of a log-normal distribution. Normals are drawn below 7, and e^70 leaves room
 /// for the factors around it.
 constexpr float kLargestLogSpread = 10.0f;
-/// The smallest magnitude of a bound other than 0. Models divide by the distance of a cell's bounds.
+/// The smallest magnitude of a bound other than 0. Models divide by the distance between bounds.
 constexpr float kSmallestBound = 1e-15f;
-/// The largest step of a pulse, in units of the distance of the bounds, which steps are divided by.
+/// The largest step of a pulse, in units of the distance between the bounds, a divisor of steps.
 constexpr float kLargestStep = 1e15f;
 
-/// Mean of the up and the down value of an asymmetric pair around 1 (1 where that would be 0, so
-/// that it can be a scale).
+/// Means, over cells, of the up and the down value of an asymmetric pair around 1 (1 instead of 0,
+/// so that each can be a scale).
 PULSORA_HD float nominalUp(float upDown) {
   const float mean = 1.0f + pulsora::min(upDown, 0.0f);
   return mean != 0.0f ? mean : 1.0f;
@@ -177,15 +177,14 @@ struct PulsedParams {
               " with adjust_bounds_with_up_down; it must be > 0, for example 0.05");
   }
 
-  // Stored steps and bounds are relative to these, so that a nominal cell stores exactly 1.
+  // Scales of the stored steps and bounds, chosen so that a nominal cell stores exactly 1.
   PULSORA_HD float stepUpScale() const { return dw_min * nominalUp(up_down); }
   PULSORA_HD float stepDownScale() const { return dw_min * nominalDown(up_down); }
   PULSORA_HD float boundMaxScale() const { return w_max != 0.0f ? w_max : w_min; }
   PULSORA_HD float boundMinScale() const { return w_min != 0.0f ? w_min : w_max; }
 };
 
-/// The parameters of a model, given the part of them that every model has. They must be that
-/// model's.
+/// The parameters of a model, given their common part, which must belong to that model's Params.
 template <class Params>
 PULSORA_HD const Params &paramsOf(const PulsedParams &common) {
   static_assert(std::is_base_of_v<PulsedParams, Params>, "a model's Params extend PulsedParams");
@@ -237,7 +236,7 @@ struct PulsedCell {
   }
 };
 
-/// The quantities that a pulse of every model needs. Steps are magnitudes; bounds are those of the
+/// The quantities that a pulse of every model needs. Steps are magnitudes; bounds apply to the
 /// visible weight.
 struct PulsedResponse {
   float step_up;
@@ -258,11 +257,11 @@ struct PulsedResponse {
   PULSORA_HD float largestStep() const {
     return pulsora::max(pulsora::abs(step_up), pulsora::abs(step_down));
   }
-  /// Clears what only Device::pulses() reads, so that kernels without samples of several pulses do
-  /// not compute it; a model's Response may hide it.
+  /// Clears members that only Device::pulses() reads, so that kernels without samples of several
+  /// pulses do not compute them; a model's Response may hide this function by its own.
   PULSORA_HD void dropClosedForm() {}
-  /// What a model adds to the value its cell is reset to and decays towards; a model's Response may
-  /// hide it.
+  /// Shift of the value that the cell is reset to and decays towards; a model's Response may hide
+  /// this function by its own.
   PULSORA_HD float resetShift(const PulsedParams &) const { return 0.0f; }
 };
 
@@ -279,7 +278,7 @@ PULSORA_HD PulseSum pulseSum(float n, const PulsedParams &p) {
 }
 
 /// Mean and (signed) standard deviation of the weight after n pulses, and the square of the
-/// skewness that a normal with these neglects; it grows with n.
+/// skewness that a normal of these moments neglects; the square grows with n.
 struct Moments {
   float mean;
   float sd;
@@ -357,7 +356,7 @@ PULSORA_HD PulsedResponse pulsedResponse(const PulsedCell &cell, const PulsedPar
   return r;
 }
 
-/// Confines a weight to its cell's bounds. Neither is -0, nor does -0 come out.
+/// Confines a weight to its cell's bounds. Bounds are never -0, nor is the result.
 PULSORA_HD float clipWeight(float w, const PulsedResponse &r) {
   return pulsora::minForCompare(pulsora::maxForCompare(w, r.w_min), r.w_max);
 }
@@ -376,7 +375,7 @@ PULSORA_HD bool closedFormHolds(float w, const Moments &m, const PulsedResponse 
   const float margin = 5.0f * pulsora::abs(m.sd);
   const float lowest = pulsora::minForCompare(w, m.mean) - margin;
   const float highest = pulsora::maxForCompare(w, m.mean) + margin;
-  // As integers: GCC 13 does not vectorise a loop over this product of truth values.
+  // Integers, because GCC 13 does not vectorise a loop over this product of truth values.
   const uint32_t holds = (m.skewnessSquared < limit ? 1U : 0U) & (lowest >= r.w_min ? 1U : 0U) &
                          (highest <= r.w_max ? 1U : 0U);
   return holds != 0;

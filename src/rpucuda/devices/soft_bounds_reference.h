@@ -42,7 +42,7 @@ struct SoftBoundsReference {
   };
 
   struct Cell : PulsedCell {
-    float slope_up = 1.0f;  // relative to that which the bound implies
+    float slope_up = 1.0f;  // relative to the slope that the bound implies
     float slope_down = 1.0f;
     float reference = 0.0f;  // deviation from the mean in units of reference_std
 
@@ -55,7 +55,7 @@ struct SoftBoundsReference {
     }
   };
 
-  /// Steps and slopes are those of v; bounds are those of w.
+  /// Steps and slopes refer to v; bounds refer to w.
   struct Response : LinearResponse {
     float reference;
 

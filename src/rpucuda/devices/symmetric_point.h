@@ -4,8 +4,8 @@
 
 #include "devices/pulse_rule.h"
 
-// Where a cell is led by pulses that carry no information: the weight at which its mean steps up and
-// down are equal.
+// The symmetric point, to which pulses without information lead a cell: the weight at which its
+// mean steps up and down are equal.
 
 namespace pulsora {
 
@@ -32,9 +32,9 @@ PULSORA_HD bool driftsLike(float drift, float w, const typename Device::Response
   return drift > 0.0f ? here > 0.0f : here < 0.0f;
 }
 
-/// The first weight at which the mean drift is 0 on the way from weight 0 to the bound towards which
-/// the cell drifts from there, or else to the other bound; 0 if the drift has one sign everywhere.
-/// (Weight 0 is confined to the bounds.) In steps of a 128th of the way, and then by bisection.
+/// The first zero of the mean drift on the way from weight 0 (confined to the bounds) to the bound
+/// towards which the cell drifts, or else to the other bound; the start if the drift has one sign
+/// everywhere. Searched in steps of a 128th of the way, then by bisection.
 template <class Device>
 PULSORA_HD float searchedPoint(const typename Device::Response &r,
                                const typename Device::Params &p) {
@@ -66,11 +66,11 @@ PULSORA_HD float searchedPoint(const typename Device::Response &r,
 }
 
 /// The symmetric point of a cell: the weight within its bounds at which its mean steps up and down
-/// are equal. Pulses in random directions lead there, if the up step is the larger one below it. A
-/// cell whose steps are equal everywhere, or nowhere within its bounds, has none; the result is then
-/// 0, confined to the bounds. Of several, it is one that cells reach from 0. A model may state a
-/// closed form, `static float symmetricPoint(const Response &)`; other cells are searched, to the
-/// rounding of a pulse.
+/// are equal. Pulses in random directions lead to this point if the up step is the larger one below
+/// it. A cell whose steps are equal everywhere, or nowhere within its bounds, has none; the result
+/// is then 0, confined to the bounds. If there are several, the result is one that cells reach from
+/// 0. A model may define a closed form, `static float symmetricPoint(const Response &)`; for other
+/// models the point is searched, to the rounding of a pulse.
 template <class Device>
 PULSORA_HD float symmetricPoint(const typename Device::Response &r,
                                 const typename Device::Params &p) {
@@ -85,8 +85,8 @@ PULSORA_HD float symmetricPoint(const typename Device::Response &r,
   return clipWeight(within ? w + 0.0f : 0.0f, r);
 }
 
-/// What a chip finds instead: the weight of the cell after `pairs` pulses up and down in turn, from
-/// weight 0 confined to its bounds. Pulse n has the cycle noise of sample n.
+/// The symmetric point as a chip finds it: the weight of the cell after `pairs` pulses up and down
+/// in turn, from weight 0 confined to its bounds. Pulse n has the cycle noise of sample n.
 template <class Device, class Key>
 PULSORA_HD float pulsedPoint(int64_t pairs, const typename Device::Response &r,
                              const typename Device::Params &p, const Key &key, uint64_t cell) {

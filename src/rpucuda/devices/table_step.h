@@ -11,10 +11,10 @@ struct EnumNames<TableCurve> {
   static constexpr const char *kNames[] = {"linear", "cubic"};
 };
 
-/// What a table of cycle noise is relative to.
+/// The step that a table of cycle noise refers to.
 enum class TableSpread {
-  Relative,  ///< to the step at that weight
-  Absolute,  ///< to the step of the cell before its table, whatever the weight
+  Relative,  ///< the step at that weight
+  Absolute,  ///< the step of the cell before its table, whatever the weight
 };
 template <>
 struct EnumNames<TableSpread> {
@@ -112,13 +112,13 @@ struct TableStep {
     return rangeResponse(cell, p);
   }
 
-  /// Where a weight lies in the tables: behind `node`, the first or last of which have no neighbour.
+  /// Position of a weight in the tables: in the interval after `node`, which may be first or last.
   struct Spot {
     int node;
     bool first;
     bool last;
     float offset;  // from the node
-    float before;  // the interval before that of the weight; its own if there is none
+    float before;  // length of the previous interval; `length` if there is none
     float length;
     float after;
   };
@@ -129,7 +129,7 @@ struct TableStep {
     const bool given = p.table_w.count > 0;
     const float wanted =
         given ? pulsora::fma(place, p.w_max - p.w_min, p.w_min) : place * static_cast<float>(last);
-    // The limits in this order make a place that is no number the first node.
+    // In this order, min and max make a NaN place the first node.
     const float at = pulsora::min(pulsora::max(p.node(0), wanted), p.node(last));
     int node = 0;
     if (given) {
@@ -151,7 +151,7 @@ struct TableStep {
     return s;
   }
 
-  /// The slope of the monotone cubic at a node between two intervals of those lengths and slopes
+  /// The slope of the monotone cubic at a node between intervals of the given lengths and slopes
   /// (Fritsch and Butland, SIAM J. Sci. Stat. Comput. 5:300, 1984).
   PULSORA_HD static float slopeBetween(float left, float slopeLeft, float right, float slopeRight) {
     const float product = slopeLeft * slopeRight;
@@ -159,7 +159,7 @@ struct TableStep {
         pulsora::fma(2.0f * right + left, slopeRight, (right + 2.0f * left) * slopeLeft);
     return product > 0.0f ? 3.0f * (left + right) * product / mean : 0.0f;
   }
-  /// That at the outermost node, from the interval that ends there and its neighbour.
+  /// The slope at the outermost node, from the interval that ends there and its neighbour.
   PULSORA_HD static float slopeAtEnd(float own, float slopeOwn, float next, float slopeNext) {
     const float slope = pulsora::fma(2.0f * own + next, slopeOwn, -own * slopeNext) / (own + next);
     if (!(slope * slopeOwn > 0.0f)) return 0.0f;
@@ -184,7 +184,7 @@ struct TableStep {
     const float square = 3.0f * slope - 2.0f * atNode - atNext;
     const float value =
         pulsora::fma(s.offset, pulsora::fma(t, pulsora::fma(s.offset, cube, square), atNode), y[0]);
-    return pulsora::max(value, 0.0f);  // which rounding alone may leave
+    return pulsora::max(value, 0.0f);  // only rounding makes it negative
   }
 
   PULSORA_HD static float pulse(float w, bool up, const Response &r, const Params &p, float xi) {

@@ -8,7 +8,7 @@
 
 namespace pulsora::detail {
 
-/// Makes what the products of this context need besides their matrices.
+/// Creates what the products of this context need besides their matrices (a cuBLAS handle).
 void cudaPrepareProducts(const Context &context);
 /// C = alpha * A B + beta * C.
 void cudaGemm(const Context &context, float alpha, MatrixView<const float> a,

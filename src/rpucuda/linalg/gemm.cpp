@@ -12,7 +12,7 @@
 #include "linalg/product.h"
 
 #ifdef _OPENMP
-// As omp.h declares it, which belongs to one compiler and is not found by tools of another.
+// Declared as in omp.h, a header of one compiler that the tools of another do not find.
 extern "C" int omp_get_thread_num();  // NOLINT(readability-identifier-naming)
 #endif
 
@@ -39,8 +39,8 @@ struct Workspace {
 
 // Workspaces of the calling thread's products, one for each thread that takes part. They are kept,
 // because fresh pages would cost time at every call, and are not on the stack, because the threads
-// of some programs have little of it. A product needs no memory that it could fail to get: where
-// there is none, one workspace of the process serves one product, and one thread, at a time.
+// of some programs have little of it. A product never fails for lack of memory: if none can be
+// allocated, one workspace of the process serves one product, on one thread, at a time.
 class Workspaces {
  public:
   explicit Workspaces(int threads) : threads_(threads) {
@@ -101,8 +101,8 @@ struct Range {
 
 int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Part `index` when `total` is cut into `parts` multiples of `unit` (the last one may end early),
-// as evenly as it goes.
+// Part `index` of `total`, cut as evenly as possible into `parts` multiples of `unit` (the last one
+// may end early).
 Range part(int64_t total, int64_t unit, int64_t parts, int64_t index) {
   const int64_t units = ceilDiv(total, unit);
   const int64_t begin = std::min(total, units * index / parts * unit);
@@ -146,7 +146,7 @@ void multiplyBlock(const Product &product, Range rows, Range cols, Workspace &wo
   const int64_t panelCols = kernel.lanes * GemmKernel::kMaxVectors;
   const int64_t depth = product.a.cols;
   const MatrixView<float> c = product.c.block(rows.begin, cols.begin, rows.size, cols.size);
-  // Whole vectors that need no factors are summed where they belong.
+  // Whole vectors that need no factors are summed in C itself.
   const bool direct = c.colStride == 1 && cols.size % kernel.lanes == 0 && product.alpha == 1.0f &&
                       (product.accumulate || product.beta == 0.0f);
   float *acc = direct ? c.data : work.acc;
@@ -201,9 +201,9 @@ void run(float alpha, ConstMatrix a, ConstMatrix b, float beta, MatrixView<float
                 isaName(bestIsa()));
   const GemmKernel &kernel = *withIsa(isa, [](auto i) { return &gemmKernel<i>(); });
   if (c.rows == 0 || c.cols == 0) return;
-  // Sums of no terms read nothing, from views that may be null: blocks of those begin where they do.
+  // Without terms, A and B may be null: with strides of 0, all their blocks begin at `data`.
   if (a.cols == 0) a.rowStride = a.colStride = b.rowStride = b.colStride = 0;
-  // Vectors run along the columns of C. Where those are few, C^T = B^T A^T fills them better.
+  // Vectors run along the columns of C. If C has few columns, C^T = B^T A^T fills vectors better.
   if (c.cols < kernel.lanes && c.rows > c.cols) {
     transposeProduct(a, b, c);
   }

@@ -180,7 +180,7 @@ void storeLine(const float *acc, int64_t accStride, int64_t size, float alpha, f
   }
 }
 
-// Literal unit strides, where they hold, let the compiler make vectors of the loop.
+// Literal unit strides, where they apply, let the compiler vectorise the loop.
 template <bool kReadsC>
 void storeLines(const float *acc, int64_t accRow, int64_t rows, int64_t cols, float alpha,
                 float beta, float *c, int64_t cRow, int64_t cCol) {

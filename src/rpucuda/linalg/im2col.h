@@ -27,11 +27,11 @@ void im2col(const Context &context, const PatchGrid &grid, int64_t images, const
             float *to);
 
 /// The transposed operation: each pixel becomes the sum of the elements that were taken from it, in
-/// the order of the elements, which is that of torch's `fold`.
+/// the order of the elements, like torch's `fold`.
 void col2im(const Context &context, const PatchGrid &grid, int64_t images, const float *from,
             float *to);
 
-/// Both for the images [begin, end); compiled once per instruction set.
+/// im2col() and col2im() of the images [begin, end); compiled once per instruction set.
 template <Isa isa>
 void im2col(const PatchGrid &grid, int64_t begin, int64_t end, const float *from, float *to);
 template <Isa isa>

@@ -7,9 +7,9 @@
 // Initial values of a matrix, or of a part of one (MatrixView::block). They are equal to the bit on
 // every backend and in every layout; elements outside the view are not changed.
 //
-// Fan-in is the number of inputs that an output sums. With y = W x, that is the number of columns
-// of what is initialised: all columns of W for its first K rows, and K for its first K columns,
-// which read K inputs.
+// Fan-in is the number of inputs that an output sums. With y = W x, it is the number of initialised
+// columns: all columns of W for its first K rows, and K for its first K columns, which read K
+// inputs.
 
 namespace pulsora {
 

@@ -122,7 +122,7 @@ void copyElements(const Context &context, MatrixView<const Src> from, MatrixView
   const ElementCopier<Src, Dst> copier{from, to};
   const bool transposing = runsDown(from);
   if (context.onCpu()) {
-    // Tiles of which both sides fit the first cache, where one is read across its lines.
+    // Tiles whose two sides fit the first cache, if one side is read across its lines.
     constexpr int64_t kTile = 32;
     forEachByTiles(context, to.rows, to.cols, transposing ? kTile : to.cols, copier);
   } else if (!transposing) {

@@ -9,7 +9,7 @@
 
 // Linear algebra on both backends: public API for simulations that bring their own algorithms.
 //
-// The context says where the elements lie and how the work is done. On a GPU everything is enqueued
+// The context says where the elements lie and how the work is done. On a GPU all work is enqueued
 // in the context's stream and nothing waits. Matrices may be row major, column major, transposed,
 // cut out or strided; outputs share no element with inputs. Every function throws InputError,
 // before it changes anything, when shapes do not fit.
@@ -26,8 +26,8 @@ namespace pulsora {
 void gemm(const Context &context, float alpha, MatrixView<const float> a, MatrixView<const float> b,
           float beta, MatrixView<float> c);
 
-/// What products in the context need besides their matrices, so that gemm() cannot run out of memory
-/// then.
+/// Allocates what gemm() needs in this context besides its matrices, so that gemm() cannot run out
+/// of memory later.
 void prepareProducts(const Context &context);
 
 /// C += A B, product by product in the order of k, whatever the context's choice of products, so
@@ -72,7 +72,7 @@ inline void copy(const Context &context, MatrixView<const float> from, MatrixVie
   elemcopy(context, from, to);
 }
 
-/// The elements of a matrix that lies where the context says, on the host, row by row.
+/// Copies a matrix from the context's backend to the host, row by row.
 std::vector<float> onHost(const Context &context, MatrixView<const float> matrix);
 
 /// to = from^T: from is [m, n], to is [n, m]. Works tile by tile, so that both sides are read and

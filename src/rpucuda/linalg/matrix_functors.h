@@ -7,8 +7,8 @@
 #include "numerics/half.h"
 #include "numerics/random.h"
 
-// The element functors of the linear algebra in core/: at(i, j) computes one element; operator()
-// computes the element with a given number in row-major order (see forEach).
+// The element functors of linalg/: at(i, j) computes one element; operator() computes the element
+// with a given number in row-major order (see forEach).
 
 namespace pulsora {
 

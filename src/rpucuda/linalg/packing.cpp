@@ -6,7 +6,7 @@
 namespace pulsora {
 namespace {
 
-// Lines [offset, offset + count) of `size`; `lines` is what the caller calls them.
+// Checks lines [offset, offset + count) of `size`; `lines` is the word for lines in messages.
 void checkLines(const char *function, const char *lines, int64_t count, int64_t offset,
                 int64_t size) {
   PULSORA_CHECK(InputError, count <= size, function, ": K = ", count, " ", lines,

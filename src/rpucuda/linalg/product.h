@@ -8,8 +8,8 @@
 #include "core/check.h"
 #include "core/view.h"
 
-// What matrix products on both backends share: the check of shapes, and matrices as BLAS describes
-// them.
+// Parts shared by the matrix products of both backends: the check of shapes, and matrices as BLAS
+// describes them.
 
 namespace pulsora {
 
@@ -22,7 +22,7 @@ inline void checkProduct(const char *function, MatrixView<const float> a, Matrix
                 "]; A needs as many columns as B has rows, C the rows of A and the columns of B");
 }
 
-/// C = A B turned into C^T = B^T A^T.
+/// Turns C = A B into C^T = B^T A^T.
 template <class T, class C>
 void transposeProduct(MatrixView<const T> &a, MatrixView<const T> &b, MatrixView<C> &c) {
   std::swap(a, b);
@@ -37,7 +37,7 @@ struct BlasOperand {
   bool transposed;
   int64_t lead;
   bool ordered;  ///< the view is row major or column major, and its lines do not overlap
-  bool counted;  ///< its sizes fit the int in which BLAS takes them
+  bool counted;  ///< its sizes fit the int of BLAS
 
   template <class T>
   static BlasOperand of(MatrixView<T> m) {

@@ -4,24 +4,11 @@
 #include "linalg/math_util.h"
 #include "lrtt/adapter.h"
 #include "lrtt/functors.h"
+#include "lrtt/reinit.h"
 
-// How A and B are written: by callers, and to start anew.
+// Writes of A and B: by callers, and to re-initialise.
 
 namespace pulsora {
-
-void LRTTAdapter::drawB(const Context &context, MatrixView<float> out) {
-  switch (settings_.params.reinit) {
-    case Reinit::Orthogonal:
-      drawOrthogonalRows(context, reinitKey_, reinits_, settings_.rowNorm, out, rows_);
-      break;
-    case Reinit::Svd:
-      scaleRows(context, rowMajor<const float>(reinitVectors_.data(), b_.rows(), b_.cols()),
-                settings_.rowNorm, out, rows_);
-      break;
-    default:
-      kaimingNormal(context, reinitKey_, reinits_, out.cols, settings_.gain, out);
-  }
-}
 
 void LRTTAdapter::write(const Context &context, PulsedDevice &array,
                         MatrixView<const float> target) {
@@ -33,10 +20,10 @@ void LRTTAdapter::write(const Context &context, PulsedDevice &array,
 }
 
 void LRTTAdapter::reserveReinit(const Context &context) {
-  const Reinit kind = settings_.params.reinit;
-  if (kind == Reinit::None) return;
-  if (kind != Reinit::KeepB) newB_.reserve(context, b_.cells().size());
-  if (kind == Reinit::Orthogonal || kind == Reinit::Svd) rows_.reserve(b_.cells().size());
+  const ReinitScheme &scheme = reinitScheme(settings_.params.reinit);
+  if (scheme.after == ReinitScheme::AfterTransfer::Nothing) return;
+  if (scheme.after != ReinitScheme::AfterTransfer::KeepB) newB_.reserve(context, b_.cells().size());
+  if (scheme.worksOnHost) rows_.reserve(b_.cells().size());
   if (settings_.params.reinit_write == ReinitWrite::Pulsed) {
     writer_.reserve(context, a_.cells());
     writer_.reserve(context, b_.cells());
@@ -45,28 +32,35 @@ void LRTTAdapter::reserveReinit(const Context &context) {
 
 void LRTTAdapter::reinit(const Context &context) {
   reserveReinit(context);
-  const Reinit kind = settings_.params.reinit;
   arraysReplaced();
-  if (kind == Reinit::None) return;
-  startA(context);
-  if (kind != Reinit::KeepB) {
-    if (kind == Reinit::Decay) {
+  switch (reinitScheme(settings_.params.reinit).after) {
+    case ReinitScheme::AfterTransfer::Nothing:
+      return;
+    case ReinitScheme::AfterTransfer::KeepB:
+      startA(context);
+      break;
+    case ReinitScheme::AfterTransfer::DecayB:
+      startA(context);
       forEach(context, b_.cells().size(),
               ScaledCopier{b_.weights(), settings_.params.reinit_decay, newB_.data()});
       write(context, b_.cells(), rowMajor<const float>(newB_.data(), b_.rows(), b_.cols()));
-    } else {
-      accumulated_.reset(context);  // it was meant for other directions
+      break;
+    case ReinitScheme::AfterTransfer::DrawB:
+      startA(context);
+      accumulated_.reset(context);  // accumulated for the previous directions of B
       startB(context);
-    }
+      break;
   }
   ++reinits_;
 }
 
-// B <- what the next re-init draws.
+// B <- the re-init scheme's draw.
 void LRTTAdapter::startB(const Context &context) {
   newB_.reserve(context, b_.cells().size());
   const MatrixView<float> target = rowMajor(newB_.data(), b_.rows(), b_.cols());
-  drawB(context, target);
+  const auto vectors = rowMajor<const float>(reinitVectors_.data(), b_.rows(), b_.cols());
+  reinitScheme(settings_.params.reinit)
+      .draw(context, settings_, {reinitKey_, reinits_, vectors, rows_}, target);
   write(context, b_.cells(), target);
 }
 
@@ -78,7 +72,7 @@ void LRTTAdapter::startA(const Context &context) {
   }
   copy(context, rowMajor(a().columnSigns(), 1, settings_.rank),
        rowMajor(signs_.data(), 1, settings_.rank));
-  turnA(context, signs_.data());  // cells are written, perhaps by pulses, as they stand
+  turnA(context, signs_.data());  // signs to 1, because write() may pulse the cells themselves
   write(context, a_.cells(), zeros());
   forEach(context, settings_.rank,
           SignDrawer{chopperKey_, reinits_, settings_.params.chopper_prob, signs_.data()});
@@ -112,7 +106,7 @@ void LRTTAdapter::setB(const Context &context, MatrixView<const float> weights) 
 }
 
 void LRTTAdapter::setReinitVectors(const Context &context, MatrixView<const float> vectors) {
-  PULSORA_CHECK(ConfigError, settings_.params.reinit == Reinit::Svd,
+  PULSORA_CHECK(ConfigError, reinitScheme(settings_.params.reinit).needsVectors,
                 "re-init vectors were handed in, but lrtt.reinit is '",
                 EnumNames<Reinit>::kNames[static_cast<int>(settings_.params.reinit)],
                 "'; set it to 'svd'");

@@ -4,6 +4,7 @@
 #include "core/backend.h"
 #include "linalg/math_util.h"
 #include "lrtt/functors.h"
+#include "lrtt/reinit.h"
 
 namespace pulsora {
 namespace {
@@ -12,6 +13,12 @@ constexpr const char *kNoAdapter =
     "lrtt.rank is 0, so this tile has no adapter; set rank to 1 or more";
 
 }  // namespace
+
+CompoundFacts LRTTParams::facts() const {
+  return {"visible", /*pulsesWritten=*/false, projection == Projection::Reuse,
+          reinitScheme(reinit).worksOnHost && transfer_every != 0,
+          adapter_span == AdapterSpan::Layer};
+}
 
 std::unique_ptr<AnalogDevice> LRTTParams::make(const CompoundSite &site) const {
   return std::make_unique<LRTTTransferDevice>(*this, site);
@@ -164,7 +171,7 @@ void LRTTTransferDevice::transfer(const Context &context) {
   if (!adapter_) return;
   requireRoom(1, 0);
   reserveTransfer(context);
-  Context own = context;  // a transfer sends what the arrays hold, whatever the last inputs were
+  Context own = context;  // a transfer happens even if the last inputs were not finite
   own.nonfiniteFlag = nullptr;
   adapter_->meetBounds(own);
   transfers_->run(own, visible_.cells(), *adapter_);

@@ -42,20 +42,20 @@ struct EnumNames<ReinitWrite> {
   static constexpr const char *kNames[] = {"direct", "pulsed"};
 };
 
-/// What the cells of A and B are read against.
+/// Reference that the cells of A and B are read against.
 enum class FastReference { None, SymmetricPoint };
 template <>
 struct EnumNames<FastReference> {
   static constexpr const char *kNames[] = {"none", "symmetric_point"};
 };
-/// When the components of A change the sign that they are stored with.
+/// Times at which components of A change the sign that they are stored with.
 enum class Chopper { None, Reinit };
 template <>
 struct EnumNames<Chopper> {
   static constexpr const char *kNames[] = {"none", "reinit"};
 };
 
-/// What one A and one B stand beside.
+/// Extent of one adapter: each tile of a layer, or the whole layer.
 enum class AdapterSpan { Tile, Layer };
 template <>
 struct EnumNames<AdapterSpan> {
@@ -218,6 +218,7 @@ struct LRTTParams : CompoundBase {
     f(&P::max_output_size, "max_output_size", atLeast(0), "lines", "The same for outputs d.");
   }
 
+  CompoundFacts facts() const;
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 };
 

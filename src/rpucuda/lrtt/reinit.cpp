@@ -35,7 +35,41 @@ void orthonormalise(std::vector<double> &rows, int64_t count, int64_t n) {
   }
 }
 
+using Source = ReinitSource;
+using Settings = LRTTSettings;
+
+void kaiming(const Context &context, const Settings &settings, const Source &source,
+             MatrixView<float> out) {
+  kaimingNormal(context, source.key, source.number, out.cols, settings.gain, out);
+}
+
+void orthogonal(const Context &context, const Settings &settings, const Source &source,
+                MatrixView<float> out) {
+  drawOrthogonalRows(context, source.key, source.number, settings.rowNorm, out, source.work);
+}
+
+void directed(const Context &context, const Settings &settings, const Source &source,
+              MatrixView<float> out) {
+  scaleRows(context, source.vectors, settings.rowNorm, out, source.work);
+}
+
+using After = ReinitScheme::AfterTransfer;
+
+// In the order of the enumeration Reinit.
+constexpr ReinitScheme kSchemes[] = {
+    /* kaiming    */ {&kaiming, After::DrawB},
+    /* orthogonal */ {&orthogonal, After::DrawB, false, true},
+    /* keep_b     */ {&kaiming, After::KeepB},
+    /* decay      */ {&kaiming, After::DecayB},
+    /* none       */ {&kaiming, After::Nothing},
+    /* svd        */ {&directed, After::DrawB, true, true},
+};
+static_assert(sizeof kSchemes / sizeof *kSchemes ==
+              sizeof EnumNames<Reinit>::kNames / sizeof *EnumNames<Reinit>::kNames);
+
 }  // namespace
+
+const ReinitScheme &reinitScheme(Reinit reinit) { return kSchemes[static_cast<size_t>(reinit)]; }
 
 void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, float rowNorm,
                         MatrixView<float> out, HostRows &work) {

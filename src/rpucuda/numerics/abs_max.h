@@ -12,13 +12,12 @@ namespace pulsora {
 template <Isa isa>
 float absMax(MatrixView<const float> a);
 
-/// The sum over rows i of max|x(i, .)| max|d(i, .)|, of matrices with as many rows; not finite if an
-/// element is not.
+/// The sum over rows i of max|x(i, .)| max|d(i, .)|, of matrices with equally many rows; not finite
+/// if an element is not.
 template <Isa isa>
 double sumOfAbsMaxProducts(MatrixView<const float> x, MatrixView<const float> d);
 
-/// out[i] = max_j |a(i, j)| for the rows [begin, end), 0 for empty ones; what is no number does not
-/// count.
+/// out[i] = max_j |a(i, j)| for the rows [begin, end), 0 for empty ones; NaN elements do not count.
 template <Isa isa>
 void rowAbsMax(MatrixView<const float> a, int64_t begin, int64_t end, float *out);
 
@@ -26,7 +25,7 @@ void rowAbsMax(MatrixView<const float> a, int64_t begin, int64_t end, float *out
 /// backend.
 void rowAbsMax(const Context &context, MatrixView<const float> a, float *out);
 
-/// absMax() and sumOfAbsMaxProducts() by the instruction set of a context of the CPU.
+/// absMax() and sumOfAbsMaxProducts() with the instruction set of a CPU context.
 float absMax(const Context &context, MatrixView<const float> a);
 double sumOfAbsMaxProducts(const Context &context, MatrixView<const float> x,
                            MatrixView<const float> d);

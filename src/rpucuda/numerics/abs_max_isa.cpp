@@ -5,22 +5,22 @@ namespace pulsora {
 
 template <>
 float absMax<Isa::PULSORA_ISA>(MatrixView<const float> a) {
-  if (a.isContiguous()) return largestOf<LargestBits>({a.data, a.size(), 1});
-  LargestBits all;
+  if (a.isContiguous()) return absMaxOf<AbsMaxWithNaN>({a.data, a.size(), 1});
+  AbsMaxWithNaN all;
   float values[kVectorLanes] = {};
   for (int64_t i = 0; i < a.rows; ++i) {
-    values[0] = largestOf<LargestBits>(a.row(i));
+    values[0] = absMaxOf<AbsMaxWithNaN>(a.row(i));
     all.add(values);
   }
-  return all.joined();
+  return all.result();
 }
 
 template <>
 double sumOfAbsMaxProducts<Isa::PULSORA_ISA>(MatrixView<const float> x, MatrixView<const float> d) {
   double sum = 0.0;
   for (int64_t i = 0; i < x.rows; ++i) {
-    const float xLargest = largestOf<LargestBits>(x.row(i));
-    sum += static_cast<double>(xLargest) * static_cast<double>(largestOf<LargestBits>(d.row(i)));
+    const float xLargest = absMaxOf<AbsMaxWithNaN>(x.row(i));
+    sum += static_cast<double>(xLargest) * static_cast<double>(absMaxOf<AbsMaxWithNaN>(d.row(i)));
   }
   return sum;
 }
@@ -28,7 +28,7 @@ double sumOfAbsMaxProducts<Isa::PULSORA_ISA>(MatrixView<const float> x, MatrixVi
 template <>
 void rowAbsMax<Isa::PULSORA_ISA>(MatrixView<const float> a, int64_t begin, int64_t end,
                                  float *out) {
-  for (int64_t i = begin; i < end; ++i) out[i] = largestOf<Largest>(a.row(i));
+  for (int64_t i = begin; i < end; ++i) out[i] = absMaxOf<AbsMaxIgnoringNaN>(a.row(i));
 }
 
 }  // namespace pulsora

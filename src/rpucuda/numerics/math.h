@@ -18,7 +18,7 @@ namespace pulsora {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-/// The bits of `from` read as a `To` of the same size.
+/// The bits of `from` as a `To` of the same size.
 template <class To, class From>
 PULSORA_HD To bitCast(From from) {
   static_assert(sizeof(To) == sizeof(From), "bitCast keeps the size");

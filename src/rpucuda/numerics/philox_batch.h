@@ -7,7 +7,7 @@
 #endif
 
 // draw() for 16 elements at once, in translation units compiled per instruction set. A loop over
-// draw() compiles to half as many instructions again, because the compiler does not see that the
+// draw() compiles to 1.5 times the instructions, because the compiler does not see that the
 // products can stay in 64-bit lanes from one round to the next.
 
 namespace pulsora {

@@ -42,7 +42,7 @@ struct RandomKey {
   uint32_t k1;
 };
 
-/// What a number is drawn for. The values are part of the contract: never renumber or reuse one,
+/// The use of a random number. The values are part of the contract: never renumber or reuse one,
 /// only append (to 255).
 enum class Purpose : uint32_t {
   Construct = 0,            ///< device-to-device spread of a cell
@@ -153,12 +153,12 @@ PULSORA_HD Philox4 draw(const Key &key, Purpose purpose, uint64_t element, uint6
 // A draw in two parts, for many draws of few elements and few samples: most of the first three
 // rounds depends on the element alone or on the sample alone.
 
-/// The part that an element determines, for all samples that agree in the bits from 32 on.
+/// The element's part, for all samples that agree in bits 32 and up.
 struct ElementRounds {
   uint32_t v[4];
 };
 
-/// The part that a sample determines, for all elements.
+/// The sample's part, for all elements.
 struct SampleRounds {
   uint32_t v[2];
 };
@@ -212,8 +212,8 @@ PULSORA_HD RandomKey makeKey(uint64_t seed, uint32_t tile, uint32_t array) {
   return {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
 }
 
-/// Key of part number `part` of what `key` belongs to: `key` itself for part 0. Parts of one key never
-/// share a key; those of two keys do with probability 2^-64.
+/// Key of part number `part` of the object that `key` belongs to: `key` itself for part 0. Parts of
+/// one key never share a key; parts of two keys do with probability 2^-64.
 PULSORA_HD RandomKey partKey(RandomKey key, uint32_t part) {
   return part == 0 ? key : makeKey(uint64_t{key.k1} << 32 | key.k0, part, 0);
 }

@@ -12,10 +12,10 @@
 
 namespace pulsora {
 
-/// The largest magnitudes in the lanes of a vector, by their bits, which as integers have their
-/// order. What is no number is above all others, or, with kNumbers, does not count.
-template <bool kNumbers>
-struct LargestLanes {
+/// The largest magnitude in each lane of a vector, compared by its bits, which as integers have the
+/// order of the values. NaN is above all others, or counts as 0 with kIgnoresNaN.
+template <bool kIgnoresNaN>
+struct LaneMax {
   int32_t part[kVectorLanes] = {};
 
   PULSORA_HD void add(const float *values) {
@@ -23,13 +23,13 @@ struct LargestLanes {
     int32_t bits[kVectorLanes];
     for (int l = 0; l < kVectorLanes; ++l)
       bits[l] = static_cast<int32_t>(bitCast<uint32_t>(values[l]) & 0x7FFFFFFFU);
-    if constexpr (kNumbers) {
-      // All bits set below infinity and at it, else none; compilers make no vector of a choice here.
+    if constexpr (kIgnoresNaN) {
+      // All bits set up to infinity, else none; compilers do not vectorise a conditional here.
       for (int l = 0; l < kVectorLanes; ++l) bits[l] &= (bits[l] - (kInfiniteBits + 1)) >> 31;
     }
     for (int l = 0; l < kVectorLanes; ++l) part[l] = pulsora::max(part[l], bits[l]);
   }
-  PULSORA_HD float joined() const {
+  PULSORA_HD float result() const {
 #if defined(__AVX2__)
     const auto *lanes = reinterpret_cast<const __m256i *>(part);
     const __m256i eight =
@@ -45,12 +45,12 @@ struct LargestLanes {
 #endif
   }
 };
-using Largest = LargestLanes<true>;
-using LargestBits = LargestLanes<false>;
+using AbsMaxIgnoringNaN = LaneMax<true>;
+using AbsMaxWithNaN = LaneMax<false>;
 
-/// The largest magnitude of a row, 0 for an empty one, by one of the two above.
+/// The largest magnitude of a row, 0 for an empty one. Reduction: one of the two types above.
 template <class Reduction>
-PULSORA_HD float largestOf(VectorView<const float> row) {
+PULSORA_HD float absMaxOf(VectorView<const float> row) {
   Reduction largest;
   float values[kVectorLanes] = {};
   if (row.stride != 1) {
@@ -58,7 +58,7 @@ PULSORA_HD float largestOf(VectorView<const float> row) {
       values[0] = row[j];
       largest.add(values);
     }
-    return largest.joined();
+    return largest.result();
   }
   int64_t j = 0;
   for (; j + kVectorLanes <= row.size; j += kVectorLanes) largest.add(row.data + j);
@@ -66,7 +66,7 @@ PULSORA_HD float largestOf(VectorView<const float> row) {
     loadLanesOf(values, row.data + j, static_cast<int>(row.size - j));
     largest.add(values);
   }
-  return largest.joined();
+  return largest.result();
 }
 
 }  // namespace pulsora

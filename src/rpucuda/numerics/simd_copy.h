@@ -8,8 +8,8 @@
 #include <immintrin.h>
 #endif
 
-// Rows that end within a vector, in translation units compiled per instruction set: a loop over a
-// number of lanes that the compiler does not know takes the last ones one by one.
+// Rows that end within a vector, in translation units compiled per instruction set: compilers run
+// the last lanes of a loop one by one if they do not know the number of lanes.
 
 namespace pulsora {
 

@@ -22,7 +22,7 @@
 //   };
 //
 // and from that list come the Python dataclass, its documentation, the messages of the range
-// checks, and the form in which the parameters are saved. Defaults are those of a
+// checks, and the form in which the parameters are saved. Defaults come from a
 // default-constructed struct.
 
 namespace pulsora {
@@ -53,7 +53,7 @@ std::string joinPath(const std::string &path, const std::string &name);
 /// `wanted`.
 std::string suggest(const std::string &wanted, const std::vector<std::string> &names);
 
-/// For a struct's own check(const Check &c), which states what its members demand of one another by
+/// Argument of a struct's own check(const Check &c), which states constraints between members by
 /// c.require(condition, c.path("name"), " is ...; remedy"). A template over Check compiles without
 /// a host.
 struct ParamsCheck {
@@ -78,7 +78,7 @@ double readNumber(const Value &value, const std::string &path);
 int64_t readInteger(const Value &value, const std::string &path);
 bool readBool(const Value &value, const std::string &path);
 const std::string &readText(const Value &value, const std::string &path);
-/// The place of a text among `names`.
+/// Index of a text among `names`.
 size_t readChoice(const Value &value, const std::vector<std::string> &names,
                   const std::string &path);
 void checkRange(double number, const Range &range, const std::string &path);

@@ -2,8 +2,8 @@
 
 #include <limits>
 
-// The types used in tables of parameters (parameters/field.h reads and writes such tables). None of them
-// needs a host, so that a run-time compiler can read the device models, which use them.
+// The types used in tables of parameters, which parameters/field.h reads and writes. None of the
+// types needs a host, so that a run-time compiler can read the device models, which use them.
 
 namespace pulsora {
 

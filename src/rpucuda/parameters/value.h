@@ -21,7 +21,7 @@ class Value {
   Value(bool v) : data_(v) {}
   Value(int v) : data_(static_cast<int64_t>(v)) {}
   Value(int64_t v) : data_(v) {}
-  /// Integers are signed: a count beyond them stays at the largest.
+  /// Integers are signed: a larger count becomes INT64_MAX.
   Value(uint64_t v) : data_(static_cast<int64_t>(std::min(v, uint64_t{INT64_MAX}))) {}
   Value(double v) : data_(v) {}
   Value(const char *v) : data_(std::string(v)) {}
@@ -39,6 +39,7 @@ class Value {
   const List *list() const { return std::get_if<List>(&data_); }
   const Map *map() const { return std::get_if<Map>(&data_); }
   Map *map() { return std::get_if<Map>(&data_); }
+  List *list() { return std::get_if<List>(&data_); }
 
   /// Short rendering for error messages, for example `0.5`, `'abc'`, `[1, 2]`, `{...}`.
   std::string describe() const;

@@ -3,7 +3,7 @@
 #include "core/view.h"
 #include "numerics/math.h"
 
-// The element functors of reads that add up.
+// The element functors of additive reads.
 
 namespace pulsora {
 

@@ -19,8 +19,8 @@ bool sharesLaunches(const Context &context, const ArrayRead &base, const Chained
          chain.second.read.canBeBatched(context);
 }
 
-// out += factor * second(gate .* first(in)), of rows [firstRow, firstRow + in.rows) of a mini-batch;
-// `product` holds [in.rows, out.cols].
+// out += factor * second(gate .* first(in)), for rows [firstRow, firstRow + in.rows) of a
+// mini-batch; `product` holds [in.rows, out.cols].
 void addRows(const Context &context, const ChainedRead &chain, MatrixView<const float> in,
              MatrixView<float> out, uint64_t firstSample, float *product, int64_t firstRow) {
   chain.first.read.runRows(context, chain.first.weights, in, chain.inner, firstSample, firstRow);
@@ -90,7 +90,7 @@ void readTogether(const Context &context, const ArrayRead &base, const ChainedRe
     for (int i = 1; i < count; ++i) addChain(context, chains[i], in, out, firstSample, scratch);
     return;
   }
-  // A read may change a running mean, so that all must have their storage before the first.
+  // A read may change a running mean, so all reads must have their storage before the first one.
   base.read.reserve(context, base.weights, in.rows);
   for (int i = 0; i < count; ++i) reserveChain(context, chains[i], out, scratch);
   readByRows(context, in.rows, stepsOfRow(base, chains, count),

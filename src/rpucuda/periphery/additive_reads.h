@@ -5,19 +5,18 @@
 #include "periphery/additive_functors.h"
 #include "periphery/analog_read.h"
 
-// Reads that add up: a large array, and chains of two arrays with few lines between them (low-rank
+// Additive reads: a large array, and chains of two arrays with few lines between them (low-rank
 // factors), driven by one mini-batch.
 
 namespace pulsora {
 
-/// One array as a read takes it: the read, and the weights it multiplies with, [out, in] of its
-/// direction.
+/// The read of one array, and the weights that it multiplies with, [out, in] of its direction.
 struct ArrayRead {
   AnalogRead &read;
   MatrixView<const float> weights;
 };
 
-/// Two arrays one behind the other: factor * second(gate .* first(in)) is added to another read.
+/// Two arrays in series: factor * second(gate .* first(in)) is added to another read.
 struct ChainedRead {
   ArrayRead first;
   ArrayRead second;
@@ -30,7 +29,7 @@ struct ChainedRead {
 /// adder.to += adder.alpha * adder.from.
 void addScaled(const Context &context, const ScaledAdder &adder);
 
-/// Storage for addChain().
+/// Reserves storage for addChain().
 void reserveChain(const Context &context, const ChainedRead &chain, MatrixView<float> out,
                   Buffer<float> &scratch);
 
@@ -39,7 +38,7 @@ void addChain(const Context &context, const ChainedRead &chain, MatrixView<const
               MatrixView<float> out, uint64_t firstSample, Buffer<float> &scratch);
 
 /// out = base(in), plus `count` chains in their order. On a GPU the first chain shares the launches
-/// of the base read where both are plain reads and it has no gate; the result is the sum of the
+/// of the base read if both are plain reads and the chain has no gate; the result is the sum of the
 /// separate reads, to rounding; on the CPU and with reproducible products, to the bit.
 void readTogether(const Context &context, const ArrayRead &base, const ChainedRead *chains,
                   int count, MatrixView<const float> in, MatrixView<float> out,

@@ -41,7 +41,7 @@ AnalogRead::AnalogRead(const Context &context, const IOParameters &parameters, P
   blocks_.reserve(inputs_.size() * outputs_.size());
   for (size_t i = 0; i < outputs_.size(); ++i) {
     for (size_t j = 0; j < inputs_.size(); ++j) {
-      // Cells have properties in common for both directions, and so have their blocks the keys.
+      // Cells have the same properties in both directions, and so their blocks have the same keys.
       const size_t number =
           pass == Pass::Forward ? i * inputs_.size() + j : j * outputs_.size() + i;
       blocks_.emplace_back(context, parameters, pass, inputs_[j].count, outputs_[i].count,
@@ -53,7 +53,7 @@ AnalogRead::AnalogRead(const Context &context, const IOParameters &parameters, P
 MatrixView<const float> AnalogRead::weightsOf(size_t block, MatrixView<const float> weights) const {
   const LineRange &out = outputs_[block / inputs_.size()];
   const LineRange &in = inputs_[block % inputs_.size()];
-  // Weights without data stand for their shape.
+  // Weights without data only give their shape.
   MatrixView<const float> part{nullptr, out.count, in.count, weights.rowStride, weights.colStride};
   if (weights.data) part.data = &weights(out.first, in.first);
   return part;

@@ -7,12 +7,12 @@
 
 namespace pulsora {
 
-/// How many lines a physical array has at most in the direction of a read; 0 is no limit.
+/// Most lines of a physical array, as inputs and as outputs of a read; 0 is no limit.
 struct ReadLimits {
   int64_t inputs = 0;
   int64_t outputs = 0;
 
-  /// Of the same array, read in the other direction.
+  /// The limits of the same array, read in the other direction.
   ReadLimits reversed() const { return {outputs, inputs}; }
 };
 
@@ -22,18 +22,18 @@ struct LineRange {
   int64_t count;
 };
 
-/// As few ranges of at most `limit` lines as `size` lines can be cut into; a limit of 0 is none.
+/// Least number of ranges of at most `limit` lines that hold `size` lines; a limit of 0 is none.
 int64_t countOfRanges(int64_t size, int64_t limit);
-/// `size` lines cut evenly into so many ranges.
+/// Cuts `size` lines evenly into countOfRanges(size, limit) ranges.
 std::vector<LineRange> cutLines(int64_t size, int64_t limit);
 
 /// The analog product of one matrix of cells [outSize, inSize] with its periphery: out[m, outSize]
 /// from in[m, inSize], one direction.
 ///
-/// A matrix beyond `limits` lies on several physical arrays, its blocks (cutLines()). Each has a
-/// BlockRead of its own: scales, converters, noise, running mean, and random numbers. What the blocks
-/// with the same outputs read is added digitally, in the order of their inputs. A read of one block is
-/// that BlockRead.
+/// A matrix beyond `limits` lies on several physical arrays, its blocks (cutLines()). Each block
+/// has a BlockRead of its own: scales, converters, noise, running mean, and random numbers. Reads
+/// of blocks with the same outputs are added digitally, in the order of their inputs. A read of one
+/// block is its BlockRead.
 class AnalogRead {
  public:
   using Product = BlockRead::Product;
@@ -43,8 +43,8 @@ class AnalogRead {
   AnalogRead(const Context &context, const IOParameters &parameters, Pass pass, int64_t inSize,
              int64_t outSize, RandomKey key, const ReadLimits &limits = {});
 
-  /// Storage for run() of up to `rows` samples with weights of this shape: it cannot run out of
-  /// memory then. `product`: whether it will read through a Product.
+  /// Reserves storage for run() of up to `rows` samples with weights of this shape: run() then
+  /// cannot run out of memory. `product`: whether run() will read through a Product.
   void reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
                bool product = false);
 
@@ -53,34 +53,34 @@ class AnalogRead {
   void run(const Context &context, MatrixView<const float> weights, MatrixView<const float> in,
            MatrixView<float> out, uint64_t firstSample);
 
-  /// The same for rows [firstRow, firstRow + in.rows) of a mini-batch, for all of which reserve() has
-  /// been called. Where rowsAreApart(), threads may read several parts at the same time.
+  /// run() for rows [firstRow, firstRow + in.rows) of a mini-batch, for all of which reserve() has
+  /// been called. If rowsAreApart(), threads may read several parts at the same time.
   void runRows(const Context &context, MatrixView<const float> weights, MatrixView<const float> in,
                MatrixView<float> out, uint64_t firstSample, int64_t firstRow);
-  /// On a CPU, unless a read depends on the whole mini-batch or needs several products.
+  /// Whether rows can be read apart: on a CPU, if a read takes one product and no whole mini-batch.
   bool rowsAreApart(const Context &context) const;
   /// The work of one row, see kStepsPerThread.
   int64_t stepsOfRow() const;
 
   /// Reads through `product` in place of in * W^T; `weights` still sets the weight-dependent noise.
-  /// ConfigError for a read in several blocks, whose products are not one.
+  /// Throws ConfigError for a read in several blocks, which has several products.
   void run(const Context &context, MatrixView<const float> weights, const Product &product,
            MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
 
   /// Whether GPU kernels can combine this read with others: a single block that they can combine.
   bool canBeBatched(const Context &context) const;
-  /// The read as those kernels take it; `out` may have no data, and is then not written. Requires
-  /// canBeBatched().
+  /// The read as an argument of such kernels; `out` may have no data, and is then not written.
+  /// Requires canBeBatched().
   PlainRead plan(const Context &context, MatrixView<const float> weights,
                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
-  /// Scratch memory of those kernels.
+  /// Scratch memory of such kernels.
   Buffer<uint32_t> &marks() { return blocks_.front().marks(); }
 
   const IOParameters &parameters() const { return blocks_.front().parameters(); }
-  /// The inputs of its blocks, in order.
+  /// The ranges of inputs of the blocks, in order.
   const std::vector<LineRange> &inputs() const { return inputs_; }
 
-  /// The running means of average_abs_max, where the context's memory is, one of each block; empty if
+  /// The running means of average_abs_max, one of each block, in the context's memory; empty if
   /// there are none.
   std::vector<float *> runningMeans();
   /// Saves / loads the running means, the only state of a read.
@@ -98,13 +98,13 @@ class AnalogRead {
   int64_t outSize_;
   std::vector<LineRange> inputs_, outputs_;
   std::vector<BlockRead> blocks_;  // by outputs, then inputs
-  // Scratch of a read in blocks: what a block reads, and on a GPU, whose kernels want rows without
-  // gaps, the inputs of each block and the sum of a row of blocks.
+  // Scratch of a read in blocks: the result of a block, and on a GPU, whose kernels need rows
+  // without gaps, the inputs of each block and the sum of a row of blocks.
   Buffer<float> read_, packed_, sum_;
 };
 
 /// Both directions of one array [dSize, xSize]: y = W x and dx = W^T d, each with its periphery.
-/// `limits` are those of the forward direction.
+/// `limits` apply to the forward direction.
 class ForwardBackwardPass {
  public:
   ForwardBackwardPass(const Context &context, const IOParameters &forward,

@@ -131,9 +131,9 @@ bool BlockRead::rowsAreApart(const Context &context) const {
          (isPlain(false) && parameters_.noise_management != NoiseManagement::AverageAbsMax);
 }
 
-// Reads the rows, then again the rows that left the range of the ADC. On the CPU those
-// rows alone are read; elsewhere, and for a product that must see whole mini-batches, all are: a
-// row that had fitted keeps its scale and round, so its result repeats to the bit.
+// Reads the rows, then repeats the rows that left the range of the ADC. On the CPU only these rows
+// are repeated; elsewhere, and for a product that must see whole mini-batches, all rows are: a row
+// that fitted keeps its scale and round, so its result repeats to the bit.
 void BlockRead::readBatch(const Context &context, MatrixView<const float> weights,
                           const Product *product, MatrixView<const float> in, MatrixView<float> out,
                           uint64_t firstSample, int64_t firstRow) {
@@ -182,7 +182,7 @@ bool BlockRead::needsInputSums() const {
   return p.w_noise > 0.0f || p.v_offset_std > 0.0f || p.r_series > 0.0f;
 }
 
-// Into how many parts a GPU divides each sum of the first product.
+// Number of parts into which a GPU divides each sum of the first product.
 int64_t BlockRead::partsOf(const Context &context, MatrixView<const float> weights, bool product,
                            int64_t rows) const {
   const bool takesParts = !context.onCpu() && isPlain(product) && !needsInputSums();

@@ -34,17 +34,17 @@ class BlockRead {
   BlockRead(const Context &context, const IOParameters &parameters, Pass pass, int64_t inSize,
             int64_t outSize, RandomKey key);
 
-  /// Storage for reads of up to `rows` samples with weights of this shape: they cannot run out of
-  /// memory then. `product`: whether they go through a Product.
+  /// Reserves storage for reads of up to `rows` samples with weights of this shape: the reads then
+  /// cannot run out of memory. `product`: whether the reads go through a Product.
   void reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
                bool product = false);
 
   /// out = in * W^T with W [outSize, inSize] given in any layout, for rows [firstRow, firstRow +
-  /// in.rows) of a mini-batch, for all of which reserve() has been called. Where rowsAreApart(),
+  /// in.rows) of a mini-batch, for all of which reserve() has been called. If rowsAreApart(),
   /// threads may read several parts at the same time.
   void runRows(const Context &context, MatrixView<const float> weights, MatrixView<const float> in,
                MatrixView<float> out, uint64_t firstSample, int64_t firstRow);
-  /// On a CPU, unless a read depends on the whole mini-batch or needs several products.
+  /// Whether rows can be read apart: on a CPU, if a read takes one product and no whole mini-batch.
   bool rowsAreApart(const Context &context) const;
   /// The work of one row, see kStepsPerThread.
   int64_t stepsOfRow() const { return inSize_ * outSize_ / 8 + 4 * (inSize_ + outSize_); }
@@ -57,16 +57,16 @@ class BlockRead {
   /// Whether GPU kernels can combine this read with others: it must be a PlainRead that is not
   /// perfect, needs no input sums or average_abs_max, and is not made by reproducible products.
   bool canBeBatched(const Context &context) const;
-  /// The read as those kernels take it; `out` may have no data, and is then not written. Requires
-  /// canBeBatched().
+  /// The read as an argument of such kernels; `out` may have no data, and is then not written.
+  /// Requires canBeBatched().
   PlainRead plan(const Context &context, MatrixView<const float> weights,
                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
-  /// Scratch memory of those kernels.
+  /// Scratch memory of such kernels.
   Buffer<uint32_t> &marks() { return scratch_.marks; }
 
   const IOParameters &parameters() const { return parameters_; }
 
-  /// The running mean of average_abs_max, where the context's memory is; null if it has none.
+  /// The running mean of average_abs_max, in the context's memory; null if there is none.
   float *runningMean() {
     return parameters_.noise_management == NoiseManagement::AverageAbsMax ? averageMax_.data()
                                                                           : nullptr;

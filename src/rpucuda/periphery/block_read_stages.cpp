@@ -1,6 +1,6 @@
 #include "periphery/block_read.h"
 
-// The two stages of a read, put together from its parameters and its scratch memory.
+// The two stages of a read, assembled from its parameters and its scratch memory.
 
 namespace pulsora {
 namespace {
@@ -40,7 +40,7 @@ ScaleRule scaleRule(const IOParameters &p) {
   return rule;
 }
 
-// With rows before it, a stage has one pass over its list, and the scratch memory behind theirs.
+// With firstRow > 0 a stage has one pass; its scratch memory follows the memory of earlier rows.
 InputStage BlockRead::inputStage(MatrixView<const float> in, uint64_t firstSample,
                                  int64_t firstRow) {
   const IOParameters &p = parameters_;

@@ -6,8 +6,8 @@
 namespace pulsora {
 namespace {
 
-// The sums of the first product; with `beside`, this overlaps the kernel before it, on which it
-// must not depend.
+// Computes the sums of the first product; with `beside`, overlaps the previous kernel, on which the
+// product must not depend.
 void multiply(const Context &context, const PlainRead &read, bool beside) {
   if (read.parts > 0) {
     const bool rounds =
@@ -76,8 +76,8 @@ void readWith(const Context &context, const PlainRead &read, const PlainRead &fi
     cudaReadGroups(context, read, first, added, marks);
     return;
   }
-  // `first` is read during the product if that leaves processors free; else during the conversion
-  // of the inputs, which it delays less.
+  // `first` is read during the product if the product leaves processors free; else during the
+  // conversion of the inputs, which is delayed less.
   constexpr int64_t kLeavesRoom = int64_t{1} << 21;
   const bool beside = read.weights.size() <= kLeavesRoom;
   if (beside) {

@@ -4,8 +4,8 @@
 #include "core/context.h"
 #include "periphery/read_stages.h"
 
-// How a GPU carries out a plain read (PlainRead: one pass whose only matrix product is the ideal
-// sums): in one launch if the array is small, else as stages around a matrix product.
+// Plain reads on a GPU (PlainRead: one pass whose only matrix product is the ideal sums): in one
+// launch if the array is small, else as stages around a matrix product.
 
 namespace pulsora {
 
@@ -13,15 +13,15 @@ namespace pulsora {
 /// mini-batch, whose threads share the long side.
 constexpr int64_t kFewLines = 64;
 
-/// Whether a mini-batch has so many rows, for so small an array, that a thread takes a whole row. This and
-/// what follows decide by the rows of the whole mini-batch, where `rows` are a part of one (Context::batchRows).
+/// Whether a thread reads a whole row: for many rows of a small array. This function and the next
+/// two count the rows of the whole mini-batch if `rows` are a part of it (Context::batchRows).
 bool areShortRows(const Context &context, MatrixView<const float> weights, int64_t rows);
 
 /// Whether one launch is faster than a matrix product with stages before and after.
 bool fitsOneLaunch(const Context &context, MatrixView<const float> weights, int64_t rows);
 
-/// Into how many parts each sum is divided for the tensor cores; 0 if the backend's matrix product
-/// makes the sums.
+/// Number of parts into which each sum is divided for the tensor cores; 0 if the backend's matrix
+/// product makes the sums.
 int64_t partsOfSums(const Context &context, MatrixView<const float> weights, int64_t rows);
 
 /// The whole read in one launch. `marks` is scratch memory of the read.

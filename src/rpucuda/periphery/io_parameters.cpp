@@ -26,7 +26,7 @@ void checkConverter(const std::string &prefix, const std::string &side, float re
                 " is 0, which is unlimited: steps are fractions of a "
                 "range; set ",
                 side, "_bound, or ", side, "_res = 0");
-  constexpr double kSmallestStep = 1e-30;  // what is divided by it stays finite
+  constexpr double kSmallestStep = 1e-30;  // quotients by it stay finite
   PULSORA_CHECK(ConfigError, resolution == 0.0f || stepOf(resolution, bound) >= kSmallestStep, res,
                 " is ", resolution, ", which makes steps of ", stepOf(resolution, bound),
                 "; they must be ", kSmallestStep, " at least: use a larger one, or 0 (exact)");

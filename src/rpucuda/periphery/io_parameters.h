@@ -4,7 +4,7 @@
 
 namespace pulsora {
 
-/// How the scale alpha is found; a sample is divided by it before the DAC (docs/io.md).
+/// The rule for the scale alpha; a sample is divided by alpha before the DAC (docs/io.md).
 enum class NoiseManagement { None, AbsMax, Max, Constant, AverageAbsMax, AbsMaxNPSum };
 template <>
 struct EnumNames<NoiseManagement> {
@@ -12,7 +12,7 @@ struct EnumNames<NoiseManagement> {
                                            "constant", "average_abs_max", "abs_max_np_sum"};
 };
 
-/// What happens to a sample whose read exceeded the range of the ADC.
+/// The treatment of a sample whose read exceeded the range of the ADC.
 enum class BoundManagement { None, Iterative, IterativeWorstCase };
 template <>
 struct EnumNames<BoundManagement> {

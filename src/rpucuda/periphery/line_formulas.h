@@ -164,7 +164,7 @@ PULSORA_HD float lateness(int64_t j, int64_t n) {
 
 // --- array
 
-/// What happens between the cells and the output stage.
+/// Effects between the cells and the output stage.
 struct ArrayEffects {
   float wireScale = 0.0f;  ///< n / ir_drop_gw_div_gmax
   float irDrop = 0.0f;
@@ -175,7 +175,7 @@ struct ArrayEffects {
   float weightNoise = 0.0f;
 };
 
-/// What one output line collects in one pass.
+/// The sums of one output line in one pass.
 struct LineSums {
   float sum = 0.0f;       ///< sum_j w_j u_j
   float absSum = 0.0f;    ///< sum_j |w_j| |u_j|
@@ -184,7 +184,7 @@ struct LineSums {
   float inputSum = 0.0f;  ///< sum_j u_j
 };
 
-/// What the IR drop takes from the sum of a line.
+/// The part of a line's sum that is lost to the IR drop.
 PULSORA_HD float wireDrop(const ArrayEffects &e, float absSum, float lateSum) {
   const float a = absSum * e.wireScale;
   const float c = a * (0.05f * (a * a) - 0.2f * a + 0.5f);
@@ -196,8 +196,8 @@ PULSORA_HD float behindResistance(const ArrayEffects &e, float current) {
   return current / (1.0f + min(e.seriesResistance * abs(current), e.maxSeries));
 }
 
-/// The current of an output line minus that of its reference line; the voltage offset lowers the
-/// first by the share `offset` and raises the second by it.
+/// The current of an output line minus the current of its reference line; the voltage offset lowers
+/// the first by the share `offset` and raises the second by the same share.
 PULSORA_HD float lineDifference(const ArrayEffects &e, float y, float inputSum, float offset) {
   const float reference = e.negativeWMin * inputSum;
   return (1.0f - offset) * behindResistance(e, y + reference) -
@@ -258,7 +258,7 @@ struct OutputDraws {
   float round = 0.0f;   ///< uniform in [0, 1)
 };
 
-/// What one pass of a line gives to the output stage; without kEffects, the ideal sum.
+/// The input of the output stage from one pass of a line; without kEffects, the ideal sum.
 template <bool kEffects>
 PULSORA_HD float passOutput(const ArrayEffects &e, const LineSpread &line, const LineSums &in,
                             const OutputDraws &draws) {

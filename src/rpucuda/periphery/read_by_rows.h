@@ -4,9 +4,9 @@
 
 namespace pulsora {
 
-/// Calls body(context, begin, end) for parts of a mini-batch of `rows` rows, each with a thread to
-/// itself, where there are rows enough for all threads and the rows `areApart`; else for all rows. A
-/// row is work of `steps` (see kStepsPerThread). It takes no memory, so it cannot fail between reads.
+/// Calls body(context, begin, end) for parts of a mini-batch of `rows` rows, each on a thread of
+/// its own, if the rows `areApart` and are enough for all threads; else once for all rows. A row is
+/// work of `steps` (see kStepsPerThread). Takes no memory, so it cannot fail between reads.
 template <class Body>
 void readByRows(const Context &context, int64_t rows, int64_t steps, bool areApart,
                 const Body &body) {

@@ -11,20 +11,20 @@ namespace pulsora {
 // The row loops of a read, compiled once per instruction set; each gives the bits of the functors
 // of read_stages.h.
 
-/// Measures the rows [begin, end) of the mini-batch, as MeasureRow.
+/// Measures the rows [begin, end) of the mini-batch, like MeasureRow.
 template <Isa isa>
 void measureInputs(const InputStage &stage, int64_t begin, int64_t end);
 
-/// Converts the entries [begin, end) of the stage's list, as ConvertInput and SumConverted; with
+/// Converts the entries [begin, end) of the stage's list, like ConvertInput and SumConverted; with
 /// `measure`, each row is measured first (the list must then be all rows).
 template <Isa isa>
 void convertInputs(const InputStage &stage, bool measure, int64_t begin, int64_t end);
 
-/// Finishes the entries [begin, end) of the stage's list, as FinishOutput.
+/// Finishes the entries [begin, end) of the stage's list, like FinishOutput.
 template <Isa isa>
 void finishOutputs(const OutputStage &stage, int64_t begin, int64_t end);
 
-/// Adds the rows [begin, end), as ScaledAdder.
+/// Adds the rows [begin, end), like ScaledAdder.
 template <Isa isa>
 void addRows(const ScaledAdder &adder, int64_t begin, int64_t end);
 
@@ -35,35 +35,34 @@ void cudaConvertInputs(const Context &context, const InputStage &stage, bool mea
 void cudaFinishOutputs(const Context &context, const OutputStage &stage);
 
 /// The best number of partial sums per output for the product of a large array with `rows` rows; 0
-/// if cudaMultiplyParts() cannot make it. Depends on the shape alone.
+/// if cudaMultiplyParts() cannot make the product. Depends on the shape alone.
 int64_t cudaProductParts(MatrixView<const float> weights, int64_t rows);
 /// The partial sums of a plain read from its converted inputs (cuda/periphery/tensor_product.cu):
 /// to the accuracy of single precision if `exact`, else of factors rounded to 11 bits (TF32). With
-/// `beside` it overlaps the kernel before it, which must leave inputs, weights and sums alone.
+/// `beside` the launch overlaps the previous kernel, which must not touch inputs, weights or sums.
 void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact, bool beside);
 
-/// The outputs of the first round of a plain read from its sums, plus what an adapter adds.
+/// The outputs of the first round of a plain read from its sums, plus the result of an adapter.
 void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added);
 /// Repeats the read of rows that left the range of an ADC, until they fit or `repeats` is reached.
 void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedRead &added);
 /// Whole reads of small arrays, from measuring to the last repetition, in one launch.
-/// cudaReadRows() is for few outputs. cudaReadGroups() is for many, plus what an adapter adds;
+/// cudaReadRows() is for few outputs. cudaReadGroups() is for many, plus the result of an adapter;
 /// `first` reads the first array of that adapter in the same launch. `marks` is scratch memory of
 /// the read.
 void cudaReadRows(const Context &context, const PlainRead &read);
 void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRead &first,
                     const AddedRead &added, Buffer<uint32_t> &marks);
-/// The same for many short rows (cuda/periphery/short_read.cu).
+/// Whole reads of many short rows in one launch (cuda/periphery/short_read.cu).
 void cudaReadShortRows(const Context &context, const PlainRead &read, const PlainRead &first,
                        const AddedRead &added);
-/// Storage of `marks` for so many rows.
+/// Reserves `marks` for `rows` rows.
 void cudaReserveMarks(const Context &context, int64_t rows, Buffer<uint32_t> &marks);
 /// Reads the first array of a chain, and converts the result for the second
 /// (cuda/periphery/additive_reads.cu). The next kernel may begin before this one ends: it must be
-/// cudaMultiplyParts() with `beside`, or wait for this one.
+/// cudaMultiplyParts() with `beside`, or wait for this kernel.
 void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second);
-/// As cudaReadBeside(), but also measures and converts the inputs of a large array in the same
-/// launch.
+/// cudaReadBeside() that also measures and converts the inputs of a large array in the same launch.
 void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
                        const PlainRead &second);
 

@@ -33,7 +33,7 @@ Group groupAt(const RowList &list, const RowState &state, const StageDraws &draw
   return group;
 }
 
-/// Which of the eight samples of a block the group needs, as bits.
+/// The samples that the group needs of the eight samples of a block, as bits.
 uint32_t samplesOf(const Group &group, const RowList &list, const StageDraws &draws) {
   uint32_t samples = 0;
   for (int64_t k = group.begin; k < group.end; ++k) samples |= 1U << (sampleOf(draws, list[k]) & 7);
@@ -44,11 +44,11 @@ struct NormalTile {
   float z[8][kTile];
 };
 
-/// Whole vectors that hold so many lines, in lines.
+/// `count` lines, rounded up to whole vectors.
 int padded(int count) { return (count + kVectorLanes - 1) / kVectorLanes * kVectorLanes; }
 
-/// The normals of `count` lines, for the samples of a block that are needed, and perhaps those of
-/// the lines up to the end of a vector.
+/// The normals of `count` lines, for the needed samples of a block; lines up to the end of a vector
+/// may get normals too.
 PULSORA_HD void fillNormals(NormalTile &tile, RandomKey key, Purpose purpose, int64_t line,
                             int count, uint64_t block, uint32_t index, uint32_t samples) {
   static_assert(kVectorLanes == kPhiloxBatch, "a vector holds the lines of one batch");
@@ -81,7 +81,7 @@ int tileSize(int64_t begin, int64_t end) {
 
 void measure(const InputStage &s, int64_t row) {
   const VectorView<const float> values = s.in.row(row);
-  const float absMax = largestOf<Largest>(values);
+  const float absMax = absMaxOf<AbsMaxIgnoringNaN>(values);
   if (values.stride == 1) {  // a literal stride makes vector loads
     prepareRow(s, row, {values.data, values.size, 1}, absMax);
   } else {
@@ -138,7 +138,7 @@ void convertTile(const InputStage &s, int64_t k, int64_t begin, int count, const
   }
 }
 
-/// What the rows of a stage share.
+/// Buffers that the rows of a stage share.
 struct InputTile {
   NormalTile normals = {};
   float zeros[kTile] = {};
@@ -200,8 +200,8 @@ struct DrawTile {
   float round[kTile];
 };
 
-/// What finishing takes besides the stage. What an earlier tile left behind the lines of a tile, or
-/// where nothing is drawn, has no effect.
+/// Buffers of finishing. Values that an earlier tile left behind the lines of a tile, or where
+/// nothing is drawn, have no effect.
 struct FinishTile {
   DrawTile draws[2];
   PassTile in[2];

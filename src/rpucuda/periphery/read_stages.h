@@ -20,7 +20,7 @@ struct RowState {
   int32_t *clipped;   ///< whether the last read left the range of the ADC
 };
 
-/// Where the random numbers of a stage come from.
+/// The source of a stage's random numbers.
 struct StageDraws {
   RandomKey key;
   Purpose noise;
@@ -85,8 +85,8 @@ struct PlainRead {
   int repeats;  // at most
 };
 
-/// What the second array of a chain adds to a read: `factor` times the read of that array, whose
-/// few inputs have been converted already.
+/// The contribution of a chain's second array to a read: `factor` times the read of that array,
+/// whose few inputs have been converted already.
 struct AddedRead {
   PlainRead read;
   float factor;
@@ -297,7 +297,7 @@ struct Magnitudes {
   PULSORA_HD void operator()(int64_t i) const { to[i] = abs(from(i / from.cols, i % from.cols)); }
 };
 
-/// What a further product takes in place of the converted inputs u: |u|, u lateness(j), or u^2.
+/// The form of the converted inputs u for a further product: |u|, u lateness(j), or u^2.
 enum class InputForm { Magnitude, Late, Square };
 struct ReformInput {
   const float *from;

@@ -6,7 +6,7 @@
 #include "core/backend.h"
 #include "core/isa_dispatch.h"
 #include "linalg/math_util.h"
-#include "numerics/reduce.h"
+#include "numerics/abs_max.h"
 #include "pulses/draw_pulse_trains.h"
 #include "pulses/pulse_train_functors.h"
 
@@ -24,7 +24,7 @@ void drawSides(const Context &context, const PulseTrainSide *sides, int count,
   const auto drawer = withIsa(context.cpu.isa, [](auto isa) { return &drawPulseTrains<isa>; });
   constexpr int64_t kTrainsPerThread = kStepsPerThread / 8;
   const int64_t lines = sides[0].values.cols + sides[1].values.cols;
-  // Whole words, and whole blocks of random words where the mini-batch begins with one.
+  // Ranges are whole words, and whole blocks of random words if the mini-batch begins with one.
   const int64_t unit = 4 * sides[0].layout->samplesPerWord;
   parallelRange(
       context, sides[0].values.rows, unit * (1 + kTrainsPerThread / lines / unit),
@@ -99,7 +99,7 @@ void BitLineMaker::reserveScales(const Context &context, int64_t samples) {
   if (!context.onCpu() && finished_.empty()) finished_ = Buffer<uint32_t>::zeros(context, 1);
 }
 
-// Reserves storage for the results per sample, and returns the functor that scales the trains.
+// Reserves storage for the results per sample, and returns the functor that scales pulse trains.
 PulseTrainScaler BitLineMaker::scaler(const Context &context, float lr, float granularity,
                                       const UpdateParameters &parameters) {
   const int64_t m = words_.samples;
@@ -156,8 +156,8 @@ int BitLineMaker::trainSides(const Context &context, MatrixView<const float> x,
   if (exposeRawInputs_) keepRawInputs(context, x, d);
   const bool ascend = lr < 0.0f;
   const bool twoPass = parameters.pulse_type == PulseType::Stochastic;
-  // On the CPU the layout is known here; on a GPU storage is reserved for the longest trains that
-  // the parameters allow.
+  // On the CPU the layout is known here; on a GPU storage is reserved for the longest pulse trains
+  // that the parameters allow.
   const PulseLayout layout =
       context.onCpu() ? *layout_.data() : PulseLayout::of(longestTrain(parameters));
   const Planes planes = planesOf(layout, x.rows, x.cols, d.cols, parameters.pulse_type);

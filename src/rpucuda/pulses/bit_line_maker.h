@@ -11,13 +11,12 @@
 
 namespace pulsora {
 
-/// What one update call sent, summed over its samples.
+/// Statistics of the pulses of one update call, summed over its samples.
 struct PulseStats {
   uint64_t samples = 0;
-  uint64_t clippedSamples =
-      0;  ///< samples of which a line asked for more than a pulse per slot (trainsClip)
-  uint64_t slots = 0;  ///< train lengths, summed
-  int longest = 0;     ///< longest train
+  uint64_t clippedSamples = 0;  ///< samples that need more than a pulse per slot (trainsClip)
+  uint64_t slots = 0;           ///< lengths of pulse trains, summed
+  int longest = 0;              ///< longest pulse train
 };
 
 /// Turns mini-batches of x [m, xSize] and d [m, dSize] into pulses. Owns the words; one maker
@@ -31,13 +30,13 @@ class BitLineMaker {
   void makeWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, float granularity, const UpdateParameters &parameters, RandomKey key,
                  uint64_t firstSample);
-  /// As makeWords() above, for a mini-batch whose number of samples only the GPU knows.
+  /// makeWords() for a mini-batch whose number of samples only the GPU knows.
   void makeWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, float granularity, const UpdateParameters &parameters, RandomKey key,
                  const SampleRange &samples);
 
-  /// Storage for makeWords() of up to `samples` samples of such sizes, whatever x and d are: it
-  /// cannot run out of memory then.
+  /// Reserves storage for makeWords() of up to `samples` samples of these sizes, whatever the
+  /// values of x and d: makeWords() then cannot run out of memory.
   void reserve(const Context &context, int64_t samples, int64_t xSize, int64_t dSize, float lr,
                float granularity, const UpdateParameters &parameters);
 
@@ -56,9 +55,9 @@ class BitLineMaker {
 
   /// With `expose`, every makeWords() and trainSides() from now on also keeps copies of the x and d
   /// that it reads, for algorithms that need inputs as well as pulses: getXData() and getDData()
-  /// return those of the latest mini-batch. Off at first. It changes no pulse and costs a copy of x
-  /// and d per mini-batch. Earlier copies are dropped. (Pulse types None and NoneWithDevice make no
-  /// words, so an updater of such a type keeps nothing.)
+  /// return the copies of the latest mini-batch. Off at first. It changes no pulse and costs a copy
+  /// of x and d per mini-batch. Earlier copies are dropped. (Pulse types None and NoneWithDevice
+  /// make no words, so an updater of such a type keeps nothing.)
   void setExposeRawInputs(bool expose) {
     exposeRawInputs_ = expose;
     rawRows_ = rawXSize_ = rawDSize_ = 0;

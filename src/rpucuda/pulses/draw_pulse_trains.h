@@ -23,7 +23,7 @@ struct PulseTrainSide {
   Purpose rounding;
   uint64_t firstSample;
   const PulseLayout *layout;
-  uint32_t firstSlot;      // draws of slot t are those of slot firstSlot + t
+  uint32_t firstSlot;      // slot t uses the draws of slot firstSlot + t
   uint32_t *bits;          // [word][line]; the CPU's drawPulseTrains() expects zeros
   uint32_t *signs;         // [word][line]; may be null
   const int64_t *present;  // see SampleRange; may be null
@@ -31,11 +31,10 @@ struct PulseTrainSide {
   PULSORA_HD int64_t samples() const { return present ? *present : values.rows; }
 };
 
-/// Most sides of one mini-batch that are drawn at a time: those of two arrays.
+/// Most sides of one mini-batch that are drawn at a time: the sides of two arrays.
 constexpr int kMostSides = 6;
 
-/// Where the largest |x| and |d| of each sample are written. `finished` counts blocks; 0 before and
-/// after.
+/// Output for the largest |x| and |d| of each sample. `finished` counts blocks; 0 before and after.
 struct PulseTrainMaxima {
   float *x;
   float *d;
@@ -43,22 +42,23 @@ struct PulseTrainMaxima {
   uint32_t *nonfiniteFlag;  // see Context; may be null
   const int64_t *present;   // see SampleRange; may be null
 };
-/// The scaling of a mini-batch's trains.
+/// The scaling of a mini-batch's pulse trains.
 struct PulseTrainJob {
   PulseTrainMaxima maxima;
   PulseTrainScaler scaler;
   PulseLayout *layout;
 };
-/// rowAbsMax(), PulseTrainScaler and LayoutChooser in one launch (cuda/pulses/pulse_train_scales.cu). A value
-/// that is not finite sets the non-finite flag; while that is set, no sample sends a pulse.
+/// rowAbsMax(), PulseTrainScaler and LayoutChooser in one launch
+/// (cuda/pulses/pulse_train_scales.cu). A value that is not finite sets the non-finite flag; while
+/// the flag is set, no sample sends a pulse.
 void cudaScalePulseTrains(const Context &context, MatrixView<const float> x,
                           MatrixView<const float> d, const PulseTrainJob &job);
-/// Draws the trains of up to kMostSides sides of one mini-batch in one launch
+/// Draws the pulse trains of up to kMostSides sides of one mini-batch in one launch
 /// (cuda/pulses/draw_pulse_trains.cu).
 void cudaDrawPulseTrains(const Context &context, const PulseTrainSide *sides, int count);
 
-/// Draws the trains of the samples [begin, end) of a mini-batch's sides, of which the first is x and
-/// the others are of d; compiled once per instruction set. `begin` is the first sample of a word.
+/// Draws the pulse trains of the samples [begin, end) of a mini-batch's sides, the first of which
+/// is x and the others d; compiled once per instruction set. `begin` is the first sample of a word.
 /// With `coincidencesAlone`, pulses that have no pulse of the other side in their four samples may
 /// be missing, and signs of lines without a pulse: cells cannot tell the difference.
 template <Isa isa>

@@ -2,8 +2,8 @@
 #include "numerics/simd_mask.h"
 #include "pulses/draw_pulse_trains.h"
 
-// Lanes are lines of samples taken by fours: four consecutive samples share a block of random words.
-// Where a side has few lines, those of several fours stand side by side, so that all lanes have work.
+// SIMD lanes are lines of quads: four consecutive samples, which share a block of random words. If
+// a side has few lines, several quads lie side by side, so that all lanes have work.
 
 namespace pulsora {
 namespace {
@@ -29,7 +29,7 @@ uint64_t lanesOf(const Run &run) {
   return (run.count == kLanes ? ~uint64_t{0} : (uint64_t{1} << run.count) - 1) << run.lane;
 }
 
-/// Draws the trains of one side, `kLanes` lines of quads at a time.
+/// Draws the pulse trains of one side, `kLanes` lines of quads at a time.
 class SideDrawer {
  public:
   /// With `signsOfPulsesAlone`, signs are written where lines have pulses, and perhaps elsewhere.
@@ -59,7 +59,7 @@ class SideDrawer {
     }
   }
 
-  /// Draws what has been added.
+  /// Draws the quads that have been added.
   void draw() {
     if (used_ == 0) return;
     for (int j = used_; j < kLanes; ++j) element_[j] = quad_[j] = 0;
@@ -167,7 +167,7 @@ class SideDrawer {
   const PulseTrainSide &side_;
   const PulseLayout layout_;
   const bool signsOfPulsesAlone_;
-  uint64_t block_ = 0;  // of random words; its upper half is that of all quads in the lanes
+  uint64_t block_ = 0;  // of random words; all quads in the lanes share its upper half
   int used_ = 0;        // lanes
   int runs_ = 0;
   int longest_ = 0;
@@ -184,12 +184,12 @@ class SideDrawer {
   uint32_t word_[4][kLanes];
 };
 
-/// In which words' slots some line of some of the sides fires; the latest word is kept.
+/// Finds slots in which any line of the given sides fires; the latest word is kept.
 class Firing {
  public:
   Firing(const PulseTrainSide *sides, int count) : sides_(sides), count_(count) {}
 
-  /// Whether one does in these samples.
+  /// Whether a line fires in the samples of a quad.
   bool within(const Quad &quad) {
     const PulseLayout layout = *sides_[0].layout;
     for (int q = quad.begin; q < quad.end; ++q) {
@@ -220,7 +220,7 @@ class Firing {
   uint32_t any_ = 0;
 };
 
-/// Draws a side for the samples [begin, end); with `others`, for those alone in which one of them fires.
+/// Draws a side for the samples [begin, end); with `others`, only the quads in which those fire.
 void drawSide(const PulseTrainSide &side, Firing *others, bool signsOfPulsesAlone, int64_t begin,
               int64_t end) {
   SideDrawer drawer(side, signsOfPulsesAlone);
@@ -242,10 +242,10 @@ void drawPulseTrains<Isa::PULSORA_ISA>(const PulseTrainSide *sides, int count,
     for (int i = 0; i < count; ++i) drawSide(sides[i], nullptr, false, begin, end);
     return;
   }
-  // Signs of d belong to the pulses of both passes, and those of a sample's first word to all of its
-  // words.
+  // A sign of d belongs to the pulses of both passes, and the sign of a sample's first word to all
+  // of its words.
   const bool signsOfPulsesAlone = count == 2 && sides[0].layout->wordsPerSample == 1;
-  // The side of fewer lines first: the other is drawn only where that one fires.
+  // The side with fewer lines first: the other side is drawn only where the first one fires.
   const PulseTrainSide &x = sides[0];
   if (x.values.cols < sides[1].values.cols) {
     drawSide(x, nullptr, signsOfPulsesAlone, begin, end);

@@ -11,12 +11,12 @@ namespace pulsora {
 /// Two-pass pulse type: the slot number at which the second pass of the d lines begins.
 constexpr uint32_t kSecondPassSlot = 1u << 20;
 
-/// Slots that the longest train can have under these parameters, whatever the learning rate.
+/// Slots that the longest pulse train can have with these parameters, whatever the learning rate.
 inline int longestTrain(const UpdateParameters &p) {
   return !p.fixed_bl && !p.update_bl_management ? static_cast<int>(kLongestTrain) : p.desired_bl;
 }
 
-/// Scale and length of each sample's trains.
+/// Scale and length of each sample's pulse trains.
 struct PulseTrainScaler {
   UpdateParameters parameters;
   float lr;
@@ -32,7 +32,7 @@ struct PulseTrainScaler {
   }
 };
 
-/// The layout that the longest train of a mini-batch needs.
+/// The layout that the longest pulse train of a mini-batch needs.
 struct LayoutChooser {
   const int32_t *lengths;
   int64_t samples;
@@ -63,7 +63,7 @@ struct LevelMaker {
     const PulseTrainScale t = scales[s];
     const float level = pulseLevel(values(s, i % values.cols), t, isX ? t.xScale : t.dScale,
                                    largest[s], counts, step);
-    // The analyzer takes a reserved buffer of no elements for one that is written to.
+    // The analyzer assumes a write to a reserved buffer that has no elements.
     levels[i] = negate ? -level : level;  // NOLINT(clang-analyzer-core.NullDereference)
   }
 };

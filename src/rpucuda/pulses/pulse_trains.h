@@ -4,7 +4,7 @@
 #include "numerics/random.h"
 #include "pulses/update_parameters.h"
 
-// How strongly, and with which random numbers, a line fires. One formula each, for every backend.
+// Firing probabilities of lines and their random numbers: one formula each, for every backend.
 // Source: Gokmen & Vlasov, Front. Neurosci. 10:333 (2016), with the update management of AIHWKit.
 
 namespace pulsora {
@@ -19,10 +19,10 @@ struct PulseTrainScale {
   float strength;  ///< lr max|x| max|d| / granularity: the slots that the largest element needs
 };
 
-/// Longest train that lr / granularity may ask for when the length is not fixed.
+/// Longest pulse train that lr / granularity may require when the length is not fixed.
 constexpr float kLongestTrain = 65536.0f;
 
-/// The length of every train, or its upper limit where each sample has its own
+/// The length of every pulse train, or its upper limit where each sample has its own
 /// (update_bl_management).
 PULSORA_HD float longestTrain(const UpdateParameters &p, float lr, float granularity) {
   const float desired = static_cast<float>(p.desired_bl);
@@ -30,8 +30,8 @@ PULSORA_HD float longestTrain(const UpdateParameters &p, float lr, float granula
   return follows ? pulsora::min(-pulsora::floor(-(lr / granularity)), kLongestTrain) : desired;
 }
 
-/// Scale and length of one sample's trains. `lr` is a magnitude; xMax and dMax are the largest |x|
-/// and |d| of the sample. Maxima below 1e-30 count as 0.
+/// Scale and length of one sample's pulse trains. `lr` is a magnitude; xMax and dMax are the
+/// largest |x| and |d| of the sample. Maxima below 1e-30 count as 0.
 PULSORA_HD PulseTrainScale trainScale(const UpdateParameters &p, float lr, float granularity,
                                       float xMax, float dMax) {
   constexpr float kSmallest = 1e-30f;
@@ -50,7 +50,7 @@ PULSORA_HD PulseTrainScale trainScale(const UpdateParameters &p, float lr, float
   if (!managed) {
     scale.xScale = scale.dScale = pulsora::sqrt(perSlot);
   } else if (strength > length) {
-    // Beyond the longest train the large d saturate: the x side never exceeds probability 1.
+    // Beyond the longest pulse train, large d saturate: the x side never exceeds probability 1.
     scale.xScale = 1.0f / xMax;
     scale.dScale = pulsora::min(perSlot * xMax, kLargest);
   } else {
@@ -62,8 +62,8 @@ PULSORA_HD PulseTrainScale trainScale(const UpdateParameters &p, float lr, float
   return scale;
 }
 
-/// Whether the largest elements of a sample ask for more than a pulse per slot; its expected update
-/// is then smaller than lr d^T x.
+/// Whether the largest elements of a sample need more than a pulse per slot; the sample's expected
+/// update is then smaller than lr d^T x.
 PULSORA_HD bool trainsClip(const PulseTrainScale &t, float xMax, float dMax) {
   constexpr float kOne = 1.00001f;  // probabilities of 1 may have been rounded up
   return t.xScale * xMax > kOne || t.dScale * dMax > kOne;
@@ -76,7 +76,7 @@ PULSORA_HD float resolutionStep(float res) { return res > 1.0f ? 1.0f / res : re
 /// the resolution.
 PULSORA_HD float pulseProbability(float value, float scale, float step, bool stochastic,
                                   float rounding) {
-  // The limits in this order make what is no number a probability of 0.
+  // In this order, min and max turn NaN into a probability of 0.
   float p = pulsora::max(0.0f, pulsora::min(scale * pulsora::abs(value), 1.0f));
   if (step > 0.0f) {
     const float dither = stochastic ? rounding - 0.5f : 0.0f;
@@ -87,7 +87,7 @@ PULSORA_HD float pulseProbability(float value, float scale, float step, bool sto
 
 /// A slot fires if the upper 31 bits of its random word lie below this.
 PULSORA_HD uint32_t pulseThreshold(float probability) {
-  // 2^31 does not fit a signed conversion, which is the one that vector units have.
+  // 2^31 does not fit a signed conversion, the only conversion that vector units have.
   const float scaled = pulsora::min(probability * 0x1p31f, 2147483520.0f);
   return probability >= 1.0f ? 0x80000000u : static_cast<uint32_t>(static_cast<int32_t>(scaled));
 }
@@ -109,7 +109,7 @@ PULSORA_HD float pulseLevel(float value, const PulseTrainScale &t, float scale, 
   float magnitude = pulsora::abs(value);
   if (!counts && step > 0.0f && largest > 0.0f)
     magnitude = pulsora::rint(magnitude / largest / step) * step * largest;
-  // As in pulseProbability().
+  // Limits as in pulseProbability().
   const float p = t.length > 0 ? pulsora::max(0.0f, pulsora::min(scale * magnitude, 1.0f)) : 0.0f;
   const float level = counts ? pulsora::rint(p * static_cast<float>(t.length)) : p;
   return value < 0.0f ? -level : level;

@@ -12,8 +12,8 @@ constexpr int kPulsePadding = 64;
 
 /// How a mini-batch of x and d becomes pulses.
 enum class PulseKind : int {
-  Words,      ///< stochastic trains; coincidences are counted bit by bit
-  TwoPass,    ///< as Words, with other trains on the d lines for negative x
+  Words,      ///< stochastic pulse trains; coincidences are counted bit by bit
+  TwoPass,    ///< as Words, with other pulse trains on the d lines for negative x
   MeanCount,  ///< n = round(n_x n_d / BL) from the mean counts of each line
   Implicit,   ///< n = round(BL x_q d_q) from quantised values
 };
@@ -23,14 +23,14 @@ PULSORA_HD bool hasLevels(PulseKind kind) {
   return kind == PulseKind::MeanCount || kind == PulseKind::Implicit;
 }
 
-/// How slots lie in words. It follows from the largest train length of a mini-batch; for a GPU,
+/// Layout of slots in words. It follows from the longest pulse train of a mini-batch; on a GPU,
 /// only the device knows it.
 struct PulseLayout {
-  int slots = 1;  // per sample: the largest train length of the mini-batch
+  int slots = 1;  // per sample: the length of the mini-batch's longest pulse train
   int samplesPerWord = 32;
   int wordsPerSample = 1;
 
-  /// Trains of up to 16 slots share words; longer ones take one word, or several, of their own.
+  /// Pulse trains of up to 16 slots share words; longer ones take one or several words each.
   PULSORA_HD static PulseLayout of(int slots) {
     slots = slots < 1 ? 1 : slots;
     return {slots, slots <= 16 ? 32 / slots : 1, (slots + 31) / 32};
@@ -41,29 +41,29 @@ struct PulseLayout {
   }
 };
 
-/// Where the slots of a sample begin.
+/// Position of a sample's first slot.
 struct SlotPlace {
   int64_t word;
   int shift;
 
   PULSORA_HD static SlotPlace of(const PulseLayout &layout, int64_t sample) {
     if (layout.samplesPerWord == 1) return {sample * layout.wordsPerSample, 0};
-    const auto s = static_cast<uint32_t>(sample);  // a word is 4 bytes of every line: 2^32 are many
+    const auto s = static_cast<uint32_t>(sample);  // 2^32 samples fit no memory
     const auto perWord = static_cast<uint32_t>(layout.samplesPerWord);
     return {s / perWord, static_cast<int>(s % perWord) * layout.slots};
   }
 };
 
-/// The numbers of a mini-batch's samples in the life of an array: [first, first + room). If
-/// `present` is not null, it points to GPU memory that holds how many samples exist; the rest of
-/// the range sends nothing.
+/// The numbers of a mini-batch's samples, counted over the life of an array: [first, first + room).
+/// If `present` is not null, it points to GPU memory that holds how many samples exist; the rest of
+/// the range sends no pulses.
 struct SampleRange {
   uint64_t first;
   int64_t room;
   const int64_t *present;
 };
 
-/// A mini-batch's pulses as the update kernels read them; a view of what a BitLineMaker holds.
+/// A mini-batch's pulses as the update kernels read them; a view of a BitLineMaker's storage.
 ///
 /// Bit planes are [word][line], padded by kPulsePadding words at the end. A word holds
 /// `samplesPerWord` samples of `slots` bits each, the first sample in the low bits; if a sample
@@ -87,7 +87,7 @@ struct PulseWords {
   const uint32_t *xSigns = nullptr;
   const uint32_t *dBits = nullptr;
   const uint32_t *dSigns = nullptr;
-  const uint32_t *dBitsNegativeX = nullptr;  // TwoPass alone
+  const uint32_t *dBitsNegativeX = nullptr;  // TwoPass only
   const float *xLevels = nullptr;
   const float *dLevels = nullptr;
   const int32_t *trainLength = nullptr;  // [sample]

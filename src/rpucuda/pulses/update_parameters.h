@@ -6,8 +6,8 @@ namespace pulsora {
 
 /// How x and d become pulses.
 enum class PulseType {
-  StochasticCompressed,  ///< one pass; each line sends one random train and its sign
-  Stochastic,  ///< positive and negative x in two passes, with fresh trains on the d lines
+  StochasticCompressed,  ///< one pass; each line sends one random pulse train and its sign
+  Stochastic,  ///< positive and negative x in two passes, with fresh pulse trains on the d lines
   MeanCount,   ///< the mean number of coincidences of the two lines' counts, rounded
   DeterministicImplicit,  ///< round(BL x_q d_q) pulses from quantised values
   None,                   ///< floating-point outer product; the device is bypassed, bounds included
@@ -23,7 +23,7 @@ struct EnumNames<PulseType> {
 constexpr bool isDigital(PulseType type) {
   return type == PulseType::None || type == PulseType::NoneWithDevice;
 }
-/// Whether lines send trains whose slots fire at random.
+/// Whether lines send pulse trains whose slots fire at random.
 constexpr bool sendsRandomTrains(PulseType type) {
   return type == PulseType::StochasticCompressed || type == PulseType::Stochastic;
 }
@@ -81,7 +81,7 @@ struct UpdateParameters {
   }
 
  private:
-  // Beyond these, numbers of steps overflow.
+  // Beyond these limits, numbers of steps overflow.
   template <class Check>
   static void checkResolution(const Check &c, const char *name, float value) {
     c.require(value == 0.0f || (value >= 1e-30f && value <= 1e30f), c.path(name), " is ", value,

@@ -7,10 +7,8 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/cuda_api.h"
 #include "runtime/compiler.h"
 #include "runtime/embedded_headers.h"
-#include "runtime/gpu_model.h"
 #include "runtime/model_kernels.h"
 #include "runtime/plugin_model.h"
 #include "storage/sha256.h"
@@ -28,7 +26,7 @@ constexpr const char *kArchitecture = "unknown";
 
 /// Models that this process has loaded, by the keys of their compilations.
 struct Loaded {
-  std::recursive_mutex lock;  // what takes a warning may ask for another model
+  std::recursive_mutex lock;  // recursive: a receiver of warnings may load another model
   std::map<std::string, DeviceModel> models;
 };
 Loaded &loaded() {
@@ -69,16 +67,6 @@ class PluginCompilation : public Compilation {
   Isa isa_;
   HostCompiler compiler_;
 };
-
-/// The model without its plugin for the CPU, because `missing`.
-DeviceModel modelForGpuAlone(const DeviceSource &source, const CompilerNotFound &missing) {
-  if (cudaDeviceCount() == 0) throw missing;
-  try {
-    return gpuModel(factsByGpu(source), launcherOf(source), missing.what());
-  } catch (const CompilerNotFound &error) {
-    throw CompilerNotFound(message(missing.what(), "; and for a GPU alone: ", error.what()));
-  }
-}
 
 }  // namespace
 
@@ -124,13 +112,9 @@ DeviceModel deviceModelFrom(const DeviceSource &given) {
     return model;
   }
   DeviceModel made;
-  try {
-    withCompiled(plugin, [&](const std::string &bytes) {
-      made = pluginModel(loadPlugin(bytes, source.name, isa), launcherOf(source));
-    });
-  } catch (const CompilerNotFound &missing) {
-    made = modelForGpuAlone(source, missing);
-  }
+  withCompiled(plugin, [&](const std::string &bytes) {
+    made = pluginModel(loadPlugin(bytes, source.name, isa), launcherOf(source));
+  });
   PULSORA_CHECK(ConfigError, made.name == source.name, "the device model ", source.name,
                 " has kName \"", made.name, "\"; give it the name of its struct");
   made.source = source.text;

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <utility>
@@ -22,22 +21,22 @@ namespace {
 
 using gpu::kModelKernels;
 
-constexpr int kOldest = 80;  // architecture, which the built-in kernels need too
+constexpr int kOldest = 80;  // oldest architecture, also of the built-in kernels
 
 /// The names of gpu::ModelKernel, in order.
 constexpr std::array<const char *, kModelKernels> kNames = {
     "Construct", "Describe",  "Balance",    "Relax",     "Reset",      "Write",
     "UpdateOne", "UpdateTwo", "UpdateMost", "MergeFlat", "MergeTiles", "Deferred"};
 
-/// As nvcc compiles the built-in models (cmake/numerics.cmake); unannotated functions, such as those
-/// that describe parameters, count as the GPU's.
+/// Options like nvcc's for the built-in models (cmake/numerics.cmake); unannotated functions, such
+/// as fields(), are device functions.
 const std::vector<std::string> &kernelOptions() {
   static const std::vector<std::string> kOptions = {"-std=c++17", "--fmad=false", "-DNDEBUG",
                                                     "-default-device"};
   return kOptions;
 }
 
-/// All that a model's text may include on a GPU.
+/// All headers that a model's text may include on a GPU.
 const std::map<std::string, std::string> &kernelHeaders() {
   static const std::map<std::string, std::string> kHeaders = [] {
     std::map<std::string, std::string> headers;
@@ -51,7 +50,7 @@ const std::map<std::string, std::string> &kernelHeaders() {
     }
     for (const char *name : {"cstdint", "limits", "type_traits"})
       refer(name, message("runtime/device_std/", name, ".cuh"));
-    // The compiler knows what these declare.
+    // NVRTC has the functions of these headers built in.
     for (const char *name : {"cmath", "cstddef", "math.h", "stdint.h"})
       refer(name, "runtime/device_std/cstdint.cuh");
     return headers;
@@ -59,39 +58,31 @@ const std::map<std::string, std::string> &kernelHeaders() {
   return kHeaders;
 }
 
-/// Code of a model for a GPU.
-struct ModelCode {
-  std::string what;    // for messages
-  std::string header;  // of the kernel
-  std::string kernel;  // as an expression, with the model's name
-};
-
-ModelCode kernelCode(const DeviceSource &source, int kernel) {
-  const char *name = kNames[static_cast<size_t>(kernel)];
-  return {message("the GPU kernel ", name), "cuda/array/model_kernels.cuh",
-          message("pulsora::gpu::codeOf<pulsora::", source.name,
-                  ", pulsora::gpu::ModelKernel::", name, ">()")};
+/// The name of a kernel of a model, as an expression.
+std::string kernelName(const DeviceSource &source, int kernel) {
+  return message("pulsora::gpu::codeOf<pulsora::", source.name,
+                 ", pulsora::gpu::ModelKernel::", kNames[static_cast<size_t>(kernel)], ">()");
 }
 
-ModelCode factsCode(const DeviceSource &source) {
-  return {"the description by a GPU", "runtime/plugin_facts.cuh",
-          message("pulsora::plugin::factsKernel<pulsora::", source.name, ">")};
-}
-
-/// A kernel of a model, by NVRTC. What is stored is the kernel's name in the code, a line's end, and
-/// the code.
+/// Compiles a kernel of a model by NVRTC. The result is the kernel's name in the code, a newline,
+/// and the code.
 class KernelCompilation : public Compilation {
  public:
-  KernelCompilation(const DeviceSource &source, ModelCode code, std::string arch)
-      : source_(source), code_(std::move(code)), arch_(std::move(arch)) {}
+  KernelCompilation(const DeviceSource &source, int kernel, std::string arch)
+      : source_(source),
+        kernel_(kernel),
+        code_(kernelName(source, kernel)),
+        arch_(std::move(arch)) {}
 
   Name name() const override {
-    return {message(code_.what, " of the device model '", source_.name, "'"), arch_};
+    return {message("the GPU kernel ", kNames[static_cast<size_t>(kernel_)],
+                    " of the device model '", source_.name, "'"),
+            arch_};
   }
   std::string key() const override {
     Sha256 sum;
-    for (const std::string &part : {std::string("kernel"), source_.text, source_.name,
-                                    embeddedHeadersHash(), arch_, code_.kernel})
+    for (const std::string &part :
+         {std::string("kernel"), source_.text, source_.name, embeddedHeadersHash(), arch_, code_})
       sum.addText(part);
     for (const std::string &option : kernelOptions()) sum.addText(option);
     return sum.hex();
@@ -102,25 +93,26 @@ class KernelCompilation : public Compilation {
     PULSORA_CHECK(ConfigError, number >= kOldest, "arch is '", arch_, "'; device models run on sm_",
                   int(kOldest), " and newer");
     GpuSource program;
-    program.text = source_.text + "\n#include \"" + code_.header + "\"\n";
+    program.text = source_.text + "\n#include \"cuda/array/model_kernels.cuh\"\n";
     program.file = source_.file.empty() ? source_.name + ".h" : source_.file;
     program.headers = kernelHeaders();
-    program.kernels = {code_.kernel};
+    program.kernels = {code_};
     program.options = kernelOptions();
     const GpuBinary binary = compileForGpu(program, arch_);
-    return binary.names.at(code_.kernel) + "\n" + binary.code;
+    return binary.names.at(code_) + "\n" + binary.code;
   }
 
  private:
   const DeviceSource &source_;
-  ModelCode code_;
+  int kernel_;
+  std::string code_;
   std::string arch_;
 };
 
-/// The kernel with this code on a GPU, loaded.
-GpuFunction loadedFunction(const DeviceSource &source, const ModelCode &code, int device) {
+/// Loads a kernel of a model onto a GPU.
+GpuFunction loadedFunction(const DeviceSource &source, int kernel, int device) {
   std::unique_ptr<const GpuFunction> found;
-  KernelCompilation compilation(source, code, CudaDriver::get().architecture(device));
+  KernelCompilation compilation(source, kernel, CudaDriver::get().architecture(device));
   withCompiled(compilation, [&](const std::string &bytes) {
     const size_t end = bytes.find('\n');
     PULSORA_CHECK(CompileError, end != bytes.npos, "the code has no name");
@@ -163,10 +155,9 @@ class ModelKernels {
     std::atomic<const GpuFunction *> &ready = ready_[device][static_cast<size_t>(kernel)];
     const GpuFunction *found = ready.load();
     if (!found) {
-      // Without a lock of our own: compilations are made one at a time. Two threads may load the
-      // same kernel, which does no harm. It is kept for good.
-      found = new GpuFunction(
-          loadedFunction(source_, kernelCode(source_, kernel), static_cast<int>(device)));
+      // Needs no lock: compilations run one at a time, and two threads that load the same kernel do
+      // no harm. Never deleted.
+      found = new GpuFunction(loadedFunction(source_, kernel, static_cast<int>(device)));
       ready = found;
     }
     return *found;
@@ -180,48 +171,14 @@ class ModelKernels {
 }  // namespace
 
 const PluginLauncher &launcherOf(const DeviceSource &source) {
-  return (new ModelKernels(source))->launcher();  // as the plugin, which is never unloaded
-}
-
-ModelFacts factsByGpu(const DeviceSource &source) {
-  constexpr int kDevice = 0;  // any GPU tells the same
-  const GpuFunction tell = loadedFunction(source, factsCode(source), kDevice);
-  return [tell](std::string_view params) {
-    const GpuStream stream(kDevice);
-    const GpuArray given = GpuArray::upload(
-        "uint8", params.data(), static_cast<int64_t>(params.size()), kDevice, stream.handle());
-    uint64_t room = 1 << 15;
-    while (true) {
-      const GpuArray out = GpuArray::zeros("uint8", static_cast<int64_t>(sizeof room + room),
-                                           kDevice, stream.handle());
-      const void *const pointers[] = {given.data(), out.data()};
-      const void *const arguments[] = {static_cast<const void *>(&pointers[0]),
-                                       static_cast<const void *>(&pointers[1]), &room};
-      constexpr uint64_t kSizes[] = {sizeof(void *), sizeof(void *), sizeof room};
-      {
-        const CudaContextScope scope(kDevice);
-        tell.launchRaw({}, arguments, kSizes, 3, stream.handle());
-      }
-      std::string told(out.bytes(), '\0');
-      out.download(told.data(), stream.handle());
-      uint64_t size = 0;
-      std::memcpy(&size, told.data(), sizeof size);
-      if (size <= room) return told.substr(sizeof size, size);
-      room = size;
-    }
-  };
+  return (new ModelKernels(source))->launcher();  // never deleted, like the plugin
 }
 
 std::vector<std::string> compileModelKernels(const DeviceSource &source, const std::string &arch) {
-  std::vector<ModelCode> codes;
-  codes.reserve(kModelKernels + 1);
-  for (int kernel = 0; kernel < kModelKernels; ++kernel)
-    codes.push_back(kernelCode(source, kernel));
-  codes.push_back(factsCode(source));
   std::vector<std::string> paths;
-  paths.reserve(codes.size());
-  for (const ModelCode &code : codes) {
-    KernelCompilation compilation(source, code, arch);
+  paths.reserve(kModelKernels);
+  for (int kernel = 0; kernel < kModelKernels; ++kernel) {
+    KernelCompilation compilation(source, kernel, arch);
     paths.push_back(compiledFile(compilation));
   }
   return paths;

@@ -4,21 +4,17 @@
 #include <vector>
 
 #include "runtime/device_source.h"
-#include "runtime/gpu_model.h"
 #include "runtime/plugin_table.h"
 
 namespace pulsora {
 
-/// A launcher of the kernels of a normalised source, for good. A kernel is compiled by NVRTC, or
-/// taken from the cache (runtime/compilations.h), when it is first launched on a kind of GPU.
+/// A launcher of the kernels of a normalised source; never destroyed. A kernel is compiled by
+/// NVRTC, or taken from the cache (runtime/compilations.h), when first launched on a GPU
+/// architecture.
 const PluginLauncher &launcherOf(const DeviceSource &source);
 
-/// What a GPU tells of the model of a normalised source, by code that NVRTC compiles, or that is taken
-/// from the cache.
-ModelFacts factsByGpu(const DeviceSource &source);
-
-/// Compiles all kernels of a normalised source, and the code of factsByGpu(), into the cache folder,
-/// and returns the paths of the files.
+/// Compiles all kernels of a normalised source into the cache folder, and returns the paths of the
+/// files.
 std::vector<std::string> compileModelKernels(const DeviceSource &source, const std::string &arch);
 
 }  // namespace pulsora

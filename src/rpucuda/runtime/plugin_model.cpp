@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fstream>
+#include <memory>
 #include <new>
 #include <sstream>
 #include <utility>
@@ -14,7 +15,7 @@
 namespace pulsora {
 namespace {
 
-/// A row of the table with its texts.
+/// A row of the plugin's table of fields, with its texts.
 struct Row {
   std::string name;
   PluginType type;
@@ -23,19 +24,32 @@ struct Row {
   std::vector<std::string> choices;
 };
 
-/// What the functions of a model know.
+/// The plugin of a model, and its parameters by name.
 struct Described {
-  std::shared_ptr<const ModelDescription> description;
+  const PluginTable *table;
   std::string name;
   std::vector<Row> rows;
 };
+
+/// Parameters with their defaults.
+std::shared_ptr<PulsedParams> newParams(const PluginTable &table) {
+  const std::align_val_t alignment{table.paramsAlignment};
+  void *memory = ::operator new(table.paramsSize, alignment);
+  table.defaults(memory);
+  // Params begin with PulsedParams, and are trivial to destroy: they are trivially copyable.
+  return {static_cast<PulsedParams *>(memory),
+          [alignment](PulsedParams *params) { ::operator delete(params, alignment); }};
+}
+
+/// The memory of the parameters; fields are at their offsets.
+char *bytesOf(PulsedParams &params) { return reinterpret_cast<char *>(&params); }
 
 template <class T>
 T &at(char *own, const Row &row) {
   return *reinterpret_cast<T *>(own + row.offset);
 }
 
-/// Calls work(member) with the row's member of a model's own parameters, unless it is an enum.
+/// Calls work(member) with the row's member of a model's own parameters, except for enums.
 template <class Work>
 void withMember(char *own, const Row &row, const Work &work) {
   switch (row.type) {
@@ -87,7 +101,7 @@ Value writeRow(char *own, const Row &row) {
   return value;
 }
 
-/// A message in the making, from parts that the plugin gives.
+/// A message under construction, from parts that the plugin passes.
 struct Complaint {
   std::string path;
   std::ostringstream text;
@@ -95,9 +109,9 @@ struct Complaint {
   static Complaint &of(void *context) { return *static_cast<Complaint *>(context); }
 };
 
-void settle(const Described &model, PulsedParams &params, const std::string &path) {
+void check(const Described &model, const PulsedParams &params, const std::string &path) {
   Complaint complaint{path, {}};
-  complaint.text.precision(9);  // as message() has it
+  complaint.text.precision(9);  // like message()
   const PluginMessage parts{&complaint,
                             [](void *c, const char *text) { Complaint::of(c).text << text; },
                             // In single precision, as the parameters are.
@@ -106,7 +120,7 @@ void settle(const Described &model, PulsedParams &params, const std::string &pat
                             [](void *c, const char *name) {
                               Complaint::of(c).text << joinPath(Complaint::of(c).path, name);
                             }};
-  if (!model.description->settle(params, parts)) throw ConfigError(complaint.text.str());
+  if (model.table->check(&params, &parts) == 0) throw ConfigError(complaint.text.str());
 }
 
 std::shared_ptr<const PulsedParams> readPluginParams(const Described &model, const Value &value,
@@ -114,8 +128,8 @@ std::shared_ptr<const PulsedParams> readPluginParams(const Described &model, con
   const Value::Map *map = value.map();
   PULSORA_CHECK(ConfigError, map, path, " is ", value.describe(),
                 "; write a table of named parameters");
-  std::shared_ptr<PulsedParams> params = model.description->newParams();
-  char *own = model.description->own(*params);
+  std::shared_ptr<PulsedParams> params = newParams(*model.table);
+  char *own = bytesOf(*params);
   std::vector<std::string> known;
   for (const Row &row : model.rows) {
     known.push_back(row.name);
@@ -128,50 +142,16 @@ std::shared_ptr<const PulsedParams> readPluginParams(const Described &model, con
     PULSORA_CHECK(ConfigError, found, joinPath(path, entry.first), " is not a parameter of ",
                   model.name, suggest(entry.first, known));
   }
-  settle(model, *params, path);
-  requireUsable(*params, model.description->granularity(*params), model.description->mergesNoise(),
+  check(model, *params, path);
+  requireUsable(*params, model.table->granularity(params.get()), model.table->mergesNoise != 0,
                 model.name, path);
   return params;
 }
 
-/// A model as the table of its plugin describes it.
-class PluginDescription : public ModelDescription {
- public:
-  explicit PluginDescription(const PluginTable &table) : table_(table) {}
-
-  std::string name() const override { return table_.name; }
-  std::string doc() const override { return table_.doc; }
-  bool mergesNoise() const override { return table_.mergesNoise != 0; }
-  void fields(void *context, void (*take)(void *, const PluginField *)) const override {
-    table_.fields(context, take);
-  }
-  void members(void *context, void (*take)(void *, const char *)) const override {
-    table_.members(context, take);
-  }
-  std::shared_ptr<PulsedParams> newParams() const override {
-    const std::align_val_t alignment{table_.paramsAlignment};
-    void *memory = ::operator new(table_.paramsSize, alignment);
-    table_.defaults(memory);
-    // Params begin with PulsedParams, and are trivial to destroy: they are trivially copyable.
-    return {static_cast<PulsedParams *>(memory),
-            [alignment](PulsedParams *params) { ::operator delete(params, alignment); }};
-  }
-  char *own(PulsedParams &params) const override { return reinterpret_cast<char *>(&params); }
-  bool settle(PulsedParams &params, const PluginMessage &message) const override {
-    return table_.check(&params, &message) != 0;
-  }
-  float granularity(const PulsedParams &params) const override {
-    return table_.granularity(&params);
-  }
-
- private:
-  const PluginTable &table_;
-};
-
 }  // namespace
 
 const PluginTable &loadPlugin(const std::string &bytes, const std::string &name, Isa isa) {
-  // From a folder of its own, which nobody else can write to, and which may go once it is loaded.
+  // From a private folder, which may be removed once the library is loaded.
   const PrivateFolder folder;
   const std::string path = (folder.path() / (name + ".so")).string();
   std::ofstream out(path, std::ios::binary);
@@ -195,16 +175,17 @@ const PluginTable &loadPlugin(const std::string &bytes, const std::string &name,
   return table;
 }
 
-DeviceModel modelOf(std::shared_ptr<const ModelDescription> description) {
+DeviceModel pluginModel(const PluginTable &table, const PluginLauncher &launcher) {
   auto model = std::make_shared<Described>();
+  model->table = &table;
   DeviceModel m;
-  m.name = model->name = description->name();
-  m.doc = description->doc();
+  m.name = model->name = table.name;
+  m.doc = table.doc;
   struct Rows {
     std::vector<Row> &rows;
     std::vector<FieldInfo> &infos;
   } rows{model->rows, m.fields};
-  description->fields(&rows, [](void *context, const PluginField *field) {
+  table.fields(&rows, [](void *context, const PluginField *field) {
     Row row{field->name,
             field->type,
             field->offset,
@@ -220,32 +201,24 @@ DeviceModel modelOf(std::shared_ptr<const ModelDescription> description) {
     static_cast<Rows *>(context)->infos.push_back(std::move(info));
     static_cast<Rows *>(context)->rows.push_back(std::move(row));
   });
-  const std::shared_ptr<PulsedParams> defaults = description->newParams();
+  const std::shared_ptr<PulsedParams> defaults = newParams(table);
   for (size_t i = 0; i < model->rows.size(); ++i)
-    m.fields[i].defaultValue = writeRow(description->own(*defaults), model->rows[i]);
-  description->members(&m.cellMembers, [](void *context, const char *name) {
+    m.fields[i].defaultValue = writeRow(bytesOf(*defaults), model->rows[i]);
+  table.members(&m.cellMembers, [](void *context, const char *name) {
     static_cast<std::vector<std::string> *>(context)->emplace_back(name);
   });
-  model->description = std::move(description);
   m.readParams = [model](const Value &value, const std::string &path) {
     return readPluginParams(*model, value, path);
   };
   m.writeParams = [model](const PulsedParams &params) {
-    // Nothing is written there, but parameters that may be changed are found in the same way.
-    char *own = model->description->own(const_cast<PulsedParams &>(params));
+    // Only reads; the cast allows the same code as for writing.
+    char *own = bytesOf(const_cast<PulsedParams &>(params));
     Value::Map map;
     for (const Row &row : model->rows) map[row.name] = writeRow(own, row);
     return Value(std::move(map));
   };
-  m.granularity = [model](const PulsedParams &params) {
-    return model->description->granularity(params);
-  };
-  return m;
-}
-
-DeviceModel pluginModel(const PluginTable &table, const PluginLauncher &launcher) {
-  DeviceModel m = modelOf(std::make_shared<const PluginDescription>(table));
-  // One instruction set is compiled, the machine's best; results are the same bits on all.
+  m.granularity = [&table](const PulsedParams &params) { return table.granularity(&params); };
+  // Only the machine's best instruction set is compiled; all give the same bits.
   m.cpu = [&table](Isa) -> const PulsedKernels & { return *table.kernels; };
   table.setLauncher(&launcher);
   m.cuda = [&table] { return table.gpuKernels; };

@@ -1,13 +1,9 @@
 #include "storage/atomic_write.h"
 
 #include <cerrno>
-#include <ctime>
 #include <fcntl.h>
 #include <filesystem>
-#include <fstream>
-#include <optional>
 #include <random>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -16,16 +12,6 @@ namespace pulsora {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A draft is named <prefix><running kernel>-<random number><suffix>. It is locked as long as its
-// writer lives, so an unlocked one was left behind. That holds among the processes of one kernel:
-// file systems that machines share do not always share locks, so drafts of other machines (and of
-// this one before it was restarted) are left alone until they are a day old.
-constexpr const char *kPrefix = ".pulsora-";
-constexpr const char *kSuffix = ".part";
-constexpr std::time_t kForeignAge = 24 * 60 * 60;
-
-constexpr int kMaxLinks = 40;  // as Linux has it
 
 [[noreturn]] void fail(int error, const char *what, const fs::path &path) {
   throw fs::filesystem_error(what, path, std::error_code(error, std::generic_category()));
@@ -39,97 +25,41 @@ auto uninterrupted(const Call &call) {
   return result;
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (valid()) ::close(number_);
-  }
-  Descriptor(const Descriptor &) = delete;
-  Descriptor &operator=(const Descriptor &) = delete;
-  bool valid() const { return number_ >= 0; }
-  int get() const { return number_; }
-
- private:
-  int number_;
-};
-
-/// What the names of drafts of this machine's running kernel begin with.
-const std::string &ownPrefix() {
-  static const std::string prefix = [] {
-    std::string id;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-    return kPrefix + id.substr(0, 8) + "-";
-  }();
-  return prefix;
-}
-
-std::string newName() {
-  constexpr const char *kDigits = "0123456789abcdef";
-  std::random_device random;
-  std::string number;
-  for (int i = 0; i < 16; ++i) number += kDigits[random() & 0xFU];
-  return ownPrefix() + number + kSuffix;
-}
-
-bool startsWith(const std::string &text, const std::string &start) {
-  return text.compare(0, start.size(), start) == 0;
-}
-bool endsWith(const std::string &text, const std::string &end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-void removeIfLeft(const fs::path &draft) {
-  const Descriptor file(::open(draft.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  struct stat status{};
-  if (!file.valid() || ::fstat(file.get(), &status) != 0) return;
-  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) return;
-  const bool own = startsWith(draft.filename().string(), ownPrefix());
-  if (!own && status.st_mtime > std::time(nullptr) - kForeignAge) return;
-  if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(draft.c_str());
-}
-
-void removeLeftDrafts(const fs::path &folder) {
-  std::error_code error;  // what cannot be listed or removed is no reason not to write
-  for (fs::directory_iterator each(folder, error), end; !error && each != end;
-       each.increment(error)) {
-    const std::string name = each->path().filename().string();
-    if (startsWith(name, kPrefix) && endsWith(name, kSuffix)) removeIfLeft(each->path());
-  }
-}
-
+/// A new file beside the target, which is removed unless it takes the target's place.
 class Draft {
  public:
-  Draft(const fs::path &folder, mode_t mode)
-      : path_(folder / newName()), file_(uninterrupted([&] {
-          return ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-        })) {
-    if (!file_.valid()) fail(errno, "cannot write to this folder", folder);
-    // Where files cannot be locked, nobody else can lock this one and take it for left behind.
-    uninterrupted([&] { return ::flock(file_.get(), LOCK_EX); });
+  Draft(const fs::path &folder, mode_t mode) {
+    std::random_device random;
+    do {
+      path_ = folder / (".pulsora-" + std::to_string(random()) + ".part");
+      file_ = uninterrupted([&] {
+        return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+      });
+    } while (file_ < 0 && errno == EEXIST);
+    if (file_ < 0) fail(errno, "cannot write to this folder", folder);
   }
   ~Draft() {
+    ::close(file_);
     if (!path_.empty()) ::unlink(path_.c_str());
   }
   Draft(const Draft &) = delete;
   Draft &operator=(const Draft &) = delete;
 
-  int file() const { return file_.get(); }
-  /// Whether it was removed before it was locked.
-  bool lost() const {
-    struct stat status{};
-    return ::fstat(file_.get(), &status) == 0 && status.st_nlink == 0;
-  }
   void write(std::string_view bytes, const fs::path &target) const {
     while (!bytes.empty()) {
       const ssize_t written =
-          uninterrupted([&] { return ::write(file_.get(), bytes.data(), bytes.size()); });
+          uninterrupted([&] { return ::write(file_, bytes.data(), bytes.size()); });
       if (written < 0) fail(errno, "cannot be written", target);
       bytes.remove_prefix(static_cast<size_t>(written));
     }
   }
+  /// As far as this process may.
+  void takeOwnerAndMode(const struct stat &status) const {
+    if (::fchown(file_, status.st_uid, status.st_gid) != 0) errno = 0;
+    if (::fchmod(file_, status.st_mode & 07777) != 0) errno = 0;
+  }
   void publish(const fs::path &target) {
-    if (uninterrupted([&] { return ::fsync(file_.get()); }) != 0)
+    if (uninterrupted([&] { return ::fsync(file_); }) != 0)
       fail(errno, "cannot be written", target);
     if (::rename(path_.c_str(), target.c_str()) != 0) fail(errno, "cannot be replaced", target);
     path_.clear();
@@ -137,16 +67,8 @@ class Draft {
 
  private:
   fs::path path_;  // empty once it is published
-  Descriptor file_;
+  int file_ = -1;
 };
-
-fs::path behindLinks(fs::path path) {
-  for (int links = 0; fs::is_symlink(fs::symlink_status(path)); ++links) {
-    if (links == kMaxLinks) fail(ELOOP, "cannot be followed", path);
-    path = path.parent_path() / fs::read_symlink(path);
-  }
-  return path;
-}
 
 /// The status of an existing file, which may be replaced; false if there is none.
 bool isThere(const fs::path &target, struct stat &status) {
@@ -160,17 +82,13 @@ bool isThere(const fs::path &target, struct stat &status) {
   return true;
 }
 
-/// As far as this process may: the draft of a file that others may not read is not theirs either
-/// way.
-void takeOwnerAndMode(int file, const struct stat &status) {
-  if (::fchown(file, status.st_uid, status.st_gid) != 0) errno = 0;
-  if (::fchmod(file, status.st_mode & 07777) != 0) errno = 0;
-}
-
-/// Puts the new name on the disk as well; not every file system can.
-void syncFolder(const fs::path &folder) {
-  const Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (file.valid()) ::fsync(file.get());
+/// The file behind symbolic links, of which Linux follows 40.
+fs::path behindLinks(fs::path path) {
+  for (int links = 0; fs::is_symlink(fs::symlink_status(path)); ++links) {
+    if (links == 40) fail(ELOOP, "cannot be followed", path);
+    path = path.parent_path() / fs::read_symlink(path);
+  }
+  return path;
 }
 
 }  // namespace
@@ -182,15 +100,16 @@ void replaceFile(const std::string &path, const std::vector<std::string_view> &p
   struct stat old{};
   const bool replaces = isThere(target, old);
   const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
-  removeLeftDrafts(folder);
-  std::optional<Draft> draft;
-  do {
-    draft.emplace(folder, replaces ? 0600 : static_cast<mode_t>(mode));
-  } while (draft->lost());
-  for (const std::string_view part : parts) draft->write(part, target);
-  if (replaces) takeOwnerAndMode(draft->file(), old);
-  draft->publish(target);
-  syncFolder(folder);
+  Draft draft(folder, replaces ? 0600 : static_cast<mode_t>(mode));
+  for (const std::string_view part : parts) draft.write(part, target);
+  if (replaces) draft.takeOwnerAndMode(old);
+  draft.publish(target);
+  // Puts the new name on the disk as well; not every file system can.
+  const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory >= 0) {
+    ::fsync(directory);
+    ::close(directory);
+  }
 }
 
 }  // namespace pulsora

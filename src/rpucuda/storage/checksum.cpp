@@ -6,7 +6,7 @@ namespace pulsora {
 namespace {
 
 constexpr uint64_t kPolynomial = 0xC96C5795D7870F42U;  // 42F0E1EBA9EA3693 with its bits reversed
-constexpr size_t kStride = 16;                         // bytes that are taken at a time
+constexpr size_t kStride = 16;                         // bytes per step
 
 using Table = std::array<uint64_t, 256>;
 

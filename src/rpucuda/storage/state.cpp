@@ -27,7 +27,7 @@ const char *numpyName(Tensor::Type type) {
   return kNames[static_cast<size_t>(type)];
 }
 
-/// Adds what State::checksum() says to a checksum.
+/// Adds a state to a checksum, in the order that State::checksum() documents.
 class Summary {
  public:
   uint64_t value() const { return sum_.value(); }

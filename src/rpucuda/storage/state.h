@@ -22,23 +22,23 @@ struct Tensor {
   int64_t size() const;
 };
 
-/// What files call a type, and the bytes of one element.
+/// The name of an element type in files, and the bytes of one element.
 struct TensorType {
   const char *name;
   uint64_t bytes;
 };
 const TensorType &typeOf(Tensor::Type type);
 
-/// Tensors of a state one after another in memory of a backend: so they go to another process.
+/// Tensors of a state, one after another in a backend's memory, to be sent to another process.
 class PackedTensors {
  public:
-  /// In memory for size() floats in the end; nullptr where the sizes alone are wanted.
+  /// `memory` holds the final size() floats; nullptr if only the sizes are wanted.
   explicit PackedTensors(float *memory = nullptr) : to_(memory), from_(memory) {}
 
-  /// Floats so far.
+  /// Number of floats so far.
   int64_t size() const { return size_; }
   void put(const Context &context, const std::string &name, const void *from, size_t bytes);
-  /// Gives the places of what has been put to tensors that are elsewhere.
+  /// Reuses the layout of put() to read the same tensors from another buffer.
   void readFrom(const float *memory) { from_ = memory; }
   void take(const Context &context, const std::string &name, void *to, size_t bytes) const;
 
@@ -52,39 +52,39 @@ class PackedTensors {
 /// Everything an object needs to continue as if it had never stopped: named tensors and a table of
 /// settings and counters. Files hold it as safetensors (storage/state_file.h).
 ///
-/// The state of a tile is signed: among its values is a checksum of everything else. Whoever reads
-/// or loads it verifies that, so that damage is found on whatever way the state has taken.
+/// The state of a tile is signed: its values include a checksum of everything else. Readers and
+/// loaders of a state verify the checksum, so that damage is found on whatever way the state took.
 struct State {
   /// The value that holds the checksum, in 16 hexadecimal digits.
   static constexpr const char *kChecksum = "checksum";
 
   std::map<std::string, Tensor> tensors;
   Value::Map values;
-  /// Where not null, put() and take() mean this memory instead of `tensors`, and of tensors those
-  /// that an update may change.
+  /// If not null, put() and take() use this memory instead of `tensors`, and only for tensors that
+  /// an update may change.
   PackedTensors *packed = nullptr;
 
-  /// CRC-64/XZ of everything but the value kChecksum. What it runs over, numbers in 8 bytes with
-  /// the lowest first, and texts as their length and their bytes in UTF-8: the values as one map;
-  /// the number of tensors and, in the order of their names, each one's name, the name of its type
-  /// in files, the number of its extents, these, the number of its bytes, and they. A value is a
-  /// letter and its content: n for none, b with a number 0 or 1, i with a number, r with a
-  /// double's bits, t with a text, l with the number of its values and they, m with the number of
-  /// its entries and, in the order of their names, each one's name and value.
+  /// CRC-64/XZ of everything but the value kChecksum. Numbers have 8 bytes, the lowest first; texts
+  /// are their length and their UTF-8 bytes. The order is: the values as one map; the number of
+  /// tensors; then, by name, each tensor's name, the name of its type in files, its number of
+  /// extents, the extents, its number of bytes, the bytes. A value is a letter and its content: n
+  /// for none, b with a number 0 or 1, i with a number, r with a double's bits, t with a text, l
+  /// with the number of its elements and the elements, m with the number of its entries and, by
+  /// name, each entry's name and value.
   std::string checksum() const;
-  /// Enters the checksum; to be called last, and again after a change that is meant.
+  /// Enters the checksum; to be called last, and again after an intended change.
   void sign();
-  /// StateError if the checksum is not that of the content, or is missing from the state of a tile
-  /// that had one when it was saved (of version 3 or later).
+  /// Throws StateError if the checksum does not match the content, or is missing from the state of
+  /// a tile that had one when it was saved (of version 3 or later).
   void verify() const;
-  /// StateError, naming the place, unless every floating-point number is finite.
+  /// Throws StateError, naming the place, unless every floating-point number is finite.
   void requireFinite() const;
 
   /// Copies a buffer of `Element` into a tensor of the given type and shape.
   template <class Element>
   void put(const Context &context, const std::string &name, Tensor::Type type,
            std::vector<int64_t> shape, const Buffer<Element> &buffer);
-  /// The same of what stays as the object's construction made it.
+  /// put() for a tensor that never changes after the object's construction.
   template <class Element>
   void putFixed(const Context &context, const std::string &name, Tensor::Type type,
                 std::vector<int64_t> shape, const Buffer<Element> &buffer) {
@@ -105,7 +105,7 @@ struct State {
   }
   /// The integer under `name`; StateError if it is absent, negative or above `most`.
   uint64_t counter(const std::string &name, uint64_t most = INT64_MAX) const;
-  /// The same of an integer that is 0 or 1.
+  /// counter() for an integer that is 0 or 1.
   bool flag(const std::string &name) const { return counter(name, 1) != 0; }
 };
 

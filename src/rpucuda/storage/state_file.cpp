@@ -21,7 +21,7 @@ constexpr const char *kMetadata = "__metadata__";
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kAlignment = 8;  // of the tensors within the file
 
-constexpr size_t kMostAxes = 32;  // as many as every version of NumPy takes
+constexpr size_t kMostAxes = 32;  // the most that every version of NumPy takes
 
 template <class... Parts>
 void require(bool holds, const Parts &...parts) {
@@ -69,7 +69,7 @@ Announced announced(const std::string &name, const Value &value) {
   require(shape.list(), "tensor '", name, "' has shape ", shape.describe(), "; it must be a list");
   require(shape.list()->size() <= kMostAxes, "tensor '", name, "' has ", shape.list()->size(),
           " axes; an array has at most ", kMostAxes);
-  // Also of an empty tensor, the other extents are those of an array that could be.
+  // In an empty tensor, too, the other extents must be possible for an array.
   uint64_t room = typeOf(result.tensor.type).bytes;
   for (const Value &extent : *shape.list()) {
     const uint64_t size = count(extent, name, "an extent of its shape");
@@ -148,7 +148,7 @@ std::vector<Entry> inFileOrder(const State &state) {
   return tensors;
 }
 
-/// What stands in front of the tensors: the length of the header, and the header.
+/// The start of the file, before the tensors: the length of the header, and the header.
 std::string beginning(const State &state, const std::vector<Entry> &tensors) {
   Value::Map header;
   header[kMetadata] = Value::Map{{kStateFormat, Value(writeJson(Value(state.values)))}};
@@ -175,7 +175,7 @@ std::string beginning(const State &state, const std::vector<Entry> &tensors) {
   return length + text;
 }
 
-/// The file of a state in parts, of which `first` owns the first and `state` the others.
+/// The file of a state in parts: `first` owns the first part, `state` the others.
 std::vector<std::string_view> partsOf(const State &state, std::string &first) {
   state.verify();
   const std::vector<Entry> tensors = inFileOrder(state);

@@ -11,6 +11,7 @@ class CompoundOf final : public AnyCompound {
  public:
   explicit CompoundOf(const Params &params) : params_(params) {}
   Value write() const override { return writeParams(params_); }
+  CompoundFacts facts() const override { return params_.facts(); }
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const override {
     return params_.make(site);
   }
@@ -19,7 +20,7 @@ class CompoundOf final : public AnyCompound {
   Params params_;
 };
 
-// The rows of TilePeriphery that a compound uses, with the defaults of that compound.
+// The fields of TilePeriphery that a compound uses, with the compound's defaults.
 template <class Params>
 std::vector<FieldInfo> peripheryOf(const TilePeriphery &defaults) {
   const Value values = writeParams(defaults);

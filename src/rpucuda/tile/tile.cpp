@@ -16,7 +16,7 @@ Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, uint64_t seed
       "] was asked for; a tile holds at most 2^32 cells: split the layer over several tiles");
   checkContext(context);
   checkParams(config, "");
-  static_cast<void>(readParams<TileConfig>(writeParams(config), ""));  // as loading its state will
+  static_cast<void>(readParams<TileConfig>(writeParams(config), ""));  // as when a state is loaded
   impl_ = std::make_unique<Impl>(config, context, dSize, xSize, TileKeys{seed, tileId});
 }
 
@@ -107,7 +107,7 @@ void Tile::postUpdate(float lr) {
 
 void Tile::getWeights(MatrixView<float> out) const {
   requireShape(out, {"d_size", dSize()}, {"x_size", xSize()}, "out", "getWeights");
-  impl_->reportFault();
+  impl_->reportNonfinite();
   impl_->device->getWeights(impl_->context, out);
 }
 
@@ -132,7 +132,7 @@ const PulsedDevice &Tile::array(const std::string &name) const {
 void Tile::getArray(const std::string &name, MatrixView<float> out) const {
   const PulsedDevice &from = array(name);
   requireShape(out, {"rows", from.rows()}, {"columns", from.cols()}, "out", "getArray");
-  impl_->reportFault();
+  impl_->reportNonfinite();
   copy(impl_->context, from.weights(), out);
 }
 
@@ -147,7 +147,7 @@ void Tile::setArray(const std::string &name, MatrixView<const float> weights) {
 
 void Tile::resetColumns(const std::string &name, int64_t firstCol, int64_t count,
                         float probability) {
-  impl_->reportFault();
+  impl_->reportNonfinite();
   Impl::requireRoom(impl_->counters.events, 1, "writes");
   impl_->device->resetColumns(impl_->context, name, firstCol, count, probability, impl_->counters);
   ++impl_->counters.events;
@@ -168,12 +168,12 @@ Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, f
   requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "explain");
   requireLearningRate(lr);
   requireStep(impl_->context, x, d, lr);
-  impl_->reportFault();
+  impl_->reportNonfinite();
   return impl_->device->explain(impl_->context, x, d, lr);
 }
 
 Value::Map Tile::statistics() const {
-  impl_->reportFault();
+  impl_->reportNonfinite();
   return impl_->device->statistics(impl_->context);
 }
 

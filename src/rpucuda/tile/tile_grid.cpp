@@ -73,7 +73,7 @@ size_t TileGrid::blockAt(const Side &side, int64_t first) {
   return static_cast<size_t>(found - side.blocks.begin());
 }
 
-// The order in which a GPU keeps the reads of all tiles before it sums them.
+// Sets the places of the reads of all tiles in a GPU's memory before they are summed.
 void TileGrid::placeReads(Side &side) {
   std::vector<GridColumn> columns;
   std::vector<int64_t> places;
@@ -98,8 +98,8 @@ void TileGrid::placeReads(Side &side) {
   onGpu(places, side.readPlaces);
 }
 
-// The columns of a batch that each block has: in place on the CPU, and on a GPU, whose kernels want
-// rows without gaps, in memory of their own.
+// The columns of a batch that belong to each block: in place on the CPU, and packed on a GPU, whose
+// kernels need rows without gaps.
 std::vector<MatrixView<const float>> TileGrid::blocksOf(MatrixView<const float> batch, Side &side) {
   const bool inPlace = context().onCpu() || (side.blocks.size() == 1 && batch.isContiguous());
   if (!inPlace) {
@@ -115,7 +115,7 @@ std::vector<MatrixView<const float>> TileGrid::blocksOf(MatrixView<const float> 
   return blocks;
 }
 
-// call(i) for each of these tiles in order; what tiles of a GPU enqueue is joined.
+// Calls call(i) for each of these tiles in order; on a GPU, their launches are batched.
 template <class Call>
 void TileGrid::forEachOf(const Numbers &tiles, const Call &call) {
   if (context().onCpu()) {
@@ -123,7 +123,7 @@ void TileGrid::forEachOf(const Numbers &tiles, const Call &call) {
     return;
   }
   const CudaScope scope(context().device);
-  joined_.run(tiles.size(), [&](size_t i) { call(tiles[i]); });
+  batched_.run(tiles.size(), [&](size_t i) { call(tiles[i]); });
 }
 
 template <class Read>
@@ -133,7 +133,7 @@ void TileGrid::readAll(MatrixView<const float> in, const char *name, Side &from,
   requireShape(out, batchOf(in), {to.name, to.size}, "the result", "a read of a grid");
   if (context().onCpu()) requireFinite(context(), in, name);  // before the first tile is read
   const std::vector<MatrixView<const float>> inputs = blocksOf(in, from);
-  // All reads are kept until they are summed. Where they are many, a tile is work enough.
+  // Batched reads are all stored until they are summed; too large ones run tile by tile.
   constexpr int64_t kMostKept = int64_t{1} << 25;
   if (context().onCpu() || out.rows * to.readColumns > kMostKept) {
     addReads(inputs, from, out, to, read);
@@ -149,7 +149,7 @@ void TileGrid::readAll(MatrixView<const float> in, const char *name, Side &from,
           BlockSummer{reads_.data(), to.columns.data(), to.readPlaces.data(), out});
 }
 
-// One tile after another, of which on the CPU the first of a block writes the result itself.
+// Reads one tile after another; on the CPU, the first tile of a block writes the result directly.
 template <class Read>
 void TileGrid::addReads(const std::vector<MatrixView<const float>> &inputs, const Side &from,
                         MatrixView<float> out, const Side &to, const Read &read) {
@@ -208,7 +208,7 @@ void TileGrid::updateSome(const Numbers &tiles, MatrixView<const float> x,
   if (onCpu || tiles.size() == tiles_.size()) return;
   std::vector<bool> updated(tiles_.size());
   for (const size_t i : tiles) updated[i] = true;
-  // The others, too, tell of values that are not finite.
+  // The other tiles report non-finite values too.
   for (size_t i = 0; i < tiles_.size(); ++i)
     if (!updated[i])
       requireFinite(tiles_[i]->context(), inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]]);

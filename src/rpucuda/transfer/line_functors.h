@@ -28,17 +28,17 @@ struct DifferenceWriter {
   }
 };
 
-/// Takes the whole pulses of a cell, at most `most`, off the change that it owes, and writes what
-/// they add to the cell, negated. No cell owes more than `range`, which it could never make.
+/// Takes the whole pulses of a cell, at most `most`, off its accumulated change, and writes their
+/// change, negated. The accumulated change is limited to `range`, beyond which no cell could go.
 struct WholePulses {
-  MatrixView<float> owed;
+  MatrixView<float> accumulated;
   float granularity;
   float most;
   float range;
   float *out;
 
   PULSORA_HD void operator()(int64_t i) const {
-    float &change = owed(i / owed.cols, i % owed.cols);
+    float &change = accumulated(i / accumulated.cols, i % accumulated.cols);
     const float pulses = pulsora::min(pulsora::floor(pulsora::abs(change) / granularity), most);
     out[i] = change > 0.0f ? -(pulses * granularity) : pulses * granularity;
     change += out[i];

@@ -19,7 +19,7 @@ class LineRead {
         lines_(lines),
         outputs_(outputs) {}
 
-  /// Storage for run(): it cannot run out of memory then.
+  /// Reserves storage for run(), which then cannot run out of memory.
   void reserve(const Context &context);
   /// Reads all lines of an array with `weights` [outputs, lines] into [lines, outputs]; line j is
   /// sample firstRead + j. The view is valid until the next run().

@@ -6,8 +6,8 @@
 #include "pulses/pulse_trains.h"
 #include "transfer/transfer_stats.h"
 
-// How a transfer is planned, sent and accounted for: one formula each, for every backend. Nothing
-// here needs the host, so that a transfer on a GPU waits for nothing.
+// Planning, sending and accounting of transfers: one formula each, for every backend. Nothing here
+// needs the host, so that a transfer on a GPU waits for nothing.
 
 namespace pulsora {
 
@@ -17,18 +17,18 @@ struct TransferFactors {
   MatrixView<const float> x;  // [xSize, K]
 };
 
-/// What the next sending of a transfer sends, as a factor on T, and the gain of those so far.
+/// The part of T that the next attempt sends, as a factor on T, and the gain of earlier attempts.
 struct MissingPart {
   double next;
   double gain;
-  bool full;  ///< the cells take no more of it
+  bool full;  ///< the cells take no more
 };
 
-/// How one component of a transfer is sent: `trains` trains, in each of which x line j is driven by
-/// xScale * x(j, k) and d line i by dScale * d(i, k), at the plan's learning rate.
+/// The plan of one component of a transfer: `trains` pulse trains, in each of which x line j is
+/// driven by xScale * x(j, k) and d line i by dScale * d(i, k), at the plan's learning rate.
 struct ComponentPlan {
   int32_t trains;
-  uint32_t clipped;  ///< 1 if the trains cannot carry all
+  uint32_t clipped;  ///< 1 if the pulse trains cannot carry all
   float xScale;
   float dScale;
   float strength;   ///< pulses that the component's largest element needs
@@ -38,7 +38,7 @@ struct ComponentPlan {
   double xSquares;
 };
 
-/// What plans depend on besides the factors.
+/// Settings that plans depend on besides the factors.
 struct PlanRule {
   UpdateParameters update;
   bool sends;  // whether pulse trains carry the transfer
@@ -46,18 +46,18 @@ struct PlanRule {
   int maxTrains;  // per component
   float granularity;
   double magnitude;            // |lr| of the transfer
-  const MissingPart *missing;  // what is sent of T; null is all of it
+  const MissingPart *missing;  // part of T to be sent; null: all of it
 
-  /// Learning rate of the trains, a magnitude. With granularity * desired_bl the rule of
-  /// trainScale() takes drives for probabilities.
+  /// Learning rate of the pulse trains, a magnitude. With granularity * desired_bl, trainScale()
+  /// takes drives for probabilities.
   PULSORA_HD float lr() const {
     return lossless ? granularity * static_cast<float>(update.desired_bl)
                     : static_cast<float>(magnitude);
   }
 };
 
-/// The trains of a transfer are numbered 0, 1, ..., component by component; passes cut the possible
-/// numbers [0, most) into pieces that are sent one by one.
+/// The pulse trains of a transfer are numbered 0, 1, ..., component by component; passes cut the
+/// possible numbers [0, most) into pieces that are sent one by one.
 struct TransferPasses {
   int64_t most;
   int64_t first;  // numbers of the first pass
@@ -68,7 +68,7 @@ struct TransferPasses {
   PULSORA_HD int64_t end(int64_t pass) const { return pulsora::min(start(pass + 1), most); }
 };
 
-/// What a plan needs to know about a component.
+/// Sizes of a component that a plan needs.
 struct ComponentSizes {
   float dLargest, xLargest;
   double dSum, xSum;  // of magnitudes
@@ -94,15 +94,15 @@ struct LimitedSums {
   }
 };
 
-/// Chooses the trains and drives of a transfer.
+/// Chooses the pulse trains and drives of a transfer.
 struct TransferPlanner {
   PlanRule rule;
-  TransferFactors sent;   // as they were read for this transfer
-  TransferFactors exact;  // as they are
+  TransferFactors sent;   // factors as read for this transfer
+  TransferFactors exact;  // factors without the errors of the read
   TransferPasses passes;
   ComponentPlan *components;     // [K]
-  int64_t *starts;               // [K + 1], number of each component's first train
-  int64_t *present;              // number of trains of each pass
+  int64_t *starts;               // [K + 1], number of each component's first pulse train
+  int64_t *present;              // number of pulse trains of each pass
   const uint64_t *pulseCounter;  // of the array that is written; null if not needed
   uint64_t *pulsesBefore;        // gets the value of pulseCounter; null with it
 
@@ -127,7 +127,7 @@ struct TransferPlanner {
     if (group.leads()) components[k] = plan;
   }
 
-  /// Numbers the trains and counts those of each pass; after all components are planned.
+  /// Numbers the pulse trains and counts them per pass; after all components are planned.
   PULSORA_HD void placeTrains() const {
     int64_t number = 0;
     for (int64_t k = 0; k < exact.d.cols; ++k) {
@@ -216,18 +216,18 @@ struct TransferPlanner {
   }
 };
 
-/// The drives of one pass, [train][line], x and d: columns of the factors, scaled.
+/// The drives of one pass, [pulse train][line], x and d: columns of the factors, scaled.
 struct PulseTrainDrives {
   TransferFactors factors;
   const ComponentPlan *components;
   const int64_t *starts;
-  int64_t first;  // number of the pass's first train
+  int64_t first;  // number of the pass's first pulse train
   float *x;
   float *d;
 
   PULSORA_HD void operator()(int64_t i) const {
     const int64_t lines = factors.x.rows + factors.d.rows;
-    if (i >= (starts[factors.x.cols] - first) * lines) return;  // mostly, so before divisions
+    if (i >= (starts[factors.x.cols] - first) * lines) return;  // usual, so before divisions
     const int64_t train = i / lines;
     const int64_t line = i % lines;
     const int64_t k = componentOf(first + train);
@@ -251,15 +251,15 @@ struct PulseTrainDrives {
   }
 };
 
-/// What may be missing of T, as a part of it, without being sent again.
+/// The part of T that may stay missing without another attempt.
 constexpr double kDelivered = 0.01;
-/// What a sending is taken to deliver at least, where cells at their bounds take nothing.
+/// The part that an attempt is taken to deliver at least, where cells at their bounds take nothing.
 constexpr double kLeastPart = 0.25;
-/// Pulses of a sending that are enough to tell chance from cells at their bounds: if less than
-/// kDelivered of them changed anything, another sending would cost as much and bring as little.
+/// Pulses of an attempt that are enough to tell chance from cells at their bounds: if less than
+/// kDelivered of them changed anything, another attempt would cost as much and bring as little.
 constexpr uint64_t kTellingPulses = 1000000;
 
-/// Gathers the statistics of a transfer after each of its sendings.
+/// Gathers the statistics of a transfer after each of its attempts.
 struct TransferTally {
   const ComponentPlan *components;
   int64_t rank;
@@ -271,7 +271,7 @@ struct TransferTally {
   int64_t rows;
   const uint64_t *pulseCounter;  // of the array that was written
   const uint64_t *pulsesBefore;  // its value before the transfer
-  bool first;                    // of the transfer's sendings
+  bool first;                    // of the transfer's attempts
   bool last;
   MissingPart *missing;
   TransferStats *latest;
@@ -308,7 +308,7 @@ struct TransferTally {
     }
     stats.normA = pulsora::sqrt(xIsFirst ? xSquares : dSquares);
     stats.normB = pulsora::sqrt(xIsFirst ? dSquares : xSquares);
-    if (!first) {  // the clipped and the carried share are those of the first sending
+    if (!first) {  // the clipped and the carried share refer to the first attempt
       stats.driven = latest->driven;
       stats.wanted = latest->wanted;
       stats.clippedComponents = latest->clippedComponents;
@@ -329,9 +329,9 @@ struct TransferTally {
     const bool done = rest <= kDelivered && rest >= -kDelivered;
     const double sent = first ? 1.0 : missing->next;
     const double arrived = stats.gain() - (first ? 0.0 : missing->gain);
-    // The part of the last sending that arrived; of the next one, about as much will.
+    // The part of the last attempt that arrived; of the next attempt, about as much will.
     const double part = arrived / sent;
-    // What its pulses carry, were they all taken; the trains may be too few for all that was sent.
+    // The change if all pulses were taken; the pulse trains may be too few for all that was sent.
     const double carried = static_cast<double>(pulses) * static_cast<double>(granularity);
     const bool refused = pulses >= kTellingPulses &&
                          (sent < 0.0 ? -arrived : arrived) * stats.wanted < kDelivered * carried;

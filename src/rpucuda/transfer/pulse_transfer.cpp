@@ -83,8 +83,8 @@ void PulseTransfer::sendTrains(const Context &context, PulsedDevice &to,
     } else {
       samples.present = plan.present + p;
     }
-    // A pass without trains is skipped, except the last one: it draws the final write noise. (A GPU
-    // skips none, so that its last pass draws that noise too.)
+    // A pass without pulse trains is skipped, except the last one: it draws the final write noise.
+    // (A GPU skips no pass, so that the last pass draws that noise there too.)
     if (trains == 0 && p + 1 < plan.passes.count()) continue;
     forEach(context, trains * (to.cols() + to.rows()),
             PulseTrainDrives{plan.sent, plan.components, plan.starts, start, xDrives_.data(),

@@ -8,32 +8,32 @@
 
 namespace pulsora {
 
-/// Adds T = lr d x^T to an array, by trains of pulses or digitally, and keeps account of what
-/// arrived.
+/// Adds T = lr d x^T to an array, by pulse trains or digitally, and keeps account of the change
+/// that arrived.
 ///
-/// Components are sent in the order 0 ... K - 1, the trains of each in sequence. Draws are keyed by
-/// the sample number: train n of sending s of transfer t is sample (t S + s) K maxTrains + n of the
-/// array, where S is the number of sendings of a transfer. Passes only
-/// set how many trains are sent at a time; the bits do not depend on them.
+/// Components are sent in the order 0 ... K - 1, the pulse trains of each in sequence. Draws are
+/// keyed by the sample number: pulse train n of attempt s of transfer t is sample (t S + s) K
+/// maxTrains + n of the array, where S is TransferRule::sendings(). Passes only set how many pulse
+/// trains are sent at a time; the bits do not depend on passes.
 ///
-/// On a GPU the host does not wait: it learns the number of trains and what arrived only when it
-/// asks.
+/// On a GPU the host does not wait: it learns the number of pulse trains and the account only on
+/// request.
 class PulseTransfer {
  public:
-  /// `key` keys the trains.
+  /// `key` keys the pulse trains.
   PulseTransfer(const Context &context, const TransferRule &rule, RandomKey key);
 
   const TransferRule &rule() const { return rule_; }
 
-  /// Storage for run() onto `to`, whatever the factors are: it cannot run out of memory then.
+  /// Reserves storage for run() onto `to` with any factors; run() then cannot run out of memory.
   void reserve(const Context &context, PulsedDevice &to);
-  /// One transfer onto `to` of `sent`, the factors as they were read; the account compares what
-  /// arrived with the `exact` factors.
+  /// Makes one transfer onto `to` of `sent`, the factors as they were read; the account compares
+  /// the change with the `exact` factors.
   void run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
            const TransferFactors &exact);
 
   uint64_t count() const { return ledger_.transfers(); }
-  /// How many transfers there are sample numbers for (array/events.h).
+  /// Number of transfers that there are sample numbers for (array/events.h).
   uint64_t mostTransfers() const;
   const TransferLedger &ledger() const { return ledger_; }
 
@@ -49,7 +49,7 @@ class PulseTransfer {
   void sendTrains(const Context &context, PulsedDevice &to, const TransferPlanner &plan,
                   int sending);
   void writeDigitally(const Context &context, PulsedDevice &to, const TransferFactors &factors);
-  /// Sample numbers that a sending takes, whether it needs them or not.
+  /// Sample numbers that an attempt takes, whether it needs them or not.
   uint64_t samplesPerSending() const {
     return static_cast<uint64_t>(rule_.components) * static_cast<uint64_t>(rule_.maxTrains);
   }

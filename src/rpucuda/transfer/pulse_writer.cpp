@@ -66,13 +66,13 @@ void PulseWriter::send(const Context &context, PulsedDevice &array, uint64_t fir
   array.applyPulses(context, maker_.words());
 }
 
-void PulseWriter::flush(const Context &context, PulsedDevice &array, MatrixView<float> owed,
+void PulseWriter::flush(const Context &context, PulsedDevice &array, MatrixView<float> accumulated,
                         int most, uint64_t number) {
   reserve(context, array);
   const Sides sides(array);
   const PulsedParams &cell = array.params().common();
   forEach(context, array.size(),
-          WholePulses{sides.byColumns ? owed.transposed() : owed, array.granularity(),
+          WholePulses{sides.byColumns ? accumulated.transposed() : accumulated, array.granularity(),
                       static_cast<float>(most), cell.w_max - cell.w_min, difference_.data()});
   send(context, array, number * static_cast<uint64_t>(sides.lines));
 }

@@ -10,7 +10,7 @@
 namespace pulsora {
 namespace {
 
-// Rows of T that are computed at a time to measure what arrived; they fit into a cache.
+// Rows of T that are computed at a time to measure the change; they fit into a cache.
 constexpr int64_t kAlignedRows = 128;
 
 }  // namespace

@@ -10,27 +10,27 @@
 
 namespace pulsora {
 
-/// Keeps account of the transfers onto one array: what was to arrive, what did, and the pulses
-/// used. The array may also be pulsed between transfers.
+/// Keeps account of the transfers onto one array: the intended change, the change that arrived, and
+/// the pulses used. The array may also be pulsed between transfers.
 class TransferLedger {
  public:
   explicit TransferLedger(const Context &context);
 
-  /// Storage for open() and close(): they cannot run out of memory then.
+  /// Reserves storage for open() and close(), which then cannot run out of memory.
   void reserve(const Context &context, const PulsedDevice &to);
   /// To be called before a transfer of lr d x^T onto `to`.
   void open(const Context &context, const PulsedDevice &to, const TransferFactors &exact, float lr);
-  /// To be called after each sending of that transfer, with the plan by which it was sent.
+  /// To be called after each attempt of that transfer, with the plan of the attempt.
   void close(const Context &context, const PulsedDevice &to, const TransferFactors &exact,
              const TransferRule &rule, const ComponentPlan *components, int sending);
-  /// What the next sending of the transfer has to deliver.
+  /// The part of T that the next attempt has to deliver.
   const MissingPart *missing() const { return missing_.data(); }
 
   uint64_t transfers() const { return transfers_; }
   /// Statistics of the latest transfer, and of all; both wait for a GPU.
   TransferStats latest(const Context &context) const;
   TransferStats total(const Context &context) const;
-  /// Where the planner of a transfer notes the array's counter of pulses.
+  /// Memory in which the planner of a transfer notes the array's counter of pulses.
   uint64_t *pulsesBefore() { return pulsesBefore_.data(); }
 
   void saveTo(const Context &context, State &state, const std::string &prefix) const;

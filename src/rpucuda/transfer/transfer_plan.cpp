@@ -8,12 +8,12 @@
 namespace pulsora {
 namespace {
 
-// Limit of one pass, for floats of drives and for words of trains; longer passes are cut.
+// Limit of one pass, for floats of drives and for words of pulse trains; longer passes are cut.
 constexpr int64_t kDriveBudget = int64_t{1} << 22;
 constexpr int64_t kWordBudget = int64_t{1} << 25;
 
 // A pass begins at every rule.chunk-th component, counted from rule.offset, if all components need
-// the maximum number of trains.
+// the maximum number of pulse trains.
 TransferPasses passesOf(const TransferRule &rule, int64_t lines) {
   const int64_t perComponent = rule.maxTrains;
   const int64_t words = 2 * PulseLayout::of(longestTrain(rule.update)).wordsPerSample;

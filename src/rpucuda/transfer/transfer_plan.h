@@ -25,17 +25,17 @@ struct PlanMemory {
   Buffer<uint32_t> finished;  // on a GPU, one counter (see cudaPlanTransfer)
 };
 
-/// What the plans of these transfers depend on, onto an array of that granularity.
+/// The rule for plans of these transfers, onto an array of that granularity.
 PlanRule trainRule(const TransferRule &rule, float granularity);
 
-/// Storage for planInto() with factors that have `lines` rows together: it cannot run out of memory
-/// then. Returns how the transfer is cut into passes.
+/// Reserves storage for planInto() with factors that have `lines` rows together: planInto() then
+/// cannot run out of memory. Returns the passes of the transfer.
 TransferPasses reservePlan(const Context &context, const TransferRule &rule, int64_t lines,
                            PlanMemory &memory);
 
-/// Plans a transfer of `sent`, the `exact` factors or what a read made of them, into `memory`;
-/// `granularity` is that of the array that is written. Unless null, `pulsesBefore` gets the value
-/// of `pulseCounter` before the transfer. `missing`: see PlanRule.
+/// Plans a transfer of `sent`, the `exact` factors or their values as read, into `memory`;
+/// `granularity` is the granularity of the array that is written. Unless null, `pulsesBefore` gets
+/// the value of `pulseCounter` before the transfer. `missing`: see PlanRule.
 TransferPlanner planInto(const Context &context, const TransferRule &rule, float granularity,
                          const TransferFactors &sent, const TransferFactors &exact,
                          const uint64_t *pulseCounter, uint64_t *pulsesBefore, PlanMemory &memory,

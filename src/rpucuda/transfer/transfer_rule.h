@@ -9,10 +9,10 @@ namespace pulsora {
 
 /// How a sum of outer products is written onto an array.
 enum class TransferMode {
-  Lossless,  ///< as many trains per component as its largest element needs
-  Single,    ///< one train per component, clipped where it cannot carry all
+  Lossless,  ///< as many pulse trains per component as its largest element needs
+  Single,    ///< one pulse train per component, clipped where it cannot carry all
   Exact,     ///< a digital write
-  Verified,  ///< lossless, then read back, and sent again as far as it is missing
+  Verified,  ///< lossless, then read back; missing parts are sent again
 };
 template <>
 struct EnumNames<TransferMode> {
@@ -26,26 +26,26 @@ struct EnumNames<TransferRead> {
   static constexpr const char *kNames[] = {"exact", "analog"};
 };
 
-/// What transfers onto one array have in common: each writes T = lr sum_k d_k x_k^T, a sum of
+/// Common settings of the transfers onto one array: each writes T = lr sum_k d_k x_k^T, a sum of
 /// `components` outer products.
 struct TransferRule {
   int64_t components = 1;
   float lr = 1.0f;  ///< of either sign
   TransferMode mode = TransferMode::Lossless;
   int maxTrains = 64;  ///< per component and round
-  int rounds = 3;      ///< Verified: how often at most T is read back and sent again
+  int rounds = 3;      ///< Verified: most times that T is read back and sent again
   /// Components that are sent at a time, and the component at which a pass begins; the bits do not
-  /// depend on them.
+  /// depend on these two.
   int64_t chunk = 1;
   int64_t offset = 0;
-  UpdateParameters update;  ///< of the trains
+  UpdateParameters update;  ///< of the pulse trains
   /// Whether x is the first factor of the caller and d the second; the report gives their norms in
   /// that order.
   bool xIsFirst = false;
 
-  /// How often trains of one transfer are planned and sent.
+  /// Number of attempts of one transfer: each plans and sends pulse trains.
   int sendings() const { return mode == TransferMode::Verified && sendsPulses() ? 1 + rounds : 1; }
-  /// Whether trains of pulses carry it; otherwise it is added in floating point.
+  /// Whether pulse trains carry a transfer; otherwise T is added in floating point.
   bool sendsPulses() const { return mode != TransferMode::Exact && !isDigital(update.pulse_type); }
 };
 

@@ -9,13 +9,13 @@
 
 namespace pulsora {
 
-/// When transfers are due: after every `period` samples, or mini-batches. After n of them exactly
-/// floor(n / period) have been due, however the samples were split over calls.
+/// The times at which transfers are due: after every `period` samples, or mini-batches. After n
+/// units exactly floor(n / period) transfers have been due, however the samples were split.
 class TransferSchedule {
  public:
   enum class Unit { Samples, MiniBatches };
 
-  /// `period` 0 is never.
+  /// With `period` 0, no transfer is ever due.
   TransferSchedule(int64_t period, Unit unit) : period_(period), unit_(unit) {}
 
   int64_t period() const { return period_; }
@@ -30,7 +30,7 @@ class TransferSchedule {
   }
   /// Whether a transfer is due within the next `count` units.
   bool due(Unit unit, int64_t count) const { return dueWithin(unit, count) > 0; }
-  /// How many transfers are.
+  /// Number of transfers that are due within the next `count` units.
   int64_t dueWithin(Unit unit, int64_t count) const {
     if (!counts(unit) || count < period_ - since_) return 0;
     return 1 + (count - (period_ - since_)) / period_;

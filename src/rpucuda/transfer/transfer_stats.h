@@ -9,17 +9,17 @@
 
 namespace pulsora {
 
-/// What transfers delivered, compared with T = lr d x^T, the factors taken when each was due. Sums
-/// run over transfers. Plain data, so that a GPU can add it up.
+/// The change that transfers delivered, compared with T = lr d x^T, the factors taken when each was
+/// due. Sums run over transfers. Plain data, so that a GPU can add it up.
 struct TransferStats {
   uint64_t transfers = 0;
-  uint64_t sendings = 0;           ///< rounds of trains; more than transfers if verified
+  uint64_t sendings = 0;           ///< attempts; more than transfers if verified
   uint64_t trains = 0;             ///< pulse trains sent
   uint64_t pulses = 0;             ///< coincidences in the array that is written
-  uint64_t clippedComponents = 0;  ///< components of which trains could not carry all
+  uint64_t clippedComponents = 0;  ///< components that pulse trains could not carry in full
   double delivered = 0.0;          ///< <W' - W, T>
   double intended = 0.0;           ///< <T, T>
-  /// Expected sum over components and cells of |change|, as the trains carry it.
+  /// Expected sum over components and cells of |change|, as the pulse trains carry it.
   double driven = 0.0;
   double wanted = 0.0;  ///< sum over components and cells of |T_k|
   double normA = 0.0;   ///< Frobenius norm of the first factor (an adapter's A), of the latest
@@ -27,7 +27,7 @@ struct TransferStats {
 
   /// <W' - W, T> / <T, T>: 1 if everything arrived; 0 if nothing was to be sent.
   PULSORA_HD double gain() const { return intended > 0.0 ? delivered / intended : 0.0; }
-  /// Share of `wanted` that clipped trains could not carry.
+  /// Share of `wanted` that clipped pulse trains could not carry.
   double undelivered() const { return wanted > 0.0 ? 1.0 - driven / wanted : 0.0; }
   Value::Map describe() const;
   void saveTo(State &state, const std::string &prefix) const;

@@ -103,17 +103,5 @@ TEST(ResidualMemory, RowsDoNotDependOnThreads) {
   EXPECT_EQ(one, four);
 }
 
-TEST(Corrections, AddWithOneRounding) {
-  const std::vector<float> prediction = {1.0f, 0x1p24f, -3.0f, 0.1f};
-  const std::vector<float> correction = {0.5f, 1.0f, 3.0f, 0.2f};
-  std::vector<float> out(4);
-  const auto view = [](const std::vector<float> &v) { return rowMajor(v.data(), 2, 2); };
-  correct({}, view(prediction), view(correction), rowMajor(out.data(), 2, 2));
-  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(out[i], prediction[i] + correction[i]);
-  EXPECT_THROW(
-      correct({}, view(prediction), rowMajor(correction.data(), 1, 2), rowMajor(out.data(), 2, 2)),
-      InputError);
-}
-
 }  // namespace
 }  // namespace pulsora

@@ -31,7 +31,7 @@ Context twoThreads() {
   return two;
 }
 
-// What nobody reads when beta is 0.
+// Contents that must not be read if beta is 0.
 void wipeUnlessRead(float beta, LaidOut<float> &c) {
   if (beta == 0.0f) c.fill(std::numeric_limits<float>::quiet_NaN());
 }
@@ -140,7 +140,7 @@ TEST(Ger, AddsTheOuterProductToTheBit) {
             element = std::fmaf(alpha, x.view()(i, 0) * y.view()(0, j), element);
           }
         }
-        ger(context, alpha, x.view().col(0), y.view().row(0), a.view());
+        ger(twoThreads(), alpha, x.view().col(0), y.view().row(0), a.view());
         ASSERT_TRUE(sameBits(a.storage(), expected.storage())) << m << " x " << n << ", " << alpha;
       }
     }

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "numerics/reduce.h"
+#include "numerics/abs_max.h"
 #include "util/matrix_test_util.h"
 
 namespace pulsora::testing {

@@ -134,31 +134,6 @@ TEST_F(ReplaceFile, AFailedWriteLeavesTheOldFileAlone) {
   EXPECT_EQ(names(), std::vector<std::string>{"a"});
 }
 
-TEST_F(ReplaceFile, DraftsThatNobodyWritesAreRemoved) {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  const std::string own = ".pulsora-" + id.substr(0, 8) + "-";
-  write(own + "left.part", "x");
-  write(own + "held.part", "x");
-  write(".pulsora-elsewhere-new.part", "x");
-  write(".pulsora-elsewhere-old.part", "x");
-  write(".pulsora-notes", "x");
-  fs::last_write_time(at(".pulsora-elsewhere-old.part"),
-                      fs::file_time_type::clock::now() - std::chrono::hours(30));
-  fs::create_symlink(at(".pulsora-notes"), at(own + "link.part"));
-  const int held = ::open(at(own + "held.part").c_str(), O_RDWR);
-  ASSERT_EQ(::flock(held, LOCK_EX), 0);
-  replaceFile(at("a"), {"x"});
-  std::vector<std::string> expected = {own + "held.part", own + "link.part", "a",
-                                       ".pulsora-elsewhere-new.part", ".pulsora-notes"};
-  std::sort(expected.begin(), expected.end());
-  EXPECT_EQ(names(), expected);
-  ::close(held);
-  replaceFile(at("a"), {"x"});
-  expected.erase(std::find(expected.begin(), expected.end(), own + "held.part"));
-  EXPECT_EQ(names(), expected);
-}
-
 TEST_F(ReplaceFile, ManyWritersOfOnePathTearNothing) {
   constexpr int kWriters = 4;
   constexpr size_t kBytes = 200000;

@@ -90,7 +90,7 @@ TEST(Json, RefusesWhatIsNotUtf8) {
   // end.
   for (const char *bytes : {"\x80", "\xC3", "\xC3(", "\xC0\xAF", "\xE0\x80\xAF", "\xED\xA0\x80",
                             "\xF0\x80\x80\x80", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF"}) {
-    EXPECT_NE(refusal(std::string("\"") + bytes + "\"").find("not UTF-8"), std::string::npos);
+    EXPECT_NE(refusal(std::string("\"") + bytes + "\"").find("UTF-8"), std::string::npos);
     EXPECT_THROW(writeJson(Value(std::string(bytes))), StateError);
   }
 }
@@ -102,7 +102,7 @@ TEST(Json, KeepsIntegersOf64BitsAndRefusesLargerOnes) {
     EXPECT_EQ(writeJson(Value(number)), std::to_string(number));
   }
   EXPECT_NE(refusal("9223372036854775808").find("beyond 64 bits"), std::string::npos);
-  EXPECT_NE(refusal("1e400").find("out of range"), std::string::npos);
+  EXPECT_NE(refusal("1e400").find("number overflow"), std::string::npos);
 }
 
 TEST(Json, KeepsTheBitsOfDoublesInAnyLocale) {

@@ -128,7 +128,7 @@ PULSORA_HD void normalsOfUpdate(RandomKey key, uint64_t firstCell, uint64_t firs
 }
 
 /// One block takes a mini-batch. Cells that must take it sample by sample are added to `deferred`,
-/// and keep their weights until that runs.
+/// and keep their weights until `deferred` runs.
 template <Isa isa, class Device>
 PULSORA_HD uint64_t updateMerged(Block<isa, Device> &b, RandomKey key, const PulseWords &words,
                                  DeferredCells<isa, Device> &deferred) {

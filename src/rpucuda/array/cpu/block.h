@@ -31,8 +31,8 @@ class Block : public Lanes<isa, Device> {
 
   // --- weights and responses
 
-  /// Reads weights and derives responses; with kAtMostOne, without what samples of several pulses
-  /// need.
+  /// Reads weights and derives responses; with kAtMostOne, without the members that only samples of
+  /// several pulses need.
   template <bool kAtMostOne>
   PULSORA_HD void load() {
     float members[Base::kCellMembers][kBlock];
@@ -129,13 +129,13 @@ class Block : public Lanes<isa, Device> {
     const uint32_t bits = (both_[lane] >> shift) & mask;
     return kAtMostOne ? bits : popcount(bits);
   }
-  /// Their signed number; negative is down.
+  /// `count` coincidences with their sign; negative is down.
   PULSORA_HD float signedCount(int lane, int shift, uint32_t count) const {
     const uint32_t down = ~(differ_[lane] >> shift) << 31;
     return bitCast<float>(bitCast<uint32_t>(static_cast<float>(static_cast<int32_t>(count))) |
                           down);
   }
-  /// Both for every lane, in n; adds their number to `pulses`.
+  /// signedCount() of pulsesOf() for every lane, in n; adds the number of pulses to `pulses`.
   PULSORA_HD void count(int shift, uint32_t mask, float (&n)[kBlock],
                         uint32_t (&pulses)[kBlock]) const {
     for (int j = 0; j < kBlock; ++j) {

@@ -7,7 +7,7 @@
 
 // The CPU kernels of a device model, compiled once per instruction set from this one text. Lanes
 // are kBlock neighbouring cells; every loop over lanes is free of branches and calls, so that the
-// compiler turns it into vector code. The steps themselves are those of devices/pulse_rule.h.
+// compiler turns it into vector code. The steps themselves come from devices/pulse_rule.h.
 //
 // A translation unit that includes this header is compiled with -march flags of its own: it must
 // not instantiate anything that other units could share (std:: containers, non-inlined functions),
@@ -53,7 +53,7 @@ struct Kernels {
 
   // --- updates
 
-  /// Calls step(block) for the cells [begin, end), a block at a time, and adds up what it returns.
+  /// Calls step(block) for the cells [begin, end), a block at a time, and adds up the results.
   template <class Step>
   static PULSORA_HD uint64_t overBlocks(const CellArray &a, int64_t begin, int64_t end,
                                         const Step &step) {

@@ -41,8 +41,8 @@ class Lanes {
   uint64_t cell(int lane) const { return cells_[lane]; }
 
   /// The rule of pulse_rule.h for one sample of every lane, with signed counts n. sampleOf(lane) is
-  /// the sample's number, of which all lanes share the upper half; z are the samples' normals. Both
-  /// may be anything finite for lanes with a count of 0.
+  /// the sample's number, whose upper half all lanes share; z are the samples' normals. For lanes
+  /// with a count of 0, sampleOf and z may give anything finite.
   template <bool kAtMostOne, class SampleOf>
   PULSORA_HD void apply(const float (&n)[kBlock], const float (&z)[kBlock],
                         const SampleOf &sampleOf) {
@@ -93,11 +93,11 @@ class Lanes {
   static constexpr int kCellMembers = sizeof(Cell) / sizeof(float);
   static constexpr int kResponseMembers = sizeof(Response) / sizeof(float);
 
-  /// Derives responses from the stored members; with kAtMostOne, without what samples of several
-  /// pulses need.
+  /// Derives responses from the stored members; with kAtMostOne, without the members that only
+  /// samples of several pulses need.
   template <bool kAtMostOne>
   PULSORA_HD void respond(const float (&members)[kCellMembers][kBlock]) {
-    if (p_.up_down == 0.0f) {  // nearly always; compilers make vectors of the loop if they know it
+    if (p_.up_down == 0.0f) {  // nearly always; compilers vectorise the loop if they know it
       Params p = p_;
       p.up_down = 0.0f;
       respondWith<kAtMostOne>(p, members);

@@ -6,9 +6,9 @@ namespace pulsora {
 namespace cpu {
 
 /// The coincidences of a block over many samples. They are listed first, so that normals are made
-/// for them alone and in full vectors, and then applied in rounds: the first of every lane, then the
-/// second of every lane, and so on. A lane takes its own in the order of samples, and lanes do not
-/// depend on one another, so that a few rounds serve all samples.
+/// for them alone and in full vectors, and then applied in rounds: the first coincidence of every
+/// lane, then the second of every lane, and so on. A lane takes its coincidences in the order of
+/// samples, and lanes are independent, so that a few rounds serve all samples.
 template <Isa isa, class Device>
 class EventList {
  public:
@@ -99,12 +99,12 @@ class EventList {
   }
 
   bool loaded_ = false;
-  int rounds_ = 0;  // that the events listed so far take
+  int rounds_ = 0;  // needed by the events listed so far
   int size_ = 0;
   uint32_t high_ = 0;  // upper half of the samples' numbers
   uint64_t pulses_ = 0;
   int32_t taken_[kBlock] = {};  // events of each lane in the list
-  // By round and lane; samples of rounds in which a lane has none are of no consequence.
+  // By round and lane; entries of rounds in which a lane has no event do not matter.
   float n_[kMaxRounds][kBlock];  // signed counts; negative is down
   float z_[kMaxRounds][kBlock];
   uint32_t samples_[kMaxRounds][kBlock];
@@ -113,7 +113,7 @@ class EventList {
   uint32_t samplesLow_[kMaxEvents + kPhiloxBatch];
 };
 
-/// Event by event over a block; for short trains, where most samples leave most cells alone.
+/// Event by event over a block; for short pulse trains, where most samples leave most cells alone.
 /// Returns the number of coincidences.
 template <bool kAtMostOne, Isa isa, class Device>
 PULSORA_HD uint64_t updateSparse(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {

@@ -3,10 +3,10 @@
 #include "cuda/array/deferred_cells.cuh"
 #include "cuda/core/async_copy.cuh"
 
-// The pulses of a mini-batch for a tile of cells. Over all slots, pulses in either direction are
-// the product of the matrix of bits of d with that of x, in which a product of bits is "and" and a
-// sum counts; those that step down are the sum of two such products, of positive with positive and
-// of negative with negative lines. Tensor cores multiply bits as they lie in the words.
+// The pulses of a mini-batch for a tile of cells. Over all slots, the pulses in either direction
+// are the product of the bit matrices of d and x, in which "and" multiplies bits and a sum counts;
+// the pulses down are the sum of two such products: positive with positive and negative with
+// negative lines. Tensor cores multiply the bits as they lie in the words.
 
 namespace pulsora {
 namespace gpu {
@@ -60,7 +60,7 @@ struct WarpCounts {
   int total[kWarpRows / 16][kTileCols / 8][4] = {};
   int down[kWarpRows / 16][kTileCols / 8][4] = {};
 
-  /// Adds kStagedWords words of every line; a lane takes word lane % 4 and that four further on.
+  /// Adds kStagedWords words of every line; a lane takes words lane % 4 and lane % 4 + 4.
   __device__ __forceinline__ void add(const SignedWord (&d)[kStagedWords][kTileRows + kPaddedLines],
                                       const SignedWord (&x)[kStagedWords][kTileCols + kPaddedLines],
                                       int firstRow) {
@@ -95,7 +95,7 @@ struct WarpCounts {
   }
 };
 
-/// Where a block's tile lies.
+/// Position of a block's tile.
 struct TilePlace {
   int64_t row;
   int64_t col;

@@ -4,13 +4,13 @@
 #include "cuda/array/deferred_cells.cuh"
 #include "cuda/array/pulsed_update.cuh"
 
-// Updates with noise_merge = "batch": the steps are those of devices/batch_noise.h.
+// Updates with noise_merge = "batch": the steps come from devices/batch_noise.h.
 //
 //   tiled: large arrays; the tensor cores count pulses (cuda/array/batch_counts.cuh).
 //
 //   flat: everything else; a thread counts for one cell.
 //
-// Either defers the cells that must go sample by sample to a second kernel.
+// Both defer the cells that must go sample by sample to a second kernel.
 
 namespace pulsora {
 namespace gpu {
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kMergeThreads)
 
 // --- tiled
 
-/// Normals for a warp's eight rows from `row` on. Where eight cells that share a draw lie in one
-/// row, a thread draws for eight at a time.
+/// Normals for a warp's eight rows from `row` on. If eight cells that share a draw lie in one row,
+/// a thread draws for eight cells at a time.
 template <class Device>
 __device__ __forceinline__ void drawNormals(const Array<Device> &a, uint64_t firstSample,
                                             int64_t row, int64_t col, float (&z)[8][kTileCols]) {
@@ -121,7 +121,7 @@ struct FourCells {
   float4 w;
   ushort4 members[Array<Device>::kMembers];
 
-  /// `at` is the first; `there` says how many of them exist. Four at a time if `aligned`.
+  /// `at` is the first cell; `there` of the four exist. One access for all four if `aligned`.
   __device__ __forceinline__ void read(const Array<Device> &a, int64_t at, int there,
                                        bool aligned) {
     if (there <= 0) return;
@@ -161,7 +161,7 @@ struct FourCells {
 };
 
 /// Applies the counts of a warp, eight rows at a time; a lane takes four neighbours in each of two
-/// rows. Their stored members are loaded while normals are made.
+/// rows. The cells' stored members are loaded while normals are made.
 template <class Device>
 __device__ __forceinline__ void mergeTile(const Array<Device> &a, uint64_t firstSample,
                                           const TilePlace &place, CountTile &tile,

@@ -4,10 +4,10 @@
 #include "devices/batch_noise.h"
 #include "pulses/coincidences.h"
 
-// Deferred cells: those that must not take a mini-batch at once. The kernel that counts pulses
+// Deferred cells are cells that must not take a mini-batch at once. The kernel that counts pulses
 // lists them, because each would hold up its whole block; then warps of such cells take them
-// through 64 samples at a time, in groups of eight, by closed forms. From the first group in which
-// one does not hold, a cell is deferred again, to warps of its block that use the whole rule.
+// through 64 samples at a time, in groups of eight, by closed forms. At the first group in which a
+// form does not hold, a cell is deferred again, to warps of its block with the whole rule.
 
 namespace pulsora {
 namespace gpu {
@@ -43,7 +43,7 @@ struct BlockList {
   }
 };
 
-/// A mini-batch and how its words lie.
+/// A mini-batch and the layout of its words.
 struct Samples {
   const PulseWords &words;
   PulseLayout layout;
@@ -100,8 +100,8 @@ struct DeferredCell {
         w(a.weights[i]) {}
 };
 
-/// A sample of n pulses by the closed form. `holds` tells whether it may replace them; for up to
-/// one pulse it always may.
+/// A sample of n pulses by the closed form. `holds` tells whether the closed form may replace
+/// single pulses; for up to one pulse it always may.
 template <class Device>
 __device__ __forceinline__ float closedSample(const Array<Device> &a, const DeferredCell<Device> &c,
                                               float w, int n, float z, bool &holds) {
@@ -137,7 +137,7 @@ __device__ __forceinline__ int closedEights(const Array<Device> &a, const Sample
   return end;
 }
 
-/// sequentialPulses(), with normals for eight pulses made at once: they do not depend on the
+/// sequentialPulses(), with normals for eight pulses made at once: normals do not depend on the
 /// weight.
 template <class Device>
 __device__ __noinline__ float pulseByPulse(const Array<Device> &a,

@@ -3,9 +3,9 @@
 #include "array/pulsed_kernels.h"
 #include "core/platform.h"
 
-// What travels with a launch of a device model's kernels, and how blocks share an array: what their
-// device half (cuda/array/model_kernels.cuh) and their host half (cuda/array/model_launches.h)
-// agree on. Any C++ compiler reads it.
+// Parameters of a launch of a device model's kernels, and the partition of an array among blocks,
+// shared by the device half (cuda/array/model_kernels.cuh) and the host half
+// (cuda/array/model_launches.h). Any C++ compiler reads this header.
 
 namespace pulsora {
 namespace gpu {
@@ -19,7 +19,7 @@ constexpr int kTileRows = 64;
 constexpr int kTileCols = 32;
 constexpr int kDeferredThreads = 128;
 
-/// A CellArray whose parameters travel with the launch.
+/// A CellArray whose parameters are passed with the launch.
 template <class Device>
 struct Array {
   using Cell = typename Device::Cell;
@@ -49,16 +49,16 @@ struct Array {
   }
   static Array of(const CellArray &a) { return of(a, a.weights); }
   PULSORA_HOST_DEVICE int64_t size() const { return rows * cols; }
-  // Of the device half, which defines them (cuda/array/pulsed_array.cuh):
+  // Defined by the device half (cuda/array/pulsed_array.cuh):
   PULSORA_HOST_DEVICE Stored stored(int64_t i) const;
   PULSORA_HOST_DEVICE static Cell cell(const Stored &s);
   PULSORA_HOST_DEVICE typename Device::Response response(const Stored &s) const;
   PULSORA_HOST_DEVICE typename Device::Response response(int64_t i) const;
 };
 
-/// How blocks and warps share an array. A warp takes 32 neighbouring columns and `rowsPerWarp`
-/// rows, so that a block shares the words of its lines; with `flat`, a block takes consecutive
-/// cells of a narrow array. `blockX` and `blockY` are this block's place.
+/// Partition of an array among blocks and warps. A warp takes 32 neighbouring columns and
+/// `rowsPerWarp` rows, so that a block shares the words of its lines; with `flat`, a block takes
+/// consecutive cells of a narrow array. `blockX` and `blockY` are this block's place.
 struct Partition {
   int rowsPerWarp;
   bool flat;
@@ -74,7 +74,7 @@ struct Blocks {
   unsigned rows;
 
   static Blocks of(const CellArray &array) {
-    constexpr int64_t kFewWarps = 1536;  // about three to a scheduler: below, latencies show
+    constexpr int64_t kFewWarps = 1536;  // about three to a scheduler: fewer expose latencies
     const bool flat = array.cols < 32;
     const int64_t blocksOfCols = (array.cols + 31) / 32;
     int rowsPerWarp = 1;
@@ -103,8 +103,8 @@ struct ArrayUpdate {
   uint64_t *coincidences;
 };
 
-/// The arrays of a launch; their blocks are numbered one array after another. Unused ones have
-/// none.
+/// The arrays of a launch; their blocks are numbered one array after another. Unused entries have
+/// no blocks.
 template <class Device, int kArrays>
 struct ArrayUpdates {
   ArrayUpdate<Device> each[kArrays];

@@ -5,9 +5,9 @@
 #include "cuda/array/model_launches.h"
 #include "cuda/array/pulsed_update.cuh"
 
-// The device half of a device model's kernels: all of its code for a GPU. nvcc reads it for built-in
-// models, and NVRTC, which has no headers of CUDA's and no host, for models that are compiled at run
-// time.
+// The device half of a device model's kernels: all of its code for a GPU. nvcc reads it for
+// built-in models; NVRTC, which has neither CUDA's headers nor a host, reads it for models that are
+// compiled at run time.
 
 namespace pulsora {
 namespace gpu {
@@ -30,7 +30,7 @@ __global__ void noKernel() {
   awaitEarlier();
 }
 
-/// The code of a ModelKernel.
+/// The device function of a ModelKernel.
 template <class Device, ModelKernel kernel>
 constexpr auto codeOf() {
   if constexpr (kernel == ModelKernel::Construct) {

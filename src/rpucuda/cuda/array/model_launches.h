@@ -5,14 +5,14 @@
 #include "cuda/core/grid.h"
 #include "devices/batch_noise.h"
 
-// The host half of a device model's kernels for a GPU: which of them are launched, with which grid.
-// How a launch is made is the Launcher's: nvcc's for built-in models, or that of models which are
-// compiled at run time (runtime/plugin.h). Any C++ compiler reads this.
+// The host half of a device model's kernels for a GPU: the choice of kernels and grids. The
+// Launcher makes the launches: by nvcc for built-in models, or by runtime/plugin.h for models that
+// are compiled at run time. Any C++ compiler reads this.
 
 namespace pulsora {
 namespace gpu {
 
-/// The kernels of a model. cuda/array/model_kernels.cuh says which code each of them is.
+/// The kernels of a model. cuda/array/model_kernels.cuh defines the code of each.
 enum class ModelKernel : int {
   Construct,
   Describe,
@@ -23,7 +23,7 @@ enum class ModelKernel : int {
   UpdateOne,
   UpdateTwo,
   UpdateMost,
-  // Of models that merge noise:
+  // For models that merge noise:
   MergeFlat,
   MergeTiles,
   Deferred,
@@ -32,7 +32,7 @@ constexpr int kModelKernels = 12;
 
 /// The kernels of `Device` as a table. The Launcher has
 ///
-///   launch<ModelKernel>(stream, blocks, threads, arguments...)  whose types are the kernel's own
+///   launch<ModelKernel>(stream, blocks, threads, arguments...)  with the kernel's argument types
 ///   clear(data, bytes, stream)                                  fills GPU memory with zeros
 ///   multipliesBits()                                            compute capability 8.0 or more
 template <class Device, class Launcher>

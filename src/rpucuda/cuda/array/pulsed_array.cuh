@@ -5,7 +5,7 @@
 #include "devices/pulse_rule.h"
 #include "numerics/half.h"
 
-// How the kernels read an array, and which thread of an update treats which cell.
+// Access of kernels to an array, and the assignment of cells to the threads of an update.
 
 namespace pulsora {
 namespace gpu {

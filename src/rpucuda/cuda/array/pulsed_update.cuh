@@ -5,15 +5,15 @@
 #include "cuda/array/update_sparse.cuh"
 
 // The pulsed update on the GPU. A thread holds one cell in registers and walks through the
-// mini-batch; the steps are those of devices/pulse_rule.h. Which of the three paths is taken
-// depends on the pulses, which the kernel learns on the device.
+// mini-batch; the steps come from devices/pulse_rule.h. The pulses, which the kernel learns on
+// the device, decide which of three paths is taken.
 
 namespace pulsora {
 namespace gpu {
 
 static_assert(kRowsPerWarp * kWarps == kStagedRows, "see Blocks::of()");
 
-// The compiler keeps to 64 registers for this many.
+// The compiler keeps to 64 registers for this many blocks.
 constexpr int kBlocksPerProcessor = 8;
 
 /// Shared memory of a block.
@@ -58,8 +58,8 @@ __device__ __forceinline__ void updateBlock(const Array<Device> &a, const PulseW
   }
 }
 
-/// Updates several arrays in one launch, because small ones together take no longer than one alone.
-/// For up to two, the compiler knows where the parameters of each lie.
+/// Updates several arrays in one launch, because small arrays together take no longer than one
+/// alone. For up to two, the compiler knows the places of their parameters.
 template <class Device, int kArrays>
 __global__ void __launch_bounds__(kUpdateThreads, kBlocksPerProcessor)
     updateKernel(const __grid_constant__ ArrayUpdates<Device, kArrays> updates) {

@@ -2,14 +2,14 @@
 
 #include "cuda/array/pulsed_array.cuh"
 
-// Trains of up to 31 slots, most of whose samples have pulses in most cells. A block stages the
-// words of its lines for 64 samples in shared memory. A thread takes its cell through eight samples
-// at a time, whose normals come from one Philox block:
+// Pulse trains of up to 31 slots, most of whose samples have pulses in most cells. A block stages
+// the words of its lines for 64 samples in shared memory. A thread takes its cell through eight
+// samples at a time, whose normals come from one Philox block:
 //
 //   as long as no bound can be reached in the next four, by closed forms alone, without a test;
 //
 //   from the first four in which one could, the cell is deferred, and finished by the whole rule in
-//   warps of deferred cells. Taken in place, it would hold up its warp.
+//   warps of deferred cells. Finished in place, it would hold up its warp.
 //
 // Models without closed forms use the whole rule in place.
 
@@ -113,8 +113,8 @@ __device__ __forceinline__ float finishCell(const Array<Device> &a, const Stage 
 }
 
 /// The samples of a stage for one cell by closed forms. Stops before the first four samples in
-/// which these might not hold: returns their place in the stage, or kStaged. The global number of
-/// the first sample of a stage is a multiple of eight.
+/// which closed forms might not hold: returns their place in the stage, or kStaged. The global
+/// number of the first sample of a stage is a multiple of eight.
 template <class Device>
 __device__ __forceinline__ int closedForms(const Array<Device> &a,
                                            const typename Device::Params &params,
@@ -124,7 +124,7 @@ __device__ __forceinline__ int closedForms(const Array<Device> &a,
   const typename Device::Response response = Device::response(a.cell(a.stored(index)), params);
   if (!closedFormsUpTo<Device>(slots, response, params)) return 0;
   SafeRange safe = SafeRange::of(Device::reach(response, params), response, params);
-  // Keeps the compiler from recomputing them in the loop.
+  // Keeps the compiler from recomputing `safe` in the loop.
   asm volatile("" : "+f"(safe.perPulse), "+f"(safe.low), "+f"(safe.high));
   uint64_t group = firstSample >> 3;
 #pragma unroll 1
@@ -178,7 +178,7 @@ __device__ __forceinline__ auto withKnownNoise(const Params &params, const Work 
   }
 }
 
-/// Dense trains of a whole block.
+/// Dense pulse trains of a whole block.
 template <class Device>
 __device__ unsigned updateDense(const Array<Device> &a, const PulseWords &p,
                                 const PulseLayout &layout, int64_t samples, Partition part,

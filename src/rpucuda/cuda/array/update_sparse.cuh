@@ -2,10 +2,10 @@
 
 #include "cuda/array/pulsed_array.cuh"
 
-// Trains of one slot: few cells have a pulse in a sample. A warp lists the coincidences of up to
-// four rows of 32 cells in 64 samples, makes their normals with every lane busy, and then each lane
-// applies its own in order. The loop in which each lane draws when it needs to is far slower: its
-// lanes wait for one another. Instructions are the bound (benchmarks/NOTES.md), hence the packing.
+// Pulse trains of one slot: few cells have a pulse in a sample. A warp lists the coincidences of up
+// to four rows of 32 cells in 64 samples, makes their normals with every lane busy, and then each
+// lane applies its own in order. A loop in which each lane draws on demand is far slower: its lanes
+// wait for one another. Instructions are the bound (benchmarks/NOTES.md), hence the packing.
 
 namespace pulsora {
 namespace gpu {
@@ -32,8 +32,8 @@ struct alignas(16) HitWord {
 };
 
 /// The coincidences of a warp's cells, with their normals. In a code, bit 31 tells pulses up, bits
-/// 20 to 27 are the place in `cells`, and bits 1 to 7 count samples from the first one's block on:
-/// as entries of `cells` and `samples` have 16 bytes, a shift and two masks make the offsets.
+/// 20 to 27 are the index in `cells`, and bits 1 to 7 count samples from the first one's block on:
+/// entries of `cells` and `samples` have 16 bytes, so a shift and two masks make the offsets.
 struct WarpEvents {
   union {
     HitWord words[2 * kRowsAtOnce][32];  // a column for each lane, until it has listed them
@@ -83,7 +83,7 @@ __device__ inline int leadingZeros(uint32_t word) {
 }
 
 /// Writes the codes of this lane's coincidences, the last one to `codes[end - 1]`. One loop over
-/// all its words, so that lanes wait for the lane with most coincidences once, not in each word.
+/// all words of the lane, so that lanes wait for the lane with most coincidences only once.
 __device__ __forceinline__ void listHits(const HitWord *words, int begin, int end,
                                          uint32_t *codes) {
   HitWord word{};
@@ -104,7 +104,7 @@ __device__ __forceinline__ void listHits(const HitWord *words, int begin, int en
 __device__ inline int sumOfLanes(int count) {
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
-    // As an instruction, because it tells whether there is such a lane.
+    // An instruction, because it tells whether there is such a lane.
     asm volatile(
         "{ .reg .s32 below; .reg .pred there;\n"
         "  shfl.sync.up.b32 below|there, %0, %1, 0, 0xffffffff;\n"
@@ -159,11 +159,11 @@ __device__ __forceinline__ unsigned updateRows(const Array<Device> &a, uint64_t 
   }
   int at = end - mine;
   listHits(&events.words[0][lane], at, end, events.codes);
-  uint32_t cell[kRowsAtOnce];  // an array has at most 2^32 of them
+  uint32_t cell[kRowsAtOnce];  // an array has at most 2^32 cells
   typename Array<Device>::Stored stored[kRowsAtOnce];
   float w[kRowsAtOnce];
 #pragma unroll
-  for (int r = 0; r < kRowsAtOnce; ++r) {  // they arrive while normals are made
+  for (int r = 0; r < kRowsAtOnce; ++r) {  // loads complete while normals are made
     const int readRow = ::min(row + r * kWarps, static_cast<int>(a.rows) - 1);
     const int readCol = ::min(col, static_cast<int>(a.cols) - 1);
     cell[r] = static_cast<uint32_t>(readRow) * static_cast<uint32_t>(a.cols) +
@@ -201,8 +201,8 @@ __device__ __forceinline__ unsigned updateRows(const Array<Device> &a, uint64_t 
   return static_cast<unsigned>(mine);
 }
 
-/// The lines of a warp's cells, as a search for coincidences needs them: the x line of this lane's
-/// column, and d lines of which the warp has one row in kWarps.
+/// The lines of a warp's cells, in the form that a search for coincidences needs: the x line of
+/// this lane's column, and d lines, one row in kWarps of which belongs to the warp.
 struct WarpLines {
   const uint32_t *x;
   const uint32_t *d;
@@ -213,10 +213,10 @@ struct WarpLines {
   bool live;
 };
 
-/// The first word from `word` on in which a cell of this warp has a coincidence; the number of words
-/// if there is none.
+/// The first word from `word` on in which a cell of this warp has a coincidence; the number of
+/// words if there is none.
 __device__ __noinline__ inline int nextWordWithHits(WarpLines lines, int words, int word) {
-  constexpr int kAhead = 16;  // words whose loads are under way together, hence no branches
+  constexpr int kAhead = 16;  // words whose loads are in flight together, hence no branches
 #pragma unroll 1
   for (; word < words; word += kAhead) {
     uint32_t hits[kAhead] = {};
@@ -251,8 +251,8 @@ __device__ __forceinline__ unsigned updateSparse(const Array<Device> &a, const P
   const ThreadCell first = threadCell(a, part, 0);
   const int endRow = first.row + part.rowsPerWarp * kWarps;
   unsigned pulses = 0;
-  // Of thousands of samples, those of a convolution, most words have no coincidence. Looking for the
-  // next one that has is given up where it leads nowhere.
+  // With the thousands of samples of a convolution, most words have no coincidence. The search for
+  // the next word that has one is given up after kMostVain vain searches.
   constexpr int64_t kManySamples = 2048;
   constexpr int kMostVain = 8;
   int vain = samples < kManySamples ? kMostVain : 0;
@@ -282,7 +282,7 @@ __device__ __forceinline__ unsigned updateSparse(const Array<Device> &a, const P
     if (first.live) x = wordsOf(p.xBits, p.xSigns, p.xSize, first.col, word, samples);
     uint32_t d = 0;
     if (part.flat) {
-      // Each lane has one row, its own, so the words of both its lines are combined here.
+      // Each lane has a row of its own, so the words of both its lines are combined here.
       LineWords own{};
       if (first.live) own = wordsOf(p.dBits, p.dSigns, p.dSize, first.row, word, samples);
       x = {{x.bits[0] & own.bits[0], x.bits[1] & own.bits[1]},

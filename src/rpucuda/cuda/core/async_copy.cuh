@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// Copies into shared memory that run beside the thread that began them; in groups, of which a
-// thread can wait for the oldest.
+// Asynchronous copies into shared memory, in groups: a thread can wait for the oldest of its
+// groups.
 
 namespace pulsora {
 

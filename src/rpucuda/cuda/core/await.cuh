@@ -1,7 +1,7 @@
 #pragma once
 
-// The device half of a launch (cuda/core/launch.cuh). It needs no header of CUDA's, so that a
-// compiler at run time can read it.
+// The device half of a launch (cuda/core/launch.cuh). It needs no CUDA header, so that a compiler
+// at run time can read it.
 
 namespace pulsora {
 

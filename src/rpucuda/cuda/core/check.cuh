@@ -19,5 +19,5 @@ inline cudaStream_t streamOf(const Context &context) {
 
 }  // namespace pulsora
 
-/// Every call of the CUDA runtime goes through this.
+/// Checks a call of the CUDA runtime; every call goes through this macro.
 #define PULSORA_CUDA_CHECK(call) ::pulsora::checkCuda((call), #call)

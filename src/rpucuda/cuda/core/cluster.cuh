@@ -10,8 +10,8 @@ namespace pulsora {
 /// Blocks of a cluster on every GPU that has clusters.
 constexpr int kMostBlocksOfCluster = 8;
 
-/// Waits for all threads of the cluster; what they wrote into any block's shared memory is visible
-/// then.
+/// Waits for all threads of the cluster; their writes into any block's shared memory are then
+/// visible.
 __device__ inline void syncCluster() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
@@ -23,7 +23,7 @@ __device__ inline void syncCluster() {
 #endif
 }
 
-/// What lies in block `rank` of the cluster where `own` lies in this block's shared memory.
+/// The counterpart, in block `rank` of the cluster, of `own` in this block's shared memory.
 template <class T>
 __device__ T *sharedOf(int rank, T *own) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

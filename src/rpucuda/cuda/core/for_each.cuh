@@ -68,8 +68,8 @@ void cudaForEach(const Context &context, int64_t size, const Functor &functor) {
 
 }  // namespace pulsora
 
-/// Make forEach() and sumRows() of a functor available on a GPU: to be used once per functor, in a .cu
-/// file, within namespace pulsora.
+/// Make forEach() and sumRows() of a functor available on a GPU: to be used once per functor, in a
+/// .cu file, within namespace pulsora.
 #define PULSORA_ON_GPU(Functor) \
   template void cudaForEach<Functor>(const Context &, int64_t, const Functor &)
 #define PULSORA_SUM_ON_GPU(Term) \

@@ -4,8 +4,8 @@
 
 namespace pulsora {
 
-/// Whether this block is the last of `blocks` to get here; it then sees what the others wrote.
-/// `finished` is 0 before and after.
+/// Whether this block is the last of `blocks` to get here; the last block sees the writes of the
+/// others. `finished` is 0 before and after.
 __device__ inline bool finishesLast(uint32_t *finished, unsigned blocks) {
   __shared__ bool isLast;
   __threadfence();

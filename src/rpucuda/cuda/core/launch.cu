@@ -6,7 +6,7 @@
 namespace pulsora {
 namespace {
 
-/// Compiled for the GPUs that all other kernels are compiled for, so that it shows which these are.
+/// Compiled for the same GPUs as all other kernels, so that its attributes show which these are.
 __global__ void probeKernel() { awaitEarlier(); }
 
 bool findOverlap() {

@@ -10,9 +10,9 @@
 #include "cuda/core/await.cuh"
 #include "cuda/core/check.cuh"
 
-// Launches of kernels; every kernel goes through these. On a GPU that supports it (compute
-// capability 9.0), a kernel's blocks are brought in while the last blocks of the previous kernel
-// still work, and wait at awaitEarlier(): that hides a good part of a launch.
+// Launches of kernels; every kernel goes through these functions. On a GPU that supports it
+// (compute capability 9.0), a kernel's blocks start while the last blocks of the previous kernel
+// still work, and wait at awaitEarlier(): this overlap hides a good part of a launch.
 
 namespace pulsora {
 
@@ -99,17 +99,17 @@ void launchClusters(void *stream, void (*kernel)(Parameters...), dim3 grid, dim3
                        std::forward<Arguments>(arguments)...);
 }
 
-// --- kernels of which several launches may become one (core/batched_launches.h)
+// --- kernels whose launches may be merged (core/batched_launches.h)
 
 /// Bytes that the parameters of a launch may have.
 constexpr size_t kMostParameterBytes = 32764;
-/// Most jobs of one launch. They fill a GPU; more would take longer to hand over.
+/// Most jobs of one launch. So many fill a GPU; more would take longer to hand over.
 template <class Job>
 constexpr int kMostJobs =
     static_cast<int>(std::min((kMostParameterBytes - sizeof(double)) / sizeof(Job), size_t{16}));
 
-/// The parameter of a kernel: what it does for each of several objects. blockIdx.z is the object; a
-/// launch for one has the code of a kernel that knows of no others.
+/// The parameter of a kernel: its job for each of several objects. blockIdx.z is the object; with
+/// kJobs = 1 the kernel is compiled for a single object.
 template <class Job, int kJobs>
 struct Jobs {
   Job each[kJobs];
@@ -142,7 +142,7 @@ void launchJobs(const void *launch, const void *const *jobs, int count) {
       launchNow(shape, kernel.one, Jobs<Job, 1>{{jobOf(i++)}, 1});
       continue;
     }
-    // Of these, only the first are set; jobs are plain data, but may have no default.
+    // Only the first elements are set; jobs are plain data, but may have no default.
     using Several = Jobs<Job, kMostJobs<Job>>;
     alignas(Several) unsigned char bytes[sizeof(Several)];
     auto &several = *reinterpret_cast<Several *>(bytes);
@@ -157,8 +157,8 @@ void launchJobs(const void *launch, const void *const *jobs, int count) {
 
 }  // namespace detail
 
-/// Launches a kernel for a job on blocks of a plane, together with those of other objects if launches
-/// are being joined.
+/// Launches a kernel for a job on blocks of a plane, merged with jobs of other objects if launches
+/// are being batched.
 template <class Job>
 void launchJob(void *stream, const JobKernel<Job> &kernel, dim3 grid, dim3 threads, size_t shared,
                const Job &job) {
@@ -167,7 +167,7 @@ void launchJob(void *stream, const JobKernel<Job> &kernel, dim3 grid, dim3 threa
                            job);
 }
 
-/// The same for a kernel whose blocks wait for one another: all of them work on every job.
+/// launchJob() for a kernel whose blocks wait for one another: all blocks work on every job.
 template <class Job>
 void launchJobTogether(void *stream, const JobKernel<Job> &kernel, dim3 grid, dim3 threads,
                        const Job &job) {

@@ -48,8 +48,8 @@ cudaMemcpyKind directionOf(CopyKind kind) {
 // The fork depth of the process in which CUDA was first used; -1 before.
 std::atomic<int> usedAtDepth{-1};
 
-/// CUDA does not survive a fork: in the child, nothing that was made before it can be used, and calls
-/// may not return.
+/// Whether CUDA was lost by a fork: in a child process no CUDA object made before the fork can be
+/// used, and calls may not return.
 bool lostByFork() {
   const int depth = usedAtDepth;
   return depth >= 0 && depth != forkDepth();
@@ -72,7 +72,7 @@ struct Event {
   cudaEvent_t event = nullptr;
 };
 
-/// What was released in streams that are being captured.
+/// Memory that was released in streams while these were being captured.
 struct CapturedReleases {
   std::mutex mutex;
   std::map<void *, std::vector<void *>> ofStream;
@@ -95,7 +95,7 @@ cudaError_t allocateAside(void **data, size_t bytes, cudaMemPool_t pool) {
   return status;
 }
 
-/// BatchedLaunches::sendKept() where nothing can be thrown: an error of the GPU shows at the next call.
+/// BatchedLaunches::sendKept() where nothing can be thrown: a GPU error shows at the next call.
 void sendKept() noexcept {
   try {
     BatchedLaunches::sendKept();
@@ -103,7 +103,7 @@ void sendKept() noexcept {
   }
 }
 
-/// Why there is no GPU; the runtime calls a missing driver one that is too old.
+/// The reason why there is no GPU; the runtime calls a missing driver one that is too old.
 const char *whyNone(cudaError_t status) {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
@@ -114,7 +114,7 @@ const char *whyNone(cudaError_t status) {
 }  // namespace
 
 bool isCaptured(void *stream) {
-  if (!stream) return false;  // the default stream cannot be
+  if (!stream) return false;  // the default stream cannot be captured
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) != cudaSuccess) {
     cudaGetLastError();

@@ -4,12 +4,12 @@
 
 namespace pulsora {
 
-/// Frees what was released while `stream` was being captured. The graph may use such memory: call
-/// this once it has been launched or given up.
+/// Frees memory that was released while `stream` was being captured. The graph may use such memory:
+/// call this once the graph has been launched or given up.
 void releaseCaptured(void *stream) noexcept;
 
-/// To be called when a capture of `stream` begins: what was released in it during captures by others,
-/// whose graphs may live on, is never freed.
+/// To be called when a capture of `stream` begins: memory that was released in the stream during
+/// captures by others, whose graphs may live on, is never freed.
 void forgetCaptured(void *stream);
 
 /// During its lifetime, allows calls that a capture by this thread would refuse.

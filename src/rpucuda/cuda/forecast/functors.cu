@@ -2,7 +2,6 @@
 
 #include "cuda/core/for_each.cuh"
 #include "forecast/gru_functors.h"
-#include "forecast/residual_memory.h"
 #include "forecast/truncated_svd.h"
 
 namespace pulsora {
@@ -12,7 +11,6 @@ PULSORA_ON_GPU(GatesBefore);
 PULSORA_ON_GPU(StepBefore);
 PULSORA_ON_GPU(StepAfter);
 PULSORA_ON_GPU(Heads);
-PULSORA_ON_GPU(CorrectionAdder);
 PULSORA_SUM_ON_GPU(NonFiniteTerm);
 PULSORA_SUM_ON_GPU(GramTerm);
 PULSORA_SUM_ON_GPU(PartTerm);

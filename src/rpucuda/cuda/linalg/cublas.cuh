@@ -33,8 +33,8 @@ class Cublas {
                 "cublasSetMathMode");  // no tf32, whatever the environment
   }
 
-  /// Of the context's device and stream; made at the first product and kept, because making one
-  /// takes milliseconds.
+  /// The handle of the context's device and stream; made at the first product and kept, because
+  /// making one takes milliseconds.
   static Cublas &of(const Context &context) {
     static std::mutex mutex;
     static auto &handles =
@@ -57,8 +57,8 @@ class Cublas {
   }
 
  private:
-  /// During its lifetime, products use memory of a allocator, if there is one: a graph that is captured
-  /// may run beside later work of the stream.
+  /// During its lifetime, products use the allocator's memory, if there is an allocator: a captured
+  /// graph may run beside later work of the stream.
   struct LentWorkspace {
     LentWorkspace(Cublas &owner, ScratchAllocator *allocator)
         : cublas(allocator ? &owner : nullptr) {
@@ -76,15 +76,15 @@ class Cublas {
     Cublas *cublas;
   };
 
-  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what NVIDIA recommends for Hopper
+  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // NVIDIA's advice for Hopper
 
   cublasHandle_t handle_ = nullptr;
   void *workspace_ = nullptr;
   std::mutex mutex_;
 };
 
-/// To cuBLAS, which is column major, a row-major matrix is its transposed one; so a product is
-/// handed over as C^T = B^T A^T.
+/// cuBLAS is column major and takes a row-major matrix for its transpose; so a product is handed
+/// over as C^T = B^T A^T.
 inline cublasOperation_t operation(const BlasOperand &operand) {
   return operand.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
 }

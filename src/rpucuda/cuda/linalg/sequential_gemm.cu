@@ -26,8 +26,8 @@ struct Product {
 
 using Slice = float[kDepth][kTile + 1];
 
-/// Rows [row0, row0 + kTile) and columns [k0, k0 + depth) of m, transposed; what lies outside is 0.
-/// Threads that follow one another take elements that lie next to one another.
+/// Rows [row0, row0 + kTile) and columns [k0, k0 + depth) of m, transposed; elements outside m are
+/// 0. Consecutive threads take adjacent elements.
 __device__ void loadSlice(MatrixView<const float> m, int64_t row0, int64_t k0, int depth,
                           Slice &slice) {
   const bool alongRow = m.colStride == 1;
@@ -103,8 +103,8 @@ void cudaSequentialGemm(const Context &context, float alpha, MatrixView<const fl
                         MatrixView<const float> b, float beta, MatrixView<float> c, bool accumulate,
                         const uint32_t *skip) {
   if (c.size() == 0) return;
-  // Columns of C run along the threads; let them be the ones that are adjacent in memory. (fma(a,
-  // b, acc) is symmetric.)
+  // Columns of C run along the threads; choose the orientation in which they are adjacent in
+  // memory. (fma(a, b, acc) is symmetric.)
   Product p{alpha, a, b, beta, c, accumulate, skip};
   if (!c.isRowMajor() && c.isColMajor())
     p = {alpha, b.transposed(), a.transposed(), beta, c.transposed(), accumulate, skip};

@@ -14,7 +14,7 @@ struct Largest {
   __device__ float operator()(float a, float b) const { return pulsora::max(a, b); }
 };
 
-/// One block per row: rows differ by much in number and length, and a maximum may be taken in any
+/// One block per row: numbers and lengths of rows vary widely, and a maximum may be taken in any
 /// order.
 __global__ void __launch_bounds__(kThreads) rowAbsMaxKernel(MatrixView<const float> a, float *out) {
   awaitEarlier();

@@ -5,7 +5,7 @@
 namespace pulsora {
 namespace {
 
-/// The reads of an adapter's two arrays, beside that of a large one.
+/// The reads of an adapter's two arrays, beside the read of a large array.
 struct ReadsBeside {
   InputStage large;
   PlainRead first;
@@ -21,7 +21,7 @@ __device__ void readFirst(const PlainRead &first, const InputStage &second, int6
   });
 }
 
-/// The blocks read the adapter's first array. Meanwhile the product of the large array may run, whose
+/// The blocks read the adapter's first array. Meanwhile the product of the large array may run: its
 /// inputs were ready before this kernel.
 template <class Rows, int kJobs>
 __global__ void __launch_bounds__(Rows::kThreads, Rows::kBlocks)

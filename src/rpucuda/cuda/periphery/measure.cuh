@@ -10,7 +10,7 @@ struct LargerFloat {
   __device__ float operator()(float a, float b) const { return pulsora::max(a, b); }
 };
 
-// A short kernel spends much of its time fetching instructions, so rarely needed code stands in
+// A short kernel spends much of its time fetching instructions, so rarely needed code is in
 // separate functions.
 
 /// The scale of a row's first read by any rule, some of which look through the row again. Sets the
@@ -22,26 +22,26 @@ __device__ __noinline__ float preparedByRule(const Stage &s, int64_t row,
   return writes ? prepareRow(s, row, values, largest) : noiseScale(s.rule, values, largest);
 }
 
-/// The same, where the usual rule needs few instructions; by one thread.
+/// preparedByRule() with a short path for the usual rule; by one thread.
 __device__ inline float prepared(const InputStage &s, int64_t row,
                                  const VectorView<const float> &values, float largest,
                                  bool writes) {
   if (s.rule.management != NoiseManagement::AbsMax || s.state.worstScale)
     return preparedByRule(s, row, values, largest, writes);
   InputStage usual = s;
-  usual.rule.management = NoiseManagement::AbsMax;  // which the compiler now knows
+  usual.rule.management = NoiseManagement::AbsMax;  // now known to the compiler
   usual.state.worstScale = nullptr;
   return writes ? prepareRow(usual, row, values, largest) : noiseScale(usual.rule, values, largest);
 }
 
-/// What a row of inputs has been found to be: its largest |value|, and the scale of its first read.
+/// Result of measuring a row of inputs: its largest |value|, and the scale of its first read.
 struct MeasuredRow {
   float largest;
   float scale;
 };
 
-/// A warp measures a row; all its lanes get what it finds, and the state of the row is written if it
-/// `writes`.
+/// A warp measures a row; all its lanes get the result, and the state of the row is written if the
+/// warp `writes`.
 __device__ inline MeasuredRow measureByWarp(const InputStage &s, int64_t row, bool writes) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const VectorView<const float> values = s.in.row(row);
@@ -61,8 +61,8 @@ __device__ inline MeasuredRow measureByWarp(const InputStage &s, int64_t row, bo
   return {largest, __shfl_sync(0xFFFFFFFFU, scale, 0)};
 }
 
-/// A block of kThreads measures a row; thread 0 writes the state of the row, and alone gets what is
-/// found.
+/// A block of kThreads measures a row; thread 0 writes the state of the row, and alone gets the
+/// result.
 template <int kThreads>
 __device__ inline MeasuredRow measureTogether(const InputStage &s, int64_t row) {
   using Reduce = cub::BlockReduce<float, kThreads>;

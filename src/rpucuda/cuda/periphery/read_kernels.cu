@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kFinishThreads)
 constexpr JobKernel<OutputStage> kFinishKernel = {&finishKernel<1>,
                                                   &finishKernel<kMostJobs<OutputStage>>};
 
-constexpr int kOctet = 8;  // samples that share a draw of normals, each pair of them a word of it
+constexpr int kOctet = 8;  // samples that share a draw of normals; a pair of samples takes one word
 constexpr int kPairs = kOctet / 2;
 constexpr int kPlainThreads = kFinishThreads * kPairs;
 
@@ -106,7 +106,7 @@ __device__ inline void addParts(const PlainRead &r, int64_t row0, int64_t line, 
   }
 }
 
-/// A plain read, and what an adapter adds to it.
+/// A plain read, and the result of an adapter that is added to it.
 struct SumOfReads {
   PlainRead read;
   AddedRead added;
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kPlainThreads)
   const AddedRead &added = jobs.ofBlock().added;
   const OutputStage &s = r.output;
   const int few = kAdded ? static_cast<int>(added.read.weights.cols) : 0;
-  float *inner = shared;                   // [K][kOctet], the inputs of what is added
+  float *inner = shared;                   // [K][kOctet], the inputs of the added read
   float *weights = shared + few * kOctet;  // [K][kFinishThreads]
   const int me = static_cast<int>(threadIdx.x);
   const int pair = me / kFinishThreads;
@@ -225,8 +225,8 @@ __device__ void multiplyTogether(MatrixView<const float> inputs, MatrixView<cons
   }
 }
 
-/// Whether any row is to be read again. All blocks agree, as long as none writes the states of the
-/// rows.
+/// Whether any row is to be read again. All blocks agree, as long as no block writes the states of
+/// the rows.
 __device__ bool anyWanted(const PlainRead &r, const AddedRead &added) {
   int any = 0;
   for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads)
@@ -234,8 +234,8 @@ __device__ bool anyWanted(const PlainRead &r, const AddedRead &added) {
   return __syncthreads_or(any) != 0;
 }
 
-/// Whether a row of any read has left the range of the ADC; all blocks agree, as above. The states of
-/// all reads are on their way at once.
+/// Whether a row of any read has left the range of the ADC; all blocks agree, as in anyWanted().
+/// The states of all reads are loaded at once.
 __device__ bool anyClipped(const SumOfReads *reads, int count) {
   int any = 0;
 #pragma unroll 4
@@ -269,7 +269,7 @@ __device__ void listWanted(const PlainRead &r, const AddedRead &added) {
   if (threadIdx.x == 0) *r.count = count;
 }
 
-/// Reads rows again, round by round, as long as one leaves the range of the ADC; by all blocks.
+/// Reads rows again, round by round, as long as a row leaves the range of the ADC; by all blocks.
 __device__ void repeatRead(const SumOfReads &both) {
   const auto &[r, added] = both;
   const auto grid = cooperative_groups::this_grid();
@@ -308,7 +308,7 @@ __device__ void repeatRead(const SumOfReads &both) {
 }
 
 /// Bound management in one launch, so that the host need not know whether a row leaves the range of
-/// the ADC. Usually none does, in any read, and every block returns at once.
+/// the ADC. Usually no row of any read does, and every block returns at once.
 template <int kJobs>
 __global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm)
     repeatKernel(const __grid_constant__ Jobs<SumOfReads, kJobs> jobs) {

@@ -3,11 +3,11 @@
 #include "cuda/periphery/measure.cuh"
 #include "periphery/gpu_read.h"
 
-// Pieces of a read that a whole block carries out for one row of the mini-batch.
+// Parts of a read that a whole block carries out for one row of the mini-batch.
 
 namespace pulsora {
 
-/// Adds what 32 lanes have of 8 sums each: lane l gets number l % 8.
+/// Adds the 8 sums of each of 32 lanes over the lanes: lane l gets sum number l % 8.
 __device__ inline float addLanes(float (&sum)[8]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   // Each step halves the sums that a lane holds.
@@ -25,8 +25,8 @@ __device__ inline float addLanes(float (&sum)[8]) {
   return sum[0];
 }
 
-/// The sum over j of w(i, j) in[j] for line i = threadIdx.x, if there is such a line: a few lines at a
-/// time with all threads along the inputs.
+/// The sum over j of w(i, j) in[j] for line i = threadIdx.x, if there is such a line: a few lines
+/// at a time, with all threads along the inputs.
 template <int kThreads>
 __device__ inline float multiplyFew(MatrixView<const float> w, const float *in) {
   constexpr int kAtOnce = 8;
@@ -77,7 +77,7 @@ __device__ inline void convertInputs(const InputStage &s, int64_t row, int64_t b
   }
 }
 
-/// Converts entry k of the list; by kThreads threads, of which this is number `me`.
+/// Converts entry k of the list; by kThreads threads, one of which is this thread, number `me`.
 template <int kThreads>
 __device__ inline void convertRow(const InputStage &s, int64_t k, int me) {
   const int64_t n = s.in.cols;
@@ -118,7 +118,7 @@ __device__ inline float finishLine(const OutputStage &s, int64_t row, int64_t li
   return r.value * (s.state.scale[row] * s.outScale);
 }
 
-/// The result of one line plus what an adapter adds.
+/// The result of one line plus the result of an adapter.
 __device__ inline float finishLine(const OutputStage &s, const AddedRead &added, int64_t row,
                                    int64_t line, float sum) {
   const float own = finishLine(s, row, line, sum);
@@ -167,7 +167,7 @@ __device__ inline float readRow(const PlainRead &r, int64_t row, float (&results
   }
 }
 
-/// The largest of `count` |values|, in all lanes of the warp that calls; a value that is not finite
+/// The largest of `count` |values|, in all lanes of the calling warp; a value that is not finite
 /// sets the non-finite flag.
 __device__ inline float largestOf(const float (&values)[kFewLines], int64_t count,
                                   uint32_t *nonfiniteFlag) {

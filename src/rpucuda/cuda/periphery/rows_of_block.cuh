@@ -3,7 +3,7 @@
 #include "cuda/core/async_copy.cuh"
 #include "cuda/periphery/row_read.cuh"
 
-// How the blocks of a kernel share the rows of a mini-batch: classes with the same functions.
+// The assignment of a mini-batch's rows to the blocks of a kernel: classes with the same functions.
 
 namespace pulsora {
 
@@ -13,8 +13,8 @@ struct BlockPerRow {
   static constexpr int kBlocks = 2;  // on a processor at once
   static unsigned blocksFor(int64_t rows) { return static_cast<unsigned>(rows); }
 
-  /// Reads row `block` as readRow(). Then a warp calls use(row, its largest |input|, its results); the
-  /// maximum is that of the row in lane 0 alone.
+  /// Reads row `block` like readRow(). Then a warp calls use(row, the row's largest |input|, its
+  /// results); lane 0 alone has the right maximum.
   template <class Use>
   __device__ static void read(const PlainRead &r, int64_t block, const Use &use) {
     __shared__ float results[kFewLines];
@@ -22,15 +22,15 @@ struct BlockPerRow {
     if (threadIdx.x < 32) use(block, largest, results);
   }
 
-  /// Converts entry `block` of the list of rows, and measures it before, if so wanted.
+  /// Converts entry `block` of the list of rows, and measures it before if `measureFirst`.
   __device__ static void convert(const InputStage &s, int64_t block, bool measureFirst) {
     if (measureFirst) measureTogether<kThreads>(s, s.list[block]);
     convertRow<kThreads>(s, block, static_cast<int>(threadIdx.x));
   }
 };
 
-/// A warp per row. The warps of a block share the weights, of which kLines lines by kInputs inputs are
-/// in shared memory at a time, and wait for one another only there.
+/// A warp per row. The warps of a block share the weights, of which kLines lines by kInputs inputs
+/// are in shared memory at a time, and wait for one another only there.
 struct WarpPerRow {
   static constexpr int kThreads = 256;
   static constexpr int kBlocks = 3;
@@ -61,7 +61,7 @@ struct WarpPerRow {
         if (reads) convertPiece(r.input, row, input0, scale, round, inputs);
         for (int64_t line0 = 0; line0 < w.rows; line0 += kLines) {
           if (!isOnePiece && round + input0 + line0 > 0) {
-            __syncthreads();  // the piece before is still read
+            __syncthreads();  // the previous piece is still read
             copyPiece(w, line0, input0, storage.weights);
           }
           awaitCopies<0>();
@@ -104,13 +104,13 @@ struct WarpPerRow {
   static constexpr int kLinesAtOnce = 8;
   static constexpr int kInputsOfLane = kInputs / 32;
 
-  using Line = float[kInputs + 1];  // so that neighbouring lines begin in different banks
+  using Line = float[kInputs + 1];  // neighbouring lines begin in different banks
   struct Storage {
     Line weights[kLines];
     float results[kRows][kFewLines];
   };
 
-  /// Begins to copy the weights from line0 and input0 on; zeros where there are no lines, or no inputs.
+  /// Begins to copy the weights from line0 and input0 on; zeros beyond the last line or input.
   __device__ static void copyPiece(MatrixView<const float> all, int64_t line0, int64_t input0,
                                    Line (&to)[kLines]) {
     const int me = static_cast<int>(threadIdx.x);
@@ -176,8 +176,8 @@ struct WarpPerRow {
   }
 };
 
-/// launch(how blocks share rows of so many inputs). Few long rows have a block each: warps would leave
-/// most of the GPU idle. The choice holds for the rows of the whole mini-batch, and so do the bits of sums.
+/// Calls launch(BlockPerRow or WarpPerRow). Few long rows have a block each: warps would leave most
+/// of the GPU idle. The rows of the whole mini-batch determine the choice, and so the bits of sums.
 template <class Launch>
 void withRowsOf(const Context &context, int64_t inputs, int64_t rows, const Launch &launch) {
   constexpr int64_t kManyRows = 512;

@@ -10,7 +10,7 @@ struct ShortRead {
   AddedRead added;
 };
 
-/// With an adapter, its first array is read, and then its second added.
+/// Reads short rows; with an adapter, reads its first array and then adds its second one.
 template <int kJobs>
 __global__ void __launch_bounds__(kShortRowThreads, kShortRowBlocks)
     readShortRowsKernel(const __grid_constant__ Jobs<ShortRead, kJobs> jobs) {

@@ -2,8 +2,8 @@
 
 #include "cuda/periphery/row_read.cuh"
 
-// Reads of many short rows, as a convolution has them, whose samples are the pixels of its images. A
-// quad of threads takes a row: a block, or a warp, would find little to share in it.
+// Reads of many short rows, as in a convolution, whose samples are the pixels of its images. A quad
+// of threads takes a row: a block, or a warp, would have little to share in it.
 
 namespace pulsora {
 
@@ -17,7 +17,7 @@ inline unsigned gridForRows(int64_t rows) {
   return static_cast<unsigned>((rows + kShortRowsPerBlock - 1) / kShortRowsPerBlock);
 }
 
-/// The threads of a row; all of them call what takes a Quad.
+/// The threads of a row; all of them call functions that take a Quad.
 struct Quad {
   int64_t row;
   int place;      // of this thread among them
@@ -28,7 +28,7 @@ struct Quad {
     return {static_cast<int64_t>(blockIdx.x) * kShortRowsPerBlock + threadIdx.x / kQuad,
             lane % kQuad, 0xFu << lane / kQuad * kQuad};
   }
-  /// Shows the others what each has written.
+  /// Makes the writes of each thread visible to the others.
   __device__ void sync() const { __syncwarp(mask); }
   __device__ float largest(float value) const {
     for (int half = kQuad / 2; half > 0; half /= 2)
@@ -97,7 +97,7 @@ __device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const
   return largest;
 }
 
-/// The same, to where the read's results go.
+/// readShortRow() that stores results in the read's output.
 __device__ inline float readShortRow(const PlainRead &r, const Quad &quad) {
   return readShortRow(
       r, quad, [&](int64_t line, float value) { r.output.out(quad.row, line) = value; }, [] {});

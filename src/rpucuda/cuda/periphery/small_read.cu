@@ -265,7 +265,7 @@ __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t gr
   repeatGroup<Product>(r, added, rows, inputs, sums);
 }
 
-/// A read, plus what an adapter adds, whose first array `first` reads.
+/// A read, plus the result of an adapter, whose first array `first` reads.
 struct GroupedRead {
   PlainRead read;
   PlainRead first;
@@ -274,9 +274,9 @@ struct GroupedRead {
   uint32_t *marks;
 };
 
-/// With kFeeds, the first blocks read a row of the adapter each, while the others multiply and then
-/// wait for them. Blocks start in the order of their numbers, so none waits for a block that cannot
-/// start.
+/// With kFeeds, each of the first blocks reads a row of the adapter, while the others multiply and
+/// then wait for these blocks. Blocks start in the order of their numbers, so no block waits for
+/// one that cannot start.
 template <class Product, bool kFeeds, int kJobs>
 __global__ void __launch_bounds__(kGroupThreads, kFeeds ? Product::kFeedingBlocks : 2)
     readGroupsKernel(const __grid_constant__ Jobs<GroupedRead, kJobs> jobs) {

@@ -2,15 +2,15 @@
 #include "periphery/read_kernels.h"
 
 // The product of a large array with a mini-batch, on the tensor cores and with the accuracy of
-// single precision. These multiply numbers of 11 bits (TF32), so each factor is taken as the sum of
-// two, a rounded one and the rest, and three of the four products are added up: what the fourth
-// would add is below 2^-22. The tensor cores cut off bits of sums where arithmetic would round;
-// hence they add no more than kDepth products, and these partial sums are added outside. (Both
-// after H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores while
-// surpassing the FP32 theoretical peak performance, IJHPCA 36, 2022.)
+// single precision. Tensor cores multiply numbers of 11 bits (TF32), so each factor is the sum of a
+// rounded number and a rest, and three of the four products are added up: the fourth would add less
+// than 2^-22. The tensor cores cut off bits of sums where arithmetic would round; hence they add no
+// more than kDepth products, and these partial sums are added outside. (Both after H. Ootomo and
+// R. Yokota, Recovering single precision accuracy from Tensor Cores while surpassing the FP32
+// theoretical peak performance, IJHPCA 36, 2022.)
 //
-// A block makes the sums of kLines outputs for kRows rows over a part of the inputs. How many parts
-// there are depends on the shape alone, so the bits of the sums do as well.
+// A block makes the sums of kLines outputs for kRows rows over a part of the inputs. The number of
+// parts, and so the bits of the sums, depend on the shape alone.
 
 namespace pulsora {
 namespace {
@@ -19,7 +19,7 @@ constexpr int kThreads = 128;
 constexpr int kLines = 128;  // a warp takes 32
 constexpr int kRows = 64;
 constexpr int kDepth = 32;  // inputs of a stage
-constexpr int kStages = 4;  // under way at once, which hides the latency of memory
+constexpr int kStages = 4;  // in flight at once, which hides the latency of memory
 constexpr int kQuads = kDepth / 4;
 constexpr int kRowTiles = kRows / 8;  // of a product of 16 x 8 x 8
 constexpr int kBlocks = 264;          // two for each processor of an H100
@@ -31,14 +31,14 @@ constexpr size_t kSharedBytes = kStages * kStageQuads * sizeof(float4);
 struct Problem {
   const float *inputs;   // [rows, depth]
   const float *weights;  // [lines, depth], or the transposed array
-  int64_t lead;          // between rows of `weights` as they lie in memory
+  int64_t lead;          // distance of rows of `weights` in memory
   float *sums;           // [parts, rows, lines]
   int rows;
   int lines;
   int depth;
   int depthOfPart;
   int rowBlocks;
-  bool beside;  // whether to overlap the kernel before this
+  bool beside;  // whether to overlap the previous kernel
 };
 
 /// Copies 16 bytes to shared memory without waiting for them; zeros unless they are `there`.
@@ -47,8 +47,8 @@ __device__ inline void copyQuad(uint32_t to, const float *from, bool there) {
                "r"(there ? 16 : 0));
 }
 
-/// sums += a b for tiles of 16 x 8 and 8 x 8 that the warp's lanes share; element order is that of
-/// the instruction.
+/// sums += a b for tiles of 16 x 8 and 8 x 8 that the warp's lanes share; elements have the order
+/// of the instruction.
 __device__ inline void multiplyTile(float (&sums)[4], const uint32_t (&a)[4],
                                     const uint32_t (&b)[2]) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -57,7 +57,7 @@ __device__ inline void multiplyTile(float (&sums)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// value = big + small: big rounded to 11 bits, small exact, of which the tensor cores use 11.
+/// value = big + small: big rounded to 11 bits, small exact; the tensor cores use 11 bits of small.
 __device__ inline void splitValue(float value, uint32_t &big, uint32_t &small) {
   big = (__float_as_uint(value) + 0x1000U) & 0xFFFFE000U;
   small = __float_as_uint(value - __uint_as_float(big));
@@ -67,8 +67,8 @@ __device__ inline float at(const float4 &quad, int i) {
   return i == 0 ? quad.x : i == 1 ? quad.y : i == 2 ? quad.z : quad.w;
 }
 
-/// A thread's share of the copies of a stage. Quads are placed so that neither the copies nor the
-/// reads of fragments meet in a bank.
+/// A thread's share of the copies of a stage. Quads are placed so that neither copies nor reads of
+/// fragments have bank conflicts.
 template <bool kAlongInputs>
 struct Loader {
   static constexpr int kCopies = kLines * kQuads / kThreads;
@@ -131,7 +131,7 @@ struct Loader {
   }
 };
 
-/// What a lane holds of kDepth / 2 inputs: four lines and kRowTiles rows. Inputs may be assigned to
+/// A lane's share of kDepth / 2 inputs: four lines and kRowTiles rows. Inputs may be assigned to
 /// the places of the tensor cores in any order, as long as both factors agree.
 template <bool kAlongInputs>
 struct Fragments {
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   float sums[2][kRowTiles][4] = {};
   const auto ask = [&](int step) {
     if (step < steps) loader.ask(step % kStages, step * kDepth, depth - step * kDepth);
-    asm volatile("cp.async.commit_group;");  // also an empty one, so that groups can be counted
+    asm volatile("cp.async.commit_group;");  // also an empty group, so that groups can be counted
   };
 #pragma unroll
   for (int step = 0; step < kStages - 1; ++step) ask(step);

@@ -37,8 +37,8 @@ __device__ LineSample lineSample(const PulseTrainSide &side, int64_t line, int64
   return {pulseThreshold(p), negative && t.length > 0 ? 0xffffffffu : 0u, t.length};
 }
 
-// Slots [from, from + 32) of the samples of one quad; `quad` is the mini-batch index of the quad's
-// sample 0, which may lie before the mini-batch, and samples [begin, end) of it are wanted.
+// Slots [from, from + 32) of the samples [begin, end) of one quad; `quad` is the mini-batch index
+// of the quad's sample 0, which may lie before the mini-batch.
 __device__ void drawQuad(const PulseTrainSide &side, int64_t line, int64_t quad, int begin, int end,
                          int from, uint32_t (&bits)[4], uint32_t (&signs)[4]) {
   LineSample of[4];
@@ -131,7 +131,7 @@ __device__ void drawOwnWords(const PulseTrainSide &side, const PulseLayout &layo
   }
 }
 
-// blockIdx.x is the side and its lines, blockIdx.y the words or, where samples have words of their
+// blockIdx.x is the side and its lines, blockIdx.y the words or, if samples have words of their
 // own, kQuads quads of samples.
 template <int kJobs>
 __global__ void __launch_bounds__(kLines *kQuads, 3)
@@ -140,10 +140,10 @@ __global__ void __launch_bounds__(kLines *kQuads, 3)
   const unsigned across = jobs.ofBlock().blocksOfSide;
   const PulseTrainSide &side = jobs.ofBlock().side[blockIdx.x / across];
   const int64_t line = static_cast<int64_t>(blockIdx.x % across) * kLines + threadIdx.x;
-  if (line - threadIdx.x >= side.values.cols) return;  // sides differ in their lines
+  if (line - threadIdx.x >= side.values.cols) return;  // sides have different numbers of lines
   const PulseLayout layout = *side.layout;
   if (layout.samplesPerWord > 1) {
-    const int quadsOfWord = (layout.samplesPerWord + 6) / 4;  // wherever the samples begin
+    const int quadsOfWord = (layout.samplesPerWord + 6) / 4;  // whatever sample a word begins with
     const int atOnce = kQuads / quadsOfWord;
     const int64_t words = layout.words(side.samples());
     for (int64_t word = int64_t{blockIdx.y} * atOnce; word < words; word += gridDim.y * atOnce)
@@ -168,8 +168,8 @@ void cudaDrawPulseTrains(const Context &context, const PulseTrainSide *sides, in
     all.side[i] = sides[i];
     lines = sides[i].values.cols > lines ? sides[i].values.cols : lines;
   }
-  // Only the GPU knows the number of words, which is often one or two; blocks stride over them, and
-  // many lines are blocks enough, as are many tiles. Thousands of samples, those of a convolution,
+  // Only the GPU knows the number of words, which is often one or two. Blocks stride over the
+  // words; many lines, or many tiles, are blocks enough. The thousands of samples of a convolution
   // have more words.
   constexpr int64_t kBlocks = 2048;
   const int64_t usual = BatchedLaunches::areKept() ? 4 : 16;

@@ -2,8 +2,8 @@
 #include "cuda/core/launch.cuh"
 #include "cuda/pulses/pulse_train_scales.cuh"
 
-// Maxima, scales and lengths of the trains of a mini-batch, and the layout that the longest needs,
-// in one launch.
+// Maxima, scales and lengths of the pulse trains of a mini-batch, and the layout that the longest
+// one needs, in one launch.
 
 namespace pulsora {
 namespace {
@@ -28,14 +28,14 @@ struct JoinFound {
 };
 using FoundReduce = cub::BlockReduce<Found, kThreads>;
 
-/// A mini-batch whose trains are to be scaled.
+/// A mini-batch whose pulse trains are to be scaled.
 struct Scaling {
   MatrixView<const float> x;
   MatrixView<const float> d;
   PulseTrainJob job;
 };
 
-/// A block per sample. The block that finishes last scales the trains of all samples.
+/// A block per sample. The block that finishes last scales the pulse trains of all samples.
 template <int kJobs>
 __global__ void __launch_bounds__(kThreads)
     scaleTrainsKernel(const __grid_constant__ Jobs<Scaling, kJobs> jobs) {

@@ -11,8 +11,8 @@ struct LargerInt {
   __device__ int operator()(int a, int b) const { return pulsora::max(a, b); }
 };
 
-/// Computes the scale of a sample from its maxima; returns the length of its train, which is 0 if
-/// `isFaulty`, that is, an input was not finite.
+/// Computes the scale of a sample from its maxima; returns the length of its pulse train, which is
+/// 0 if `isFaulty`, that is, an input was not finite.
 __device__ inline int scaleSample(const PulseTrainJob &job, int64_t i, bool isFaulty) {
   if (isFaulty) {
     job.scaler.scales[i] = {0, 0.0f, 0.0f, 0.0f};
@@ -27,7 +27,7 @@ __device__ inline bool isFaulty(const PulseTrainMaxima &maxima) {
   return maxima.nonfiniteFlag && __ldcg(maxima.nonfiniteFlag) != 0;
 }
 
-/// The layout that the longest train of all threads needs.
+/// The layout that the longest pulse train of all threads needs.
 template <int kThreads>
 __device__ inline void chooseLayout(int longest, PulseLayout *layout) {
   using Reduce = cub::BlockReduce<int, kThreads>;
@@ -37,8 +37,8 @@ __device__ inline void chooseLayout(int longest, PulseLayout *layout) {
   __syncthreads();
 }
 
-/// The layout for samples that have been scaled one by one; none of them sends a pulse if an input of
-/// any was not finite. Run by one block.
+/// The layout for samples that have been scaled one by one; if an input of any sample was not
+/// finite, no sample sends a pulse. Run by one block.
 template <int kThreads>
 __device__ inline void layOutScaled(int64_t samples, const PulseTrainJob &job) {
   const bool faulty = isFaulty(job.maxima);

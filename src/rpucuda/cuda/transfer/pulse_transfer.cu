@@ -15,7 +15,7 @@ struct Planning {
   uint32_t *finished;
 };
 
-/// A block per component; the one that finishes last places the trains of all.
+/// A block per component; the block that finishes last places the pulse trains of all components.
 template <int kJobs>
 __global__ void __launch_bounds__(kGroupLanes)
     planKernel(const __grid_constant__ Jobs<Planning, kJobs> jobs) {
@@ -36,11 +36,11 @@ constexpr JobKernel<TransferTally> kCountKernel = {&countKernel<1>,
                                                    &countKernel<kMostJobs<TransferTally>>};
 
 constexpr int kAlignThreads = 128;
-constexpr int kAlignRows = 2;  // per warp; they share the loads of the factors
+constexpr int kAlignRows = 2;  // per warp; its rows share the loads of the factors
 constexpr int kColumns = 8;    // per lane at a time, so that loads overlap
 
-/// Sums over the rows of a warp; each lane takes the columns of one part of the sums. With
-/// kAdjacent, the lines of the x factor that belong to one component are neighbours.
+/// Sums over the rows of a warp; each lane takes the columns of one part of the sums. kAdjacent:
+/// the x factor's lines of one component are adjacent in memory.
 template <bool kAdjacent>
 struct RowAligner {
   const TransferFactors &factors;
@@ -62,7 +62,7 @@ struct RowAligner {
   }
 
   /// kCount columns of this lane, from j on. (A product of two floats is exact in double precision,
-  /// so the sums are those of separate products.)
+  /// so the sums equal sums of separate products.)
   template <int kCount>
   __device__ void add(int64_t j) {
     const int64_t xStride = kAdjacent ? 1 : factors.x.rowStride;

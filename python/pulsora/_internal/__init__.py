@@ -1,0 +1,1 @@
+"""Helpers of the package that are no part of its interface."""

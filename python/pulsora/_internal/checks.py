@@ -1,0 +1,107 @@
+"""Checks of what a user passes, in one wording: what it must be, and what was given."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from contextlib import contextmanager
+from numbers import Integral
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = [
+    "reading",
+    "require_at_least",
+    "require_boolean",
+    "require_file",
+    "require_finite",
+    "require_folder",
+    "require_picture",
+    "require_positive",
+    "whole_numbers",
+]
+
+_PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
+
+
+def require_at_least(name: str, value: object, least: int) -> None:
+    """ValueError unless the value is a whole number from `least` up."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name} must be a whole number (got {value!r})")  # noqa: TRY004
+    if int(value) < least:
+        raise ValueError(f"{name} must be at least {least} (got {value})")
+
+
+def require_positive(name: str, value: object) -> None:
+    """ValueError unless the value is a finite number above 0."""
+    if not isinstance(value, int | float) or not 0.0 < value < float("inf"):
+        raise ValueError(f"{name} must be a positive number (got {value!r})")
+
+
+def require_finite(name: str, value: float) -> None:
+    """ValueError unless the value is a finite number."""
+    if not math.isfinite(value):
+        raise ValueError(f"{name} = {value!r}: give a finite number")
+
+
+def require_boolean(name: str, value: object, meaning: str = "") -> None:
+    """TypeError unless the value is True, which may have a meaning, or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} = {value!r}: write True{meaning} or False")
+
+
+def whole_numbers(name: str, text: str) -> tuple[int, ...]:
+    """The numbers of a text such as "256,128". ValueError if there is anything else in it."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise ValueError(f"{name} must be whole numbers, such as 256,128 (got {text!r})") from error
+
+
+def require_folder(name: str, folder: Path) -> None:
+    """Makes a folder if there is none. OSError unless files can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(
+            f"{name} = '{folder}': nothing can be written there ({error.strerror}); choose another "
+            "folder"
+        ) from error
+
+
+def require_file(name: str, path: Path | None) -> None:
+    """OSError unless the file can be written; a file that is there stays as it is."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise OSError(f"{name} = '{path}' is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise OSError(f"{name} = '{path}': there is no folder '{path.parent}'; make it first")
+    if not path.exists():
+        require_folder(name, path.parent)
+    elif not os.access(path, os.W_OK):
+        raise OSError(f"{name} = '{path}' must not be overwritten; choose another name")
+
+
+def require_picture(name: str, path: Path | None) -> None:
+    """OSError unless the file can be written, ValueError unless it is of a kind of pictures."""
+    require_file(name, path)
+    if path is not None and path.suffix.lower() not in _PICTURES:
+        raise ValueError(f"{name} = '{path}' must end in {', '.join(_PICTURES)}")
+
+
+@contextmanager
+def reading(name: str, path: Path, remedy: str) -> Iterator[None]:
+    """Makes an OSError inside, where a file is read, name the parameter and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(
+            f"{name} = '{path}' cannot be read ({error.strerror}); {remedy}"
+        ) from error

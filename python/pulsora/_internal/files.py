@@ -1,0 +1,56 @@
+"""How everything that Pulsora saves gets to the disk, and settings from it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from pulsora import _core
+from pulsora._internal.checks import reading
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["read_settings", "replace_file"]
+
+
+def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Makes `data` the content of a file.
+
+    Whoever opens the path sees the old content or the whole new one, also if this process is killed or the machine fails,
+    and whoever else writes it meanwhile. Of a symbolic link, the file behind it is replaced. An existing file keeps its
+    mode; a new one has the usual mode.
+
+    Args:
+        path: The file; its folder exists.
+        data: The new content.
+
+    Raises:
+        OSError: If the file cannot be written; a previous one is then as it was.
+    """
+    _core.replace_file(os.fsencode(path), data)
+
+
+def read_settings(name: str, path: Path) -> dict[str, Any]:
+    """The table of a TOML or JSON file, given as the parameter `name`.
+
+    Raises:
+        ValueError: for a file that holds no table, or a TOML file before Python 3.11.
+        OSError: if the file cannot be read.
+    """
+    with reading(name, path, "give a file of settings, in TOML or JSON"):
+        content = path.read_bytes()
+    try:
+        text = content.decode()
+        if path.suffix == ".toml":
+            return dict(importlib.import_module("tomllib").loads(text))
+        settings = json.loads(text)
+    except ImportError as error:
+        raise ValueError(f"{path}: TOML needs Python 3.11; write the settings as JSON") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: the file holds no table of settings")  # noqa: TRY004
+    return settings

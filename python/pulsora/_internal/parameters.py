@@ -1,0 +1,300 @@
+"""Configuration classes made from the core's table of parameters.
+
+Every name, default, unit, range and sentence of documentation stands in the C++ headers; nothing is repeated here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
+
+from pulsora import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from typing_extensions import Self
+
+
+class Field(TypedDict):
+    """One row of the table."""
+
+    name: str
+    type: str
+    """float, int, bool, enum, floats, auto, struct or device."""
+    unit: str
+    doc: str
+    range: str
+    choices: list[str]
+    """Of an enum, or the keyword of an auto."""
+    struct: str
+    """Name of the class of a struct."""
+    default: Any
+
+
+class Compound(TypedDict):
+    """What a tile can hold, and what surrounds it."""
+
+    name: str
+    """Name of the class of its configurations."""
+    doc: str
+    fields: list[Field]
+    """Its own parameters."""
+    periphery: list[Field]
+    """Those of "forward", "backward" and "update" that it takes, with its defaults."""
+
+
+class Parameters:
+    """Named parameters that are always valid: creating one and setting an attribute check names and ranges.
+
+    Values are kept as the core keeps them (numbers in single precision), so that a configuration that went into a tile
+    equals the one that comes out. Lists are kept as tuples. Where two parameters constrain one another,
+    set both at once with replace().
+    """
+
+    _fields: ClassVar[dict[str, Field]] = {}
+
+    def __init__(self, **values: object) -> None:
+        self._assign(values)
+
+    @classmethod
+    def _validated(cls, values: Mapping[str, object]) -> dict[str, Any]:
+        """The parameters, complete, that plain values give; ConfigError for bad ones."""
+        return dict(_core.validate(cls.__name__, values, cls.__name__))
+
+    def _assign(self, values: Mapping[str, object]) -> None:
+        for name in values:
+            self._require_known(name)
+            self._require_object(name, values[name])
+        # Objects of these classes are valid already, and so are defaults; the core checks the rest.
+        plain = {
+            name: _plain(value)
+            for name, value in values.items()
+            if not _is_valid(self._fields[name], value)
+        }
+        checked = self._validated(plain)
+        for name, field in self._fields.items():
+            if name in plain:
+                value = _from_plain(field, checked[name])
+            else:
+                value = values[name] if name in values else default_of(field)
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def _of_valid(cls, values: Mapping[str, Any]) -> Self:
+        """The object of plain values that are complete and checked."""
+        made = cls.__new__(cls)
+        for name, field in cls._fields.items():
+            object.__setattr__(made, name, _from_plain(field, values[name]))
+        return made
+
+    @classmethod
+    def _require_known(cls, name: str) -> None:
+        if name not in cls._fields:
+            hint = suggestion(name, cls._fields)
+            raise _core.ConfigError(f"{cls.__name__} has no parameter {name!r}{hint}")
+
+    @classmethod
+    def _require_object(cls, name: str, value: object) -> None:
+        made = getattr(value, "__name__", None)
+        if cls._fields[name]["type"] in {"struct", "device"} and callable(value) and made:
+            raise _core.ConfigError(
+                f"{cls.__name__}.{name} is {made} itself, not an object of it; did you mean {made}()?"
+            )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._require_known(name)
+        self._assign(self._values() | {name: value})
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a parameter cannot be deleted; set {name} to its default instead")
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All parameters as plain values: what from_dict() and JSON take."""
+        return {name: _plain(value) for name, value in self._values().items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
+        """The object that to_dict() described; parameters that `values` lacks take their default.
+
+        Raises:
+            ConfigError: For an unknown name or a bad value.
+            TypeError: If `values` are no mapping.
+        """
+        require_mapping(values)
+        made = cls.__new__(cls)
+        made._assign(values)  # noqa: SLF001 - unlike a call, takes names that are no text
+        return made
+
+    def replace(self, **changes: object) -> Self:
+        """A copy with some parameters changed, checked together.
+
+        Raises:
+            ConfigError: For an unknown name or a bad value.
+        """
+        return type(self)(**(self._values() | changes))
+
+    def __repr__(self) -> str:
+        changed = [
+            f"{name}={value!r}"
+            for name, value in self._values().items()
+            if value != default_of(self._fields[name])
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __str__(self) -> str:
+        return "\n".join([type(self).__name__, *self._lines("  ")])
+
+    def _lines(self, indent: str) -> Iterator[str]:
+        """A line for each parameter: its value, and its default where that is another."""
+        width = max(map(len, self._fields), default=0)
+        for name, value in self._values().items():
+            label = f"{indent}{name:{width}}  "
+            if isinstance(value, Parameters):
+                yield label + type(value).__name__
+                yield from value._lines(f"{indent}  ")  # noqa: SLF001 - of this class
+            else:
+                default = default_of(self._fields[name])
+                yield f"{label}{value!r}" + ("" if value == default else f"  (default {default!r})")
+
+
+_P = TypeVar("_P", bound=Parameters)
+_STRUCTS: dict[str, type[Parameters]] = {}
+_DEVICES: dict[str, type[Parameters]] = {}
+
+
+def parameter_class(
+    name: str, fields: Iterable[Field], doc: str, base: type[_P], module: str, **attributes: object
+) -> type[_P]:
+    """The dataclass `name` in `module` with these fields and class attributes, as a kind of `base`."""
+    rows = {field["name"]: field for field in fields}
+    members = [
+        (name, Any, dataclasses.field(default_factory=partial(default_of, row)))
+        for name, row in rows.items()
+    ]
+    made: type[_P] = dataclasses.make_dataclass(
+        name,
+        members,
+        bases=(base,),
+        init=False,
+        repr=False,
+        namespace={
+            "__module__": module,
+            "__doc__": _docstring(doc, rows.values()),
+            "_fields": rows,
+            **attributes,
+        },
+    )
+    made.__module__ = (
+        module  # which Python 3.12 takes from the caller, so that no object could be pickled
+    )
+    made.__signature__ = _signature(rows.values())  # type: ignore[attr-defined]
+    return made
+
+
+def register_struct(made: type[Parameters]) -> None:
+    """Makes the class known as the type of struct fields of its name."""
+    _STRUCTS[made.__name__] = made
+
+
+def register_device(made: type[Parameters]) -> None:
+    """Makes the class known as the device model of its name."""
+    _DEVICES[made.__name__] = made
+
+
+def registered_devices() -> dict[str, type[Parameters]]:
+    """The classes of all device models by name: those of the core, then those from source."""
+    return dict(_DEVICES)
+
+
+def device_from_dict(values: Mapping[str, object]) -> Parameters:
+    """The device whose model is `values["model"]`."""
+    rest = dict(values)
+    model = rest.pop("model", None)
+    if not isinstance(model, str) or model not in _DEVICES:
+        hint = suggestion(model, _DEVICES)
+        raise _core.ConfigError(f"model is {model!r}, which is not a device model{hint}")
+    return _DEVICES[model].from_dict(rest)
+
+
+def require_mapping(values: object) -> None:
+    """TypeError unless the values of parameters come by name."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"values are of type {type(values).__name__}; pass a dict, name by value")
+
+
+def suggestion(wanted: object, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name, whatever was written in its place."""
+    return _core.suggest(str(wanted).encode(errors="replace").decode(), list(known))
+
+
+def default_of(field: Field) -> Any:  # noqa: ANN401
+    """The default of a parameter as an attribute holds it."""
+    return _from_plain(field, field["default"])
+
+
+def annotation(field: Field) -> str:
+    """The type of a parameter as Python writes it."""
+    choices = ", ".join(f'"{choice}"' for choice in field["choices"])
+    return {
+        "floats": "Sequence[float]",
+        "auto": f"float | Literal[{choices}]",
+        "auto int": f"int | Literal[{choices}]",
+        "enum": f"Literal[{choices}]",
+        "struct": field["struct"],
+        "device": "Device",
+    }.get(field["type"], field["type"])
+
+
+def described(field: Field) -> str:
+    """Unit, range and documentation of a parameter in one sentence."""
+    limits = "" if field["range"] in {"", "any finite number"} else f"{field['range']}. "
+    unit = f"[{field['unit']}] " if field["unit"] else ""
+    return f"{unit}{limits}{field['doc']}"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Parameters):
+        return value.to_dict()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _is_valid(field: Field, value: object) -> bool:
+    """Whether the value is an object of a class that the field asks for; such objects are valid."""
+    if field["type"] == "struct":
+        return type(value) is _STRUCTS[field["struct"]]
+    return field["type"] == "device" and type(value) in _DEVICES.values()
+
+
+def _from_plain(field: Field, value: Any) -> Any:  # noqa: ANN401
+    """The parameter as an attribute holds it, from a plain value that the core has checked."""
+    if field["type"] == "struct":
+        return _STRUCTS[field["struct"]]._of_valid(value)  # noqa: SLF001 - a class of this module
+    if field["type"] == "device":
+        return _DEVICES[value["model"]]._of_valid(value)  # noqa: SLF001
+    return tuple(value) if field["type"] == "floats" else value
+
+
+def _docstring(doc: str, fields: Iterable[Field]) -> str:
+    rows = (f"    {field['name']}: {described(field)}" for field in fields)
+    return "\n".join([doc, "", "Args:", *rows])
+
+
+def _signature(fields: Iterable[Field]) -> inspect.Signature:
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                field["name"],
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default_of(field),
+                annotation=annotation(field),
+            )
+            for field in fields
+        ]
+    )

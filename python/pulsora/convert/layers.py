@@ -1,0 +1,176 @@
+"""The analog twin of each layer of torch, and the way back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from pulsora.convert.report import analog_parts, is_conv1d
+from pulsora.nn import (
+    AnalogConv1d,
+    AnalogConv2d,
+    AnalogConv3d,
+    AnalogConvNd,
+    AnalogGRU,
+    AnalogLinear,
+    AnalogLSTM,
+    AnalogRNN,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from pulsora.config import TileConfig
+    from pulsora.nn import AnalogModule, AnalogRNNBase
+
+    Conversion: TypeAlias = Callable[..., nn.Module]
+
+__all__ = ["TO_ANALOG", "conversion_of", "digital", "digital_recurrent"]
+
+
+def _linear(layer: nn.Linear, config: TileConfig, **options: Any) -> AnalogLinear:
+    made = AnalogLinear(
+        layer.in_features, layer.out_features, layer.bias is not None, config, **options
+    )
+    _take_over(made, layer)
+    return made
+
+
+def _conv1d(layer: Any, config: TileConfig, **options: Any) -> AnalogLinear:  # noqa: ANN401 - of transformers
+    inputs, outputs = layer.weight.shape
+    made = AnalogLinear(inputs, outputs, config=config, **options)
+    _take_over(made, layer, layer.weight.T)
+    made.digital_class = type(layer)
+    return made
+
+
+def _conv(
+    layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, config: TileConfig, **options: Any
+) -> AnalogConvNd:
+    made = _CONVOLUTIONS[type(layer)](
+        layer.in_channels,
+        layer.out_channels,
+        layer.kernel_size,
+        layer.stride,
+        layer.padding,
+        layer.dilation,
+        layer.bias is not None,
+        config,
+        groups=layer.groups,
+        padding_mode=layer.padding_mode,
+        **options,
+    )
+    _take_over(made, layer)
+    return made
+
+
+_CONVOLUTIONS: dict[type[nn.Module], type[AnalogConvNd]] = {
+    nn.Conv1d: AnalogConv1d,
+    nn.Conv2d: AnalogConv2d,
+    nn.Conv3d: AnalogConv3d,
+}
+
+
+def _recurrent(made: type[AnalogRNNBase], names: tuple[str, ...]) -> Conversion:
+    """The function for a recurrent layer, which hands on these arguments."""
+
+    def convert(layer: nn.RNNBase, config: TileConfig, **options: Any) -> AnalogRNNBase:
+        arguments = {name: getattr(layer, name) for name in names}
+        twin = made(**arguments, config=config, **options)
+        for each in analog_parts(twin):
+            each.digital_dtype = layer.get_parameter("weight_ih_l0").dtype
+        twin.set_weights(dict(layer.state_dict()))
+        for name, parameter in layer.named_parameters():
+            part = name.removeprefix("weight_")
+            if part != name:
+                weight = twin.get_parameter(f"{part}.analog_weight")
+                weight.requires_grad_(parameter.requires_grad)
+            elif options.get("digital_bias", True):
+                parameter.data = parameter.data.to(twin.get_parameter(name).device)
+                setattr(twin, name, parameter)
+        return twin
+
+    return convert
+
+
+_RECURRENT: dict[type[nn.Module], Conversion] = {
+    kind: _recurrent(made, made.settings)
+    for kind, made in ((nn.RNN, AnalogRNN), (nn.LSTM, AnalogLSTM), (nn.GRU, AnalogGRU))
+}
+
+
+def digital_recurrent(layer: AnalogRNNBase) -> nn.Module:
+    """A recurrent layer of torch with the weights of an analog one."""
+    weights = layer.get_weights()
+    part = next(analog_parts(layer))
+    made = layer.digital(device=part.tiles.device, dtype=part.digital_dtype)
+    made.load_state_dict(weights)
+    for name, parameter in made.named_parameters():
+        where = name.removeprefix("weight_").removeprefix("bias_")
+        own = layer._parameters.get(name)  # noqa: SLF001 - a bias, unless that is in tiles
+        of = layer.get_parameter(f"{where}.analog_weight") if own is None else own
+        parameter.requires_grad_(of.requires_grad)
+    return made
+
+
+def _take_over(made: AnalogModule, layer: Any, weight: torch.Tensor | None = None) -> None:  # noqa: ANN401
+    """Writes the weights of a layer of torch, and takes its bias and what of it is frozen."""
+    bias: nn.Parameter | None = layer.bias
+    made.digital_dtype = layer.weight.dtype
+    made.set_weights(layer.weight.flatten(1) if weight is None else weight, bias)
+    made.analog_weight.requires_grad_(layer.weight.requires_grad)
+    if bias is not None and made.bias is not None:
+        bias.data = bias.data.to(made.bias.device)
+        made.bias = bias
+
+
+def digital(layer: AnalogModule) -> nn.Module:
+    """A linear or convolutional layer of torch with the weights of an analog one.
+
+    Raises:
+        TypeError: for classes of analog layers that are not of `pulsora.nn`.
+    """
+    weight, bias = layer.get_weights()
+    settings: dict[str, Any] = {
+        "bias": bias is not None,
+        "device": weight.device,
+        "dtype": layer.digital_dtype,
+    }
+    made: Any
+    if isinstance(layer, AnalogLinear) and layer.digital_class is not None:
+        made = layer.digital_class(layer.out_features, layer.in_features)
+        made = made.to(weight.device, layer.digital_dtype)
+        weight = weight.T  # a Conv1D of transformers has [inputs, outputs]
+    elif isinstance(layer, AnalogLinear):
+        made = nn.Linear(layer.in_features, layer.out_features, **settings)
+    elif isinstance(layer, AnalogConvNd):
+        made = layer.digital(**settings)
+    else:
+        raise TypeError(f"{type(layer).__name__} has no digital twin")
+    with torch.no_grad():
+        made.weight.copy_(weight.reshape(made.weight.shape))
+        if bias is not None and made.bias is not None:
+            made.bias.copy_(bias)
+    made.weight.requires_grad_(layer.analog_weight.requires_grad)
+    if made.bias is not None:
+        frozen = layer.analog_weight if layer.bias is None else layer.bias
+        made.bias.requires_grad_(frozen.requires_grad)
+    twin: nn.Module = made
+    return twin
+
+
+TO_ANALOG: dict[type[nn.Module], Conversion] = (
+    {nn.Linear: _linear} | dict.fromkeys(_CONVOLUTIONS, _conv) | _RECURRENT
+)
+"""The function that makes the analog twin, by type of layer."""
+
+
+def conversion_of(
+    layer: nn.Module, functions: dict[type[nn.Module], Conversion]
+) -> Conversion | None:
+    """The function for a layer: of exactly its type, or for the Conv1D of transformers; None if there is none."""
+    # Not of subclasses: those of torch are not called like layers (in MultiheadAttention).
+    return functions.get(type(layer), _conv1d if is_conv1d(layer) else None)

@@ -1,0 +1,329 @@
+"""Turning the layers of a torch model into analog ones, and back."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from pulsora.convert.layers import TO_ANALOG, conversion_of, digital, digital_recurrent
+from pulsora.convert.report import (
+    TWINS,
+    analog_parts,
+    choice,
+    conversion_report,
+    mark_as_chosen,
+    tables,
+    why_digital,
+)
+from pulsora.nn import AnalogModule, AnalogRNNBase, GatedAdapter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from pulsora.config import TileConfig
+    from pulsora.convert.layers import Conversion
+
+__all__ = ["convert_to_analog", "convert_to_digital", "converted_copy", "replaced"]
+
+
+def convert_to_analog(
+    model: nn.Module,
+    config: TileConfig | Callable[[str, nn.Module], TileConfig | None],
+    *,
+    exclude: Collection[str] = (),
+    untie: Collection[str] = (),
+    conversions: Mapping[type[nn.Module], Conversion] | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> nn.Module:
+    """A copy of the model in which linear, convolutional and recurrent layers are analog.
+
+    They have the weights of the layers whose place they take. The Conv1D of transformers (GPT-2) is a linear
+    layer, too.
+
+    `pulsora.conversion_report(model)` tells of each layer that holds a matrix whether it has become
+    analog, or why not. A warning names those that stay digital although nobody left them so.
+    Layers that shared their weight share their tiles, and a layer that shares it with a table (a tied head) stays
+    digital; what was frozen stays frozen; biases are the
+    parameters they were. Hooks on forward and backward passes go over to the analog layers.
+
+    Args:
+        model: Any torch model. It is not changed.
+        config: Configuration of all tiles; or a function of a layer's name and the layer that
+            gives its configuration, or None to leave it digital.
+        exclude: Names of layers to leave digital, as `model.named_modules()` gives them; a name
+            also covers what is inside.
+        untie: Names of layers that share their weight with a table, and shall have tiles with a copy of it.
+        conversions: Functions for types of layers that have no analog twin of their own, or for which
+            another is wanted. `function(layer, config, **options)` gives the module that takes the
+            place of a layer of exactly that type, weights included; the options (seed, tile_id,
+            device and those below) are those of `AnalogModule`. tile_id is the first number that
+            is free; the tiles of the module count on from it.
+        seed: Seed of all tiles, each of which has a number of its own; by default drawn from
+            torch's generator.
+        **options: digital_bias, max_input_size, max_output_size, device, threads, weight_scaling,
+            scaling_per and learn_out_scaling of the analog layers, as `AnalogModule` explains them. They are on the device of the layer by default.
+
+    Raises:
+        TypeError: if `conversions` has something else than types of layers and functions, or one of
+            these gives no module.
+        ValueError: if a name in `exclude` or `untie` does not occur, a layer to untie shares no table, or layers
+            share a weight that could not be shared afterwards.
+    """
+    converted = converted_copy(
+        model, config, exclude=exclude, untie=untie, conversions=conversions, seed=seed, **options
+    )
+    surprising = [row for row in conversion_report(converted) if row.is_surprising]
+    if surprising:
+        warnings.warn(
+            "these layers stay digital: "
+            + "; ".join(
+                f"{row.name or 'the model'} ({row.layer}: {row.detail})" for row in surprising
+            )
+            + ". Name them in exclude if that is meant; print(pulsora.conversion_report(model)) "
+            "shows all layers",
+            stacklevel=2,
+        )
+    return converted
+
+
+def converted_copy(
+    model: nn.Module,
+    config: TileConfig | Callable[[str, nn.Module], TileConfig | None],
+    *,
+    exclude: Collection[str] = (),
+    untie: Collection[str] = (),
+    conversions: Mapping[type[nn.Module], Conversion] | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> nn.Module:
+    """What `convert_to_analog` gives, without a warning of layers that stay digital."""
+    functions = _functions(conversions)
+    names = dict(model.named_modules(remove_duplicate=False))
+    for argument, given in (("exclude", exclude), ("untie", untie)):
+        unknown = sorted(set(given) - set(names))
+        if unknown:
+            raise ValueError(
+                f"{argument} = {unknown}: the model has no such layers; it has "
+                f"{[name for name, layer in names.items() if _convertible(layer, functions)]}"
+            )
+    if seed is None:
+        seed = int(torch.randint(2**62, (), device="cpu").item())
+    converted = copy.deepcopy(model)
+    _untie(converted, untie)
+    chosen = _chosen(converted, config, exclude, functions)
+    _require_shareable(converted, chosen, digital_bias=options.get("digital_bias", True))
+    tiles = 0
+    made: dict[nn.Module, nn.Module] = {}
+    owners: dict[object, nn.Module] = {}
+    for layer, (name, layer_config) in chosen.items():
+        place = next((parameter.device for parameter in layer.parameters()), None)
+        settings = {"device": place, "seed": seed, "tile_id": tiles} | options
+        function: Any = conversion_of(layer, functions)
+        twin = function(layer, layer_config, **settings)
+        if not isinstance(twin, nn.Module):
+            raise TypeError(
+                f"conversions[{type(layer).__name__}] gave {twin!r} for layer '{name}': return a "
+                "torch.nn.Module"
+            )
+        first = owners.setdefault(getattr(layer, "weight", layer), twin)
+        if first is twin:
+            tiles += sum(len(part.tiles) for part in analog_parts(twin))
+        elif isinstance(first, AnalogModule) and isinstance(twin, AnalogModule):
+            twin.analog_weight = first.analog_weight
+        else:
+            raise ValueError(
+                f"layer '{name}' shares its weight, but conversions[{type(layer).__name__}] gives no "
+                "AnalogModule, which could share tiles; exclude it, or give it a weight of its own"
+            )
+        made[layer] = _in_place_of(layer, twin)
+    return replaced(converted, made)
+
+
+def convert_to_digital(model: nn.Module) -> nn.Module:
+    """A copy of the model with torch's layers in place of analog ones.
+
+    Their weights are what a perfect read of the tiles would see, adapters included. Layers that
+    shared their tiles share the weight; what was frozen stays frozen; hooks on forward and backward
+    passes stay.
+
+    Raises:
+        TypeError: for analog layers of other classes than those of `pulsora.nn`.
+        ValueError: for gates on the adapters in tiles.
+    """
+    converted = copy.deepcopy(model)
+    for name, layer in converted.named_modules():
+        if isinstance(layer, GatedAdapter) and layer.in_tiles and layer.gate is not None:
+            raise ValueError(
+                f"the adapters in the tiles of layer '{name}' have a gate, which no digital layer has; "
+                "pulsora.peft.merge_adapters(model) merges those with constant gates"
+            )
+    recurrent = [layer for layer in converted.modules() if isinstance(layer, AnalogRNNBase)]
+    inside = {part for layer in recurrent for part in analog_parts(layer)}
+    single = [part for part in analog_parts(converted) if part not in inside]
+    made: dict[nn.Module, Any] = {layer: digital(layer) for layer in single}
+    made |= {layer: digital_recurrent(layer) for layer in recurrent}
+    first: dict[object, Any] = {}
+    for layer, twin in made.items():
+        _in_place_of(layer, twin)
+    for layer in single:
+        twin = made[layer]
+        twin.weight = first.setdefault(layer.analog_weight, twin).weight
+    return replaced(converted, made)
+
+
+def _functions(
+    conversions: Mapping[type[nn.Module], Conversion] | None,
+) -> dict[type[nn.Module], Conversion]:
+    """The function that converts each type of layers."""
+    if conversions is not None and not isinstance(conversions, Mapping):
+        raise TypeError(
+            f"conversions = {conversions!r}: give functions by types of layers, {{MyLayer: function}}"
+        )
+    given: dict[Any, Any] = dict(conversions or {})
+    for kind, function in given.items():
+        is_class = isinstance(function, type) and issubclass(function, nn.Module)
+        is_type = isinstance(kind, type) and issubclass(kind, nn.Module)
+        if not (is_type and callable(function)) or is_class:
+            raise TypeError(
+                f"conversions = {{{kind!r}: {function!r}}}: give functions by types of layers, "
+                "{MyLayer: function}, each of which takes (layer, config, **options) and returns the analog layer"
+            )
+    return TO_ANALOG | given
+
+
+def _convertible(layer: nn.Module, functions: dict[type[nn.Module], Conversion]) -> bool:
+    has_twin = conversion_of(layer, functions) is not None
+    return has_twin and (type(layer) not in TWINS or not why_digital(layer))
+
+
+def _chosen(
+    model: nn.Module,
+    config: TileConfig | Callable[[str, nn.Module], TileConfig | None],
+    exclude: Collection[str],
+    functions: dict[type[nn.Module], Conversion],
+) -> dict[Any, tuple[str, TileConfig]]:
+    """The layers that become analog, with their names and configurations."""
+    chosen: dict[Any, tuple[str, TileConfig]] = {}
+    of_tables = tables(model)
+    whole: list[str] = []  # names of those, which are converted with what is inside
+    for layer in model.modules():
+        mark_as_chosen(layer, "")  # of an earlier conversion
+    for name, layer in model.named_modules(remove_duplicate=False):
+        if any(name == kept or name.startswith(f"{kept}.") for kept in exclude):
+            mark_as_chosen(layer, "excluded")
+        elif any(not outer or name.startswith(f"{outer}.") for outer in whole):
+            continue
+        elif layer in chosen:
+            whole.append(name)
+        elif _convertible(layer, functions) and getattr(layer, "weight", None) not in of_tables:
+            layer_config = config(name, layer) if callable(config) else config
+            if layer_config is None:
+                mark_as_chosen(layer, "config gave None")
+            else:
+                chosen[layer] = (name, layer_config)
+                whole.append(name)
+    return chosen
+
+
+def _untie(model: nn.Module, names: Collection[str]) -> None:
+    """Gives layers that share their weight a copy of it."""
+    of_tables = tables(model)
+    for name in names:
+        layer: Any = model.get_submodule(name)
+        weight = getattr(layer, "weight", None)
+        if weight not in of_tables:
+            raise ValueError(
+                f"untie has '{name}', which does not share its weight with a table; leave it out"
+            )
+        layer.weight = nn.Parameter(weight.detach().clone(), weight.requires_grad)
+        settings = getattr(model, "config", None)
+        if getattr(settings, "tie_word_embeddings", False):  # transformers would tie them again
+            settings.tie_word_embeddings = False  # type: ignore[union-attr]
+
+
+def _require_shareable(
+    model: nn.Module, chosen: Mapping[Any, tuple[str, TileConfig]], *, digital_bias: bool
+) -> None:
+    """ValueError if conversion would part layers that share a weight, or a bias that goes into tiles."""
+    owners: dict[nn.Parameter, tuple[str, nn.Module]] = {}
+    for name, layer in model.named_modules():
+        if layer in chosen and not digital_bias:
+            _require_both_frozen(name, layer)
+        if layer in chosen and choice(layer):
+            raise ValueError(
+                f"layer '{name}' occurs several times, and only some of its names are excluded; "
+                "exclude all of them or none"
+            )
+        for parameter in layer.parameters(recurse=False):
+            other_name, other = owners.setdefault(parameter, (name, layer))
+            if other is layer or not {layer, other} & set(chosen):
+                continue
+            if parameter.ndim < 2 and digital_bias:
+                continue
+            both = f"layers '{other_name}' and '{name}' share a parameter"
+            if not digital_bias and getattr(layer, "bias", None) is not None:
+                raise ValueError(
+                    f"{both}, but with digital_bias = False each has its bias in tiles of its own; "
+                    "use digital_bias = True"
+                )
+            if not {layer, other} <= set(chosen) or _kind(layer) != _kind(other):
+                raise ValueError(
+                    f"{both}, but not both become analog layers of one kind; exclude them, or give "
+                    "them weights of their own"
+                )
+            if chosen[layer][1] != chosen[other][1]:
+                raise ValueError(f"{both}, but config gives them different configurations")
+
+
+def replaced(model: nn.Module, made: Mapping[Any, nn.Module]) -> nn.Module:
+    """The model with layers replaced by what has been made of them, wherever they occur."""
+    if model in made:
+        return made[model]
+    for layer in list(model.modules()):  # not those inside of what has been made
+        for name, child in layer._modules.items():  # noqa: SLF001 - shared layers too
+            if child in made:
+                setattr(layer, name, made[child])
+    return model
+
+
+def _kind(layer: nn.Module) -> tuple[object, ...]:
+    """What layers have to agree in to share their tiles."""
+    if type(layer) in TWINS and hasattr(layer, "weight"):
+        return type(layer), getattr(layer, "groups", 1)
+    return (layer,)
+
+
+def _require_both_frozen(name: str, layer: nn.Module) -> None:
+    own = dict(layer.named_parameters(recurse=False))
+    for bias, values in own.items():
+        weight = bias.replace("bias", "weight")
+        if weight in own and own[weight].requires_grad != values.requires_grad:
+            raise ValueError(
+                f"layer '{name}' has only one of {weight} and {bias} frozen, but with digital_bias = "
+                "False both are in the same tiles; freeze both or none, or use digital_bias = True"
+            )
+
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+
+
+def _in_place_of(layer: nn.Module, twin: nn.Module) -> nn.Module:
+    """The twin, in the mode and with the hooks of the layer that it replaces."""
+    for name in _HOOKS:
+        getattr(twin, name).update(getattr(layer, name))
+    twin._is_full_backward_hook = layer._is_full_backward_hook  # noqa: SLF001
+    return twin.train(layer.training)

@@ -1,0 +1,210 @@
+"""Reports, for each layer of a model, whether it is analog and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.parameter import is_lazy
+
+from pulsora._internal.text_tables import aligned
+from pulsora.nn import AnalogModule, AnalogRNNBase, GatedAdapter
+from pulsora.nn.gates import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor
+
+__all__ = [
+    "TWINS",
+    "ConversionReport",
+    "LayerReport",
+    "analog_parts",
+    "choice",
+    "conversion_report",
+    "is_conv1d",
+    "mark_as_chosen",
+    "tables",
+    "why_digital",
+]
+
+_CHOSEN = "_pulsora_left_digital"  # why the user left a layer digital
+
+TWINS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNN, nn.LSTM, nn.GRU)
+"""Layers of torch that have an analog twin; not their subclasses."""
+
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
+_REASONS: list[tuple[type[nn.Module] | tuple[type[nn.Module], ...], str]] = [
+    (nn.MultiheadAttention, "computes its products itself, without calling layers"),
+    (NonDynamicallyQuantizableLinear, "MultiheadAttention takes its weight without calling it"),
+    (nn.RNNCellBase, "recurrent cells have no analog twin; RNN, LSTM and GRU have one"),
+    (nn.modules.conv._ConvTransposeNd, "transposed convolutions have no analog twin"),  # noqa: SLF001
+    (nn.Bilinear, "has no analog twin"),
+    (_TABLES, "a table, of which rows are looked up; no product"),
+    (TWINS, "is a subclass of a layer of torch and may compute something else; see conversions="),
+]
+_COMPUTED = "its weight is computed from other parameters (weight_norm, pruning), or is in it twice"
+_STATE_HOOKS = (
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
+_ADAPTER = "factors of a low-rank adapter in tensors of torch; the layer it adapts is its base"
+_OWN_CLASS = "a class with parameters of its own, which has no analog twin; see conversions="
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer that holds matrices.
+
+    Attributes:
+        name: As `model.named_modules()` has it.
+        layer: Its class.
+        is_analog: Whether its matrix is on tiles.
+        detail: The configuration of an analog layer; why another one is digital.
+        is_surprising: Whether it is digital although nobody chose that.
+    """
+
+    name: str
+    layer: str
+    is_analog: bool
+    detail: str
+    is_surprising: bool
+
+
+class ConversionReport(tuple[LayerReport, ...]):
+    """The layers of a model that hold matrices, in order; `print` shows a table."""
+
+    __slots__ = ()
+
+    @property
+    def analog(self) -> list[str]:
+        """Names of the analog layers."""
+        return [row.name for row in self if row.is_analog]
+
+    @property
+    def digital(self) -> dict[str, str]:
+        """Names of the layers that are digital, and why."""
+        return {row.name: row.detail for row in self if not row.is_analog}
+
+    def __repr__(self) -> str:
+        rows = [("layer", "class", "is", "configuration, or why it is digital")]
+        rows += [
+            (row.name or "(model)", row.layer, "analog" if row.is_analog else "digital", row.detail)
+            for row in self
+        ]
+        return aligned(rows)
+
+    __str__ = __repr__
+
+
+def conversion_report(model: nn.Module) -> ConversionReport:
+    """Which layers of a model are analog, which are digital, and why.
+
+    Layers without a matrix (activations, normalisation) do not occur.
+
+        model = pulsora.convert_to_analog(model, config)
+        print(pulsora.conversion_report(model))
+    """
+    rows = []
+    recurrent: list[str] = []
+    of_tables = tables(model)
+    for name, layer in model.named_modules():
+        if isinstance(layer, AnalogRNNBase):
+            recurrent.append(f"{name}." if name else "")
+        elif recurrent and name.startswith(recurrent[-1]):
+            continue  # a matrix of that layer
+        if isinstance(layer, AnalogModule | AnalogRNNBase):
+            parts = list(analog_parts(layer))
+            shapes = ", ".join(str(list(part.tiles.shape)) for part in parts)
+            detail = f"{shapes}, {parts[0].config.summary()}"
+            rows.append(LayerReport(name, type(layer).__name__, True, detail, False))  # noqa: FBT003
+            continue
+        reason, is_surprising = _why(layer, of_tables)
+        if reason:
+            rows.append(LayerReport(name, type(layer).__name__, False, reason, is_surprising))  # noqa: FBT003
+    return ConversionReport(rows)
+
+
+def analog_parts(layer: nn.Module) -> Iterator[AnalogModule]:
+    """The matrices of a layer that are on tiles: itself, or what is inside."""
+    return (part for part in layer.modules() if isinstance(part, AnalogModule))
+
+
+def mark_as_chosen(layer: nn.Module, reason: str) -> None:
+    """Notes that a layer is digital because the user wants it; no reason takes that back."""
+    setattr(layer, _CHOSEN, reason)
+
+
+def choice(layer: nn.Module) -> str:
+    """Why the user wants a layer to be digital, if so."""
+    return str(getattr(layer, _CHOSEN, ""))
+
+
+def why_digital(layer: nn.Module) -> str:
+    """Why a layer that holds matrices has no analog twin; nothing if it has one, or no matrix."""
+    own = dict(layer.named_parameters(recurse=False))
+    if type(layer) in TWINS:
+        names = getattr(layer, "_flat_weights_names", ["weight"])
+        reason = "" if set(names) <= set(own) else _COMPUTED
+        reason = reason or _state_hooks(layer)
+    elif is_conv1d(layer):
+        reason = ""
+    else:
+        known = (why for kinds, why in _REASONS if isinstance(layer, kinds))
+        has_matrix = any(_is_matrix(parameter) for parameter in own.values())
+        reason = next(known, _OWN_CLASS if has_matrix else "")
+    return reason
+
+
+def is_conv1d(layer: nn.Module) -> bool:
+    """Whether a layer is the Conv1D of transformers, known by its name: a Linear whose weight is [inputs, outputs]."""
+    own = dict(layer.named_parameters(recurse=False))
+    return (
+        type(layer).__name__ == "Conv1D"
+        and set(own) == {"weight", "bias"}
+        and tuple(own["weight"].shape[1:])
+        == tuple(own["bias"].shape)
+        == (getattr(layer, "nf", -1),)
+    )
+
+
+def tables(model: nn.Module) -> dict[Tensor, str]:
+    """The weights of the embeddings of a model, with their names."""
+    return {
+        layer.weight: name for name, layer in model.named_modules() if isinstance(layer, _TABLES)
+    }
+
+
+def _state_hooks(layer: nn.Module) -> str:
+    """A reason to leave a layer alone whose hooks know the names of its state; nothing if it has none."""
+    hooks = [name for name in _STATE_HOOKS if getattr(layer, name, None)]
+    return f"has hooks on its state_dict ({', '.join(hooks)}), which has other names" * bool(hooks)
+
+
+def _why(layer: nn.Module, of_tables: Mapping[Tensor, str]) -> tuple[str, bool]:
+    """Why a layer is digital, and whether that may surprise its owner."""
+    if isinstance(layer, GatedAdapter | Gate):
+        reason = (
+            _ADAPTER
+            if isinstance(layer, GatedAdapter)
+            else "weights for the components of an adapter"
+        )
+        return reason * any(_is_matrix(each) for each in layer.parameters(recurse=False)), False
+    if choice(layer):
+        return choice(layer), False
+    table = of_tables.get(layer._parameters.get("weight"))  # type: ignore[arg-type]  # noqa: SLF001
+    if table is not None and not isinstance(layer, _TABLES):
+        return f"its weight is the table '{table}', too; see untie=", True
+    reason = why_digital(layer)
+    if not reason and (type(layer) in TWINS or is_conv1d(layer)):
+        return "not converted", False
+    return reason, bool(reason) and not isinstance(layer, _TABLES)
+
+
+def _is_matrix(parameter: Any) -> bool:  # noqa: ANN401 - lazy ones have no shape
+    return is_lazy(parameter) or parameter.ndim == 2

@@ -1,0 +1,267 @@
+"""Makes the processes of torch.distributed train one model together, and compares their states."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+import torch
+from torch import distributed as dist
+from torch import nn
+
+from pulsora._internal.checks import require_at_least
+from pulsora.distributed.process_group import ProcessGroup
+from pulsora.distributed.sharded_update import rows_to_shard
+from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.base import AnalogModule
+from pulsora.nn.recurrent_base import AnalogRNNBase
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+__all__ = ["batch", "check", "prepare", "rows"]
+
+
+def prepare(
+    model: nn.Module,
+    *,
+    loss: str = "mean",
+    batch_dim: int = 0,
+    check_every: int = 0,
+    updates: str = "auto",
+    group: dist.ProcessGroup | None = None,
+) -> nn.Module:
+    """Makes the processes of torch.distributed train one model together, to the bits of one process.
+
+    Rows of the global batch are those of the ranks, one after another; how many each has is asked once in a forward
+    pass. Under `torch.no_grad()` every rank is on its own: it may evaluate what it likes, and its reads are not counted.
+
+    Args:
+        model: A model that is complete, made from the same seeds and in the same state on every rank.
+        loss: 'mean' where each rank has the mean loss of its rows, as by default in torch. 'sum' where the loss of
+            the global batch is the sum of those of the ranks; divide by `rows(model)` for its mean.
+        batch_dim: The dimension of the model's first input in which its rows are.
+        check_every: After how many steps of an optimiser all states are compared; 0 for never.
+        updates: Who makes the pulses of a layer. 'all': every rank those of all tiles. 'shared': every rank those of some
+            tiles of layers that have several, whose states are then sent to the others. 'auto': shared where that is
+            quicker, in large layers of one array of pulsed cells per tile, and large batches. The results are the same.
+        group: The processes; by default all, in a group of their own, so that messages of analog layers keep clear of
+            others.
+
+    Returns:
+        The model itself.
+
+    Raises:
+        ValueError: if the model has no analog layer, has been prepared before, or has tiles whose reads or updates
+            need samples that are on other ranks: noise_management = 'average_abs_max', projection = 'reuse'.
+        RuntimeError: if the ranks do not agree on layers, configurations, seeds or states, or there are several
+            processes without `torch.distributed.init_process_group()`.
+    """
+    if loss not in {"mean", "sum"}:
+        raise ValueError(f"loss = {loss!r}: write 'mean' or 'sum'")
+    if updates not in {"auto", "all", "shared"}:
+        raise ValueError(f"updates = {updates!r}: write 'auto', 'all' or 'shared'")
+    require_at_least("batch_dim", batch_dim, 0)
+    require_at_least("check_every", check_every, 0)
+    layers = _layers(model)
+    for name, layer in layers.items():
+        _require_parted(name, layer)
+    own = _own_parameters(model)
+    digital = [each for name, each in model.named_parameters() if name not in own]
+    process_group = ProcessGroup(
+        model,
+        {name: layer.tiles for name, layer in layers.items()},
+        digital,
+        group=_group(group),
+        loss=loss,
+        batch_dim=batch_dim,
+        check_every=check_every,
+        shared={
+            name: least
+            for name, layer in layers.items()
+            if (least := rows_to_shard(layer.tiles, updates)) is not None
+        },
+        digests=lambda: _states(model, layers),
+    )
+    same = "make the model alike on every rank, after torch.manual_seed with one number"
+    process_group.require_equal(
+        {n: repr(a.config.to_dict()) for n, a in layers.items()}, "the configuration", same
+    )
+    process_group.require_equal(
+        {n: _seeds(a) for n, a in layers.items()}, "the size or the seed", same
+    )
+    process_group.require_equal(
+        _states(model, layers, own), "the state", "write or load the same weights on every rank"
+    )
+    for layer in layers.values():
+        layer.tiles.process_group = process_group
+    model.register_forward_pre_hook(process_group.open, with_kwargs=True)
+    model.register_forward_hook(process_group.close, always_call=True)
+    model._pulsora_process_group = process_group  # type: ignore[assignment]  # noqa: SLF001 - for the functions below
+    if loss == "sum" and process_group.size > 1:
+        _multiply_gradients(digital, process_group.size)
+    # DistributedDataParallel names parameters of the model itself in two ways.
+    ignored = own | {f".{name}" for name in own if "." not in name}
+    nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)  # type: ignore[no-untyped-call]  # noqa: SLF001 - torch's only way
+    return model
+
+
+@contextlib.contextmanager
+def batch(model: nn.Module, counts: Sequence[int]) -> Iterator[None]:
+    """Tells how many rows each rank has, for the forward passes inside, which then need not ask.
+
+    Args:
+        model: What `prepare` gave, or a DistributedDataParallel around it.
+        counts: Rows of each rank, the same on all.
+
+    Raises:
+        ValueError: for a model that was not prepared, or another number of counts than of ranks.
+    """
+    process_group = _group_of(model)
+    if len(counts) != process_group.size:
+        raise ValueError(
+            f"counts = {list(counts)}: give the rows of each of {process_group.size} ranks"
+        )
+    for count in counts:
+        require_at_least("counts", count, 0)
+    before, process_group.given = process_group.given, tuple(int(count) for count in counts)
+    try:
+        yield
+    finally:
+        process_group.given = before
+
+
+def rows(model: nn.Module) -> int:
+    """Rows of the global batch in the last forward pass with gradients.
+
+    Raises:
+        ValueError: for a model that was not prepared.
+        RuntimeError: before the first forward pass.
+    """
+    last = _group_of(model).last
+    if last is None:
+        raise RuntimeError("rows(model): there was no forward pass with gradients yet")
+    return last.of
+
+
+def check(model: nn.Module) -> None:
+    """Compares the states of all ranks, parameters of torch included; all ranks have to call it.
+
+    Raises:
+        ValueError: for a model that was not prepared.
+        RuntimeError: on all ranks, with the name of the first layer that differs.
+    """
+    inner = _inner(model)
+    _group_of(model).require_equal(_states(inner, _layers(inner, prepared=True)), "the state")
+
+
+def _inner(model: nn.Module) -> nn.Module:
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+
+
+def _group_of(model: nn.Module) -> ProcessGroup:
+    process_group = getattr(_inner(model), "_pulsora_process_group", None)
+    if not isinstance(process_group, ProcessGroup):
+        raise ValueError(  # noqa: TRY004 - it is a model
+            "this model was not prepared; call pulsora.distributed.prepare(model) first"
+        )
+    return process_group
+
+
+def _layers(model: nn.Module, *, prepared: bool = False) -> dict[str, AnalogModule]:
+    """The analog layers by name, one for each array of tiles."""
+    found: dict[int, tuple[str, AnalogModule]] = {}
+    for name, layer in model.named_modules():
+        if isinstance(layer, AnalogModule):
+            found.setdefault(id(layer.tiles), (name or type(layer).__name__, layer))
+    if not found:
+        raise ValueError(
+            "model has no analog layers, so that DistributedDataParallel(model) is all it needs"
+        )
+    for name, layer in found.values():
+        if not prepared and isinstance(layer.tiles.process_group, ProcessGroup):
+            raise ValueError(f"the layer {name!r} was prepared before; prepare a model once")
+    return dict(found.values())
+
+
+def _require_parted(name: str, layer: AnalogModule) -> None:
+    """ValueError if a layer reads or learns what one rank cannot know."""
+    config = layer.config
+    for direction in ("forward", "backward"):
+        periphery = getattr(config, direction)
+        if not periphery.is_perfect and periphery.noise_management == "average_abs_max":
+            raise ValueError(
+                f"the layer {name!r} has {direction}.noise_management = 'average_abs_max', whose scale "
+                "follows from all samples in order, so that ranks cannot read parts of a batch; "
+                "choose 'abs_max'"
+            )
+    if config.facts.reuses_reads:
+        raise ValueError(
+            f"the layer {name!r} has projection = 'reuse', whose update reuses the reads of a whole "
+            "batch, of which each rank has its own rows alone; choose 'analog' or 'exact'"
+        )
+
+
+def _group(group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    if dist.is_available() and dist.is_initialized():
+        return group or dist.new_group()
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes > 1:
+        raise RuntimeError(
+            f"WORLD_SIZE = {processes}, but torch.distributed does not run yet; call "
+            "torch.distributed.init_process_group() before prepare"
+        )
+    return None
+
+
+def _own_parameters(model: nn.Module) -> set[str]:
+    """Names of the parameters whose gradients analog layers make of the rows of all ranks."""
+    biases = {
+        id(bias)
+        for layer in model.modules()
+        if isinstance(layer, AnalogModule | AnalogRNNBase)
+        for bias in layer.added_biases()
+    }
+    return {
+        name
+        for name, each in model.named_parameters(remove_duplicate=False)
+        if isinstance(each, AnalogParameter) or id(each) in biases
+    }
+
+
+def _multiply_gradients(parameters: Sequence[nn.Parameter], factor: int) -> None:
+    """Makes the average that DistributedDataParallel takes over ranks a sum."""
+    for each in parameters:
+        if not (each.is_floating_point() or each.is_complex()):
+            continue  # has no gradient
+        trained = each.requires_grad
+        each.requires_grad_(True)  # noqa: FBT003 - hooks stay, and may be needed later
+        each.register_hook(lambda gradient: gradient * factor)  # type: ignore[no-untyped-call]
+        each.requires_grad_(trained)
+
+
+def _seeds(layer: AnalogModule) -> str:
+    tiles = layer.tiles
+    return f"{tiles.shape} {tiles.groups} {[(tile.seed, tile.tile_id) for tile in tiles]}"
+
+
+def _states(
+    model: nn.Module, layers: dict[str, AnalogModule], names: Collection[str] | None = None
+) -> dict[str, str]:
+    """What tells the states of layers, and of parameters with these names or all, apart; by name."""
+    found = {}
+    for name, layer in layers.items():
+        sums = [tile.state().values["checksum"] for tile in layer.tiles]
+        scales = layer.tiles.scales
+        found[name] = f"{sums} {'' if scales is None else _bytes(scales)}"
+    for name, each in model.named_parameters():
+        if not isinstance(each, AnalogParameter) and (names is None or name in names):
+            found[name] = _bytes(each)
+    return found
+
+
+def _bytes(values: torch.Tensor) -> str:
+    flat = values.detach().cpu().contiguous().view(-1).view(torch.uint8)
+    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()

@@ -1,0 +1,317 @@
+"""The processes of torch.distributed that train one model."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import distributed as dist
+from torch.utils._pytree import tree_leaves
+
+from pulsora.distributed.sharded_update import ShardedUpdate
+from pulsora.nn.tiles.batch_shard import BatchShard, SingleProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import Tensor, nn
+
+    from pulsora.nn.tiles.tile_array import TileArray
+
+__all__ = ["ProcessGroup"]
+
+_DIMENSIONS = 8  # of inputs whose shapes are compared
+
+
+class ProcessGroup(SingleProcess):
+    """The processes that train one model, each with its rows of a global batch.
+
+    Args:
+        model: What they train; its forward passes are those of global batches.
+        arrays: The tiles of its analog layers, by name.
+        digital: Parameters whose gradients DistributedDataParallel averages.
+        group: Processes; None for this one alone.
+        loss: 'mean' or 'sum', how the losses of the ranks make that of the global batch.
+        batch_dim: The dimension of the model's first input in which its rows are.
+        check_every: After how many steps states are compared; 0 for never.
+        shared: From how many rows on ranks share the pulses of an array, by its name; the others all make.
+        digests: Gives what has to be equal on all ranks, by name.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        arrays: Mapping[str, TileArray],
+        digital: Sequence[nn.Parameter],
+        *,
+        group: dist.ProcessGroup | None,
+        loss: str,
+        batch_dim: int,
+        check_every: int,
+        shared: Mapping[str, int],
+        digests: Callable[[], dict[str, str]],
+    ) -> None:
+        self.group = group
+        self.size = 1 if group is None else dist.get_world_size(group)
+        self.rank = 0 if group is None else dist.get_rank(group)
+        self._averages = loss == "mean" and self.size > 1
+        self.given: tuple[int, ...] | None = None
+        """Rows of each rank in the forward passes that come, if somebody told them."""
+        self.last: BatchShard | None = None
+        """The rows of the last forward pass."""
+        self._model = model
+        self._arrays = list(arrays.values())
+        self._names = list(arrays)
+        self._digital = digital
+        self._batch_dim = batch_dim
+        self._check_every = check_every
+        self._digests = digests
+        self._updates = {
+            id(array): ShardedUpdate(array, self.size, self.rank, shared[name])
+            for name, array in arrays.items()
+            if name in shared and self.size > 1
+        }
+        self._awaited: list[Callable[[], None]] = []  # states of tiles that other ranks pulsed
+        self._passes: list[BatchShard | None] = []  # that are open; None: an evaluation
+        self._steps = 0
+
+    # Forward passes of the model, which hooks of it open and close
+
+    def open(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Before a forward pass: finds out how many rows each rank has."""
+        if module is not self._model:
+            return  # a copy of it, which is on its own
+        self._receive()
+        if not torch.is_grad_enabled():
+            self._passes.append(None)
+            return
+        self._require_averaged()
+        counts = self.given or self._counts(args, kwargs)
+        self.last = BatchShard(counts, self.rank)
+        self._passes.append(self.last)
+
+    def close(self, module: nn.Module, _args: object, outputs: object) -> None:
+        """After a forward pass: weighs the gradients at its outputs by this rank's part of the rows."""
+        if module is not self._model or not self._passes:
+            return
+        shard = self._passes.pop()
+        if shard is None or not self._averages:
+            return
+        # DistributedDataParallel averages over ranks, whatever rows they have.
+        weight = shard.rows * self.size / max(shard.of, 1)
+        if weight == 1.0:
+            return
+        for leaf in tree_leaves(outputs):
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                leaf.register_hook(lambda gradient: gradient * weight)  # type: ignore[no-untyped-call]
+
+    def _require_averaged(self) -> None:
+        """RuntimeError if the gradients of digital parameters would stay those of one rank."""
+        active = torch.nn.parallel.DistributedDataParallel._active_ddp_module  # noqa: SLF001
+        if self.size > 1 and active is None and any(each.requires_grad for each in self._digital):
+            raise RuntimeError(
+                "this model has digital parameters besides the biases of its analog layers, whose "
+                "gradients have to be averaged over the ranks: call model = "
+                "torch.nn.parallel.DistributedDataParallel(pulsora.distributed.prepare(model)), and "
+                "train that"
+            )
+
+    def _counts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
+        """Rows of each rank, told by the first tensor that is given to the model."""
+        tensors = (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+        x = next((each for each in tensors if each.ndim > self._batch_dim), None)
+        if x is None:
+            raise ValueError(
+                f"no input of the model has a dimension {self._batch_dim} (batch_dim) that could tell "
+                "how many rows this rank has; tell them by pulsora.distributed.batch(model, counts)"
+            )
+        mine = list(x.shape)
+        mine = [mine.pop(self._batch_dim), *mine][:_DIMENSIONS]
+        padded = mine + [-1] * (_DIMENSIONS - len(mine))
+        found = self._all(padded)
+        for rank, shape in enumerate(found):
+            if shape[1:] != padded[1:]:
+                raise ValueError(
+                    f"rows of the model's input have shape {_shown(padded[1:])} on rank {self.rank}, but "
+                    f"{_shown(shape[1:])} on rank {rank}; give all ranks rows of one shape, padded "
+                    "where they differ"
+                )
+        return tuple(shape[0] for shape in found)
+
+    # What tiles ask
+
+    def to_global(self, d: Tensor) -> Tensor:
+        """Divides by the world size, because each rank's loss is the mean over its own rows."""
+        return d / self.size if self._averages else d
+
+    def to_local(self, dx: Tensor) -> Tensor:
+        """Multiplies by the world size, the inverse of `to_global`."""
+        return dx * self.size if self._averages else dx
+
+    def shard(self, shape: Sequence[int], steps: int) -> BatchShard | None:
+        """Gives the rows of this rank, as its forward pass of the model was told or asked.
+
+        Raises:
+            RuntimeError: outside a forward pass of the model, with gradients.
+            ValueError: if the first dimension is not that of the rows.
+        """
+        if self._passes:
+            whole = self._passes[-1]
+        elif torch.is_grad_enabled():
+            raise RuntimeError(
+                "an analog layer of a prepared model is read outside a forward pass of that model, so "
+                "that its rows have no place in a global batch; call the module that was given to "
+                "pulsora.distributed.prepare, or read under torch.no_grad()"
+            )
+        else:
+            whole = None
+        if whole is None:
+            return None
+        rows, samples = whole.rows, math.prod(shape)
+        # Behind the dimension of the batch, every row has the same number of samples.
+        each = math.prod(shape[1:]) if rows == 0 else samples // (rows * steps)
+        fits = rows == 0 or (shape[0] if shape else 1) % (rows * steps) == 0
+        if not fits or samples != each * rows * steps:
+            raise ValueError(
+                f"an analog layer reads x of shape {[*shape, '...']} where this rank has {rows} rows of "
+                "the global batch; the rows have to be the first dimension of what layers read "
+                "(batch_first), and of what is given to the model, or its batch_dim"
+            )
+        if self.size == 1:
+            return BatchShard((samples,))
+        return BatchShard(tuple(count * each for count in whole.counts), self.rank, steps)
+
+    def gather(
+        self, array: object, shard: BatchShard, tensors: Sequence[Tensor | None]
+    ) -> Callable[[], Sequence[Any]]:
+        """Begins to gather the rows of all ranks in one message.
+
+        Raises:
+            RuntimeError: when waiting, if the ranks are in different layers.
+        """
+        present = [each for each in tensors if each is not None]
+        if self.size == 1 or not present:
+            return lambda: tensors
+        widths = [each.shape[1] for each in present]
+        most = max(shard.counts) * shard.steps
+        # One message for all of a layer; ranks with fewer rows fill it up. Its number tells what it is of.
+        message = present[0].new_zeros(most * sum(widths) + 1)
+        message[-1] = next(i for i, each in enumerate(self._arrays) if each is array)
+        begins = [most * sum(widths[:i]) for i in range(len(widths))]
+        for begin, each in zip(begins, present, strict=True):
+            message[begin : begin + each.numel()] = each.detach().reshape(-1)
+        everyone = message.new_empty(self.size, len(message))
+        work = dist.all_gather(list(everyone), message, group=self.group, async_op=True)
+
+        def wait() -> Sequence[Any]:
+            work.wait()
+            if everyone.device.type == "cpu":
+                self._require_same_layer(everyone[:, -1])
+            whole = iter(
+                shard.concatenated(
+                    [
+                        row[begin : begin + count * shard.steps * width].view(-1, width)
+                        for row, count in zip(everyone, shard.counts, strict=True)
+                    ]
+                )
+                for begin, width in zip(begins, widths, strict=True)
+            )
+            return [None if each is None else next(whole) for each in tensors]
+
+        return wait
+
+    def _require_same_layer(self, numbers: Tensor) -> None:
+        theirs = [self._names[int(number)] for number in numbers.tolist()]
+        if len(set(theirs)) > 1:
+            raise RuntimeError(
+                f"the backward passes of the ranks are in different layers at a time ({theirs}, by "
+                "rank); each rank has to run the same layers in the same order"
+            )
+
+    def require_padded(self) -> None:
+        """Raises a ValueError: ranks would sort sequences of different lengths on their own."""
+        if self.size > 1 and torch.is_grad_enabled():
+            raise ValueError(
+                "a recurrent layer of a prepared model was given a PackedSequence, whose order of rows "
+                "follows from the lengths on each rank alone; give padded sequences"
+            )
+
+    def pulsed_here(self, array: object, rows: int) -> list[int] | None:
+        """Numbers of the tiles of this rank, if ranks share the pulses of so many rows."""
+        update = self._updates.get(id(array))
+        if update is None or rows < update.least_rows:
+            return None
+        return update.tiles[self.rank]
+
+    def exchange(self, array: object) -> None:
+        """Begins to send and receive changes of tiles; `stepped` waits for them."""
+        self._awaited.append(self._updates[id(array)].exchange(self.group))
+
+    def _receive(self) -> None:
+        awaited, self._awaited = self._awaited, []
+        for receive in awaited:
+            receive()
+
+    # Agreement
+
+    def stepped(self) -> None:
+        """Receives changes of tiles, and compares states as often as `check_every` says."""
+        self._receive()
+        self._steps += 1
+        if self._check_every > 0 and self._steps % self._check_every == 0:
+            self.require_equal(self._digests(), f"after {self._steps} steps, the state")
+
+    def require_equal(self, digests: Mapping[str, str], what: str, remedy: str = "") -> None:
+        """RuntimeError, on all ranks, unless all have the same texts under the same names."""
+        if self.size == 1:
+            return
+        names = "\n".join(digests)
+        rows = [_digest(names), *(_digest(text) for text in digests.values())]
+        sizes = self._all([len(rows), *rows[0]])
+        for rank, size in enumerate(sizes):
+            if size != sizes[0]:
+                self._disagree(f"the model of rank {rank} has other layers than that of rank 0")
+        found = self._all(rows)
+        for rank, theirs in enumerate(found):
+            different = [
+                name
+                for name, one, other in zip(digests, theirs[1:], found[0][1:], strict=True)
+                if one != other
+            ]
+            if different:
+                self._disagree(
+                    f"{what} of {different[0]!r} on rank {rank} is not that on rank 0", remedy
+                )
+
+    def _disagree(self, how: str, remedy: str = "") -> NoReturn:
+        raise RuntimeError(f"the ranks do not agree: {how}" + (f"; {remedy}" if remedy else ""))
+
+    def _all(self, numbers: list[Any]) -> list[Any]:
+        """Whole numbers of each rank, in lists of one form."""
+        if self.size == 1:
+            return [numbers]
+        mine = torch.tensor(numbers, device=self._arrays[0].device)
+        everyone = mine.new_empty(self.size, *mine.shape)
+        dist.all_gather(list(everyone), mine, group=self.group)
+        found: list[Any] = everyone.tolist()
+        return found
+
+    def __deepcopy__(self, _memo: object) -> ProcessGroup:
+        """Itself: processes are not copied. The tiles of a copy are on their own."""
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a model that was prepared for several processes cannot be pickled; save "
+            "model.state_dict()"
+        )
+
+
+def _digest(text: str) -> list[int]:
+    return list(hashlib.sha256(text.encode()).digest())
+
+
+def _shown(shape: Sequence[int]) -> list[int]:
+    return [size for size in shape if size >= 0]

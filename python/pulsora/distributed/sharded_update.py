@@ -1,0 +1,97 @@
+"""The tiles of a layer shared among processes, each of which makes the pulses of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import distributed as dist
+
+from pulsora import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsora.nn.tiles.tile_array import TileArray
+
+__all__ = ["ShardedUpdate", "rows_to_shard"]
+
+_CELLS = 1 << 17
+_ROWS = 256
+"""Cells of a layer, and rows of a global batch, from which on pulses took longer than messages (docs/distributed.md)."""
+
+
+def rows_to_shard(array: TileArray, updates: str) -> int | None:
+    """From how many rows on processes share the pulses of a layer; None for never.
+
+    Args:
+        array: The tiles of the layer.
+        updates: 'all' for never, 'shared' for always, 'auto' where pulses take longer than sending what they change: the
+            visible cells of an adapter change at transfers alone, and weights in floating point by one product.
+    """
+    if len(array) == 1 or updates == "all":
+        return None
+    if updates == "shared":
+        return 0
+    is_large = array.shape[0] * array.shape[1] >= _CELLS
+    return _ROWS if is_large and array.facts.pulses_written else None
+
+
+class ShardedUpdate:
+    """The tiles of one array, and the process that makes the pulses of each.
+
+    Args:
+        array: More than one tile.
+        size: Number of processes.
+        process: The number of this process.
+        least_rows: From how many rows on pulses are shared.
+
+    Attributes:
+        least_rows: As given.
+        tiles: Numbers of the tiles of each process.
+    """
+
+    def __init__(self, array: TileArray, size: int, process: int, least_rows: int) -> None:
+        self._array = array
+        self._process = process
+        self.least_rows = least_rows
+        self._message = torch.empty(0)
+        self._everyone = torch.empty(0, 0)
+        self.tiles = _shares([tile.d_size * tile.x_size for tile in array], size)
+
+    def exchange(self, group: dist.ProcessGroup | None) -> Callable[[], None]:
+        """Sends what updates changed in the tiles of this process; what it returns receives the others'."""
+        whole, mine = self._whole(), self._process
+        sizes = [whole.changes_size(tiles) for tiles in self.tiles]
+        shape, device = (len(sizes), max(sizes)), self._array.device
+        if self._everyone.shape != shape or self._everyone.device != device:
+            # Kept from step to step: fresh memory would take as long as a message.
+            self._message = torch.zeros(shape[1], device=device)
+            self._everyone = torch.zeros(shape, device=device)
+        whole.pack_changes(self.tiles[mine], self._message[: sizes[mine]])
+        rows = list(self._everyone)
+        work = dist.all_gather(rows, self._message, group=group, async_op=True)
+
+        def receive() -> None:
+            work.wait()
+            for process, (tiles, size, row) in enumerate(zip(self.tiles, sizes, rows, strict=True)):
+                if process != mine and tiles:
+                    self._whole().unpack_changes(tiles, row[:size])
+
+        return receive
+
+    def _whole(self) -> _core.TileGrid:
+        whole = self._array.whole
+        assert isinstance(whole, _core.TileGrid)  # noqa: S101 - there is more than one tile
+        return whole
+
+
+def _shares(work: list[int], count: int) -> list[list[int]]:
+    """Numbers of pieces of work in so many shares, about equal: the largest piece first, to who has least."""
+    shares: list[list[int]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for piece in sorted(range(len(work)), key=lambda i: -work[i]):
+        least = loads.index(min(loads))
+        shares[least].append(piece)
+        loads[least] += work[piece]
+    return [sorted(share) for share in shares]

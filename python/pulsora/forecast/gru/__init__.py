@@ -1,0 +1,1 @@
+"""Ensembles of gated recurrent units, and forecasts of weights by one."""

@@ -1,0 +1,1 @@
+"""CUDA graphs of mini-batches and of whole training steps."""

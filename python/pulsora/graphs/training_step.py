@@ -1,0 +1,378 @@
+"""A whole training step as one CUDA graph."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import nn
+
+from pulsora import _core
+from pulsora._internal.checks import require_boolean
+from pulsora.graphs.capture import captured
+from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
+from pulsora.optim import _learning_rate, _Pulses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor
+
+    from pulsora.nn.tiles.factor_pairs import TileSamples
+    from pulsora.nn.tiles.tile_array import TileArray
+
+__all__ = ["TrainingStep"]
+
+_EAGER_STEPS = 2
+"""Steps of one shape before it is recorded: memory, products and optimisers settle in them."""
+_MOST_SHAPES = 8
+_LEAST_OF_BATCH = 2
+"""An input and a target."""
+_RATES_CHANGE_OFTEN = 20
+"""Steps: recording takes as long as some dozens of them."""
+
+_Circumstances: TypeAlias = tuple[Any, ...]
+
+
+class TrainingStep:
+    """One step of training a model with analog layers, with the results of the plain loop, to the bit.
+
+        step = TrainingStep(model, optimizer, nn.functional.cross_entropy)
+        for x, target in batches:
+            loss = step(x, target)
+
+    does what these lines do:
+
+        for x, target in batches:
+            optimizer.zero_grad()
+            loss = loss_fn(model(x), target)
+            loss.backward()
+            optimizer.step()
+
+    On a GPU, the first two steps of a shape of the batch run like that. Then the whole step is recorded as a CUDA graph, whose
+    launch takes the host a fraction of the time: torch's operations are repeated as they are, while tiles are asked again
+    at every step, so that samples have random numbers of their own and transfers fall due as they would. Learning rates
+    may change from step to step, and eager steps, evaluations and saved states may come between. On a CPU every step is a plain one.
+
+    What Python does beside tensors is not repeated in a recorded step: hooks, prints, decisions that depend on numbers. A step
+    that cannot be recorded runs like the lines above, and a warning says why, once: hooks of modules, parameters or the optimiser,
+    random numbers of torch (dropout), gates of adapters, several processes, anything that waits for the GPU, more than
+    eight shapes of the batch. With `amp=True`, steps are plain ones, without a warning.
+
+    Args:
+        model: Called with all tensors of a batch but the last.
+        optimizer: Of `pulsora.optim`, with the parameters that are trained.
+        loss_fn: loss_fn(output, last tensor of the batch), a scalar.
+        before_step: Runs between `backward()` and the step of the optimiser, for instance to clip gradients.
+        amp: Whether the forward pass and loss_fn run under `torch.autocast` with bfloat16, which has the range of single
+            precision, so that no GradScaler is needed. All steps are plain ones then.
+
+    Raises:
+        TypeError: For an optimiser that is not of pulsora.optim, a loss_fn that cannot be called, an amp that is no truth value.
+        ValueError: If the optimiser has no parameter of the model.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss_fn: Callable[..., Tensor],
+        *,
+        before_step: Callable[[], object] | None = None,
+        amp: bool = False,
+    ) -> None:
+        if not callable(loss_fn):
+            raise TypeError(f"loss_fn = {loss_fn!r}: give a function of the output and the target")
+        require_boolean("amp", amp, ", for bfloat16,")
+        if not isinstance(optimizer, _Pulses):
+            raise TypeError(
+                f"optimizer is of type {type(optimizer).__name__}; give one of pulsora.optim, such as "
+                "AnalogSGD, or AnalogOptimizer(torch.optim.AdamW, ...)"
+            )
+        trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        if trained.isdisjoint(map(id, model.parameters())):
+            raise ValueError(
+                "optimizer has no parameter of the model, so the steps would train nothing; make it of model.parameters()"
+            )
+        self.model = model
+        self.optimizer: _Pulses = optimizer
+        self.loss_fn = loss_fn
+        self.before_step = before_step
+        self.amp = amp
+        self.plain_because = "amp=True: steps in mixed precision are not recorded" if amp else None
+        """Why steps on a GPU are not recorded; None if they are."""
+        self._graphs: dict[Any, _Recorded] = {}
+        self._seen: dict[Any, int] = {}
+        self._draws = False
+        self._digital_too = _repeatable(optimizer)
+        self._since_record = _RATES_CHANGE_OFTEN
+
+    def __call__(self, *batch: Tensor) -> Tensor:
+        """A step with a batch, the inputs of the model and then what the loss compares its output with.
+
+        Returns:
+            The loss, detached.
+
+        Raises:
+            TypeError: Unless the batch is of two tensors or more; for a loss_fn that returns anything but a tensor.
+            ValueError: For a learning rate that is not finite; nothing has changed then in a recorded step, and in a plain
+                one what `AnalogSGD.step` says.
+        """
+        if len(batch) < _LEAST_OF_BATCH or not all(
+            isinstance(each, torch.Tensor) for each in batch
+        ):
+            given = ", ".join(type(each).__name__ for each in batch)
+            raise TypeError(
+                f"a step takes tensors, as step(x, target): the inputs of the model, then what loss_fn gets; not ({given})"
+            )
+        if self.plain_because is None and _recordable(batch):
+            shape = tuple((each.shape, each.dtype, each.device) for each in batch)
+            recorded = self._recorded(shape, batch)
+            if recorded is not None:
+                self._since_record += 1
+                return recorded.run(self.optimizer, batch)
+            drawn = _random_numbers(batch[0].device)
+            loss = self._plainly(batch)
+            self._draws = self._draws or _random_numbers(batch[0].device) != drawn
+            return loss
+        return self._plainly(batch)
+
+    @property
+    def recorded_shapes(self) -> int:
+        """Executable graphs that are kept: for each shape of the batch, with a transfer and without."""
+        return sum(graph.tiles.shapes for graph in self._graphs.values())
+
+    def loss(self, batch: Sequence[Tensor]) -> Tensor:
+        """The loss of a batch, after its backward pass."""
+        self.optimizer.zero_grad()
+        place = batch[-1].device.type
+        with torch.autocast(place, torch.bfloat16) if self.amp else nullcontext():
+            loss = self.loss_fn(self.model(*batch[:-1]), batch[-1])
+        if not isinstance(loss, torch.Tensor):
+            raise TypeError(
+                f"loss_fn returned a {type(loss).__name__}; a step has one loss: return a scalar tensor, such as a sum"
+            )
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.before_step is not None:
+            self.before_step()
+        return loss.detach()
+
+    def _plainly(self, batch: Sequence[Tensor]) -> Tensor:
+        loss = self.loss(batch)
+        self.optimizer.step()
+        return loss
+
+    def _recorded(self, shape: object, batch: Sequence[Tensor]) -> _Recorded | None:
+        """The graph for this step; None for a plain one."""
+        graph = self._graphs.get(shape)
+        if graph is not None and graph.circumstances != self._circumstances():
+            graph = None
+            del self._graphs[shape]
+            self._seen[shape] = _EAGER_STEPS - 1  # a plain step finds what can only be seen in one
+        if graph is not None and graph.rates == self.rates():
+            return graph
+        seen = self._seen[shape] = self._seen.get(shape, 0) + 1
+        if seen <= _EAGER_STEPS:
+            return None
+        if graph is not None and self._since_record < _RATES_CHANGE_OFTEN:
+            # The learning rates of digital parameters are constants of a graph.
+            self._digital_too = False
+        reason = self._obstacle(shape)
+        if reason is None:
+            try:
+                self._graphs[shape] = _Recorded(self, batch, digital_too=self._digital_too)
+            except (RuntimeError, ValueError) as error:
+                cause = error.__context__ or error  # the end of a spoilt record raises too
+                reason = str(cause).split("\n", 1)[0]
+                for each in (error, cause):  # the frames hold what was recorded
+                    traceback.clear_frames(each.__traceback__)
+        if reason is None:
+            self._since_record = 0
+            return self._graphs[shape]
+        self.plain_because = reason
+        self._graphs.clear()
+        self.optimizer.zero_grad()
+        warnings.warn(
+            f"TrainingStep runs as a plain loop, because {reason}", RuntimeWarning, stacklevel=3
+        )
+        return None
+
+    def arrays(self) -> Iterator[TileArray]:
+        """The tiles of all analog layers that the model has or the optimiser trains."""
+        in_groups = (each for group in self.optimizer.param_groups for each in group["params"])
+        found = {
+            id(each.array): each.array
+            for each in (*self.model.parameters(), *in_groups)
+            if isinstance(each, AnalogParameter)
+        }
+        return iter(found.values())
+
+    def _obstacle(self, shape: object) -> str | None:
+        """Why a step cannot be recorded, as far as that can be told beforehand."""
+        hooked = [name for name, module in self.model.named_modules() if _hooks(module)]
+        arrays = list(self.arrays())
+        is_new = shape not in self._graphs
+        obstacles = {
+            f"batches have more than {_MOST_SHAPES} shapes": is_new
+            and len(self._graphs) == _MOST_SHAPES,
+            f"torch {torch.__version__} keeps its graphs to itself (2.8 shows them)": not hasattr(
+                torch.cuda.CUDAGraph, "raw_cuda_graph"
+            ),
+            f"modules have hooks, which would not run: {hooked}": bool(hooked),
+            "the optimiser has hooks, which would not run": _hooks_of_step(self.optimizer) > 0,
+            "parameters have hooks, which would not run": any(
+                map(_hooks_of_parameter, self.model.parameters())
+            ),
+            "the model draws random numbers of torch, as for dropout": self._draws,
+            "several processes train the model": any(
+                each.process_group is not SINGLE_PROCESS for each in arrays
+            ),
+            "re-inits of adapters that are 'orthogonal' or 'svd' wait for the GPU": any(
+                each.facts.waits_for_host for each in arrays
+            ),
+            "tiles are on several devices": len({each.device for each in arrays}) > 1,
+        }
+        return next((reason for reason, stands in obstacles.items() if stands), None)
+
+    def rates(self) -> list[Any]:
+        """The learning rates that a graph has as constants; None for one that it reads in the GPU's memory."""
+        return [
+            None
+            if isinstance(group["lr"], torch.Tensor) and group["lr"].is_cuda
+            else _learning_rate(group)
+            for group in (self.optimizer.param_groups if self._digital_too else ())
+        ]
+
+    def _circumstances(self) -> _Circumstances:
+        """What else a graph has as constants."""
+        groups = self.optimizer.param_groups
+        constants = [name for name in groups[0] if name not in {"params", "lr"}]
+        modules = [(module.training, _hooks(module)) for module in self.model.modules()]
+        return (
+            tuple(group.get(name) for group in groups for name in constants),
+            modules,
+            [
+                each.array.grid if isinstance(each, AnalogParameter) else each.data_ptr()
+                for each in self.model.parameters()
+            ],
+            [each.requires_grad for each in self.model.parameters()],
+            [each.data_ptr() for each in self._buffers()],
+            [_hooks_of_parameter(each) for each in self.model.parameters()],
+            _hooks_of_step(self.optimizer),
+            self.loss_fn,
+            self.before_step,
+            torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
+        )
+
+    def _buffers(self) -> Iterator[Tensor]:
+        """What a step reads besides parameters of the model: buffers, and tensors of a loss that is a module."""
+        yield from self.model.buffers()
+        if isinstance(self.loss_fn, nn.Module):
+            yield from self.loss_fn.buffers()
+            yield from self.loss_fn.parameters()
+
+
+class _Recorded:
+    """A step that was recorded, and the memory that it computes in.
+
+    It does not hold the `TrainingStep`, which holds it: graphs of a cycle would be destroyed at any time, even while
+    another is captured.
+    """
+
+    def __init__(
+        self,
+        step: TrainingStep,
+        batch: Sequence[Tensor],
+        *,
+        digital_too: bool,
+    ) -> None:
+        self.circumstances = step._circumstances()  # noqa: SLF001 - of this module
+        self.rates = step.rates()
+        self.digital_too = digital_too
+        self._batch = [each.clone() for each in batch]
+        device = batch[0].device
+        layers = [[tile._core for tile in array] for array in step.arrays()]  # noqa: SLF001 - of this package
+        self.tiles = _core.TrainingGraph(device.index, layers)
+        self._graph = torch.cuda.CUDAGraph(keep_graph=True)
+        torch.clear_autocast_cache()
+        self.tiles.begin()
+        try:
+            with captured(self._graph):
+                self._loss = step.loss(self._batch)
+                updates = step.optimizer._updates()  # noqa: SLF001 - of this package
+                if digital_too:
+                    step.optimizer._step_digitally()  # noqa: SLF001
+                # Last, so that they are launched while the graph runs.
+                self._pulse(updates, step.optimizer)
+        finally:
+            self.tiles.end()
+            torch.clear_autocast_cache()
+        self.tiles.finish(self._graph.raw_cuda_graph())
+        self._gradients = [
+            (each, each.grad) for each in step.model.parameters() if each.grad is not None
+        ]
+
+    def _pulse(
+        self,
+        updates: Sequence[tuple[AnalogParameter, float, Sequence[TileSamples]]],
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        """Keeps the updates of the tiles, each with the number of its learning rate."""
+        groups = optimizer.param_groups
+        numbers = {id(each): i for i, group in enumerate(groups) for each in group["params"]}
+        for parameter, lr, samples in updates:
+            self.tiles.use_rate(numbers[id(parameter)])
+            parameter.array.update(samples, lr)
+
+    def run(self, optimizer: _Pulses, batch: Sequence[Tensor]) -> Tensor:
+        """The step of another batch; the loss."""
+        rates = [_learning_rate(group) for group in optimizer.param_groups]
+        for kept, given in zip(self._batch, batch, strict=True):
+            kept.copy_(given, non_blocking=True)
+        self.tiles.run(torch.cuda.current_stream(batch[0].device).cuda_stream, rates)
+        for parameter, gradient in self._gradients:
+            parameter.grad = gradient
+        if not self.digital_too:
+            optimizer._step_digitally()  # noqa: SLF001 - of this package
+        return self._loss.clone()
+
+
+def _recordable(batch: Sequence[object]) -> bool:
+    return len(batch) > 0 and all(
+        isinstance(each, torch.Tensor) and each.is_cuda and not each.requires_grad for each in batch
+    )
+
+
+def _repeatable(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether all that the digital step does is in tensors on the GPU."""
+    plain = isinstance(optimizer, torch.optim.SGD)
+    return plain or all(group.get("capturable", False) for group in optimizer.param_groups)
+
+
+def _hooks(module: nn.Module) -> int:
+    return (
+        len(module._forward_hooks)  # noqa: SLF001 - there is no other way to ask
+        + len(module._forward_pre_hooks)  # noqa: SLF001
+        + len(module._backward_hooks)  # noqa: SLF001
+        + len(module._backward_pre_hooks)  # noqa: SLF001
+    )
+
+
+def _hooks_of_parameter(parameter: Tensor) -> int:
+    """Hooks of users; a parameter in tiles has one of its own, of which a graph keeps what it does."""
+    hooks = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))  # noqa: SLF001
+    return sum(len(each or ()) for each in hooks) - isinstance(parameter, AnalogParameter)
+
+
+def _hooks_of_step(optimizer: torch.optim.Optimizer) -> int:
+    before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks  # noqa: SLF001
+    return len(before) + len(after)
+
+
+def _random_numbers(device: torch.device) -> int:
+    """How many torch has drawn on the GPU."""
+    return int(torch.cuda.default_generators[device.index or 0].get_offset())

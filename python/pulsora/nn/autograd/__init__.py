@@ -1,0 +1,1 @@
+"""Products, parameters and gradients of analog layers for torch's automatic differentiation."""

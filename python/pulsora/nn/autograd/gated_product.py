@@ -1,0 +1,191 @@
+"""Reads of tiles whose adapters are gated: differentiable, the gate too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.utils.dlpack import from_dlpack
+
+from pulsora.nn.autograd.factored_gradient import bias_gradient
+from pulsora.nn.tiles.checkpointing import repeats
+from pulsora.nn.tiles.separate_tiles import adapter_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from pulsora.nn.autograd.analog_parameter import AnalogParameter
+    from pulsora.nn.tiles.batch_shard import BatchShard
+    from pulsora.nn.tiles.tile_array import TileArray
+
+__all__ = ["flat_gate", "gated_read"]
+
+
+def flat_gate(gate: Tensor, x: Tensor) -> Tensor:
+    """A gate that broadcasts to [..., rank], for x [..., in_features], with the samples in one dimension.
+
+    Raises:
+        TypeError: if it is no tensor.
+        ValueError: if it does not broadcast.
+    """
+    if not isinstance(gate, torch.Tensor):
+        raise TypeError(
+            f"gate is a {type(gate).__name__}; give a tensor, or constant weights to pulsora.nn.GatedAdapter"
+        )
+    try:
+        whole = gate.expand(*x.shape[:-1], gate.shape[-1])
+    except (IndexError, RuntimeError):
+        raise ValueError(
+            f"gate has shape {list(gate.shape)}, which does not broadcast to {[*x.shape[:-1], 'rank']}, as x of "
+            f"shape {list(x.shape)} asks for"
+        ) from None
+    return whole.reshape(-1, gate.shape[-1])
+
+
+def gated_read(
+    x: Tensor,
+    gate: Tensor,
+    weight: AnalogParameter,
+    bias: Tensor | None,
+    rows: tuple[Sequence[int], int],
+) -> Tensor:
+    """y = W x + alpha A (gate * (B x)) + bias by the tiles of a layer, the components of each weighed alike.
+
+    Args:
+        x: Inputs [m, in_features].
+        gate: Weights [m, rank], or [m, 1] for all components alike.
+        weight: The layer's.
+        bias: The layer's, if it has one.
+        rows: What `begin_read` takes.
+
+    Raises:
+        ValueError: if a tile has no adapter, the adapters have different ranks, or the gate another shape.
+        RuntimeError: within a part of a model that is run again for its gradient, and in an evaluation
+            by one of several processes.
+    """
+    array = weight.array
+    ranks = {adapter_in(tile).rank for tile in array}
+    if len(ranks) > 1:
+        raise ValueError(
+            f"gate: the adapters of this layer's tiles have ranks {sorted(ranks)}, so that no gate fits all; "
+            "give LRTTConfig(rank=...) a number that fits the smallest tile"
+        )
+    (rank,) = ranks
+    if gate.shape[1] not in {1, rank}:
+        raise ValueError(
+            f"gate has {gate.shape[1]} numbers for each sample, but the tiles' adapters have {rank} components; "
+            f"give {rank}, or one for all"
+        )
+    if gate.device != array.device:
+        raise ValueError(
+            f"gate is on {gate.device}, and this layer on {array.device}; move one by .to(...)"
+        )
+    # Of its own memory, so that nobody writes to it before the update.
+    weights = gate.float().expand(len(x), rank).clone(memory_format=torch.contiguous_format)
+    if repeats():
+        raise RuntimeError(
+            "gated reads of tiles cannot be repeated (gradient checkpointing with replayed_reads); "
+            "leave the layer out of the checkpointed part"
+        )
+    shard, uncounted = array.begin_read(*rows)
+    if uncounted is not None:
+        raise RuntimeError(
+            "gated reads of tiles are counted, so that one of several processes cannot make them "
+            "alone; let all evaluate their rows of a global batch, under torch.enable_grad(), or "
+            "evaluate pulsora.convert_to_digital(model)"
+        )
+    y: Tensor = _GatedProduct.apply(x, weights, weight, bias, shard)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _GatedProduct(torch.autograd.Function):
+    """The read, whose gradients are reads too; the weights get (x, d, gate) as theirs."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch gives no type
+        x: Tensor,
+        gate: Tensor,
+        weight: AnalogParameter,
+        bias: Tensor | None,
+        shard: BatchShard,
+    ) -> Tensor:
+        y, ctx.reads = _forward(weight.array, x, gate, shard)
+        ctx.save_for_backward(x, gate, bias)
+        ctx.weight, ctx.shard = weight, shard
+        return y if bias is None else y + bias
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        x, gate, bias = ctx.saved_tensors
+        weight: AnalogParameter = ctx.weight
+        process_group, shard = weight.array.process_group, ctx.shard
+        needs_x, needs_gate, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        d = process_group.to_global(d).float().contiguous()  # of a float64 bias, too
+        gathered = process_group.gather(
+            weight.array,
+            shard,
+            [
+                x if needs_weight else None,
+                d if needs_weight or needs_bias else None,
+                gate.detach() if needs_weight else None,
+            ],
+        )
+        dx = d_gate = None
+        if needs_x or needs_gate or weight.array.facts.reuses_reads:
+            dx, d_gate = map(
+                process_group.to_local, _backward(weight.array, d, gate, ctx.reads, shard)
+            )
+        all_x, all_d, all_gate = gathered()
+        return (
+            dx,
+            d_gate,
+            weight.gradient(all_x, all_d, all_gate) if needs_weight else None,
+            bias_gradient(all_d, bias) if needs_bias else None,
+            None,
+        )
+
+
+def _forward(
+    array: TileArray, x: Tensor, gate: Tensor, shard: BatchShard
+) -> tuple[Tensor, list[list[Tensor]]]:
+    """y [m, out_features], and of each tile what it read of B x [m, rank], which the backward needs."""
+    y = x.new_zeros(len(x), array.shape[0])
+    reads: list[list[Tensor]] = []
+    for i, (row, tiles) in enumerate(zip(array.rows, array.grid, strict=True)):
+        reads.append([])
+        for col, tile in zip(array.cols, tiles, strict=True):
+            lines = x[:, array.lines(i, col)].detach().contiguous()
+            of_tile, inner = _in_steps(adapter_in(tile).forward, shard, lines, gate.detach())
+            y[:, row] += of_tile
+            reads[-1].append(inner)
+    return y if array.scales is None else y * array.scales, reads
+
+
+def _backward(
+    array: TileArray, d: Tensor, gate: Tensor, reads: list[list[Tensor]], shard: BatchShard
+) -> tuple[Tensor, Tensor]:
+    """dx [m, in_features] and the gradient of the gate [m, rank]."""
+    d = d if array.scales is None else d * array.scales
+    dx = d.new_zeros(len(d), array.groups * array.shape[1])
+    d_gate = torch.zeros_like(gate)
+    for i, (row, tiles) in enumerate(zip(array.rows, array.grid, strict=True)):
+        back = d[:, row].contiguous()
+        for col, tile, inner in zip(array.cols, tiles, reads[i], strict=True):
+            of_tile, of_gate = _in_steps(
+                adapter_in(tile).backward, shard, back, gate.detach(), inner
+            )
+            dx[:, array.lines(i, col)] += of_tile
+            d_gate += of_gate
+    return dx, d_gate
+
+
+def _in_steps(by: Callable[..., Any], shard: BatchShard, *given: Tensor) -> list[Tensor]:
+    """The two results of a read, mini-batch after mini-batch."""
+    steps = zip(*(shard.split(each) for each in given), strict=True)
+    results = [map(from_dlpack, by(*each, first=shard.first, of=shard.of)) for each in steps]
+    return [torch.cat(parts) for parts in zip(*results, strict=True)]

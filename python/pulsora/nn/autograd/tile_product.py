@@ -1,0 +1,110 @@
+"""The product of a layer's input with the weights in its tiles, for torch's automatic differentiation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from pulsora.nn.autograd.factored_gradient import bias_gradient
+from pulsora.nn.autograd.gated_product import gated_read
+from pulsora.nn.tiles.checkpointing import require_first_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from pulsora.nn.autograd.analog_parameter import AnalogParameter
+    from pulsora.nn.tiles.tile_read import ReadPosition
+
+__all__ = ["NOT_TRACED", "read_tiles", "require_untraced"]
+
+
+class _AnalogProduct(torch.autograd.Function):
+    """y = W x + bias on tiles. Its backward pass reads W^T d, and gives the weights (x, d) as their gradient.
+
+    Where several processes train the layer, x, d and the gradient of the bias are those of all their rows.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch gives no type
+        x: Tensor,
+        weight: AnalogParameter,
+        bias: Tensor | None,
+        position: ReadPosition,
+    ) -> Tensor:
+        ctx.save_for_backward(x, bias)
+        ctx.weight, ctx.shard = weight, position.shard
+        y = weight.array.forward(x, position)
+        if bias is None:
+            return y
+        return y.add_(bias) if bias.dtype == y.dtype else y + bias  # y is nobody else's
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        x, bias = ctx.saved_tensors
+        weight: AnalogParameter = ctx.weight
+        needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        d = weight.array.process_group.to_global(d).float().contiguous()  # of a float64 bias, too
+        gathered = weight.array.process_group.gather(
+            weight.array,
+            ctx.shard,
+            [x if needs_weight else None, d if needs_weight or needs_bias else None],
+        )
+        dx = None
+        if needs_x or weight.array.facts.reuses_reads:
+            dx = weight.array.process_group.to_local(weight.array.backward(d, ctx.shard))
+        all_x, all_d = gathered()
+        return (
+            dx,
+            weight.gradient(all_x, all_d) if needs_weight else None,
+            bias_gradient(all_d, bias) if needs_bias else None,
+            None,
+        )
+
+
+NOT_TRACED = (
+    "an analog layer cannot be traced or run with other weights than its tiles' (torch.export, "
+    "torch.jit, torch.func, torch.compile with fullgraph=True); use torch.compile without fullgraph, "
+    "or trace pulsora.convert_to_digital(model)"
+)
+
+
+def require_untraced() -> None:
+    """RuntimeError where a tracer would note the numbers of one read."""
+    if torch.jit.is_tracing() or torch.compiler.is_exporting():  # type: ignore[attr-defined,no-untyped-call]
+        raise RuntimeError(NOT_TRACED)
+
+
+def read_tiles(
+    x: Tensor,
+    weight: AnalogParameter,
+    bias: Tensor | None,
+    gate: Tensor | None,
+    rows: tuple[Sequence[int], int],
+) -> Tensor:
+    """y = W x + bias, differentiable; torch.compile goes round it. `rows` is what `begin_read` takes."""
+    if torch.compiler.is_compiling():
+        torch._dynamo.graph_break(msg=NOT_TRACED)  # noqa: SLF001 - documented for this
+        read: Callable[..., Tensor] = torch.compiler.disable(_product)  # type: ignore[no-untyped-call]
+        return read(x, weight, bias, gate, rows)
+    return _product(x, weight, bias, gate, rows)
+
+
+def _product(
+    x: Tensor,
+    weight: AnalogParameter,
+    bias: Tensor | None,
+    gate: Tensor | None,
+    rows: tuple[Sequence[int], int],
+) -> Tensor:
+    require_first_run()
+    if gate is not None:
+        return gated_read(x, gate, weight, bias, rows)
+    position = weight.array.begin_read(*rows)
+    y: Tensor = _AnalogProduct.apply(x, weight, bias, position)  # type: ignore[no-untyped-call]
+    return y

@@ -1,0 +1,1 @@
+"""The tiles that hold the weights of one layer."""

@@ -1,0 +1,100 @@
+"""The rows of a global batch that a process holds, and the interface of tiles to processes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+__all__ = ["SINGLE_PROCESS", "BatchShard", "SingleProcess"]
+
+
+class BatchShard(NamedTuple):
+    """The rows of a read by process, in each of several mini-batches, one below the other.
+
+    Attributes:
+        counts: Rows of each process; a mini-batch has them in the order of the processes.
+        process: The number of this process.
+        steps: Number of mini-batches, the steps in time of a recurrent layer.
+    """
+
+    counts: tuple[int, ...]
+    process: int = 0
+    steps: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Rows that this process has of a mini-batch."""
+        return self.counts[self.process]
+
+    @property
+    def first(self) -> int:
+        """Number of the first of them in the mini-batch."""
+        return sum(self.counts[: self.process])
+
+    @property
+    def of(self) -> int:
+        """Rows of a whole mini-batch."""
+        return sum(self.counts)
+
+    def split(self, lines: Tensor) -> Sequence[Tensor]:
+        """The rows of each mini-batch among those of a read."""
+        if self.steps == 1:
+            return [lines]
+        return lines.view(self.steps, self.rows, lines.shape[1]).unbind()
+
+    def concatenated(self, lines: Sequence[Tensor]) -> Tensor:
+        """The rows of all processes, in the order of a single process."""
+        columns = lines[0].shape[1]
+        blocks = [each.reshape(self.steps, -1, columns) for each in lines]
+        return torch.cat(blocks, dim=1).reshape(-1, columns)
+
+
+class SingleProcess:
+    """Single-process implementation of the interface to torch.distributed."""
+
+    def to_global(self, d: Tensor) -> Tensor:
+        """A gradient of this process's loss as one of the loss of the global batch."""
+        return d
+
+    def to_local(self, dx: Tensor) -> Tensor:
+        """The inverse of `to_global`."""
+        return dx
+
+    def shard(self, shape: Sequence[int], steps: int) -> BatchShard | None:
+        """The rows of the global batch in a read of x [*shape, features]; None for an evaluation.
+
+        `steps` is how many steps in time, of whole mini-batches, stand in the first dimension.
+        """
+        del steps  # of one process, one read is as good as many
+        return BatchShard((math.prod(shape),))
+
+    def gather(
+        self, array: object, shard: BatchShard, tensors: Sequence[Tensor | None]
+    ) -> Callable[[], Sequence[Any]]:
+        """Begins to gather the rows of all processes; what it returns waits for them."""
+        del array, shard
+        return lambda: tensors
+
+    def require_padded(self) -> None:
+        """RuntimeError where processes would sort sequences of different lengths on their own."""
+
+    def pulsed_here(self, array: object, rows: int) -> list[int] | None:
+        """Numbers of the tiles whose pulses, of so many rows, this process makes; None for all."""
+        del array, rows
+        return None
+
+    def exchange(self, array: object) -> None:
+        """Begins to send changes in the tiles of `pulsed_here`, and to receive the others'."""
+
+    def stepped(self) -> None:
+        """Runs after each step of an optimiser."""
+
+
+SINGLE_PROCESS = SingleProcess()

@@ -1,0 +1,141 @@
+"""Runs the tiles of a layer one after another: single tiles, replayed reads, gated adapters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from pulsora.nn.tiles.tile_read import for_tile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from torch import Tensor
+
+    from pulsora.tile import Adapter, Tile
+    from pulsora.tile.arrays import Array
+
+__all__ = ["SeparateTiles", "adapter_in"]
+
+
+class SeparateTiles:
+    """The matrix [outputs, inputs] of tiles, with the methods and the results of `_core.TileGrid`.
+
+    Args:
+        places: A tile, its first output and its first input, for each tile.
+    """
+
+    def __init__(self, places: Iterable[tuple[Tile, int, int]]) -> None:
+        self._places = [
+            (tile, slice(row, row + tile.d_size), slice(col, col + tile.x_size))
+            for tile, row, col in places
+        ]
+
+    def forward(self, x: Array, out: Array, first: int = 0, of: int | None = None) -> None:
+        """Reads y = W x into `out`."""
+        reads = [(tile.forward, cols, rows) for tile, rows, cols in self._places]
+        _add_up(reads, x, out, first, of)
+
+    def backward(self, d: Array, out: Array, first: int = 0, of: int | None = None) -> None:
+        """Reads dx = W^T d into `out`."""
+        reads = [(tile.backward, rows, cols) for tile, rows, cols in self._places]
+        _add_up(reads, d, out, first, of)
+
+    def replayed(self, numbers: Sequence[int]) -> Callable[..., None]:
+        """A `forward` that repeats earlier reads, one mini-batch a call.
+
+        `numbers` are those of the first sample in each tile. Counters of the tiles do not change.
+        """
+        passed = 0
+
+        def forward(x: Array, out: Array, first: int, of: int) -> None:
+            nonlocal passed
+            begun = passed + first
+            passed += of
+            reads = [
+                (_again(tile, number + begun), cols, rows)
+                for number, (tile, rows, cols) in zip(numbers, self._places, strict=True)
+            ]
+            _add_up(reads, x, out, first, of)
+
+        return forward
+
+    def update(self, x: Array, d: Array, lr: float, tiles: Sequence[int] | None = None) -> None:
+        """W <- W - lr d^T x by the pulses of all tiles, or of some; the mini-batch does not end."""
+        if len(self._places) == 1 and tiles is None:
+            self._places[0][0].update(x, d, lr, end_of_batch=False)
+            return
+        for tile, lines, back in self._parts(x, d, tiles):
+            tile.update(for_tile(lines), for_tile(back), lr, end_of_batch=False)
+
+    def update_gated(self, x: Tensor, d: Tensor, gate: Tensor, lr: float) -> None:
+        """Makes an `update` by samples whose read had these weights of the adapters' components."""
+        for tile, lines, back in self._parts(x, d, None):
+            adapter_in(tile).update(for_tile(lines), for_tile(back), gate, lr, end_of_batch=False)
+
+    def post_update(self, lr: float, tiles: Sequence[int] | None = None) -> None:
+        """Ends the mini-batch of all tiles, or of some."""
+        for number, (tile, *_) in enumerate(self._places):
+            if tiles is None or number in tiles:
+                tile.post_update(lr)
+
+    def _parts(
+        self, x: Array, d: Array, tiles: Sequence[int] | None
+    ) -> Iterator[tuple[Tile, Tensor, Tensor]]:
+        """Each tile, with its columns of x and of d."""
+        x, d = torch.as_tensor(x), torch.as_tensor(d)
+        inputs = _cut(x, [cols for _, _, cols in self._places])
+        outputs = _cut(d, [rows for _, rows, _ in self._places])
+        for number, (tile, rows, cols) in enumerate(self._places):
+            if tiles is None or number in tiles:
+                yield tile, inputs[cols.start], outputs[rows.start]
+
+
+def adapter_in(tile: Tile) -> Adapter:
+    """The adapter of a tile that must have one."""
+    if tile.adapter is None:
+        raise ValueError(
+            "gate: the tiles have no adapter whose components it could weigh; use LRTTConfig with "
+            "a rank of 1 or more, or pulsora.nn.GatedAdapter with a rank"
+        )
+    return tile.adapter
+
+
+def _again(tile: Tile, number: int) -> Callable[..., object]:
+    """A function that repeats the read of a mini-batch from its sample of this number on."""
+
+    def read(lines: Array, out: Array, first: int, of: int) -> None:
+        del first  # is in the number
+        tile._core.forward_again(lines, out, number, of)  # noqa: SLF001 - of this package
+
+    return read
+
+
+def _add_up(
+    reads: Sequence[tuple[Callable[..., object], slice, slice]],
+    given: Array,
+    out: Array,
+    first: int,
+    of: int | None,
+) -> None:
+    """Makes reads, each of some columns, and adds their results up in some columns of `out`."""
+    if len(reads) == 1:
+        reads[0][0](given, out, first=first, of=of)
+        return
+    given, out = torch.as_tensor(given), torch.as_tensor(out)
+    lines = _cut(given, [taken for _, taken, _ in reads])
+    begun = set()
+    for read, taken, columns in reads:
+        made = out.new_empty(len(given), columns.stop - columns.start)
+        read(for_tile(lines[taken.start]), for_tile(made), first=first, of=of)
+        if columns.start in begun:
+            out[:, columns] += made
+        else:
+            out[:, columns] = made
+        begun.add(columns.start)
+
+
+def _cut(lines: Tensor, parts: Iterable[slice]) -> dict[int, Tensor]:
+    """Columns of a batch, without gaps, by the number of the first."""
+    return {part.start: lines[:, part].contiguous() for part in parts}

@@ -1,0 +1,401 @@
+"""A weight matrix on one or more tiles, as torch tensors; what the analog layers are made of."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from pulsora import _core
+from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
+from pulsora.nn.tiles.checkpointing import repeated_read, repeats
+from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated, require_finite
+from pulsora.nn.tiles.separate_tiles import SeparateTiles
+from pulsora.nn.tiles.tile_read import ReadPosition, for_tile, read
+from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
+from pulsora.state import StateError, from_tensors, to_tensors
+from pulsora.tile import Tile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from pulsora.config import TileConfig
+    from pulsora.nn.tiles.batch_shard import SingleProcess
+    from pulsora.nn.tiles.factor_pairs import Pair
+    from pulsora.nn.tiles.weight_scaling import WeightScaling
+
+__all__ = ["TileArray"]
+
+
+def _slices(size: int, limit: int) -> list[slice]:
+    """Splits `size` lines over as few tiles of at most `limit` lines as possible, evenly."""
+    count = 1 if limit == 0 else -(-size // limit)
+    edges = np.linspace(0, size, count + 1).astype(int).tolist()
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+
+
+def _of_tiles(config: TileConfig, limits: dict[str, int]) -> tuple[TileConfig, dict[str, int]]:
+    """The configuration of the tiles of a layer, and how large these may be.
+
+    An adapter that spans the layer stands beside one tile, which knows the limits and is read in blocks.
+    """
+    if not config.facts.spans_layer:
+        return config, limits
+    own = {name: getattr(config, name) or limit for name, limit in limits.items()}
+    return config.replace(**own), dict.fromkeys(limits, 0)
+
+
+class TileArray:
+    """A matrix [out_features, in_features] spread over tiles; sums over tiles are digital.
+
+    With groups it is block-diagonal, as the weights of a convolution with groups: each group of
+    rows has tiles of its own, and reads inputs of its own, so that x has groups * in_features
+    columns. Only the blocks are kept, one below the other.
+
+    With `scaling`, cells hold the weights divided by scales, which follow from the weights when
+    these are written: outputs are multiplied by them, and updates divided, so that the weights move
+    as without.
+
+    Args:
+        out_features: Number of rows of all groups together, the d-lines.
+        in_features: Number of columns of one group, the x-lines.
+        config: Configuration of every tile. Where its adapter spans the layer, each group is one tile, and the limits below
+            are those of the blocks that it is read in.
+        seed: Seed of all random numbers.
+        tile_id: Number of the first tile; the others count on from it. Arrays that share a seed
+            need ranges of numbers of their own.
+        max_input_size: Largest number of columns of one tile; 0 is no limit.
+        max_output_size: Largest number of rows of one tile; 0 is no limit.
+        device: Where the tiles are, 'cpu' or 'cuda:<number>'.
+        threads: CPU threads per tile; None takes all that the process may run on.
+        groups: Number of blocks, a divisor of out_features.
+        scaling: How weights are divided before they are written to the cells; None for not at all.
+
+    Attributes:
+        tile_config: The configuration of the tiles as these have it.
+        scales: What the weights in the cells have to be multiplied by, [1] or [out_features]; None
+            for nothing.
+        ranks: The processes that train these weights; a copy of the array is on its own.
+        evaluated: Counters of the tiles, and evaluation samples read since they last changed.
+
+    Raises:
+        ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
+    """
+
+    def __init__(
+        self,
+        out_features: int,
+        in_features: int,
+        config: TileConfig,
+        *,
+        seed: int,
+        tile_id: int = 0,
+        max_input_size: int = 0,
+        max_output_size: int = 0,
+        device: str = "cpu",
+        threads: int | None = None,
+        groups: int = 1,
+        scaling: WeightScaling | None = None,
+    ) -> None:
+        for name, size in (("out_features", out_features), ("in_features", in_features)):
+            if size < 1:
+                raise ValueError(f"{name} = {size}: a layer needs at least one line")
+        limits = {"max_input_size": max_input_size, "max_output_size": max_output_size}
+        for name, limit in limits.items():
+            if limit < 0:
+                raise ValueError(f"{name} = {limit}: give a tile size, or 0 for no limit")
+        self.shape = (out_features, in_features)
+        self.config = config
+        self.facts = config.facts
+        self.threads = threads
+        self.seed = seed
+        self.tile_id = tile_id
+        self.groups = groups
+        self.scaling = scaling
+        self.scales: Tensor | None = None
+        self.process_group: SingleProcess = SINGLE_PROCESS
+        self.evaluated: tuple[list[int], int] = ([], 0)
+        self._limits = limits
+        self.tile_config, largest = _of_tiles(config, limits)
+        block = out_features // groups
+        self.rows = [
+            slice(group * block + row.start, group * block + row.stop)
+            for group in range(groups)
+            for row in _slices(block, largest["max_output_size"])
+        ]
+        self.cols = _slices(in_features, largest["max_input_size"])
+        self.grid = [
+            [
+                Tile(
+                    row.stop - row.start,
+                    col.stop - col.start,
+                    self.tile_config,
+                    seed=seed,
+                    tile_id=tile_id + i * len(self.cols) + j,
+                    device=device,
+                    threads=threads,
+                )
+                for j, col in enumerate(self.cols)
+            ]
+            for i, row in enumerate(self.rows)
+        ]
+
+    @property
+    def grid(self) -> tuple[tuple[Tile, ...], ...]:
+        """The tiles, row by row; others take their place by a new grid."""
+        return self._grid
+
+    @grid.setter
+    def grid(self, grid: Sequence[Sequence[Tile]]) -> None:
+        places = [
+            (tile, row.start, self.lines(i, col).start)
+            for i, (row, tiles) in enumerate(zip(self.rows, grid, strict=True))
+            for col, tile in zip(self.cols, tiles, strict=True)
+        ]
+        self.separate = SeparateTiles(places)
+        self.whole: _core.TileGrid | SeparateTiles = self.separate
+        if len(places) > 1:
+            cores = [(tile._core, *place) for tile, *place in places]  # noqa: SLF001 - of this package
+            self.whole = _core.make_tile_grid(cores, self.shape[0], self.groups * self.shape[1])
+        self._grid = tuple(map(tuple, grid))
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tiles."""
+        return torch.device(self.grid[0][0].device)
+
+    def move(self, device: torch.device) -> None:
+        """Moves the tiles, which go on there exactly.
+
+        Raises:
+            DeviceError: if they cannot be there; nothing has changed then.
+        """
+        self.grid = [[tile.to(str(device)) for tile in tiles] for tiles in self.grid]
+        self.scales = None if self.scales is None else self.scales.to(device)
+
+    def __len__(self) -> int:
+        """Number of tiles."""
+        return len(self.rows) * len(self.cols)
+
+    def __iter__(self) -> Iterator[Tile]:
+        """The tiles, row by row."""
+        return (tile for _, _, tile in self.parts())
+
+    def lines(self, row: int, col: slice) -> slice:
+        """The columns of x that the tiles of a row of tiles take for these columns of their block."""
+        start = row * self.groups // len(self.rows) * self.shape[1]
+        return slice(start + col.start, start + col.stop)
+
+    def parts(self) -> Iterator[tuple[slice, slice, Tile]]:
+        """The rows and columns of the matrix that each tile holds, and the tile."""
+        for row, tiles in zip(self.rows, self.grid, strict=True):
+            for col, tile in zip(self.cols, tiles, strict=True):
+                yield row, col, tile
+
+    def begin_read(self, shape: Sequence[int], steps: int = 1) -> ReadPosition:
+        """Begins a read of x [*shape, features], with so many mini-batches, one below the other.
+
+        Where a checkpointed part of a model runs again, the read is the one it was (`replayed_reads`). An
+        evaluation by one of several processes counts no samples, since the others may make another.
+        """
+        whole = BatchShard((math.prod(shape),))
+        shard = None if repeats() else self.process_group.shard(shape, steps)
+        repeated: ReadPosition | None = repeated_read(
+            self, lambda: ReadPosition(shard or whole, self._counted())
+        )
+        if repeated is not None or shard is not None:
+            return repeated or ReadPosition(shard or whole)
+        counted = self._counted()
+        at, samples = self.evaluated
+        begun = samples if at == counted else 0
+        self.evaluated = counted, begun + math.prod(shape)
+        return ReadPosition(whole, [number + begun for number in counted])
+
+    def _counted(self) -> list[int]:
+        return [tile.counters["forward_samples"] for tile in self]
+
+    def forward(self, x: Tensor, position: ReadPosition | None = None) -> Tensor:
+        """y [m, out_features] = W x for x [m, groups * in_features], read by the tiles' periphery.
+
+        `position` is what `begin_read` gave for it; by default x is a mini-batch.
+        """
+        position = position or self.begin_read(x.shape[:1])
+        numbers = position.numbers
+        by = self.whole.forward if numbers is None else self.separate.replayed(numbers)
+        y = read(by, x.detach().contiguous(), self.shape[0], position.shard)
+        return y if self.scales is None else y * self.scales
+
+    def backward(self, d: Tensor, shard: BatchShard | None = None) -> Tensor:
+        """dx [m, groups * in_features] = W^T d for d [m, out_features], read by the tiles' periphery.
+
+        `shard` is that of the forward read.
+        """
+        shard = shard or BatchShard((len(d),))
+        d = d if self.scales is None else d * self.scales
+        columns = self.groups * self.shape[1]
+        return read(self.whole.backward, d.detach().contiguous(), columns, shard)
+
+    def prepared(self, pairs: Sequence[Pair]) -> list[TileSamples]:
+        """Prepares pairs (x, d) for `update`; pairs of few samples are concatenated.
+
+        Raises:
+            ValueError: if x, d or a gate hold values that are not finite, on the CPU.
+        """
+        pairs = list(concatenated(pairs))
+        if self.device.type == "cpu":
+            require_finite(pairs)
+        made = []
+        for x, d, _, gate in pairs:
+            back = d if self.scales is None else d / self.scales
+            made.append(TileSamples(x.contiguous(), back.contiguous(), gate))
+        return made
+
+    def update(self, samples: Sequence[TileSamples], lr: float) -> None:
+        """One mini-batch: W <- W - lr d^T x by pulses, for all that `prepared` gave. Only tiles compute.
+
+        Nothing happens, and no mini-batch passes, without samples. On a GPU nothing waits: a tile
+        that is given values that are not finite changes no more, and says so by an InputError where
+        it is waited for next (weights, state, statistics).
+        """
+        if not samples:
+            return
+        is_gated = any(each.gate is not None for each in samples)
+        rows = sum(len(each.d) for each in samples)
+        mine = None if is_gated else self.process_group.pulsed_here(self, rows)
+        for x, d, gate in samples:
+            if gate is None:
+                self.whole.update(for_tile(x), for_tile(d), lr, mine)
+            else:
+                self.separate.update_gated(x, d, gate, lr)
+        self.whole.post_update(lr, mine)
+        if mine is not None:
+            self.process_group.exchange(self)
+
+    def get_weights(self) -> Tensor:
+        """The weights [out_features, in_features] that a perfect read would see; a copy."""
+        weights = torch.empty(self.shape, device="cpu")
+        for row, col, tile in self.parts():
+            weights.numpy()[row, col] = tile.weights
+        weights = weights.to(self.device)
+        return weights if self.scales is None else weights * self.scales[:, None]
+
+    def set_weights(self, weights: Tensor, scales: Tensor | None = None) -> None:
+        """Writes weights [out_features, in_features] digitally, within the bounds of their cells.
+
+        `scales` ([1] or [out_features]) are what the cells' weights shall be multiplied by; by default, `scaling`
+        chooses them anew.
+
+        Raises:
+            ValueError: for another shape, and weights or scales that are not finite; nothing has changed then.
+        """
+        if tuple(weights.shape) != self.shape:
+            raise ValueError(
+                f"weights have shape {list(weights.shape)}; expected {list(self.shape)}"
+            )
+        wanted = weights.detach().float().cpu()
+        require_finite_weights(wanted, "every weight must be finite")
+        if scales is None and self.scaling is not None:
+            scales = self.scaling.scales(wanted)
+        if scales is not None:
+            scales = require_scales(scales.detach().float().cpu(), self.shape[0])
+            wanted = wanted / scales[:, None]
+            require_finite_weights(wanted, "divided by its scale: give a larger one")
+        self.scales = None if scales is None else scales.to(self.device)
+        matrix = wanted.numpy()
+        for row, col, tile in self.parts():
+            tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Everything needed to go on exactly, as named tensors (copies)."""
+        scales = {} if self.scales is None else {"scales": self.scales.cpu().clone()}
+        return scales | {
+            f"{i}_{j}.{name}": torch.from_numpy(array)
+            for i, tiles in enumerate(self.grid)
+            for j, tile in enumerate(tiles)
+            for name, array in to_tensors(tile.state()).items()
+        }
+
+    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes over what `state_tensors` gave, seed and scales included.
+
+        Raises:
+            StateError: if tensors are missing, or belong to another configuration or size; nothing
+                has changed then.
+        """
+        known = {f"{i}_{j}" for i, tiles in enumerate(self.grid) for j in range(len(tiles))}
+        if others := {name.partition(".")[0] for name in tensors} - known - {"scales"}:
+            raise StateError(
+                f"there are tensors of tiles {sorted(others)}, but {self._sizes_differ()}"
+            )
+        scales = tensors.get("scales")
+        if scales is not None:
+            scales = require_scales(scales, self.shape[0]).detach().to(self.device, copy=True)
+        self.grid = [
+            [self._restored(tile, f"{i}_{j}.", tensors) for j, tile in enumerate(tiles)]
+            for i, tiles in enumerate(self.grid)
+        ]
+        self.scales = scales
+        self.seed, self.tile_id = self.grid[0][0].seed, self.grid[0][0].tile_id
+
+    def _sizes_differ(self) -> str:
+        return (
+            f"this layer is spread over {len(self.rows)} x {len(self.cols)} tiles; use the sizes and the "
+            "max_input_size and max_output_size it was saved with"
+        )
+
+    def _restored(self, tile: Tile, prefix: str, tensors: Mapping[str, Tensor]) -> Tile:
+        """A tile like `tile`, in the state that the tensors with this prefix describe."""
+        arrays = {
+            name.removeprefix(prefix): _array(name, tensor)
+            for name, tensor in tensors.items()
+            if name.startswith(prefix)
+        }
+        if not arrays:
+            raise StateError(f"there are no tensors '{prefix}*', but {self._sizes_differ()}")
+        restored = Tile.from_state(from_tensors(arrays), device=tile.device, threads=self.threads)
+        restored.gpu_products = tile.gpu_products
+        if (restored.d_size, restored.x_size) != (tile.d_size, tile.x_size):
+            raise StateError(
+                f"tile '{prefix}' was saved with size [{restored.d_size}, {restored.x_size}], but "
+                f"here it has [{tile.d_size}, {tile.x_size}]"
+            )
+        if restored.config != self.tile_config:
+            raise StateError(
+                f"tile '{prefix}' was saved with another configuration: {restored.config!r}; "
+                f"this layer has {self.tile_config!r}"
+            )
+        return restored
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and deepcopy: the arguments, and the state."""
+        return {
+            "arguments": (*self.shape, self.config),
+            "options": {
+                "seed": self.seed,
+                "tile_id": self.tile_id,
+                "device": str(self.device),
+                "threads": self.threads,
+                "groups": self.groups,
+                "scaling": self.scaling,
+                **self._limits,
+            },
+            "state": self.state_tensors(),
+        }
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        TileArray.__init__(self, *saved["arguments"], **saved["options"])
+        self.load_state_tensors(saved["state"])
+
+
+def _array(name: str, tensor: Tensor) -> NDArray[Any]:
+    """A tensor of a state for a tile; StateError for what no tile has saved, such as a sparse one."""
+    try:
+        return np.asarray(tensor.detach().cpu().numpy())
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
+        raise StateError(f"{name!r} is no tensor of a tile's state ({error})") from None

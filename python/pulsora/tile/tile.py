@@ -1,0 +1,399 @@
+"""The analog tile: NumPy arrays, or anything with __dlpack__, in and out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from pulsora import _core
+from pulsora import state as states
+from pulsora._internal.threads import chosen_threads
+from pulsora.config import CLASSES, SingleConfig, TileConfig
+from pulsora.devices.source import from_state
+from pulsora.tile.adapter import adapter_of
+from pulsora.tile.arrays import Arrays, read_only
+from pulsora.tile.clipping import on_host, warn_of_clipping
+from pulsora.tile.explanation import Explanation
+
+if TYPE_CHECKING:
+    from pulsora.tile.adapter import Adapter
+    from pulsora.tile.arrays import Array, Matrix
+
+__all__ = ["Explanation", "Tile"]
+
+_CONFIGS = " or ".join(made.__name__ for made in CLASSES.values())
+
+
+class Tile:
+    """A simulated crossbar array W [d_size, x_size] with its periphery.
+
+    Arrays go in as NumPy arrays or anything with `__dlpack__` (torch tensors): float32 is used in place if its rows have
+    no gaps, float16 and float64 are rounded to float32, other types are a TypeError. A batch is [m, lines], one
+    sample [lines]; what comes out has the same form. Results are NumPy arrays for input in host memory, and arrays
+    with `__dlpack__` for input in GPU memory. What a tile on a GPU reads or learns from must lie there; it works in the
+    current stream of torch when it is handed torch tensors, and otherwise in the default stream.
+
+    A result depends on the configuration, seed, tile_id and the calls made so far; never on threads, on how a batch is
+    split over calls, or on the machine. (On a GPU this holds for updates; reads agree to rounding, or to the bit with
+    gpu_products = "reproducible".) Several Python threads may share a tile; their calls run one at a time,
+    without the interpreter lock.
+
+    Args:
+        d_size: Number of outputs, rows of W; at least 1.
+        x_size: Number of inputs, columns of W; at least 1.
+        config: What the tile is made of; a single array of ConstantStep devices by default.
+        seed: Seed of all random numbers of the tile, from 0 up to 2^63 - 1.
+        tile_id: Distinguishes tiles that share a seed; below 2^32.
+        device: "cpu", "cuda" or "cuda:<number>".
+        threads: CPU threads that an operation may use; by default OMP_NUM_THREADS of the environment, or all that this
+            process may run on; at most 64 or as many as there are processors. Small operations take fewer, and in a
+            process made by fork all take one.
+
+    Raises:
+        ConfigError: For a size, seed or parameter out of range; it names the parameter, the value and the remedy.
+        DeviceError: If the device cannot be used.
+        OutOfMemoryError: If the cells do not fit into memory.
+    """
+
+    def __init__(
+        self,
+        d_size: int,
+        x_size: int,
+        config: TileConfig | None = None,
+        *,
+        seed: int = 0,
+        tile_id: int = 0,
+        device: str = "cpu",
+        threads: int | None = None,
+    ) -> None:
+        chosen = SingleConfig() if config is None else config
+        if not isinstance(chosen, TileConfig):
+            raise TypeError(f"config is of type {type(config).__name__}; pass a {_CONFIGS}")
+        settings, count = chosen.to_dict(), chosen_threads(threads)
+        self._hold(_core.make_tile(d_size, x_size, settings, seed, tile_id, device, count))
+
+    def _hold(self, core: _core.Tile) -> None:
+        self._core = core
+        self._arrays = Arrays(core)
+        self._adapter = adapter_of(core, self._arrays)
+
+    @property
+    def d_size(self) -> int:
+        """Number of outputs, rows of W."""
+        return self._core.d_size
+
+    @property
+    def x_size(self) -> int:
+        """Number of inputs, columns of W."""
+        return self._core.x_size
+
+    @property
+    def config(self) -> TileConfig:
+        """A copy of the configuration; that of a tile does not change."""
+        return TileConfig.from_dict(self._core.config())
+
+    @property
+    def seed(self) -> int:
+        """Seed of all random numbers of the tile."""
+        return self._core.seed
+
+    @property
+    def tile_id(self) -> int:
+        """What distinguishes this tile from others of its seed."""
+        return self._core.tile_id
+
+    @property
+    def device(self) -> str:
+        """Where the tile is: "cpu" or "cuda:<number>"."""
+        return self._core.device
+
+    @property
+    def threads(self) -> int:
+        """CPU threads that an operation may use; may be set at any time. Results do not depend on it."""
+        return self._core.threads
+
+    @threads.setter
+    def threads(self, threads: int) -> None:
+        self._core.threads = threads
+
+    @property
+    def gpu_products(self) -> str:
+        """How matrix products are made on a GPU; may be set at any time. Nothing changes on the CPU.
+
+        "single": to the accuracy of single precision, the default. "tf32_forward": those of forward reads of large
+        arrays from factors rounded to 11 bits (a relative error of 3e-4), which takes about two thirds of their time; "tf32":
+        those of backward reads too. "reproducible": to the CPU's bits, a few times slower.
+
+        Raises:
+            ConfigError: When set to another name.
+        """
+        return self._core.gpu_products
+
+    @gpu_products.setter
+    def gpu_products(self, products: str) -> None:
+        self._core.gpu_products = products
+
+    def forward(
+        self, x: Array, out: Array | None = None, *, first: int = 0, of: int | None = None
+    ) -> Array:
+        """Reads y = W x through the forward periphery.
+
+        Args:
+            x: Inputs [m, x_size] or [x_size].
+            out: Where y goes, instead of a new array: float32 of the shape of the result.
+            first: Number of the first row of x in its mini-batch, if tiles in one state share it, each reading some rows.
+            of: Number of rows of the whole mini-batch, m by default: x has the draws of a read of all, and all are counted.
+
+        Returns:
+            y [m, d_size] or [d_size], or `out`.
+
+        Raises:
+            InputError: For a wrong shape, rows that do not fit the mini-batch, and values or, on the CPU, sums that are not finite.
+            ConfigError: For less than all of it with noise_management = "average_abs_max".
+            TypeError: For anything but floating-point arrays.
+            DeviceError: If x is on another device than the tile.
+        """
+        return self._core.forward(x, out, first, of)
+
+    def backward(
+        self, d: Array, out: Array | None = None, *, first: int = 0, of: int | None = None
+    ) -> Array:
+        """Reads dx = W^T d through the backward periphery.
+
+        Args:
+            d: Gradients at the outputs [m, d_size] or [d_size].
+            out: Where dx goes, as in forward(), whose errors are raised here too.
+            first: Number of the first row of d in the mini-batch.
+            of: Number of rows of the whole mini-batch.
+
+        Returns:
+            dx [m, x_size] or [x_size], or `out`.
+        """
+        return self._core.backward(d, out, first, of)
+
+    def update(self, x: Array, d: Array, lr: float, *, end_of_batch: bool = True) -> None:
+        """One step of gradient descent by pulses: W <- W - lr d^T x for a batch, in expectation.
+
+        A long update on the CPU can be interrupted (Ctrl-C): the tile is then as after an update by the samples up to
+        there, with end_of_batch=False; `counters["update_samples"]` tells how many they were. The mini-batch is still
+        open: give the other samples, or end it by post_update(). (Devices with noise_merge="batch" and adapters with
+        projection="reuse" take their samples all at once.)
+
+        Args:
+            x: Inputs [m, x_size] or [x_size].
+            d: Gradients at the outputs [m, d_size] or [d_size].
+            lr: Learning rate.
+            end_of_batch: Whether the mini-batch ends here. A mini-batch may be given in several calls, of which only the
+                last ends it (or post_update() does); the result is the same to the bit.
+
+        Raises:
+            InputError: For wrong shapes, values that are not finite or, on the CPU, change weights beyond single precision,
+                and if there are no random numbers left. As with a bad lr (ConfigError), nothing has changed then.
+            TypeError: For anything but floating-point arrays.
+        """
+        self._core.update(x, d, lr)
+        if end_of_batch:
+            self._core.post_update(lr)
+
+    def post_update(self, lr: float) -> None:
+        """Ends a mini-batch: decay, diffusion, and schedules that count mini-batches."""
+        self._core.post_update(lr)
+
+    @property
+    def weights(self) -> Matrix:
+        """The weights [d_size, x_size] that a perfect read would see, adapter included; a copy.
+
+        The array cannot be written to. Setting `tile.weights` writes digitally: each cell confines its weight to its
+        bounds, with a warning if more than 1 % of the weights lay outside, and an adapter returns to contributing nothing.
+
+        Raises:
+            InputError: On setting a wrong shape, or values that are not finite.
+        """
+        return read_only(self._core.get_weights())
+
+    @weights.setter
+    def weights(self, weights: Array) -> None:
+        self._core.set_weights(weights)
+        with contextlib.suppress(
+            MemoryError
+        ):  # the write has been made, so nothing may fail any more
+            warn_of_clipping(self.config, on_host(weights), self.weights)
+
+    @property
+    def arrays(self) -> Arrays:
+        """The arrays by name: `list(tile.arrays)` are the names, `tile.arrays["visible"]` is a copy of the weights."""
+        return self._arrays
+
+    @property
+    def visible(self) -> Matrix:
+        """Weights [d_size, x_size] of the visible array W alone, `arrays["visible"]`; a copy.
+
+        Setting it writes digitally, within the bounds of the cells; an adapter stays as it is.
+
+        Raises:
+            AttributeError: If the tile has no such array.
+        """
+        self._require_visible()
+        return self._arrays["visible"]
+
+    @visible.setter
+    def visible(self, weights: Array) -> None:
+        self._require_visible()
+        self._arrays["visible"] = weights
+
+    def _require_visible(self) -> None:
+        if "visible" not in self._arrays:
+            raise AttributeError("this tile has no visible array; it has weights alone")
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """The pulsed low-rank adapter, or None if the tile has none (LRTTConfig with rank >= 1 has one)."""
+        return self._adapter
+
+    def describe_cells(self, array: str = "visible") -> dict[str, Matrix]:
+        """What the cells of an array are like.
+
+        Args:
+            array: A name of `arrays`.
+
+        Returns:
+            w_max, w_min: Bounds of each cell; step_up, step_down: signed mean change of its weight by one pulse, where it
+            stands now. All of the shape of the array, and of weights as reads see them, less a reference if there is one.
+
+        Raises:
+            ConfigError: If the tile has no such array.
+        """
+        return self._core.describe_cells(array)
+
+    def reset_columns(self, array: str, first: int, count: int, probability: float = 1.0) -> None:
+        """Resets columns of an array: cells go to the reset value of their device, with its spreads.
+
+        Args:
+            array: A name of `arrays`.
+            first: The first column; columns are counted modulo the width of the array.
+            count: Number of columns.
+            probability: That a cell of these columns is reset, from 0 to 1.
+
+        Raises:
+            ConfigError: If the tile has no such array, or for a number out of range.
+        """
+        self._core.reset_columns(array, first, count, probability)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """How many samples each direction has seen, mini-batches, and digital writes."""
+        return self._core.counters()
+
+    def statistics(self) -> dict[str, Any]:
+        """Numbers gathered so far: pulses, saturated cells, bytes of memory; of an adapter also its transfers."""
+        return self._core.statistics()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that the arrays of the tile take: weights, cells, and optional planes."""
+        return int(self.statistics()["memory_bytes"])
+
+    def explain(self, x: Array, d: Array, lr: float) -> Explanation:
+        """What an update by (x, d, lr) would do: settings in force, and warnings. Nothing changes.
+
+        Raises:
+            InputError: For wrong shapes, or values that are not finite.
+            ConfigError: For a bad lr.
+        """
+        values = self._core.explain(x, d, lr)
+        return Explanation(values, warnings=tuple(values.pop("warnings", ())))
+
+    def to(self, device: str) -> Tile:
+        """A tile on another device in the state of this one: a copy, from where both go on alike.
+
+        Raises:
+            DeviceError: If the device cannot be used.
+        """
+        return _restored(Tile, self.state(), device, self.threads, self.gpu_products)
+
+    def state(self) -> states.State:
+        """Everything needed to go on to the bit; a copy.
+
+        Raises:
+            StateError: If a weight is not finite, as after a training that diverged: no tile could go on from that.
+        """
+        return states.State(*self._core.state())
+
+    def load_state(self, saved: states.State) -> None:
+        """Goes on where the tile that gave `saved` stood; this one needs the same sizes, configuration and seed.
+
+        Raises:
+            StateError: If the state does not fit, is incomplete or damaged, or was changed and not signed
+                (`State.signed`); nothing has changed then.
+        """
+        self._core.load_state(saved.tensors, saved.values)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the state to a safetensors file: whole or not at all, whatever happens meanwhile.
+
+        Raises:
+            OSError: If the file cannot be written; a previous one is then still there.
+            StateError: If a weight is not finite.
+        """
+        states.save(self.state(), path)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        trust_device_source: bool = False,
+    ) -> Tile:
+        """The tile that was saved, in its state.
+
+        Args:
+            path: A file that save() wrote.
+            device: Where the tile shall be.
+            threads: As in the constructor.
+            trust_device_source: Whether device models whose source the file carries may be compiled and run.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            StateError: If the file is damaged, of another version, or not the state of a tile.
+        """
+        saved = states.load(path)
+        try:
+            if trust_device_source:
+                from_state(saved)
+            return cls.from_state(saved, device=device, threads=threads)
+        except states.StateError as error:
+            raise states.StateError(f"{os.fspath(path)}: {error}") from None
+
+    @classmethod
+    def from_state(
+        cls, saved: states.State, *, device: str = "cpu", threads: int | None = None
+    ) -> Tile:
+        """A tile in the state that another one gave.
+
+        Raises:
+            StateError: If the state is damaged, incomplete or of another version, or was changed and not signed.
+        """
+        made, count = cls.__new__(cls), chosen_threads(threads)
+        made._hold(_core.tile_from_state(saved.tensors, saved.values, device, count))  # noqa: SLF001 - it is of this class
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle and copy: a tile in this one's state, on its device."""
+        return _restored, (type(self), self.state(), self.device, self.threads, self.gpu_products)
+
+    def __repr__(self) -> str:
+        return (
+            f"Tile({self.d_size}, {self.x_size}, {self.config!r}, seed={self.seed}, "
+            f"tile_id={self.tile_id}, device={self.device!r})"
+        )
+
+
+def _restored(
+    made: type[Tile], saved: states.State, device: str, threads: int, gpu_products: str
+) -> Tile:
+    tile = made.from_state(saved, device=device, threads=threads)
+    tile.gpu_products = gpu_products
+    return tile

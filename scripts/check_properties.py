@@ -54,7 +54,7 @@ def collect(cpp: Path, python: Path) -> tuple[Tests, list[str]]:
 
 
 def updated(page: str, tests: Tests) -> tuple[str, dict[int, str], list[str]]:
-    """The page with its lists of tests filled in, the properties without tests by number, and faults."""
+    """Return the page with its lists of tests, the properties without tests, and faults."""
     opening, *parts = HEADING.split(page)
     made = [opening]
     known = set()

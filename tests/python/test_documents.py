@@ -16,25 +16,23 @@ has_documents = pytest.mark.skipif(
     not (ROOT / "docs").is_dir(), reason="the source archive has no documents"
 )
 
+PARTS = ("start", "howto", "reference", "explain")
 # docs/ also holds what `make docs` writes.
 PAGES = sorted(
     path
     for path in [
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/*.md"),
-        *(
-            path
-            for part in ("start", "howto", "reference", "explain")
-            for path in ROOT.glob(f"docs/{part}/**/*.md")
-        ),
+        *(path for part in PARTS for path in ROOT.glob(f"docs/{part}/**/*.md")),
         *ROOT.glob("examples/**/*.md"),
     ]
     if path.is_file()
 )
 
-# A block of Python, and the comment before it: code that readers do not see, or why the block cannot run.
+# A block of Python, and the comment before it: hidden code, or why the block cannot run.
 BLOCK = re.compile(
-    r"(?:^ *<!-- test: (?P<kind>setup|skip)(?P<text>.*?)-->\s*)?^(?P<indent> *)```python\n(?P<code>.*?)^ *```",
+    r"(?:^ *<!-- test: (?P<kind>setup|skip)(?P<text>.*?)-->\s*)?"
+    r"^(?P<indent> *)```python\n(?P<code>.*?)^ *```",
     re.MULTILINE | re.DOTALL,
 )
 

@@ -43,7 +43,7 @@ IN_A_PROCESS_OF_ITS_OWN = "15_distributed"
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str | None]]:
-    """The output and the failure of each example. One process runs them, because importing torch takes seconds."""
+    """Return output and failure of each example. One process runs them: importing torch is slow."""
     folder = tmp_path_factory.mktemp("examples")
     outcomes = {}
     for own in (False, True):

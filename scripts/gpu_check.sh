@@ -54,13 +54,14 @@ check() { # check NAME TOOL TESTS
 }
 # pytest-benchmark, where a machine has it, refuses to run in several processes.
 python_tests() {
-  run python timeout 400 env PYTHONPATH=$build/python OMP_NUM_THREADS=2 "$python" -m pytest -q -n 4 -p no:benchmark \
+  run python timeout 400 env PYTHONPATH=$build/python OMP_NUM_THREADS=2 PULSORA_EXAMPLES_BUILD=$build "$python" -m pytest -q -n 4 -p no:benchmark \
     tests/python/test_cuda*.py tests/python/test_torch_cuda.py tests/python/test_step_graph.py \
     tests/python/test_training_step.py tests/python/test_capture.py tests/python/test_tile_grid.py tests/python/test_gpu_source.py tests/python/test_bench.py \
     tests/python/test_torch_conv.py tests/python/test_torch_recurrent.py tests/python/test_weight_scaling.py \
     tests/python/test_lowrank.py tests/python/test_lowrank_operators.py tests/python/test_lowrank_linear.py tests/python/test_lowrank_numbers.py tests/python/test_adapter_gradients.py tests/python/test_forecast_trainer.py \
     tests/python/test_gated_adapter.py tests/python/test_peft.py tests/python/test_peft_itself.py \
     tests/python/test_asymmetric.py tests/python/test_hugging_face.py tests/python/test_adapter_span.py \
+    tests/python/test_custom_compound.py::test_a_compound_from_outside_the_tree_is_one_like_any_other \
     tests/python/test_models.py::test_networks_train_on_a_gpu \
     tests/python/test_distributed.py::test_processes_on_gpus_have_the_bits_of_one
 }
@@ -75,7 +76,7 @@ if [ $quick = 0 ]; then
   check racecheck racecheck "$some" & checks+=($!)
   check racecheck-lowrank racecheck "CudaLowRank*-*DoublePrecision" & checks+=($!)
 fi
-run tests timeout 240 $build/rpucuda_tests
+run tests timeout 400 $build/rpucuda_tests
 # A user's program against what is installed: it is configured without a CUDA compiler.
 run install cmake --install $build --prefix $build/installed &&
   run program-configure cmake -S examples/cpp/05_gpu -B $build/on_gpu -DCMAKE_PREFIX_PATH="$PWD/$build/installed" &&

@@ -80,8 +80,7 @@ def _epochs(path: Path) -> list[dict[str, Any]]:
     if len(epochs) < LEAST:
         raise ValueError(
             f"{path} has {len(epochs)} of the {LEAST} epochs that a forecast needs; train on by "
-            "--resume "
-            "with more --epochs"
+            "--resume with more --epochs"
         )
     return epochs
 

@@ -3,7 +3,7 @@
 `forecast_loss(losses, ahead)` continues a loss curve as a power law; its intervals come from the
 errors of its own earlier forecasts. `HybridTrainer` trains a model of torch, digital or analog, in
 which predicted moves of the weights, and an average at the end, replace some backward passes; it
-needs torch. docs/forecast.md says when that helps, and when it does not.
+needs torch. docs/explain/forecasts.md says when that helps, and when it does not.
 """
 
 from __future__ import annotations

@@ -93,9 +93,14 @@ def normalise_anew(
 
     Takes up to 100 batches; does nothing for a model without batch normalisation.
     """
-    kind = nn.modules.batchnorm._BatchNorm  # noqa: SLF001
     layers = [
-        layer for layer in model.modules() if isinstance(layer, kind) and layer.track_running_stats
+        layer
+        for layer in model.modules()
+        if isinstance(
+            layer,
+            nn.modules.batchnorm._BatchNorm,  # noqa: SLF001
+        )
+        and layer.track_running_stats
     ]
     if not layers:
         return

@@ -93,9 +93,8 @@ class Jumper:
         if blocks < forecaster.least:
             raise ValueError(
                 f"warm_up = {plan.warm_up} and full = {plan.full} make {blocks} blocks of "
-                f"{plan.block} "
-                f"passes before the first jump, but the forecaster {forecaster.name!r} needs "
-                f"{forecaster.least}; make warm_up longer"
+                f"{plan.block} passes before the first jump, but the forecaster "
+                f"{forecaster.name!r} needs {forecaster.least}; make warm_up longer"
             )
         self.jumps: list[Jump] = []
         self.pulses = 0  # pulses that wrote jumps

@@ -99,9 +99,8 @@ class Plan:
             if needed > passes:
                 raise ValueError(
                     f"warm_up = {warm_up}, {cycles} cycles of full = {full} and {averaged} "
-                    "averaged "
-                    f"passes take {needed} passes, but {passes} are left of steps = {steps} with "
-                    f"saved = {saved:g}; make phases shorter, or save less"
+                    f"averaged passes take {needed} passes, but {passes} are left of steps = "
+                    f"{steps} with saved = {saved:g}; make phases shorter, or save less"
                 )
         block = max(full // blocks, 1)
         if warm_up + block > passes:

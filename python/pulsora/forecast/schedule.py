@@ -33,14 +33,12 @@ def require_schedule(scheduler: LRScheduler | None, optimizer: torch.optim.Optim
     if waits or given is None:
         raise TypeError(
             f"scheduler is of type {type(scheduler).__name__}; give one of "
-            "torch.optim.lr_scheduler "
-            "that counts mini-batches, such as CosineAnnealingLR"
+            "torch.optim.lr_scheduler that counts mini-batches, such as CosineAnnealingLR"
         )
     if given is not optimizer:
         raise ValueError(
             "scheduler is of another optimizer, so that learning rates here would not change; "
-            "make it "
-            "from this one"
+            "make it from this one"
         )
 
 

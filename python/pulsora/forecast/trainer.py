@@ -53,8 +53,8 @@ class HybridTrainer:
     The default forecaster, "linear", continues the drift between the means of earlier and later
     blocks of training; nothing that was tried is better. "gru" lets a trained recurrent ensemble
     continue the main directions of these means (`GRUForecaster`), and keeps 33 copies of the
-    weights. Averaging alone (forecaster="none") comes close to both; docs/forecast.md has the
-    numbers.
+    weights. Averaging alone (forecaster="none") comes close to both; docs/explain/forecasts.md has
+    the numbers.
 
     Args:
         model: A module of torch, in training mode.

@@ -73,9 +73,8 @@ class Weights:
         if any(tile.adapter is not None for array in self.arrays for tile in array):
             warnings.warn(
                 "the model has tiles with adapters: each jump, and writing the average, ends a "
-                "cycle "
-                "of theirs early by a noisy transfer, which cost more than it saved where it was "
-                "measured; consider forecaster='none', average=False",
+                "cycle of theirs early by a noisy transfer, which cost more than it saved where it "
+                "was measured; consider forecaster='none', average=False",
                 stacklevel=3,
             )
 

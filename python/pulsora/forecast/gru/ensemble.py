@@ -110,8 +110,7 @@ class Ensemble:
             if array.shape != shapes[name]:
                 raise ValueError(
                     f"{path}: {name} has shape {list(array.shape)}; by encoder and recurrent it "
-                    "must "
-                    f"be {list(shapes[name])}"
+                    f"must be {list(shapes[name])}"
                 )
             if array.dtype != np.float32:
                 raise ValueError(f"{path}: {name} has type {array.dtype}; it must be float32")

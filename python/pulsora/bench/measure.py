@@ -38,7 +38,7 @@ _SPARSE = 0.01  # size of sparse errors
 
 
 class WrongResultError(RuntimeError):
-    """A case has a wrong result, so nothing that is measured of the case means anything."""
+    """A case has a wrong result, so its timings mean nothing."""
 
 
 class _Rig:

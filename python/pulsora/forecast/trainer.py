@@ -176,7 +176,7 @@ class HybridTrainer:
                 a function that gives the batches of an epoch, counted from 0. For an exact resume
                 they must be the same for the same epoch.
             passes: How many more backward passes to make; None goes on to the end.
-            progress: Whether to show a line with phase, passes and what was saved.
+            progress: Whether to show a line with phase, passes and savings.
 
         Returns:
             The report so far.

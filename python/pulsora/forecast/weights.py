@@ -166,7 +166,7 @@ def _factors(delta: Tensor, rank: int | None) -> tuple[Tensor, Tensor]:
 
 
 def _send(tile: Tile, left: Tensor, right: Tensor) -> None:
-    """Adds d^T x to the weights of a tile; each outer product takes as many trains as it needs."""
+    """Adds d^T x to the weights of a tile; each outer product takes the pulse trains it needs."""
     largest_d, largest_x = left.abs().amax(1), right.abs().amax(1)
     sent = largest_d * largest_x > 0.0
     if not bool(sent.any()):

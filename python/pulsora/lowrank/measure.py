@@ -211,8 +211,8 @@ def benchmark(
 ) -> Benchmark:
     """Measures an update beside torch's operations and the bandwidth of memory; checks the result.
 
-    On a GPU, calls are recorded in a CUDA graph, so that the host's time does not count. They take
-    turns over so many sets of operands that these come from memory. The arguments are those of
+    On a GPU, calls are recorded in a CUDA graph, so that the host's time does not count. They use
+    enough sets of operands in turn that operands come from memory. The arguments are those of
     `validate`.
     """
     outputs = _require_sizes(rows, k1, rank, k2, dtype, device)

@@ -160,8 +160,8 @@ def forecast_loss(
 ) -> LossForecast:
     """Continues a loss curve as a power law.
 
-    A step is whatever the losses are of: an epoch, or a block of mini-batches of constant length
-    with its mean loss. The forecast assumes that the training goes on as it did: while a learning
+    Each loss is a step: an epoch, or a block of mini-batches of constant length with its mean
+    loss. The forecast assumes that the training goes on as it did: while a learning
     rate falls, the loss falls faster than the law says, unless `residual` and `rates` are given.
 
     Args:
@@ -281,7 +281,7 @@ def _require_loss(name: str, loss: float) -> None:
 def _rates(
     rates: Sequence[float] | ArrayLike | None, count: int, ahead: int, residual: object
 ) -> Values | None:
-    """The learning rates of `count` steps, of which the last ones are ahead; or None."""
+    """The learning rates of `count` steps, the last ones ahead; or None."""
     if rates is None:
         return None
     if residual is None:

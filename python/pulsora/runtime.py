@@ -1,7 +1,7 @@
 """CUDA C++ that is compiled, loaded and launched while a program runs.
 
 It needs NVRTC to compile, and the driver of an NVIDIA GPU for the rest; neither is needed to import Pulsora, and any build
-of it will do. docs/devices_from_source.md tells where NVRTC is looked for.
+of it will do. docs/howto/device_from_source.md tells where NVRTC is looked for.
 
     binary = runtime.compile_source(text, kernels=["add"])
     add = runtime.load(binary).function("add", ("float32*", "float32*", "int64"))

@@ -5,7 +5,7 @@
 #include "core/view.h"
 #include "numerics/math.h"
 
-// The element functions of the encoder and of a gated recurrent unit (docs/forecast.md has the
+// The element functions of the encoder and of a gated recurrent unit (docs/explain/forecasts.md has the
 // formulas): at(i, j) computes column j of row i. They serve CPU and GPU.
 
 namespace pulsora {

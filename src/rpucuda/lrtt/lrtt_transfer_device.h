@@ -13,7 +13,7 @@ namespace pulsora {
 
 /// A visible array W [d, x] with a pulsed low-rank adapter: y = W x + alpha A (B x). A and B learn
 /// by pulses; W changes by transfers alone, W <- W + transfer_lr A B. Each transfer ends with a
-/// re-initialisation of A and B. Definition: docs/lrtt.md.
+/// re-initialisation of A and B. Definition: docs/reference/lrtt.md.
 class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
  public:
   /// Throws ConfigError, naming `lrtt.<parameter>`, for settings that contradict one another or the

@@ -66,7 +66,7 @@ struct EnumNames<AdapterSpan> {
 /// presets (a LinearStep); the default device in a build without that model.
 DeviceParams defaultFast();
 
-/// Settings of the low-rank adapter (definition of the device: docs/lrtt.md).
+/// Settings of the low-rank adapter (definition of the device: docs/reference/lrtt.md).
 struct LRTTParams : CompoundBase {
   static constexpr const char *kKind = "lrtt";
   static constexpr const char *kName = "LRTTConfig";

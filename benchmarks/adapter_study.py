@@ -1,20 +1,24 @@
-"""A small GPT that has learned one text is adapted to another, in torch and on simulated arrays.
+"""Adapts a small GPT from one text to another, in torch and on simulated arrays.
 
-    python benchmarks/adapter_study.py [--out FOLDER] [--steps N] [--seeds N] [--device cuda] [--size gpt2]
+    python benchmarks/adapter_study.py [--out FOLDER] [--steps N] [--seeds N] [--device cuda]
+                                       [--size gpt2]
 
-The model reads bytes: 2 blocks of width 64 with 4 heads, context 64; or, with --size gpt2, the 12 blocks of width 768 of
-GPT-2's smallest (85 million numbers; its table of 50257 words is left out, as bytes need 256). It is trained digitally on the prose of this
-repository's documents, and then adapted to their generated tables of parameters, by adapters of rank 4 (gpt2: 8) on the four matrices
-of each block; all else is frozen. Four ways:
+The model reads bytes: 2 blocks of width 64 with 4 heads, context 64; or, with --size gpt2, the 12
+blocks of width 768 of GPT-2's smallest (85 million numbers; its table of 50257 words is left out,
+as bytes need 256). It is trained digitally on the prose of this repository's documents, and then
+adapted to their generated tables of parameters, by adapters of rank 4 (gpt2: 8) on the four
+matrices of each block; all else is frozen. Four ways:
 
     torch LoRA                 A and B in torch, Adam
-    pulsed, digital base       A and B in arrays of 6T1C cells, trained by pulses beside frozen layers of torch
-    pulsed, analog base        LRTT: the matrices too are in arrays (EcRam), into which the adapters are transferred
-    torch, noisy analog base   A and B in torch, Adam, beside frozen arrays that are read with their noise
+    pulsed, digital base       A and B in arrays of 6T1C cells, trained by pulses; layers of torch
+    pulsed, analog base        LRTT: adapters transfer into matrices that are in arrays too (EcRam)
+    torch, noisy analog base   A and B in torch, Adam, beside frozen arrays, read with noise
 
-The score is the mean cross entropy on the last tenth of the tables, in bits per byte. The table shows it beside what was
-spent: steps, pulses, the bytes that training holds for A and B (their weights and cells, their optimiser's moments, and
-the copies that it projects with), milliseconds a step, and on a GPU the memory that the run added. adapters.json has the curves, adapters.png draws them.
+The score is the mean cross entropy on the last tenth of the tables, in bits per byte. The table
+shows it beside what was spent: steps, pulses, the bytes that training holds for A and B (their
+weights and cells, their optimiser's moments, and the copies that it projects with), milliseconds a
+step, and on a GPU the memory that the run added. adapters.json has the curves, adapters.png draws
+them.
 """
 
 from __future__ import annotations
@@ -41,7 +45,8 @@ if TYPE_CHECKING:
 
 DOCUMENTS = Path(__file__).resolve().parents[1] / "docs"
 PROSE = (
-    "howto/convert_model.md", "howto/train.md", "howto/choose_device.md", "howto/cpp.md", "howto/gpu.md",
+    "howto/convert_model.md", "howto/train.md", "howto/choose_device.md", "howto/cpp.md",
+    "howto/gpu.md",
     "explain/design.md", "explain/lrtt_study.md", "reference/lrtt.md", "reference/io.md",
 )  # fmt: skip
 TABLES = ("reference/parameters.md", "reference/devices.md")
@@ -172,7 +177,7 @@ class Way(NamedTuple):
 
 
 def ways(size: Size, seed: int) -> list[Way]:
-    """The four ways; the small model's learning rates were the best of a few short trials of each."""
+    """The four ways; learning rates of the small model were the best of a few short trials."""
     ecram = pl.devices.EcRam()
     lrtt = pl.LRTTConfig(rank=size.rank, visible=ecram, transfer_every=TRANSFER_EVERY)
     common = {
@@ -186,7 +191,10 @@ def ways(size: Size, seed: int) -> list[Way]:
         Way("torch LoRA", "", digital, 3e-2 * size.rates),
         Way("pulsed, digital base", "digital_base", common, 0.4 * size.rates),
         Way("pulsed, analog base", "analog_base", common | {"config": lrtt}, 0.2 * size.rates),
-        Way("torch, noisy analog base", "analog_base_digital_adapter", common | {"base_config": pl.SingleConfig(device=ecram)}, 3e-2 * size.rates),
+        Way(
+            "torch, noisy analog base", "analog_base_digital_adapter",
+            common | {"base_config": pl.SingleConfig(device=ecram)}, 3e-2 * size.rates,
+        ),
     ]  # fmt: skip
 
 
@@ -207,7 +215,7 @@ def adapted(model: nn.Module, way: Way) -> tuple[nn.Module, torch.optim.Optimize
 
 
 def trained_bytes(model: nn.Module) -> int:
-    """What training holds for A and B, the optimiser's moments and copies for projections included."""
+    """Bytes held in training for A and B, with the optimiser's moments and projected copies."""
     total = 0
     for parameter in model.parameters():
         if parameter.requires_grad and not isinstance(parameter, AnalogParameter):
@@ -338,7 +346,8 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.pretraining_rate)
     train(model, optimizer, prose.train, size, options.pretraining, 0, lambda _: None)
     print(
-        f"pre-trained on {len(prose.train)} bytes of prose: {bits(model, prose.test, size.context):.3f} bits per byte of "
+        f"pre-trained on {len(prose.train)} bytes of prose: "
+        f"{bits(model, prose.test, size.context):.3f} bits per byte of "
         f"prose, {bits(model, tables.test, size.context):.3f} of tables ({len(tables.train)} bytes)"
     )
     runs = [

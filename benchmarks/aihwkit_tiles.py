@@ -1,4 +1,4 @@
-"""Networks on the tiles of AIHWKit, for benchmarks that run it beside Pulsora where it is installed."""
+"""Networks on the tiles of AIHWKit, for benchmarks that compare AIHWKit with Pulsora."""
 
 from __future__ import annotations
 

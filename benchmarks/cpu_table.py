@@ -3,10 +3,11 @@
     rpucuda_benchmarks --json raw.json
     python benchmarks/cpu_table.py raw.json benchmark.json > table.md
 
-Bounds are the least bytes and operations that pulsora/bench/least_work.py counts, over what this machine is measured to
-do now, so run it where and when the benchmark ran. What is measured is the rate of the machine's best instruction set;
-those of others follow from the lanes of their vectors. The JSON is the benchmark's with "peaks" and the "bound" of each result;
-benchmarks/plot.py draws it.
+Bounds are the least bytes and operations that pulsora/bench/least_work.py counts, over what this
+machine is measured to do now, so run it where and when the benchmark ran. What is measured is the
+rate of the machine's best instruction set; those of others follow from the lanes of their vectors.
+The JSON is the benchmark's with "peaks" and the "bound" of each result; benchmarks/plot.py draws
+it.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ if TYPE_CHECKING:
 # Floats of a vector, by instruction set.
 LANES = {"V2": 4, "V3": 8, "V4": 16, "V4Popcnt": 16}
 
-# Microseconds that AIHWKit took for such an update on two cores with AVX-512, measured once and not beside these.
+# Microseconds that AIHWKit took for such an update on two cores with AVX-512, measured once and not
+# beside these.
 PEERS = {("update dense", "ConstantStep"): 768e3, ("update dense", "SoftBounds"): 807e3}
 
 
 def least_work_of(result: dict[str, Any]) -> Work:
-    """What a case of the benchmark needs at least."""
+    """The least work of a case of the benchmark."""
     operation, model = result["operation"], result["device"]
     n, m, dense = float(result["size"]), float(result["batch"]), "dense" in operation
-    if operation.startswith("update"):  # of words that are there already
+    if operation.startswith("update"):  # given the random words
         return least_work.cells(model, n, n, m, dense=dense)
     if operation.startswith("words"):
         return least_work.words(n, n, m, dense=dense)
@@ -64,7 +66,7 @@ def with_bounds(
     """The benchmark's document with peaks and bounds.
 
     Args:
-        document: What rpucuda_benchmarks wrote.
+        document: The report of rpucuda_benchmarks.
         ceilings: By number of threads, what the machine can do with vectors of so many lanes.
         lanes: Their number.
     """

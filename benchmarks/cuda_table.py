@@ -1,9 +1,9 @@
-"""The table of rpucuda_cuda_benchmarks: times beside the bound of each case, its aim, and others' times.
+"""The table of rpucuda_cuda_benchmarks: times beside bounds, aims and the times of others.
 
     python benchmarks/cuda_table.py benchmark.json > table.md
 
-Bounds are the least bytes and operations that pulsora/bench/least_work.py counts, over what an H200 was measured
-to do.
+Bounds are the least bytes and operations that pulsora/bench/least_work.py counts, over what an H200
+was measured to do.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 
     python benchmarks/device_source.py [--device cuda:0]
 
-First, how long processes take from an empty cache and from a full one until a first update is done; then updates of both.
-Of several rounds, which alternate between the two, the least counts. Both end with the same bits, or the program fails.
+First, how long processes take from an empty cache and from a full one until a first update is done;
+then updates of both. Of several rounds, which alternate between the two, the least counts. Both end
+with the same bits, or the program fails.
 """
 
 from __future__ import annotations
@@ -84,12 +85,16 @@ def starts(device: str) -> None:
             print(
                 f"{name} start: {seen['registered']:.3f} s until the model is registered, "
                 f"{seen['updated']:.3f} s more until a tile on the GPU is updated; of the process, "
-                f"{seen['processor']:.3f} s; compiled {seen['compiled']}, from disk {seen['from_disk']}"
+                f"{seen['processor']:.3f} s; compiled {seen['compiled']}, from disk "
+                f"{seen['from_disk']}"
             )
 
 
 def milliseconds(tile: pl.Tile, x: torch.Tensor, d: torch.Tensor, updates: int) -> float:
-    """The GPU's time for an update; the first of them come after weights of 0, since cells near their bounds take longer."""
+    """The GPU's time for an update.
+
+    The first updates start from weights of 0, since cells near their bounds take longer.
+    """
     tile.weights = np.zeros((tile.d_size, tile.x_size), np.float32)
     tile.update(x, d, 0.01)  # compiles and loads what it needs
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -120,8 +125,10 @@ def compare(case: Case, made: type[pl.devices.Device], device: str, rounds: int)
         raise SystemExit(f"{case}: the two models end with different bits")
     settings = "".join(f", {name}={value}" for name, value in case.settings.items())
     print(
-        f"{case.model}{settings}, {case.size} x {case.size}, {case.samples} samples, desired_bl={case.length}: "
-        f"built in {1000 * best[0]:.1f} us, from source {1000 * best[1]:.1f} us, ratio {best[1] / best[0]:.3f}"
+        f"{case.model}{settings}, {case.size} x {case.size}, {case.samples} samples, "
+        f"desired_bl={case.length}: "
+        f"built in {1000 * best[0]:.1f} us, from source {1000 * best[1]:.1f} us, ratio "
+        f"{best[1] / best[0]:.3f}"
     )
 
 

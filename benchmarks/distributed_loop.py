@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Times whole training steps by one process and by several, each with a GPU of its own (NCCL).
 
-    python benchmarks/distributed_loop.py [--ranks 1 2] [--rows 8192] [--width 4096] [--steps 10] [--device cuda]
+    python benchmarks/distributed_loop.py [--ranks 1 2] [--rows 8192] [--width 4096] [--steps 10]
+                                          [--device cuda]
 
-A network of two layers, width-width-width, in tiles of 512 x 512 at most, learns random rows by SGD: cross entropy, float32. Times
-are in milliseconds of a step, the least of three rounds of so many steps, with messages. The same weights, to the bit, have to come
-out for every number of processes; else nothing is printed but that. On a CPU (gloo) every process computes in one thread.
+A network of two layers, width-width-width, in tiles of 512 x 512 at most, learns random rows by
+SGD: cross entropy, float32. Times are in milliseconds of a step, the least of three rounds of so
+many steps, with messages. The same weights, to the bit, have to come out for every number of
+processes; else nothing is printed but that. On a CPU (gloo) every process computes in one thread.
 """
 
 from __future__ import annotations
@@ -43,14 +45,14 @@ def network(config: pl.TileConfig, width: int) -> nn.Module:
 
 
 def digest(model: nn.Module) -> str:
-    """What tells weights apart."""
+    """A digest of the weights."""
     layers = [each for each in model.modules() if isinstance(each, pl.nn.AnalogLinear)]
     bits = b"".join(each.tiles.get_weights().cpu().numpy().tobytes() for each in layers)
     return hashlib.sha256(bits).hexdigest()
 
 
 def measure(options: argparse.Namespace, rank: int, size: int, device: str) -> list[dict[str, Any]]:
-    """Milliseconds of a step and a digest of the weights, for each configuration and way to share pulses."""
+    """Milliseconds per step and a digest of weights, by configuration and way to share pulses."""
     found = []
     for name, config in CONFIGS.items():
         for updates in ("all", "shared", "auto") if size > 1 else ("all",):
@@ -90,7 +92,7 @@ def measure(options: argparse.Namespace, rank: int, size: int, device: str) -> l
 
 
 def wait(device: str) -> None:
-    """Until the device, and every process, is here."""
+    """Waits for the device and for every process."""
     if device != "cpu":
         torch.cuda.synchronize()
     if dist.is_initialized():

@@ -3,9 +3,9 @@
 
     python benchmarks/distributed_step.py
 
-Every process computes in one thread; the processes talk over gloo on this machine. Steps are measured in time of
-the processor that a process takes, and messages in time that passes; of several repetitions, the least counts. So what else
-runs on the machine matters little.
+Every process computes in one thread; the processes talk over gloo on this machine. Steps are
+measured in time of the processor that a process takes, and messages in time that passes; of several
+repetitions, the least counts. So what else runs on the machine matters little.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def worker(rank: int, size: int, store: str, repetitions: int) -> None:
             if rank == 0:
                 mega = 4e-6 * case.rows * (case.inputs + case.outputs)
                 print(
-                    f"| {size} | {updates} | {case.rows} | {case.inputs} x {case.outputs} | {mega:.2f} | "
-                    f"{step:.1f} | {update:.1f} | {gather:.2f} |",
+                    f"| {size} | {updates} | {case.rows} | {case.inputs} x {case.outputs} | "
+                    f"{mega:.2f} | {step:.1f} | {update:.1f} | {gather:.2f} |",
                     flush=True,
                 )
     if size > 1:

@@ -1,6 +1,7 @@
-"""What pulses and the low-rank adapter cost in accuracy: one layer of a Fashion-MNIST network.
+"""Measures the accuracy lost by pulses and by the low-rank adapter on Fashion-MNIST.
 
-    python benchmarks/fashion_mnist.py [--device cuda:0] [--rows NAME ...] [--data FOLDER] [--publish]
+    python benchmarks/fashion_mnist.py [--device cuda:0] [--rows NAME ...] [--data FOLDER]
+                                       [--publish]
 
 The network is 784-256-10 with sigmoids, trained by SGD on the mean cross entropy: batch 128 (the
 last, incomplete batch is dropped), 5 epochs, learning rate 0.1, halved from epoch 4. Pixels enter
@@ -118,13 +119,13 @@ def run(
 
 
 def stored_path(row: Row, seed: int, place: str, folder: Path) -> Path:
-    """Where the result of one run is kept."""
+    """The file with the result of one run."""
     name = row.name.replace(" ", "_").replace("%", "pct").replace(",", "").replace("=", "")
     return folder / place / f"{name}_{seed}.json"
 
 
 def stored_results(folder: Path) -> Results:
-    """What has been run so far, on the CPU and on a GPU; not what other settings gave."""
+    """Results so far of these settings, on the CPU and on a GPU."""
     results: Results = {"cpu": {}, "cuda": {}}
     for place, rows in results.items():
         for row in ROWS:

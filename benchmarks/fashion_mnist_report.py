@@ -95,7 +95,7 @@ def histories(results: Results) -> dict[str, dict[str, list[dict[str, float]]]]:
 
 
 def machines(results: Results) -> dict[str, str]:
-    """What each place was."""
+    """Name the processor or GPU of each place."""
     return {
         place: " and ".join(
             sorted({run["machine"] for seeds in rows.values() for run in seeds.values()})
@@ -135,36 +135,42 @@ def write_report(results: Results, protocol: str, page: Path, figure: Path, numb
     paragraphs = [
         "# Accuracy on Fashion-MNIST",
         (
-            "`python benchmarks/fashion_mnist.py --publish` writes this page; with `--device cuda` it runs on the GPU. The "
-            "reference is an independent prototype of the algorithm under this protocol. A row passes if it reaches its "
-            f"reference less {MARGIN} points."
+            "`python benchmarks/fashion_mnist.py --publish` writes this page; with `--device "
+            "cuda` it runs on the GPU. The "
+            "reference is an independent prototype of the algorithm under this protocol. A row "
+            f"passes if it reaches its reference less {MARGIN} points."
         ),
         protocol,
         f"{where}.",
         table(results),
         (
-            "Pulses are coincidences per cell of layer 1, over all its arrays. The gain is the delivered change of "
-            "transfers over the intended one. Both are measured on the CPU where a row ran there. Layers this small leave a "
-            "GPU waiting for the host: most of an epoch on a GPU is torch's own work on the host, as the row of the frozen "
-            "layer shows."
+            "Pulses are coincidences per cell of layer 1, over all its arrays. The gain is the "
+            "delivered change of transfers over the intended one. Both are measured on the CPU "
+            "where a row ran there. Layers this small leave a GPU waiting for the host: most of an "
+            "epoch on a GPU is torch's own work on the host, as the row of the frozen layer shows."
         ),
         (
-            "The curves of CPU and GPU differ. Sampled cells and pulses are equal to the bit for equal x and d. But cuBLAS "
-            "makes the products of these reads, and torch the products of the digital layers, and both sum in other orders "
-            "on a GPU. So x and d differ in their last bits, a few pulses fall differently, and the runs diverge as runs "
-            "with two seeds do. With reproducible products the reads of a tile would have the bits of the CPU "
-            "([GPU](../howto/gpu.md#results-equal-to-the-cpu))."
+            "The curves of CPU and GPU differ. Sampled cells and pulses are equal to the bit for "
+            "equal x and d. But cuBLAS makes the products of these reads, and torch the products "
+            "of the digital layers, and both sum in other orders on a GPU. So x and d differ in "
+            "their last bits, a few pulses fall differently, and the runs diverge as runs with two "
+            "seeds do. With reproducible products the reads of a tile would have the bits of the "
+            "CPU ([GPU](../howto/gpu.md#results-equal-to-the-cpu))."
         ),
         f"![Loss and accuracy]({os.path.relpath(figure, page.parent)})",
         (
-            f"[{numbers.name}]({os.path.relpath(numbers, page.parent)}) has every epoch of every run. Grey lines are the "
-            "curves of the CPU."
+            f"[{numbers.name}]({os.path.relpath(numbers, page.parent)}) has every epoch of every "
+            "run. Grey lines are the curves of the CPU."
         ),
         (
-            "[These tables](lrtt_study.md#what-the-defaults-reach) compare floating point, plain pulses and the adapter on "
-            "eight presets, in a perceptron, a convolutional network and a transformer, each at its own best learning rate."
+            "[These tables](lrtt_study.md#what-the-defaults-reach) compare floating point, plain "
+            "pulses and the adapter on eight presets, in a perceptron, a convolutional network "
+            "and a transformer, each at its own best learning rate."
         ),
-        "[Forecasts](forecasts.md#results) says how much predicted steps and averages save in training on these images.",
+        (
+            "[Forecasts](forecasts.md#results) says how much predicted steps and averages save in "
+            "training on these images."
+        ),
     ]
     page.write_text("\n\n".join(map(_wrapped, paragraphs)) + "\n")
 

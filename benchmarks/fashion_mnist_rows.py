@@ -1,4 +1,4 @@
-"""The rows of the Fashion-MNIST table: what layer 1 is made of, and what it should reach."""
+"""Rows of the Fashion-MNIST table: the configuration of layer 1, and its reference accuracy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def lrtt(dw_min: float, rank: int = 16, spread: float = 0.0, **settings: Any) ->
 
 
 def digital_lrtt(rank: int = 16, **settings: Any) -> pl.LRTTConfig:
-    """The same algorithm in floating point."""
+    """The adapter's algorithm in floating point."""
     return lrtt(2e-4, rank, update=DIGITAL, transfer_mode="exact", **settings)
 
 
@@ -77,7 +77,7 @@ class Row:
         return None if self.reference is None else self.reference - MARGIN
 
     def settings(self) -> list[Any]:
-        """What a stored result must agree with."""
+        """The settings that a stored result must agree with."""
         protocol = [EPOCHS, BATCH, HIDDEN, self.frozen]
         settings: list[Any] = json.loads(json.dumps([protocol, self.config().to_dict()]))
         return settings

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What the kernels of the forecaster take on a GPU: beside their bounds, torch on it, and CPU threads, in one run.
+"""Times the forecaster's kernels on a GPU beside their bounds, torch and CPU threads.
 
     python benchmarks/forecast_kernels.py [--device cuda:0] [--threads 2] [--out FILE]
 
-Results are compared first: with the CPU's to 1e-5 after one step. A time is the median over groups of calls, from an idle
-device to an idle device, the host's part included; "graph" is the same work replayed from a CUDA graph, the device's part alone.
+Results are compared first: with the CPU's to 1e-5 after one step. A time is the median over groups
+of calls, from an idle device to an idle device, the host's part included; "graph" is the same work
+replayed from a CUDA graph, the device's part alone.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
 
     Call = Callable[[], object]
 
-# An H200: products and sums of single precision outside tensor cores, and bytes of memory, a second.
+# An H200: products and sums of single precision outside tensor cores, and bytes of memory, a
+# second.
 FLOPS, BYTES = 2 * 132 * 128 * 1.785e9, 4.8e12
 
 
 class Row(NamedTuple):
-    """A case: our call on the GPU, torch's there, ours and torch's on the CPU, and the least time that the GPU could take."""
+    """A case: Pulsora's and torch's calls on the GPU and on the CPU, and the GPU's least time."""
 
     name: str
     ours: Call | None
@@ -105,7 +107,7 @@ def ensemble(members: int, hidden: int, *, features: int = 64, encoded: int = 12
 
 
 def loop_of_torch(e: Ensemble, features: Tensor, steps: int) -> Call:
-    """The same rollout, all members at once by batched products."""
+    """A rollout in torch, all members at once by batched products."""
     hidden = e.recurrent.shape[1]
 
     def run() -> Tensor:
@@ -265,9 +267,15 @@ def main() -> None:
     torch.cuda.set_device(device)
     torch.set_num_threads(chosen.threads)
     lines = [
-        f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}; {chosen.threads} CPU threads; microseconds",
+        (
+            f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}; "
+            f"{chosen.threads} CPU threads; microseconds"
+        ),
         "",
-        "| case | bound | ours | ours, graph | share of bound | torch | torch, graph | ours, CPU | torch, CPU | times our CPU |",
+        (
+            "| case | bound | ours | ours, graph | share of bound | torch | torch, graph | "
+            "ours, CPU | torch, CPU | times our CPU |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines))

@@ -1,16 +1,18 @@
-"""What predicted steps, and averaging alone, save in training a network on Fashion-MNIST, beside their controls.
+"""Measures the savings of predicted steps, and of averaging alone, on Fashion-MNIST.
 
-    python benchmarks/forecaster.py [--task NAME ...] [--seeds 1 2 3] [--rows NAME ...] [--data FOLDER] [--publish]
+    python benchmarks/forecaster.py [--task NAME ...] [--seeds 1 2 3] [--rows NAME ...]
+                                    [--data FOLDER] [--publish]
 
-All are trained by SGD with a cosine schedule. Every row makes 30 % fewer backward passes but those called plain that say otherwise.
-The score is the loss on the test images, of the weights that the run ends with.
+All are trained by SGD with a cosine schedule. Every row makes 30 % fewer backward passes but those
+called plain that say otherwise. The score is the loss on the test images, of the weights that the
+run ends with.
 
 | task | network | data, batch | steps | rate |
 | --- | --- | --- | --- | --- |
 | mlp | 784-256-10, ReLU | Fashion-MNIST, 64 | 4000 | 0.2 |
-| cnn | convolutions of 8 5x5 and 16 3x3, both with stride 2, and a linear layer | Fashion-MNIST, 64 | 3000 | 0.2 |
-| ecram | 64-64-10, ReLU, both matrices single arrays of EcRam | handwritten digits, 32 | 1000 | 0.1 |
-| lrtt | the same with an adapter of rank 8, transferred every 100 mini-batches | handwritten digits, 32 | 1000 | 0.02 |
+| cnn | convolutions 8 5x5 and 16 3x3, stride 2; a linear layer | Fashion-MNIST, 64 | 3000 | 0.2 |
+| ecram | 64-64-10, ReLU, both matrices single arrays of EcRam | digits, 32 | 1000 | 0.1 |
+| lrtt | ecram with adapters of rank 8, transfers every 100 batches | digits, 32 | 1000 | 0.02 |
 
 Every finished run is kept in --out, so that the program can be stopped and started again.
 """
@@ -91,7 +93,7 @@ def analog(config: Callable[[], pl.TileConfig]) -> Callable[[int], nn.Sequential
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained, on what, for how long, at which rate."""
+    """A network, its data, the length of its training and its learning rate."""
 
     make: Callable[[int], nn.Sequential]
     steps: int

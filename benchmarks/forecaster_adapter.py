@@ -1,9 +1,12 @@
-"""Why predicted steps and averages do harm to arrays with an adapter: the task `lrtt` of forecaster.py with one thing changed at a time.
+"""Finds why predicted steps and averages harm arrays with an adapter.
+
+It changes the task `lrtt` of forecaster.py in one thing at a time.
 
     python benchmarks/forecaster_adapter.py [--seeds 1 2 3]
 
-All but "plain" make 30 % fewer backward passes. Only the last two rows average, and no guard holds back a jump. Changes are written
-as HybridTrainer does it, or as the row says. The loss on the test images is printed as a table of Markdown.
+All but "plain" make 30 % fewer backward passes. Only the last two rows average, and no guard holds
+back a jump. Changes are written as HybridTrainer does it, or as the row says. The loss on the test
+images is printed as a table of Markdown.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ def digitally(tile: Tile, left: Tensor, right: Tensor) -> None:
 
 
 def into_a(tile: Tile, left: Tensor, right: Tensor) -> None:
-    """Adds to A, without noise, what of the change lies in the rows of B."""
+    """Adds to A, without noise, the part of the change in the row space of B."""
     x, d = np.zeros((1, tile.x_size), np.float32), np.zeros((1, tile.d_size), np.float32)
     alpha = tile.explain(x, d, 1.0)["alpha"]
     a, b = np.asarray(tile.adapter.a), np.asarray(tile.adapter.b)

@@ -2,10 +2,11 @@
 
     python benchmarks/loss_forecast.py [--seeds 1 2 3] [--data FOLDER] [--curves FILE]
 
-The networks `mlp` and `cnn` of benchmarks/forecaster.py learn by SGD at a rate of 0.2 that stays, or falls along a cosine, a line, or in
-steps of a tenth at one and two thirds. Losses are means of blocks of 25 mini-batches. Forecasts are made after 20 to 53 % of a run.
-Errors are means of |forecast - log of the mean loss of the five blocks around|; intervals of 90 % are counted against single blocks.
-None of these curves was learned from.
+The networks `mlp` and `cnn` of benchmarks/forecaster.py learn by SGD at a rate of 0.2 that stays,
+or falls along a cosine, a line, or in steps of a tenth at one and two thirds. Losses are means of
+blocks of 25 mini-batches. Forecasts are made after 20 to 53 % of a run. Errors are means of
+|forecast - log of the mean loss of the five blocks around|; intervals of 90 % are counted against
+single blocks. None of these curves was learned from.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ def curve(name: str, schedule: str, seed: int, data: datasets.Dataset) -> dict[s
 
 
 def forecasts(made: dict[str, Any], now: int) -> dict[str, NDArray[np.float64]]:
-    """By method: lower end, expectation and upper end [3, ahead] after `now` blocks, to the end or 75 blocks on."""
+    """By method: lower end, expectation and upper end [3, ahead] after `now` blocks.
+
+    The forecast goes to the end or 75 blocks ahead.
+    """
     seen, rates = made["losses"][:now], np.array(made["rates"])
     ahead = min(max(AHEAD), len(made["losses"]) - now)
     flat = np.full((3, ahead), np.exp(np.mean(np.log(seen[-8:]))))
@@ -86,7 +90,7 @@ def forecasts(made: dict[str, Any], now: int) -> dict[str, NDArray[np.float64]]:
 
 
 def judged(curves: list[dict[str, Any]]) -> dict[str, tuple[list[float], float]]:
-    """By method: mean errors of the log loss so many blocks ahead, and the share of single losses within intervals."""
+    """By method: mean errors of the log loss by blocks ahead, and the share within intervals."""
     errors: dict[str, dict[int, list[tuple[float, bool]]]] = {
         method: {ahead: [] for ahead in AHEAD} for method in METHODS
     }

@@ -1,14 +1,19 @@
-"""The gated low-rank update beside PyTorch and the bandwidth of memory: one row for each case, checked before it is timed.
+"""Times the gated low-rank update beside PyTorch and the bandwidth of memory.
 
-    python benchmarks/lowrank.py                     all cases on the first GPU, or on the CPU if there is none
+Each case is one row, and is checked before it is timed.
+
+    python benchmarks/lowrank.py                     all cases on the first GPU, or else on the CPU
     python benchmarks/lowrank.py --device cpu --cases small
 
-Microseconds. "bound" is the time of the bytes that an update must move, at the bandwidth of copying x or 512 MiB (64 on a CPU) in
-the same run, whichever is faster; "share" is the bound over the update's time. On a GPU, times are medians of CUDA graphs over so many sets
-of operands that they come from memory. The second table is a whole layer with its update, y = x weight^T + update: "one
-operation" is `gated_low_rank_linear`, "two" the layer and `gated_low_rank` onto its result, and each is followed by what
-it takes beyond torch's product for the layer alone. Its bound is the first column: the product alone. The third is the gradients of adapters, dA and dB from the same dC, in
-single precision without tf32, with the time that their bytes take at the bandwidth of copying dC; the last lines are the host's time of one small call.
+Microseconds. "bound" is the time of the bytes that an update must move, at the bandwidth of copying
+x or 512 MiB (64 on a CPU) in the same run, whichever is faster; "share" is the bound over the
+update's time. On a GPU, times are medians of CUDA graphs over so many sets of operands that they
+come from memory. The second table is a whole layer with its update, y = x weight^T + update: "one
+operation" is `gated_low_rank_linear`, "two" the layer and `gated_low_rank` onto its result, and
+each is followed by what it takes beyond torch's product for the layer alone. Its bound is the first
+column: the product alone. The third is the gradients of adapters, dA and dB from the same dC, in
+single precision without tf32, with the time that their bytes take at the bandwidth of copying dC;
+the last lines are the host's time of one small call.
 """
 
 from __future__ import annotations
@@ -58,7 +63,9 @@ def update_rows(names: list[str], device: str) -> bool:
     """Prints the table of updates; whether all results were right."""
     passed = True
     print(
-        "| case | type | bound | copy of x | update | share | eager | 2 products | onto a base | base alone | torch.compile | all gradients | their bound | share | eager gradients | largest error |"
+        "| case | type | bound | copy of x | update | share | eager | 2 products | onto a base | "
+        "base alone | torch.compile | all gradients | their bound | share | eager gradients | "
+        "largest error |"
     )
     print("|" + "---|" * 16)
     for name in names:
@@ -93,7 +100,7 @@ def update_rows(names: list[str], device: str) -> bool:
 
 
 def compiled_update(rows: int, size: int, rank: int, dtype: torch.dtype, device: str) -> float:
-    """Seconds of an update by torch.compile of its operations; on a CPU, where it needs a compiler, not a number."""
+    """Seconds of an update by torch.compile; NaN on a CPU, where it needs a compiler."""
     if device == "cpu":
         return math.nan
     count = max(2, min(20, 320_000_000 // (2 * dtype.itemsize * rows * size)))
@@ -106,7 +113,10 @@ def compiled_update(rows: int, size: int, rank: int, dtype: torch.dtype, device:
     ]
     update = torch.compile(lambda x, v, c, u: ((x @ v) * c) @ u.t() * 2.0, dynamic=False)
     with torch.no_grad():
-        return seconds_of([lambda each=each: update(*each) for each in sets], device)  # type: ignore[misc]
+        return seconds_of(
+            [lambda each=each: update(*each) for each in sets],  # type: ignore[misc]
+            device,
+        )
 
 
 def layer_rows(names: list[str], device: str) -> bool:
@@ -135,7 +145,9 @@ def layer_rows(names: list[str], device: str) -> bool:
                 calls["PEFT, no gates"] = Layer.by_peft
             if device != "cpu":
                 compiled = torch.compile(Layer.formula, dynamic=False)
-                calls["torch.compile"] = lambda each: compiled(*each.operands)  # type: ignore[misc] # noqa: B023
+                calls["torch.compile"] = lambda each: compiled(  # type: ignore[misc] # noqa: B023
+                    *each.operands
+                )
             with torch.no_grad():
                 times = {
                     way: seconds_of(
@@ -188,7 +200,7 @@ class Layer:
     def formula(
         x: torch.Tensor, weight: torch.Tensor, v: torch.Tensor, codes: torch.Tensor, u: torch.Tensor
     ) -> torch.Tensor:
-        """What the operation means, by operations of torch."""
+        """The definition of the operation, in operations of torch."""
         return linear(x, weight) + ((x @ v) * codes) @ u.t() * 2.0
 
     def alone(self) -> torch.Tensor:
@@ -217,7 +229,7 @@ class Layer:
         return made
 
     def error(self) -> float:
-        """Of one operation, relative to double precision in the norm."""
+        """The error of one operation, relative to double precision in the norm."""
         exact = self.formula(*(each.double() for each in self.operands))
         return float((self.one().double() - exact).norm() / exact.norm())
 
@@ -235,17 +247,23 @@ def adapter_rows(device: str) -> bool:
         error = max(float((x - y).norm() / y.norm()) for x, y in zip(out, exact, strict=True))
         passed = passed and error < 1e-5
         calls: list[Callable[[], object]] = [
-            lambda dc=dc, a=a, b=b, out=out: lowrank.adapter_gradients(dc, a, b, out=out),  # type: ignore[misc]
+            lambda dc=dc, a=a, b=b, out=out: lowrank.adapter_gradients(  # type: ignore[misc]
+                dc, a, b, out=out
+            ),
             lambda dc=dc, b=b, out=out: torch.mm(dc, b.t(), out=out[0]),  # type: ignore[misc]
             lambda dc=dc, a=a, out=out: torch.mm(a.t(), dc, out=out[1]),  # type: ignore[misc]
         ]
         both, *apart = (seconds_of([call], device) for call in calls)
         target = torch.empty_like(dc)
-        copied = seconds_of([lambda dc=dc, target=target: target.copy_(dc)], device)  # type: ignore[misc]
+        copied = seconds_of(
+            [lambda dc=dc, target=target: target.copy_(dc)],  # type: ignore[misc]
+            device,
+        )
         least = copied * (m * n + 2 * rank * (m + n)) / (2 * m * n)
         text = " | ".join(f"{1e6 * seconds:.2f}" for seconds in apart)
         print(
-            f"| {m}, {n}, {rank} | {1e6 * least:.2f} | {1e6 * both:.2f} | {100 * least / both:.0f} % | {text} | {error:.1e} |",
+            f"| {m}, {n}, {rank} | {1e6 * least:.2f} | {1e6 * both:.2f} | "
+            f"{100 * least / both:.0f} % | {text} | {error:.1e} |",
             flush=True,
         )
     return passed
@@ -292,7 +310,7 @@ def host_time(device: str) -> None:
 def _other_calls(
     device: str, eager: Callable[[], object]
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """What users might take instead, where it is there."""
+    """Alternatives of users, if they are installed."""
     layer = Layer(1, 64, 64, 8, torch.float32, device)
     if layer.peft is not None:
         yield "forward of PEFT's layer, with its product", layer.by_peft

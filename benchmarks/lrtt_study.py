@@ -1,15 +1,17 @@
-"""What settings of the low-rank adapter are worth: grids of training runs, several at a time on one GPU.
+"""Compares settings of the low-rank adapter by grids of training runs on one GPU.
 
-    python benchmarks/lrtt_study.py GRID ... [--device cuda:0] [--processes N] [--out FOLDER] [--seconds S] [--best]
+    python benchmarks/lrtt_study.py GRID ... [--device cuda:0] [--processes N] [--out FOLDER]
+                                    [--seconds S] [--best]
 
-Every run trains 784-256-128-10 with sigmoids (or another network of lrtt_study_networks.py) on Fashion-MNIST by SGD: mean
-cross entropy, batch 64, 5 epochs, learning rate 0.1 unless a grid varies it, halved after 60 % of the epochs. All layers but
-the last are analog, one tile each, with the periphery of the presets; the last layer and all biases are digital. The score is
-the test accuracy after the last epoch, adapter included. The grids are in lrtt_study_grids.py. With --best, each algorithm's
-best learning rate of what has been run then gets two further seeds.
+Every run trains 784-256-128-10 with sigmoids (or another network of lrtt_study_networks.py) on
+Fashion-MNIST by SGD: mean cross entropy, batch 64, 5 epochs, learning rate 0.1 unless a grid varies
+it, halved after 60 % of the epochs. All layers but the last are analog, one tile each, with the
+periphery of the presets; the last layer and all biases are digital. The score is the test accuracy
+after the last epoch, adapter included. The grids are in lrtt_study_grids.py. With --best, each
+algorithm's best learning rate of what has been run then gets two further seeds.
 
-Finished runs are lines of FOLDER/runs.jsonl, so that the program can be stopped (or stops itself after S seconds) and
-started again; `--table` prints what is there, `--summary` a table of it.
+Finished runs are lines of FOLDER/runs.jsonl, so that the program can be stopped (or stops itself
+after S seconds) and started again; `--table` prints what is there, `--summary` a table of it.
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ def work(tasks: Any, results: Any, folder: Path, device: str, until: float) -> N
 
 
 def finished(path: Path) -> dict[str, dict[str, Any]]:
-    """What has been run so far, by its setting."""
+    """Finished runs, by setting."""
     lines = path.read_text().splitlines() if path.is_file() else []
     return {key_of(result["setting"]): result for result in map(json.loads, lines)}
 
@@ -105,7 +107,7 @@ def show(results: dict[str, dict[str, Any]]) -> None:
 
 
 def summary(results: dict[str, dict[str, Any]]) -> None:
-    """A table of what each algorithm reaches at its best learning rate: that which is best with seed 1."""
+    """A table of each algorithm's accuracy at its best learning rate (the best with seed 1)."""
     kinds: dict[str, dict[float, dict[int, dict[str, Any]]]] = {}
     for result in results.values():
         chosen = result["setting"]
@@ -122,8 +124,8 @@ def summary(results: dict[str, dict[str, Any]]) -> None:
         scores = [run["accuracy"][-1] for run in runs]
         pulses = [run["report"].get("pulses_per_cell", 0.0) for run in runs]
         print(
-            f"| {kind} | {rate} of {', '.join(map(str, sorted(tried)))} | {len(runs)} | {fmean(scores):.1f} "
-            f"({min(scores):.1f} ... {max(scores):.1f}) | {fmean(pulses):.0f} |"
+            f"| {kind} | {rate} of {', '.join(map(str, sorted(tried)))} | {len(runs)} | "
+            f"{fmean(scores):.1f} ({min(scores):.1f} ... {max(scores):.1f}) | {fmean(pulses):.0f} |"
         )
 
 

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from pulsora.devices import Device
 
 Setting: TypeAlias = dict[str, Any]
-"""lr, epochs, seed; network, "mlp" if there is none; batch, 64 if there is none; visible and, for an adapter, fast: names of presets; default: "pulses" or "adapter", with defaults
-for all that is not an entry; other entries are settings of LRTTConfig, but for `filling`, the deviation of B in units of what its cells
-reach, `enlarged`, the s of docs/reference/lrtt.md, `b_speed`, a factor on the automatic learning rate of B, and `cells`, changes of
-the parameters of fast cells."""
+"""Settings of a run by name.
+
+Always: lr, epochs, seed. Optional: network ("mlp" by default), batch (64 by default). Visible and,
+for an adapter, fast: names of presets. Default: "pulses" or "adapter", with defaults for all that
+is not an entry. Other entries are settings of LRTTConfig, except `filling` (deviation of B in units
+of the reach of its cells), `enlarged` (the s of docs/reference/lrtt.md), `b_speed` (a factor on the
+automatic learning rate of B) and `cells` (changes of the parameters of fast cells).
+"""
 
 VISIBLE = (
     "Idealized", "EcRam", "EcRamMO", "Capacitor", "SixT1C", "GokmenVlasov", "ReRamSB", "ReRamES",
@@ -30,12 +34,12 @@ HEADLINE = ("EcRam", "ReRamSB", "ReRamES")
 
 
 def setting(**changes: Any) -> Setting:
-    """Those of every run."""
+    """The settings of every run."""
     return {"lr": 0.1, "epochs": 5, "seed": 1} | changes
 
 
 def key_of(chosen: Setting) -> str:
-    """What tells runs apart."""
+    """The text by which runs are told apart."""
     return json.dumps(chosen, sort_keys=True)
 
 
@@ -71,7 +75,7 @@ def config_of(chosen: Setting, inputs: int) -> TileConfig | None:
 
 
 def adapter(**changes: Any) -> Setting:
-    """Those of a run with an adapter, as the defaults were before the last of these grids."""
+    """Settings of a run with an adapter, with the defaults before the last of these grids."""
     base = {
         "rank": 16, "fast": "SixT1C", "filling": 0.35, "enlarged": 16.0, "b_speed": 0.25,
         "units_in_mbatch": True, "transfer_every": 1000, "reinit": "decay",
@@ -88,7 +92,7 @@ def baselines() -> Iterator[Setting]:
 
 
 def defaults() -> Iterator[Setting]:
-    """Every preset with all settings at their defaults, periphery included: pulses, and adapters of both ranks."""
+    """Every preset with default settings and periphery: pulses, and adapters of both ranks."""
     for seed in (1, 2, 3):
         yield setting(seed=seed)
         for visible in VISIBLE:
@@ -116,7 +120,7 @@ def cycle() -> Iterator[Setting]:
 
 
 def partner() -> Iterator[Setting]:
-    """Which cells serve as fast arrays."""
+    """Different cells as fast arrays."""
     for visible in VISIBLE:
         yield adapter(visible=visible)
     for cell, scales in {
@@ -155,7 +159,10 @@ ASYMMETRIC: tuple[Setting, ...] = (
 
 
 def asymmetric() -> Iterator[Setting]:
-    """References and choppers where all arrays are ReRAM: as the presets are, with fast cells that lean either way, or all one way."""
+    """References and choppers where all arrays are ReRAM.
+
+    Fast cells are as in the presets, lean either way, or all lean one way.
+    """
     kinds: tuple[tuple[str, dict[str, float]], ...] = (
         ("ReRamSB", {}), ("ReRamES", {}), ("ReRamSB", {"up_down_dtod": 0.3}),
         ("ReRamSB", {"up_down": 0.5}),
@@ -201,12 +208,14 @@ def networks() -> Iterator[Setting]:
 
 
 def origin() -> Iterator[Setting]:
-    """The best published setting of the algorithm beside the defaults at rank 16: same cells, epochs and schedule.
+    """The best published setting beside the defaults at rank 16: same cells, epochs and schedule.
 
-    That setting: adapters that act through transfers alone, B orthogonal and never trained, rank 128, W written exactly.
+    That setting: adapters that act through transfers alone, B orthogonal and never trained, rank
+    128, W written exactly.
     """
     theirs: Setting = {
-        "rank": 128, "forward_inject": False, "reinit": "orthogonal", "reinit_gain": 0.1, "b_lr": 0.0,
+        "rank": 128, "forward_inject": False, "reinit": "orthogonal", "reinit_gain": 0.1,
+        "b_lr": 0.0,
         "ab_lr_scale": "alpha", "transfer_every": 100, "transfer_mode": "exact",
     }  # fmt: skip
     for rate, own in itertools.product(
@@ -221,7 +230,7 @@ def origin() -> Iterator[Setting]:
 
 
 def best(results: list[dict[str, Any]]) -> Iterator[Setting]:
-    """Seeds 2 and 3 of the best learning rate of seed 1, for each algorithm whose rates have been run."""
+    """Seeds 2 and 3 at the best learning rate of seed 1, for each algorithm that was run."""
     found: dict[str, dict[str, Any]] = {}
     for result in results:
         chosen = result["setting"]

@@ -1,4 +1,7 @@
-"""The networks of lrtt_study.py: those of `pulsora.training.models` for Fashion-MNIST. All but their last layer is analog, one tile a layer."""
+"""Networks of lrtt_study.py: `pulsora.training.models` for Fashion-MNIST.
+
+All layers but the last are analog, with one tile a layer.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ _PLAIN: dict[str, Callable[[], nn.Module]] = {
 
 
 def make(name: str, config_of: ConfigOf, seed: int, device: str) -> nn.Module:
-    """The network of this name, mlp (784-256-128-10), one (784-256-10), lenet or transformer; torch's generator gives its weights."""
+    """The network mlp (784-256-128-10), one (784-256-10), lenet or transformer.
+
+    torch's generator gives its weights.
+    """
 
     def chosen(_name: str, layer: nn.Module) -> TileConfig | None:
         weight: Any = layer.weight

@@ -1,12 +1,15 @@
-"""What a training step takes: plain loops and recorded steps (`TrainingStep`) beside digital torch, in one run.
+"""Times training steps: plain loops and recorded steps (`TrainingStep`) beside digital torch.
 
-    python benchmarks/training_loops.py [--device cuda:0] [--networks "mlp;lenet"] [--aihwkit] [--out FILE]
+    python benchmarks/training_loops.py [--device cuda:0] [--networks "mlp;lenet"] [--aihwkit]
+                                        [--out FILE]
 
-Every row trains on one batch of normal numbers with cross entropy (a mean of squares for the block of a transformer) and
-SGD at a learning rate of 0.01. Steps are timed in groups, each from an idle device to an idle device; the figure is the
-median of the groups, transfers that fall due within them included. `digital` is torch's own layers in the same loops. With
---aihwkit, where that package is installed, its tiles of the same sizes run in them too, on the CPU: SoftBounds, and Tiki-Taka on such
-devices, which is its low-cost cure for noisy pulses as LRTT is here. All have the default periphery and device parameters of their package.
+Every row trains on one batch of normal numbers with cross entropy (a mean of squares for the block
+of a transformer) and SGD at a learning rate of 0.01. Steps are timed in groups, each from an idle
+device to an idle device; the figure is the median of the groups, transfers that fall due within
+them included. `digital` is torch's own layers in the same loops. With --aihwkit, where that package
+is installed, its tiles of the same sizes run in them too, on the CPU: SoftBounds, and Tiki-Taka on
+such devices, which is its low-cost cure for noisy pulses as LRTT is here. All have the default
+periphery and device parameters of their package.
 """
 
 from __future__ import annotations
@@ -73,7 +76,8 @@ class _Last(nn.Module):
         return self.head(self.recurrent(x)[0][:, -1])
 
 
-# Name: network, shape of a batch on a GPU and on a CPU, classes (0: squares), largest side of a tile.
+# Name: network, shape of a batch on a GPU and on a CPU, classes (0: squares), largest side of a
+# tile.
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, ...], int, int]] = {
     "mlp": (mlp, (128, 784), (128, 784), 10, 512),
     "mlp, one tile a layer": (mlp, (128, 784), (128, 784), 10, 0),
@@ -109,7 +113,7 @@ def model_of(network: str, config: pl.TileConfig | None, device: torch.device) -
 
 
 def seconds(step: Callable[[], object], device: torch.device, groups: int = 5) -> float:
-    """What one step takes."""
+    """The time of one step."""
 
     def finish() -> None:
         if device.type == "cuda":
@@ -133,7 +137,7 @@ def seconds(step: Callable[[], object], device: torch.device, groups: int = 5) -
 
 
 def measured(network: str, column: str, device: torch.device) -> list[float]:
-    """Seconds of a plain step, and of a recorded one on a GPU; none where AIHWKit lacks the layers."""
+    """Seconds of a plain step, and of a recorded one on a GPU; none if AIHWKit lacks the layers."""
     _, gpu, cpu, classes, _ = NETWORKS[network]
     shape = gpu if device.type == "cuda" else cpu
     torch.manual_seed(1)
@@ -186,7 +190,8 @@ def main() -> None:
         f"{c}, {kind}" for c in kinds for kind in (("plain", "recorded") if on_gpu else ("plain",))
     ]
     lines = [
-        f"{name}, torch {torch.__version__}; {'microseconds' if on_gpu else 'milliseconds'} a step", "",
+        f"{name}, torch {torch.__version__}; {'microseconds' if on_gpu else 'milliseconds'} a step",
+        "",
         f"| network | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|",
     ]  # fmt: skip
     print("\n".join(lines))

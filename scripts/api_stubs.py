@@ -26,7 +26,7 @@ WIDTH = 100
 
 
 def common_fields() -> list[Field]:
-    """What all models have."""
+    """Members that all models have."""
     models = list(SCHEMA["devices"].values())
     return [f for f in models[0]["fields"] if all(f in model["fields"] for model in models)]
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Brings a fresh machine to where Pulsora builds: compiler, CMake, GoogleTest, and a virtual environment in .venv
-# with the build tools. Installs system packages only as root on a machine with apt-get; otherwise it names them.
+# Installs what a build of Pulsora needs: compiler, CMake, GoogleTest, and a virtual environment in
+# .venv with the build tools. Installs system packages only as root on a machine with apt-get;
+# otherwise it names them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}

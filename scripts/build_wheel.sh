@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Makes a wheel for other machines, from a source archive alone, and tries it in an empty virtual environment.
+# Makes a wheel for other machines, from a source archive alone, and tries it in an empty virtual
+# environment.
 # Usage: scripts/build_wheel.sh cpu|cuda [OPTION...]
-# Options go to pip, such as --config-settings=cmake.define.PULSORA_CPU_ISAS=V2 for a build that takes less time.
-# Both files go to dist/. The wheel runs where the C library is no older than this machine's: the name of the wheel says
-# which (manylinux_2_xx). CUDA_ARCHITECTURES chooses the GPUs of a CUDA wheel; by default A100 and newer.
+# Options go to pip, such as --config-settings=cmake.define.PULSORA_CPU_ISAS=V2 for a shorter build.
+# Both files go to dist/. The wheel needs a C library no older than this machine's: the name of the
+# wheel says which (manylinux_2_xx). CUDA_ARCHITECTURES chooses the GPUs of a CUDA wheel; by default
+# A100 and newer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-}
@@ -26,8 +28,8 @@ fi
 PULSORA_WHEEL=$kind PIP_CONSTRAINT=$PWD/constraints.txt "$python" -m pip --disable-pip-version-check --no-cache-dir wheel \
   --no-deps --wheel-dir "$work" --config-settings=build-dir=build/package "${settings[@]}" "$source"
 
-# Puts the OpenMP runtime into the wheel and drops paths of this machine. cuBLAS comes from NVIDIA's own package; the
-# driver is the machine's.
+# Puts the OpenMP runtime into the wheel and drops paths of this machine. cuBLAS comes from NVIDIA's
+# own package, and the driver from the machine.
 "$python" -m auditwheel repair --wheel-dir "$work/repaired" \
   --exclude 'libcublas.so.*' --exclude 'libcublasLt.so.*' --exclude 'libcuda.so.*' "$work"/pulsora-*.whl
 "$python" scripts/check_wheel.py "$work"/repaired/pulsora-*.whl

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Check that includes point one way, from room to room of src/rpucuda as its README lists them.
 
-A room is a folder; `cuda/` repeats the rooms that have kernels. A file includes headers by a path that names their
-room. It may include its own room and the rooms that ALLOWED lists. In addition, the library knows no Python and no
-torch, only code that nvcc compiles includes .cuh headers, headers of devices/ need no host (a run-time compiler reads
-them), and the README names every header.
+A room is a folder; `cuda/` repeats the rooms that have kernels. A file includes headers by a path
+that names their room. It may include its own room and the rooms that ALLOWED lists. In addition,
+the library knows no Python and no torch, only code that nvcc compiles includes .cuh headers,
+headers of devices/ need no host (a run-time compiler reads them), and the README names every
+header.
 """
 
 import re
@@ -76,7 +77,7 @@ def faults_of(file: Path) -> list[str]:
 
 
 def hosted_faults() -> list[str]:
-    """Return complaints about headers of devices/ whose includes, followed to the end, need a host."""
+    """Return complaints about headers of devices/ that directly or indirectly need a host."""
     faults = []
     for file in sorted((LIBRARY / "devices").glob("*.h")):
         seen: set[Path] = set()

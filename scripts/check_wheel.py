@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tries a wheel as another machine would: check_wheel.py WHEEL.
 
-Looks at the libraries that its extension needs and where they are searched for, installs it into an empty virtual
-environment, and there trains, saves and loads a tile.
+Looks at the libraries that its extension needs and where they are searched for, installs it into an
+empty virtual environment, and there trains, saves and loads a tile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import venv
 import zipfile
 from pathlib import Path
 
-# What every Linux machine with a C++ program has (the policy of manylinux), and the driver of a GPU.
+# What every Linux machine with a C++ program has (the policy of manylinux), and the driver of a
+# GPU.
 SYSTEM = {
     "libc.so.6",
     "libm.so.6",
@@ -46,7 +47,7 @@ print(pl.__version__, pl.__file__)
 
 
 def dynamic_section(library: Path) -> tuple[set[str], list[str]]:
-    """The libraries that one needs, and the folders of its RUNPATH or RPATH, empty ones included."""
+    """The libraries that `library` needs, and its RUNPATH or RPATH, with empty entries."""
     text = subprocess.run(
         ["readelf", "--dynamic", "--wide", library], capture_output=True, text=True, check=True
     ).stdout
@@ -56,7 +57,7 @@ def dynamic_section(library: Path) -> tuple[set[str], list[str]]:
 
 
 def complaints(package: Path, *, cuda: bool) -> list[str]:
-    """What in the unpacked wheel would not work elsewhere."""
+    """Faults of the unpacked wheel that would stop it from working elsewhere."""
     found = []
     libraries = sorted(package.rglob("*.so*"))
     if not libraries:
@@ -74,7 +75,7 @@ def complaints(package: Path, *, cuda: bool) -> list[str]:
 
 
 def run_in_a_bare_environment(wheel: Path, folder: Path) -> str:
-    """The output of PROGRAM in an environment that has the wheel and what it depends on, and nothing else."""
+    """The output of PROGRAM in an environment with only the wheel and its dependencies."""
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv" / "bin" / "python"
     hidden = {"PYTHONPATH", "LD_LIBRARY_PATH", "PIP_CONSTRAINT"}

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the speed of two builds in one run: their benchmarks take turns, and each case shows the ratio of its times.
+"""Compares the speed of two builds, whose benchmarks take turns in one run.
 
     compare_builds.py OLD NEW [--rounds N] [--limit R] [-- ARGUMENTS]
 
-OLD and NEW are two builds' rpucuda_benchmarks, or rpucuda_cuda_benchmarks; ARGUMENTS go to both. A case's ratio is that
-of its fastest runs over all rounds (on a GPU, of the smallest medians), which work of others on the machine disturbs
-least. Exits with 1 if the geometric mean of all ratios is above the limit (1.03).
+OLD and NEW are two builds' rpucuda_benchmarks, or rpucuda_cuda_benchmarks; ARGUMENTS go to both. A
+case's ratio is that of its fastest runs over all rounds (on a GPU, of the smallest medians), which
+work of others on the machine disturbs least. Exits with 1 if the geometric mean of all ratios is
+above the limit (1.03).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds for the GPU of this machine, runs every test that needs one, the checkers of compute-sanitizer and the benchmark.
+# Builds for the GPU of this machine, and runs every test that needs a GPU, the checkers of
+# compute-sanitizer and the benchmark.
 # Usage: scripts/gpu_check.sh [--quick] [--results DIR]
 #   --quick     tests alone
 #   --results   where the logs, summary.txt and benchmark.json go; build/gpu-check by default
@@ -43,8 +44,8 @@ run configure cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DPULSORA
   -DPython_EXECUTABLE="$(command -v "$python")" || exit 1
 run build cmake --build $build -j "$(nproc)" || exit 1
 
-# Everything but what is large, about memory that runs out, or about calls that CUDA refuses; races, which take longest to
-# find, in a selection.
+# All tests but large ones, out-of-memory tests and refused CUDA calls; racecheck, the slowest
+# checker, runs a selection.
 all='-CudaMemory.*:CudaTileGrid.*EveryShape:CudaUpdate.Property36_EveryModel*:CudaUpdate.Property36_LargeArrays:CudaStream.AStepGraphRefuses*'
 some='CudaProduct.*:CudaUpdate.Property36_Words*:CudaUpdate.Property37_*:CudaStream.*:CudaTile.*States*:CudaTile.*Inputs*:CudaTile.*Repeated*'
 some+='-CudaStream.AStepGraphRefuses*:CudaStream.*LargeTile*'
@@ -66,18 +67,18 @@ python_tests() {
     tests/python/test_distributed.py::test_processes_on_gpus_have_the_bits_of_one
 }
 
-# What is right or wrong runs side by side; what is timed comes after it, alone.
+# Checks run side by side; timings run after them, alone.
 checks=()
 python_tests & checks+=($!)
 if [ $quick = 0 ]; then
   check memcheck memcheck "$all" & checks+=($!)
-  # initcheck does not see what kernels of cuBLAS write by the copy engine, and these gradients read it.
+  # initcheck misses writes of cuBLAS by the copy engine, which these gradients read.
   check initcheck initcheck "$all:CudaLowRankOf*Property46*" & checks+=($!)
   check racecheck racecheck "$some" & checks+=($!)
   check racecheck-lowrank racecheck "CudaLowRank*-*DoublePrecision" & checks+=($!)
 fi
 run tests timeout 400 $build/rpucuda_tests
-# A user's program against what is installed: it is configured without a CUDA compiler.
+# A user's program against the installed library, configured without a CUDA compiler.
 run install cmake --install $build --prefix $build/installed &&
   run program-configure cmake -S examples/cpp/05_gpu -B $build/on_gpu -DCMAKE_PREFIX_PATH="$PWD/$build/installed" &&
   run program-build cmake --build $build/on_gpu &&

@@ -1,7 +1,8 @@
-"""The version of the package, and what a CUDA wheel depends on besides; pyproject.toml names this module to the build backend.
+"""Version of the package, and the added dependencies of a CUDA wheel, for the build backend.
 
-A wheel with the CUDA backend has the same name as one without, so that either replaces the other and nothing can hold
-files of both. It is told apart by a local version, such as 0.1.0+cu13: `pip install pulsora==0.1.0` accepts both.
+A wheel with the CUDA backend has the same name as one without, so that either replaces the other
+and nothing can hold files of both. It is told apart by a local version, such as 0.1.0+cu13: `pip
+install pulsora==0.1.0` accepts both.
 """
 
 from __future__ import annotations

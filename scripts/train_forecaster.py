@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Trains the recurrent ensemble of pulsora.forecast.GRUForecaster: train_forecaster.py [--out FILE] [--hidden 64] ...
+"""Trains the recurrent ensemble of pulsora.forecast.GRUForecaster.
 
-It learns from trainings that are made for it, without a data set: networks with one hidden layer learn what random networks say of random
-inputs, by gradient descent, momentum or Adam, at constant rates or along a cosine. Each of their histories gives rows of
-features, and for each row the path that followed, which the members learn by maximum likelihood. Held-out trainings tell how well: R2 of the
-paths, and how many of them lie in intervals of level 90 %. One seed gives one file, on one machine with one version of torch.
+    train_forecaster.py [--out FILE] [--hidden 64] ...
+
+It learns from trainings that are made for it, without a data set: networks with one hidden layer
+learn what random networks say of random inputs, by gradient descent, momentum or Adam, at constant
+rates or along a cosine. Each of their histories gives rows of features, and for each row the path
+that followed, which the members learn by maximum likelihood. Held-out trainings tell how well: R2
+of the paths, and how many of them lie in intervals of level 90 %. One seed gives one file, on one
+machine with one version of torch.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ SIGNED = [*range(1, 33), *range(41, 45), 50, 51]  # features that change sign wi
 
 @dataclass(frozen=True)
 class Training:
-    """Means of the weights over blocks [BLOCKS, n], their mean losses, and the rate at the end of each block and later."""
+    """Block means of the weights [BLOCKS, n], mean losses, and rates at block ends and later."""
 
     means: Floats
     losses: list[float]
@@ -142,7 +146,7 @@ def histories(training: Training, random: np.random.Generator) -> tuple[list[Flo
 
 
 class Members(nn.Module):
-    """The ensemble in torch, as docs/explain/forecasts.md defines it; W has the gates z, r, n side by side."""
+    """The ensemble in torch (docs/explain/forecasts.md); W has the gates z, r, n side by side."""
 
     def __init__(self, members: int, encoded: int, hidden: int, seed: int) -> None:
         super().__init__()
@@ -189,7 +193,7 @@ class Members(nn.Module):
 def fit(
     members: Members, rows: Tensor, paths: Tensor, iterations: int, batch: int, seed: int
 ) -> None:
-    """Maximum likelihood of Gaussian errors, with a share of least squares; each member sees rows of its own."""
+    """Maximum likelihood of Gaussian errors, plus least squares; members see different rows."""
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(members.parameters(), 2e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations, eta_min=1e-5)
@@ -215,7 +219,7 @@ def fit(
 
 
 def judge(ensemble: Ensemble, rows: Floats, paths: Floats) -> str:
-    """What the ensemble makes of rows that it did not learn from."""
+    """The quality of the ensemble on rows that it did not learn from."""
     made = rollout(ensemble, rows, AHEAD_MOST)
     error = made.expected - paths
     inside = np.abs(error) < 1.645 * np.sqrt(made.epistemic + made.aleatoric)
@@ -271,7 +275,8 @@ def main() -> None:
     print(judge(ensemble, rows[learned:], paths[learned:]))
     ensemble.save(arguments.out)
     print(
-        f"{arguments.out}: {arguments.out.stat().st_size} bytes, {time.perf_counter() - start:.0f} s"
+        f"{arguments.out}: {arguments.out.stat().st_size} bytes, "
+        f"{time.perf_counter() - start:.0f} s"
     )
 
 

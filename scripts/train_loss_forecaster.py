@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Trains the ensemble that continues what the power law of a loss curve leaves over: train_loss_forecaster.py [--out FILE] ...
+"""Trains the ensemble that continues the residual of the power law of a loss curve.
 
-It learns from trainings that are made for it, without a data set: networks with one hidden layer learn what random networks say of random
-inputs, by gradient descent, momentum or Adam, at rates that stay, fall along a cosine or a line, or in steps. Each curve is cut
-at many lengths; the residual of the law of each cut is what its features are to continue, by maximum likelihood. Held-out trainings tell
-how well. One seed gives one file, on one machine with one version of torch.
+    train_loss_forecaster.py [--out FILE] ...
+
+It learns from trainings that are made for it, without a data set: networks with one hidden layer
+learn what random networks say of random inputs, by gradient descent, momentum or Adam, at rates
+that stay, fall along a cosine or a line, or in steps. Each curve is cut at many lengths; the
+residual of the law of each cut is what its features are to continue, by maximum likelihood.
+Held-out trainings tell how well. One seed gives one file, on one machine with one version of torch.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ class Curve(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """Features [n, FEATURES] of parts of curves, residuals to come in units [n, STEPS], and which of them there were."""
+    """Features [n, FEATURES] of parts of curves, later residuals in units [n, STEPS], a mask."""
 
     rows: Tensor
     residuals: Tensor
@@ -123,7 +126,7 @@ class Tasks:
         self._generator = generator
 
     def weights(self) -> list[Tensor]:
-        """Of two layers of each network, as torch initialises them."""
+        """Initial weights of two layers of each network, as torch draws them."""
         return [
             self.draw(-1.0, 1.0, TOGETHER, *shape).div_(math.sqrt(rows)).requires_grad_()
             for rows, columns in ((self.inputs, self.hidden), (self.hidden, self.outputs))
@@ -142,7 +145,7 @@ class Tasks:
 
 
 def made_curves(seed: int) -> list[Curve]:
-    """Trainings of TOGETHER networks of one shape, side by side; those that diverged are left out."""
+    """Trainings of TOGETHER networks of one shape, side by side; diverged ones are left out."""
     tasks = Tasks(torch.Generator().manual_seed(seed))
     weights = tasks.weights()
     kind = ("sgd", "momentum", "adam")[seed % 3]
@@ -197,7 +200,7 @@ def cut(curves: list[Curve], random: np.random.Generator) -> Cuts:
 
 
 def fit(members: Members, cuts: Cuts, iterations: int, batch: int, seed: int) -> None:
-    """Maximum likelihood of Gaussian errors, with a share of least squares; each member sees cuts of its own."""
+    """Maximum likelihood of Gaussian errors, plus least squares; members see different cuts."""
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(members.parameters(), 2e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations, eta_min=1e-5)
@@ -219,7 +222,7 @@ def fit(members: Members, cuts: Cuts, iterations: int, batch: int, seed: int) ->
 
 
 def judge(members: Members, cuts: Cuts) -> str:
-    """Mean errors of the law with the ensemble and of the law alone, in units, on curves that it did not learn from."""
+    """Mean errors of the law with the ensemble and alone, in units, on held-out curves."""
     made = rollout(members.ensemble(), cuts.rows.numpy(), STEPS)
     mean, variance = made.expected, made.epistemic + made.aleatoric
     there, values = cuts.there.numpy() > 0, cuts.residuals.numpy()
@@ -262,7 +265,8 @@ def main() -> None:
     print(judge(members, held))
     members.ensemble().save(arguments.out)
     print(
-        f"{arguments.out}: {arguments.out.stat().st_size} bytes, {time.perf_counter() - start:.0f} s"
+        f"{arguments.out}: {arguments.out.stat().st_size} bytes, "
+        f"{time.perf_counter() - start:.0f} s"
     )
 
 

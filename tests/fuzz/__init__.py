@@ -1,7 +1,7 @@
 """Fuzzing: hostile and random inputs for everything that a caller or a file can hand to Pulsora.
 
-`python -m tests.fuzz --seconds 600` tries all targets; CONTRIBUTING.md says more. Each module named in TARGETS has a function
-`run(draws)` that tries one input, which its seed alone decides.
+`python -m tests.fuzz --seconds 600` tries all targets; CONTRIBUTING.md says more. Each module named
+in TARGETS has a function `run(draws)` that tries one input, which its seed alone decides.
 """
 
 TARGETS = (

@@ -4,8 +4,9 @@ python -m tests.fuzz --seconds 600            all targets, that long in all
 python -m tests.fuzz --target states --count 100000
 python -m tests.fuzz --target states --seed 17    one input, in this process, with all that it does
 
-With --build build/asan (`cmake --preset asan`) sanitizers watch, and the C++ programs that libFuzzer drives are targets
-too; otherwise the package is the one that Python finds. Exit status 1 says that something was found.
+With --build build/asan (`cmake --preset asan`) sanitizers watch, and the C++ programs that
+libFuzzer drives are targets too; otherwise the package is the one that Python finds. Exit status 1
+says that something was found.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ MOST = 1 << 62
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     parser.add_argument("--target", action="append", help="all of them if not given")
     parser.add_argument("--seconds", type=float, help="in all; shared out evenly")
     parser.add_argument("--count", type=int, help="inputs of each target")

@@ -1,4 +1,4 @@
-"""Adapters without pulses and noise, against docs/reference/lrtt.md in NumPy and double precision."""
+"""Adapters without pulses and noise, against docs/reference/lrtt.md in double precision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOUND = 1e3
 
 
 class Model:
-    """What docs/reference/lrtt.md says, in the frame of the adapter: with swap_xd, that of the transposed tile."""
+    """Rules of docs/reference/lrtt.md for the adapter; with swap_xd, for the transposed tile."""
 
     def __init__(self, config: Any, d_size: int, x_size: int) -> None:  # noqa: ANN401 - LRTTConfig
         self.config = config
@@ -48,7 +48,7 @@ class Model:
         return total.T if self.config.swap_xd else total
 
     def sides(self, x: Matrix, d: Matrix) -> tuple[Matrix, Matrix]:
-        """What drives B, and what drives A."""
+        """The inputs of the updates of B and of A."""
         return (d, x) if self.config.swap_xd else (x, d)
 
     def update(self, x: Matrix, d: Matrix, lr: float, gate: Matrix | None = None) -> None:
@@ -215,7 +215,7 @@ def _mini_batch(draws: Draws, tile: pl.Tile, model: Model) -> None:
     _settle(tile, model)
 
 
-def _read(tile: pl.Tile, model: Model, x: Any, d: Any, gate: Any) -> None:  # noqa: ANN401 - matrices
+def _read(tile: pl.Tile, model: Model, x: Any, d: Any, gate: Any) -> None:  # noqa: ANN401
     weights = model.weights
     _close("forward", tile.forward(x), x @ weights.T)
     _close("backward", tile.backward(d), d @ weights)
@@ -224,7 +224,8 @@ def _read(tile: pl.Tile, model: Model, x: Any, d: Any, gate: Any) -> None:  # no
     into_b, into_a = model.sides(x, d)
     y, read = tile.adapter.forward(x, gate)
     dx, slope = tile.adapter.backward(d, gate, read)
-    # The adapter's own direction of a gated read is that of its inputs; swapped, it is the transposed tile's.
+    # The adapter's own direction of a gated read is that of its inputs; swapped, it is the
+    # transposed tile's.
     if model.config.swap_xd:
         through = x @ model.a
         _close("B x", read, through)

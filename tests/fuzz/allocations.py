@@ -1,4 +1,4 @@
-"""Memory that cannot be had, at any allocation of any operation: what asked for it is as it was, and goes on."""
+"""Failing allocations in any operation: the tile stays unchanged, and works afterwards."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def run(draws: Draws) -> None:
         _making(draws, tile, saved)
         return
     name, operation, reads = _operation(draws, tile)
-    # Every attempt is made on a tile of its own, which has no work space yet but for that of its first reads.
+    # Every attempt is made on a tile of its own, which has no work space yet but for that of its
+    # first reads.
     reads_first = draws.chance(0.6)
 
     def fresh() -> pl.Tile:
@@ -105,7 +106,13 @@ def _operation(draws: Draws, tile: pl.Tile) -> tuple[str, Work, Work]:
     return name, operation, reads
 
 
-def _of_adapter(draws: Draws, tile: pl.Tile, x: Any, d: Any, gate: Any) -> list[tuple[str, Work]]:  # noqa: ANN401 - matrices
+def _of_adapter(
+    draws: Draws,
+    tile: pl.Tile,
+    x: Any,  # noqa: ANN401 - a matrix
+    d: Any,  # noqa: ANN401
+    gate: Any,  # noqa: ANN401
+) -> list[tuple[str, Work]]:
     assert tile.adapter is not None
     inputs = tile.d_size if tile.config.swap_xd else tile.x_size
     vectors = draws.normal(tile.adapter.rank, inputs)

@@ -50,13 +50,16 @@ def run(draws: Draws) -> None:
 
 
 def _step(draws: Draws, whole: pl.Tile, parts: pl.Tile, x: Batch, d: Batch) -> bool:
-    """One mini-batch of both tiles; False if a read was refused, after which they stand at different samples."""
+    """One mini-batch of both tiles; False if a read was refused, which sets the tiles apart."""
     config = whole.config
     # An update may reuse what the last reads of whole batches gave.
     reads = [slice(0, len(x))] if config.facts.reuses_reads else draws.cuts(len(x))
     for name, batch in (("forward", x), ("backward", d)):
         given = outcome(lambda: getattr(whole, name)(batch))  # noqa: B023 - at once
-        parted = [outcome(lambda: getattr(parts, name)(batch[part])) for part in reads]  # noqa: B023
+        parted = [
+            outcome(lambda: getattr(parts, name)(batch[part]))  # noqa: B023
+            for part in reads
+        ]
         if isinstance(given, str):  # sums of a sample are beyond single precision
             require(given in parted, f"a whole {name} read is refused, its parts are not")
             return False

@@ -1,4 +1,4 @@
-"""Which build of Pulsora is fuzzed, and the environment that its sanitizers ask for."""
+"""The fuzzed build of Pulsora, and the environment for its sanitizers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pathlib import Path
 
 _SOURCE = Path(__file__).parent / "cpp" / "failing_new.cpp"
 FAILING_NEW = "libfailing_new.so"
-# Leaks: Python never frees all. Too much memory: a null pointer, which failing_new.cpp turns into bad_alloc. The order of
-# the libraries: its operator new has to stand before the sanitizer's.
-_ASAN_OPTIONS = "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096:verify_asan_link_order=0:detect_stack_use_after_return=1"
+# Leaks: Python never frees all. Too much memory: a null pointer, which failing_new.cpp turns into
+# bad_alloc. The order of the libraries: its operator new has to stand before the sanitizer's.
+_ASAN_OPTIONS = (
+    "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096:"
+    "verify_asan_link_order=0:detect_stack_use_after_return=1"
+)
 
 
 class Build:
@@ -44,7 +47,7 @@ class Build:
         return self._package is not None and (self.folder / "fuzz_json_text").exists()
 
     def environment(self, scratch: Path) -> dict[str, str]:
-        """Of a process that uses this build, with an operator new that can be told to fail.
+        """The environment of a process that uses this build, with an operator new that can fail.
 
         Args:
             scratch: Where the library of that operator new may lie.
@@ -66,7 +69,9 @@ def _runtime(cache: str) -> str:
     assert compiler
     for name in ("libclang_rt.asan-x86_64.so", "libasan.so"):
         command = [compiler.group(1), f"-print-file-name={name}"]
-        found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603
+        found = subprocess.run(  # noqa: S603
+            command, check=True, capture_output=True, text=True
+        ).stdout.strip()
         if Path(found).is_absolute():
             return str(Path(found).resolve())
     raise FileNotFoundError(f"{compiler.group(1)} has no shared library of the address sanitizer")

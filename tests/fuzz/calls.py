@@ -1,4 +1,4 @@
-"""Sequences of calls on one tile: odd layouts, hostile objects and numbers, and now and then from several threads."""
+"""Sequences of calls on one tile: odd layouts, hostile objects and numbers, several threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from tests.fuzz.random_source import Draws
 
-MEMBERS = ("fast_a", "fast_b", "forward_gated", "backward_gated", "update_gated", "transfer", "transfer_stats", "set_reinit_vectors", "visible", "no_such")  # fmt: skip
+MEMBERS = (
+    "fast_a", "fast_b", "forward_gated", "backward_gated", "update_gated", "transfer",
+    "transfer_stats", "set_reinit_vectors", "visible", "no_such",
+)  # fmt: skip
 
 
 class Call(NamedTuple):
@@ -254,5 +257,8 @@ def _adapter(draws: Draws, tile: pl.Tile) -> Call:
     return Call("adapter.transfer", (), adapter.transfer)
 
 
-_MAKERS = (_read, _read, _update, _update, _post_update, _set_weights, _set_array, _look, _reset, _load, _place)  # fmt: skip
+_MAKERS = (
+    _read, _read, _update, _update, _post_update, _set_weights, _set_array, _look, _reset, _load,
+    _place,
+)  # fmt: skip
 _OF_ADAPTERS = (_adapter, _adapter, _adapter)

@@ -1,4 +1,4 @@
-"""What must hold whatever the input."""
+"""Checks that must pass for every input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REFUSALS = (
 
 
 class Planted(Exception):  # noqa: N818 - what it is
-    """What the methods of hostile objects raise; it must reach the caller as it is."""
+    """Raised by the methods of hostile objects; it must reach the caller unchanged."""
 
 
 class Broken(AssertionError):  # noqa: N818 - an invariant is
@@ -63,7 +63,7 @@ def _arrays(tile: pl.Tile) -> dict[str, NDArray[np.float32]]:
 
 
 def outcome(call: Callable[[], Any]) -> object:
-    """What a call gives, in a form that compares: bytes of an array, or the type of a refusal."""
+    """The result of a call, comparable: bytes of an array, or the type of a refusal."""
     try:
         given = call()
     except REFUSALS as error:
@@ -95,7 +95,7 @@ def overflows(tile: pl.Tile) -> bool:
 
 
 def require_same_future(tile: pl.Tile, draws: Draws) -> None:
-    """A tile that is saved and loaded has the bits of the one that was saved, and goes on with them.
+    """A saved and loaded tile has the bits of the original, and goes on with them.
 
     A tile whose numbers have become infinite refuses to be saved.
     """

@@ -1,4 +1,4 @@
-"""Configurations: hostile and random values through every way in; the accepted ones are made into tiles and used."""
+"""Configurations of hostile and random values; tiles are made of the accepted ones and used."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def run(draws: Draws) -> None:
 def _made(draws: Draws, value_of: generators.ValueOf) -> Parameters | None:
     """An object of a class of parameters, by one of the ways in, or None if it is refused."""
     if value_of is generators.hostile and draws.chance(0.05):
-        way = draws.pick((pl.TileConfig.from_dict, pl.devices.Device.from_dict, pl.SingleConfig.from_dict, pl.IOParameters.from_dict))  # fmt: skip
+        way = draws.pick((
+            pl.TileConfig.from_dict, pl.devices.Device.from_dict, pl.SingleConfig.from_dict,
+            pl.IOParameters.from_dict,
+        ))  # fmt: skip
         return _tried(draws, way, draws.pick(plain_values(draws)))
     what = draws.integer(0, 3)
     if what == 0:
@@ -58,7 +61,11 @@ def _made(draws: Draws, value_of: generators.ValueOf) -> Parameters | None:
         values = generators.values_of(
             draws, generators.SCHEMA["structs"][by_name.__name__], value_of
         )
-        return _tried(draws, by_name.from_dict, values) if draws.chance(0.5) else _called(draws, by_name, values)  # fmt: skip
+        return (
+            _tried(draws, by_name.from_dict, values)
+            if draws.chance(0.5)
+            else _called(draws, by_name, values)
+        )
     values = generators.config_values(draws, value_of)
     if values["kind"] not in generators.KINDS or draws.chance(0.5):
         return _tried(draws, pl.TileConfig.from_dict, values)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXAMPLES = 40
-JSON_WORDS = ("true", "false", "null", "1e38", "-1e38", "1e-45", "NaN", "65536", "9223372036854775807", "F32", "F16", "data_offsets", "shape", "dtype", "__metadata__")  # fmt: skip
+JSON_WORDS = (
+    "true", "false", "null", "1e38", "-1e38", "1e-45", "NaN", "65536", "9223372036854775807", "F32",
+    "F16", "data_offsets", "shape", "dtype", "__metadata__",
+)  # fmt: skip
 
 
 def _config_text() -> Iterator[bytes]:
@@ -29,7 +32,7 @@ def _config_text() -> Iterator[bytes]:
 
 
 def _states() -> Iterator[states.State]:
-    """States of the tile that state_values.cpp makes: others get no further than its first comparison."""
+    """States of the tile that state_values.cpp makes: others fail its first comparison."""
     for number in range(EXAMPLES):
         tile = pl.Tile(3, 4, pl.LRTTConfig(rank=2), seed=7, threads=1)
         draws = Draws("state_bytes", number)

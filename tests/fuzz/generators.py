@@ -71,7 +71,11 @@ def _valid(draws: Draws, field: Field, *, extreme: bool) -> Any:  # noqa: ANN401
     if kind == "enum":
         return draws.pick(field["choices"])
     if kind == "auto":
-        return draws.pick(field["choices"]) if draws.chance(0.4) else _real(draws, field, extreme=extreme)  # fmt: skip
+        return (
+            draws.pick(field["choices"])
+            if draws.chance(0.4)
+            else _real(draws, field, extreme=extreme)
+        )
     if kind == "floats":
         length = draws.pick([64, 65]) if extreme else draws.integer(1, 5)
         numbers = [draws.extreme() if extreme else draws.uniform(0.1, 2.0) for _ in range(length)]

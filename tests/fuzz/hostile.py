@@ -1,4 +1,4 @@
-"""Objects that are handed in where arrays and numbers belong: strange layouts, and methods that lie, raise or interfere."""
+"""Hostile arrays and numbers: strange layouts, and methods that lie, raise or interfere."""
 
 from __future__ import annotations
 
@@ -74,8 +74,9 @@ class Producer:
         self.device: object = (CPU, 0)
         self.twice = draws.chance(0.1)
         self.what = draws.pick((
-            "sound", "sound", "no strides", "name", "ndim", "negative shape", "negative strides", "no data",
-            "type", "device", "device of the capsule", "capsule", "offset", "raises", "no deleter", "odd address",
+            "sound", "sound", "no strides", "name", "ndim", "negative shape", "negative strides",
+            "no data", "type", "device", "device of the capsule", "capsule", "offset", "raises",
+            "no deleter", "odd address",
         ))  # fmt: skip
         if self.what == "no strides":
             tensor.strides = None
@@ -93,9 +94,15 @@ class Producer:
         elif self.what == "no data":
             tensor.data = None
         elif self.what == "type":
-            tensor.code, tensor.bits, tensor.lanes = draws.pick(((0, 32, 1), (1, 32, 1), (2, 16, 1), (4, 16, 1), (5, 32, 1), (2, 32, 2), (2, 8, 1), (200, 7, 0)))  # fmt: skip
+            tensor.code, tensor.bits, tensor.lanes = draws.pick((
+                (0, 32, 1), (1, 32, 1), (2, 16, 1), (4, 16, 1), (5, 32, 1), (2, 32, 2), (2, 8, 1),
+                (200, 7, 0),
+            ))  # fmt: skip
         elif self.what == "device":
-            self.device = draws.pick((None, (), (1,), (CPU, 0, 0), (CUDA, 0), (8, 0), (99, 0), (2**40, 0), ("cpu", 0), "cpu", 1))  # fmt: skip
+            self.device = draws.pick((
+                None, (), (1,), (CPU, 0, 0), (CUDA, 0), (8, 0), (99, 0), (2**40, 0), ("cpu", 0),
+                "cpu", 1,
+            ))  # fmt: skip
         elif self.what == "device of the capsule":
             tensor.device = draws.pick((CUDA, 3, 8, 99, -1))
         elif self.what == "offset":
@@ -137,7 +144,7 @@ class Producer:
 
 
 class Interfering:
-    """A number or an array whose methods use the tile that it was handed to, and then raise or go on."""
+    """A number or array whose methods use the tile that received it, and then raise or go on."""
 
     def __init__(self, tile: pl.Tile, array: object, *, raises: bool) -> None:
         self._tile, self._array, self._raises = tile, array, raises
@@ -181,7 +188,7 @@ class Stubborn:
 
 
 def sound_layouts(plain: np.ndarray[Any, Any]) -> list[Callable[[], object]]:
-    """The same numbers in every layout that a tile takes."""
+    """Equal numbers in every layout that a tile takes."""
     rows, cols = plain.shape
 
     def padded() -> object:
@@ -226,19 +233,27 @@ def unsound(draws: Draws, tile: pl.Tile, rows: int, cols: int) -> object:
     if what == 2:
         return Interfering(tile, plain, raises=draws.chance(0.5))
     if what == 3:
-        shape = draws.pick(((), (cols + 1,), (rows, cols + 1), (rows, max(cols - 1, 0)), (0, cols), (rows, 0), (rows, cols, 1), (0,), (1,) * 20))  # fmt: skip
+        shape = draws.pick((
+            (), (cols + 1,), (rows, cols + 1), (rows, max(cols - 1, 0)), (0, cols), (rows, 0),
+            (rows, cols, 1), (0,), (1,) * 20,
+        ))  # fmt: skip
         return draws.normal(*shape) if shape else np.float32(1.0)
     if what == 4:
         with np.errstate(all="ignore"):
             return plain.astype(draws.pick(("i4", "?", "c8", "O", "S8", "u8", "V4", "m8", "U3")))
     if what == 5:
         bad = plain.astype(draws.pick((np.float32, np.float64)))
-        bad[draws.integer(0, rows - 1), draws.integer(0, cols - 1)] = draws.pick((np.nan, np.inf, -np.inf, 1e39))  # fmt: skip
+        bad[draws.integer(0, rows - 1), draws.integer(0, cols - 1)] = draws.pick(
+            (np.nan, np.inf, -np.inf, 1e39)
+        )
         return bad
     if what == 6:
         return plain * np.float32(draws.extreme())
     if what == 7:
-        return draws.pick((np.ma.masked_array(plain, plain > 0), plain.tolist(), iter(plain), np.matrix(plain), memoryview(plain)))  # type: ignore[list-item] # fmt: skip
+        return draws.pick((
+            np.ma.masked_array(plain, plain > 0), plain.tolist(), iter(plain), np.matrix(plain),
+            memoryview(plain),
+        ))  # type: ignore[list-item] # fmt: skip
     if what == 8:
         return np.zeros(rows * cols, dtype=[("f", "f4")]).reshape(rows, cols)
     return Stubborn() if draws.chance(0.2) else draws.pick(plain_values(draws))

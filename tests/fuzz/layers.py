@@ -1,4 +1,4 @@
-"""The state_dicts of analog layers: damaged entries, in another order, of other types. Whatever loads is used."""
+"""State_dicts of analog layers with damaged, reordered or converted entries."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def _learn(layer: AnalogModule) -> torch.Tensor:
         y.square().mean().backward()
         optimizer.step()
     except ValueError:
-        # What a configuration asks of an update is not there, or a damaged bias makes gradients infinite.
+        # What a configuration asks of an update is not there, or a damaged bias makes gradients
+        # infinite.
         optimizer.zero_grad()
     return y.detach()
 
@@ -117,9 +118,22 @@ def _damage(draws: Draws, state: dict[str, Any], other: dict[str, Any]) -> None:
     elif what == 1:
         state[draws.pick(("tiles.", "tiles.0_0.", "tiles.9_9.", "x.", "")) + name] = tensor
     elif what == 2:
-        state[name] = tensor.to(draws.pick((torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64)))  # fmt: skip
+        state[name] = tensor.to(
+            draws.pick(
+                (
+                    torch.float64,
+                    torch.bfloat16,
+                    torch.float16,
+                    torch.int64,
+                    torch.bool,
+                    torch.complex64,
+                )
+            )
+        )
     elif what == 3:
-        state[name] = draws.pick((tensor[:0], tensor.reshape(-1), torch.cat([tensor, tensor]), tensor[None]))  # fmt: skip
+        state[name] = draws.pick((
+            tensor[:0], tensor.reshape(-1), torch.cat([tensor, tensor]), tensor[None],
+        ))  # fmt: skip
     elif what == 4:
         state[name] = tensor.to("meta") if draws.chance(0.5) else tensor.float().to_sparse()
     elif what == 5:

@@ -23,12 +23,12 @@ MOST_RESTARTS = 20
 STARTING = -1
 """Tried inputs of a worker that has not begun."""
 START_LIMIT = 600.0
-"""Seconds that a worker may take to begin: it imports torch, perhaps under a sanitizer and on a busy machine."""
+"""Seconds that a worker may take to import torch, under a sanitizer and on a busy machine."""
 
 
 @dataclass
 class Outcome:
-    """What came of one target."""
+    """The outcome of one target."""
 
     target: str
     inputs: int = 0
@@ -124,7 +124,7 @@ def _one_worker(
 
 
 def _watch(worker: subprocess.Popen[bytes], progress: Path, limit: float) -> bool:
-    """Waits for the worker's end; True if it had to be ended, because it was at one input for too long."""
+    """Waits for the worker's end; True if the worker was ended, at one input for too long."""
     seen = b""
     since = time.monotonic()
     while worker.poll() is None:

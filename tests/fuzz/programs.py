@@ -1,4 +1,4 @@
-"""The C++ programs that libFuzzer drives: they learn which inputs reach new code, and change those."""
+"""C++ programs driven by libFuzzer, which mutates inputs that reach new code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the seed of an input decides: choices, numbers and arrays."""
+"""Choices, numbers and arrays that the seed of an input decides."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ _T = TypeVar("_T")
 
 LARGEST = 3.4028234663852886e38
 """The largest number of single precision."""
-EXTREMES = (0.0, 1e-45, 1e-40, 1.2e-38, 1e-30, 1e-20, 1e-7, 1.0, 1.0000001, 1e7, 1e20, 1e30, 3e38, LARGEST)  # fmt: skip
+EXTREMES = (
+    0.0, 1e-45, 1e-40, 1.2e-38, 1e-30, 1e-20, 1e-7, 1.0, 1.0000001, 1e7, 1e20, 1e30, 3e38, LARGEST,
+)  # fmt: skip
 
 
 class Draws:
     """Choices that depend on the seed alone, and notes of what was done with them.
 
-    Python's generator draws single values several times faster than NumPy's, which draws the arrays.
+    Python's generator draws single values several times faster than NumPy's, which draws the
+    arrays.
     """
 
     def __init__(self, target: str, seed: int, *, echo: bool = False) -> None:
@@ -96,10 +99,11 @@ def plain_values(draws: Draws) -> list[Any]:
         None, True, False, 0, 1, -1, 2**31, 2**53, 2**63, -(2**63), 2**64, 10**400, 0.5, -0.0,
         float("nan"), float("inf"), -float("inf"), 1e39, 1e300, 5e-324, draws.extreme(),
         "", "x", "1", "nan", "auto", "none", "\0", "\ud800", "ä" * 300, b"x", bytearray(b"1"), 1j,
-        [], {}, (), set(), [1], [0.0, -1.0], [float("nan")], ["x"], [[1.0]], {"model": "SoftBounds"},
-        {"model": 1}, {1: 2}, {"": None}, range(3), circle, deep, object, object(), Ellipsis, len,
-        np.float32(0.25), np.float64(1e-3), np.float16("inf"), np.int8(-1), np.uint64(2**64 - 1),
-        np.bool_(True), np.str_("none"), np.datetime64("NaT"), np.array(1.5), np.array([1.0, 2.0]),  # noqa: FBT003
+        [], {}, (), set(), [1], [0.0, -1.0], [float("nan")], ["x"], [[1.0]],
+        {"model": "SoftBounds"}, {"model": 1}, {1: 2}, {"": None}, range(3), circle, deep, object,
+        object(), Ellipsis, len, np.float32(0.25), np.float64(1e-3), np.float16("inf"),
+        np.int8(-1), np.uint64(2**64 - 1), np.bool_(True), np.str_("none"),  # noqa: FBT003
+        np.datetime64("NaT"), np.array(1.5), np.array([1.0, 2.0]),
         np.array([]), np.zeros((2, 2)), np.array(["x"]), np.array([None], dtype=object),
         np.array([1, 2], dtype=">i2"),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tiles of which some are updated elsewhere, and come back as what changed in them: the bits are those of one place."""
+"""Tiles updated elsewhere, whose changes come back: the bits are those of a single place."""
 
 from __future__ import annotations
 

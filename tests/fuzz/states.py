@@ -1,4 +1,4 @@
-"""Saved states: damaged bytes, headers, tensors and values. Whatever loads is used, saved and loaded again."""
+"""Saved states with damaged bytes, headers, tensors and values; those that load are used."""
 
 from __future__ import annotations
 
@@ -146,7 +146,11 @@ def _damage_tree(draws: Draws, tree: dict[str, Any]) -> None:
     if what == 0:
         del holder[key]
     elif what == 1:
-        holder[key] = draws.pick((None, True, -1, 0, 1, 2, 2**31, 2**48, 2**63 - 1, 2**63, 2**64, 1.5, float("inf"), float("nan"), 1e30, "", "x", "F64", "F16", "BF16", [], {}, [0], [[]], [1] * 70, [0, 2**63]))  # fmt: skip
+        holder[key] = draws.pick((
+            None, True, -1, 0, 1, 2, 2**31, 2**48, 2**63 - 1, 2**63, 2**64, 1.5, float("inf"),
+            float("nan"), 1e30, "", "x", "F64", "F16", "BF16", [], {}, [0], [[]], [1] * 70,
+            [0, 2**63],
+        ))  # fmt: skip
     elif what == 2 and isinstance(old, int | float) and not isinstance(old, bool):
         holder[key] = old + draws.pick((-1, 1, 8, 0.5, 1e30, -1e30))
     elif what == 3 and isinstance(holder, dict):
@@ -183,12 +187,16 @@ def _damage_sound_tensor(draws: Draws, tensors: dict[Any, Any]) -> None:
     elif what == 2:
         tensors[draws.pick(("x", "", "visible.weights", 5, None, "\ud800"))] = array
     elif what == 3:
-        tensors[name] = array.astype(draws.pick(("f4", ">f4", "f8", "f2", "i8", "i4", "u1", "u8", "c8", "O", "S4", "?")))  # fmt: skip
+        tensors[name] = array.astype(
+            draws.pick(("f4", ">f4", "f8", "f2", "i8", "i4", "u1", "u8", "c8", "O", "S4", "?")),
+        )  # fmt: skip
     elif what == 4:
         shape = draws.pick(((), (-1,), (1, -1), array.shape[::-1], (*array.shape, 1)))
         tensors[name] = array.reshape(shape) if shape or array.size == 1 else array[..., :0]
     elif what == 5:
-        tensors[name] = draws.pick((array[:0], np.concatenate([array, array]), array[::-1], array.T, array[..., :-1]))  # fmt: skip
+        tensors[name] = draws.pick((
+            array[:0], np.concatenate([array, array]), array[::-1], array.T, array[..., :-1],
+        ))  # fmt: skip
     elif what == 6:
         other = base(draws.integer(0, BASES - 1)).tensors
         tensors[name] = other.get(name, array)

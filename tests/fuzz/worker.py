@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PROGRESS = struct.Struct("<qq")
 """The seed that is being tried, and how many have been."""
 MEMORY = 4 << 30
-"""Bytes that a worker may take beside what it starts with, so that asking for more is refused here."""
+"""Bytes that a worker may take beyond its start; larger requests fail."""
 
 
 class Finding(TypedDict):
@@ -39,7 +39,7 @@ class Finding(TypedDict):
 
 
 def attempt(module: ModuleType, target: str, seed: int, *, echo: bool = False) -> Finding | None:
-    """What is wrong with this input, if anything."""
+    """The fault that this input shows, if any."""
     draws = Draws(target, seed, echo=echo)
     try:
         module.run(draws)

@@ -34,8 +34,8 @@ PERFECT: dict[str, Any] = {
     "backward": pl.IOParameters(is_perfect=True),
 }
 
-# An adapter without what its defaults choose by themselves, for tests of one rule at a time: A and B learn at lr alpha,
-# transfers count samples and are sent once, and B is drawn anew.
+# An adapter without what its defaults choose by themselves, for tests of one rule at a time: A and
+# B learn at lr alpha, transfers count samples and are sent once, and B is drawn anew.
 PLAIN_LRTT: dict[str, Any] = {
     "fast": pl.devices.ConstantStep(),
     "ab_lr_scale": "alpha",
@@ -60,7 +60,7 @@ CONFIGS: dict[str, Callable[[], pl.TileConfig]] = {
 
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
-    """What a test draws from torch does not depend on the tests before it."""
+    """Seeds torch, so that a test's random numbers do not depend on the tests before."""
     torch.manual_seed(0)
 
 
@@ -91,7 +91,7 @@ def make_tile(config: pl.TileConfig, **options: object) -> pl.Tile:
 
 
 def train(tile: pl.Tile, steps: int, first: int = 0) -> list[NDArray[np.float32]]:
-    """What a tile gives in a few steps of training, and its weights."""
+    """Outputs of a tile in a few steps of training, and its weights."""
     seen = []
     for step in range(first, first + steps):
         x, d = make_batch(5, seed=step)
@@ -105,7 +105,7 @@ def same_bits(first: list[NDArray[np.float32]], second: list[NDArray[np.float32]
 
 
 def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
-    """Run a command, with `env` added to the environment; its output is part of the failure if it fails."""
+    """Run a command with `env` added to the environment; a failure shows its output."""
     done = subprocess.run(  # noqa: S603
         command, cwd=cwd, env={**os.environ, **(env or {})},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
@@ -115,7 +115,7 @@ def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | 
 
 
 def cmake_refuses(setting: str, folder: Path) -> str:
-    """What CMake says, in one line, when it configures Pulsora with a setting that it does not take."""
+    """Configure Pulsora with a setting that CMake refuses; return the message in one line."""
     off = [f"-DPULSORA_{part}=OFF" for part in ("PYTHON", "CUDA", "TESTS", "BENCHMARKS")]
     done = subprocess.run(  # noqa: S603
         ["cmake", "-S", ROOT, "-B", folder, *off, f"-D{setting}"],  # noqa: S607
@@ -148,14 +148,14 @@ def in_child(work: Callable[[], object], seconds: float = 120.0) -> None:
 
 
 class CppBuild(NamedTuple):
-    """The C++ library as users have it: installed into `prefix`, and the project tests/installed built against it."""
+    """Install the C++ library into `prefix`, and build the project tests/installed against it."""
 
     prefix: Path
     folder: Path
 
 
 def build_folder() -> Path | None:
-    """The folder of a whole CMake build of this checkout: PULSORA_BUILD, or build/cpu; None if there is none."""
+    """The folder of a whole CMake build of this checkout: PULSORA_BUILD, build/cpu, or None."""
     folder = Path(os.environ.get("PULSORA_BUILD", ROOT / "build" / "cpu"))
     return folder if (folder / "libpulsora.a").exists() else None
 
@@ -176,7 +176,7 @@ def cpp_build(tmp_path_factory: pytest.TempPathFactory) -> CppBuild:
 
 
 def examples_build() -> Path | None:
-    """The folder of a build with the device and the compound of the examples: PULSORA_EXAMPLES_BUILD."""
+    """The build with the device and the compound of the examples: PULSORA_EXAMPLES_BUILD."""
     folder = os.environ.get("PULSORA_EXAMPLES_BUILD")
     return Path(folder).resolve() if folder else None
 

@@ -1,4 +1,4 @@
-"""What tests of device models from source share: a compiler, a cache folder, and processes that use them."""
+"""Helpers for tests of device models from source: a compiler, a cache folder, processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ KINDS_OF_PULSES = [
 ]  # fmt: skip
 """Types of pulses, and the longest train."""
 
-# A compiler that does not optimise, for tests of all but bits and speed; it tells how often it was asked.
+# A compiler that does not optimise, for tests of all but bits and speed; it tells how often it was
+# asked.
 COMPILER = """#!/bin/sh
 case "$*" in *--version*) exec c++ --version;; esac
 echo compiled >> "${PULSORA_TEST_LOG:-/dev/null}"
@@ -45,7 +46,8 @@ with warnings.catch_warnings(record=True) as seen:
         error = ""
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"
-print(json.dumps({"error": error, "warnings": [str(w.message) for w in seen], **pl.devices.compile_counts()}))
+warned = [str(w.message) for w in seen]
+print(json.dumps({"error": error, "warnings": warned, **pl.devices.compile_counts()}))
 """
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a training by several processes, for distributed_runs.py."""
+"""Errors in a training by several processes, for distributed_runs.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def message(work: Callable[[], object]) -> str:
 
 
 def refusals(rank: int) -> dict[str, str]:  # noqa: C901 - one function for each
-    """What is raised on this rank, for each thing that goes wrong."""
+    """The error raised on this rank, for each fault."""
 
     def other_seed() -> None:
         torch.manual_seed(rank)

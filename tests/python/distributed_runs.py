@@ -1,7 +1,7 @@
 """Trainings for test_distributed.py, by one process or by several.
 
-Called as a program, `distributed_runs.py PROCESSES FOLDER DEVICE`, it starts processes, which make all runs together; FOLDER/<rank>.json
-then says what each rank came to.
+Called as a program, `distributed_runs.py PROCESSES FOLDER DEVICE`, it starts processes, which make
+all runs together; FOLDER/<rank>.json then says what each rank came to.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def resumed(world: World) -> dict[str, Any]:
 
 
 def with_digital(world: World) -> dict[str, Any]:
-    """A digital layer, which DistributedDataParallel averages: the ranks agree, with one process to rounding."""
+    """A digital layer, averaged by DistributedDataParallel: processes agree, one to rounding."""
     model = mlp(perfect())
     model.insert(1, nn.Linear(16, 16))
     model = train(world, model, check_every=1)
@@ -252,7 +252,7 @@ def with_digital(world: World) -> dict[str, Any]:
 
 
 def digital_of_sums(world: World) -> dict[str, Any]:
-    """As `with_digital`, of unequal parts, beside a layer that is frozen."""
+    """Like `with_digital`, with unequal parts and a frozen layer."""
     model = mlp(perfect()).append(nn.Linear(6, 6)).append(nn.Linear(6, 6))
     last = model[4].requires_grad_(requires_grad=False)
     model = world.wrap(model, loss="sum", check_every=1)
@@ -323,7 +323,7 @@ def run_all(world: World) -> dict[str, Any]:
 
 
 def one_of(rank: int, size: int, folder: Path, device: str) -> None:
-    """What a process does; several of them may share a GPU."""
+    """Run one process; several processes may share a GPU."""
     if device != "cpu":
         gpu = rank % torch.cuda.device_count()
         torch.cuda.set_device(gpu)

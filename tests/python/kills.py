@@ -1,7 +1,8 @@
 """Kills processes at random moments of their work, and looks at what they leave behind.
 
-kills.py MODULE WORK CHECK FOLDER TIMES: TIMES times, WORK(folder, begun) of the module runs in a forked process, without end,
-and calls begun() when it may be killed; a moment later it is, and CHECK(folder) looks at the folder.
+kills.py MODULE WORK CHECK FOLDER TIMES: TIMES times, WORK(folder, begun) of the module runs in a
+forked process, without end, and calls begun() when it may be killed; a moment later it is, and
+CHECK(folder) looks at the folder.
 """
 
 from __future__ import annotations

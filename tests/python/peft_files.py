@@ -1,4 +1,4 @@
-"""What the tests of PEFT's files share: a model with both layouts of weights, and files for it."""
+"""Helpers for tests of PEFT's files: a model with both layouts of weights, and its files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 class Conv1D(nn.Module):
-    """As transformers has it."""
+    """A Conv1D like transformers' own."""
 
     def __init__(self, nf: int, nx: int) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """One pulse of every device model in numpy and double precision, from the published formulas.
 
-Written independently of the C++ sources; the formulas are those of Gokmen and Vlasov, Front. Neurosci.
-10:333 (2016), and of AIHWKit's device models. `params` holds a model's parameters by name, `cells` its
-stored planes by name, as arrays of one shape.
+Written independently of the C++ sources; the formulas are those of Gokmen and Vlasov, Front.
+Neurosci. 10:333 (2016), and of AIHWKit's device models. `params` holds a model's parameters by
+name, `cells` its stored planes by name, as arrays of one shape.
 """
 
 from __future__ import annotations
@@ -170,8 +170,10 @@ def mean_steps(model: str, w: Array, params: Params, cells: Cells) -> tuple[Arra
 
 
 def symmetric_point(model: str, params: Params, cells: Cells) -> Array:
-    """Where the mean steps up and down of each cell are equal: the first such weight on a grid from 0 (confined
-    to the bounds) to the bound towards which the cell drifts, or else to the other; 0 if there is none.
+    """Weight of each cell at which the mean steps up and down are equal; 0 if there is none.
+
+    It is the first such weight on a grid from 0 (clipped to the bounds) to the bound towards which
+    the cell drifts, or else to the other bound.
     """
     low, high = bounds(model, params, cells)
     start = np.clip(0.0, low, high)

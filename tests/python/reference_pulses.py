@@ -1,7 +1,8 @@
 """Pulse trains and their coincidences in numpy: an oracle for src/rpucuda/pulses/bit_line_maker.h.
 
-Probabilities are computed in double precision, the library's in single: a slot may differ if its random
-word lies within 1e-7 of the threshold, which does not happen in the small cases of the tests.
+Probabilities are computed in double precision, the library's in single: a slot may differ if its
+random word lies within 1e-7 of the threshold, which does not happen in the small cases of the
+tests.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Update:
 def train_scale(
     p: Update, lr: float, granularity: float, x_max: float, d_max: float
 ) -> tuple[int, float, float]:
-    """Length of one sample's trains, and what |x| and |d| are multiplied with to give probabilities."""
+    """Length of one sample's pulse trains, and the factors from |x| and |d| to probabilities."""
     if lr == 0 or x_max == 0 or d_max == 0:
         return 0, 0.0, 0.0
     length = float(p.desired_bl)

@@ -1,7 +1,7 @@
-"""The random-number contract of src/rpucuda/numerics/random.h in numpy, for the oracles of the tests.
+"""The random-number contract of src/rpucuda/numerics/random.h in numpy, for test oracles.
 
-Counters, words and uniforms are exact; normals agree with the library to about 1e-6, because they are
-computed in double precision.
+Counters, words and uniforms are exact; normals agree with the library to about 1e-6, because they
+are computed in double precision.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MASK64 = 0xFFFFFFFFFFFFFFFF
 
 
 class Purpose(enum.IntEnum):
-    """What a number is drawn for."""
+    """Purposes of random numbers."""
 
     CONSTRUCT = 0
     X_PULSE = 1

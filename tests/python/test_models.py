@@ -1,4 +1,4 @@
-"""The networks of experiments: what they take, that they learn, resume to the bit, and what they refuse."""
+"""Networks of experiments: data that they take or refuse, learning, and exact resume."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_character_is_predicted_from_those_before_it(
 
 
 def test_rows_of_an_image_are_the_steps() -> None:
-    """Exchanging pixels of two rows changes what a transformer with places sees, as it does with other columns."""
+    """Without its places, a transformer sees the order of columns, but not of rows."""
     torch.manual_seed(0)
     made = Transformer((3, 2), 4).eval()
     x = torch.randn(1, 6)

@@ -67,7 +67,7 @@ def test_property_37_several_backward_passes_are_one_mini_batch() -> None:
 
 @pytest.mark.parametrize("bad", ["gradient", "lr"])
 def test_what_is_not_finite_is_refused_before_anything_changes(bad: str) -> None:
-    """Digital parameters and other analog layers included; the gradients are still there for another try."""
+    """Digital parameters and other analog layers too; gradients remain for another try."""
     model = nn.Sequential(AnalogLinear(4, 3), nn.LayerNorm(3), AnalogLinear(3, 2))
     optimizer = AnalogSGD(model.parameters(), lr=0.1)
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -1,4 +1,4 @@
-"""A device of one's own, to the end: what is fitted trains as what was measured, and the example from source runs."""
+"""A device of one's own: the fitted device trains like the measured one; the example runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EPOCHS = 4
 
 
 def curve(device: pl.devices.Device, seed: int) -> list[float]:
-    """The mean loss of each epoch of a network with one analog layer, and the loss on the test images."""
+    """Mean loss of each epoch of a network with one analog layer, and its test loss."""
     data = digits()
     torch.manual_seed(seed)
     layer = pl.nn.AnalogLinear(64, 32, config=pl.SingleConfig(device=device), seed=seed)

@@ -1,4 +1,4 @@
-"""What the package needs where it is installed, and that its files agree on what it is."""
+"""Needs of the installed package, and agreement of its files on name, version and content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters on models, and PEFT's files: read, written, and compared with PEFT itself where it is installed."""
+"""Adapters on models, and PEFT's files: read, written, and compared with PEFT itself."""
 
 from __future__ import annotations
 
@@ -97,13 +97,18 @@ def test_a_file_goes_through_arrays_and_back(
     values = json.loads((tmp_path / "back" / "adapter_config.json").read_text())
     assert values["target_modules"] == ["block.mix", "block.q_proj"]
     assert (values["base_model_name_or_path"], values["task_type"]) == ("mine", "CAUSAL_LM")
-    again, _ = pl.peft.load_adapter(model, tmp_path / "back", "analog_base_digital_adapter", base_config=ARRAYS)  # fmt: skip
+    again, _ = pl.peft.load_adapter(
+        model, tmp_path / "back", "analog_base_digital_adapter", base_config=ARRAYS,
+    )  # fmt: skip
     for name, delta in deltas.items():
         a, b = (tensors[f"base_model.model.{name}.lora_{side}.weight"] for side in "BA")
         layer = again.get_submodule(name)
         assert isinstance(layer, GatedAdapter)
         torch.testing.assert_close(layer.alpha * a @ b, delta, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(again(inputs(device)), changed(model, deltas).to(device)(inputs(device)), rtol=1e-4, atol=1e-4)  # fmt: skip
+    torch.testing.assert_close(
+        again(inputs(device)), changed(model, deltas).to(device)(inputs(device)), rtol=1e-4,
+        atol=1e-4,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -120,7 +125,9 @@ def test_merging_gives_the_model_of_torch_by_its_own_names(
         torch.testing.assert_close(state[name], values, rtol=1e-4, atol=1e-5)
 
 
-def train(made: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, steps: int = 20) -> list[float]:  # fmt: skip
+def train(
+    made: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, steps: int = 20,
+) -> list[float]:  # fmt: skip
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
@@ -137,7 +144,9 @@ def test_each_mode_trains_its_adapters_alone(mode: str, span: str, model: Net, d
     settings: dict[str, Any] = {**MODES[mode], "adapter_span": span}
     if mode == "analog_base" and span == "layer":
         settings |= {"config": ARRAYS, "base_config": ARRAYS}
-    made = pl.peft.add_adapters(model.to(device), mode, rank=2, seed=1, targets=["q_proj", "mix"], **settings)  # fmt: skip
+    made = pl.peft.add_adapters(
+        model.to(device), mode, rank=2, seed=1, targets=["q_proj", "mix"], **settings,
+    )  # fmt: skip
     base = {name: values.clone() for name, values in model.state_dict().items()}
     x = inputs(device)
     torch.testing.assert_close(made(x), model(x), rtol=1e-5, atol=1e-5)
@@ -161,10 +170,17 @@ def test_each_mode_trains_its_adapters_alone(mode: str, span: str, model: Net, d
 
 def test_transfers_are_saved_as_the_change_since_the_base(model: Net, tmp_path: Path) -> None:
     config = pl.LRTTConfig(
-        rank=2, visible=CELLS, fast=CELLS, transfer_every=4, transfer_mode="exact", reinit="kaiming", **PERFECT
+        rank=2, visible=CELLS, fast=CELLS, transfer_every=4, transfer_mode="exact",
+        reinit="kaiming", **PERFECT
     )  # fmt: skip
-    made = pl.peft.add_adapters(model, "analog_base", rank=2, config=config, seed=1, targets=["q_proj"])  # fmt: skip
-    train(made, pl.optim.AnalogSGD([p for p in made.parameters() if p.requires_grad], lr=0.3), inputs())  # fmt: skip
+    made = pl.peft.add_adapters(
+        model, "analog_base", rank=2, config=config, seed=1, targets=["q_proj"],
+    )  # fmt: skip
+    train(
+        made,
+        pl.optim.AnalogSGD([p for p in made.parameters() if p.requires_grad], lr=0.3),
+        inputs(),
+    )
     with pytest.raises(ValueError, match=r"layer 'block.q_proj' has had 5 transfers"):
         pl.peft.save_adapter(made, tmp_path)
     change = pl.peft.merge_adapters(made).block["q_proj"].weight - model.block["q_proj"].weight
@@ -197,11 +213,17 @@ def test_a_pool_of_files_is_chosen_from_or_mixed(model: Net, tmp_path: Path, dev
     lrtt = pl.LRTTConfig(visible=CELLS, fast=CELLS, transfer_every=0, **PERFECT)
     with pytest.raises(ValueError, match="rank is 6; for a tile"):
         pl.peft.load_adapter(model, folders, "analog_base", config=lrtt)
-    mixed, _ = pl.peft.load_adapter(model, folders, config=ARRAYS, gate=MixtureGate(2), trainable=False)  # fmt: skip
+    mixed, _ = pl.peft.load_adapter(
+        model, folders, config=ARRAYS, gate=MixtureGate(2), trainable=False,
+    )  # fmt: skip
     mixed.block["mix"].gate.coefficients.data = torch.tensor([0.3, 0.7], device=device)
     mean = {name: 0.3 * deltas[0][name] + 0.7 * deltas[1][name] for name in SHAPES}
-    torch.testing.assert_close(mixed(x), changed(model.cpu(), mean).to(device)(x), rtol=1e-4, atol=1e-4)  # fmt: skip
-    assert {n for n, p in mixed.named_parameters() if p.requires_grad} == {"block.q_proj.gate.coefficients"}  # fmt: skip
+    torch.testing.assert_close(
+        mixed(x), changed(model.cpu(), mean).to(device)(x), rtol=1e-4, atol=1e-4,
+    )  # fmt: skip
+    assert {n for n, p in mixed.named_parameters() if p.requires_grad} == {
+        "block.q_proj.gate.coefficients"
+    }
 
 
 @pytest.mark.parametrize("mode", ["digital_base", "analog_base"])
@@ -227,10 +249,15 @@ def test_elements_that_cells_confine_are_reported(
 def test_targets_heads_gates_and_what_stays_trainable(model: Net, tmp_path: Path) -> None:
     made = pl.peft.add_adapters(
         model, rank=2, exclude=["head"], trainable=["head"], seed=1, config=ARRAYS,
-        gate=lambda _, layer: LearnedGate(layer.in_features if isinstance(layer, nn.Linear) else 8, 2),
+        gate=lambda _, layer: LearnedGate(
+            layer.in_features if isinstance(layer, nn.Linear) else 8, 2
+        ),
     )  # fmt: skip
     assert isinstance(made.block["mix"], GatedAdapter)
-    assert {name.split(".")[0] for name, p in made.named_parameters() if p.requires_grad} == {"block", "head"}  # fmt: skip
+    assert {name.split(".")[0] for name, p in made.named_parameters() if p.requires_grad} == {
+        "block",
+        "head",
+    }
     tiles = [tile for m in made.modules() if isinstance(m, AnalogLinear) for tile in m.tiles]
     assert sorted(tile.tile_id for tile in tiles) == list(range(4))
     assert {tile.seed for tile in tiles} == {1}
@@ -239,7 +266,9 @@ def test_targets_heads_gates_and_what_stays_trainable(model: Net, tmp_path: Path
     with pytest.raises(ValueError, match="model has no adapters"):
         pl.peft.save_adapter(model, tmp_path)
     write_file(tmp_path)
-    with pytest.raises(ValueError, match="is a GatedAdapter, which cannot have an adapter besides its own"):  # fmt: skip
+    with pytest.raises(
+        ValueError, match="is a GatedAdapter, which cannot have an adapter besides its own",
+    ):  # fmt: skip
         pl.peft.load_adapter(made, tmp_path)
     report = pl.conversion_report(made)
     assert report.digital["block.q_proj.gate"].startswith("weights for the components")

@@ -1,4 +1,4 @@
-"""What PEFT writes and computes, and what we do; where peft and transformers are installed."""
+"""Files and results of PEFT and of Pulsora compared; needs peft and transformers."""
 
 from __future__ import annotations
 
@@ -138,7 +138,9 @@ def test_peft_adapts_analog_layers_that_are_registered(tmp_path: Path, device: s
     model.eval().save_pretrained(tmp_path)
     logits = model(input_ids=ids(device)).logits
     # The file is one for our own reader, too.
-    digital, _ = pl.peft.load_adapter(llama().to(device), tmp_path, "analog_base_digital_adapter", base_config=ARRAYS)  # fmt: skip
+    digital, _ = pl.peft.load_adapter(
+        llama().to(device), tmp_path, "analog_base_digital_adapter", base_config=ARRAYS,
+    )  # fmt: skip
     torch.testing.assert_close(digital(input_ids=ids(device)).logits, logits, rtol=0.0, atol=1e-5)
     delta = layer.get_delta_weight("default")
     layer.merge()

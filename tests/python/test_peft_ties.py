@@ -54,7 +54,7 @@ def test_merging_onto_a_tied_weight_leaves_the_other_layer_alone(model: Tied) ->
 
 
 def test_a_file_may_repeat_the_tied_weight_of_the_model(model: Tied, tmp_path: Path) -> None:
-    """As PEFT's files of adapters on such heads do."""
+    """Like PEFT's files of adapters on tied heads."""
     adapted = pl.peft.add_adapters(model, rank=2, targets=["head"], config=ARRAYS, seed=1)
     head: Any = adapted.head
     head.set_factors(0.3 * torch.randn(11, 2), 0.3 * torch.randn(2, 6))
@@ -99,7 +99,7 @@ def test_a_merged_model_has_the_type_that_it_had(dtype: torch.dtype) -> None:
 
 
 def test_layers_that_look_at_a_weight_do_not_pass_the_adapter_by() -> None:
-    """torch's encoder has a fast path in evaluation, which would multiply by the weights themselves."""
+    """torch's encoder has a fast path in evaluation, which multiplies by the weights themselves."""
     torch.manual_seed(0)
     encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     adapted = pl.peft.add_adapters(encoder, rank=2, config=ARRAYS, seed=1).eval()

@@ -112,7 +112,8 @@ def test_unknown_names_and_settings_are_refused() -> None:
 
 @pytest.mark.parametrize("name", presets.names())
 def test_property_20_a_transfer_by_default_delivers_what_it_should(name: str) -> None:
-    # Without write noise, which moves the gain of one transfer by a few hundredths either way, whatever was sent.
+    # Without write noise, which moves the gain of one transfer by a few hundredths either way,
+    # whatever was sent.
     tile = pl.Tile(48, 96, pl.LRTTConfig(visible=presets.device(name, write_noise_std=0.0)), seed=1)
     rng = np.random.default_rng(1)
     tile.weights = 0.05 * rng.normal(size=(48, 96))

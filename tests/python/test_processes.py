@@ -152,7 +152,7 @@ def test_flushing_subnormal_numbers_changes_no_bit() -> None:
 
 
 def test_small_operations_start_no_thread() -> None:
-    """Waking one takes longer than the work, on busy cores far longer. A large operation shows that threads are seen."""
+    """Waking a thread takes longer than small work; a large operation shows that they are seen."""
     code = """
         import os
         import numpy as np

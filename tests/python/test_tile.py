@@ -56,7 +56,7 @@ def test_an_empty_batch_changes_no_weights(config: pl.TileConfig) -> None:
 
 
 def test_an_empty_batch_may_have_any_strides() -> None:
-    """As torch gives NumPy arrays of no rows."""
+    """Like NumPy arrays of no rows from torch."""
     tile = make_tile(CONFIGS["single"]())
     x = np.lib.stride_tricks.as_strided(np.empty((0, X_SIZE), np.float32), strides=(0, 0))
     y = np.lib.stride_tricks.as_strided(np.empty((0, D_SIZE), np.float32), strides=(0, 0))
@@ -262,7 +262,8 @@ def test_an_explanation_is_looked_into_by_name() -> None:
 def test_repr_and_sizes() -> None:
     tile = make_tile(pl.SingleConfig(device=pl.devices.SoftBounds(dw_min=0.002)), tile_id=3)
     assert repr(tile) == (
-        "Tile(6, 10, SingleConfig(device=SoftBounds(dw_min=0.002)), seed=5, tile_id=3, device='cpu')"
+        "Tile(6, 10, SingleConfig(device=SoftBounds(dw_min=0.002)), seed=5, tile_id=3, "
+        "device='cpu')"
     )
     assert tile.memory_bytes >= 12 * D_SIZE * X_SIZE
     assert tile.counters["update_samples"] == 0

@@ -1,4 +1,4 @@
-"""Analog convolutions beside torch's: any number of dimensions, groups, paddings, strides, dilations."""
+"""Analog convolutions beside torch's: dimensions, groups, paddings, strides, dilations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Analog layers on a GPU keep torch's conventions: moves, mixed precision, clipping, checkpoints."""
+"""Analog layers on a GPU keep torch's conventions: moves, autocast, clipping, checkpoints."""
 
 from __future__ import annotations
 

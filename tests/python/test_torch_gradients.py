@@ -1,4 +1,4 @@
-"""Gradients of analog layers keep torch's conventions: when they are recorded, summed, scaled and dropped."""
+"""Gradients of analog layers keep torch's conventions: recorded, summed, scaled and dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Analog layers as modules: what torch does to a module, it does to them, or says that it cannot."""
+"""Analog layers behave as modules of torch, or say that they cannot."""
 
 from __future__ import annotations
 
@@ -358,10 +358,12 @@ def test_distributed_data_parallel_takes_prepared_models_alone(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: AnalogLinear(4, 3, rpu_config=IDEAL), TypeError, "'rpu_config'; it is called config"),
+        (lambda: AnalogLinear(4, 3, rpu_config=IDEAL), TypeError,
+         "'rpu_config'; it is called config"),
         (lambda: AnalogLinear(4, 3, dtype=torch.half), TypeError, "'dtype'; tiles are in single"),
         (lambda: AnalogConv2d(4, 3, 1, seeds=1), TypeError, "AnalogConv2d .*did you mean 'seed'"),
-        (lambda: AnalogConv2d(4, 4, 1, 1, 0, 1, 2), TypeError, "bias = 2: write True or False"),  # type: ignore[arg-type]
+        (lambda: AnalogConv2d(4, 4, 1, 1, 0, 1, 2),  # type: ignore[arg-type]
+         TypeError, "bias = 2: write True or False"),
         (lambda: AnalogLinear(4, 4, groups=2), TypeError, "multiple values for argument 'groups'"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Analog recurrent layers beside torch's: outputs, states, gradients and updates, in every form of input."""
+"""Analog recurrent layers beside torch's: outputs, states, gradients, updates, input forms."""
 
 from __future__ import annotations
 
@@ -283,17 +283,26 @@ def test_settings_that_torch_refuses_are_refused_in_its_words(
             ValueError,
             r"hx has shapes \[\[1, 1, 4\]\]: give \[\[1, 1, 4\], \[1, 1, 4\]\], in a tuple",
         ),
-        (lambda: AnalogGRU(3, 4)(torch.ones(2, 3), torch.zeros(2, 4)), ValueError, r"give \[\[1, 4\]\]"),
+        (lambda: AnalogGRU(3, 4)(torch.ones(2, 3), torch.zeros(2, 4)), ValueError,
+         r"give \[\[1, 4\]\]"),
         (lambda: AnalogLSTM(3, 4, rpu_config=1), TypeError, "'rpu_config'; it is called config"),
         (lambda: AnalogLSTM(3, 4, bias=2), TypeError, "bias = 2: write True or False"),
         (lambda: AnalogGRU(3, 4, nonlinearity="relu"), TypeError, "no argument 'nonlinearity'"),
-        (lambda: AnalogGRU(3, 4, proj_size=2), TypeError, "AnalogGRU has no argument 'proj_size'; AnalogLSTM has"),
-        (lambda: AnalogLSTM(3, 4).load_state_dict(torch.nn.LSTM(3, 4).state_dict(), strict=False), RuntimeError, r"weight_ih_l0 is of a digital layer.*set_weights\(digital\.state_dict\(\)\)"),
+        (lambda: AnalogGRU(3, 4, proj_size=2), TypeError,
+         "AnalogGRU has no argument 'proj_size'; AnalogLSTM has"),
+        (lambda: AnalogLSTM(3, 4).load_state_dict(torch.nn.LSTM(3, 4).state_dict(), strict=False),
+         RuntimeError,
+         r"weight_ih_l0 is of a digital layer.*set_weights\(digital\.state_dict\(\)\)"),
         (lambda: AnalogRNNBase(3, 4), TypeError, "make an AnalogLSTM"),
-        (lambda: AnalogGRU(3, 4).set_weights({}), ValueError, r"weights has \[\]: give \['bias_hh_l0'"),
+        (lambda: AnalogGRU(3, 4).set_weights({}), ValueError,
+         r"weights has \[\]: give \['bias_hh_l0'"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_explained(call: Any, error: type[Exception], message: str) -> None:  # noqa: ANN401
+def test_what_does_not_fit_is_explained(
+    call: Any,  # noqa: ANN401
+    error: type[Exception],
+    message: str,
+) -> None:
     with pytest.raises(error, match=message):
         call()
 

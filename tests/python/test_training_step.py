@@ -86,7 +86,7 @@ def _require_same(one: nn.Module, other: nn.Module) -> None:
 def test_property_37_steps_have_the_bits_of_the_plain_loop(
     device: str, config: pl.TileConfig, optimiser: str
 ) -> None:
-    """With a scheduler, an evaluation and a smaller batch in between, with transfers and without."""
+    """A scheduler, an evaluation and a smaller batch in between, with transfers and without."""
     models = [_model(device, config) for _ in range(2)]
     make = {
         "sgd": lambda model: AnalogSGD(model.parameters(), lr=0.1, momentum=0.9),
@@ -244,7 +244,7 @@ def test_when_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     step = TrainingStep(model, optimizer, loss_fn)
 
     def steps(count: int) -> list[bool]:
-        """What was recorded meanwhile: with the digital step, or without it."""
+        """The records made meanwhile: with the digital step, or without it."""
         before = len(made)
         for number in range(count):
             step(*_batch(number, "cpu"))

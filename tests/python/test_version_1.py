@@ -1,7 +1,8 @@
 """Files that were saved before states had their present form still load, and go on to the bit.
 
-The files in tests/data/version_1 were written at commit 97f8fcc, each in the middle of a mini-batch and of a cycle of
-transfers; `expected.json` holds the SHA-256 of everything that the run gave which was not interrupted.
+The files in tests/data/version_1 were written at commit 97f8fcc, each in the middle of a mini-batch
+and of a cycle of transfers; `expected.json` holds the SHA-256 of everything that the run gave which
+was not interrupted.
 """
 
 from __future__ import annotations

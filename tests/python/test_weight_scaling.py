@@ -1,4 +1,4 @@
-"""Weights scaled into the range of the cells: the layer computes and learns as without, and its cells are filled."""
+"""Weights scaled into the range of the cells: results stay, and the cells are filled."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_weights_that_are_zero_need_no_scale() -> None:
 
 
 class Scaled(nn.Module):
-    """What a layer with learn_out_scaling is, in torch's own terms."""
+    """A layer with learn_out_scaling, in torch's own terms."""
 
     def __init__(self, layer: nn.Linear, count: int) -> None:
         super().__init__()

@@ -22,7 +22,8 @@ SMALL: dict[str, Any] = {
 def gpt2(layers: int = 1) -> nn.Module:
     torch.manual_seed(0)
     config = transformers.GPT2Config(
-        vocab_size=40, n_positions=16, n_embd=16, n_layer=layers, n_head=2, bos_token_id=0, eos_token_id=0,
+        vocab_size=40, n_positions=16, n_embd=16, n_layer=layers, n_head=2, bos_token_id=0,
+        eos_token_id=0,
     )  # fmt: skip
     model: nn.Module = transformers.GPT2LMHeadModel(config)
     return model.eval()
@@ -31,8 +32,8 @@ def gpt2(layers: int = 1) -> nn.Module:
 def llama(layers: int = 1) -> nn.Module:
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
-        **SMALL, num_hidden_layers=layers, vocab_size=40, max_position_embeddings=16, num_key_value_heads=1,
-        pad_token_id=0,
+        **SMALL, num_hidden_layers=layers, vocab_size=40, max_position_embeddings=16,
+        num_key_value_heads=1, pad_token_id=0,
     )  # fmt: skip
     model: nn.Module = transformers.LlamaForCausalLM(config)
     return model.eval()

@@ -1,4 +1,4 @@
-"""How fast tiles are, beside what the machine could do: `pulsora bench`, for use from Python.
+"""Timings of tiles beside the limits of the machine: `pulsora bench`, for use from Python.
 
     place = Place("cpu", threads=2)
     ceilings = measure_ceilings(place)
@@ -6,7 +6,8 @@
         result = run(case, place)
         print(case.tile, case.operation, result.time.median, result.reached(ceilings))
 
-with `cases` of `pulsora.bench.cases`, `run` of `pulsora.bench.measure`, and `Place` and `measure_ceilings` of
-`pulsora.bench.machine`. The bound of a case is the larger of its least bytes over the copy bandwidth and its least
-operations over the rate of fused multiply-adds, both measured in the same process.
+with `cases` of `pulsora.bench.cases`, `run` of `pulsora.bench.measure`, and `Place` and
+`measure_ceilings` of `pulsora.bench.machine`. The bound of a case is the larger of its least bytes
+over the copy bandwidth and its least operations over the rate of fused multiply-adds, both measured
+in the same process.
 """

@@ -1,8 +1,8 @@
-"""The cases of `pulsora bench`, and the least work that each of them is.
+"""Cases of `pulsora bench`, and the least work of each.
 
-A case is a square array under default periphery with inputs x uniform in (-1, 1) and errors d
-uniform in (-1, 1) ("dense": 2.5 coincidences per cell and sample) or (-0.01, 0.01) ("sparse", and
-whole steps: 0.025), at a learning rate of ten dw_min.
+A case is a square array under default periphery with inputs x uniform in (-1, 1), at a learning
+rate of ten dw_min. Errors d are uniform in (-1, 1) ("dense": 2.5 coincidences per cell and sample)
+or in (-0.01, 0.01) ("sparse", and whole steps: 0.025).
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ class Case:
 
     @property
     def tile(self) -> str:
-        """What it is measured on."""
+        """The tile, by device and rank, as tables name it."""
         return f"{self.model}, LRTT K={self.rank}" if self.rank else self.model
 
     @property
     def reads(self) -> bool:
-        """Whether it changes no weight."""
+        """Whether the case changes no weight."""
         return self.operation in ("forward", "backward")
 
     @property
     def dense(self) -> bool:
-        """Whether its errors are large."""
+        """Whether the errors d are large."""
         return self.operation == "update dense"
 
     def device(self) -> Device:
@@ -90,7 +90,7 @@ def cases(
     operations: Sequence[str] = OPERATIONS,
     transfer_every: int = 10,
 ) -> list[Case]:
-    """All combinations.
+    """All combinations of models, sizes, ranks and operations.
 
     Raises:
         ValueError: for a number out of range, or an unknown operation or device.
@@ -131,11 +131,14 @@ def cases(
 
 
 def work_of(case: Case, *, on_gpu: bool = False) -> Work:
-    """Least bytes and operations of one call; of a transfer, its share of one train per component."""
+    """Least bytes and operations of one call.
+
+    A transfer sends one pulse train per component; each call counts its share of a transfer.
+    """
     n, m, k = float(case.size), float(case.batch), float(case.rank)
     model = case.device().model
     read = least_work.product(n, n, m, on_gpu=on_gpu)
-    if case.rank:  # of A and B both times; an update projects x and d by them, and pulses both
+    if case.rank:  # reads of A and B; an update projects x and d by them, and pulses both
         factor = least_work.product(n, k, m, on_gpu=on_gpu)
         read += factor * 2.0
         update = (factor + least_work.pulses(model, n, k, m, dense=case.dense)) * 2.0

@@ -1,4 +1,4 @@
-"""Where a benchmark runs, and what that machine was measured to do at best."""
+"""Place of a benchmark (CPU or GPU), and the highest rates measured on that machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PRODUCT_SIZE = {"cpu": 2048, "cuda": 8192}
 
 @dataclass(frozen=True)
 class Work:
-    """What an operation needs at least, whatever the code.
+    """Least memory traffic and arithmetic of an operation, whatever the code.
 
     Attributes:
         bytes: To and from memory.
@@ -47,7 +47,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a machine can do.
+    """The highest rates of a machine.
 
     Attributes:
         bytes: Per second, read plus written, by a copy of arrays far larger than the caches.
@@ -58,7 +58,7 @@ class Ceilings:
     operations: float
 
     def __or__(self, other: Ceilings) -> Ceilings:
-        """The better of two measurements: what other processes took from one, the other may have."""
+        """The better of two measurements: other processes may have slowed either."""
         return Ceilings(max(self.bytes, other.bytes), max(self.operations, other.operations))
 
     def bound(self, work: Work) -> tuple[float, str]:
@@ -72,7 +72,7 @@ class Place:
 
     Args:
         device: "cpu", "cuda" or "cuda:<number>".
-        threads: CPU threads; by default as of a `Tile`.
+        threads: CPU threads; by default as in `Tile`.
 
     Raises:
         ConfigError: for another device, or a number of threads out of range.
@@ -104,20 +104,20 @@ class Place:
         return f"{(names or [platform.processor()])[0].strip()}, {threads}"
 
     def array(self, values: NDArray[np.float32]) -> Any:  # noqa: ANN401 - an array or a tensor
-        """The values where tiles of this place take them."""
+        """The values as an array or tensor that tiles of this place take."""
         if self._torch is None or self.on_cpu:
             return values
         return self._torch.from_numpy(values).to(self.device)
 
     @staticmethod
     def on_host(array: Any) -> Any:  # noqa: ANN401
-        """What array() gave, in host memory."""
+        """A result of `array` in host memory."""
         return array.cpu().numpy() if hasattr(array, "cpu") else array
 
     def time(self, call: Callable[[], object], calls: int = 1) -> tuple[float, float]:
-        """Seconds of one of some calls that follow one another: until done, until the host goes on.
+        """Mean seconds per call over consecutive calls: until done, and until the host goes on.
 
-        On a GPU the first is between two events in torch's current stream.
+        On a GPU the first time lies between two events in torch's current stream.
         """
         if self._torch is None or self.on_cpu:
             start = time.perf_counter()
@@ -140,10 +140,10 @@ class Place:
 
 
 def measure_ceilings(place: Place) -> Ceilings:
-    """The best of several copies, and of several matrix products, at this place.
+    """Measures the best of several copies, and of several matrix products, at this place.
 
-    The arrays are torch's, on as many threads as the place has; without torch they are NumPy's,
-    whose copies take one thread and whose products as many as its library likes.
+    The arrays are torch's, on as many threads as the place has. Without torch they are NumPy's:
+    copies take one thread, and products as many threads as NumPy's library likes.
     """
     kind = "cpu" if place.on_cpu else "cuda"
     count, size = _COPY_FLOATS[kind], _PRODUCT_SIZE[kind]

@@ -1,8 +1,8 @@
-"""Cases of `pulsora bench`: checked, and then measured.
+"""Checks the cases of `pulsora bench`, and then measures them.
 
-Before a case is timed its result is checked. On the CPU it must be, to the bit, what one thread
-gives for the mini-batch in two parts. On a GPU it must be the CPU's: to the bit what an update
-makes of an array, and else to rounding, after which an ADC may decide otherwise now and then.
+On the CPU a result must be, to the bit, the result of one thread for the mini-batch in two parts.
+On a GPU it must be the CPU's: to the bit for updates of a single array, and otherwise to rounding,
+after which an ADC may decide otherwise now and then.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["Result", "Timing", "WrongResultError", "check", "run"]
 
 _SEED = 11
-_WEIGHTS = 0.2  # initial ones lie within this: some cells in a hundred are at a bound
-_TYPICAL_READ = 1.5  # deviation of W x at most, by smaller weights; the default ADC reaches to 12
+_WEIGHTS = 0.2  # initial weights lie within +- this: some cells in a hundred are at a bound
+_TYPICAL_READ = (
+    1.5  # largest deviation of W x (weights are scaled down); the default ADC reaches 12
+)
 _SPARSE = 0.01  # size of sparse errors
 
 
 class WrongResultError(RuntimeError):
-    """A case does not give what it should, so nothing that is measured of it means anything."""
+    """A case has a wrong result, so its timings mean nothing."""
 
 
 class _Rig:
@@ -65,13 +67,13 @@ class _Rig:
         self.x, self.d, self.y = (place.array(part) for part in (x, d, np.zeros_like(x)))
         # An adapter multiplies the learning rate by alpha, which is about ten.
         self.lr = (1.0 if case.rank else 10.0) * dw_min
-        # Descends and ascends in turn, so that the weights stay where they are. Those of an
-        # adapter under whole steps must not return, or there would be nothing to transfer.
+        # The sign alternates, so that the weights stay where they are. In whole steps of an adapter
+        # it does not, or there would be nothing to transfer.
         self.alternates = not (case.rank and case.operation == "step")
         self.fresh = None if case.reads else self.tile.state()
 
     def prepare(self) -> None:
-        """Before each repetition: weights start anew, or in the end all would be at a bound."""
+        """Restores the first weights before a repetition; else all would end at a bound."""
         if self.fresh is not None:
             self.tile.load_state(self.fresh)
 
@@ -90,11 +92,11 @@ class _Rig:
             self.lr = -self.lr
 
     def call(self) -> None:
-        """The case once."""
+        """Runs the case once."""
         self.run((slice(None),))
 
     def run(self, parts: Sequence[slice]) -> None:
-        """The case once, with the mini-batch in parts."""
+        """Runs the case once, with the mini-batch in parts."""
         operation = self.case.operation
         passes: dict[str, list[Callable[[slice], None]]] = {
             "forward": [self.forward],
@@ -108,12 +110,12 @@ class _Rig:
             self.end()
 
     def results(self) -> dict[str, Matrix]:
-        """What has come of it: the last read, and the weights."""
+        """The last read, and the weights."""
         return {"read": np.asarray(Place.on_host(self.y)), "weights": self.tile.weights}
 
 
 def check(case: Case, place: Place) -> None:
-    """Runs a case once and compares its result with the plainest way to get it.
+    """Runs a case once and compares its result with the reference (see the module).
 
     Raises:
         WrongResultError: if the two differ.
@@ -124,13 +126,13 @@ def check(case: Case, place: Place) -> None:
     half = (case.batch + 1) // 2
     plain.run([slice(None, half), slice(half, None)] if case.batch > 1 else [slice(None)])
     got, expected = tested.results(), plain.results()
-    # What an adapter learns goes through reads of A and B.
+    # An adapter learns from reads of A and B, which agree to rounding.
     learns_alone = not case.rank and case.operation.startswith("update")
     for name in ("read", "weights"):
         start = before if name == "weights" else np.float32(0.0)
         error = np.square(got[name] - expected[name], dtype=np.float64).mean()
         change = np.square(expected[name] - start, dtype=np.float64).mean()
-        # W + alpha A B is a product too, so that weights which nothing changed agree to rounding alone.
+        # W + alpha A B is a product too, so that even unchanged weights agree to rounding alone.
         rounding = 1e-12 * np.square(expected[name], dtype=np.float64).mean()
         same = got[name].tobytes() == expected[name].tobytes()
         if not (same if place.on_cpu or learns_alone else error <= 1e-4 * change + rounding):
@@ -161,7 +163,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """A case, its time, and the least work that it is."""
+    """A case, its times, and its least work."""
 
     case: Case
     time: Timing
@@ -180,7 +182,7 @@ class Result:
 
 
 def run(case: Case, place: Place, seconds: float = 0.3) -> Result:
-    """Checks a case and measures it for so long, with 5 repetitions at least and 200 at most.
+    """Checks a case and measures it for `seconds`, with 5 to 200 repetitions.
 
     Raises:
         WrongResultError: if its result is wrong, see check().
@@ -191,9 +193,9 @@ def run(case: Case, place: Place, seconds: float = 0.3) -> Result:
 
 
 def _measure(rig: _Rig, place: Place, seconds: float) -> Timing:
-    """Medians over repetitions of the mean of some calls that follow one another."""
+    """Quartiles over repetitions, each the mean over consecutive calls."""
     case = rig.case
-    # Those that change an adapter are one cycle, or as many as in one usually.
+    # Calls that change an adapter span one transfer cycle, or ten calls without transfers.
     cycle = 0 if case.reads or not case.rank else case.transfer_every or 10
     calls = cycle or 1
 
@@ -201,8 +203,8 @@ def _measure(rig: _Rig, place: Place, seconds: float) -> Timing:
         rig.prepare()
         return place.time(rig.call, calls)
 
-    repeat()  # warm
-    if not place.on_cpu and not cycle:  # so many that their start does not count
+    repeat()  # warm up
+    if not place.on_cpu and not cycle:  # so many calls that starting the first does not count
         calls = min(max(round(2e-3 / repeat()[0]), 1), 20)
     times: list[tuple[float, float]] = []
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How `pulsora bench` shows its results."""
+"""Text, table and JSON file of the results of `pulsora bench`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def headline(place: Place, ceilings: Ceilings, batch: int) -> str:
 
 
 def remark(place: Place) -> str | None:
-    """What makes timings of a CPU upper limits: other processes on it, over the last minute."""
+    """A warning if other processes used the CPU over the last minute, else None."""
     load = os.getloadavg()[0]
     if not place.on_cpu or load < 1.0:
         return None
@@ -45,9 +45,9 @@ def remark(place: Place) -> str | None:
 
 
 def table(results: Sequence[Result], place: Place, ceilings: Ceilings) -> Table:
-    """One row per case: what it took, its bound and what sets that, and the share reached.
+    """One row per case: times, the bound, what sets it, and the share of the bound reached.
 
-    Only the names of tiles may be wrapped, which then take 80 columns on the CPU.
+    Only names of tiles may wrap, so that the table takes 80 columns on the CPU.
     """
     heads = ["tile", "operation", "size", "median\nus", "spread"]
     heads += [] if place.on_cpu else ["host\nus"]
@@ -72,7 +72,7 @@ def table(results: Sequence[Result], place: Place, ceilings: Ceilings) -> Table:
 
 
 def to_json(results: Sequence[Result], place: Place, ceilings: Ceilings) -> str:
-    """Everything that was measured; times in seconds."""
+    """All measurements as JSON; times in seconds."""
     values = {
         "version": __version__,
         "device": place.device,

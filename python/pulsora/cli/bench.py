@@ -29,7 +29,7 @@ def bench(
     ),
     batch: Annotated[int, typer.Option(help="Samples of a mini-batch.")] = 64,
     operations: Annotated[
-        str, typer.Option(help="Some of these, with commas between them.")
+        str, typer.Option(help="Operations to measure, with commas between them.")
     ] = ",".join(OPERATIONS),
     lrtt: Annotated[bool, typer.Option(help="Measure tiles with an adapter as well.")] = True,
     rank: Annotated[int, typer.Option(help="Rank of the adapter.")] = 8,
@@ -46,7 +46,7 @@ def bench(
         typer.Option("--json", help="Write everything to this file.", show_default="none"),
     ] = None,
 ) -> None:
-    """Measure how fast tiles are, beside what this machine could do.
+    """Measure how fast tiles are, beside the limits of this machine.
 
     Every case is checked before it is timed. A case with a wrong result is left out, and the exit
     status is 1 then.

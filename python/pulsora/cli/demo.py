@@ -34,7 +34,7 @@ _RUNS = {
 
 
 def run_demo(out: Path, epochs: int, threads: int | None) -> None:
-    """Trains the three networks, shows a table, writes demo.png, accuracy.png and demo.json to `out`."""
+    """Trains the three networks, shows a table, writes two figures and demo.json to `out`."""
     require_at_least("epochs", epochs, 1)
     require_folder("--out", out)
     data = digits()

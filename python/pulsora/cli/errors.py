@@ -16,11 +16,11 @@ __all__ = ["OneLineErrors", "errors"]
 errors = Console(stderr=True, soft_wrap=True)
 
 _AFTER_NAME = ("is ", "= ", "must ")
-"""How messages go on that begin with the name of a parameter."""
+"""Continuations of a message that begins with the name of a parameter."""
 
 
 class OneLineErrors(TyperCommand):
-    """A command that shows errors of its user as one line; all others are tracebacks."""
+    """A command that shows errors of its user in one line each, and others as tracebacks."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's context, of click or its own
         """Runs the command."""
@@ -45,7 +45,7 @@ class OneLineErrors(TyperCommand):
             raise typer.Exit(2) from error
 
     def _as_option(self, message: str, given: dict[str, object]) -> str:
-        """The message, with a parameter at its start written as the option that it is."""
+        """The message, in which an option replaces the parameter name at the start."""
         word, _, rest = message.partition(" ")
         name = word.removesuffix(":")
         if given.get(name) is None or (name == word and not rest.startswith(_AFTER_NAME)):

@@ -18,7 +18,8 @@ def fit(
     path: Annotated[
         Path,
         typer.Argument(
-            help="A CSV file: pulse, direction, conductance or weight, and cell and cycle if several."
+            help="A CSV file: pulse, direction, conductance or weight, "
+            "and cell and cycle if several."
         ),
     ],
     plot: Annotated[

@@ -1,4 +1,4 @@
-"""`pulsora forecast`: how the loss of a run will go on."""
+"""`pulsora forecast`: continues the loss curve of a run."""
 
 import json
 import math
@@ -31,7 +31,7 @@ def forecast(
     residual: Annotated[
         str | None,
         typer.Option(
-            help="'gru' lets a trained ensemble continue what the law leaves over.",
+            help="'gru': a trained ensemble predicts the residual of the law.",
             show_default="the law alone",
         ),
     ] = None,
@@ -68,7 +68,7 @@ def forecast(
 
 
 def _epochs(path: Path) -> list[dict[str, Any]]:
-    """The epochs of a metrics file; ValueError, naming it, for another file."""
+    """The epochs of a metrics file; ValueError, naming the file, if it is none."""
     with reading("metrics", path, "name the metrics.json of a run of 'pulsora train'"):
         content = path.read_bytes()
     try:
@@ -79,8 +79,8 @@ def _epochs(path: Path) -> list[dict[str, Any]]:
         ) from None
     if len(epochs) < LEAST:
         raise ValueError(
-            f"{path} has {len(epochs)} of the {LEAST} epochs that a forecast needs; train on by --resume "
-            "with more --epochs"
+            f"{path} has {len(epochs)} of the {LEAST} epochs that a forecast needs; train on by "
+            "--resume with more --epochs"
         )
     return epochs
 

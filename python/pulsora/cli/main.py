@@ -1,4 +1,4 @@
-"""The command line: `pulsora demo | train | explain | plot-device | fit | compile | forecast | info | bench`."""
+"""Command line: `pulsora demo|train|explain|plot-device|fit|compile|forecast|info|bench`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +63,8 @@ def train(
         str | None,
         setting(
             "data",
-            "'digits', a folder with the IDX files of a data set, or (for lstm and transformer) a text file.",
+            "'digits', a folder with the IDX files of a data set, or (for lstm and transformer) a "
+            "text file.",
         ),
     ] = None,
     model: Annotated[str | None, setting("model", f"One of {', '.join(MODELS)}.")] = None,
@@ -85,7 +86,8 @@ def train(
         bool | None,
         typer.Option(
             "--amp/--no-amp",
-            help="Digital layers in bfloat16, by torch's autocast; steps on a GPU are not recorded then.",
+            help="Digital layers in bfloat16, by torch's autocast; "
+            "steps on a GPU are not recorded then.",
             show_default="no-amp",
         ),
     ] = None,
@@ -268,7 +270,7 @@ def demo(
     run_demo(out, epochs, threads_of(threads))
 
 
-# `pulsora --help` lists them as a newcomer comes to need them.
+# In the order in which a newcomer needs them, kept by `pulsora --help`.
 _COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "train": train,

@@ -35,12 +35,12 @@ _DEFAULTS = (
 
 
 def setting(name: str, text: str) -> Any:  # noqa: ANN401 - as typer.Option
-    """An option that a settings file may hold as well; its default is that of `Experiment`."""
+    """An option that a settings file may hold as well; its default comes from `Experiment`."""
     return typer.Option(help=text, show_default=_shown(_DEFAULTS[name]))
 
 
 def setting_of_model(name: str, text: str) -> Any:  # noqa: ANN401 - as typer.Option
-    """As `setting`, of what has another default with each model that takes it."""
+    """An option like `setting`, whose default depends on the model."""
     defaults = {model: _shown(of[name]) for model, of in MODELS.items() if name in of}
     shown = ", ".join(f"{model} {default}" for model, default in defaults.items())
     return typer.Option(help=text, show_default=shown)
@@ -50,7 +50,7 @@ def _shown(default: object) -> str:
     return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
-# None means: not given, so the settings file or the default.
+# None: not given; the settings file or the default decides.
 ConfigFile = Annotated[
     Path | None,
     typer.Option(help="Settings as a TOML or JSON file; options override it.", show_default="none"),
@@ -76,7 +76,7 @@ Threads = Annotated[
 
 
 def threads_of(threads: int | None) -> int:
-    """The number of CPU threads that were asked for, which torch takes from now on as well.
+    """Resolves the number of CPU threads, and sets it in torch.
 
     Raises:
         ConfigError: for a number out of range.
@@ -91,10 +91,10 @@ def threads_of(threads: int | None) -> int:
 
 
 def experiment_of(file: Path | None, **given: Any) -> Experiment:
-    """What a settings file and options describe; options override the file.
+    """The experiment described by a settings file and options; options override the file.
 
     Raises:
-        ValueError: for a file that holds no settings, or settings that are none or contradict.
+        ValueError: for a file without settings, and for unknown or contradictory settings.
         OSError: if the file cannot be read.
     """
     settings = {} if file is None else read_settings("config", file)

@@ -1,4 +1,4 @@
-"""What the commands write to, how they show how far they are, and tables of what came of it."""
+"""Console, progress bars and result tables of the commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["console", "metrics_table", "progress_bar", "train_with_bar"]
 
 console = Console()
 
-# Of each metric that tables show: its heading, and how it is written.
+# Heading and number format of each metric.
 _COLUMNS = {
     "loss": ("loss", ".3f"),
     "accuracy": ("test accuracy", ".1%"),
@@ -31,13 +31,13 @@ _COLUMNS = {
 def metrics_table(
     heading: str, rows: Mapping[str, Mapping[str, float]], *left_out: str, right: bool = False
 ) -> Table:
-    """One row per name, with what was measured of it; what no row has gets no column.
+    """One row per name, and a column for each metric that any row has.
 
     Args:
-        heading: Stands above the names.
+        heading: Heading of the column of names.
         rows: The metrics of each name.
         left_out: Metrics that are not shown.
-        right: Whether the names are numbers, which stand on the right of their column.
+        right: Whether the names are numbers, aligned right.
     """
     names = [
         name
@@ -57,7 +57,7 @@ def metrics_table(
 
 
 def progress_bar() -> Progress:
-    """A bar with counts, the time left, and a text of the task's own."""
+    """A progress bar with counts, the time left and a status text."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=16),  # leaves room for the text in 80 columns
@@ -69,7 +69,7 @@ def progress_bar() -> Progress:
 
 
 def train_with_bar(run: Run, progress: Progress, name: str) -> None:
-    """Trains a `Run` to its end and shows how far it is."""
+    """Trains a `Run` to its end and shows its progress."""
     task = progress.add_task(name, total=run.passes, completed=run.passes_made, status="")
     run.train(
         on_batch=lambda _: progress.advance(task),

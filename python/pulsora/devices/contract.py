@@ -1,4 +1,4 @@
-"""What every device model promises, as checks that anyone can run on a model of their own."""
+"""Contract of device models, as checks that anyone can run on a model of their own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ContractError", "check"]
 
-_ROWS, _COLS, _SAMPLES = 67, 130, 13  # neither a multiple of the blocks in which cells are treated
+_ROWS, _COLS, _SAMPLES = 67, 130, 13  # no multiples of the blocks of cells that kernels process
 _PULSE_TYPES = (
     "stochastic_compressed", "stochastic", "mean_count", "deterministic_implicit", "none",
     "none_with_device",
@@ -31,26 +31,28 @@ _STILL = {"lifetime": 0.0, "diffusion": 0.0}
 
 
 class ContractError(AssertionError):
-    """A device model breaks a promise; the message names each, with what was seen."""
+    """A device model breaks its contract; the message names each broken promise and an example."""
 
 
 def check(device: type[Device] | Device, *, on: str = "cpu") -> tuple[str, ...]:
-    """Runs the contract of device models on one of them.
+    """Checks that a device model keeps the contract of all device models.
 
-    Weights stay within the bounds of their cells, no pulse changes nothing, a pulse makes the step that
-    `describe_cells()` tells with the sign of its direction, cells without spread are equal and nominal, spreads have their
-    mean and standard deviation, and results depend neither on how a batch is split nor on threads nor on where the tile is, and go
-    on to the bit from a saved state.
+    Weights stay within the bounds of their cells. No pulse changes nothing. A pulse makes the step
+    of `describe_cells()`, with the sign of its direction. Cells without spread are equal and
+    nominal, and spreads have their mean and standard deviation. Results depend neither on how a
+    batch is split, nor on threads, nor on where the tile is; from a saved state they go on to the
+    bit.
 
     Args:
-        device: A class, which is checked with its defaults, or an object of one, with its own parameters.
-        on: Where its tiles shall be: "cpu", "cuda" or "cuda:<number>".
+        device: A class, which is checked with its defaults, or an object of one with its own
+            parameters.
+        on: Place of its tiles: "cpu", "cuda" or "cuda:<number>".
 
     Returns:
         The names of the promises, all of which were kept.
 
     Raises:
-        ContractError: If one is broken.
+        ContractError: If a promise is broken.
         TypeError: If `device` is no device.
         DeviceError: If there is no such GPU.
     """
@@ -64,7 +66,7 @@ def check(device: type[Device] | Device, *, on: str = "cpu") -> tuple[str, ...]:
     broken = []
     for name, promise in _PROMISES.items():
         found = [f"{name}: {problem}" for problem in promise(suite)]
-        broken += found[:1]  # one example tells enough
+        broken += found[:1]  # one example per promise
     if broken:
         raise ContractError(f"{device.model} breaks its contract. " + "; ".join(broken))
     return tuple(_PROMISES)
@@ -72,7 +74,7 @@ def check(device: type[Device] | Device, *, on: str = "cpu") -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Suite:
-    """Tiles of a device, as the core has them: the classes for users stand above the devices."""
+    """Tiles of a device, made by the core: Python's classes of tiles stand above the devices."""
 
     device: Device
     on: str
@@ -85,25 +87,25 @@ class _Suite:
         threads: int = 1,
         changes: Mapping[str, Any] | None = None,
     ) -> _core.Tile:
-        # Without write noise the weights are those that pulses act on.
+        # Without write noise, pulses act on the weights that are read.
         device = self.device.replace(**{"write_noise_std": 0.0, **(changes or {})})
         settings = {"kind": "single", "device": device.to_dict(), "update": dict(update or {})}
         return _core.make_tile(*shape, settings, 7, 0, self.on, threads)
 
     def update(self, tile: _core.Tile, x: _Matrix, d: _Matrix, lr: float) -> None:
-        """Part of a mini-batch."""
+        """Updates by a part of a mini-batch."""
         if self.on == "cpu":
             tile.update(x, d, lr)
         else:
             tile.update(_core.upload(x, self.on), _core.upload(d, self.on), lr)
 
     def learn(self, tile: _core.Tile, x: _Matrix, d: _Matrix, lr: float) -> None:
-        """A mini-batch, or the end of one."""
+        """Updates by a mini-batch, or by the end of one."""
         self.update(tile, x, d, lr)
         tile.post_update(lr)
 
     def updates(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Pulse types and lengths of trains, by name."""
+        """Pulse types and lengths of pulse trains, by name."""
         for pulses in _PULSE_TYPES:
             for length in _TRAINS if pulses.startswith("stochastic") else (31,):
                 yield f"{pulses}, desired_bl={length}", {"pulse_type": pulses, "desired_bl": length}
@@ -127,7 +129,7 @@ def _differ(first: Any, second: Any) -> bool:  # noqa: ANN401
 def _bounds(suite: _Suite) -> Iterator[str]:
     for name, update in suite.updates():
         if update["pulse_type"] == "none":
-            continue  # which has no bounds
+            continue  # without pulses there are no bounds
         tile = suite.tile(update, changes={"diffusion": 0.1, "lifetime": 20.0})
         for step in range(10):
             suite.learn(tile, *_batch(step), 3.0)
@@ -161,7 +163,9 @@ def _signs(suite: _Suite) -> Iterator[str]:
             yield f"a pulse {direction} moves the mean of a cell the other way"
         expected = np.clip(before + step, cells["w_min"], cells["w_max"])
         if not np.allclose(tile.get_weights(), expected, rtol=0.0, atol=1e-6):
-            yield f"a pulse {direction} without noise makes another step than describe_cells() tells"
+            yield (
+                f"a pulse {direction} without noise makes another step than describe_cells() tells"
+            )
 
 
 def _equal_cells(suite: _Suite) -> Iterator[str]:
@@ -169,7 +173,7 @@ def _equal_cells(suite: _Suite) -> Iterator[str]:
     cells = suite.tile(changes=suite.without_spread()).describe_cells("visible")
     for name in ("w_max", "w_min", "step_up", "step_down"):
         first = cells[name].flat[0]
-        if (cells[name][:, :-1] != first).any():  # the last column may be a perfect bias
+        if (cells[name][:, :-1] != first).any():  # the last column may be a noise-free bias
             yield f"{name} differs between cells without spread"
         if name in device and first != np.float32(device[name]):
             yield f"{name} of cells without spread is {first}, not {device[name]}"
@@ -183,7 +187,7 @@ def _statistics(suite: _Suite) -> Iterator[str]:
     if not device.get("table_w"):  # whose nodes must lie within the bounds
         changes |= {"w_max": 0.6, "w_min": -0.6}
     device |= changes
-    # Nothing is folded or swapped.
+    # Cells are neither made consistent nor swapped.
     changes |= {"enforce_consistency": False, "adjust_bounds_with_up_down": False}
     tile = suite.tile(shape=(200, 250), changes=changes)
     planes = next(
@@ -194,7 +198,7 @@ def _statistics(suite: _Suite) -> Iterator[str]:
     bounds = {"bound_max": device["w_max"], "bound_min": device["w_min"]}
     for name, plane, sd in zip(names, planes, (gain, gain, 0.1, 0.2), strict=False):
         if bounds.get(name) == 0.0:
-            continue  # which spreads leave at 0
+            continue  # spreads leave a bound at 0
         count = plane.size
         if abs(plane.mean() - 1.0) > _SIGMAS * sd / np.sqrt(count):
             yield f"the mean of {name} is {plane.mean():.4f} instead of 1"
@@ -204,7 +208,7 @@ def _statistics(suite: _Suite) -> Iterator[str]:
 
 def _splits(suite: _Suite) -> Iterator[str]:
     if suite.device.to_dict()["noise_merge"] == "batch":
-        return  # which says that splits change the draws
+        return  # splits of a batch change the draws by definition
     x, d = _batch()
     for name, update in suite.updates():
         whole = suite.tile(update)

@@ -51,7 +51,7 @@ __all__ = ["MODELS", "Device"]
 __all__ += list(MODELS)
 
 for _name, _entry in _core.schema()["devices"].items():
-    # They are used, and pickled, as members of the package.
+    # Classes are used, and pickled, as members of the package.
     globals()[_name] = parameter_class(
         _name, _entry["fields"], _entry["doc"], Device, "pulsora.devices"
     )

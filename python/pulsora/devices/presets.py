@@ -1,10 +1,11 @@
 """Named devices: models with published numbers.
 
-Each takes any parameter of its model to change it: `EcRam(dw_min_std=0.0)`. The numbers of all but `SixT1C` are those
-of the presets of AIHWKit (Rasch et al., AICAS 2021), which fits published measurements; each docstring names them.
+Each takes any parameter of its model to change it: `EcRam(dw_min_std=0.0)`. All numbers but those
+of `SixT1C` come from the presets of AIHWKit (Rasch et al., AICAS 2021), which fits published
+measurements; each docstring names them.
 """
 
-# Presets are named like the device classes of which they are instances.
+# Presets are named like device classes, whose instances they make.
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -239,10 +240,10 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Callable[..., Device]:
-    """What makes the device of that name: a preset, or the class of a model; in any case of letters.
+    """The constructor of a device: a preset, or the class of a model; the case of letters is free.
 
     Raises:
-        ValueError: if there is neither.
+        ValueError: if there is no such preset or model.
     """
     classes = registered_devices()
     known: dict[str, Callable[..., Any]] = {**DEVICES, **classes}
@@ -256,9 +257,9 @@ def find(name: str) -> Callable[..., Device]:
 
 
 def device(name: str, **changes: Any) -> Device:
-    """The device of that preset or model, in any case of letters.
+    """The device of a preset or model by name; the case of letters is free.
 
     Raises:
-        ValueError: if there is neither.
+        ValueError: if there is no such preset or model.
     """
     return find(name)(**changes)

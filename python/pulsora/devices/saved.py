@@ -16,15 +16,15 @@ __all__ = ["load", "save"]
 
 
 def save(device: Device, path: str | os.PathLike[str]) -> None:
-    """Writes a device to a file that a human can read, and `load` reads.
+    """Writes a device to a text file that `load` reads.
 
     Args:
         device: The device.
-        path: The file; `.toml` or `.json`. One that exists is replaced at once.
+        path: The file; `.toml` or `.json`. An existing file is replaced at once.
 
     Raises:
-        TypeError: if it is no device.
-        ValueError: for another ending.
+        TypeError: if `device` is no device.
+        ValueError: for another file ending.
         OSError: if the file cannot be written.
     """
     if not isinstance(device, Device):
@@ -40,12 +40,12 @@ def save(device: Device, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Device:
-    """The device of a file that `save` wrote. Parameters that it lacks take their default.
+    """The device in a file that `save` wrote. Missing parameters take their default.
 
     Raises:
         ConfigError: for an unknown model or name, or a bad value.
         ValueError: if the file is no TOML or JSON, or has another ending.
-        OSError: if it cannot be read.
+        OSError: if the file cannot be read.
     """
     _suffix(path)
     return Device.from_dict(read_settings("path", Path(path)))

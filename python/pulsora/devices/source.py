@@ -1,8 +1,9 @@
 """Device models from their source, compiled when they are needed.
 
-A model is a header of C++ of the shape that examples/05_custom_device shows. `from_source()` compiles it by the machine's
-C++ compiler, and returns a class like those of the built-in models; docs/howto/device_from_source.md tells more. A source is
-code: it runs with the rights of who runs the program.
+A model is a header of C++ of the shape that examples/05_custom_device shows. `from_source()`
+compiles it by the machine's C++ compiler, and returns a class like those of the built-in models;
+docs/howto/device_from_source.md tells more. A source is code: it runs with the rights of whoever
+runs the program.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["compile_ahead", "compile_counts", "from_source", "from_state"]
 
 _PACKAGE = "pulsora.devices"
-# Where packages of Python have NVRTC: those for CUDA 13 and for CUDA 12.
+# Folders of NVRTC in Python packages: for CUDA 13 and for CUDA 12.
 _NVRTC_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")
 _core.set_nvrtc_folders(
     [str(Path(entry, part)) for entry in sys.path if entry for part in _NVRTC_FOLDERS]
@@ -36,26 +37,33 @@ _lock = threading.Lock()
 def from_source(source: str | os.PathLike[str], name: str | None = None) -> type[Device]:
     """The class of a device model that is given as C++ text.
 
-    It is compiled for this machine's processor at first, which takes some seconds, and taken from a folder of compiled
-    models later; so are its kernels for a GPU, each when a tile there first needs it. The folder is `$PULSORA_CACHE_DIR`,
-    else `$XDG_CACHE_HOME/pulsora`, else `~/.cache/pulsora`; with `PULSORA_COMPILE=never` only that is asked. Without the
-    plugin and a C++ compiler, but with a GPU, the model works there alone: its tiles on the CPU raise CompilerNotFound. The class becomes a
-    member of `pulsora.devices`, so that its objects can be pickled; another process needs the same call before it reads
-    them.
+    The model is compiled for this machine's processor at first, which takes some seconds, and later
+    taken from a folder of compiled models. Its kernels for a GPU are compiled in the same way, each
+    when a tile there first needs it. The folder is `$PULSORA_CACHE_DIR`, else
+    `$XDG_CACHE_HOME/pulsora`, else `~/.cache/pulsora`; with `PULSORA_COMPILE=never` nothing is
+    compiled. Without the plugin and a C++ compiler, but with a GPU, the model works on the GPU
+    alone: its tiles on the CPU raise CompilerNotFound.
+
+    The class becomes a member of `pulsora.devices`, so that its objects can be pickled; another
+    process must make the same call before it reads them.
 
     Args:
-        source: The path of a header, or its text (a text has several lines). It may include <pulsora/...> headers of the
-            rooms core, devices, pulses and array, and those of the system; no files beside it.
-        name: Of the struct in namespace pulsora; by default the only `kName` in the text.
+        source: The path of a header, or its text (a text has several lines). It may include
+            <pulsora/...> headers of the rooms core, devices, pulses and array, and headers of the
+            system; no files beside it.
+        name: Name of the struct in namespace pulsora; by default the only `kName` in the text.
 
     Returns:
-        The class: `from_source("my_step.h")(dw_min=0.002)` is a device. The same text gives the same class.
+        The class: `from_source("my_step.h")(dw_min=0.002)` is a device. The same text gives the
+        same class.
 
     Raises:
-        ConfigError: If the text names no model or several, or if there is another device of that name.
-        CompileError: If it does not compile; the message has the compiler's log, with the file and line.
-        CompilerNotFound: If there is no C++ compiler that may be used, no GPU with NVRTC either, and the model has not been
-            compiled before.
+        ConfigError: If the text names no model or several, or if there is another device of that
+            name.
+        CompileError: If the source does not compile; the message has the compiler's log, with the
+            file and line.
+        CompilerNotFound: If there is no C++ compiler that may be used, no GPU with NVRTC either,
+            and the model has not been compiled before.
         FileNotFoundError: If there is no such file.
     """
     text, file = _read(source)
@@ -91,22 +99,23 @@ def compile_ahead(
     isa: str | None = None,
     arch: str | None = None,
 ) -> list[Path]:
-    """Compiles a device model into the folder of compiled models, and does not load it.
+    """Compiles a device model into the folder of compiled models, without loading it.
 
     Args:
         source: As in from_source().
         name: As in from_source().
-        isa: The instruction set of the machines that will run it, one of "V2", "V3", "V4" and "V4Popcnt"; by default the
-            best that this machine has.
-        arch: The architecture of the GPUs that will run it, such as "sm_90"; by default it is compiled for the CPU alone.
-            No GPU is needed.
+        isa: The instruction set of the machines that will run it, one of "V2", "V3", "V4" and
+            "V4Popcnt"; by default the best of this machine.
+        arch: The architecture of the GPUs that will run it, such as "sm_90"; by default none. No
+            GPU is needed.
 
     Returns:
-        The files that later processes find: that for the CPU, which a GPU needs too, and then those for a GPU.
+        The files that later processes find: first the file for the CPU, which a GPU needs too, then
+        those for a GPU.
 
     Raises:
         ConfigError: As in from_source(), and for an unknown instruction set or architecture.
-        CompileError: If it does not compile, or nothing can be stored in the folder.
+        CompileError: If the source does not compile, or nothing can be stored in the folder.
         CompilerNotFound: If there is no C++ compiler, or no NVRTC for a GPU.
         FileNotFoundError: If there is no such file.
     """
@@ -119,22 +128,28 @@ def compile_ahead(
 
 
 def compile_counts() -> dict[str, int]:
-    """How often this process has "compiled" a model or a kernel for a GPU, found one "from_disk", or knew it "from_memory"."""
+    """Counts of models and GPU kernels that this process compiled, or found.
+
+    They were "compiled", found "from_disk", or known "from_memory".
+    """
     return _core.compile_counts()
 
 
 def from_state(saved: State) -> list[type[Device]]:
-    """Compiles and registers the device models whose sources a saved state carries: this runs code of who made it.
+    """Compiles and registers the device models whose sources a saved state carries.
+
+    This runs code of whoever made the state.
 
     Args:
-        saved: The state of a tile; `Tile.load(path, trust_device_source=True)` does this with its own.
+        saved: The state of a tile; `Tile.load(path, trust_device_source=True)` does this with its
+            state.
 
     Returns:
-        Their classes; none if the state needs only built-in models.
+        Classes of the models; none if the state needs only built-in models.
 
     Raises:
-        StateError: If a source is not that of its SHA-256, or a name is taken by another model.
-        CompileError: As of from_source().
+        StateError: If a source does not match its SHA-256, or a name is taken by another model.
+        CompileError: As in from_source().
     """
     sources: Any = saved.values.get("device_sources", {})
     if not isinstance(sources, dict):

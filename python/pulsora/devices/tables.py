@@ -31,21 +31,22 @@ def from_table(
 ) -> models.TableStep:
     """The `TableStep` whose mean steps, and their cycle noise, were measured at some weights.
 
-    It is what the table says and no more: cells are equal and noise is 0 unless they are given.
+    Nothing is added to the table: cells are equal, and noise is 0 unless it is given.
 
     Args:
         w: Weights of the nodes, increasing, [2 to 64].
         dw_up: Mean change of the weight by an up pulse at each node, >= 0, [nodes].
         dw_down: Mean change by a down pulse, as a magnitude, >= 0, [nodes].
-        std_up: Standard deviation of the change by one up pulse, in weight, >= 0, [nodes]; by default 0.
-        std_down: That of a down pulse.
+        std_up: Standard deviation of the change by one up pulse, in weight, >= 0, [nodes]; 0 by
+            default.
+        std_down: Standard deviation of the change by one down pulse, likewise.
         curve: "cubic" (monotone between nodes) or "linear".
-        **parameters: Any parameter of TableStep that is no table: `w_min` and `w_max` (by default the
-            first and the last node), `dw_min_dtod`, `dw_min_std` instead of `std_up` and `std_down`
-            (relative to the step), and so on.
+        **parameters: Any parameter of TableStep that is no table: `w_min` and `w_max` (by default
+            the first and the last node), `dw_min_dtod`, `dw_min_std` instead of `std_up` and
+            `std_down` (relative to the step), and so on.
 
     Raises:
-        ValueError: for tables that are no such numbers, naming the first that is not; or if 0 does not
+        ValueError: for tables that are no such numbers, naming the first bad one; or if 0 does not
             lie between w_min and w_max.
         ConfigError: for a bad parameter.
     """
@@ -67,7 +68,7 @@ def from_table(
     if not (up + down > 0.0).any():
         raise ValueError("dw_up and dw_down are 0 at every node; no pulse would move a weight")
 
-    # dw_min is the mean step at weight 0, or of all nodes if there is none at 0.
+    # dw_min is the mean step at weight 0, or over all nodes if the steps are 0 there.
     middle = 0.5 * float(np.interp(0.0, nodes, up) + np.interp(0.0, nodes, down))
     dw_min = middle if middle > 0.0 else 0.5 * float(np.mean(up + down))
     settings: dict[str, Any] = {
@@ -100,7 +101,7 @@ def from_table(
             f"w_min = {settings['w_min']:g} and w_max = {settings['w_max']:g} do not enclose 0; "
             "shift the weights, or give w_min and w_max"
         )
-    # The bounds as the core keeps them enclose the nodes as the core keeps them.
+    # After rounding to the core's float32, the bounds must still enclose the nodes.
     settings["w_min"] = float(np.float32(settings["w_min"]))
     settings["w_max"] = float(np.float32(settings["w_max"]))
     return models.TableStep(**settings)

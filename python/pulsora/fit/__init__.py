@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MODELS", "Candidate", "Parameter", "Report", "device"]
 
-_TIE = 1.0  # of the log-likelihood: a smaller difference says nothing
+_TIE = 1.0  # a smaller difference in log-likelihood says nothing
 
 
 def device(
@@ -48,26 +48,29 @@ def device(
 ) -> tuple[Device, Report]:
     """Fits device models to readings of cells between pulses, by maximum likelihood.
 
-    Read noise, noise from cycle to cycle (`dw_min_std`), and spreads between cells (`..._dtod`, from 3 cells on) are
-    told apart. Every model is fitted to a part of the data as well; the best is that under which the rest is most likely;
-    where that hardly differs (by less than 1 in the logarithm), that of the lowest AIC.
+    Read noise, noise from cycle to cycle (`dw_min_std`), and spreads between cells (`..._dtod`,
+    from 3 cells on) are told apart. Every model is also fitted to a part of the data; the best
+    model is the one under which the rest is most likely. Where that hardly differs (by less than 1
+    in the logarithm), the lowest AIC decides.
 
     Args:
-        path: A CSV file with the columns `pulse`, `direction` (up or down), `conductance` or `weight`, and
-            `cell` and `cycle` if there are several. Or, instead:
+        path: A CSV file with the columns `pulse`, `direction` (up or down), `conductance` or
+            `weight`, and `cell` and `cycle` if there are several. Or, instead:
         up: Readings of traces of up pulses, the first before any pulse: [cells, cycles, readings],
             [cells, readings] or [readings].
-        down: The same of down pulses; trace by trace, each follows that of up pulses.
-        unit: Of `up` and `down`: "conductance", or "weight" for numbers that are not to be scaled.
-        span: The lowest and the highest reading of the mean cell, in units of the readings. As conductances they
-            become the weights -1 and 1. By default those that there are.
-        models: Which models to fit, or one; by default all of `MODELS` that this build has.
+        down: Readings of traces of down pulses, likewise; each follows the up trace of its cycle.
+        unit: Unit of `up` and `down`: "conductance", or "weight" for numbers that are not to be
+            scaled.
+        span: The lowest and the highest reading of the mean cell, in units of the readings. Of
+            conductances they become the weights -1 and 1. By default the extremes in the data.
+        models: Names of the models to fit, or one name; by default all of `MODELS` in this build.
 
     Returns:
         The device of the best model, for `SingleConfig(device=...)`, and a `Report`.
 
     Raises:
-        ValueError: for data to which nothing can be fitted, with what to do; a file by line and column.
+        ValueError: for data to which nothing can be fitted, with advice; for a file by line and
+            column.
         OSError: if the file cannot be read.
         ImportError: without SciPy.
     """
@@ -93,7 +96,8 @@ def _chosen(models: Sequence[str] | None) -> list[str]:
     for name in models or ():
         if name not in built:
             raise ValueError(
-                f"models has {name!r}, which is none that can be fitted{_core.suggest(str(name), built)}"
+                f"models has {name!r}, which is none that can be "
+                f"fitted{_core.suggest(str(name), built)}"
             )
     if models is not None and not models:
         raise ValueError("models is empty; name at least one")
@@ -158,14 +162,17 @@ def _candidate(one: Estimate, held_out: float) -> Candidate:
 
 
 def _held_out(pulses: Pulses) -> tuple[Pulses, Pulses, NDArray[np.bool_]] | None:
-    """What to fit, what to judge by, and which readings of that count: every third cell, or last traces."""
+    """Data to fit, data to judge by, and which of their readings count.
+
+    Held out is every third cell, or the last traces of each cell.
+    """
     count = len(pulses.cells)
     if count >= 4:
         test = pulses.of_cells(range(2, count, 3))
         train = pulses.of_cells([i for i in range(count) if i % 3 != 2])
         counted = (test.direction != 0) & np.isfinite(test.weights)
         return train, test, counted
-    # The last two traces of each cell, an up and a down trace where these take turns.
+    # The last two traces of each cell: an up and a down trace where they alternate.
     last = pulses.cycle >= pulses.cycle.max(axis=0) - 1
     if pulses.cycle.max(axis=0).min() < 3:
         return None
@@ -181,8 +188,8 @@ def _notes(best: Candidate, pulses: Pulses, by_aic: bool) -> list[str]:
     notes = []
     if best.problem:
         notes.append(
-            f"{best.problem}: its numbers are not those of the largest likelihood, and may be off by far "
-            "more than their errors"
+            f"{best.problem}: its numbers are not those of the largest likelihood, and may be off "
+            "by far more than their errors"
         )
     unsure = [name for name, one in best.parameters.items() if not one.determined]
     if unsure:
@@ -194,7 +201,8 @@ def _notes(best: Candidate, pulses: Pulses, by_aic: bool) -> list[str]:
         other = [name for name in ("w_max_dtod", "w_min_dtod") if name not in fitted]
         if other:
             notes.append(
-                f"{' and '.join(other)} are 0: {best.model} has hard bounds, taken from the readings"
+                f"{' and '.join(other)} are 0: {best.model} has hard bounds, taken from the "
+                "readings"
             )
     if by_aic:
         notes.append(

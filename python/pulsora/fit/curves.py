@@ -15,7 +15,7 @@ __all__ = ["linear_curve", "monotone_curve"]
 
 
 def _place(nodes: Array, w: Array) -> tuple[NDArray[np.int64], Array]:
-    """The interval of each weight, and the share of it that lies below; held at the ends."""
+    """The interval of each weight, and the part of it below the weight; clamped at the ends."""
     last = len(nodes) - 1
     at = np.clip((w - nodes[0]) / (nodes[1] - nodes[0]), 0.0, float(last))
     interval = np.minimum(at.astype(np.int64), last - 1)
@@ -34,17 +34,17 @@ def _take(table: Array, at: NDArray[np.int64]) -> Array:
 def linear_curve(nodes: Array, values: Array, w: Array) -> Array:
     """Straight lines between equally spaced nodes.
 
-    Args:
+    nodes: Places of the nodes, [n].
         nodes: Where they are, [n].
         values: Values at the nodes, [n, ...].
-        w: Where to look, of a shape that broadcasts against the other axes of `values`.
+        w: Places to evaluate, of a shape that broadcasts against the other axes of `values`.
     """
     at, share = _place(nodes, w)
     return _take(values, at) + share * _take(np.diff(values, axis=0), at)
 
 
 def monotone_curve(nodes: Array, values: Array, w: Array) -> Array:
-    """The monotone cubic (PCHIP) through equally spaced nodes; arguments as of `linear_curve`."""
+    """The monotone cubic (PCHIP) through equally spaced nodes; arguments as in `linear_curve`."""
     rise = np.diff(values, axis=0)  # slopes per interval
     slopes = np.empty(values.shape)
     product = rise[:-1] * rise[1:]

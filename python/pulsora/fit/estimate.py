@@ -1,4 +1,4 @@
-"""Maximum likelihood of one model, and how sure it is of its numbers."""
+"""Maximum likelihood of one model, and the standard errors of its numbers."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Beginning", "Estimate", "beginning", "estimate"]
 
-_DIFFERENCE = 3e-4  # of free numbers, which are of order 1
-_FEWEST_CELLS = 3  # for a spread between them
+_DIFFERENCE = 3e-4  # step of difference quotients, for free numbers of order 1
+_FEWEST_CELLS = 3  # least for a spread between cells
 _FLAT = 1e-9  # curvature relative to the largest, below which a direction counts as undetermined
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """What is read off the data before a fit."""
+    """Estimates from the data before a fit."""
 
     setting: Setting
     starts: Starts
-    noise: float  # relative to the step
-    read: float  # in steps
+    noise: float  # cycle noise relative to the step
+    read: float  # read noise in steps
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Estimate:
 
     Attributes:
         model: The model.
-        setting: Its bounds and scale.
-        names: Of the free numbers.
+        setting: Bounds and scale of the model.
+        names: Names of the free numbers.
         values: [numbers].
         log_likelihood: Of all readings.
         curvature: Second derivatives of minus the log-likelihood, [numbers, numbers].
@@ -65,7 +65,7 @@ class Estimate:
         return _named(self.model, self.names, rows)
 
     def natural(self) -> dict[str, tuple[Array, Array]]:
-        """Parameters of the device and their standard errors (infinite where the data do not tell)."""
+        """Parameters of the device and their standard errors (infinite where undetermined)."""
         step = 1e-5
         rows = self.values + step * np.concatenate(
             [np.zeros((1, len(self.names))), np.eye(len(self.names)), -np.eye(len(self.names))]
@@ -87,7 +87,8 @@ class Estimate:
     def _parameters(self, rows: Array) -> dict[str, Array]:
         t = self.named(rows)
         values = {k: np.asarray(v) for k, v in self.model.natural(t, self.setting).items()}
-        # Their signs do not matter to the likelihood; the sign found is taken away, which leaves the slope 1 around 0.
+        # The likelihood does not depend on their signs. Taking away the sign that was found leaves
+        # the slope 1 around 0.
         signs = dict(zip(self.names, np.where(self.values < 0.0, -1.0, 1.0), strict=True))
         values["dw_min_std"] = signs["noise"] * t["noise"]
         for effect, parameter in self.model.effects.items():
@@ -97,7 +98,7 @@ class Estimate:
         return values
 
     def _root_of_covariance(self) -> tuple[Array, Array]:
-        """A root of the covariance of the free numbers, and the directions that are undetermined."""
+        """A root of the covariance of the free numbers, and the undetermined directions."""
         sizes = np.sqrt(np.maximum(np.diag(self.curvature), 1e-300))
         values, vectors = np.linalg.eigh(self.curvature / np.multiply.outer(sizes, sizes))
         known = values > _FLAT * values.max()
@@ -125,8 +126,8 @@ def beginning(pulses: Pulses) -> Beginning:
         mean = sign * float(change.mean())
         if mean <= 0.0:
             raise ValueError(
-                f"{name} pulses move readings by {sign * mean:g} on average, that is not {name}; check "
-                "which direction is which, and that readings change with pulses"
+                f"{name} pulses move readings by {sign * mean:g} on average, that is not {name}; "
+                "check which direction is which, and that readings change with pulses"
             )
         order = min(2, len(np.unique(before)) - 1)
         curve = np.polynomial.Polynomial.fit(before, sign * change, order, domain=[low, high])
@@ -145,14 +146,14 @@ def _held(curve: Any, low: float, high: float, least: float) -> Any:  # noqa: AN
 
 
 def _read_noise(pulses: Pulses) -> float:
-    """From successive changes, which read noise, unlike cycle noise, makes opposite."""
+    """Read noise from successive changes: it correlates them negatively, unlike cycle noise."""
     steady = (pulses.direction[1:-1] != 0) & (pulses.direction[1:-1] == pulses.direction[2:])
     change = np.diff(pulses.weights, axis=0)
     first, second = change[:-1][steady], change[1:][steady]
     known = np.isfinite(first) & np.isfinite(second)
     if known.sum() < 3:
         return 0.0
-    # Residuals of a short line in time: steps change slowly.
+    # Residuals of a local line in time, since steps change slowly.
     first, second = first[known], second[known]
     ups = (first + second) > 0.0
     total = sum(
@@ -169,10 +170,10 @@ def estimate(
     """Maximum likelihood by Newton's method in a trust region.
 
     Args:
-        model: What to fit.
-        pulses: To what.
-        begin: Where from; several beginnings are tried if the model has them.
-        start: An estimate from similar data to begin with instead.
+        model: The model to fit.
+        pulses: The data.
+        begin: First estimates; several beginnings are tried if the model has them.
+        start: An estimate from similar data, to begin with instead.
         most: Iterations at most.
     """
     if start is not None:
@@ -203,7 +204,7 @@ def _search(
     names = tuple(start)
 
     def minus(rows: Array) -> Array:
-        with np.errstate(all="ignore"):  # far from the maximum anything may overflow
+        with np.errstate(all="ignore"):  # far from the maximum, values may overflow
             parts = filtered(model, setting, _named(model, names, rows), pulses).log_likelihood
         total: Array = -parts.sum(axis=1)
         return np.nan_to_num(total, nan=1e15, posinf=1e15, neginf=1e15)
@@ -223,14 +224,14 @@ def _search(
         },
     )
     gradient, curvature = derivatives.at(found.x)
-    # What another step could still gain, which is what counts where the data hardly tell.
+    # Expected gain of another step, the criterion where the data hardly determine a number.
     gain = 0.5 * float(gradient @ np.linalg.lstsq(curvature, gradient, rcond=1e-9)[0])
     converged = bool(found.success) or abs(gain) < 0.05
     return Estimate(model, setting, names, found.x, -float(found.fun), curvature, converged)
 
 
 class _Derivatives:
-    """First and second derivatives by differences, all points of one place at once."""
+    """First and second derivatives by difference quotients, all points around one place at once."""
 
     def __init__(self, function: Any, count: int) -> None:  # noqa: ANN401
         self.function = function

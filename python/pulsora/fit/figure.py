@@ -19,7 +19,7 @@ __all__ = ["plot_fit"]
 
 _UP, _DOWN, _MODEL = "#1b6ca8", "#d1495b", "0.15"
 _BINS = 12
-_CELLS = 5  # drawn one by one
+_CELLS = 5  # cells drawn one by one
 
 
 def plot_fit(pulses: Pulses, name: str, fitted: Estimate, residuals: np.ndarray) -> Figure:

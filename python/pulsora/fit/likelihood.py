@@ -1,10 +1,10 @@
 """The likelihood of readings: an extended Kalman filter over each cell's weight and its deviations.
 
-The state of a cell is its weight and how far it deviates from the population (gain, asymmetry, ...). A pulse adds
-the mean step of that weight and cell, and cycle noise; a reading adds read noise. What the deviations are is unknown
-at the start of a cell's first trace, with the spread of the population, and becomes known on the way: what the filter
-sums up is the likelihood of a mixed model, with the deviations integrated out. All sets of parameters and all cells go through
-the filter at once.
+The state of a cell is its weight and its deviations from the population (gain, asymmetry, ...). A
+pulse adds the mean step of that weight and cell, and cycle noise; a reading adds read noise. At the
+start of a cell's first trace the deviations are unknown, with the spread of the population; the
+readings determine them on the way. The filter so sums up the likelihood of a mixed model, with the
+deviations integrated out. All sets of parameters and all cells go through the filter at once.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Filtered", "expected", "filtered", "read_variance"]
 
-_NUDGE = 1e-6  # of the range, and of deviations: differences that give derivatives of a step
-_LEAST_READ = 0.01  # read noise in mean steps: without any, a likelihood has no largest value
-_FAR = 5.0  # standard deviations from a bound from which on it does not count
+_NUDGE = 1e-6  # difference quotients of steps: of the range, and of deviations
+_LEAST_READ = 0.01  # read noise in mean steps: without any, the likelihood has no maximum
+_FAR = 5.0  # standard deviations beyond which a bound does not count
 
 
 @dataclass
 class Filtered:
-    """What the filter found.
+    """Results of the filter.
 
     Attributes:
         log_likelihood: Of the counted readings of each cell, [sets, cells].
-        residuals: Readings minus what was expected of them, in standard deviations, of the first set,
+        residuals: Readings minus their expectations, in standard deviations, of the first set,
             [steps, cells]; NaN where there are none.
     """
 
@@ -56,11 +56,11 @@ def filtered(
 
     Args:
         model: The device model.
-        setting: Its bounds and scale.
-        t: Free numbers, each [sets]: those of the model, "noise" (dw_min_std), "read" (read noise in units of
-            setting.step), and the spread of each of the model's effects under its name.
-        pulses: What was measured.
-        counted: Which readings the likelihood is of, [steps, cells]; by default all.
+        setting: Bounds and scale of the model.
+        t: Free numbers, each [sets]: the model's, "noise" (dw_min_std), "read" (read noise in units
+            of setting.step), and the spread of each of the model's effects under its name.
+        pulses: The measured data.
+        counted: Which readings the likelihood counts, [steps, cells]; by default all.
     """
     lanes = {name: np.asarray(value)[:, None] for name, value in t.items()}
     effects = list(model.effects)
@@ -91,13 +91,13 @@ def filtered(
 
 
 def read_variance(read: Array, setting: Setting) -> Array:
-    """The variance of the noise of a reading, of the free number "read"."""
+    """The variance of the noise of a reading, from the free number "read"."""
     variance: Array = (read * read + _LEAST_READ**2) * setting.step**2
     return variance
 
 
 class _Run:
-    """The state of the filter: `mean` [state, sets, cells] and `covariance` [state, state, sets, cells]."""
+    """State: `mean` [state, sets, cells] and `covariance` [state, state, sets, cells]."""
 
     def __init__(
         self, model: Model, setting: Setting, t: Mapping[str, Array], effects: list[str],
@@ -108,7 +108,7 @@ class _Run:
         self.covariance = np.zeros((1 + len(effects), 1 + len(effects), *shape))
         for i, spread in enumerate(spreads, 1):
             self.covariance[i, i] = spread
-        # One state as it is, and one for each quantity that is nudged.
+        # The state itself, and one copy for each quantity that is nudged.
         self.nudges = np.zeros((2 + len(effects), 1 + len(effects), 1, 1))
         self.nudge = np.full((1 + len(effects), 1, 1), _NUDGE)
         self.nudge[0] = _NUDGE * (setting.high - setting.low)
@@ -116,14 +116,14 @@ class _Run:
             self.nudges[i + 1, i] = self.nudge[i]
 
     def begin(self, cells: NDArray[np.bool_], weights: Array, variance: Array) -> None:
-        """Trusts the first reading of a trace: nothing else is known of the weight."""
+        """Takes the first reading of a trace as the weight: nothing else is known of it."""
         self.mean[0] = np.where(cells, weights, self.mean[0])
         self.covariance[0] = np.where(cells, 0.0, self.covariance[0])
         self.covariance[:, 0] = np.where(cells, 0.0, self.covariance[:, 0])
         self.covariance[0, 0] = np.where(cells, variance, self.covariance[0, 0])
 
     def pulse(self, direction: NDArray[np.int8]) -> None:
-        """The state after a pulse, which some cells (direction 0) may not have had."""
+        """Applies a pulse to the state; cells with direction 0 had none."""
         state = self.mean[None] + self.nudges
         steps, noise = self._steps(state, direction)
         slopes = (steps[1:] - steps[0]) / self.nudge
@@ -158,7 +158,7 @@ class _Run:
         return np.where(up, found[0][1], found[1][1]), np.where(up, found[0][2], found[1][2])
 
     def _confined(self, mean: Array, variance: Array) -> tuple[Array, Array, Any]:
-        """Moments after the bounds, and which share of the weights they left alone."""
+        """Moments after clipping at the bounds, and the share of the weights not clipped."""
         e = dict(zip(self.effects, self.mean[1:], strict=True))
         low, high = self.model.bounds(self.t, e, self.setting)
         sd = np.sqrt(variance) + 1e-300
@@ -171,7 +171,7 @@ class _Run:
         inside = np.maximum(1.0 - share_below - share_above, 0.0)
         b, a = np.clip(below, -40.0, 40.0), np.clip(above, -40.0, 40.0)
         density_below, density_above = (np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi) for x in (b, a))
-        # In standard deviations from the mean without bounds.
+        # In standard deviations from the mean before clipping.
         first = b * share_below + a * share_above + density_below - density_above
         second = (
             b * b * share_below
@@ -189,7 +189,7 @@ class _Run:
 def expected(model: Model, setting: Setting, t: Mapping[str, Array], pulses: Pulses) -> Array:
     """The path of a mean cell without noise through the pulses of the first cell, [steps].
 
-    It begins each trace at the mean of the readings there.
+    Each trace begins at the mean of the readings there.
     """
     lanes = {name: np.asarray(value)[:1, None] for name, value in t.items()}
     none = {name: np.zeros((1, 1)) for name in model.effects}

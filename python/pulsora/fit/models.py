@@ -1,8 +1,9 @@
 """The device models as a fit sees them: mean steps as functions of weight, cell and free numbers.
 
-A free number ("theta") has any sign and is of order 1. `t[name]` is an array that broadcasts against those of the
-weights; `e[name]` is how far a cell deviates in one quantity, of mean 0 in the population. Steps are magnitudes. The formulas
-are those of src/rpucuda/devices; tests/python/test_fit.py holds them against tiles.
+A free number ("theta") has any sign and is of order 1. `t[name]` is an array that broadcasts
+against the weights; `e[name]` is the deviation of a cell in one quantity, of mean 0 in the
+population. Steps are magnitudes. The formulas come from src/rpucuda/devices;
+tests/python/test_fit.py compares them with tiles.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MODELS", "Model", "Setting", "Starts"]
 
-NODES = 5  # of tables
+NODES = 5  # nodes of a table
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is not fitted: the bounds of the weights, and a scale that makes steps numbers of order 1."""
+    """Numbers that are not fitted: bounds of the weights, and a scale that makes steps order 1."""
 
     low: float
     high: float
@@ -54,13 +55,14 @@ class Model:
     """A device model.
 
     Attributes:
-        name: That of the device model.
+        name: Name of the device model.
         step: (t, e, setting, weights, up) -> mean step, a magnitude.
-        spread: The same arguments -> its cycle noise relative to that step and to dw_min_std.
-        effects: In which quantities cells deviate, under names of their own, and the parameter that says how much.
+        spread: The same arguments -> cycle noise relative to that step and to dw_min_std.
+        effects: Quantities in which cells deviate, under names of their own, with the parameter of
+            their spread.
         start: (starts, setting) -> free numbers to begin with, one or several sets.
         natural: (t, setting) -> parameters of the device; each may be a list.
-        fixed: Parameters that are no result.
+        fixed: Parameters that are not fitted.
         bounds: (t, e, setting) -> lowest and highest weight.
         hard: Whether pulses drive weights into their bounds; otherwise steps vanish there.
     """
@@ -80,14 +82,14 @@ _GAINS = {"gain": "dw_min_dtod", "asymmetry": "up_down_dtod"}
 
 
 def _pair(t: Named, s: Setting) -> tuple[Array, Array, Array]:
-    """dw_min, and what of it remains for steps up and down."""
+    """dw_min, and the factors of steps up and down."""
     up, down = s.step * np.exp(t["log_up"]), s.step * np.exp(t["log_down"])
     largest = np.maximum(up, down)
     return largest, up / largest, down / largest
 
 
 def _gain(t: Named, e: Named, s: Setting, up: bool) -> Array:
-    """The step of a cell as devices/pulsed_model.h samples it."""
+    """The factor of a cell's step, as devices/pulsed_model.h samples it."""
     dw_min, of_up, of_down = _pair(t, s)
     return dw_min * (
         of_up + e["gain"] + e["asymmetry"] if up else of_down + e["gain"] - e["asymmetry"]
@@ -167,13 +169,14 @@ def _bounds_natural(t: Named, s: Setting) -> dict[str, Any]:
     return {"w_max": s.high * np.exp(t["log_high"]), "w_min": s.low * np.exp(t["log_low"])}
 
 
-# ExpStep, with a = half the range and b = 0, so that its z is the weight. Written as s0 (1 + k expm1(g w)/g), with the step s0
-# and its slope k at weight 0. A device has 1 - k/g > 0: either g > 0, and the step falls faster and faster with the weight ("log_rate"
-# is log g), or g < -abs(k), and it falls less and less ("log_excess" is log(-g - abs(k))).
+# ExpStep, with a = half the range and b = 0, so that its z is the weight. It is written as s0 (1 +
+# k expm1(g w)/g), with the step s0 and its slope k at weight 0. A device has 1 - k/g > 0: either g
+# > 0, and the step falls faster and faster with the weight ("log_rate" is log g), or g < -abs(k),
+# and it falls less and less ("log_excess" is log(-g - abs(k))).
 
 
 def _exp_parts(t: Named, s: Setting) -> dict[str, tuple[Array, Array, Array]]:
-    """Of both directions: the step without its exponential, the exponential's weight and its rate."""
+    """For each direction: the step without its exponential, the exponential's weight and rate."""
     parts = {}
     for way in ("up", "down"):
         slope = t[f"slope_{way}"]
@@ -201,7 +204,8 @@ def _exp_start(starts: Starts, s: Setting) -> list[dict[str, float]]:
     up, down = _slopes(starts, s)
     slopes = {"slope_up": min(up, 0.0), "slope_down": min(-down, 0.0)}
     size = float(np.log(1.0 / max(s.high, -s.low)))
-    # Rates begin small, where steps are nearly the straight lines of the slopes: searches from larger ones were seen to get lost.
+    # Rates begin small, where steps are nearly the straight lines of the slopes: searches from
+    # larger rates were seen to get lost.
     return [
         _at_zero(starts, s) | slopes | {f"{name}_up": begin, f"{name}_down": begin}
         for name, begin in (("log_rate", size - 1.5), ("log_excess", size))
@@ -289,7 +293,7 @@ def _table(t: Named, e: Named, s: Setting, w: Array, up: bool) -> Array:
 
 
 def _trend(t: Named, up: bool) -> Array:
-    """Cycle noise at the nodes relative to that halfway: it rises or falls exponentially."""
+    """Cycle noise at the nodes relative to the middle: it rises or falls exponentially."""
     places = np.linspace(-1.0, 1.0, NODES)
     rate = t["noise_up" if up else "noise_down"]
     return np.exp(np.multiply.outer(places, np.clip(rate, -3.0, 3.0)))
@@ -308,7 +312,7 @@ def _nodes_start(starts: Starts, s: Setting) -> dict[str, float]:
 
 
 def _nodes_natural(t: Named, s: Setting, curve: Callable[..., Array]) -> tuple[Array, Array, Array]:
-    """dw_min, the mean of both steps at weight 0, and the nodes in units of it."""
+    """dw_min (the mean of both steps at weight 0), and the nodes in units of dw_min."""
     up, down = (np.maximum(_nodes(t, s, way), 0.0) for way in ("up", "down"))
     zero = np.zeros(up.shape[1:])
     dw_min = np.maximum(
@@ -354,7 +358,8 @@ MODELS: dict[str, Model] = {
             {**_GAINS, "gamma": "pow_gamma_dtod"}, bounds=_pow_bounds, hard=False,
         ),
         Model(
-            "PiecewiseStep", _piecewise, lambda a, s: [_nodes_start(a, s)], _piecewise_natural, _GAINS
+            "PiecewiseStep", _piecewise,
+            lambda a, s: [_nodes_start(a, s)], _piecewise_natural, _GAINS,
         ),
         Model(
             "TableStep", _table,
@@ -363,4 +368,4 @@ MODELS: dict[str, Model] = {
         ),
     )
 }  # fmt: skip
-"""What can be fitted, by name, from simple to complex."""
+"""Models that can be fitted, by name, from simple to complex."""

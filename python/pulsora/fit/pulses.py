@@ -1,4 +1,4 @@
-"""What was measured: readings of cells between pulses, as weights."""
+"""Measured data: readings of cells between pulses, as weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pulses", "Scale", "Trace", "pulses_of", "traces_of"]
 
-_FEWEST = 4  # pulses per direction from which a step and its noise can be told
+_FEWEST = 4  # fewest pulses per direction from which a step and its noise can be told
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Trace:
     Attributes:
         cell: Name of the cell.
         cycle: Name of the cycle.
-        values: The readings, [n]; NaN where a pulse was sent and nothing was read.
+        values: The readings, [n]; NaN after pulses without a reading.
         up: Whether the pulse before each reading but the first went up, [n - 1].
     """
 
@@ -51,14 +51,15 @@ class Scale:
 
 @dataclass(frozen=True)
 class Pulses:
-    """Readings of all cells as weights, one column per cell, its traces one after another.
+    """Readings of all cells as weights, one column per cell, with its traces one after another.
 
     Attributes:
         weights: [steps, cells]; NaN where nothing was read.
-        direction: Of the pulse before each reading: 1 up, -1 down, 0 at the beginning of a trace, [steps, cells].
-        cycle: Number of the trace among those of its cell, [steps, cells].
+        direction: Direction of the pulse before each reading: 1 up, -1 down, 0 at the beginning of
+            a trace, [steps, cells].
+        cycle: Number of the trace within its cell, [steps, cells].
         cells: Names of the cells.
-        scale: How readings became weights.
+        scale: Conversion of readings to weights.
         bounds: The lowest and the highest weight of the mean cell.
     """
 
@@ -70,7 +71,7 @@ class Pulses:
     bounds: tuple[float, float]
 
     def of_cells(self, chosen: Sequence[int]) -> Pulses:
-        """The same of some cells."""
+        """The data of some of the cells."""
         at = list(chosen)
         return Pulses(
             self.weights[:, at], self.direction[:, at], self.cycle[:, at],
@@ -95,10 +96,10 @@ class Pulses:
 
 
 def traces_of(up: ArrayLike, down: ArrayLike) -> list[Trace]:
-    """Traces from two arrays of readings, [cells, cycles, readings], [cells, readings] or [readings].
+    """Traces from two arrays of readings: [cells, cycles, readings], [cells, readings], [readings].
 
     Raises:
-        ValueError: if they are no such arrays.
+        ValueError: if they are not such arrays.
     """
     arrays = [_readings(name, values) for name, values in (("up", up), ("down", down))]
     if arrays[0].shape[:2] != arrays[1].shape[:2]:
@@ -131,15 +132,16 @@ def _readings(name: str, values: ArrayLike) -> NDArray[np.float64]:
         ) from error
     if not 1 <= array.ndim <= 3 or 0 in array.shape:
         raise ValueError(
-            f"{name} has shape {list(array.shape)}; give [cells, cycles, readings], [cells, readings] or [readings]"
+            f"{name} has shape {list(array.shape)}; give [cells, cycles, readings], [cells, "
+            "readings] or [readings]"
         )
     while array.ndim < 3:
         array = array[None] if array.ndim == 1 else array[:, None]
     if not np.isfinite(array).all():
         cell, cycle, at = np.argwhere(~np.isfinite(array))[0]
         raise ValueError(
-            f"{name}[{cell}, {cycle}, {at}] is {array[cell, cycle, at]}; leave out traces with such "
-            "readings, or use a CSV file, which may skip pulses"
+            f"{name}[{cell}, {cycle}, {at}] is {array[cell, cycle, at]}; leave out traces with "
+            "such readings, or use a CSV file, which may skip pulses"
         )
     return array
 
@@ -147,16 +149,17 @@ def _readings(name: str, values: ArrayLike) -> NDArray[np.float64]:
 def pulses_of(
     traces: Sequence[Trace], unit: str, span: tuple[float, float] | None = None
 ) -> Pulses:
-    """The traces as weights.
+    """Converts traces to weights.
 
     Args:
-        traces: What was read.
-        unit: "conductance": readings are shifted and scaled so that `span` becomes the weights -1 and 1;
-            "weight": they stay.
-        span: The lowest and the highest reading of the mean cell; by default those that there are.
+        traces: The readings.
+        unit: "conductance": readings are shifted and scaled so that `span` becomes the weights -1
+            and 1; "weight": readings stay.
+        span: The lowest and the highest reading of the mean cell; by default the extremes in the
+            data.
 
     Raises:
-        ValueError: if nothing can be fitted to them.
+        ValueError: if nothing can be fitted to the traces.
     """
     if unit not in {"conductance", "weight"}:
         raise ValueError(f"unit must be 'conductance' or 'weight' (got {unit!r})")
@@ -180,14 +183,14 @@ def pulses_of(
     bounds = ((low - scale.offset) / scale.factor, (high - scale.offset) / scale.factor)
     if not bounds[0] < 0.0 < bounds[1]:
         raise ValueError(
-            f"weights lie between {low:g} and {high:g}, which do not enclose 0; shift them, or give "
-            "them as conductances, which are scaled to -1 to 1"
+            f"weights lie between {low:g} and {high:g}, which do not enclose 0; shift them, or "
+            "give them as conductances, which are scaled to -1 to 1"
         )
     return _columns(traces, scale, bounds)
 
 
 def _span(span: tuple[float, float], middle: float) -> tuple[float, float]:
-    """The two readings of a span, between which the middle one of all readings lies."""
+    """The two readings of a span, which must enclose the median of all readings."""
     try:
         low, high = (float(end) for end in span)
     except (TypeError, ValueError):
@@ -196,8 +199,8 @@ def _span(span: tuple[float, float], middle: float) -> tuple[float, float]:
         raise ValueError(f"span = ({low:g}, {high:g}) must be a lower and a higher reading")
     if not low < middle < high:
         raise ValueError(
-            f"span = ({low:g}, {high:g}) does not enclose the median of the readings, {middle:g}; give it in "
-            "their unit"
+            f"span = ({low:g}, {high:g}) does not enclose the median of the readings, {middle:g}; "
+            "give it in their unit"
         )
     return low, high
 

@@ -1,4 +1,4 @@
-"""What a fit found, in words and numbers."""
+"""Results of a fit, in words and numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Parameter:
 
     Attributes:
         value: The value; a tuple for a list.
-        error: Its standard error; infinite if the data do not determine it.
+        error: Its standard error; infinite if the data do not determine the value.
     """
 
     value: float | tuple[float, ...]
@@ -37,7 +37,7 @@ class Parameter:
 
     @property
     def determined(self) -> bool:
-        """Whether the data determine it."""
+        """Whether the data determine the value."""
         return bool(np.isfinite(np.array(self.error)).all())
 
     def __str__(self) -> str:
@@ -51,17 +51,17 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One model, fitted.
+    """One fitted model.
 
     Attributes:
-        model: Its name.
-        device: The device, or None if it is none (see `problem`).
-        parameters: What was fitted by name, "read noise" (in weight) among them.
+        model: Name of the model.
+        device: The device, or None if there is none (see `problem`).
+        parameters: Fitted parameters by name, including "read noise" (in weight).
         log_likelihood: Of all readings.
         aic: Akaike's criterion: twice the number of parameters minus twice the log-likelihood.
         held_out: Log-likelihood of the readings that were held out, or NaN if none were.
         estimate: The numbers that the search found.
-        problem: Why it is not to be trusted, or "".
+        problem: Why the fit is not to be trusted, or "".
     """
 
     model: str
@@ -76,15 +76,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Report:
-    """What a fit found.
+    """Results of a fit.
 
     Attributes:
         best: The chosen model.
         candidates: All models, the best first.
-        pulses: What was measured, as weights.
+        pulses: The data, as weights.
         chosen_by: "held-out likelihood", or "AIC" if there was nothing to hold out.
-        held_out: How many readings were held out.
-        notes: What the data do not tell.
+        held_out: Number of readings held out.
+        notes: Facts that the data do not tell.
     """
 
     best: Candidate
@@ -96,16 +96,16 @@ class Report:
 
     @property
     def scale(self) -> Scale:
-        """How readings became weights."""
+        """Conversion of readings to weights."""
         return self.pulses.scale
 
     @property
     def read_noise(self) -> Parameter:
-        """Standard deviation of the noise of one reading, in weight; it is no property of the device."""
+        """Standard deviation of the noise of one reading, in weight; no property of the device."""
         return self.best.parameters["read noise"]
 
     def residuals(self, model: str = "") -> NDArray[np.float64]:
-        """Readings minus what the best (or another) model expected of them, in standard deviations.
+        """Readings minus the expectations of the best (or another) model, in standard deviations.
 
         They are standard normals, independent of one another, if the model is right.
 
@@ -116,17 +116,17 @@ class Report:
             [steps, cells], as `pulses.weights`; NaN where there is no such reading.
 
         Raises:
-            ValueError: if that model was not fitted.
+            ValueError: if the model was not fitted.
         """
         chosen = self.candidate(model) if model else self.best
         one = chosen.estimate
         return filtered(one.model, one.setting, one.named(), self.pulses).residuals
 
     def candidate(self, model: str) -> Candidate:
-        """The candidate of that name.
+        """The candidate with this name.
 
         Raises:
-            ValueError: if it was not fitted.
+            ValueError: if the model was not fitted.
         """
         for one in self.candidates:
             if one.model == model:
@@ -142,7 +142,10 @@ class Report:
         return plot_fit(self.pulses, best.model, best.estimate, self.residuals())
 
     def rows(self) -> list[tuple[str, ...]]:
-        """A row per model: name, number of parameters, differences to the best in AIC and held-out likelihood."""
+        """A row per model: name, number of parameters, differences to the best.
+
+        The differences are in AIC and in held-out likelihood.
+        """
         best = self.best
         lowest = min(one.aic for one in self.candidates)
         return [
@@ -181,10 +184,10 @@ class Report:
 
 
 def device_of(estimate: Estimate, values: Mapping[str, Parameter]) -> Device:
-    """The device that an estimate describes: what was not fitted is 0 where it is a spread.
+    """The device that an estimate describes; spreads that were not fitted are 0.
 
     Raises:
-        ConfigError: if there is no such device.
+        ConfigError: if the numbers make no device.
     """
     setting = estimate.setting
     made = getattr(devices, estimate.model.name)

@@ -21,7 +21,7 @@ __all__ = ["read_traces"]
 _DIRECTIONS = {"up": 1, "down": -1, "1": 1, "+1": 1, "-1": -1}
 _NEEDED = ("pulse", "direction")
 _VALUES = ("conductance", "weight")
-_LONGEST_GAP = 10_000  # pulses without a reading
+_LONGEST_GAP = 10_000  # most pulses without a reading
 
 
 class _Trace:
@@ -43,12 +43,13 @@ def read_traces(path: str | os.PathLike[str]) -> tuple[list[Trace], str]:
     """The traces of a CSV file, and whether its readings are "conductance" or "weight".
 
     The first line names the columns: `pulse`, `direction` (up or down, 1 or -1), `conductance` or
-    `weight`, and, if there are several, `cell` and `cycle`; others are left alone. A row is a reading after
-    the pulse of that number. A trace is the rows of one cell and cycle; its first row is where it begins,
-    and its direction does not count. If pulse numbers rise by n, n pulses of that direction were sent.
+    `weight`, and, if there are several, `cell` and `cycle`; other columns are left alone. A row is
+    a reading after the pulse of that number. A trace is the rows of one cell and cycle; it begins
+    at its first row, whose direction does not count. If pulse numbers rise by n, n pulses of that
+    direction were sent.
 
     Raises:
-        ValueError: for what is no such table, naming the line and the column.
+        ValueError: if the file is no such table, naming the line and the column.
         OSError: if the file cannot be read.
     """
     file = Path(path)
@@ -82,8 +83,9 @@ def _read(name: str, lines: Iterator[list[str]]) -> tuple[list[Trace], str]:
             continue
         if not 0 < pulse - trace.pulse <= _LONGEST_GAP:
             raise ValueError(
-                f"{where}, column pulse: {pulse} after {trace.pulse}; numbers rise within a cell and "
-                f"cycle, by {_LONGEST_GAP} at most. Give every sequence of pulses a cycle of its own"
+                f"{where}, column pulse: {pulse} after {trace.pulse}; numbers rise within a cell "
+                f"and cycle, by {_LONGEST_GAP} at most. Give every sequence of pulses a cycle of "
+                "its own"
             )
         if row["direction"].lower() not in _DIRECTIONS:
             raise ValueError(
@@ -119,7 +121,8 @@ def _unit_of(name: str, header: list[str]) -> str:
         missing.append("conductance (or weight)")
     if missing:
         raise ValueError(
-            f"{name}, line 1: column {missing[0]} is missing (there are: {', '.join(header) or 'none'}); "
+            f"{name}, line 1: column {missing[0]} is missing (there are: "
+            f"{', '.join(header) or 'none'}); "
             "the first line names the columns"
         )
     if len(values) > 1:

@@ -1,8 +1,9 @@
-"""Forecasting a training: its loss curve, and its weights.
+"""Forecasts of a training: its loss curve, and its weights.
 
-`forecast_loss(losses, ahead)` continues a loss curve as a power law, with intervals that come from the errors of its own earlier
-forecasts. `HybridTrainer` trains a model of torch, digital or analog, and replaces some of its backward passes by predicted moves
-of the weights and by an average at the end; it needs torch. docs/explain/forecasts.md says when that helps, and when it does not.
+`forecast_loss(losses, ahead)` continues a loss curve as a power law; its intervals come from the
+errors of its own earlier forecasts. `HybridTrainer` trains a model of torch, digital or analog, in
+which predicted moves of the weights, and an average at the end, replace some backward passes; it
+needs torch. docs/explain/forecasts.md says when that helps, and when it does not.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = [
     "truncated_svd",
 ]
 
-# What needs torch, and the module it comes from.
+# Names that need torch, and their modules.
 _NEEDS_TORCH = {
     "GRUForecaster": "pulsora.forecast.gru.forecaster",
     "HybridTrainer": "pulsora.forecast.trainer",

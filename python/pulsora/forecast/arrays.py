@@ -1,4 +1,4 @@
-"""The arrays that kernels of forecasts take and give: of any library in host memory, of torch on a GPU."""
+"""Arrays that forecast kernels take and return: host memory of any library, torch on a GPU."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Work", "host"]
 
 
 class Work:
-    """Where a kernel computes, which is where its arrays are, and these as the core takes them.
+    """Device, stream and threads of a kernel, and its arrays as the core takes them.
 
     Args:
         threads: CPU threads; None for all that the process may run on.
-        arrays: What was given, by name; None for what was not. Results are of the kind of the first.
+        arrays: The arguments by name, None if not given. Results are of the kind of the first.
 
     Raises:
-        DeviceError: if they are not all in host memory, or on one GPU.
+        DeviceError: if the arrays are not all in host memory, or on one GPU.
         TypeError: for anything but floating-point arrays.
     """
 
@@ -64,7 +64,7 @@ class Work:
         return torch.empty(shape, device=self._device)
 
     def result(self, array: Array) -> Array:
-        """What empty() gave and the core has filled, as the kind of array that was given."""
+        """An array of `empty`, filled by the core, as the kind of array that was given."""
         if self._device is not None or not self._of_torch:
             return array
         import torch  # noqa: PLC0415 - there, since a tensor was given
@@ -77,17 +77,17 @@ def _is_on_gpu(array: Array) -> bool:
 
 
 def _on_gpu(name: str, tensor: Array) -> Array:
-    """A tensor of torch as gapless float32."""
+    """A tensor of torch as contiguous float32."""
     if not tensor.is_floating_point():
         raise TypeError(f"{name} has type {tensor.dtype}; give floating-point numbers")
     return tensor.detach().float().resolve_neg().contiguous()
 
 
 def host(name: str, array: Array) -> NDArray[np.float32]:
-    """An array in host memory as gapless float32.
+    """An array in host memory as contiguous float32.
 
     Raises:
-        DeviceError: for one elsewhere.
+        DeviceError: for an array elsewhere.
         TypeError: for other than floating-point numbers.
     """
     if hasattr(array, "detach"):  # a tensor of torch
@@ -100,7 +100,8 @@ def host(name: str, array: Array) -> NDArray[np.float32]:
             array = array.float()
     elif isinstance(array, np.ma.MaskedArray):
         raise _core.InputError(
-            f"{name} is a masked array, whose masked elements cannot be left out; pass {name}.filled(0)"
+            f"{name} is a masked array, whose masked elements cannot be left out; pass "
+            f"{name}.filled(0)"
         )
     elif not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__"):
         array = np.from_dlpack(array)

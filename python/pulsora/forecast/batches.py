@@ -1,4 +1,4 @@
-"""Mini-batches one after another, from epoch to epoch, with a place that can be found again."""
+"""A stream of mini-batches over epochs, whose position can be restored."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream", "normalise_anew"]
 
-_MOST_BATCHES = 100  # that statistics of a normalisation are taken from
+_MOST_BATCHES = 100  # for the statistics of batch normalisation
 
 
 class Stream:
-    """The batches of epoch after epoch."""
+    """The batches of one epoch after another."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -28,21 +28,24 @@ class Stream:
         self._open: Iterator[Any] | None = None
 
     def open(self, source: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
-        """Goes on with these batches, at the place that was reached.
+        """Continues with these batches, at the position that was reached.
 
-        Going there again leaves torch's random numbers as they are, which a DataLoader draws from in each epoch.
+        Skipping to the position leaves torch's random numbers as they are, from which a DataLoader
+        draws in each epoch.
 
         Raises:
-            TypeError: for what is neither iterable nor a function, or an iterator, which has no second epoch.
+            TypeError: if `source` is neither iterable nor a function, or is an iterator, which has
+                no second epoch.
         """
         if isinstance(source, Iterator):
             raise TypeError(
-                "batches is an iterator, which can be gone through once only; give a list, a DataLoader, "
-                "or a function of the epoch"
+                "batches is an iterator, which can be gone through once only; give a list, "
+                "a DataLoader, or a function of the epoch"
             )
         if not isinstance(source, Iterable) and not callable(source):
             raise TypeError(
-                f"batches is of type {type(source).__name__}; give an iterable, or a function of the epoch"
+                f"batches is of type {type(source).__name__}; give an iterable, or a function of "
+                "the epoch"
             )
         self._source = source
         if not self.taken:
@@ -56,7 +59,7 @@ class Stream:
                 next(self._open, None)
 
     def close(self) -> None:
-        """Leaves the batches."""
+        """Drops the batches."""
         self._open = None
 
     def _epoch(self) -> Iterator[Any]:
@@ -67,7 +70,7 @@ class Stream:
         """The next batch.
 
         Raises:
-            ValueError: if an epoch has none.
+            ValueError: if an epoch has no batches.
         """
         nothing = object()
         batch = next(self._open, nothing) if self._open is not None else nothing
@@ -86,14 +89,18 @@ class Stream:
 def normalise_anew(
     model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], stream: Stream
 ) -> None:
-    """Takes the statistics of batch normalisations anew, for weights that were replaced by an average.
+    """Recomputes the statistics of batch normalisations after weights were replaced by an average.
 
-    Does nothing for a model without them; else it takes up to 100 batches.
+    Takes up to 100 batches; does nothing for a model without batch normalisation.
     """
     layers = [
         layer
         for layer in model.modules()
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.track_running_stats  # noqa: SLF001
+        if isinstance(
+            layer,
+            nn.modules.batchnorm._BatchNorm,  # noqa: SLF001
+        )
+        and layer.track_running_stats
     ]
     if not layers:
         return

@@ -63,7 +63,7 @@ def load(parts: Mapping[str, Stateful | None], path: str | PathLike[str]) -> Non
             f"{path} was saved with {' and '.join(theirs)}; this training has {' and '.join(ours)}"
         )
     before = _states(parts)
-    before["model"] = copy.deepcopy(before["model"])  # whose tensors are those of the model
+    before["model"] = copy.deepcopy(before["model"])  # a state's tensors are the model's own
     try:
         _take(parts, saved)
     except (RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
@@ -85,6 +85,6 @@ def _take(parts: Mapping[str, Stateful | None], states: Mapping[str, Any]) -> No
 
 
 def _kinds(parts: Mapping[str, Stateful | None]) -> list[str]:
-    """Classes of optimizer and scheduler, which their states do not tell."""
+    """Classes of optimizer and scheduler, which their states do not contain."""
     given = (parts["optimizer"], parts["scheduler"])
     return [type(each).__name__ for each in given if each is not None]

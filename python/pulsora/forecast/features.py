@@ -1,4 +1,4 @@
-"""Features of histories of weights: the public name of what is in `gru/features.py`."""
+"""Features of weight histories: the public name of `gru/features.py`."""
 
 from pulsora.forecast.gru.features import AHEAD, FEATURES, LEAST, MOST, basis, features
 

@@ -1,4 +1,4 @@
-"""What predicts a move of the weights from the means of the latest blocks."""
+"""Forecasters, which predict a move of the weights from the means of the latest blocks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["Forecaster", "LinearForecaster", "forecaster_of"]
 
 
 class Forecaster(Protocol):
-    """A function of the history of a training, which gives the move of its weights in so many steps.
+    """A function of the history of a training that gives the move of the weights in so many steps.
 
-    Whatever else it depends on must be in its text, repr(), which a saved training must agree on.
+    Anything else that it depends on must be in its repr(), by which a saved training is compared.
 
     Attributes:
-        name: What reports call it.
+        name: Its name in reports.
         blocks: Blocks of a cycle, an even number.
-        kept: Blocks that the history has at most.
-        least: Blocks that it needs.
+        kept: Most blocks in the history.
+        least: Fewest blocks that a forecast needs.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Forecaster(Protocol):
 
 
 class LinearForecaster:
-    """The drift of block means goes on as it was.
+    """Continues the drift of the block means.
 
     Args:
         alpha: Factor of the moves; 1 by default.
@@ -48,7 +48,7 @@ class LinearForecaster:
 
     name = "linear"
     blocks = 2
-    window = 4  # blocks whose mean is compared with that of as many before
+    window = 4  # blocks per mean; the latest are compared with as many before
     kept = 2 * window
     least = 2
 
@@ -56,7 +56,7 @@ class LinearForecaster:
         self._alpha = 1.0 if alpha is None else alpha
 
     def __call__(self, history: History, steps: int) -> Values:
-        """The move for so many steps."""
+        """The move for `steps` steps."""
         factor = self._alpha * steps
         return [factor * value for value in drift(history.blocks, self.window)]
 
@@ -69,14 +69,14 @@ FORECASTERS: dict[str, type[LinearForecaster | GRUForecaster] | None] = {
     "gru": GRUForecaster,
     "none": None,
 }
-"""What `HybridTrainer` takes, by name; None moves nothing."""
+"""Forecasters of `HybridTrainer` by name; None moves nothing."""
 
 
 def forecaster_of(given: str | Forecaster, alpha: float | None) -> Forecaster | None:
     """The forecaster of that name, or the one given.
 
     Raises:
-        ValueError: if there is none of that name, or alpha comes with a forecaster that has its own.
+        ValueError: for an unknown name, or alpha with a forecaster that has its own.
     """
     if not isinstance(given, str):
         if alpha is not None:

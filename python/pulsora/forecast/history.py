@@ -1,4 +1,4 @@
-"""What is kept of the weights of a training: means of blocks, and a mean over its end."""
+"""Statistics of the weights during a training: means of blocks, and a mean over the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Mean:
         self._sums: Values = []
 
     def add(self, values: Values) -> None:
-        """Takes one more."""
+        """Adds one more set of weights."""
         if self.count == 0:
             self._sums = [value.clone() for value in values]
         else:
@@ -34,48 +34,48 @@ class Mean:
         self.count += 1
 
     def shift(self, deltas: Values) -> None:
-        """Moves what was added so far by a change."""
+        """Adds a change to everything added so far."""
         if self.count:
             torch._foreach_add_(self._sums, deltas, alpha=float(self.count))
 
     def value(self) -> Values:
-        """The mean; there must be something to take it of."""
+        """The mean of at least one set of weights."""
         return [total / self.count for total in self._sums]
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Drops all weights."""
         self.count, self._sums = 0, []
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as plain values and tensors."""
+        """The state, as plain values and tensors."""
         return {"count": self.count, "sums": self._sums}
 
     @classmethod
     def loaded(cls, saved: Mapping[str, Any], like: Values) -> Mean:
-        """The one that gave this state, of weights like these."""
+        """The mean with this state, for weights like `like`."""
         made = cls()
         made.count, made._sums = int(saved["count"]), match(saved["sums"], like)
         return made
 
 
 class BlockMeans:
-    """The means of the latest blocks, of which a block counts so many looks at the weights.
+    """The means of the weights over the latest blocks.
 
     Args:
-        samples: Looks at the weights in a block.
-        kept: How many blocks are kept, the oldest of which is forgotten first.
+        samples: Samples of the weights in a block.
+        kept: Number of blocks kept; the oldest is dropped first.
     """
 
     def __init__(self, samples: int, kept: int) -> None:
         self.samples = samples
         self.kept = kept
         self.means: list[Values] = []
-        self.times: list[float] = []  # means over the blocks too
+        self.times: list[float] = []  # mean times of the blocks
         self._open = Mean()
         self._open_times = 0.0
 
     def add(self, values: Values, time: float) -> bool:
-        """Takes the weights as they are after so many passes; whether that completes a block."""
+        """Adds the weights after `time` passes; returns whether they complete a block."""
         self._open.add(values)
         self._open_times += time
         if self._open.count < self.samples:
@@ -86,30 +86,30 @@ class BlockMeans:
         return True
 
     def shift(self, deltas: Values) -> None:
-        """Moves everything by a change that the weights were given, so that the history has no jump in it."""
+        """Shifts all means by a change of the weights, so that the history has no jump in it."""
         for mean in self.means:
             torch._foreach_add_(mean, deltas)
         self._open.shift(deltas)
 
     def latest(self, count: int) -> Values:
-        """The mean of so many blocks, the latest ones."""
+        """The mean over the latest `count` blocks."""
         mean = Mean()
         for values in self.means[-count:]:
             mean.add(values)
         return mean.value()
 
     def restart(self) -> None:
-        """Drops a block that has begun, so that the next one begins now."""
+        """Drops the open block, so that the next block begins now."""
         self._open.clear()
         self._open_times = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as plain values and tensors."""
+        """The state, as plain values and tensors."""
         times = {"times": self.times, "open_times": self._open_times}
         return {"means": self.means, "open": self._open.state_dict(), **times}
 
     def loaded(self, saved: Mapping[str, Any], like: Values) -> BlockMeans:
-        """One like this in a saved state, of weights like these."""
+        """Block means like this from a saved state, for weights like `like`."""
         made = BlockMeans(self.samples, self.kept)
         made.means = [match(mean, like) for mean in saved["means"]]
         made._open = Mean.loaded(saved["open"], like)
@@ -119,13 +119,14 @@ class BlockMeans:
 
 @dataclass(frozen=True)
 class History:
-    """What a forecaster is told of a training.
+    """The history of a training, as forecasters see it.
 
     Attributes:
-        blocks: The weights.
+        blocks: Means of the weights.
         losses: Mean training losses of blocks, the latest last.
         block: Passes of a block.
-        rates: A function of numbers of steps, in rising order, that gives the learning rates after them over that of now.
+        rates: Function from numbers of steps, in rising order, to the learning rates after them
+            over the present rate.
     """
 
     blocks: BlockMeans
@@ -135,9 +136,9 @@ class History:
 
 
 def drift(blocks: BlockMeans, window: int) -> Values:
-    """How far weights move in a pass: from the mean of a window of blocks to that of the next, the latest.
+    """Drift of the weights per pass, from the mean of one window of blocks to the next, the latest.
 
-    There must be two blocks; where there are fewer than two windows, the window is half of them.
+    At least two blocks are needed; with fewer than two windows, a window is half of the blocks.
     """
     width = min(window, len(blocks.means) // 2)
     late, early = Mean(), Mean()
@@ -150,7 +151,7 @@ def drift(blocks: BlockMeans, window: int) -> Values:
 
 
 def cosine(first: Values, second: Values) -> float:
-    """The cosine of two changes of weights; 0 where one is none."""
+    """The cosine of two changes of weights; 0 if one is zero."""
 
     def inner(a: Values, b: Values) -> float:
         return sum(float((x.double() * y.double()).sum()) for x, y in zip(a, b, strict=True))
@@ -160,7 +161,7 @@ def cosine(first: Values, second: Values) -> float:
 
 
 def match(saved: Values, like: Values) -> Values:
-    """Saved tensors, or none, on the devices of these; ValueError if they are of other weights."""
+    """Saved tensors, or none, on the devices of `like`; ValueError if their shapes differ."""
     if not saved:
         return []
     if [tuple(t.shape) for t in saved] != [tuple(t.shape) for t in like]:

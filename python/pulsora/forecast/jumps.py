@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Guard", "Jumper"]
 
 _BATCHES = 4
-_LIMIT = 0.03  # how much higher, in parts of its size, the loss may be at the moved mean
+_LIMIT = 0.03  # largest relative rise of the loss at the moved mean
 _HALVINGS = 2
 
 
@@ -35,7 +35,7 @@ class Guard:
         model: The model.
         loss: A function of the model and a batch.
         weights: The weights of the model.
-        stream: Where the batches come from; they are used up.
+        stream: Source of the batches, which are used up.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Guard:
         self._stream = stream
 
     def __call__(self, mean: Values, deltas: Values) -> tuple[float, float, float]:
-        """How much of a move may be made: its share, and the losses at a mean of the weights and where that moves it."""
+        """Accepted share of a move, and the losses at the mean of the weights and at its end."""
         twin = copy.deepcopy(self._model)
         batches = [self._stream.next() for _ in range(_BATCHES)]
 
@@ -74,13 +74,13 @@ class Guard:
 
 
 class Jumper:
-    """Keeps the history of the weights, and moves them by what a forecaster makes of it.
+    """Keeps the history of the weights, and moves them as a forecaster predicts.
 
     Args:
-        forecaster: What predicts.
-        plan: When.
+        forecaster: Predicts the moves.
+        plan: Times of the jumps.
         weights: The weights.
-        guard: What tries a move before it is made; None makes all.
+        guard: Tries each move before it is made; None makes all moves.
 
     Raises:
         ValueError: if the first jump comes before the forecaster has the blocks that it needs.
@@ -92,17 +92,17 @@ class Jumper:
         blocks = (plan.warm_up + plan.full) // plan.block
         if blocks < forecaster.least:
             raise ValueError(
-                f"warm_up = {plan.warm_up} and full = {plan.full} make {blocks} blocks of {plan.block} "
-                f"passes before the first jump, but the forecaster {forecaster.name!r} needs "
-                f"{forecaster.least}; make warm_up longer"
+                f"warm_up = {plan.warm_up} and full = {plan.full} make {blocks} blocks of "
+                f"{plan.block} passes before the first jump, but the forecaster "
+                f"{forecaster.name!r} needs {forecaster.least}; make warm_up longer"
             )
         self.jumps: list[Jump] = []
-        self.pulses = 0  # that wrote jumps
+        self.pulses = 0  # pulses that wrote jumps
         self._forecaster = forecaster
         self._plan = plan
         self._weights = weights
         self._guard = guard
-        self._half = forecaster.blocks // 2  # of a cycle, in blocks
+        self._half = forecaster.blocks // 2  # half a cycle, in blocks
         self._blocks = BlockMeans(plan.block // plan.every, forecaster.kept)
         self._moved: Values = []
 
@@ -112,12 +112,12 @@ class Jumper:
         return 0 if self._guard is None else self._guard.passes
 
     def look(self, values: Values, done: int) -> None:
-        """Takes the weights as they are after so many passes."""
+        """Adds the weights after `done` passes to the history."""
         if self._blocks.add(values, done):
             self._follow_up(done)
 
     def _follow_up(self, done: int) -> None:
-        """A cycle after a jump: did the weights go on the way they had jumped?"""
+        """Compares a jump with the drift of the weights in the cycle after it."""
         if not self._moved or done - self.jumps[-1].after < 2 * self._half * self._plan.block:
             return
         followed = cosine(self._moved, drift(self._blocks, self._half))
@@ -131,13 +131,13 @@ class Jumper:
         losses: list[float],
         rates: Callable[[Sequence[int]], list[float]],
     ) -> None:
-        """Moves the weights by what is predicted for so many steps, after so many passes.
+        """Moves the weights by the prediction of the forecaster.
 
         Args:
-            done: The passes.
-            steps: The steps.
-            losses: Of blocks, as a History has them.
-            rates: Learning rates, as a History has them.
+            done: Passes made so far.
+            steps: Steps that the jump replaces.
+            losses: Losses of blocks, as in `History`.
+            rates: Learning rates, as in `History`.
         """
         before = self._weights.pulses
         history = History(self._blocks, losses, self._plan.block, rates)
@@ -155,7 +155,7 @@ class Jumper:
         self.pulses += self._weights.pulses - before
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as plain values and tensors."""
+        """The state, as plain values and tensors."""
         return {
             "jumps": [dataclasses.astuple(jump) for jump in self.jumps],
             "guard_passes": self.guard_passes,
@@ -165,10 +165,10 @@ class Jumper:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any], like: Values) -> None:
-        """Goes on where the jumper stood that gave `saved`, of weights like these.
+        """Restores a saved state, for weights like `like`.
 
         Raises:
-            ValueError: if it was of other weights; nothing has changed then.
+            ValueError: if the state is of other weights; nothing has changed then.
         """
         moved, blocks = match(saved["moved"], like), self._blocks.loaded(saved["blocks"], like)
         jumps = [Jump(*values) for values in saved["jumps"]]

@@ -1,8 +1,9 @@
-"""The computations behind forecasts: encoder and recurrent ensemble, truncated decompositions, memory of residuals.
+"""Kernels of forecasts: encoder, recurrent ensemble, truncated SVD, memory of residuals.
 
-Arrays go in as NumPy arrays, tensors of torch, or anything else in host memory with `__dlpack__`; float32 is used as it is,
-float16 and float64 are rounded, other types are a TypeError. What comes out is a NumPy array, or a tensor where a tensor went
-in. Tensors on a GPU are computed with there, in torch's current stream. No bit depends on the number of threads.
+Arguments are NumPy arrays, tensors of torch, or anything else in host memory with `__dlpack__`;
+float32 is used as it is, float16 and float64 are rounded, other types are a TypeError. Results are
+NumPy arrays, or tensors where a tensor went in. Tensors on a GPU are processed there, in torch's
+current stream. No bit depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class TruncatedSVD(NamedTuple):
     V: Array
     """[k, n], orthonormal rows; the first of the largest elements of each is positive."""
     info: int
-    """1 if the matrix has an element that is not finite, and all others are NaN; else 0."""
+    """1 if the matrix has a non-finite element, and all others are NaN; else 0."""
 
 
 def encode(x: Array, weights: Array, bias: Array, *, threads: int | None = None) -> Array:
-    """relu(x W + b), in which a NaN stays one.
+    """relu(x W + b), in which NaN stays NaN.
 
     Args:
         x: Rows [b, features].
@@ -47,7 +48,7 @@ def encode(x: Array, weights: Array, bias: Array, *, threads: int | None = None)
         threads: CPU threads; all that the process may run on by default.
 
     Raises:
-        DeviceError: if they are not all in host memory, or on one GPU.
+        DeviceError: if the arrays are not all in host memory, or on one GPU.
         InputError: for shapes that do not fit.
         TypeError: for anything but floating-point arrays.
     """
@@ -71,23 +72,25 @@ def truncated_svd(
 ) -> TruncatedSVD:
     """The k largest singular values of a matrix, and their vectors.
 
-    "randomised" finds them in a random subspace that `power_steps` products with a and its transpose improve: 4 are within
-    0.1 % of the best approximation unless the matrix is all noise, which takes 8. "gram" takes the eigenvectors of a a^T, for
-    matrices with a side of up to 64, such as a history of weights. "exact" rotates, for sides of up to 1024. Beyond the numerical rank,
-    which counts singular values above max(m, n) 2^-23 of the largest, S is 0 and vectors are completed from unit vectors.
+    "randomised" finds them in a random subspace that `power_steps` products with a and its
+    transpose improve: 4 are within 0.1 % of the best approximation unless the matrix is all noise,
+    which takes 8. "gram" takes the eigenvectors of a a^T, for matrices with a side of up to 64,
+    such as a history of weights. "exact" rotates, for sides of up to 1024. Beyond the numerical
+    rank, which counts singular values above max(m, n) 2^-23 of the largest, S is 0 and vectors are
+    completed from unit vectors.
 
     Args:
         a: The matrix [m, n].
-        k: How many, from 1 to its shorter side.
+        k: Number of singular values, from 1 to the shorter side of a.
         method: "randomised", "gram" or "exact".
-        oversampling: By how many columns the random subspace is larger than k.
-        power_steps: See above.
+        oversampling: Columns of the random subspace beyond k.
+        power_steps: Number of products with a and its transpose, see above.
         seed: Of the random subspace, from 0 up.
         threads: CPU threads; all that the process may run on by default.
 
     Raises:
-        InputError: for k or another number out of range, a side that is too long for the method, and products of elements beyond
-            single precision.
+        InputError: for k or another number out of range, a side that is too long for the method,
+            and products of elements beyond single precision.
         ConfigError: for another method.
         TypeError: for anything but a floating-point array.
     """
@@ -106,17 +109,18 @@ def truncated_svd(
 
 
 class ResidualMemory:
-    """What earlier predictions were off by, and under which circumstances, so as to correct later ones.
+    """Memory of the residuals of earlier predictions by circumstances, to correct later ones.
 
-    The correction of a prediction is 0.7 of a mean of the residuals of the entries nearest to its key (by cosine, ties to the newer
-    one; each weighs 0.95^(age / 100) times its confidence), plus 0.3 of a linear function of the key, which is learned by least mean squares at
-    rate 0.01 (1 / (1 + |k|^2) for keys k with |k|^2 >= 199, where 0.01 diverges); at most a fifth of the prediction's
-    magnitude. An empty memory corrects nothing.
+    The correction of a prediction is at most a fifth of its magnitude, and the sum of two parts.
+    The first is 0.7 of a mean of the residuals of the entries nearest to its key (by cosine, ties
+    to the newer one; each weighs 0.95^(age / 100) times its confidence). The second is 0.3 of a
+    linear function of the key, learned by least mean squares at rate 0.01 (1 / (1 + |k|^2) for keys
+    k with |k|^2 >= 199, where 0.01 diverges). An empty memory corrects nothing.
 
     Args:
         key_size: Elements of a key, at least 1.
-        capacity: How many entries are kept; the oldest goes first.
-        nearest: How many entries a correction is made from.
+        capacity: Number of entries kept; the oldest is dropped first.
+        nearest: Number of entries that a correction uses.
 
     Raises:
         InputError: for numbers below 1.
@@ -126,17 +130,18 @@ class ResidualMemory:
         self._core = _core.ResidualMemory(key_size, capacity, nearest)
 
     def __len__(self) -> int:
-        """How many entries there are."""
+        """Number of entries."""
         return self._core.size
 
     def remember(self, key: Array, residual: float, step: float, confidence: float = 1.0) -> None:
-        """Takes up what came out less what was predicted.
+        """Stores a residual: the outcome less the prediction.
 
         Args:
-            key: The circumstances, [key_size].
+            key: The circumstances of the prediction, [key_size].
             residual: The difference.
-            step: When; not before the last one.
-            confidence: Above 0 and at most 1, such as 1 / (1 + the prediction's standard deviation).
+            step: Time of the entry; not before the last one.
+            confidence: Above 0 and at most 1, such as 1 / (1 + the prediction's standard
+                deviation).
 
         Raises:
             InputError: for values out of range or not finite; nothing has changed then.
@@ -146,7 +151,7 @@ class ResidualMemory:
     def corrections(
         self, keys: Array, predictions: Array, step: float, *, threads: int | None = None
     ) -> NDArray[np.float64]:
-        """What to add to predictions [b] made at `step` under circumstances [b, key_size].
+        """Corrections of predictions [b] made at `step` under circumstances [b, key_size].
 
         Raises:
             InputError: for shapes that do not fit.
@@ -158,15 +163,16 @@ class ResidualMemory:
         return made
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Everything, as arrays."""
+        """The state, as arrays."""
         entries, keys, linear = self._core.saved()
         return {"entries": entries, "keys": keys, "linear": linear}
 
     def load_state_dict(self, saved: dict[str, NDArray[Any]]) -> None:
-        """Goes on from what state_dict() gave.
+        """Restores a state of `state_dict`.
 
         Raises:
-            InputError: if it does not fit this memory or has values that are not finite; nothing has changed then.
+            InputError: if the state does not fit this memory or has values that are not finite;
+                nothing has changed then.
         """
         names = ("entries", "keys", "linear")
         missing = [name for name in names if name not in saved]

@@ -1,4 +1,4 @@
-"""Which of the steps of a training are made, and which are predicted or left out."""
+"""Plan of a training: which steps are made, predicted, or left out."""
 
 from __future__ import annotations
 
@@ -11,25 +11,23 @@ __all__ = ["Plan"]
 _WARM_UP = 0.1  # share of the steps before the first cycle
 _FULL = 0.0375  # share of the steps between two jumps
 _CYCLES = 10
-_JUMPED = (
-    0.6  # share of the saved steps that are jumped over where an average stands for the others
-)
+_JUMPED = 0.6  # share of the saved steps that jumps replace where an average replaces the others
 _AVERAGED = 0.1  # share of the passes at the end whose weights are averaged
-_SAMPLES = 15  # of the weights in a block
+_SAMPLES = 15  # samples of the weights in a block
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The phases of a training: warm-up, then cycles of full training and a jump, then full training to the end.
+    """Phases of a training: warm-up, cycles of full training and a jump, full training to the end.
 
     Attributes:
         steps: Length of the training that is replaced, and of its schedule of learning rates.
         passes: Backward passes that are made instead.
         warm_up: Passes before the first cycle.
         full: Passes of a cycle, before its jump.
-        jumps: For each cycle, how many steps its jump stands for.
+        jumps: For each cycle, the steps that its jump replaces.
         averaged: Passes at the end over whose weights the mean is taken; 0 for none.
-        every: Passes from one look at the weights to the next.
+        every: Passes from one sample of the weights to the next.
         block: Passes of a block, over which the mean of the weights is taken.
     """
 
@@ -63,8 +61,8 @@ class Plan:
         """The plan for a training of that many steps.
 
         Args:
-            steps: Its length.
-            saved: The share of its backward passes that is to be saved.
+            steps: Length of the training.
+            saved: The share of the backward passes that is to be saved.
             jumping: Whether there are jumps.
             average: Whether weights are averaged at the end.
             warm_up: Passes before the first cycle; by default a tenth of the steps.
@@ -73,7 +71,8 @@ class Plan:
             blocks: Number of blocks of a cycle.
 
         Raises:
-            ValueError: for numbers out of range, and for phases that are longer than the passes together.
+            ValueError: for numbers out of range, and for phases that are together longer than the
+                passes.
         """
         require_at_least("steps", steps, 1)
         if not 0.0 <= saved < 1.0:
@@ -99,9 +98,9 @@ class Plan:
             needed = warm_up + cycles * full + averaged
             if needed > passes:
                 raise ValueError(
-                    f"warm_up = {warm_up}, {cycles} cycles of full = {full} and {averaged} averaged "
-                    f"passes take {needed} passes, but {passes} are left of steps = {steps} with "
-                    f"saved = {saved:g}; make phases shorter, or save less"
+                    f"warm_up = {warm_up}, {cycles} cycles of full = {full} and {averaged} "
+                    f"averaged passes take {needed} passes, but {passes} are left of steps = "
+                    f"{steps} with saved = {saved:g}; make phases shorter, or save less"
                 )
         block = max(full // blocks, 1)
         if warm_up + block > passes:
@@ -113,7 +112,10 @@ class Plan:
         return cls(steps, passes, warm_up, full, jumps, averaged, every, block // every * every)
 
     def looks_after(self, done: int) -> bool:
-        """Whether the weights are looked at after so many passes. Blocks end at the first jump, and begin at every jump."""
+        """Whether the weights are sampled after pass `done`.
+
+        Blocks end at the first jump, and begin at every jump.
+        """
         first = self.warm_up + self.full
         start = first % self.block
         if done > first:
@@ -123,14 +125,14 @@ class Plan:
         return done > start and (done - start) % self.every == 0
 
     def jump_after(self, done: int) -> int:
-        """How many steps the jump stands for that follows the pass number `done`, counted from 1; 0 for none."""
+        """Steps that the jump after pass `done` (counted from 1) replaces; 0 without a jump."""
         cycle, rest = divmod(done - self.warm_up, self.full)
         return self.jumps[cycle - 1] if rest == 0 and 1 <= cycle <= self.cycles else 0
 
     def step_of(self, done: int) -> int:
-        """How far the schedule of learning rates is after so many passes, and the jump that follows them.
+        """Place in the schedule of learning rates after pass `done` and the jump that follows it.
 
-        Where nothing jumps and nothing is averaged, the schedule is stretched over the passes.
+        Without jumps and average, the schedule is stretched over the passes.
         """
         if not self.jumps and not self.averaged:
             return done * self.steps // self.passes
@@ -138,7 +140,7 @@ class Plan:
         return done + sum(self.jumps[:cycles])
 
     def phase(self, done: int) -> str:
-        """What goes on after so many passes, in a word or two."""
+        """The phase after `done` passes, in a word or two."""
         if done >= self.passes:
             return "done"
         if self.averaged and done >= self.passes - self.averaged:

@@ -1,4 +1,4 @@
-"""How far a training is, on one line."""
+"""Progress of a training, on one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["bar"]
 
 @contextlib.contextmanager
 def bar(total: int, *, shown: bool) -> Iterator[Callable[[int, str], None]]:
-    """A function that shows how far a training is."""
+    """A function that shows the progress of a training."""
     columns = (
         TextColumn("{task.description}"), BarColumn(bar_width=16), MofNCompleteColumn(),
         TimeRemainingColumn(),

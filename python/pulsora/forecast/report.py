@@ -1,4 +1,4 @@
-"""What a training with predicted steps did, and what speaks for or against the prediction."""
+"""Report of a training with predicted steps, and the evidence for or against the prediction."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Jump:
 
     Attributes:
         after: Number of the pass that it followed.
-        steps: How many steps it stands for.
-        share: The share of the predicted move that the guard let pass, 1 for all.
-        before: The loss at the mean of the latest block, on the guard's batches; None without a guard.
-        moved: The loss at that mean plus what was let pass.
-        followed: Cosine of the move with the drift of the weights thereafter; None until it is known.
+        steps: Steps that the move replaces.
+        share: The share of the predicted move that the guard accepted, 1 for all.
+        before: Loss at the mean of the latest block, on the guard's batches; None without a guard.
+        moved: Loss at that mean plus the accepted share of the move.
+        followed: Cosine of the move with the drift of the weights thereafter; None until known.
     """
 
     after: int
@@ -34,20 +34,20 @@ class Jump:
 
 @dataclass(frozen=True)
 class Report:
-    """What was done and what it brought. Print it.
+    """Results of a training. Print it for a summary.
 
     Attributes:
         plan: The phases.
-        forecaster: What predicted the moves.
+        forecaster: The forecaster that predicted the moves.
         passes: Backward passes made so far.
         guard_passes: Forward passes of the guard, in mini-batches.
         jumps: Every predicted move.
         pulses: Pulses of all tiles, 0 without tiles.
-        pulses_of_jumps: Those of them that wrote predicted moves.
-        pulses_of_average: Those that wrote the average.
-        last: Loss of the last weights, on batches that were given for it; None without.
+        pulses_of_jumps: Pulses that wrote predicted moves.
+        pulses_of_average: Pulses that wrote the average.
+        last: Loss of the last weights, on batches given for it; None without batches.
         averaged: Loss of the averaged weights on the same batches; None without an average.
-        stopped: Whether it ends early, because the forecast left too little to be gained.
+        stopped: Whether the training ends early, because the forecast left too little to be gained.
     """
 
     plan: Plan

@@ -1,4 +1,4 @@
-"""What the schedule of learning rates must be, and the rates that are still to come."""
+"""Checks of the learning-rate schedule, and the rates that are still to come."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["rates_ahead", "require_schedule"]
 
 
 def require_schedule(scheduler: LRScheduler | None, optimizer: torch.optim.Optimizer) -> None:
-    """Checks that both can go on mini-batch by mini-batch.
+    """Checks that optimizer and scheduler can go on mini-batch by mini-batch.
 
     Raises:
-        TypeError: for an optimiser that calls the loss itself, and a scheduler that waits for losses or is none.
+        TypeError: for an optimiser that calls the loss itself, and for a scheduler that waits for
+            losses or is none.
         ValueError: for a scheduler of another optimiser.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -31,20 +32,21 @@ def require_schedule(scheduler: LRScheduler | None, optimizer: torch.optim.Optim
     given: object = getattr(scheduler, "optimizer", None)
     if waits or given is None:
         raise TypeError(
-            f"scheduler is of type {type(scheduler).__name__}; give one of torch.optim.lr_scheduler "
-            "that counts mini-batches, such as CosineAnnealingLR"
+            f"scheduler is of type {type(scheduler).__name__}; give one of "
+            "torch.optim.lr_scheduler that counts mini-batches, such as CosineAnnealingLR"
         )
     if given is not optimizer:
         raise ValueError(
-            "scheduler is of another optimizer, so that learning rates here would not change; make it "
-            "from this one"
+            "scheduler is of another optimizer, so that learning rates here would not change; "
+            "make it from this one"
         )
 
 
 def rates_ahead(scheduler: LRScheduler | None, steps: Sequence[int]) -> list[float]:
-    """The learning rates after so many more steps of a schedule, in rising order, over that of now.
+    """Learning rates after more steps (in rising order) of a schedule, over the present rate.
 
-    The first group of parameters counts. A copy of the scheduler is asked, with an optimiser of its own that trains nothing.
+    The first group of parameters counts. A copy of the scheduler, with an optimiser that trains
+    nothing, gives the rates.
     """
     if scheduler is None:
         return [1.0] * len(steps)
@@ -55,7 +57,7 @@ def rates_ahead(scheduler: LRScheduler | None, steps: Sequence[int]) -> list[flo
     now = float(idle.param_groups[0]["lr"])
     found, done = [], 0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of steps of the optimiser that did not come before
+        warnings.simplefilter("ignore")  # torch misses steps of the optimiser
         for step in steps:
             for _ in range(step - done):
                 twin.step()

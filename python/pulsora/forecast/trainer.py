@@ -1,4 +1,4 @@
-"""Training in which predicted moves of the weights, and an average at the end, replace some backward passes."""
+"""Training in which predicted moves of the weights, and an average, replace backward passes."""
 
 from __future__ import annotations
 
@@ -45,40 +45,48 @@ _PLAIN = ("end", "passes", "step", "pulses_of_average")
 class HybridTrainer:
     """Trains a model with fewer backward passes than the training it replaces.
 
-    A warm-up is followed by cycles of full training and a predicted move of the weights ("jump"), and these by full training to
-    the end, over the last tenth of which the weights are averaged; the average is the result. A jump advances the schedule of learning
-    rates by the steps that it stands for. Models may be digital, analog or mixed: weights in tiles are moved by pulses.
+    A warm-up is followed by cycles of full training, each with a predicted move of the weights
+    ("jump") at its end, and then by full training to the end. The mean of the weights over the last
+    tenth of the passes is the result. A jump advances the schedule of learning rates by the steps
+    that it replaces. Models may be digital, analog or mixed: weights in tiles are moved by pulses.
 
-    The forecaster "linear" continues the drift between the means of earlier and later blocks of training. It is the default, because
-    nothing that was tried is better; "gru" lets a trained recurrent ensemble continue their main directions (`GRUForecaster`), and keeps 33
-    copies of the weights. Averaging alone comes close to both (forecaster="none"); docs/explain/forecasts.md has the numbers.
+    The default forecaster, "linear", continues the drift between the means of earlier and later
+    blocks of training; nothing that was tried is better. "gru" lets a trained recurrent ensemble
+    continue the main directions of these means (`GRUForecaster`), and keeps 33 copies of the
+    weights. Averaging alone (forecaster="none") comes close to both; docs/explain/forecasts.md has
+    the numbers.
 
     Args:
         model: A module of torch, in training mode.
         optimizer: Its optimiser; one of pulsora.optim if the model has analog layers.
-        loss: A function of the model and a batch that gives the loss to be minimised, a tensor without dimensions.
+        loss: A function of the model and a batch that gives the loss, a tensor without dimensions.
         steps: Mini-batches of the training that is replaced, for which the scheduler is made.
         saved: The share of its backward passes that is saved, from 0 to below 1.
         scheduler: A scheduler of torch that counts mini-batches, if the learning rate changes.
-        forecaster: "linear"; "gru"; a forecaster of one's own, such as `GRUForecaster(ensemble)`; or "none", which does not move
-            weights: with an average, the schedule then ends early, and without one it is stretched over the passes that there are.
-        average: Whether the mean of the weights over the last tenth of the passes becomes the result.
+        forecaster: "linear"; "gru"; another forecaster, such as `GRUForecaster(ensemble)`; or
+            "none", which does not move weights: with an average, the schedule then ends early, and
+            without one it is stretched over the passes.
+        average: Whether the mean of the weights over the last tenth of the passes becomes the
+            result.
         cycles: Number of jumps.
         warm_up: Passes before the first cycle; by default a tenth of the steps.
         full: Passes between two jumps; by default 3.75 % of the steps.
         alpha: Factor of the predicted moves; by default the forecaster's own.
-        guard: Whether a jump is halved, at most twice, and then left out, as long as it raises the loss at the mean of the weights
-            over the latest half of a cycle by more than 3 % (forward passes only, of four batches).
-        rank: Moves of weights in tiles are sent column by column, which takes the fewest pulses; or are cut to this rank, and sent as
-            so many outer products, which takes fewer trains.
-        before_step: Called between each backward pass and the optimiser's step, to clip gradients for example.
-        stop_below: Ends the training early, after averaging, once the forecast of the training loss leaves less than this share
-            of it to be gained; None never.
+        guard: Whether a jump is halved, at most twice, and then left out, as long as it raises the
+            loss at the mean of the weights over the latest half of a cycle by more than 3 %. This
+            takes forward passes of four batches.
+        rank: None sends moves of weights in tiles column by column, which takes the fewest pulses.
+            A number cuts them to this rank, sent as so many outer products, which takes fewer pulse
+            trains.
+        before_step: Called between each backward pass and the optimiser's step, for example to clip
+            gradients.
+        stop_below: Ends the training early, after averaging, once the forecast of the training loss
+            leaves less than this share of it to be gained; None never.
 
     Raises:
-        TypeError: for an optimiser or a scheduler that does not go on mini-batch by mini-batch.
-        ValueError: for values out of range, for phases that do not fit into the passes, for an optimiser of another model, and for a
-            scheduler of another optimiser.
+        TypeError: for an optimiser or a scheduler that cannot go on mini-batch by mini-batch.
+        ValueError: for values out of range, for phases that do not fit into the passes, for an
+            optimiser of another model, and for a scheduler of another optimiser.
     """
 
     def __init__(
@@ -135,7 +143,7 @@ class HybridTrainer:
         self._passes = 0
         self._step = 0
         self._losses: list[float] = []
-        self._rates: list[float] = []  # of the last passes of the same blocks
+        self._rates: list[float] = []  # learning rates of the last passes of these blocks
         self._running: Tensor | None = None
         self._pulses_of_average = 0
 
@@ -164,13 +172,14 @@ class HybridTrainer:
         """Trains to the end, or for a number of passes.
 
         Args:
-            batches: What is gone through anew in every epoch, such as a DataLoader, or a function that gives the batches of an epoch,
-                counted from 0. For an exact resume they must be the same for the same epoch.
+            batches: An iterable that is gone through anew in every epoch, such as a DataLoader, or
+                a function that gives the batches of an epoch, counted from 0. For an exact resume
+                they must be the same for the same epoch.
             passes: How many more backward passes to make; None goes on to the end.
-            progress: Whether a line shows phase, passes and what was saved.
+            progress: Whether to show a line with phase, passes and savings.
 
         Returns:
-            What was done so far.
+            The report so far.
 
         Raises:
             ValueError: if the loss is not finite (training diverged), or there are no batches.
@@ -193,7 +202,8 @@ class HybridTrainer:
             shape = getattr(loss, "shape", None)
             got = type(loss).__name__ if shape is None else f"shape {list(shape)}"
             raise ValueError(
-                f"loss must be a tensor without dimensions (got {got}); take the mean over the batch"
+                f"loss must be a tensor without dimensions (got {got}); take the mean over the "
+                "batch"
             )
         loss.backward()  # type: ignore[no-untyped-call]
         if self._before_step is not None:
@@ -218,7 +228,8 @@ class HybridTrainer:
         self._running = None
         if not math.isfinite(mean):
             raise ValueError(
-                f"the loss is {mean} after {self._passes} passes: training diverged; lower the learning rate"
+                f"the loss is {mean} after {self._passes} passes: training diverged; lower the "
+                "learning rate"
             )
         self._losses.append(mean)
         self._rates.append(float(self.optimizer.param_groups[0]["lr"]))
@@ -236,7 +247,7 @@ class HybridTrainer:
                 self._end = end
 
     def _look(self) -> None:
-        """Keeps what is needed of the weights as they are now."""
+        """Samples the weights, for the average and for the history."""
         averaging = self.plan.averaged and self._passes > self._end - self.plan.averaged
         if not (averaging or self._jumper) or not self.plan.looks_after(self._passes):
             return
@@ -247,12 +258,12 @@ class HybridTrainer:
             self._jumper.look(values, self._passes)
 
     def _rates_ahead(self, steps: Sequence[int]) -> list[float]:
-        """The learning rates after so many more steps over that of now; a schedule stands still at its end."""
+        """Learning rates after more steps, over the present rate; constant beyond the schedule."""
         left = self.plan.steps - self._step
         return rates_ahead(self.scheduler, [min(step, left) for step in steps])
 
     def _advance(self, step: int) -> None:
-        """Takes the schedule of learning rates to a step."""
+        """Advances the schedule of learning rates to a step."""
         if self.scheduler is not None:
             for _ in range(step - self._step):
                 self.scheduler.step()
@@ -270,11 +281,11 @@ class HybridTrainer:
     def forecast(
         self, *, level: float = 0.9, residual: Literal["gru"] | Ensemble | None = None
     ) -> LossForecast:
-        """The training loss as it would go on to the end, in blocks of `plan.block` passes (see `losses`).
+        """Forecasts the training loss to the end, in blocks of `plan.block` passes (see `losses`).
 
         Args:
             level: The probability with which a loss is to lie within the interval.
-            residual: As `forecast_loss` takes it; learning rates are those of the scheduler.
+            residual: As in `forecast_loss`; the learning rates are the scheduler's.
 
         Raises:
             ValueError: before there are 10 blocks, or at the end.
@@ -292,11 +303,11 @@ class HybridTrainer:
         return forecast_loss(self._losses, ahead, level=level, residual=residual, rates=rates)
 
     def report(self, batches: Iterable[Any] | None = None) -> Report:
-        """What was done so far, and what it brought.
+        """Reports what was done so far, and its results.
 
         Args:
-            batches: For the losses of the last weights and of the average, once the training is over; such as batches of a
-                validation set.
+            batches: Batches, such as a validation set, for the losses of the last weights and of
+                the average once the training is over.
         """
         jumper = self._jumper
         report = Report(
@@ -325,7 +336,7 @@ class HybridTrainer:
         return dataclasses.replace(report, last=last, averaged=averaged)
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the training has come, without model, optimiser and scheduler; plain values and tensors."""
+        """Progress of the training as plain values and tensors, without model and optimiser."""
         return {
             "settings": self._settings(),
             "plain": {name: getattr(self, f"_{name}") for name in _PLAIN},
@@ -339,10 +350,11 @@ class HybridTrainer:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Goes on where the trainer stood that gave `saved`; model, optimiser and scheduler are loaded by the caller.
+        """Restores a saved state; model, optimiser and scheduler are loaded by the caller.
 
         Raises:
-            ValueError: if it is the state of a trainer with other settings, or of other weights; nothing has changed then.
+            ValueError: if the state is of a trainer with other settings, or of other weights;
+                nothing has changed then.
         """
         if saved["settings"] != self._settings():
             theirs = f"the state is of a trainer with other settings ({saved['settings']})"
@@ -360,30 +372,30 @@ class HybridTrainer:
         self._running = saved["running"]
 
     def _settings(self) -> str:
-        """What a saved state must agree on."""
+        """The settings that a saved state must agree on."""
         return f"{self.plan}, forecaster={self._forecasts}, parameters={self._weights.shapes}"
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes everything to a file: the state of this trainer, model, optimiser, scheduler and torch's random numbers.
+        """Writes a checkpoint: trainer, model, optimiser, scheduler and torch's random numbers.
 
         Raises:
-            OSError: if the file cannot be written; a previous one is then as it was.
+            OSError: if the file cannot be written; a previous file is then as it was.
         """
         save(self._parts(), path)
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Goes on where the training stood that was saved, to the bit if the batches are the same.
+        """Resumes a saved training, to the bit if the batches are the same.
 
-        The trainer is made as the saved one was. Loading executes nothing of the file.
+        The trainer must be made like the saved one. Loading executes nothing of the file.
 
         Raises:
             OSError: if the file cannot be read.
-            ValueError: if it is damaged or of another training; nothing has changed then.
+            ValueError: if the file is damaged or of another training; nothing has changed then.
         """
         load(self._parts(), path)
 
     def _parts(self) -> dict[str, Stateful | None]:
-        """Everything that a file keeps, in the order of loading."""
+        """All parts of a checkpoint, in the order of loading."""
         return {
             "trainer": self,
             "model": self.model,

@@ -1,4 +1,4 @@
-"""The weights of a model as its optimiser sees them: digital ones, and those in tiles, which pulses move."""
+"""The weights of a model as its optimiser sees them: digital, or in tiles that pulses move."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Weights"]
 
-_LOST = 1e-3  # share of a written product that trains may fail to carry
-_MOST_TRAINS = 4096  # of the strongest outer product
+_LOST = 1e-3  # share of a written product that pulse trains may fail to carry
+_MOST_TRAINS = 4096  # pulse trains of the strongest outer product
 
 
 class Weights:
@@ -30,8 +30,8 @@ class Weights:
     Args:
         model: The model.
         optimizer: Its optimiser.
-        rank: Moves of weights in tiles are cut to this rank, which is how many outer products one move
-            of a tile takes; None writes them column by column, uncut.
+        rank: Moves of weights in tiles are cut to this rank, which is the number of outer products
+            per move of a tile; None writes them column by column, uncut.
 
     Raises:
         ValueError: if the optimiser has parameters that are not the model's.
@@ -60,21 +60,21 @@ class Weights:
 
     @property
     def shapes(self) -> list[list[int]]:
-        """The shapes of all."""
+        """The shapes of all weights."""
         return [list(parameter.shape) for parameter in self._parameters]
 
     @property
     def arrays(self) -> list[TileArray]:
-        """Those in tiles, each once."""
+        """Arrays of tiles with weights, each once."""
         return [p.array for p in self._parameters if isinstance(p, AnalogParameter)]
 
     def warn_of_adapters(self) -> None:
-        """Warns the caller's caller if tiles have pulsed low-rank adapters, to which moves do harm."""
+        """Warns the caller's caller if tiles have pulsed low-rank adapters, which moves harm."""
         if any(tile.adapter is not None for array in self.arrays for tile in array):
             warnings.warn(
-                "the model has tiles with adapters: each jump, and writing the average, ends a cycle "
-                "of theirs early by a noisy transfer, which cost more than it saved where it was "
-                "measured; consider forecaster='none', average=False",
+                "the model has tiles with adapters: each jump, and writing the average, ends a "
+                "cycle of theirs early by a noisy transfer, which cost more than it saved where it "
+                "was measured; consider forecaster='none', average=False",
                 stacklevel=3,
             )
 
@@ -85,7 +85,7 @@ class Weights:
 
     @torch.no_grad()
     def read(self) -> list[Tensor]:
-        """Copies of all, in single precision at least. Tiles are read perfectly."""
+        """Copies of all weights, in single precision at least. Tiles are read perfectly."""
         return [
             p.array.get_weights() if isinstance(p, AnalogParameter) else _precise(p)
             for p in self._parameters
@@ -93,7 +93,7 @@ class Weights:
 
     @torch.no_grad()
     def move(self, deltas: list[Tensor]) -> None:
-        """Adds a change: to digital weights exactly, to those in tiles by pulses."""
+        """Adds a change, exactly to digital weights, by pulses to weights in tiles."""
         for parameter, delta in zip(self._parameters, deltas, strict=True):
             if isinstance(parameter, AnalogParameter):
                 _move_array(parameter.array, delta, self.rank)
@@ -102,7 +102,7 @@ class Weights:
 
     @torch.no_grad()
     def approach(self, target: list[Tensor]) -> None:
-        """Makes digital weights equal to the target, and moves those in tiles there by pulses."""
+        """Sets digital weights to the target, and moves weights in tiles there by pulses."""
         for parameter, wanted in zip(self._parameters, target, strict=True):
             if isinstance(parameter, AnalogParameter):
                 _move_array(parameter.array, wanted - parameter.array.get_weights(), self.rank)
@@ -155,7 +155,7 @@ def _move_tile(tile: Tile, delta: Tensor, rank: int | None) -> None:
 
 
 def _factors(delta: Tensor, rank: int | None) -> tuple[Tensor, Tensor]:
-    """d [k, rows] and x [k, columns] with delta = d^T x, or its best approximation of that rank."""
+    """d [k, rows] and x [k, columns] with delta = d^T x, or its best approximation of this rank."""
     if not bool(delta.any()):
         return delta.new_zeros(0, delta.shape[0]), delta.new_zeros(0, delta.shape[1])
     if rank is None:
@@ -166,7 +166,7 @@ def _factors(delta: Tensor, rank: int | None) -> tuple[Tensor, Tensor]:
 
 
 def _send(tile: Tile, left: Tensor, right: Tensor) -> None:
-    """Adds the outer products of rows, d^T x, to the weights of a tile, each by as many trains as carry it."""
+    """Adds d^T x to the weights of a tile; each outer product takes the pulse trains it needs."""
     largest_d, largest_x = left.abs().amax(1), right.abs().amax(1)
     sent = largest_d * largest_x > 0.0
     if not bool(sent.any()):
@@ -189,16 +189,16 @@ def _send(tile: Tile, left: Tensor, right: Tensor) -> None:
 
 
 def _lost(tile: Tile, x: Tensor, d: Tensor, lr: float) -> float:
-    """The share of an update that its trains would not carry."""
+    """The share of an update that its pulse trains would not carry."""
     values = tile.explain(x[None].contiguous(), d[None].contiguous(), lr)
     return float(values.get("undelivered", 0.0))
 
 
 def _transfer(tile: Tile, left: Tensor, right: Tensor) -> None:
-    """Adds d^T x to the visible array of a tile with an adapter, as transfers of A B from there.
+    """Adds d^T x to the visible array of a tile with an adapter, by transfers of A B.
 
-    A and B lend their place to the factors: what they hold is transferred first, as at the end of any
-    cycle, and B has its directions back afterwards.
+    The factors take the place of A and B: their own values are transferred first, as at the end of
+    any cycle, and B has its directions back afterwards.
     """
     adapter = tile.adapter
     if adapter is None or len(left) == 0:
@@ -241,6 +241,6 @@ def _transfer_gain(tile: Tile) -> float:
 
 
 def _smallest_bound(tile: Tile, array: str) -> float:
-    """What every cell of an array can hold, of either sign."""
+    """The largest value that every cell of an array can hold with either sign."""
     cells = tile.describe_cells(array)
     return float(min(cells["w_max"].min(), (-cells["w_min"]).min()))

@@ -1,11 +1,12 @@
-"""Adapters of numbers, fast: the gated low-rank update y = base + scale ((x v) * codes) u^T, and its gradients.
+"""Fast digital low-rank adapters: y = base + scale ((x v) * codes) u^T, and its gradients.
 
     y = pl.lowrank.gated_low_rank(x, v, codes, u, u_layout="kn", scale=2.0, base=layer(x))
 
-takes tensors of torch on the CPU or a GPU, in float32, float16 or bfloat16, and fits into autograd, torch.compile,
-autocast and checkpointing as torch's own products do. `gated_low_rank_linear` makes the layer as well, in one
-operation: y = x weight^T + bias + the update. `adapter_gradients` gives dA and dB of an adapter C = A B;
-`validate` compares with double precision, `benchmark` measures beside PyTorch and the bandwidth of memory.
+takes tensors of torch on the CPU or a GPU, in float32, float16 or bfloat16, and works with
+autograd, torch.compile, autocast and checkpointing as torch's own products do.
+`gated_low_rank_linear` computes the layer as well, in one operation: y = x weight^T + bias + the
+update. `adapter_gradients` gives dA and dB of an adapter C = A B; `validate` compares with double
+precision, and `benchmark` with the speed of PyTorch and the bandwidth of memory.
 """
 
 from pulsora.lowrank.functional import adapter_gradients, gated_low_rank

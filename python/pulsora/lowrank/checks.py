@@ -1,4 +1,4 @@
-"""What the operators ask of their operands. Shapes only are looked at, so that it serves fake tensors as well."""
+"""Checks of the operators' operands; values are not looked at, so that fake tensors pass too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LAYOUTS = ("kn", "nk")
 def check_update(
     x: Tensor, v: Tensor, codes: Tensor | None, u: Tensor, u_layout: str, base: Tensor | None
 ) -> None:
-    """InputError, TypeError or DeviceError, naming the operand, unless all fit."""
+    """Raises InputError, TypeError or DeviceError, naming the operand, unless all operands fit."""
     if u_layout not in _LAYOUTS:
         raise InputError(
             f"u_layout is {u_layout!r}; it must be 'kn' for u [K2, N] or 'nk' for u [N, K2]"
@@ -66,14 +66,14 @@ def check_linear(
     u: Tensor,
     u_layout: str,
 ) -> None:
-    """InputError, TypeError or DeviceError, naming the operand, unless all fit."""
+    """Raises InputError, TypeError or DeviceError, naming the operand, unless all operands fit."""
     check_update(x, v, codes, u, u_layout, None)
     _check_like("x", x, "weight", weight)
     wanted = (outputs_of(u, u_layout), x.shape[-1])
     if weight.shape != wanted:
         raise InputError(
-            f"weight is {_shape(weight)}; with x {_shape(x)} and u {_shape(u)} it must be [K2, K1], "
-            f"{list(wanted)}"
+            f"weight is {_shape(weight)}; with x {_shape(x)} and u {_shape(u)} it must be [K2, "
+            f"K1], {list(wanted)}"
         )
     if bias is None:
         return
@@ -83,12 +83,12 @@ def check_linear(
 
 
 def outputs_of(u: Tensor, u_layout: str) -> int:
-    """K2."""
+    """K2, the number of outputs."""
     return u.shape[0 if u_layout == "kn" else 1]
 
 
 def check_adapter(dc: Tensor, a: Tensor, b: Tensor, da: Tensor, db: Tensor) -> None:
-    """InputError, TypeError or DeviceError, naming the operand, unless all fit."""
+    """Raises InputError, TypeError or DeviceError, naming the operand, unless all operands fit."""
     for name, tensor in (("dc", dc), ("a", a), ("b", b), ("da", da), ("db", db)):
         _check_type(name, tensor)
         _check_place("dc", dc, name, tensor)
@@ -116,13 +116,14 @@ def check_adapter(dc: Tensor, a: Tensor, b: Tensor, da: Tensor, db: Tensor) -> N
 
 
 def check_apart(dc: Tensor, a: Tensor, b: Tensor, da: Tensor, db: Tensor) -> None:
-    """InputError if a result overlaps an operand, which is read after it, or the other result."""
+    """Raises InputError if a result overlaps an operand (read after it) or the other result."""
     operands = (("dc", dc), ("a", a), ("b", b))
     for name, tensor, others in (("da", da, (*operands, ("db", db))), ("db", db, operands)):
         for other, operand in others:
             if _share_memory(tensor, operand):
                 raise InputError(
-                    f"{name} and {other} share memory, which is read after it has been written; give out memory of its own"
+                    f"{name} and {other} share memory, which is read after it has been written; "
+                    "give out memory of its own"
                 )
 
 
@@ -143,16 +144,16 @@ def _check_matrix(name: str, tensor: Tensor, meaning: str) -> None:
 def _check_type(name: str, tensor: Tensor) -> None:
     if tensor.dtype not in TYPES:
         raise TypeError(
-            f"{name} has dtype {tensor.dtype}; convert it to float32, float16 or bfloat16, for example "
-            f"with {name}.float()"
+            f"{name} has dtype {tensor.dtype}; convert it to float32, float16 or bfloat16, for "
+            f"example with {name}.float()"
         )
 
 
 def _check_like(first: str, like: Tensor, name: str, tensor: Tensor) -> None:
     if tensor.dtype != like.dtype:
         raise TypeError(
-            f"{name} has dtype {tensor.dtype} and {first} has {like.dtype}; pass {name}.to({first}.dtype), "
-            "or work under torch.autocast"
+            f"{name} has dtype {tensor.dtype} and {first} has {like.dtype}; pass "
+            f"{name}.to({first}.dtype), or work under torch.autocast"
         )
     _check_place(first, like, name, tensor)
 
@@ -160,12 +161,13 @@ def _check_like(first: str, like: Tensor, name: str, tensor: Tensor) -> None:
 def _check_place(first: str, like: Tensor, name: str, tensor: Tensor) -> None:
     if tensor.device != like.device:
         raise DeviceError(
-            f"{name} is on {tensor.device} and {first} on {like.device}; pass {name}.to({first}.device)"
+            f"{name} is on {tensor.device} and {first} on {like.device}; pass "
+            f"{name}.to({first}.device)"
         )
 
 
 def _share_memory(one: Tensor, other: Tensor) -> bool:
-    """Whether the memory from the first to the last number of both overlaps."""
+    """Whether the memory ranges of two tensors, from first to last number, overlap."""
     if not (one.numel() and other.numel()):
         return False
     spans = []

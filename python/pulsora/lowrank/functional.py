@@ -50,7 +50,7 @@ class _GatedLowRank(torch.autograd.Function):
         if not any(wanted[:4]):
             return None, None, None, None, of_base, None, None
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            # Gradients of these gradients will be asked for: torch can differentiate its own.
+            # Second derivatives will be asked for: torch can differentiate its own operations.
             made = gradients_by_torch(dy, x, v, codes, u, ctx.u_layout, ctx.scale)
             kept = (
                 each if is_wanted else None for each, is_wanted in zip(made, wanted, strict=False)
@@ -66,7 +66,7 @@ class _GatedLowRank(torch.autograd.Function):
         return dx, dv, dcodes, du, of_base, None, None
 
 
-_LARGEST = 1e15  # as of every setting (parameters/limits.h)
+_LARGEST = 1e15  # the limit of every setting (parameters/limits.h)
 _OPTIONAL = ("codes", "base", "bias")
 
 
@@ -86,7 +86,7 @@ def gradients_by_torch(
 
 
 def require_finite(name: str, value: object) -> None:
-    """InputError unless the setting is a finite number within the limits of all settings."""
+    """Raises InputError unless the setting is a finite number within the limits of all settings."""
     if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
         raise InputError(f"{name} is {value!r}; it must be a finite number")
     if abs(float(value)) > _LARGEST:
@@ -94,9 +94,9 @@ def require_finite(name: str, value: object) -> None:
 
 
 def require_tensors(**operands: object) -> None:
-    """TypeError, naming the operand, unless all are tensors, or None for those that may be left out.
+    """Raises TypeError, naming the operand, unless all are tensors, or None where optional.
 
-    NotImplementedError for forward-mode derivatives, of which the operators would lose the update's part.
+    Raises NotImplementedError for forward-mode derivatives, in which the update would be lost.
     """
     for name, operand in operands.items():
         if not isinstance(operand, torch.Tensor) and not (operand is None and name in _OPTIONAL):
@@ -111,16 +111,16 @@ def require_tensors(**operands: object) -> None:
             continue
         if forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
             raise NotImplementedError(
-                f"{name} has a tangent, but gated_low_rank and gated_low_rank_linear make no derivatives in forward "
-                "mode (torch.func.jvp, torch.autograd.forward_ad); take those of reverse mode, or write the "
-                "update in operations of torch"
+                f"{name} has a tangent, but gated_low_rank and gated_low_rank_linear make no "
+                "derivatives in forward mode (torch.func.jvp, torch.autograd.forward_ad); take "
+                "those of reverse mode, or write the update in operations of torch"
             )
 
 
 def autocast_type(tensor: Tensor) -> torch.dtype | None:
-    """The type that `torch.autocast` has products on the tensor's device take; None where it is off."""
+    """The type that `torch.autocast` gives products on the tensor's device; None if it is off."""
     kind = tensor.device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch refuses to tell of meta
+    if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch knows no autocast on meta
         return None
     return torch.get_autocast_dtype(kind)
 
@@ -135,22 +135,22 @@ def gated_low_rank(
     scale: float = 1.0,
     base: Tensor | None = None,
 ) -> Tensor:
-    """y = base + scale ((x v) * codes) u^T: a low-rank adapter whose components are gated row by row.
+    """A low-rank adapter with gates per row: y = base + scale ((x v) * codes) u^T.
 
     All operands have the dtype (float32, float16 or bfloat16) and the device of x; under
     `torch.autocast` they are converted to its dtype, as torch does for a product. Sums are in
     single precision, x v is never rounded to 16 bits, and the result is rounded once. Gradients of
     all operands are made in one pass, from the operands alone. Codes, v and u may have any strides;
-    an x or base that cannot be seen as gapless rows, near or far apart, is copied.
+    an x or base whose rows are not contiguous (at any distance) is copied.
 
     Args:
         x: inputs [..., K1].
-        v: [K1, N]; of LoRA, the transposed `lora_A`.
+        v: [K1, N]; in LoRA, the transposed `lora_A`.
         codes: gates that broadcast to [..., N], without being copied; None: all 1.
         u: [K2, N] with u_layout="kn", or [N, K2] with u_layout="nk".
-        u_layout: which of both u is; it is never guessed.
+        u_layout: the layout of u; it is never guessed.
         scale: any finite number, such as LoRA's alpha / r.
-        base: what the update is added to, [..., K2]; None: nothing.
+        base: the tensor that the update is added to, [..., K2]; None: nothing.
 
     Returns:
         A new tensor [..., K2].
@@ -174,7 +174,9 @@ def gated_low_rank(
         or (codes is not None and codes.requires_grad)
         or (base is not None and base.requires_grad)
     ):
-        made: Tensor = _GatedLowRank.apply(x, v, codes, u, base, u_layout, float(scale))  # type: ignore[no-untyped-call]
+        made: Tensor = _GatedLowRank.apply(  # type: ignore[no-untyped-call]
+            x, v, codes, u, base, u_layout, float(scale)
+        )
         return made
     y: Tensor = operators.gated_low_rank(x, v, codes, u, u_layout, float(scale), base)
     return y
@@ -190,7 +192,7 @@ def adapter_gradients(
 ) -> tuple[Tensor, Tensor]:
     """(dA, dB) = (dC b^T, a^T dC), the gradients of an adapter C = A B, in single precision.
 
-    Each operand is float32, float16 or bfloat16 by itself; a 16-bit copy of weights may stand
+    Each operand may be float32, float16 or bfloat16 on its own; a 16-bit copy of weights may stand
     beside gradients in single precision. Nothing is rounded to 16 bits or to tf32, whatever
     `torch.backends` allows.
 
@@ -198,14 +200,15 @@ def adapter_gradients(
         dc: the gradient at C, [..., n].
         a: [..., K].
         b: [K, n].
-        out: where dA and dB go, contiguous float32 tensors of the shapes of a and b; None: new ones.
-        accumulate: whether to add to what is in `out`, as for the next micro-batch.
+        out: contiguous float32 tensors for dA and dB, of the shapes of a and b; None: new ones.
+        accumulate: whether to add to the values in `out`, as for the next micro-batch.
 
     Returns:
         dA and dB, or `out`.
 
     Raises:
-        InputError: if a shape does not fit, there is nothing to add to, or `out` shares memory with operands.
+        InputError: if a shape does not fit, there is nothing to add to, or `out` shares memory with
+            operands.
         TypeError: if a dtype does not fit.
         DeviceError: if the operands are on several devices.
     """

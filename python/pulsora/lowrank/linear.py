@@ -50,7 +50,7 @@ class _GatedLowRankLinear(torch.autograd.Function):
         rows = _matrix(dy)
         wanted = [of_x, *of_factors]
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            # Gradients of these gradients will be asked for: torch can differentiate its own.
+            # Second derivatives will be asked for: torch can differentiate its own operations.
             made = list(gradients_by_torch(dy, x, v, codes, u, ctx.u_layout, ctx.scale))
             made[0] = made[0] + dy @ weight
         elif any(wanted):
@@ -61,7 +61,7 @@ class _GatedLowRankLinear(torch.autograd.Function):
                 _matrix(made[0]).addmm_(rows, weight)
         else:
             made = [None] * 4
-        # After the factors: cuBLAS warns where it comes first in a thread of autograd.
+        # After the factors: cuBLAS warns if it runs first in a thread of autograd.
         dweight = rows.t() @ _matrix(x) if of_weight else None
         dbias = rows.sum(0) if of_bias else None
         dx, dv, dcodes, du = (
@@ -82,20 +82,22 @@ def gated_low_rank_linear(
     scale: float = 1.0,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """y = x weight^T + bias + scale ((x v) * codes) u^T: a linear layer with a low-rank adapter, in one operation.
+    """A linear layer with a low-rank adapter, in one operation.
 
-    What `gated_low_rank` with `base=torch.nn.functional.linear(x, weight, bias)` gives, to rounding: on a
-    GPU the sum is not rounded between its two parts where one kernel makes both. Elsewhere it is torch's product
-    and the update, added in place. Everything said at `gated_low_rank` of types, autocast, sums, strides and
-    gradients holds here; gradients of weight and bias are torch's products, made only where they are asked for.
+    y = x weight^T + bias + scale ((x v) * codes) u^T.
+
+    Equals `gated_low_rank` with `base=torch.nn.functional.linear(x, weight, bias)`, to rounding: on
+    a GPU the sum is not rounded between its two parts where one kernel makes both. Elsewhere it is
+    torch's product and the update, added in place. Types, autocast, sums, strides and gradients are
+    as in `gated_low_rank`; gradients of weight and bias are torch's products, made only if needed.
 
     Args:
         x: inputs [..., K1].
         weight: [K2, K1], as `torch.nn.Linear` keeps it.
-        v: [K1, N]; of LoRA, the transposed `lora_A`.
+        v: [K1, N]; in LoRA, the transposed `lora_A`.
         codes: gates that broadcast to [..., N], without being copied; None: all 1.
         u: [K2, N] with u_layout="kn", or [N, K2] with u_layout="nk".
-        u_layout: which of both u is; it is never guessed.
+        u_layout: the layout of u; it is never guessed.
         scale: any finite number, such as LoRA's alpha / r.
         bias: [K2]; None: 0.
 

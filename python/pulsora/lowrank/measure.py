@@ -1,4 +1,4 @@
-"""Whether the gated low-rank update is right on this machine, and how fast it is."""
+"""Checks the gated low-rank update on this machine, and measures its speed."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Benchmark", "Validation", "benchmark", "seconds_of", "validate"]
 
-# Relative errors in the norm, against double precision from the same operands.
+# Largest relative errors in the norm, against double precision from the same operands.
 _TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}
-_BEYOND_CACHE = 320_000_000  # bytes of all sets of operands together, so that memory is read
+_BEYOND_CACHE = 320_000_000  # bytes of all sets of operands together: more than the caches hold
 _MOST_SETS = 40
 _ROUNDS = 5
-_GRAPH_SECONDS = 0.01  # of work in a CUDA graph that is timed
+_GRAPH_SECONDS = 0.01  # of work in a timed CUDA graph
 _MOST_CALLS = 2000  # in such a graph
 
 
 @dataclass(frozen=True)
 class Validation:
-    """How far results are from those in double precision."""
+    """Errors of results against double precision."""
 
     errors: dict[str, float]
     """Relative error (norm of the difference over the norm) of y, dx, dv, dcodes and du."""
     max_difference: float
     """Largest absolute difference of an element of y."""
     tolerance: float
-    """What errors may be: 1e-5 in float32, 1e-3 in float16, 1e-2 in bfloat16."""
+    """Largest relative errors allowed: 1e-5 in float32, 1e-3 in float16, 1e-2 in bfloat16."""
     passed: bool
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What one update takes, and what else takes. Seconds are medians."""
+    """Median seconds of one update and of comparable operations."""
 
     seconds: float
     """An update alone, y = scale ((x v) * codes) u^T."""
@@ -56,7 +56,7 @@ class Benchmark:
     eager_seconds: float
     """The update by two products and two multiplications of torch."""
     products_seconds: float
-    """Two products and one multiplication of torch, written to memory that is there."""
+    """Two products and one multiplication of torch, written to existing memory."""
     eager_backward_seconds: float
     """All four gradients by products of torch."""
     base_seconds: float
@@ -78,12 +78,12 @@ class Benchmark:
 
     @property
     def backward_speed_up(self) -> float:
-        """The time of torch's gradients over ours."""
+        """The time of torch's gradients over Pulsora's."""
         return self.eager_backward_seconds / self.backward_seconds
 
     @property
     def overhead(self) -> float:
-        """What adding the update takes, as a share of the product that it is added to."""
+        """Time of adding the update over the time of the product that it is added to."""
         return self.added_seconds / self.base_seconds
 
     @property
@@ -98,12 +98,12 @@ class Benchmark:
 
     @property
     def max_difference(self) -> float:
-        """Of the validation."""
+        """Largest difference in the validation."""
         return self.validation.max_difference
 
     @property
     def passed(self) -> bool:
-        """Of the validation."""
+        """Whether the validation passed."""
         return self.validation.passed
 
 
@@ -182,17 +182,17 @@ def validate(
     """Compares an update and its gradients with double precision, on random operands.
 
     Args:
-        rows: of the batch, M.
+        rows: rows of the batch, M.
         k1: inputs.
         rank: N, the number of components.
         k2: outputs; None: as many as inputs.
         dtype: torch.float32, torch.float16 or torch.bfloat16.
         device: "cpu", "cuda" or "cuda:1".
-        seed: of the operands: x and dy near 0.1, v and u near 0.02, codes near 0.5.
+        seed: seed of the operands: x and dy near 0.1, v and u near 0.02, codes near 0.5.
 
     Raises:
         ValueError: if a size is not a whole number from 1 up.
-        InputError: if dtype is another one.
+        InputError: for another dtype.
         DeviceError: if there is no GPU.
     """
     outputs = _require_sizes(rows, k1, rank, k2, dtype, device)
@@ -209,10 +209,11 @@ def benchmark(
     device: str = "cpu",
     seed: int = 0,
 ) -> Benchmark:
-    """Measures an update beside torch's operations and the bandwidth of memory; the result is checked.
+    """Measures an update beside torch's operations and the bandwidth of memory; checks the result.
 
-    On a GPU, calls are recorded in a CUDA graph over so many sets of operands that they come from
-    memory, so that the host's time does not count. The arguments are those of `validate`.
+    On a GPU, calls are recorded in a CUDA graph, so that the host's time does not count. They use
+    enough sets of operands in turn that operands come from memory. The arguments are those of
+    `validate`.
     """
     outputs = _require_sizes(rows, k1, rank, k2, dtype, device)
     bytes_ = dtype.itemsize * (rows * (k1 + outputs + rank) + rank * (k1 + outputs))
@@ -231,7 +232,10 @@ def benchmark(
         torch.mm(hidden, each.u.t(), out=each.y)
 
     def timed(work: Callable[[_Operands], object]) -> float:
-        return seconds_of([lambda each=each: work(each) for each in sets], device)  # type: ignore[misc]
+        return seconds_of(
+            [lambda each=each: work(each) for each in sets],  # type: ignore[misc]
+            device,
+        )
 
     validation = _validated(sets[0])
     return Benchmark(
@@ -286,7 +290,7 @@ def _copy_bandwidth(device: str) -> float:
 
 
 def seconds_of(calls: Sequence[Callable[[], object]], device: str) -> float:
-    """The median time of one of these calls, on a GPU without the host's."""
+    """The median time of one of these calls, on a GPU without the host's time."""
     return _graph_seconds(calls, device) if device != "cpu" else _host_seconds(calls)
 
 
@@ -303,7 +307,10 @@ def _host_seconds(calls: Sequence[Callable[[], object]]) -> float:
 def _graph_seconds(calls: Sequence[Callable[[], object]], device: str) -> float:
     with torch.cuda.device(device):
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        begin, end = (
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(2)
+        )
 
         def seconds(work: Callable[[], object]) -> float:
             begin.record()

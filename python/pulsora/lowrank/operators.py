@@ -1,8 +1,8 @@
-"""The operators torch.ops.pulsora.gated_low_rank, gated_low_rank_linear, gated_low_rank_backward and adapter_gradients.
+"""The operators torch.ops.pulsora.gated_low_rank, ..._linear, ..._backward and adapter_gradients.
 
-They hand the memory of tensors to the core, on whose results autograd is built in `pulsora.lowrank.functional`.
-Registered by define, impl and register_fake: `torch.library.custom_op` takes the host several times as long, about as
-long as a small update itself.
+The operators hand the memory of tensors to the core; `pulsora.lowrank.functional` adds autograd.
+They are registered by define, impl and register_fake: `torch.library.custom_op` takes the host
+several times as long, about as long as a small update itself.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _MOST_THREADS = 64
 define("pulsora::gated_low_rank", f"({_UPDATE}, Tensor? base) -> Tensor")
 define(
     "pulsora::gated_low_rank_linear",
-    "(Tensor x, Tensor weight, Tensor? bias, Tensor v, Tensor? codes, Tensor u, str u_layout, float scale) "
-    "-> Tensor",
+    "(Tensor x, Tensor weight, Tensor? bias, Tensor v, Tensor? codes, Tensor u, str u_layout, "
+    "float scale) -> Tensor",
 )
 define("pulsora::gated_low_rank_backward", f"(Tensor dy, {_UPDATE}, bool[4] wanted) -> Tensor[]")
 define(
@@ -61,7 +61,7 @@ def _place(tensor: Tensor) -> tuple[int, int, int]:
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """[..., K] as a matrix with gapless rows; a copy only if its strides need one."""
+    """[..., K] as a matrix with contiguous rows; a copy only if its strides need one."""
     if tensor.dim() != 2:
         tensor = tensor.reshape(prod(tensor.shape[:-1]), tensor.shape[-1])
     return tensor if tensor.stride(1) == 1 or tensor.shape[1] < 2 else tensor.contiguous()
@@ -73,7 +73,7 @@ _NO_CODES = (0, 0, 1, 0, 0, 0)
 def _laid_out(
     codes: Tensor | None, wanted: tuple[int, ...]
 ) -> tuple[Tensor | None, tuple[int, int, int, int, int, int]]:
-    """Codes, and how rows share them: (rows, N, inner, strides of outer, inner and column)."""
+    """Codes, and how rows share codes: (rows, N, inner, strides of outer, inner and column)."""
     if codes is None:
         return None, _NO_CODES
     if codes.shape != wanted:
@@ -129,23 +129,23 @@ def _fake_gated_low_rank(
     return x.new_empty((*x.shape[:-1], outputs_of(u, u_layout)))
 
 
-# Elements of a result. No kernel of a GPU is expected to pay for fewer; it is not even asked, which takes the host some
-# microseconds.
+# Least elements of a result for a fused kernel. No kernel of a GPU is expected to pay for fewer,
+# and asking the core takes the host some microseconds.
 _LEAST_FUSED = 1 << 17
-# Whether a kernel serves wherever it can, even where it is not expected to pay: for tests of it.
+# Tests set this, so that a kernel serves wherever it can, even where it is not expected to pay.
 always_fused = False
 
 
 def _allows_tf32() -> bool:
-    """Whether torch may round float32 in a product on a GPU, and so be quicker than any that does not."""
+    """Whether torch may use TF32 for float32 products on a GPU, faster than exact kernels."""
     try:
         return torch.get_float32_matmul_precision() != "highest"
-    except RuntimeError:  # told by two interfaces that disagree
+    except RuntimeError:  # the two interfaces of torch disagree
         return True
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x weight^T + bias in the type of x, without gaps, and without a record for autograd."""
+    """x weight^T + bias in the type of x, contiguous, and without a record for autograd."""
     if torch.is_autocast_enabled(x.device.type):
         with torch.autocast(x.device.type, enabled=False):
             return _product(x, weight, bias)
@@ -199,7 +199,7 @@ def _fake_gated_low_rank_linear(
 def _check_backward(
     dy: Tensor, x: Tensor, v: Tensor, codes: Tensor | None, u: Tensor, u_layout: str
 ) -> None:
-    # The gradient of a result is what could be added to it.
+    # The gradient has the shape and type of a base.
     check_update(x, v, codes, u, u_layout, dy)
 
 

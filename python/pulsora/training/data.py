@@ -36,7 +36,7 @@ __all__ = [
     "text_file",
 ]
 
-_PIECE = 32  # characters of a piece of text
+_PIECE = 32  # characters per piece of text
 _MOST_LETTERS = 256
 
 _IDX_TYPES: dict[int, np.dtype[Any]] = {
@@ -50,21 +50,24 @@ _IDX_TYPES: dict[int, np.dtype[Any]] = {
 
 
 class DataError(ValueError):
-    """A data set is missing, incomplete or not what it should be."""
+    """A data set is missing, incomplete or malformed."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images as rows of numbers with labels, or pieces of text with what follows, in a training and a test part.
+    """Images as rows of numbers with labels, or pieces of text with the characters that follow.
 
     Attributes:
-        name: What the set is called in reports.
-        train_x: Training images, [n, pixels], float32, normalised; or the numbers of characters, [n, characters], int64.
-        train_y: Their classes, [n], int64 from 0; or for each character the one behind it, [n, characters].
+        name: Name of the set in reports.
+        train_x: Training images, [n, pixels], float32, normalised; or the numbers of characters,
+            [n, characters], int64.
+        train_y: Classes of the training images, [n], int64 from 0; or for each character the next
+            one, [n, characters].
         test_x: Test images, or pieces of text.
-        test_y: Their classes, or characters.
+        test_y: Classes of the test images, or characters.
         classes: Number of classes, or of different characters.
-        shape: Rows and columns of an image, or the number of characters of a piece of text; nothing if nobody says.
+        shape: Rows and columns of an image, or the number of characters of a piece of text; empty
+            if unknown.
     """
 
     name: str
@@ -82,15 +85,15 @@ class Dataset:
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds text."""
+        """Whether the set holds text."""
         return len(self.shape) == 1
 
 
 def load(source: str | Path) -> Dataset:
-    """The data set that a command line names: ``digits``, a folder of IDX files, or a text file.
+    """The data set of a command line: ``digits``, a folder of IDX files, or a text file.
 
     Raises:
-        DataError: if it is none of these, or damaged.
+        DataError: if `source` is none of these, or damaged.
     """
     if str(source) == "digits":
         return digits()
@@ -98,8 +101,8 @@ def load(source: str | Path) -> Dataset:
         return text_file(source)
     if not Path(source).is_dir():
         raise DataError(
-            f"data = {str(source)!r} is neither 'digits' nor a folder nor a file; give the path of a "
-            "folder with the four IDX files of an MNIST-like data set, or of a text file"
+            f"data = {str(source)!r} is neither 'digits' nor a folder nor a file; give the path "
+            "of a folder with the four IDX files of an MNIST-like data set, or of a text file"
         )
     return idx_folder(source)
 
@@ -141,10 +144,10 @@ def idx_folder(folder: str | Path, mean: float | None = None, std: float | None 
     (``test-...`` will do for ``t10k-...``), each with or without ``.gz``.
 
     Args:
-        folder: Where the files are.
+        folder: Folder of the files.
         mean: Subtracted from the pixels, which are first scaled to 0..1; by default the mean of
             the training pixels.
-        std: What the difference is divided by; by default the training pixels' deviation.
+        std: Divisor of the difference; by default the standard deviation of the training pixels.
 
     Raises:
         DataError: if a file is missing, truncated, or does not fit the others.
@@ -171,11 +174,13 @@ def idx_folder(folder: str | Path, mean: float | None = None, std: float | None 
 
 
 def text_file(path: str | Path, length: int = _PIECE) -> Dataset:
-    """A text as pieces of equal length, whose next characters are to be predicted. Its last tenth is for testing.
+    """A text as pieces of equal length, in which the next characters are to be predicted.
+
+    The last tenth of the text is the test part.
 
     Args:
-        path: A file of text in UTF-8. Its 256 most frequent characters get numbers, in the order of their codes; others share
-            the last number.
+        path: A file of text in UTF-8. Its 256 most frequent characters get numbers, in the order of
+            their codes; all others share the last number.
         length: Characters of a piece, from 1. The next piece begins where one ends.
 
     Raises:
@@ -190,8 +195,8 @@ def text_file(path: str | Path, length: int = _PIECE) -> Dataset:
         ) from error
     if length < 1 or len(text) < 10 * (length + 1):
         raise DataError(
-            f"data = '{path}' has {len(text)} characters; pieces of length = {length} need at least "
-            f"{10 * (max(length, 1) + 1)}, of which a tenth is for testing"
+            f"data = '{path}' has {len(text)} characters; pieces of length = {length} need at "
+            f"least {10 * (max(length, 1) + 1)}, of which a tenth is for testing"
         )
     codes, inverse, counts = np.unique(
         np.frombuffer(text.encode("utf-32-le"), np.uint32), return_inverse=True, return_counts=True
@@ -208,7 +213,7 @@ def text_file(path: str | Path, length: int = _PIECE) -> Dataset:
 
 
 def _pieces(numbers: Labels, length: int) -> tuple[Labels, Labels]:
-    """Pieces, and for each of their characters the one behind it."""
+    """Pieces of text, and for each character the next one."""
     end = (len(numbers) - 1) // length * length
     return numbers[:end].reshape(-1, length), numbers[1 : end + 1].reshape(-1, length)
 
@@ -239,7 +244,7 @@ def batches(
 
 
 def require_batch(data: Dataset, batch: int) -> None:
-    """DataError unless the training set has samples for a mini-batch."""
+    """Raises DataError unless the training set has samples for a mini-batch."""
     count = len(data.train_x)
     if not 1 <= batch <= count:
         samples = "pieces of the text" if data.is_text else "training images"

@@ -1,4 +1,4 @@
-"""How a run trains an epoch: by all of its mini-batches, or with predicted steps."""
+"""Epochs of a run: with all mini-batches, or with predicted steps."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["HybridEpochs", "PlainEpochs"]
 
 
 class PlainEpochs:
-    """Epochs of all their mini-batches.
+    """Epochs with all mini-batches.
 
     Args:
-        model: What is trained.
-        optimizer: What moves its weights.
-        experiment: Of the run.
+        model: The model that is trained.
+        optimizer: Its optimiser.
+        experiment: The experiment of the run.
         batches: The mini-batches of an epoch, counted from 0.
-        count: How many an epoch has.
+        count: Mini-batches of an epoch.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class PlainEpochs:
         self.passes = experiment.epochs * count
 
     def train(self, epoch: int, on_batch: OnBatch) -> float:
-        """Makes an epoch; its mean loss."""
+        """Trains one epoch; returns its mean loss."""
         values: list[float] = []
 
         def tell(loss: Tensor) -> None:
@@ -56,7 +56,7 @@ class PlainEpochs:
             if on_batch:
                 on_batch(values[-1])
 
-        before: Tensor | None = None  # told of while a GPU is at the next step
+        before: Tensor | None = None  # reported while a GPU is at the next step
         for batch in self._batches(epoch):
             loss = self._step(*batch)
             if before is not None:
@@ -67,24 +67,25 @@ class PlainEpochs:
         return sum(values) / len(values)
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing beside model and optimiser."""
+        """An empty state: all state is in model and optimiser."""
         return {}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Nothing to be done."""
+        """Does nothing."""
 
 
 class HybridEpochs:
     """Epochs of a training with predicted steps and an average at its end (`HybridTrainer`).
 
-    An epoch here is as many backward passes as the training set has mini-batches, and the last may be shorter.
+    An epoch here is as many backward passes as the training set has mini-batches; the last may be
+    shorter.
 
     Args:
-        model: What is trained.
-        optimizer: What moves its weights.
-        experiment: Of the run.
+        model: The model that is trained.
+        optimizer: Its optimiser.
+        experiment: The experiment of the run.
         batches: The mini-batches of an epoch, counted from 0.
-        count: How many an epoch has.
+        count: Mini-batches of an epoch.
 
     Raises:
         ValueError: if the training is too short for its phases.
@@ -107,30 +108,30 @@ class HybridEpochs:
             )  # fmt: skip
         except ValueError as error:
             raise ValueError(
-                f"hybrid = {experiment.hybrid:g} does not fit into {experiment.epochs} epochs of {count} "
-                f"mini-batches ({error}); save less, or train for more epochs"
+                f"hybrid = {experiment.hybrid:g} does not fit into {experiment.epochs} epochs of "
+                f"{count} mini-batches ({error}); save less, or train for more epochs"
             ) from None
         self.passes = self.trainer.plan.passes
         self._values: list[float] = []
         self._last: Tensor = torch.zeros(())
         self._on_batch: OnBatch = None
 
-    def train(self, epoch: int, on_batch: OnBatch) -> float:  # noqa: ARG002 - the trainer counts by itself
-        """Makes the passes of an epoch; their mean loss."""
+    def train(self, epoch: int, on_batch: OnBatch) -> float:  # noqa: ARG002 - the trainer counts
+        """Makes the passes of an epoch; returns their mean loss."""
         self._values, self._on_batch = [], on_batch
         self.trainer.train(self._batches, passes=self._count, progress=False)
         return sum(self._values) / len(self._values)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of the trainer, as `trainer`."""
+        """The state of the trainer, as `trainer`."""
         return {"trainer": self.trainer.state_dict()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Goes on where those stood that gave `saved`."""
+        """Restores a saved state."""
         self.trainer.load_state_dict(saved["trainer"])
 
     def report(self) -> Report:
-        """What was saved so far."""
+        """The report of the trainer so far."""
         return self.trainer.report()
 
     def _loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
@@ -138,7 +139,7 @@ class HybridEpochs:
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self._amp):
             made = model(x)
         loss = _cross_entropy(made, y)
-        if torch.is_grad_enabled():  # else it is tried what a jump would do
+        if torch.is_grad_enabled():  # without gradients, a guard tries a jump
             self._last = loss.detach()
         return loss
 
@@ -149,5 +150,5 @@ class HybridEpochs:
 
 
 def _cross_entropy(output: Tensor, target: Tensor) -> Tensor:
-    """The mean over images, or over the characters of pieces of text, in single precision under autocast too."""
+    """Mean over images, or over characters of texts; single precision under autocast too."""
     return nn.functional.cross_entropy(output.float().flatten(0, -2), target.flatten())

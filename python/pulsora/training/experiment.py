@@ -1,4 +1,4 @@
-"""Everything that settles a run of a network; `pulsora.training.run` runs it.
+"""Settings of one run of a network; `pulsora.training.run` runs it.
 
 history = Run(Experiment(algorithm="lrtt", rank=8)).train()
 """
@@ -24,35 +24,39 @@ _BY_MODEL: Any = None  # __post_init__ puts the model's default in its place
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that settles a run.
+    """All settings of one run.
 
-    What is said to be by model has the default that `MODELS` gives. The last five describe the tiles in
-    two ways. Either `tile` holds a whole configuration, and the others must not be given and stay None;
-    or it is None, and they have the defaults below.
+    "By model" means the default that `MODELS` gives. The last five attributes describe the tiles in
+    one of two ways. Either `tile` holds a whole configuration, and the others must not be given and
+    stay None; or `tile` is None, and the others have the defaults below.
 
     Attributes:
-        data: 'digits', a folder of IDX files, or a text file (for lstm and transformer), whose next characters are predicted.
-        model: 'mlp': linear layers; 'lenet': LeNet-5; 'lstm' or 'transformer': they read an image row by row, or a text
-            character by character. All layers are analog but the output layer and tables. `pulsora.training.models` has them.
-        hidden: Sizes of the hidden layers of mlp and lstm, as numbers or as text such as "256,128"; by model. The others have
-            layers of their own, and it must not be given and stays None.
+        data: 'digits', a folder of IDX files, or a text file (for lstm and transformer), whose next
+            characters are predicted.
+        model: 'mlp': linear layers; 'lenet': LeNet-5; 'lstm' or 'transformer': they read an image
+            row by row, or a text character by character. All layers are analog but the output layer
+            and tables. `pulsora.training.models` has them.
+        hidden: Sizes of the hidden layers of mlp and lstm, as numbers or as text such as "256,128";
+            by model. For other models it must not be given and stays None.
         epochs: Passes over the training set.
         batch: Images, or pieces of text, per mini-batch; by model.
         lr: Learning rate of plain SGD, for all layers; by model.
         seed: Seed of everything.
-        amp: Whether digital layers compute in bfloat16 where `torch.autocast` does. Tiles read in single precision as ever.
-        hybrid: Share of the backward passes that predicted steps and an average at the end replace, such as 0.3; 0 for none. See
-            docs/explain/forecasts.md for what that brings.
+        amp: Whether digital layers compute in bfloat16 where `torch.autocast` does. Tiles read in
+            single precision as ever.
+        hybrid: Share of the backward passes that predicted steps and an average at the end replace,
+            such as 0.3; 0 for none. See docs/explain/forecasts.md for the benefit.
         algorithm: 'digital': floating point; 'pulsed': pulsed SGD on one full array;
             'lrtt', the default: a pulsed low-rank adapter.
         device_preset: Name of a device preset or model, see `pulsora info`; EcRam by default.
         rank: Rank of the adapter (lrtt), or 'auto', the default: 16, or fewer for small layers.
-        transfer_every: Mini-batches per transfer of the adapter (lrtt); 100 by default, 0 for never.
+        transfer_every: Mini-batches per transfer of the adapter (lrtt); 100 by default, 0 for
+            never.
         tile: A complete tile configuration as `TileConfig.to_dict()` writes it.
 
     Raises:
-        ValueError: for a value of a wrong type or out of range, for `hidden` of a model that does not take it, and for
-            `tile` beside one of the four that it replaces.
+        ValueError: for a value of a wrong type or out of range, for `hidden` of a model that does
+            not take it, and for `tile` beside one of the four that it replaces.
     """
 
     data: str = "digits"
@@ -95,7 +99,7 @@ class Experiment:
         presets.device(str(self.device_preset))
 
     def _settle_model(self) -> None:
-        """Gives what depends on the model its defaults, or refuses what it does not take."""
+        """Sets defaults that depend on the model, or refuses settings that it does not take."""
         if self.model not in MODELS:
             raise ValueError(f"model must be one of {', '.join(MODELS)} (got '{self.model}')")
         defaults = MODELS[self.model]
@@ -111,14 +115,16 @@ class Experiment:
             object.__setattr__(self, "hidden", _hidden(self.hidden))
 
     def _settle_tiles(self) -> None:
-        """Gives those that describe tiles their defaults, or refuses those that `tile` replaces."""
+        """Sets defaults of the tiles, or refuses settings that `tile` replaces."""
         if self.tile is None:
             for name, default in TILE_DEFAULTS.items():
                 if getattr(self, name) is None:
                     object.__setattr__(self, name, default)
             return
         if not isinstance(self.tile, Mapping):
-            raise ValueError(f"tile must be a table of settings (got {self.tile!r})")  # noqa: TRY004
+            raise ValueError(  # noqa: TRY004
+                f"tile must be a table of settings (got {self.tile!r})"
+            )
         given = [name for name in TILE_DEFAULTS if getattr(self, name) is not None]
         if given:
             raise ValueError(
@@ -134,7 +140,7 @@ class Experiment:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Experiment:
-        """The experiment that a table of attributes describes; ValueError for unknown names."""
+        """The experiment of a table of attributes; ValueError for unknown names."""
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(known))
         if unknown:
@@ -143,7 +149,7 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """What to call it: the algorithm, or the kind of the tile."""
+        """The name of the experiment: its algorithm, or the kind of its tiles."""
         config = self.tile_config()
         return str(self.algorithm) if self.tile is None or config is None else config.kind
 
@@ -164,7 +170,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "lstm": {"hidden": (64,), "batch": 16, "lr": 1.0},
     "transformer": {"batch": 16, "lr": 0.1},
 }
-"""The networks, each with the defaults of what depends on it."""
+"""The networks, each with its own defaults."""
 
 TILE_DEFAULTS = {
     "algorithm": "lrtt",
@@ -181,7 +187,7 @@ ALGORITHMS: dict[str, Callable[[Any], TileConfig | None]] = {
         run.device_preset, run.rank, transfer_every=run.transfer_every, units_in_mbatch=True
     ),
 }
-"""What the tiles of each algorithm are made of, from an experiment; None where there are none."""
+"""Configurations of the tiles of each algorithm, from an experiment; None without tiles."""
 
 
 def _hidden(sizes: object) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Networks of experiments: a multilayer perceptron, LeNet-5, an LSTM and a transformer, digital or on analog tiles.
+"""Networks of experiments: perceptron, LeNet-5, LSTM and transformer, digital or on analog tiles.
 
 All layers with matrices are analog but the output layer and tables (embeddings).
 """
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LSTM", "Transformer", "lenet", "mlp", "network", "on_tiles", "perceptron"]
 
-_LEAST = 4  # pixels of a side that leave one after both averages of LeNet
-_LARGE = 14  # pixels of a side from which LeNet has its kernels of 5 x 5
+_LEAST = 4  # least pixels of a side, so that one is left after both averages of LeNet
+_LARGE = 14  # pixels of a side from which LeNet has kernels of 5 x 5
 _KERNEL, _SMALL_KERNEL = 5, 3
 
 
@@ -41,14 +41,14 @@ def network(
 
     Args:
         name: 'mlp', 'lenet', 'lstm' or 'transformer'.
-        data: What it is trained on.
-        config: Of the tiles; None for floating point.
+        data: The data set of the training.
+        config: Configuration of the tiles; None for floating point.
         hidden: Sizes of the hidden layers, for networks that take them ('mlp', 'lstm').
-        seed: Of weights and tiles.
+        seed: Seed of weights and tiles.
         threads: CPU threads of the tiles.
 
     Raises:
-        ValueError: if the network cannot take such data.
+        ValueError: if the network cannot take the data.
     """
     _require_fitting(name, data)
     if name == "mlp":
@@ -88,8 +88,8 @@ def on_tiles(
 
     Args:
         plain: The network; it is not changed.
-        config: As of `convert_to_analog`.
-        seed: Of the tiles.
+        config: As in `convert_to_analog`.
+        seed: Seed of the tiles.
         **options: Further arguments of `convert_to_analog`.
     """
     *_, last = (name for name, layer in plain.named_modules() if isinstance(layer, nn.Linear))
@@ -101,7 +101,7 @@ def mlp(
 ) -> nn.Sequential:
     """A `perceptron`, all but its last layer analog unless config is None.
 
-    Initial weights are uniform within +-1/sqrt(inputs) and the same whatever the configuration.
+    Initial weights are uniform within +-1/sqrt(inputs), and independent of the configuration.
     """
     model = perceptron(sizes, seeds=range(seed * 1000, seed * 1000 + len(sizes) - 1))
     if config is None:
@@ -122,7 +122,7 @@ def perceptron(sizes: tuple[int, ...], seeds: range | None = None) -> nn.Sequent
 
     Args:
         sizes: Numbers of inputs, of the outputs of each hidden layer, and of outputs.
-        seeds: A seed of torch for each layer; by default it draws on.
+        seeds: A seed of torch for each layer; by default torch's random numbers go on.
     """
     layers: list[nn.Module] = []
     for number, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
@@ -133,12 +133,14 @@ def perceptron(sizes: tuple[int, ...], seeds: range | None = None) -> nn.Sequent
 
 
 def lenet(shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """LeNet-5: two convolutions with averages over 2 x 2 and three linear layers, with hyperbolic tangents.
+    """LeNet-5: two convolutions, each with averages over 2 x 2, and three linear layers; tanh.
 
-    Kernels have 5 x 5 pixels; 3 x 3, the second padded too, for images of less than 14 pixels a side.
+    Kernels have 5 x 5 pixels; for images of less than 14 pixels a side, 3 x 3, the second padded
+    too.
 
     Args:
-        shape: Rows and columns of an image, from 4 up. Images come as rows of rows x columns numbers.
+        shape: Rows and columns of an image, from 4 up. Images come as rows of rows x columns
+            numbers.
         classes: Number of classes.
     """
     large = min(shape) >= _LARGE
@@ -155,11 +157,12 @@ def lenet(shape: tuple[int, ...], classes: int) -> nn.Sequential:
 
 
 class LSTM(nn.Module):
-    """Layers of LSTM that read an image row by row, or a text character by character, and a linear one.
+    """LSTM layers that read an image row by row, or a text by characters, and a linear layer.
 
     Args:
-        shape: Rows and columns of an image, of which the last step gives the class; or the number of characters in a piece
-            of text, of which every step gives the next one. A table has a vector of `hidden[0]` numbers for each.
+        shape: Rows and columns of an image, whose class comes from the last step; or the number of
+            characters in a piece of text, where every step gives the next character. A table has a
+            vector of `hidden[0]` numbers for each character.
         classes: Number of classes, or of different characters.
         hidden: Cells of each layer.
     """
@@ -177,7 +180,7 @@ class LSTM(nn.Module):
         self.head = nn.Linear(hidden[-1], classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Unnormalised log-probabilities, [n, classes] of images [n, pixels], [n, steps, classes] of texts [n, steps]."""
+        """Logits: [n, classes] of images [n, pixels], [n, steps, classes] of texts [n, steps]."""
         steps = x.view(-1, *self.shape) if self.table is None else self.table(x)
         for layer in self.memory:
             steps, _ = layer(steps)
@@ -186,16 +189,17 @@ class LSTM(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Encoder blocks that see an image as the sequence of its rows, or a text as that of its characters.
+    """Encoder blocks that see an image as a sequence of rows, or a text as one of characters.
 
-    A character sees those before it alone. The places in the sequence have vectors of their own, which are learned.
+    A character sees only the characters before it. Places in the sequence have vectors of their
+    own, which are learned.
 
     Args:
-        shape: As of `LSTM`; the class of an image comes of the mean over its rows.
+        shape: As in `LSTM`; the class of an image comes from the mean over its rows.
         classes: Number of classes, or of different characters.
         width: Numbers in the vector of a row or character.
-        heads: Of the attention; a divisor of `width`.
-        blocks: Their number.
+        heads: Heads of the attention; a divisor of `width`.
+        blocks: Number of blocks.
     """
 
     def __init__(
@@ -221,7 +225,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """As of `LSTM`."""
+        """Logits, as in `LSTM`."""
         steps = self.embed(x if self.is_text else x.view(-1, *self.shape)) + self.places.weight
         seen = self.blocks(steps)
         made: torch.Tensor = self.head(self.last(seen if self.is_text else seen.mean(1)))

@@ -1,6 +1,6 @@
 """Training a network, digital or on analog tiles, with an exact resume.
 
-What `pulsora train` and `pulsora demo` do, for use from Python:
+The work of `pulsora train` and `pulsora demo`, for use from Python:
 
     history = Run(Experiment(algorithm="lrtt", rank=8)).train()
 """
@@ -47,7 +47,7 @@ _CONTENT = {"experiment", "model", "optimizer", "history"}
 _HYBRID_CONTENT = {"trainer"}
 _METRICS = "metrics.json"
 _UNWRITTEN = {"model": "mlp", "amp": False, "hybrid": 0.0}
-"""What checkpoints were of that do not say so, because there was nothing else."""
+"""The kind of checkpoints that name none: they are older than the others."""
 
 
 @torch.no_grad()
@@ -63,30 +63,31 @@ def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 
 
 def _require_recurrent_types(model: nn.Module, device: torch.device) -> None:
-    """ValueError if torch cannot run its recurrent layers in bfloat16 there, which on a CPU depends on the processor."""
+    """Raises ValueError if torch has no bfloat16 LSTM there; on a CPU the processor decides."""
     if not any(isinstance(layer, nn.RNNBase) for layer in model.modules()):
         return
     with torch.random.fork_rng(
         devices=[]
-    ):  # first weights are drawn; the run's own draws stay as they are
+    ):  # first weights are drawn; the run's own random numbers stay as they are
         layer = nn.LSTM(2, 2).to(device)
     try:
         with torch.autocast(device.type, torch.bfloat16):
             layer(torch.zeros(2, 1, 2, device=device))
     except RuntimeError as error:
         raise ValueError(
-            "amp: torch has no LSTM in bfloat16 for this processor; leave --amp (amp=True) out, or train on tiles or on a GPU"
+            "amp: torch has no LSTM in bfloat16 for this processor; leave --amp (amp=True) out, "
+            "or train on tiles or on a GPU"
         ) from error
 
 
 def pulse_report(model: nn.Module) -> Metrics:
-    """What the analog layers of a model have counted so far, added up over their tiles.
+    """Counts of the analog layers of a model, added up over their tiles.
 
     Returns:
         Nothing without analog layers. Else cells (of all arrays), pulses (coincidences) and
         pulses_per_cell; with adapters that have transferred also transfers, gain (delivered over
-        intended change, 1 at best) and undelivered (share that clipped trains could not carry),
-        both averaged over tiles.
+        intended change, 1 at best) and undelivered (share that clipped pulse trains could not
+        carry), both averaged over tiles.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, AnalogModule)]
     if not layers:
@@ -104,28 +105,30 @@ def pulse_report(model: nn.Module) -> Metrics:
 
 
 def _cells(tile: Tile) -> int:
-    """Cells of all arrays of a tile; of a tile without arrays, its weights."""
+    """Cells of all arrays of a tile; without arrays, its number of weights."""
     return sum(array.size for array in tile.arrays.values()) or tile.d_size * tile.x_size
 
 
 class Run:
-    """One run of an experiment: a model, its optimiser, and how far they have come.
+    """One run of an experiment: a model, its optimiser, and their progress.
 
     Args:
-        experiment: What to run.
+        experiment: The settings.
         out: Folder for checkpoint.pt and metrics.json, written after every epoch; None writes
             nothing.
-        resume: Continue from the checkpoint in `out`. It must be one of the same experiment,
-            the number of epochs apart. Then metrics.json is made to agree with it.
-        overwrite: Begin anew where `out` has a checkpoint, which the first epoch's replaces.
-        threads: CPU threads of the tiles; by default as of a `Tile`.
-        device: Where the model is trained, 'cpu', 'cuda' or 'cuda:<number>'. A run may be resumed elsewhere.
-        data: The data set, where it is loaded already.
+        resume: Continue from the checkpoint in `out`. It must be of the same experiment, except for
+            the number of epochs. Then metrics.json is made to agree with it.
+        overwrite: Begin anew where `out` has a checkpoint, which the first epoch's checkpoint
+            replaces.
+        threads: CPU threads of the tiles; by default as in `Tile`.
+        device: Where the model is trained, 'cpu', 'cuda' or 'cuda:<number>'. A run may be resumed
+            elsewhere.
+        data: The data set, if it is loaded already.
 
     Raises:
-        ValueError: if the data cannot be loaded or do not fit the model, if torch cannot do what amp asks for here, if there is nothing to resume, a damaged
-            checkpoint, or more epochs than asked for, and if `out` has a run that is neither
-            resumed nor overwritten.
+        ValueError: if the data cannot be loaded or do not fit the model, if torch cannot do what
+            amp asks for here, if there is nothing to resume, a damaged checkpoint, or more epochs
+            than asked for, and if `out` has a run that is neither resumed nor overwritten.
         OSError: if nothing can be written to `out`.
         DeviceError: if the device cannot be used.
     """
@@ -183,11 +186,11 @@ class Run:
 
     @property
     def passes_made(self) -> int:
-        """How many of them have been made, in whole epochs."""
+        """Passes made so far, in whole epochs."""
         return min(len(self.history) * self.batches, self.passes)
 
     def report(self) -> Report | None:
-        """What predicted steps saved, of a run with them."""
+        """Report on predicted steps; None in a run without them."""
         return self._epochs.report() if isinstance(self._epochs, HybridEpochs) else None
 
     def train(
@@ -202,8 +205,9 @@ class Run:
             on_epoch: Called after every epoch with its metrics.
 
         Returns:
-            One table per epoch: epoch (from 1), loss, accuracy (on the test set), seconds, and
-            what `pulse_report` counts. With predicted steps there are fewer epochs, and the last may be shorter.
+            One table per epoch: epoch (from 1), loss, accuracy (on the test set), seconds, and what
+            `pulse_report` counts. With predicted steps there are fewer epochs, and the last may be
+            shorter.
 
         Raises:
             ValueError: if training diverges.
@@ -235,14 +239,14 @@ class Run:
         return tuple(torch.from_numpy(array).to(self.device) for array in arrays)
 
     def _identity(self) -> str:
-        """What a checkpoint must agree on. A run with predicted steps is planned for its length."""
+        """Settings that a checkpoint must agree on, with the length if steps are predicted."""
         values = dataclasses.asdict(self.experiment)
         if not self.experiment.hybrid:
             del values["epochs"]
         return json.dumps(values, sort_keys=True)
 
     def _require_same(self, path: Path, there: dict[str, Any]) -> None:
-        """ValueError unless a checkpoint is of this experiment."""
+        """Raises ValueError unless a checkpoint is of this experiment."""
         here = json.loads(self._identity())
         differing = [
             f"{name} = {there.get(name)!r}, here {here.get(name)!r}"
@@ -274,7 +278,7 @@ class Run:
         self._save_metrics(self.out)
 
     def _save_metrics(self, out: Path) -> None:
-        """Behind the checkpoint, which can make up for it: a resumed run writes it first of all."""
+        """Writes metrics.json after the checkpoint, from which a resumed run restores the file."""
         report = {"experiment": dataclasses.asdict(self.experiment), "epochs": self.history}
         replace_file(out / _METRICS, f"{json.dumps(report, indent=1)}\n".encode())
 
@@ -303,7 +307,7 @@ class Run:
 
 
 def _checkpoint(path: Path) -> dict[str, Any]:
-    """What a checkpoint holds; ValueError, naming the file, if it is damaged or none."""
+    """The content of a checkpoint; ValueError, naming the file, if it is damaged or none."""
     data = path.read_bytes()
     try:
         saved = read_checkpoint(data, _CONTENT, _HYBRID_CONTENT)

@@ -24,10 +24,12 @@ __all__ = ["Ensemble", "Rollout", "rollout"]
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Weights of E members with H hidden units behind an encoder with X outputs, as float32 arrays, of torch on a GPU.
+    """Weights of E members, each an encoder with X outputs and a GRU with H hidden units.
 
-    Rows times matrices: a = x W + h U + b, with the gates z, r, n side by side. A member's state moves by h <- (1 - z) h + z n, with n =
-    tanh(x Wn + bn + (r h) Un), or, where `candidate_bias` is given, as in torch, tanh(x Wn + bn + r (h Un + cn)).
+    The arrays are float32, on a GPU tensors of torch. Rows times matrices: a = x W + h U + b, with
+    the gates z, r, n side by side. The state of a member moves by h <- (1 - z) h + z n, with n =
+    tanh(x Wn + bn + (r h) Un), or, where `candidate_bias` is given, as in torch, tanh(x Wn + bn + r
+    (h Un + cn)).
 
     Attributes:
         encoder: We [E, features, X].
@@ -35,7 +37,7 @@ class Ensemble:
         input: W [E, X, 3 H].
         recurrent: U [E, H, 3 H].
         bias: b [E, 3 H].
-        heads: [E, H, 2]: what reads the increment and the logarithm of the variance off the state.
+        heads: [E, H, 2], from the state to the increment and the logarithm of the variance.
         log_variance_bias: [E].
         candidate_bias: cn [E, H], or None for units that reset the state before the product.
     """
@@ -58,7 +60,7 @@ class Ensemble:
         return {name: array for name, array in given.items() if array is not None}
 
     def to(self, device: Any) -> Ensemble:  # noqa: ANN401 - torch is optional
-        """The same ensemble as tensors of torch on a device, such as "cuda", where rollouts are computed then."""
+        """Copies the ensemble to torch tensors on a device such as "cuda", for rollouts there."""
         import torch  # noqa: PLC0415 - optional
 
         given = {name: torch.as_tensor(array) for name, array in self._given().items()}
@@ -68,7 +70,7 @@ class Ensemble:
         """Writes the weights to a safetensors file, a tensor for each attribute, with a checksum.
 
         Raises:
-            OSError: if it cannot be written; a previous file is then as it was.
+            OSError: if the file cannot be written; a previous file is then as it was.
         """
         state.save(state.State(self.arrays(), {}).signed(), path)
 
@@ -77,8 +79,8 @@ class Ensemble:
         """The ensemble in a file that save() wrote. Nothing in the file is executed.
 
         Raises:
-            OSError: if it cannot be read.
-            ValueError: if it is damaged, or its tensors are not the weights of an ensemble.
+            OSError: if the file cannot be read.
+            ValueError: if the file is damaged, or its tensors are not the weights of an ensemble.
         """
         arrays = state.load(path).tensors
         names = [field.name for field in fields(cls)]
@@ -107,8 +109,8 @@ class Ensemble:
         for name, array in arrays.items():
             if array.shape != shapes[name]:
                 raise ValueError(
-                    f"{path}: {name} has shape {list(array.shape)}; by encoder and recurrent it must "
-                    f"be {list(shapes[name])}"
+                    f"{path}: {name} has shape {list(array.shape)}; by encoder and recurrent it "
+                    f"must be {list(shapes[name])}"
                 )
             if array.dtype != np.float32:
                 raise ValueError(f"{path}: {name} has type {array.dtype}; it must be float32")
@@ -119,14 +121,18 @@ class Ensemble:
     @staticmethod
     @functools.cache
     def trained() -> Ensemble:
-        """The ensemble that comes with the package, for `GRUForecaster`: 5 members with 64 hidden units (scripts/train_forecaster.py)."""
+        """The ensemble of the package, for `GRUForecaster`: 5 members with 64 hidden units.
+
+        It was trained by scripts/train_forecaster.py.
+        """
         return Ensemble.load(Path(__file__).with_name("ensemble.safetensors"))
 
     @staticmethod
-    def unit_from_torch(gru: Any) -> dict[str, NDArray[np.float32]]:  # noqa: ANN401 - torch is optional
-        """The weights of a `torch.nn.GRU` of one layer, or a `GRUCell`, as those of one member here.
+    def unit_from_torch(gru: Any) -> dict[str, NDArray[np.float32]]:  # noqa: ANN401 - optional
+        """Converts a `torch.nn.GRU` of one layer, or a `GRUCell`, to the weights of one member.
 
-        Torch has the gates in the order r, z, n, and z the other way round: h' = (1 - z) n + z h.
+        torch has the gates in the order r, z, n, and z with the opposite meaning: h' = (1 - z) n +
+        z h.
 
         Returns:
             input [X, 3 H], recurrent [H, 3 H], bias [3 H] and candidate_bias [H].
@@ -164,17 +170,17 @@ class Ensemble:
         }
 
 
-# Weights as the core takes them.
+# The order of weights that the core takes.
 _CORE_ORDER = tuple(field.name for field in fields(Ensemble))
 
 
 class Rollout(NamedTuple):
-    """What an ensemble of E members makes of b rows in J steps."""
+    """Continuations of b rows over J steps by the E members of an ensemble."""
 
     mean: Array
     """The sum of a member's increments up to each step, [E, b, J]."""
     log_variance: Array
-    """The logarithm of the variance that a member states for it, [E, b, J]."""
+    """The logarithm of the variance that a member states for this sum, [E, b, J]."""
     state: Array
     """The last states, [E, b, H]."""
     states: Array | None
@@ -187,7 +193,7 @@ class Rollout(NamedTuple):
 
     @property
     def epistemic(self) -> Array:
-        """The variance between the members, [b, J]; 0 of one member alone."""
+        """The variance between the members, [b, J]; 0 for a single member."""
         return ((self.mean - self.mean.mean(0)) ** 2).mean(0)
 
     @property
@@ -209,19 +215,20 @@ def rollout(
 ) -> Rollout:
     """Continues rows of features over steps by every member of an ensemble.
 
-    Each step reads an increment off the state. With feedback, the encoder of the next step sees it as its feature 0, which is 0 at first.
+    Each step reads an increment off the state. With feedback, the encoder sees it at the next step
+    as its feature 0, which is 0 at first.
 
     Args:
         ensemble: The weights.
         features: [b, features].
         steps: J, from 1 to 75. The first steps do not depend on how many follow.
-        state: Where members start, [E, b, H]; 0 by default.
-        feedback: See above.
-        states: Whether all states are wanted.
+        state: Initial states of the members, [E, b, H]; 0 by default.
+        feedback: Whether increments are fed back, see above.
+        states: Whether to return all states.
         threads: CPU threads; all that the process may run on by default.
 
-    Features on a GPU are continued there, in one launch, by an ensemble that `Ensemble.to` has brought there; sums are of another
-    order than on the CPU, and agree to some 1e-5 a step.
+    Features on a GPU are continued there, in one launch, by an ensemble that `Ensemble.to` has
+    brought there. Sums are of another order than on the CPU, and agree to some 1e-5 a step.
 
     Raises:
         DeviceError: if features and ensemble are not on one device.

@@ -1,7 +1,8 @@
-"""What a recurrent forecaster sees of a history of weights: its main directions, and a row of features for each.
+"""Features of a weight history for a recurrent forecaster: main directions, a row for each.
 
-A history is m + 1 means of the weights over blocks of training, of which D [m, n] are the displacements of the earlier ones from the
-latest. Only their inner products D D^T are needed here, m being 32 at most.
+A history is m + 1 means of the weights over blocks of training; D [m, n] holds the displacements of
+the earlier means from the latest. Only their inner products D D^T are needed here, m being 32 at
+most.
 """
 
 from __future__ import annotations
@@ -20,18 +21,21 @@ if TYPE_CHECKING:
 __all__ = ["AHEAD", "FEATURES", "LEAST", "MOST", "Basis", "basis", "features"]
 
 FEATURES = 64
-MOST = 32  # displacements of a history
+MOST = 32  # most displacements of a history
 LEAST = 16
-AHEAD = (1, 5, 16, 32)  # blocks after which features look at the learning rate
+AHEAD = (1, 5, 16, 32)  # blocks ahead at which features take the learning rate
 _DIRECTIONS = 16
-_SMALLEST = 1e-10  # of the largest eigenvalue; what is less is rounding
+_SMALLEST = 1e-10  # relative to the largest eigenvalue; smaller ones are rounding
 _TIE = 1.0 - 2.0**-10
-_WINDOWS = (4, 8, 16, 32)  # blocks over which features look at displacements
+_WINDOWS = (4, 8, 16, 32)  # blocks over which features take displacements
 _TINY = 1e-10
 
 
 class Basis(NamedTuple):
-    """The k main directions of displacements D: D = vectors diag(scales) Q^T, where Q [n, k] need not be formed."""
+    """The k main directions of displacements D.
+
+    D = vectors diag(scales) Q^T, where Q [n, k] need not be formed.
+    """
 
     scales: Floats
     """[k], falling: the singular values of D."""
@@ -39,17 +43,20 @@ class Basis(NamedTuple):
     """[m, k], orthonormal columns."""
 
     def path(self) -> Floats:
-        """How far the history was from its latest mean along each direction, [k, m + 1]; 0 in the end."""
+        """Displacements of the history from its latest mean along each direction, [k, m + 1].
+
+        The last are 0.
+        """
         return np.pad(self.scales[:, None] * self.vectors.T, ((0, 0), (0, 1)))
 
     def combination(self, move: Floats) -> Floats:
-        """The factors a [m] with which D^T a is the move [k] along the directions."""
+        """Factors a [m] with which D^T a is the given move [k] along the directions."""
         factors: Floats = self.vectors @ (move / self.scales)
         return factors
 
 
 def basis(gram: Floats) -> Basis:
-    """The directions of displacements with these inner products D D^T [m, m]: up to 16, none if nothing moved.
+    """Up to 16 directions from the inner products D D^T [m, m]; none if nothing moved.
 
     The first of the largest elements of each vector is positive.
     """
@@ -68,17 +75,23 @@ def features(
 ) -> tuple[NDArray[np.float32], Floats]:
     """The rows of features of the directions, and the unit in which each row counts.
 
-    The unit of a row is the root mean square of the increments of its path from block to block. Features, in this order: 0, which is
-    the place of the increment that is fed back; 32 increments, the latest last, 0 where the history is shorter; 8 of the losses (last,
-    mean, standard deviation, least, largest, mean of the last 16 less that of the 16 before, their ratio less 1, log10 of the last),
-    at most 3 in size; displacements over the last 4, 8, 16 and 32 blocks over the roots of these numbers; number of the row over 16; log10 of
-    scale and unit, over those of the first row; autocorrelation of the increments at distances 1 and 2; distance from the mean of the last
-    16 blocks, and of the 16 before, over 4; the learning rates; m / 32; 0. All are at most 10 in size.
+    The unit of a row is the root mean square of the increments of its path from block to block.
+    Features, in this order, all at most 10 in size:
+
+    - 0, the place of the increment that is fed back;
+    - 32 increments, the latest last, 0 where the history is shorter;
+    - 8 of the losses, at most 3 in size: last, mean, standard deviation, least, largest, mean of
+      the last 16 less the mean of the 16 before, their ratio less 1, log10 of the last;
+    - displacements over the last 4, 8, 16 and 32 blocks over the roots of these numbers;
+    - number of the row over 16; log10 of scale and unit, relative to the first row;
+    - autocorrelation of the increments at distances 1 and 2;
+    - distance from the mean of the last 16 blocks, and of the 16 before, over 4;
+    - the learning rates; m / 32; 0.
 
     Args:
         directions: Of a history of 17 to 33 means.
         losses: Mean training losses of blocks, the latest last; the last 32 of them count.
-        rates: Learning rates 1, 5, 16 and 32 blocks after the last, over that of now.
+        rates: Learning rates 1, 5, 16 and 32 blocks after the last, over the present rate.
 
     Returns:
         Rows [k, 64], and units [k].

@@ -1,4 +1,4 @@
-"""Moves of the weights as a trained recurrent ensemble predicts them."""
+"""Moves of the weights, predicted by a trained recurrent ensemble."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["GRUForecaster"]
 
 _MOST_STEPS = 75  # of a rollout
-_DOUBT = 0.5  # the largest spread of the members, over their mean, of a move that is believed
-_PART = 1 << 20  # elements of a weight that are in work at a time
+_DOUBT = 0.5  # largest spread of the members, over their mean, at which a move is made
+_PART = 1 << 20  # elements of a weight that are processed at a time
 
 
 class GRUForecaster:
-    """The history goes on along its main directions as an ensemble of gated recurrent units continues them.
+    """Continues the history along its main directions by an ensemble of gated recurrent units.
 
-    The directions are those of the displacements of earlier block means from the latest, up to 16. The ensemble sees a row of features
-    for each, and continues them block by block; members disagree more the farther they look, and where their spread exceeds half of
-    their mean, a shorter move is made. The first block leads from the mean of the latest block to the weights of now, and is not
-    part of the move.
+    The directions are the main ones of the displacements of earlier block means from the latest, at
+    most 16. The ensemble sees a row of features for each and continues it block by block. Members
+    disagree more the farther they look; where their spread exceeds half of their mean, a shorter
+    move is made. The first block leads from the mean of the latest block to the present weights,
+    and is not part of the move.
 
     Args:
-        ensemble: What continues the rows of 64 features; by default the one that comes with the package.
+        ensemble: Continues the rows of 64 features; by default the ensemble of the package.
         alpha: Factor of the moves; 2 by default.
 
     Raises:
@@ -54,11 +55,12 @@ class GRUForecaster:
         given = self._ensemble.encoder.shape[1]
         if given != FEATURES:
             raise ValueError(
-                f"ensemble takes rows of {given} features; histories give {FEATURES} (scripts/train_forecaster.py)"
+                f"ensemble takes rows of {given} features; histories give {FEATURES} "
+                "(scripts/train_forecaster.py)"
             )
 
     def __call__(self, history: History, steps: int) -> Values:
-        """The move for so many steps.
+        """The move for `steps` steps.
 
         Raises:
             ValueError: if the weights are not finite.
@@ -84,7 +86,10 @@ class GRUForecaster:
 
 
 def believed(paths: Floats) -> Floats:
-    """The move [k] from the first block to the latest that members agree on, of their paths [E, k, J], J from 2."""
+    """The move [k] from the first block to the latest on which the members agree.
+
+    Paths of the members are [E, k, J], with J at least 2.
+    """
     mean = paths.mean(0)
     spread = np.sqrt(((paths - mean) ** 2).mean(0).sum(0))
     agreed = np.flatnonzero(spread <= _DOUBT * np.sqrt((mean**2).sum(0)))
@@ -114,7 +119,7 @@ def _combined(means: list[Values], factors: Floats) -> Values:
 
 
 def _fingerprint(ensemble: Ensemble) -> str:
-    """What tells an ensemble from others."""
+    """A text that identifies an ensemble."""
     found = 0
     for array in ensemble.arrays().values():
         found = zlib.crc32(array.tobytes(), found)

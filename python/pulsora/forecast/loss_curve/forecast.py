@@ -1,8 +1,9 @@
-"""A loss curve, continued as a power law of the steps made, with intervals.
+"""Continues a loss curve as a power law of the steps made, with intervals.
 
-The law is a straight line in log loss over log step, fitted by least squares to the last two thirds of the curve. A trained ensemble
-can add what the law leaves over. The intervals are conformal: every earlier part of the curve is continued in the same way, and how far
-that was off, in units of the standard error of prediction of its fit, says how wide the interval has to be now.
+The law is a straight line in log loss over log step, fitted by least squares to the last two thirds
+of the curve. A trained ensemble can add the residual of the law. The intervals are conformal: every
+earlier part of the curve is continued in the same way, and the errors, in units of the standard
+error of prediction of its fit, give the width of the interval now.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ LEAST = 10
 """Losses that a forecast needs."""
 _SHORTEST = 6  # losses of the shortest earlier part of the curve that is fitted
 _MOST_PARTS = 300  # earlier parts of a curve that are fitted, evenly spread over longer ones
-_FARTHEST = 1000.0  # how many times as long as the curve a search for a loss goes on
+_FARTHEST = 1000.0  # farthest step that a search for a loss looks at, in lengths of the curve
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How many more steps it takes to a loss: 0 if it is reached already, infinity if never.
+    """Steps left until a loss is reached: 0 if it is reached already, infinity if never.
 
     Attributes:
         expected: By the law itself.
         earliest: Where the lower end of the interval reaches the loss.
-        latest: Where its upper end does.
+        latest: Where the upper end reaches the loss.
     """
 
     expected: float
@@ -53,7 +54,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class _Outlook:
-    """A law, what is added to it, and the half-width of the interval in standard errors."""
+    """A law, its residual, and the half-width of the interval in standard errors."""
 
     law: PowerLaw
     residual: Residual | None
@@ -65,7 +66,7 @@ class _Outlook:
             _continued(self.law, self.residual, steps),
             self.width * self.law.error(steps),
         )
-        with np.errstate(over="ignore"):  # an interval may be without end
+        with np.errstate(over="ignore"):  # an interval may be infinite
             return np.exp(middle - half), np.exp(middle), np.exp(middle + half)
 
 
@@ -74,14 +75,15 @@ class LossForecast:
     """How a loss curve is expected to go on. Print it for a summary.
 
     Attributes:
-        observed: The losses so far, [n]; the first is that of step 1.
+        observed: The losses so far, [n], from step 1.
         steps: The steps ahead, n + 1 to n + ahead.
-        expected: The loss expected there, [ahead].
-        lower: Lower end of the interval there.
-        upper: Its upper end.
+        expected: The loss expected at these steps, [ahead].
+        lower: Lower end of the interval at these steps.
+        upper: Upper end of the interval at these steps.
         level: The probability with which a loss is to lie between lower and upper.
         exponent: b of the law loss = a step^-b; not above 0 where the loss does not fall.
-        diverging: Whether the last losses rise above all that the losses before them let expect.
+        diverging: Whether the last losses rise above the interval that follows from the losses
+            before.
     """
 
     observed: Values
@@ -98,7 +100,7 @@ class LossForecast:
         """Lower end, expectation and upper end after these steps, counted from the beginning.
 
         Raises:
-            ValueError: for a step below 1, that of the first loss.
+            ValueError: for a step below 1, the step of the first loss.
         """
         wanted = np.asarray(steps, np.float64)
         if not (wanted >= 1.0).all():
@@ -107,11 +109,11 @@ class LossForecast:
 
     @property
     def left(self) -> float:
-        """The share of the present loss, as the law has it, that the steps ahead will take off."""
+        """The share of the present loss by which, by the law, the steps ahead will lower it."""
         return 1.0 - float(self.expected[-1] / self.at(len(self.observed))[1])
 
     def reach(self, target: float) -> Reach:
-        """How many more steps it takes until a loss is at most `target`.
+        """Steps left until a loss is at most `target`.
 
         Raises:
             ValueError: unless the target is a positive number.
@@ -123,9 +125,12 @@ class LossForecast:
         return Reach(expected, lower, upper)
 
     def _first(self, which: int, target: float) -> float:
-        """Steps from now until `at(...)[which]` is at most the target: among coarse steps, then between two of them."""
+        """Steps from now until `at(...)[which]` is at most the target.
+
+        Searches coarse steps first, then between two of them.
+        """
         now = len(self.observed)
-        reached = target * (1.0 + 1e-9)  # or rounding decides
+        reached = target * (1.0 + 1e-9)  # tolerance for rounding
         coarse = np.unique((now * np.geomspace(1.0, _FARTHEST, 1001)).astype(np.int64))
         found = np.flatnonzero(self.at(coarse)[which] <= reached)
         if not len(found):
@@ -153,24 +158,26 @@ def forecast_loss(
     residual: Literal["gru"] | Ensemble | None = None,
     rates: Sequence[float] | ArrayLike | None = None,
 ) -> LossForecast:
-    """Continues a loss curve.
+    """Continues a loss curve as a power law.
 
-    A step is whatever the losses are of: an epoch, or a block of mini-batches whose mean loss is given, all of one length. The
-    forecast takes it that the training goes on as it did: while a learning rate falls, the loss falls faster than the law
-    says, unless `residual` and `rates` are given.
+    Each loss is a step: an epoch, or a block of mini-batches of constant length with its mean
+    loss. The forecast assumes that the training goes on as it did: while a learning
+    rate falls, the loss falls faster than the law says, unless `residual` and `rates` are given.
 
     Args:
         losses: The losses so far, at least 10, positive.
         ahead: How many steps to look ahead, at least 1.
         level: The probability with which a loss is to lie within the interval, above 0 and below 1.
-        residual: None, "gru" for the ensemble in the package, or another one (scripts/train_loss_forecaster.py): it continues what the law
-            leaves over, up to four times the length of the curve; from there on its last value stays.
-        rates: For the ensemble, the learning rates of all steps, those ahead included: above 0 so far, and not negative ahead. Of later
-            steps it takes the last.
+        residual: None, "gru" for the ensemble of the package, or another one
+            (scripts/train_loss_forecaster.py). It predicts the residual of the law up to four times
+            the length of the curve; from there on its last value stays.
+        rates: For the ensemble, the learning rates of all steps, also those ahead: above 0 so far,
+            and not negative ahead. Later steps take the last rate.
 
     Raises:
-        ValueError: for fewer losses than 10 or than the level needs, for losses that are not finite (which a training has that
-            diverged) or not positive, for learning rates without an ensemble, and for other values out of range.
+        ValueError: for fewer losses than 10 or than the level needs, for losses that are not finite
+            (after a training that diverged) or not positive, for learning rates without an
+            ensemble, and for other values out of range.
     """
     curve = _curve(losses)
     require_at_least("ahead", ahead, 1)
@@ -200,9 +207,9 @@ def forecast_loss(
 def _looked(
     logs: Values, ahead: int, level: float, ensemble: Ensemble | None, rates: Values | None
 ) -> _Outlook:
-    """The outlook, and its width as a quantile of what those of earlier parts of the curve were off by.
+    """The outlook; its width is a quantile of the errors of outlooks from parts of the curve.
 
-    Each of them looks ahead by the same share of its own part.
+    Parts begin with the curve; each looks ahead by the same share of its own length.
     """
     count = len(logs)
     stride = -(-(count - _SHORTEST) // _MOST_PARTS)
@@ -232,7 +239,7 @@ def _continued(law: PowerLaw, residual: Residual | None, steps: Values) -> Value
 
 
 def _is_diverging(curve: Values, level: float) -> bool:
-    """Whether the last tenth, and three losses at least, lie above what the law of the losses before lets expect, and have risen."""
+    """Whether the last tenth (three losses at least) rose above the interval of earlier losses."""
     tail = max(3, len(curve) // 10)
     before = curve[:-tail]
     if len(before) < LEAST:
@@ -274,7 +281,7 @@ def _require_loss(name: str, loss: float) -> None:
 def _rates(
     rates: Sequence[float] | ArrayLike | None, count: int, ahead: int, residual: object
 ) -> Values | None:
-    """The learning rates of `count` steps, the last of which are ahead, or None."""
+    """The learning rates of `count` steps, the last ones ahead; or None."""
     if rates is None:
         return None
     if residual is None:
@@ -284,13 +291,14 @@ def _rates(
     found: Any = np.array(rates, np.float64)
     if found.shape != (count,):
         raise ValueError(
-            f"rates must be a list of {count} learning rates, of the losses so far and of the steps ahead "
-            f"(got shape {list(found.shape)})"
+            f"rates must be a list of {count} learning rates, of the losses so far and of "
+            f"the steps ahead (got shape {list(found.shape)})"
         )
     for place, rate in enumerate(found.tolist()):
         if not 0.0 <= rate < math.inf or (rate == 0.0 and place < count - ahead):
             raise ValueError(
-                f"rates[{place}] is {rate}; learning rates must be finite, above 0 so far and not negative ahead"
+                f"rates[{place}] is {rate}; learning rates must be finite, above 0 so far and not "
+                "negative ahead"
             )
     result: Values = found
     return result

@@ -1,4 +1,4 @@
-"""A loss curve as a power law of the steps made: a straight line in log loss over log step, by least squares."""
+"""Power law of a loss curve: a straight line in log loss over log step, by least squares."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PowerLaw:
         spread = float(((x - centre) ** 2).sum())
         slope = float(((x - centre) * (y - height)).sum()) / spread
         rest = y - height - slope * (x - centre)
-        # Rounding alone is behind a smaller one.
+        # A smaller variance is rounding alone.
         variance = max(float((rest**2).sum()) / (len(x) - 2), 1e-24)
         return cls(height, slope, centre, variance, spread, len(x))
 

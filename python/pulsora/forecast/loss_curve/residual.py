@@ -1,7 +1,8 @@
-"""What a trained recurrent ensemble adds to the power law of a loss curve: the residual of the law, log loss less its law.
+"""Residual of a power law (log loss less law), predicted by a trained recurrent ensemble.
 
-Times count in multiples of the length n of the curve, so that a forecast does not depend on how long a step is. The future is STEPS
-points n 4^(j / STEPS), up to four times the length; the past is 32 windows, of equal width in log time, back to n / 12.
+Times count in multiples of the length n of the curve, so that a forecast does not depend on how
+long a step is. The future is STEPS points n 4^(j / STEPS), up to four times the length; the past is
+32 windows, of equal width in log time, back to n / 12.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _WINDOWS = 32
 _FARTHEST = 4.0  # times the length of the curve
 _OLDEST = 1.0 / 12.0
 _PAST_RATES = (0.125, 0.25, 0.5, 0.75)
-_LEAST_NOISE = 1e-3  # so that curves without noise have a logarithm of it
-_OCTAVES = 8.0  # learning rates are that many factors of 2 below that of now at most
+_LEAST_NOISE = 1e-3  # floor, so that curves without noise have a finite logarithm
+_OCTAVES = 8.0  # learning rates count as at most so many factors of 2 below the present one
 _TINY = 1e-12
 
 
@@ -45,23 +46,31 @@ def trained() -> Ensemble:
 
 
 def future(count: int) -> Values:
-    """The times [STEPS] after the beginning that a forecast from a curve of `count` losses looks at."""
+    """The times [STEPS] after the beginning at which a curve of `count` losses is forecast."""
     times: Values = count * _FARTHEST ** (np.arange(1.0, STEPS + 1.0) / STEPS)
     return times
 
 
 def features(logs: Values, law: PowerLaw, rates: Values | None) -> NDArray[np.float32]:
-    """The row [64] of a curve.
+    """The row [64] of features of a curve.
 
-    In this order: 0, the place of the increment that is fed back; mean residuals of 32 windows, in units; the slope of the law, log10 of
-    the standard deviation of losses around it, and that of the residuals from one to the next over root 2; log10 of n and log loss, of the law now, over 3;
-    log2 of the learning rates at 1/8, 1/4, 1/2 and 3/4 of the curve and at every second point of the future, over the rate of now, over 4;
-    1 if the rates are known, and 0 if they are not; 0. All are at most 10 in size.
+    In this order, all at most 10 in size:
+
+    - 0, the place of the increment that is fed back;
+    - mean residuals of 32 windows, in units;
+    - the slope of the law; log10 of the standard deviation of losses around it; the standard
+      deviation of differences between neighbouring residuals, over root 2;
+    - log10 of n, and log loss of the law now, both over 3;
+    - log2 of the learning rates at 1/8, 1/4, 1/2 and 3/4 of the curve and at every second point of
+      the future, over the present rate, over 4;
+    - 1 if the rates are known, and 0 if they are not;
+    - 0.
 
     Args:
         logs: Logarithms of the losses, [n].
         law: Fitted to them.
-        rates: Learning rates of the steps 1, 2, ..., beyond n as far as they are known, the last from there on; or None.
+        rates: Learning rates of the steps 1, 2, ..., beyond n as far as they are known, the last
+            one from there on; or None.
     """
     count = len(logs)
     steps = np.arange(1.0, count + 1.0)
@@ -94,7 +103,10 @@ def _of_rates(count: int, rates: Values | None) -> Values:
 
 
 class Residual(NamedTuple):
-    """What is added to the logarithm of a law: 0 up to now, straight between the points of the future, and then as at the last."""
+    """The residual added to the logarithm of a law.
+
+    It is 0 up to now, linear between the points of the future, and constant after the last.
+    """
 
     times: Values
     """[1 + STEPS], from now on."""
@@ -110,7 +122,7 @@ class Residual(NamedTuple):
 def continued(
     ensemble: Ensemble, curves: Sequence[Values], laws: Sequence[PowerLaw], rates: Values | None
 ) -> list[Residual]:
-    """The residuals to come of curves that begin together, of which the rates are.
+    """Future residuals of curves that begin together and have the same learning rates.
 
     Raises:
         ValueError: for an ensemble with other features.
@@ -118,7 +130,8 @@ def continued(
     given = ensemble.encoder.shape[1]
     if given != FEATURES:
         raise ValueError(
-            f"residual takes rows of {given} features; loss curves give {FEATURES} (scripts/train_loss_forecaster.py)"
+            f"residual takes rows of {given} features; loss curves give {FEATURES} "
+            "(scripts/train_loss_forecaster.py)"
         )
     rows = np.stack([features(*pair, rates) for pair in zip(curves, laws, strict=True)])
     means = rollout(ensemble, rows, STEPS).expected

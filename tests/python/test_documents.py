@@ -24,7 +24,7 @@ PAGES = sorted(
 
 
 def anchors(page: Path) -> set[str]:
-    """What links to headings of a page are called, as GitHub makes them."""
+    """Anchors of the headings of a page, as GitHub makes them."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -22,7 +22,7 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 5
 
 
-# Runs the examples that it is given one after another, and prints what each gave as JSON.
+# Runs given examples one after another, and prints their results as JSON.
 RUNNER = """
 import contextlib, io, json, os, runpy, sys, tempfile, traceback, warnings
 results = {}
@@ -48,7 +48,7 @@ IN_A_PROCESS_OF_ITS_OWN = "15_distributed"
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str | None]]:
-    """The output and the failure of each example. One process runs them, because importing torch takes seconds."""
+    """Output and failure of each example, run in one process, because torch imports slowly."""
     folder = tmp_path_factory.mktemp("examples")
     outcomes = {}
     for own in (False, True):

@@ -22,7 +22,7 @@ PACKAGE_FILES := pyproject.toml CMakeLists.txt scripts/package_metadata.py $(she
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell env -u OMP_NUM_THREADS nproc)
 
-.PHONY: demo test bench lint format asan tsan clang test-examples-build fuzz cuda-compile tidy tidy-tests nightly wheel wheel-cuda build configure extension clean help
+.PHONY: demo test docs bench lint format asan tsan clang test-examples-build fuzz cuda-compile tidy tidy-tests nightly wheel wheel-cuda build configure extension clean help
 .DELETE_ON_ERROR:
 # Compilers run in parallel anyway, and only one of them at a time may work in a build folder.
 .NOTPARALLEL:
@@ -57,6 +57,10 @@ bench: build .venv/.installed-demo-$(PRESET) ## Measure speed; every case is che
 	OMP_WAIT_POLICY=passive $(BUILD)/rpucuda_benchmarks --json $(REPORTS)/benchmark_raw.json
 	$(PYTHON) benchmarks/cpu_table.py $(REPORTS)/benchmark_raw.json $(REPORTS)/benchmark.json
 	$(PYTHON) benchmarks/plot.py $(REPORTS)/benchmark.json $(REPORTS)/benchmark.png
+
+docs: .venv/.installed-docs-$(PRESET) ## Build the site in docs/_build/html; needs Doxygen, runs the examples
+	$(PYTHON) -m sphinx -W --keep-going --quiet -d docs/_build/doctrees docs docs/_build/html
+	$(PYTHON) scripts/check_site.py docs/_build/html
 
 lint: .venv/.tools-lint .venv/.installed-test-$(PRESET) ## Check formatting, style, types and the direction of includes
 	ruff check
@@ -112,7 +116,7 @@ cuda-compile: .venv/.tools ## Compile (as far as PTX) and link the CUDA backend;
 	cmake --build build/cuda-compile --target rpucuda_tests
 
 clean: ## Delete what was built; .venv stays
-	rm -rf build
+	rm -rf build docs/_build docs/gallery docs/more docs/sg_execution_times.rst
 
 .venv/.tools: scripts/bootstrap.sh constraints.txt
 	bash scripts/bootstrap.sh

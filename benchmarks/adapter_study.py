@@ -40,8 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 DOCUMENTS = Path(__file__).resolve().parents[1] / "docs"
-PROSE = ("guide.md", "faq.md", "design.md", "lrtt.md", "io.md", "cpp.md", "cuda.md")
-TABLES = ("parameters.md", "devices.md")
+PROSE = (
+    "howto/convert_model.md", "howto/train.md", "howto/choose_device.md", "howto/cpp.md", "howto/gpu.md",
+    "explain/design.md", "explain/lrtt_study.md", "reference/lrtt.md", "reference/io.md",
+)  # fmt: skip
+TABLES = ("reference/parameters.md", "reference/devices.md")
 TRANSFER_EVERY = 50
 
 

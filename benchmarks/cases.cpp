@@ -18,7 +18,7 @@ constexpr float kLearningRate = 0.01f;
 constexpr float kDenseGradient = 1.0f;    // about 2.5 pulses per weight and sample
 constexpr float kSparseGradient = 0.01f;  // about 0.025
 constexpr float kWeights =
-    0.2f;  // initial ones lie within +-0.2: some cells in a hundred are at a bound
+    0.2f;  // initial weights within +-0.2: some cells in a hundred are at a bound
 constexpr uint64_t kSeed = 11;
 
 Context contextOf(Isa isa, int threads) {
@@ -51,7 +51,7 @@ void requireSame(const std::vector<float> &got, const std::vector<float> &expect
   }
 }
 
-/// A tile and some mini-batches for it, which step() takes in turn.
+/// A tile and some mini-batches that step() takes in turn.
 struct Rig {
   Rig(const TileConfig &config, int64_t n, int64_t m, float gradient, const Context &context,
       int64_t batches = 1)
@@ -80,7 +80,7 @@ struct Rig {
   void backward(int64_t first, int64_t count) {
     tile.backward(dRows(first, count), rowMajor(&dx[offset(first % batch)], count, size));
   }
-  /// The sign of the learning rate changes from run to run, so that weights stay where they are.
+  /// The sign of the learning rate changes from run to run, so that weights do not drift.
   void update(int64_t first, int64_t count) {
     tile.update(xRows(first, count), dRows(first, count), lr);
   }
@@ -171,7 +171,7 @@ TileConfig lrttTile(int rank) {
   lrtt.fast = deviceOf("ConstantStep");
   lrtt.transfer_every = 10;
   lrtt.units_in_mbatch = true;
-  // The settings of the timings so far.
+  // The settings of earlier timings.
   lrtt.ab_lr_scale = LrScale::Alpha;
   lrtt.transfer_mode = TransferMode::Lossless;
   lrtt.reinit = Reinit::Kaiming;
@@ -283,13 +283,13 @@ Case tileCase(Step step, const std::string &device, bool dense, const Shape &s) 
 }
 
 /// Ten mini-batches and the transfer that follows them, stated per mini-batch. The drive is sparse:
-/// under a dense one A grows until every transfer takes all of transfer_max_trains, which says
-/// nothing of a training.
+/// under a dense drive A grows until every transfer takes transfer_max_trains pulse trains, unlike
+/// in training.
 Case lrttCase(int rank, const Shape &s) {
   constexpr float gradient = kSparseGradient;
   const TileConfig config = lrttTile(rank);
   const Context context = contextOf(s.isa, s.threads);
-  // Inputs that repeat would make A grow, and transfers with it, as no training does.
+  // Repeated inputs would make A and transfers grow, unlike in training.
   const auto rig = std::make_shared<Rig>(config, s.n, s.m, gradient, context, 20);
   Case c{"LRTT step sparse, K = " + std::to_string(rank),
          "SoftBounds + ConstantStep",

@@ -9,9 +9,8 @@
 
 namespace pulsora::bench {
 
-/// One measurement. `run` does the work once. `verify` is called before and throws if the result
-/// differs from the reference: the plainest instruction set on one thread, one sample per call,
-/// whose bits it must give.
+/// One measurement. `run` does the work once. `verify` is called before and throws if the bits
+/// differ from the reference: the plainest instruction set on one thread, one sample per call.
 struct Case {
   std::string operation;  ///< for example "update dense"
   std::string device;
@@ -26,7 +25,7 @@ struct Case {
   std::string name() const;
 };
 
-/// Makes cases one by one, because each holds its arrays.
+/// Functions that make the cases one by one, because each case holds its arrays.
 std::vector<std::function<Case()>> allCases(bool quick);
 
 /// Bytes per weight of an array, or of a tile with an adapter.

@@ -1,4 +1,4 @@
-// Speed of the CPU kernels. See --help; benchmarks/cpu_table.py adds what the machine could do.
+// Speed of the CPU kernels. See --help; benchmarks/cpu_table.py adds the limits of the machine.
 
 #include <cstdio>
 #include <cstdlib>
@@ -36,7 +36,7 @@ struct Result {
   Timing timing;
 };
 
-/// The processor's name, as the operating system gives it.
+/// The processor's name from the operating system.
 std::string processorName() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -45,8 +45,8 @@ std::string processorName() {
   return "unknown";
 }
 
-/// Number of runnable processes over the last minute: timings are to be trusted where it is below
-/// the number of cores.
+/// Mean number of runnable processes over the last minute: timings are reliable if it is below the
+/// number of cores.
 double loadAverage() {
   double load = 0.0;
   return getloadavg(&load, 1) == 1 ? load : 0.0;
@@ -140,7 +140,7 @@ int run(const Options &options) {
     Timing t = measure(options.seconds, c.run);
     for (double *time : {&t.median, &t.lowerQuartile, &t.upperQuartile, &t.fastest})
       *time /= c.perRun;
-    c.run = {};  // gives its arrays back
+    c.run = {};  // frees its arrays
     c.verify = {};
     results.push_back({c, t});
     printTable(results.back());

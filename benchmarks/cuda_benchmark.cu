@@ -104,8 +104,8 @@ struct Rig {
   }
   void forward() { tile.forward(x[turn].view, y.view); }
   void backward() { tile.backward(d[turn].view, y.view); }
-  // Descends and ascends in turn, so that the weights stay where they are. (An adapter's would not:
-  // it starts anew for each repetition.)
+  // Descends and ascends in turn, so that the weights do not drift. (An adapter's weights would; it
+  // is re-initialised for each repetition.)
   void update() {
     tile.update(x[turn].view, d[turn].view, rate);
     if (alternates) rate = -rate;
@@ -126,7 +126,7 @@ struct Rig {
   Context context;
   Tile tile;
   Graph graph;
-  std::vector<Matrix> x, d;  // mini-batches that steps take in turn
+  std::vector<Matrix> x, d;  // mini-batches, taken in turn by steps
   Matrix y;
   size_t turn = 0;
   float rate = kLearningRate;
@@ -135,11 +135,11 @@ struct Rig {
 
 struct Time {
   double gpu;   // microseconds on the stream
-  double host;  // microseconds until the host goes on
+  double host;  // microseconds until the call returns
 };
 
-/// Medians over repetitions of the means over a few calls that follow one another; each repetition
-/// is prepared for.
+/// Medians over repetitions of the mean time of a few successive calls; prepare() runs before each
+/// repetition.
 Time measure(const Context &context, const std::function<void()> &prepare,
              const std::function<void()> &call, int calls) {
   using Clock = std::chrono::steady_clock;
@@ -192,7 +192,7 @@ TileConfig lrttConfig(int rank, int64_t every, TransferMode mode = TransferMode:
   lrtt.visible = lrtt.fast = deviceOf("SoftBounds");
   lrtt.rank = rank;
   lrtt.transfer_every = every;
-  // The settings of the timings so far.
+  // The settings of earlier timings.
   lrtt.ab_lr_scale = LrScale::Alpha;
   lrtt.reinit = Reinit::Kaiming;
   lrtt.transfer_mode = mode;
@@ -247,7 +247,7 @@ class Benchmark {
     for (const int64_t size : {512, 1024, 4096}) {
       const std::string name = message("step LRTT K=8 ", size);
       time(name + " without transfers", lrttConfig(8, 0), size, 0.01f, &Rig::step, 10);
-      // As many trains as the adapter's values need, or one per component.
+      // As many pulse trains as the adapter's values need, or one per component.
       time(name + " lossless transfer every 10", lrttConfig(8, 10), size, 0.01f, &Rig::step, 10);
       const TileConfig once = lrttConfig(8, 10, TransferMode::Single);
       time(name + " transfer every 10", once, size, 0.01f, &Rig::step, 10);
@@ -343,7 +343,7 @@ class Benchmark {
     out << "]}\n";
   }
 
-  /// The fastest known elsewhere, or what was aimed at; 0 if there is none.
+  /// The fastest known time elsewhere, or the target; 0 if there is none.
   static double referenceOf(const std::string &name) {
     static const std::map<std::string, double> kReferences = {
         {"update SoftBounds 4096 sparse", 330},

@@ -155,7 +155,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--publish",
         action="store_true",
-        help="write docs/results.md, its figure and benchmarks/results/fashion_mnist.json",
+        help="write docs/explain/results.md, its figure and benchmarks/results/fashion_mnist.json",
     )
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
@@ -213,7 +213,7 @@ def main() -> None:
     results = stored_results(options.out)
     protocol = (__doc__ or "").split("\n\n")[2].replace("\n", " ")
     if options.publish:
-        page, figure = ROOT / "docs/results.md", ROOT / "docs/images/fashion_mnist.png"
+        page, figure = ROOT / "docs/explain/results.md", ROOT / "docs/images/fashion_mnist.png"
         numbers = ROOT / "benchmarks/results/fashion_mnist.json"
     else:
         page, figure = options.out / "results.md", options.out / "fashion_mnist.png"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
@@ -131,27 +132,45 @@ def write_report(results: Results, protocol: str, page: Path, figure: Path, numb
     plot_comparison(histories(results)).savefig(figure, dpi=120)
     where = "; ".join(f"{PLACES[place]}: {name}" for place, name in machines(results).items())
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(
-        "# Accuracy on Fashion-MNIST\n\n"
-        "Written by `python benchmarks/fashion_mnist.py --publish`, which runs on the GPU with "
-        "`--device cuda`. The reference is an independent prototype of the algorithm under this "
-        f"protocol. A row passes if it reaches its reference less {MARGIN} points.\n\n"
-        f"{protocol}\n\n{where}.\n\n{table(results)}\n\n"
-        "Pulses are coincidences per cell of layer 1, over all its arrays; the gain is the change "
-        "that transfers delivered over the change that was intended; both are measured on the CPU "
-        "where a row ran there. Layers this small leave a GPU waiting for the host: most of an "
-        "epoch on a GPU is torch's own work on the host, as the row of the frozen layer shows.\n\n"
-        "The curves of CPU and GPU differ. Sampled cells and pulses are equal to the bit for equal "
-        "x and d; but cuBLAS makes the products of these reads, and torch those of the digital "
-        "layers, and both sum in other orders on a GPU. So x and d differ in their last bits, a "
-        "few pulses fall differently, and the runs diverge as runs with two seeds do. With "
-        "reproducible products the reads of a tile would have the bits of the CPU "
-        "([the CUDA backend](cuda.md)).\n\n"
-        f"![Loss and accuracy]({os.path.relpath(figure, page.parent)})\n\n"
-        f"Every epoch of every run is in [{numbers.name}]({os.path.relpath(numbers, page.parent)}). "
-        "Grey lines are the curves of the CPU.\n\n"
-        "Floating point, plain pulses and the adapter on eight presets, in a perceptron, a convolutional network and a "
-        "transformer, each at its own best learning rate: [in these tables](lrtt.md#what-the-defaults-reach).\n\n"
-        "What predicted steps and averages save in training on these images is in "
-        "[forecasts](forecast.md#what-it-brings).\n"
-    )
+    paragraphs = [
+        "# Accuracy on Fashion-MNIST",
+        (
+            "`python benchmarks/fashion_mnist.py --publish` writes this page; with `--device cuda` it runs on the GPU. The "
+            "reference is an independent prototype of the algorithm under this protocol. A row passes if it reaches its "
+            f"reference less {MARGIN} points."
+        ),
+        protocol,
+        f"{where}.",
+        table(results),
+        (
+            "Pulses are coincidences per cell of layer 1, over all its arrays. The gain is the delivered change of "
+            "transfers over the intended one. Both are measured on the CPU where a row ran there. Layers this small leave a "
+            "GPU waiting for the host: most of an epoch on a GPU is torch's own work on the host, as the row of the frozen "
+            "layer shows."
+        ),
+        (
+            "The curves of CPU and GPU differ. Sampled cells and pulses are equal to the bit for equal x and d. But cuBLAS "
+            "makes the products of these reads, and torch the products of the digital layers, and both sum in other orders "
+            "on a GPU. So x and d differ in their last bits, a few pulses fall differently, and the runs diverge as runs "
+            "with two seeds do. With reproducible products the reads of a tile would have the bits of the CPU "
+            "([GPU](../howto/gpu.md#results-equal-to-the-cpu))."
+        ),
+        f"![Loss and accuracy]({os.path.relpath(figure, page.parent)})",
+        (
+            f"[{numbers.name}]({os.path.relpath(numbers, page.parent)}) has every epoch of every run. Grey lines are the "
+            "curves of the CPU."
+        ),
+        (
+            "[These tables](lrtt_study.md#what-the-defaults-reach) compare floating point, plain pulses and the adapter on "
+            "eight presets, in a perceptron, a convolutional network and a transformer, each at its own best learning rate."
+        ),
+        "[Forecasts](forecasts.md#results) says how much predicted steps and averages save in training on these images.",
+    ]
+    page.write_text("\n\n".join(map(_wrapped, paragraphs)) + "\n")
+
+
+def _wrapped(paragraph: str) -> str:
+    """Fill a paragraph, unless it is a heading, a table or a figure."""
+    if paragraph.startswith(("#", "|", "![")):
+        return paragraph
+    return textwrap.fill(paragraph, 120, break_long_words=False, break_on_hyphens=False)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "forecaster.json"
-PAGE = ROOT / "docs" / "forecast.md"
+PAGE = ROOT / "docs" / "explain" / "forecasts.md"
 BEGIN, END = "<!-- tables of benchmarks/forecaster.py -->", "<!-- end of tables -->"
 
 # Of each row: the options of HybridTrainer, and those of run().

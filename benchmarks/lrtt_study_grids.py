@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Setting: TypeAlias = dict[str, Any]
 """lr, epochs, seed; network, "mlp" if there is none; batch, 64 if there is none; visible and, for an adapter, fast: names of presets; default: "pulses" or "adapter", with defaults
 for all that is not an entry; other entries are settings of LRTTConfig, but for `filling`, the deviation of B in units of what its cells
-reach, `enlarged`, the s of docs/lrtt.md, `b_speed`, a factor on the automatic learning rate of B, and `cells`, changes of
+reach, `enlarged`, the s of docs/reference/lrtt.md, `b_speed`, a factor on the automatic learning rate of B, and `cells`, changes of
 the parameters of fast cells."""
 
 VISIBLE = (

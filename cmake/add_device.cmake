@@ -1,7 +1,8 @@
-# pulsora_add_device(<target> <Name> <header>): gives an executable or shared library a device model of its own. <header>
-# defines the struct pulsora::<Name>; its kernels are compiled for each of the CPU's instruction sets that Pulsora was built
-# for, and the model is registered when the program starts. On a GPU such a model cannot run: list it in
-# PULSORA_EXTRA_DEVICES when Pulsora itself is built.
+# pulsora_add_device(<target> <Name> <header>): adds a device model to an executable or shared
+# library. <header> defines the struct pulsora::<Name>; its kernels are compiled for each CPU
+# instruction set that Pulsora was built for, and the model is registered when the program starts.
+# Such a model cannot run on a GPU: for GPUs, list it in PULSORA_EXTRA_DEVICES when Pulsora itself
+# is built.
 #
 # Installed beside pulsoraConfig.cmake, and defined after add_subdirectory() as well.
 function(pulsora_add_device target DEVICE DEVICE_HEADER)

@@ -4,7 +4,7 @@ mark_as_advanced(PULSORA_CCACHE)
 if(PULSORA_CCACHE)
   foreach(language CXX CUDA)
     if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
-      # With these two, sources with a precompiled header are cached as well.
+      # These two settings let ccache also cache sources with a precompiled header.
       set(CMAKE_${language}_COMPILER_LAUNCHER
         ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${PULSORA_CCACHE})
     endif()

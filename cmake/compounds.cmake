@@ -1,6 +1,7 @@
-# THE list of compounds: what a tile can hold. An entry is Params=header, where Params is the compound's struct of
-# parameters in namespace pulsora (see src/rpucuda/compounds/compound_model.h). Everything else follows from this list: the
-# Python class, stubs, documentation, saved states, contract tests.
+# The list of compounds that a tile can hold. An entry is Params=header, where Params is the
+# compound's struct of parameters in namespace pulsora (see src/rpucuda/compounds/compound_model.h).
+# Everything else follows from this list: the Python class, stubs, documentation, saved states,
+# contract tests.
 set(PULSORA_COMPOUNDS
   SingleParams=compounds/single.h
   IdealParams=compounds/ideal.h
@@ -9,8 +10,8 @@ set(PULSORA_COMPOUNDS
 set(PULSORA_EXTRA_COMPOUNDS "" CACHE STRING
   "Compounds from outside this tree: a list of Params=/absolute/path/of/header.h; a .cpp and, with CUDA, a .cu of that name beside it are compiled")
 
-# Writes compound_list.h (every compound's header, and pulsora::AllCompounds), and adds the sources of compounds from outside
-# this tree to `target`.
+# Writes compound_list.h (every compound's header, and pulsora::AllCompounds), and adds the sources
+# of compounds from outside this tree to `target`.
 function(pulsora_add_compounds target)
   set(names)
   set(includes)

@@ -1,6 +1,6 @@
-# Provides Pulsora::cublas from a CUDA toolkit, or from NVIDIA's Python package nvidia-cublas, whose files have no
-# lib*.so without a version and no CMake configuration. Call after find_package(CUDAToolkit). Installed too, for users
-# of the library link cuBLAS as well.
+# Provides Pulsora::cublas from a CUDA toolkit, or from NVIDIA's Python package nvidia-cublas, which
+# has no unversioned lib*.so and no CMake configuration. Call after find_package(CUDAToolkit).
+# Installed too, because users of the library link cuBLAS as well.
 set(PULSORA_CUBLAS_ROOT "" CACHE PATH "Where include/cublas_v2.h and lib/libcublas.so* lie, if not found by itself")
 
 function(pulsora_find_cublas)

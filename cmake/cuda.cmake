@@ -1,5 +1,6 @@
-# The CUDA backend. PULSORA_CUDA=AUTO builds it where nvcc and cuBLAS are found, ON insists, OFF leaves it out.
-# Include before any target is made, because targets take their CUDA settings when they are made.
+# The CUDA backend. PULSORA_CUDA=AUTO builds it where nvcc and cuBLAS are found, ON requires it, OFF
+# leaves it out. Include before any target is made, because targets take their CUDA settings when
+# they are made.
 set(PULSORA_HAVE_CUDA OFF)
 
 # Adds to `target` src/rpucuda/cuda and each device's CUDA kernels, if there is CUDA.
@@ -10,7 +11,7 @@ function(pulsora_add_cuda_kernels target)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PULSORA_SOURCE_DIR}/cuda/*.cu)
   pulsora_generate_kernels(pulsed_kernels_cuda.cu.in pulsed_kernels .cu kernels)
   target_sources(${target} PRIVATE ${sources} ${kernels})
-  # Instructions that compute capability 9.0 alone has, and no later one, are in code of its own.
+  # Instructions of compute capability 9.0 alone, missing in later ones, are compiled separately.
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12 AND NOT "90a" IN_LIST CMAKE_CUDA_ARCHITECTURES)
     set_source_files_properties(${PULSORA_SOURCE_DIR}/cuda/lowrank/linear16.cu PROPERTIES
       COMPILE_OPTIONS "--generate-code=arch=compute_90a,code=sm_90a")
@@ -23,7 +24,7 @@ if(NOT PULSORA_CUDA)
   return()
 endif()
 
-# Says why there is no CUDA: an error under ON, a remark under AUTO.
+# Reports why there is no CUDA: an error under ON, a message under AUTO.
 function(pulsora_no_cuda reason)
   if(PULSORA_CUDA STREQUAL "AUTO")
     message(STATUS "Pulsora: built without CUDA: ${reason}")
@@ -40,7 +41,7 @@ if(NOT CMAKE_CUDA_COMPILER)
 endif()
 
 if(NOT CMAKE_CUDA_ARCHITECTURES)
-  # Machine code for A100 and H100, and PTX from which the driver makes code for others.
+  # Machine code for A100 and H100, and PTX that the driver compiles for other GPUs.
   set(CMAKE_CUDA_ARCHITECTURES 80 90)
 endif()
 set(CMAKE_CUDA_STANDARD 17)

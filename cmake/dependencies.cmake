@@ -1,20 +1,21 @@
-# Optional libraries of the core. `pulsora_dependencies` is what our headers need, so that every user gets it;
-# PULSORA_LINK_LIBRARIES are linked alone. `pulsora_internal` is how our own sources are compiled beside that: they
-# name the rooms of src/rpucuda in includes.
+# Optional libraries of the core. `pulsora_dependencies` has the requirements of our headers, which
+# every user gets; PULSORA_LINK_LIBRARIES are only linked. `pulsora_internal` has the include paths
+# of our own sources, which name the rooms of src/rpucuda in includes.
 option(PULSORA_OPENMP "Use OpenMP threads if the compiler has them" ON)
 
 add_library(pulsora_dependencies INTERFACE)
 add_library(pulsora_internal INTERFACE)
 set(PULSORA_LINK_LIBRARIES)
 
-# Headers from outside this tree say <pulsora/name.h>, here as everywhere. Here pulsora/detail is the sources themselves, so
-# a target links pulsora_internal before pulsora, whose users get the copies of cmake/headers.cmake.
+# Headers from outside this tree include <pulsora/name.h>. In our own build, pulsora/detail is a
+# link to the sources, so a target links pulsora_internal before pulsora, whose users get the copies
+# of cmake/headers.cmake.
 target_include_directories(pulsora_internal INTERFACE
   ${PULSORA_SOURCE_DIR} ${PULSORA_GENERATED_DIR} ${PROJECT_SOURCE_DIR}/include)
 file(MAKE_DIRECTORY ${PULSORA_GENERATED_DIR}/pulsora)
 file(CREATE_LINK ${PULSORA_SOURCE_DIR} ${PULSORA_GENERATED_DIR}/pulsora/detail SYMBOLIC)
 
-# The parser of JSON, a header that storage/json.cpp alone includes.
+# The JSON parser, a header that only storage/json.cpp includes.
 find_path(PULSORA_JSON_INCLUDE_DIR nlohmann/json.hpp)
 mark_as_advanced(PULSORA_JSON_INCLUDE_DIR)
 if(NOT PULSORA_JSON_INCLUDE_DIR)

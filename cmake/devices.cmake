@@ -1,6 +1,7 @@
-# THE list of device models. A model is a struct of this name in namespace pulsora, in src/rpucuda/devices/<snake_case>.h.
-# Everything else follows from this list: CPU and CUDA kernels, Python classes, documentation, contract tests.
-# While you work on one model, -DPULSORA_DEVICES=SoftBounds builds that one alone.
+# The list of device models. A model is a struct of this name in namespace pulsora, in
+# src/rpucuda/devices/<snake_case>.h. Everything else follows from this list: CPU and CUDA kernels,
+# Python classes, documentation, contract tests. While you work on one model,
+# -DPULSORA_DEVICES=SoftBounds builds that one alone.
 if(NOT DEFINED PULSORA_DEVICES)
   set(PULSORA_DEVICES
     ConstantStep
@@ -62,8 +63,8 @@ function(pulsora_write_device_list)
   configure_file(cmake/device_list.h.in ${PULSORA_GENERATED_DIR}/device_list.h @ONLY)
 endfunction()
 
-# One source per device from `template`, named <prefix>_<snake><suffix>; returns their paths.
-# Small sources, because one device's kernels for one target are all that a compiler should hold at a time.
+# One source per device from `template`, named <prefix>_<snake><suffix>; returns their paths. Small
+# sources keep the compiler's memory small: each has one device's kernels for one target.
 function(pulsora_generate_kernels template prefix suffix result)
   pulsora_devices(names headers)
   set(generated)
@@ -76,7 +77,8 @@ function(pulsora_generate_kernels template prefix suffix result)
   set(${result} ${generated} PARENT_SCOPE)
 endfunction()
 
-# Adds to `target` the CPU kernels of each device and each *_isa.cpp, compiled once per instruction set.
+# Adds to `target` the CPU kernels of each device and each *_isa.cpp, compiled once per instruction
+# set.
 function(pulsora_add_cpu_kernels target)
   file(GLOB_RECURSE isa_sources CONFIGURE_DEPENDS ${PULSORA_SOURCE_DIR}/*_isa.cpp)
   foreach(ISA IN LISTS PULSORA_CPU_ISAS)
@@ -88,7 +90,7 @@ function(pulsora_add_cpu_kernels target)
       pulsora_numerics pulsora_dependencies pulsora_internal pulsora_warnings)
     target_compile_options(${objects} PRIVATE
       ${PULSORA_ISA_FLAGS_${ISA}} $<$<NOT:$<CONFIG:Debug>>:-O3>
-      # GCC 12's own AVX-512 headers trip this one (GCC bug 105593).
+      # GCC 12's own AVX-512 headers cause this warning (GCC bug 105593).
       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     target_compile_definitions(${objects} PRIVATE PULSORA_ISA=${ISA})
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)

@@ -1,5 +1,5 @@
-# Programs that libFuzzer drives, one per source in tests/fuzz/cpp; clang only. The library is to be compiled with
-# PULSORA_SANITIZE=fuzzer-no-link,..., so that libFuzzer sees what an input reaches (the preset "asan").
+# libFuzzer programs, one per source in tests/fuzz/cpp; clang only. Compile the library with
+# PULSORA_SANITIZE=fuzzer-no-link,..., so that libFuzzer sees its coverage (the preset "asan").
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "PULSORA_FUZZ needs clang, whose libFuzzer drives the programs: -DCMAKE_CXX_COMPILER=clang++")
 endif()

@@ -1,13 +1,16 @@
-# The public headers: include/pulsora, whose files name the headers of the rooms as "pulsora/detail/room/name.h". Users
-# include <pulsora/name.h>. Our own sources name a room alone ("core/check.h"), which must not become part of another
-# project's search path. So what users get is copies, in <build>/include/pulsora: the public headers, and in detail/ each
-# header that these include, directly or not, with "pulsora/detail/" before the names of rooms.
+# The public headers: include/pulsora, whose files name the headers of the rooms as
+# "pulsora/detail/room/name.h". Users include <pulsora/name.h>. Our own sources name only a room
+# ("core/check.h"), which must not enter another project's search path. So users get copies, in
+# <build>/include/pulsora: the public headers, and in detail/ each header that they include,
+# directly or not, with "pulsora/detail/" before the names of rooms.
 #
-# This file is included by CMakeLists.txt, and run as a script (cmake -P) that writes the copies whenever a header
-# changes. A copy that would not change keeps its time stamp, so that nothing is compiled again for it.
+# This file is included by CMakeLists.txt, and run as a script (cmake -P) that writes the copies
+# whenever a header changes. Unchanged copies keep their time stamps, so that nothing is compiled
+# again.
 if(CMAKE_SCRIPT_MODE_FILE)
   cmake_policy(VERSION 3.24)
-  # Writes `path` of include/pulsora from `text`, if it differs, and lists what it includes from detail/ in `waiting`.
+  # Writes `path` of include/pulsora from `text`, if it differs, and adds its includes from detail/
+  # to `waiting`.
   function(copy_header path text)
     set(copy ${INCLUDE_DIR}/pulsora/${path})
     set(old "")
@@ -39,7 +42,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
     string(REGEX REPLACE "(#[ \t]*include[ \t]*\")([a-z]+/)" "\\1pulsora/detail/\\2" text "${text}")
     copy_header(detail/${header} "${text}")
   endwhile()
-  # A header that left the sources leaves the copies too.
+  # Removes copies of headers that no longer exist in the sources.
   list(TRANSFORM done PREPEND detail/)
   file(GLOB_RECURSE copies RELATIVE ${INCLUDE_DIR}/pulsora ${INCLUDE_DIR}/pulsora/*.h)
   list(REMOVE_ITEM copies ${public} ${done} version.h)
@@ -53,13 +56,13 @@ endif()
 set(PULSORA_INCLUDE_DIR ${PROJECT_BINARY_DIR}/include)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/version.h.in ${PULSORA_INCLUDE_DIR}/pulsora/version.h @ONLY)
 
-# Adds the copies to `target` as what its users include.
+# Makes the copies the include folder of users of `target`.
 function(pulsora_add_headers target)
   set(public ${PROJECT_SOURCE_DIR}/include/pulsora)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PULSORA_SOURCE_DIR}/*.h ${public}/*.h)
   set(stamp ${PROJECT_BINARY_DIR}/include/headers.stamp)
   set(script ${PROJECT_SOURCE_DIR}/cmake/headers.cmake)
-  # The kernels of a device model that pulsora_add_device() compiles in a user's project.
+  # Sources from which pulsora_add_device() compiles a model's kernels in a user's project.
   set(also "array/cpu/kernels.h;devices/model_contract.h")
   add_custom_command(OUTPUT ${stamp} DEPENDS ${sources} ${script}
     COMMAND ${CMAKE_COMMAND} "-DALSO=${also}" -DPUBLIC_DIR=${public} -DSOURCE_DIR=${PULSORA_SOURCE_DIR}

@@ -1,4 +1,5 @@
-# `cmake --install`: the library, its headers, and what find_package(pulsora) reads. Python is installed by pip.
+# `cmake --install`: the library, its headers, and the files of find_package(pulsora). Python is
+# installed by pip.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/pulsora)
 

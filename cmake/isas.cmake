@@ -1,5 +1,6 @@
-# Instruction sets for which the CPU kernels are compiled; one is chosen at run time. Names are those of pulsora::Isa.
-# No other source gets -march: a function inlined there into code that every machine runs must not use AVX.
+# Instruction sets for which the CPU kernels are compiled; one is chosen at run time. Names are
+# those of pulsora::Isa. No other source gets -march, because code that every machine runs must not
+# use AVX.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(all_isas V2 V3 V4 V4Popcnt)
   set(PULSORA_ISA_FLAGS_V2 -march=x86-64-v2)
@@ -7,7 +8,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(PULSORA_ISA_FLAGS_V4 -march=x86-64-v4 -mprefer-vector-width=512)
   set(PULSORA_ISA_FLAGS_V4Popcnt ${PULSORA_ISA_FLAGS_V4} -mavx512vpopcntdq)
 else()
-  # Elsewhere there is one set, the compiler's default, which goes by the name of the plainest.
+  # On other processors there is one set, the compiler's default, named like the plainest set.
   set(all_isas V2)
 endif()
 set(PULSORA_CPU_ISAS ${all_isas} CACHE STRING "Instruction sets to build, some of: ${all_isas}")
@@ -21,7 +22,7 @@ if(NOT "V2" IN_LIST PULSORA_CPU_ISAS)
   message(FATAL_ERROR "PULSORA_CPU_ISAS: V2, which every machine falls back on, must be listed")
 endif()
 
-# The sets are nested, so the sources need to know the last one alone, as a number (core/isa.h).
+# The sets are nested, so the sources need only the last set, as a number (core/isa.h).
 list(LENGTH PULSORA_CPU_ISAS isa_count)
 math(EXPR last_isa "${isa_count} - 1")
 list(SUBLIST all_isas 0 ${isa_count} nested_isas)

@@ -1,8 +1,10 @@
-# Flags on which the promise of equal bits rests (every compiler, instruction set and backend), and the sanitizers.
-# Headers contain PULSORA_HD arithmetic, so whoever includes them needs these flags: link `pulsora_numerics` PUBLIC.
+# Flags that equal bits depend on (for every compiler, instruction set and backend), and the
+# sanitizers. Headers contain PULSORA_HD arithmetic, so their users need these flags: link
+# `pulsora_numerics` PUBLIC.
 set(PULSORA_SANITIZE "" CACHE STRING "Sanitizers, comma separated: address,undefined or thread")
 
-# No contraction to fma, which only some machines would do; no errno and no traps, which would block vectorisation.
+# No contraction to fma, because only some machines have it; no errno and no traps, which would
+# block vectorisation.
 set(numerics -ffp-contract=off -fno-math-errno -fno-trapping-math)
 list(JOIN numerics "," nvcc_numerics)
 

@@ -13,28 +13,31 @@ if(NOT pybind11_FOUND)
 endif()
 
 file(GLOB binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/bindings/*.cpp)
-# Optimising these few sources across each other takes longer than all else here, and gains nothing.
+# Link-time optimisation of these few sources would take longest of all, and gain nothing.
 pybind11_add_module(_core NO_EXTRAS ${binding_sources})
 target_link_libraries(_core PRIVATE pulsora_internal pulsora pulsora_warnings)
 if(PULSORA_SANITIZE)
-  # They take longer to compile than to run. (Otherwise no precompiled header: it would keep a compiler cache from serving
-  # other build folders, such as those of tests that build the extension once more.)
+  # These sources take longer to compile than to run. (Other builds have no precompiled header: it
+  # would keep a compiler cache from serving other build folders, such as tests that build the
+  # extension again.)
   target_compile_options(_core PRIVATE -O0)
   target_precompile_headers(_core PRIVATE <pybind11/numpy.h> <pybind11/stl.h>)
 endif()
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-  # Where libstdc++ is linked statically, its symbols must not meet those of other extensions, such as torch's.
+  # If libstdc++ is linked statically, its symbols must not clash with other extensions', such as
+  # torch's.
   target_link_options(_core PRIVATE LINKER:--exclude-libs,ALL)
 endif()
 target_compile_definitions(_core PRIVATE PULSORA_VERSION="${PROJECT_VERSION}")
 
-# The build directory gets a complete package, made of links to the sources: PYTHONPATH=<build>/python.
+# A complete package in the build directory, made of links to the sources:
+# PYTHONPATH=<build>/python.
 set(package ${PROJECT_BINARY_DIR}/python/pulsora)
 set_target_properties(_core PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${package})
 if(PULSORA_HAVE_CUDA)
-  # Where pip puts cuBLAS, seen from the installed package; then where cuBLAS was at build time, which wheels for other
-  # machines lose (auditwheel). In the build tree alike: if the paths were rewritten at installation, they would be padded
-  # there with empty entries, each of which means the current folder.
+  # First pip's folder of cuBLAS relative to the installed package, then the folder of cuBLAS at
+  # build time, which auditwheel removes from wheels. The build tree has the same paths: rewriting
+  # at installation would pad them with empty entries, which mean the current folder.
   set_target_properties(_core PROPERTIES
     INSTALL_RPATH "$ORIGIN/../nvidia/cu${CUDAToolkit_VERSION_MAJOR}/lib"
     INSTALL_RPATH_USE_LINK_PATH ON

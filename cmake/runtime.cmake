@@ -1,7 +1,8 @@
-# What the library needs to compile device models at run time: its own headers as text, and the options with which its
-# kernels were compiled.
+# Files for compiling device models at run time: the library's own headers as text, and the compiler
+# options of its kernels.
 #
-# This file is included by CMakeLists.txt, and run as a script (cmake -P) that writes the texts whenever a header changes.
+# This file is included by CMakeLists.txt, and run as a script (cmake -P) that writes the texts
+# whenever a header changes.
 if(CMAKE_SCRIPT_MODE_FILE)
   set(rows "")
   foreach(header IN LISTS HEADERS)

@@ -10,7 +10,7 @@ set(PULSORA_TEST_SOURCES "*.cpp" CACHE STRING "Which of tests/cpp to build: patt
 list(TRANSFORM PULSORA_TEST_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/tests/cpp/ OUTPUT_VARIABLE patterns)
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS ${patterns})
 if(PULSORA_SANITIZE MATCHES "thread")
-  # Its operator new cannot be replaced; and most of these rooms start no thread.
+  # TSan's operator new cannot be replaced; and most of these rooms start no thread.
   list(FILTER test_sources EXCLUDE REGEX "out_of_memory_test|failing_new")
   list(FILTER test_sources EXCLUDE REGEX "/devices/|/parameters/|/numerics/(half|math)|/storage/(checksum|json|sha256|state)|/core/view")
   list(FILTER test_sources EXCLUDE REGEX "/lrtt/(construction|learning|read|settings)|/periphery/(io_|line_)")
@@ -20,7 +20,7 @@ if(PULSORA_HAVE_CUDA)
 endif()
 add_executable(rpucuda_tests ${test_sources} ${cuda_test_sources})
 target_include_directories(rpucuda_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/cpp)
-# pulsora_internal comes first: there <pulsora/...> is the sources themselves, elsewhere it is copies of them.
+# pulsora_internal comes first, so that <pulsora/...> is the sources themselves, not the copies.
 target_link_libraries(rpucuda_tests PRIVATE pulsora_internal pulsora pulsora_warnings GTest::gtest_main)
 target_precompile_headers(rpucuda_tests PRIVATE
   "$<$<COMPILE_LANGUAGE:CXX>:<gtest/gtest.h$<ANGLE-R>>"
@@ -29,7 +29,7 @@ target_precompile_headers(rpucuda_tests PRIVATE
 target_compile_definitions(rpucuda_tests PRIVATE
   PULSORA_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden"
   PULSORA_EXTRA_DEVICES="$<JOIN:${PULSORA_EXTRA_DEVICES},:>")
-# The code under test is optimised. The tests themselves would take long to compile, and take little time to run.
+# Only the code under test is optimised; the tests take longer to compile than to run.
 if(PULSORA_SANITIZE)
   target_compile_options(rpucuda_tests PRIVATE -O0)
 else()
@@ -38,7 +38,8 @@ endif()
 gtest_discover_tests(rpucuda_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
   PROPERTIES TIMEOUT 600)
 
-# Code made for a newer instruction set must not leak into functions that the linker shares between sources.
+# Code for a newer instruction set must not leak into functions that the linker shares between
+# sources.
 find_program(PULSORA_NM NAMES ${CMAKE_NM} nm)
 mark_as_advanced(PULSORA_NM)
 find_package(Python COMPONENTS Interpreter QUIET)

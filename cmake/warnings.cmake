@@ -1,4 +1,4 @@
-# Warnings are errors for those who work on Pulsora, not for those who build it with a compiler that we do not know. Link
+# Warnings are errors for developers of Pulsora, but not for users with an unknown compiler. Link
 # `pulsora_warnings` PRIVATE, so that no user inherits them.
 option(PULSORA_WERROR "Treat warnings as errors" ${developing})
 
@@ -7,11 +7,11 @@ if(PULSORA_WERROR)
   list(APPEND host_warnings -Werror)
 endif()
 if(PULSORA_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC reports variables of its own instrumentation; the uninstrumented builds keep the warning.
+  # GCC reports variables of its own instrumentation; uninstrumented builds keep the warning.
   list(APPEND host_warnings -Wno-maybe-uninitialized)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 14)
-  # `a & b` on two bools is how kernels avoid a branch.
+  # Kernels use `a & b` on two bools to avoid a branch.
   list(APPEND host_warnings -Wno-bitwise-instead-of-logical)
 endif()
 list(JOIN host_warnings "," nvcc_host_warnings)

@@ -4,10 +4,11 @@ import torch
 from torch import nn
 
 import pulsora as pl
+from pulsora.plot import plot_training
 from pulsora.training.data import batches, digits
 from pulsora.training.run import accuracy
 
-# 1. The seed of torch settles everything that is not given a seed of its own.
+# 1. The seed of torch determines everything that has no seed of its own.
 torch.manual_seed(0)
 data = digits()
 
@@ -28,6 +29,7 @@ optimizer = pl.optim.AnalogSGD(
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)
 
 # 4. The usual loop.
+history = []
 for epoch in range(8):
     for x, y in batches(data, batch=32, seed=0, epoch=epoch):
         optimizer.zero_grad()
@@ -36,5 +38,9 @@ for epoch in range(8):
         optimizer.step()
     scheduler.step()
     score = accuracy(model, torch.from_numpy(data.test_x), torch.from_numpy(data.test_y))
+    history.append({"epoch": epoch + 1, "loss": loss.item(), "accuracy": score})
     print(f"epoch {epoch + 1}: loss {loss.item():.3f}, accuracy {score:.1%}")
 assert score > 0.85
+
+# 5. Loss and accuracy over the epochs.
+plot_training({"LRTT on EcRam": history}).savefig("training.png")

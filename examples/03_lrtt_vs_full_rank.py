@@ -1,10 +1,11 @@
-"""The low-rank adapter beside full-rank pulsed SGD: accuracy, and what it takes in pulses.
+"""The low-rank adapter beside full-rank pulsed SGD: accuracy and pulses.
 
-What one sees: on ReRAM cells, whose pulses are noisy and asymmetric, full-rank pulses stay some points
-below floating point, and the adapter reaches it. It takes more pulses for that, on small arrays of better
-cells. With short cycles B has no time to learn, and the large array is written too often.
+On ReRAM cells, whose pulses are noisy and asymmetric, full-rank pulses stay some points below
+floating point, and the adapter reaches it. It takes more pulses, on small arrays of better cells.
+With short cycles B has no time to learn, and the large array is written too often.
 """
 
+from pulsora.plot import plot_training
 from pulsora.training.experiment import Experiment
 from pulsora.training.run import Run
 
@@ -20,9 +21,10 @@ ways = {
 
 # 2. Train each, and compare.
 print(f"{'':28}{'accuracy':>10}{'pulses/cell':>13}{'gain':>8}")
-results = {}
+results, histories = {}, {}
 for name, experiment in ways.items():
-    last = results[name] = Run(experiment, threads=1).train()[-1]
+    histories[name] = Run(experiment, threads=1).train()
+    last = results[name] = histories[name][-1]
     pulses = f"{last['pulses_per_cell']:.0f}" if "pulses_per_cell" in last else "-"
     gain = f"{last['gain']:.3f}" if "gain" in last else "-"
     print(f"{name:28}{last['accuracy']:>10.1%}{pulses:>13}{gain:>8}")
@@ -31,3 +33,6 @@ for name, experiment in ways.items():
 full, adapter = results["full-rank pulses"], results["LRTT, rank 16, cycles of 100"]
 assert adapter["accuracy"] > full["accuracy"] + 0.02
 assert adapter["accuracy"] > results["floating point"]["accuracy"] - 0.03
+
+# 4. Loss and accuracy over the epochs.
+plot_training(histories).savefig("comparison.png")

@@ -13,12 +13,12 @@ DEVICE = "cuda" if ON_GPU else "cpu"
 
 
 def tile_on(device: str) -> pl.Tile:
-    """The same tile, wherever it is."""
+    """Return a tile with the same cells on any device."""
     return pl.Tile(OUTPUTS, INPUTS, pl.SingleConfig(), seed=1, device=device)
 
 
 def mini_batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and errors of a step, in host memory."""
+    """Return inputs and errors of a step, in host memory."""
     generator = torch.Generator().manual_seed(step)
     x = 2 * torch.rand(BATCH, INPUTS, generator=generator) - 1
     d = 0.1 * (2 * torch.rand(BATCH, OUTPUTS, generator=generator) - 1)

@@ -1,7 +1,7 @@
-"""An LSTM that learns to write like these documents, character by character; all its matrices are analog.
+"""An LSTM that learns to write like these documents; all its matrices are analog.
 
-What one sees: bits per character fall far below what the frequencies of single characters give. Each of the 16
-steps in time is a sample of the pulsed update, and those of 32 pieces of text are one mini-batch.
+Bits per character fall far below the entropy of single characters. Each of the 16 steps in time is
+a sample of the pulsed update, and the samples of 32 pieces of text are one mini-batch.
 """
 
 import math
@@ -12,16 +12,16 @@ from torch import nn
 
 import pulsora as pl
 
-# 1. The text: the guide, in small letters. Its last tenth is kept for testing.
-source = Path(__file__).parents[1] / "docs" / "guide.md"
+# 1. The text: a page of the documentation, in small letters. Its last tenth is for testing.
+source = Path(__file__).parents[1] / "docs" / "reference" / "lrtt.md"
 letters = "abcdefghijklmnopqrstuvwxyz .,\n"
 text = torch.tensor([letters.index(c) for c in source.read_text().lower() if c in letters])
 split = len(text) * 9 // 10
 train, test = text[:split], text[split:]
 torch.manual_seed(0)
 
-# 2. Both layers become analog: noisy reads, and pulses on cells. The largest weight of a layer becomes 0.2 of
-#    the cells' 1.0, which leaves it room to grow.
+# 2. Both layers become analog: noisy reads, and pulses on cells. The largest weight of a layer
+#    becomes 0.2 of the cells' 1.0, which leaves it room to grow.
 config = pl.SingleConfig(device=pl.devices.GokmenVlasov())
 layers = nn.ModuleDict({"memory": nn.LSTM(len(letters), 64), "head": nn.Linear(64, len(letters))})
 model = pl.convert_to_analog(layers, config, threads=1, weight_scaling=0.2)
@@ -29,12 +29,12 @@ print(pl.conversion_report(model))
 
 
 def predict(x: torch.Tensor) -> torch.Tensor:
-    """The unnormalised log-probabilities of the characters behind these."""
+    """Return the unnormalised log-probabilities of the next characters."""
     return model["head"](model["memory"](6.0 * nn.functional.one_hot(x, len(letters)))[0])
 
 
 def bits() -> float:
-    """Bits per character of the test."""
+    """Return the bits per character of the test."""
     with torch.no_grad():
         return nn.functional.cross_entropy(predict(test[:-1]), test[1:]).item() / math.log(2.0)
 

@@ -1,13 +1,15 @@
 """LeNet-5 with all its layers analog, trained from end to end on handwritten digits.
 
-What one sees: about the accuracy that torch's layers reach with the same settings. Every patch of an image is a
-sample of the pulsed update, so that a cell of a convolution takes more pulses than one of a large linear layer.
+It reaches about the accuracy of torch's layers with the same settings. Every patch of an image is a
+sample of the pulsed update, so a cell of a convolution takes more pulses than a cell of a large
+linear layer.
 """
 
 import torch
 from torch import nn
 
 import pulsora as pl
+from pulsora.plot import plot_accuracy
 from pulsora.training.data import batches, digits
 from pulsora.training.run import accuracy
 
@@ -31,6 +33,7 @@ print(pl.conversion_report(model))
 
 # 3. The usual loop.
 optimizer = pl.optim.AnalogSGD(model.parameters(), lr=0.2)
+history = []
 for epoch in range(8):
     for x, y in batches(data, batch=16, seed=0, epoch=epoch):
         optimizer.zero_grad()
@@ -39,9 +42,12 @@ for epoch in range(8):
         loss.backward()
         optimizer.step()
     score = accuracy(model, *test)
+    history.append({"epoch": epoch + 1, "accuracy": score})
     print(f"epoch {epoch + 1}: accuracy {score:.1%}")
 
-# 4. How often a cell was pulsed in each layer.
+plot_accuracy({"LeNet-5": history}).savefig("lenet.png")
+
+# 4. Pulses per cell in each layer.
 for name, layer in model.named_children():
     if isinstance(layer, pl.nn.AnalogModule):
         pulses = sum(counts["pulses"] for counts in layer.statistics())

@@ -1,4 +1,4 @@
-"""From measured pulses to accuracy: fit a device to a CSV file, look at the fit, and train with it."""
+"""From measured pulses to accuracy: fit a device to a CSV file, and train with it."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ DATA = digits()
 
 
 def accuracy(config: pl.TileConfig, epochs: int = 5) -> float:
-    """The share of test images that the trained network recognises."""
+    """Return the share of test images that the trained network recognises."""
     torch.manual_seed(1)
     layer = pl.nn.AnalogLinear(64, 32, config=config)
     model = nn.Sequential(layer, nn.Tanh(), nn.Linear(32, 10))

@@ -1,13 +1,15 @@
 """Training with predicted steps beside its controls, and a loss curve that is continued.
 
-What one sees: with 30 % fewer backward passes, the average of the last weights makes up for most of what a shorter
-training loses, and the predicted steps for some of the rest. docs/forecast.md has tables of a larger task.
+With 30 % fewer backward passes, the average of the last weights recovers most of the loss of a
+shorter training, and the predicted steps recover some more. docs/explain/forecasts.md has tables of
+a larger task.
 """
 
 import torch
 from torch import nn
 
 import pulsora as pl
+from pulsora.plot import plot_forecast
 from pulsora.training import data as datasets
 
 # 1. The task: handwritten digits, in batches that are the same for the same epoch.
@@ -17,13 +19,13 @@ STEPS = 1000
 
 
 def batches(epoch: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The batches of an epoch."""
+    """Return the batches of an epoch."""
     pairs = datasets.batches(data, 32, 0, epoch)
     return [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in pairs]
 
 
 def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """The mean loss of a batch."""
+    """Return the mean loss of a batch."""
     x, y = batch
     return nn.functional.cross_entropy(model(x), y)
 
@@ -50,5 +52,7 @@ for name, options in runs.items():
 print(trainer.report([(test_x, test_y)]))
 
 # 3. How the training loss of the first third would have gone on.
-print(pl.forecast.forecast_loss(trainer.losses[:12], ahead=len(trainer.losses) - 12))
-print(f"it went to {trainer.losses[-1]:.4f}")
+continued = pl.forecast.forecast_loss(trainer.losses[:12], ahead=len(trainer.losses) - 12)
+print(continued)
+plot_forecast(continued).savefig("forecast.png")
+print(f"the measured loss at the end: {trainer.losses[-1]:.4f}")

@@ -1,7 +1,7 @@
-"""Pulsed adapters for three tasks in one network: an index chooses the adapter, and a gate mixes what they have learned.
+"""Pulsed adapters for three tasks in one network, chosen by an index or mixed by a gate.
 
-What one sees: each task is learned by the pulses of its own adapter, while layers stay frozen and other tasks as they were;
-for a task between two of them, it is enough to mix their frozen adapters by three numbers for each layer.
+Each task is learned by the pulses of its own adapter; layers and other tasks stay as they are.
+For a task between two of them, three numbers per layer that mix the frozen adapters are enough.
 """
 
 import torch
@@ -11,7 +11,7 @@ import pulsora as pl
 
 torch.manual_seed(0)
 
-# 1. A frozen network with a pool of three adapters of rank 4 on two of its layers, in arrays of 6T1C cells.
+# 1. A frozen network with three adapters of rank 4 on two layers, in arrays of 6T1C cells.
 plain = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 4))
 gate = pl.nn.TaskGate(3)
 model = pl.peft.add_adapters(
@@ -23,7 +23,7 @@ x = torch.randn(256, 16)
 
 
 def loss(angle: float) -> torch.Tensor:
-    """The error of a task, relative to its outputs."""
+    """Return the error of a task, relative to its outputs."""
     turn, (c, s) = torch.eye(4), (torch.tensor(angle).cos(), torch.tensor(angle).sin())
     turn[:2, :2] = torch.tensor([[c, -s], [s, c]])
     wanted = plain(x).detach() @ turn.T
@@ -31,7 +31,7 @@ def loss(angle: float) -> torch.Tensor:
 
 
 def train(optimizer: torch.optim.Optimizer, angle: float, steps: int) -> float:
-    """The error after steps on a task."""
+    """Return the error after steps on a task."""
     for _ in range(steps):
         optimizer.zero_grad()
         loss(angle).backward()
@@ -39,7 +39,7 @@ def train(optimizer: torch.optim.Optimizer, angle: float, steps: int) -> float:
     return loss(angle).item()
 
 
-# 3. One task after another, by pulses alone. What comes later leaves the earlier ones as they are.
+# 3. One task after another, by pulses alone. Later tasks leave the earlier ones as they are.
 angles = (0.4, -0.4, 0.8)
 optimizer = pl.optim.AnalogSGD([p for p in model.parameters() if p.requires_grad], lr=0.02)
 for task, angle in enumerate(angles):

@@ -1,8 +1,9 @@
-"""A LoRA adapter in PEFT's files goes onto analog arrays, learns on by pulses, and goes back into PEFT's files.
+"""A LoRA adapter from PEFT's files, on analog arrays: trained by pulses and saved for PEFT.
 
-What one sees: on arrays with their noise the adapter computes nearly what it did in torch; pulses go on where Adam stopped;
-and the files that come out hold what was learned, for PEFT or for torch. Neither PEFT nor transformers is needed; with a model
-of transformers, `folder` is what PEFT's `save_pretrained` has written.
+On arrays with their noise the adapter computes nearly the same as in torch. Pulses continue where
+Adam stopped, and the saved files hold the result, for PEFT or for torch. Neither PEFT nor
+transformers is needed. With a model of transformers, `folder` is a folder that PEFT's
+`save_pretrained` has written.
 """
 
 from pathlib import Path
@@ -21,7 +22,7 @@ wanted = plain(x).detach().flip(1)
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> float:
-    """The error after some steps, relative to the outputs."""
+    """Return the error after some steps, relative to the outputs."""
     for _ in range(steps):
         optimizer.zero_grad()
         (model(x) - wanted).square().mean().backward()

@@ -1,9 +1,7 @@
 """Several processes train one model, with the bits of one process.
 
-    python 15_distributed.py
-    torchrun --nproc-per-node 2 15_distributed.py
-
-print the same numbers. Every process has all tiles and its share of each batch.
+Run `python 15_distributed.py`, or `torchrun --nproc-per-node 2 15_distributed.py`: both print the
+same numbers. Every process has all tiles and its share of each batch.
 """
 
 import hashlib

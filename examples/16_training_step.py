@@ -1,4 +1,4 @@
-"""A whole training step of torch and tiles as one CUDA graph; without a GPU, the same step as a plain loop."""
+"""A whole training step as one CUDA graph; without a GPU, the same step as a plain loop."""
 
 import torch
 from torch import nn

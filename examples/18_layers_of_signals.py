@@ -1,7 +1,7 @@
-"""Layers of many kinds on arrays: a convolution over time, a GRU, and a layer of one's own, with scales that are learned.
+"""A convolution over time, a GRU and a layer of one's own on arrays, with learned scales.
 
-What one sees: a network of torch tells signals of three pitches apart, and so it does on noisy cells, where A and B of an
-adapter span each layer, however it is cut into tiles, and `weight_scaling` makes weights fill the cells.
+The network distinguishes signals of three pitches in torch, and on noisy cells too. A and B of an
+adapter span each layer, however it is cut into tiles. `weight_scaling` fills the cells.
 """
 
 import torch
@@ -13,7 +13,7 @@ torch.manual_seed(0)
 
 
 class Gain(nn.Linear):
-    """A layer of one's own, which torch has not; here it does what Linear does."""
+    """A layer of one's own that torch does not have; here it computes the same as Linear."""
 
 
 class Network(nn.Module):
@@ -26,13 +26,13 @@ class Network(nn.Module):
         self.mouth = Gain(32, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits of the pitch."""
+        """Return logits of the pitch."""
         heard = self.ears(x[:, None]).relu().transpose(1, 2)
         return self.mouth(self.memory(heard)[0].mean(1))
 
 
 def on_tiles(layer: Gain, config: pl.TileConfig, **options: object) -> nn.Module:
-    """What stands for a Gain: a product on tiles, with a gain for its outputs that is learned digitally."""
+    """Return a product on tiles, with a digitally learned gain for its outputs."""
     made = pl.nn.AnalogLinear(32, 3, config=config, learn_out_scaling=True, **options)
     made.set_weights(layer.weight, layer.bias)
     return made

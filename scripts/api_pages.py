@@ -1,8 +1,9 @@
-"""Reference pages of devices and parameters, and plots of what devices answer."""
+"""Reference pages of devices and parameters, and plots of the responses of devices."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,15 +21,51 @@ if TYPE_CHECKING:
     from pulsora._internal.parameters import Field, Parameters
 
 
+COLUMNS = 120
+CELL = 160
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """Fill a paragraph, or an item of a list if `indent` is that of its further lines."""
+    first = f"{indent[:-2]}- " if indent else ""
+    return textwrap.wrap(
+        text,
+        COLUMNS,
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def table(fields: Iterable[Field]) -> Iterator[str]:
+    """Yield a table of parameters, and below it the texts that are too long for a cell."""
+    notes: list[str] = []
     yield "| parameter | default | unit | range | meaning |"
     yield "|---|---|---|---|---|"
     for field in fields:
         choices = ", ".join(f"`{literal(choice)}`" for choice in field["choices"])
         limits = f"a number or {choices}" if "auto" in field["type"] else choices or field["range"]
-        meaning = field["doc"].replace("|", "\\|")
-        yield f"| `{field['name']}` | {shown_default(field)} | {field['unit']} | {limits} | {meaning} |"
+        default, meaning = shown_default(field), field["doc"]
+        if len(default) > CELL:
+            notes += wrapped(f"`{field['name']}` is by default {default}.", "  ")
+            default = f"{default.partition('(')[0]}(...)`, below"
+        if len(meaning) > CELL:
+            notes += wrapped(f"`{field['name']}`: {meaning}", "  ")
+            meaning = f"{shortened(meaning)} (more below)"
+        meaning = meaning.replace("|", "\\|")
+        yield f"| `{field['name']}` | {default} | {field['unit']} | {limits} | {meaning} |"
     yield ""
+    if notes:
+        yield from notes
+        yield ""
+
+
+def shortened(text: str) -> str:
+    """Return the longest beginning of a text, up to a sentence or clause, that fits into a cell."""
+    ends = [found.start() for found in re.finditer(r"[.;:,](?= )", text[: CELL - 15])]
+    outside = [end for end in ends if text[:end].count("(") == text[:end].count(")")]
+    return text[: outside[-1]]
 
 
 def shown_default(field: Field) -> str:
@@ -49,10 +86,14 @@ def devices_page() -> str:
         "",
         f"<!-- {NOTICE} -->",
         "",
-        "A device model says how a weight answers to one pulse. `s` is the step of the cell at weight 0 in the direction",
-        "of the pulse, `w_max` and `w_min` are its bounds, `sigma` is `dw_min_std`, and `xi` a standard normal drawn",
-        "anew for every pulse. After every pulse the weight is confined to its bounds. A plot shows the default",
-        "parameters without spread between devices: pulses up, then down, without and with cycle noise.",
+        *wrapped(
+            "A device model defines the change of a weight by one pulse. `s` is the step of the "
+            "cell at weight 0 in the direction of the pulse, `w_max` and `w_min` are its bounds, "
+            "`sigma` is `dw_min_std`, and `xi` is a standard normal drawn anew for every pulse. "
+            "After every pulse the weight is confined to its bounds. A plot shows the default "
+            "parameters without spread between devices: pulses up, then down, without and with "
+            "cycle noise. [Choose a device](../howto/choose_device.md) compares the presets."
+        ),
         "",
         "## Parameters of every model",
         "",
@@ -64,20 +105,22 @@ def devices_page() -> str:
         lines += [
             f"## {name}",
             "",
-            entry["doc"],
+            *wrapped(entry["doc"]),
             "",
-            f"![Response of {name}](images/{snake(name)}.png)",
+            f"![Response of {name}](../images/{snake(name)}.png)",
             "",
-            f"Sampled once per cell and kept as 16-bit floats: {members}.",
-            f"With the weight, a cell takes {4 + 2 * len(entry['cell'])} bytes.",
+            *wrapped(
+                f"Sampled once per cell and kept as 16-bit floats: {members}. "
+                f"With the weight, a cell takes {4 + 2 * len(entry['cell'])} bytes."
+            ),
             "",
             *(table(own) if own else ["It has no parameters of its own.", ""]),
         ]
-    lines += ["## Presets", "", "| preset | model | source |", "|---|---|---|"]
+    lines += ["## Presets", ""]
     for name, preset in pl.devices.DEVICES.items():
         doc = " ".join((preset.__doc__ or "").split())
         if model := model_of(preset):
-            lines.append(f"| `devices.{name}()` | {model} | {doc} |")
+            lines += wrapped(f"`devices.{name}()`, {model}: {doc}", "  ")
     return finish(lines)
 
 
@@ -95,13 +138,13 @@ def parameters_page() -> str:
         "",
         f"<!-- {NOTICE} -->",
         "",
-        "The parameters of device models are in [devices.md](devices.md).",
+        "The parameters of device models are in [device models](devices.md).",
         "",
     ]
     classes: tuple[type[Parameters], ...] = (pl.UpdateParameters, pl.IOParameters)
     for made in (*CLASSES.values(), *classes):
         doc = (made.__doc__ or "").splitlines()[0]
-        lines += [f"## {made.__name__}", "", doc, "", *table(made._fields.values())]
+        lines += [f"## {made.__name__}", "", *wrapped(doc), "", *table(made._fields.values())]
     return finish(lines)
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks docs/properties.md against the names of the tests, or with --write brings it up to date.
+"""Checks docs/explain/properties.md against the names of the tests, or with --write updates it.
 
-The last column of the page names the tests of each property. A test says in its name which properties
-it shows: `TEST(Suite, Property20_21_...)` in C++, `def test_property_38_...` in Python. Prints which
-properties no test names; such a row must say "not built yet". Exits with 1 if the page is out of date,
-such a row says something else, a test names a property that the page does not have, or a name is
-spelled otherwise.
+Each property is a section of the page; the list behind "Shown by:" names its tests. A test says in
+its name which properties it shows: `TEST(Suite, Property20_21_...)` in C++,
+`def test_property_38_...` in Python. Prints which properties no test names; their list must be "not
+built yet". Exits with 1 if the page is out of date, such a list says something else, a test names a
+property that the page does not have, or a name is spelled otherwise.
 """
 
 import argparse
@@ -14,13 +14,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "properties.md"
+PAGE = ROOT / "docs" / "explain" / "properties.md"
 CPP = ROOT / "tests" / "cpp"
 PYTHON = ROOT / "tests" / "python"
 
 NOT_BUILT = "not built yet"
 
-ROW = re.compile(r"^\| (\d+) \| (.*) \|$")
+HEADING = re.compile(r"^## (\d+)\. (.+)$", re.MULTILINE)
+SHOWN = "\n\nShown by:"
 CPP_TEST = re.compile(r"^\s*(?:TYPED_)?TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", re.MULTILINE)
 PYTHON_TEST = re.compile(r"^\s*(?:async )?def (test_\w+)\(", re.MULTILINE)
 CPP_NUMBERS = re.compile(r"Property((?:\d\d_)+)(?=[A-Z])")
@@ -53,33 +54,31 @@ def collect(cpp: Path, python: Path) -> tuple[Tests, list[str]]:
 
 
 def updated(page: str, tests: Tests) -> tuple[str, dict[int, str], list[str]]:
-    """The page with its last column filled in, the properties without tests by number, and faults."""
-    lines = []
+    """Return the page with its lists of tests, the properties without tests, and faults."""
+    opening, *parts = HEADING.split(page)
+    made = [opening]
     known = set()
     without = {}
     faults = []
-    for line in page.splitlines():
-        row = ROW.match(line)
-        if row is None:
-            lines.append(line)
-            continue
-        number = int(row[1])
-        cells = row[2].split(" | ")
-        if number in known or len(cells) != 3:
-            faults.append(f"property {number}: its row stands twice or has not four cells")
+    for text, name, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        number = int(text)
+        formula, mark, listed = body.partition(SHOWN)
+        if number in known or not mark:
+            faults.append(f"property {number}: it stands twice or has no line 'Shown by:'")
         known.add(number)
         if number in tests:
-            cells[-1] = "<br>".join(sorted(tests[number]))
+            shown = "".join(f"\n- {test}" for test in sorted(tests[number]))
+            listed = f"\n{shown}\n\n"
         else:
-            without[number] = cells[0]
-            if cells[-1] != NOT_BUILT:
-                faults.append(f'property {number} ({cells[0]}) has no test: write "{NOT_BUILT}"')
-        lines.append(f"| {number} | {' | '.join(cells)} |")
+            without[number] = name
+            if listed.strip() != NOT_BUILT:
+                faults.append(f'property {number} ({name}) has no test: write "{NOT_BUILT}"')
+        made.append(f"## {number}. {name}{formula}{SHOWN}{listed}")
     faults += [
         f"property {number} of {', '.join(tests[number])} is not on the page"
         for number in sorted(tests.keys() - known)
     ]
-    return "\n".join(lines) + "\n", without, faults
+    return "".join(made).rstrip() + "\n", without, faults
 
 
 def main() -> int:
@@ -94,9 +93,7 @@ def main() -> int:
     if write:
         PAGE.write_text(new, encoding="utf-8")
     elif new != old:
-        faults.append(
-            "docs/properties.md is out of date: python scripts/check_properties.py --write"
-        )
+        faults.append(f"{PAGE.relative_to(ROOT)} is out of date: {Path(__file__).name} --write")
     for fault in faults:
         print(fault)
     missing = ", ".join(f"{number} ({name})" for number, name in without.items()) or "none"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what follows from the core's table of parameters: type stubs and the reference pages of the documentation.
+"""Writes the files that follow from the core's table of parameters: stubs and reference pages.
 
     generate_api.py            writes the files
     generate_api.py --check    fails, naming them, if files differ from what would be written
@@ -31,8 +31,8 @@ FILES: dict[str, Callable[[], str]] = {
     "python/pulsora/_core.pyi": core_stub,
     "python/pulsora/config.pyi": config_stub,
     "python/pulsora/devices/models.pyi": models_stub,
-    "docs/devices.md": devices_page,
-    "docs/parameters.md": parameters_page,
+    "docs/reference/devices.md": devices_page,
+    "docs/reference/parameters.md": parameters_page,
 }
 
 

@@ -142,7 +142,7 @@ def histories(training: Training, random: np.random.Generator) -> tuple[list[Flo
 
 
 class Members(nn.Module):
-    """The ensemble in torch, as docs/forecast.md defines it; W has the gates z, r, n side by side."""
+    """The ensemble in torch, as docs/explain/forecasts.md defines it; W has the gates z, r, n side by side."""
 
     def __init__(self, members: int, encoded: int, hidden: int, seed: int) -> None:
         super().__init__()

@@ -3,7 +3,8 @@
 #include <pulsora/devices/range_response.h>
 
 namespace pulsora {
-/// The step falls quadratically on both sides of weight 0, by an amount of the cell's own.
+/// The step falls quadratically on both sides of weight 0, with a curvature that varies between
+/// cells.
 struct QuadraticStep {
   static constexpr const char *kName = "QuadraticStep";
   static constexpr const char *kDoc =

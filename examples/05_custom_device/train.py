@@ -1,4 +1,4 @@
-"""A device model of one's own, from its source to the accuracy of a network; some seconds are the compiler's at first."""
+"""A device model of one's own, from its source to the accuracy of a network."""
 
 from pathlib import Path
 
@@ -8,11 +8,12 @@ from torch import nn
 import pulsora as pl
 from pulsora.training.data import batches, digits
 
-# 1. The header becomes a class with ranges, documentation, plots and saving.
+# 1. The header becomes a class with ranges, documentation, plots and saving. The compiler takes
+#    some seconds the first time.
 QuadraticStep = pl.devices.from_source(Path(__file__).parent / "quadratic_step.h")
 print(repr(QuadraticStep(curvature=0.5)))
 
-# 2. It keeps the promises of every model: bounds, signs, spreads, states, equal bits however a batch is split.
+# 2. Checks of every model: bounds, signs, spreads, states, equal bits however a batch is split.
 for promise in pl.devices.check(QuadraticStep):
     print(" ", promise)
 

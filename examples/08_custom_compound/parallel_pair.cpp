@@ -25,7 +25,7 @@ class ParallelPair final : public AnalogDevice {
                 const Counters &c) override {
     read(context, Pass::Backward, d, dx, c.backwardSamples);
   }
-  /// Each array follows the whole gradient, so that their weighted sum does too.
+  /// Each array follows the whole gradient, and so does their weighted sum.
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               float lr, const Counters &c) override {
     first_.update(context, x, d, lr, c.updateSamples);
@@ -36,7 +36,7 @@ class ParallelPair final : public AnalogDevice {
     copy(context, first_.weights(), out);
     forEach(context, out.size(), Blend{share_, second_.weights().data, out});
   }
-  /// Both arrays take the weights, so that their sum has them whatever the share.
+  /// Both arrays take the weights, so that their weighted sum is the weights for any share.
   void setWeights(const Context &context, MatrixView<const float> weights,
                   const Counters &c) override {
     first_.cells().setWeights(context, weights, c.events);

@@ -26,8 +26,8 @@ struct ParallelPairParams : CompoundBase {
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 };
 
-/// A functor of this compound: first(i) = share first(i) + (1 - share) second(i). It is a plain struct
-/// whose call operator runs on the CPU and, by parallel_pair.cu, on a GPU.
+/// A functor of this compound: first(i) = share first(i) + (1 - share) second(i). A plain struct
+/// whose call operator runs on the CPU and, through parallel_pair.cu, on a GPU.
 struct Blend {
   float share;
   const float *second;

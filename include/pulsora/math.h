@@ -1,3 +1,4 @@
 #pragma once
 
+/// Elementary functions with equal bits on every backend.
 #include "pulsora/detail/numerics/math.h"

@@ -1,3 +1,4 @@
 #pragma once
 
+/// `TileConfig`: everything that defines a tile, except its sizes and seed.
 #include "pulsora/detail/tile/tile_config.h"

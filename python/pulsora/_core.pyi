@@ -70,7 +70,7 @@ __all__: list[str] = [
 ]
 
 class GpuStream:
-    """A queue of work on a GPU."""
+    """A CUDA stream."""
     def __init__(self, device: int) -> None: ...
     def synchronize(self) -> None: ...
     @property
@@ -104,7 +104,7 @@ class GpuFunction:
     def types(self) -> list[str]: ...
 
 class GpuProgram:
-    """Code that is loaded onto a GPU."""
+    """Code loaded onto a GPU."""
     def __init__(self, code: bytes, device: int) -> None: ...
     def function(self, name: str, types: collections.abc.Sequence[str]) -> GpuFunction: ...
 
@@ -257,8 +257,8 @@ def adapter_gradients(
 def add_patches(
     patches: typing.Any, settings: typing.Any, images: typing.Any, threads: int
 ) -> None:
-    """Writes images of which each pixel is the sum of the elements of patches that are taken
-    from it.
+    """Writes images: each pixel is the sum of the elements of patches that are taken from that
+    pixel.
     """
 
 def compile_ahead(text: str, name: str, file: str, isa: str) -> str:
@@ -272,7 +272,7 @@ def compile_ahead_for_gpu(text: str, name: str, file: str, arch: str) -> list[st
     """
 
 def compile_counts() -> dict[str, typing.Any]:
-    """How often a compiled device model was made, found on disk, or known to this process."""
+    """Numbers of device models that were compiled, found on disk, or already in this process."""
 
 def compile_for_gpu(
     text: str,
@@ -419,25 +419,25 @@ def parse_values(json: bytes) -> dict[str, typing.Any]:
     """The values of a state from JSON."""
 
 def read_source(text: str, name: str) -> tuple[typing.Any, ...]:
-    """(name, text, SHA-256) of a device model's source: the name that is meant, and line ends
-    as Unix has them. ConfigError if the text has no name or several.
+    """(name, text, SHA-256) of a device model's source, with the name found, and Unix line
+    ends. ConfigError if the text has no name or several.
     """
 
 def register_device(text: str, name: str, file: str) -> dict[str, typing.Any]:
-    """Compiles and registers a device model, and returns its entry in schema(). `file` is what
-    the compiler calls the text.
+    """Compiles and registers a device model, and returns its entry in schema(). `file` is the
+    name of the text in the compiler's messages.
     """
 
 def replace_file(path: bytes, data: bytes) -> None:
-    """Makes `data` the content of a file: at once, whole, and of a link the file behind it.
-    The path is bytes (os.fsencode).
+    """Makes `data` the content of a file, or of the file behind a link, atomically. The path
+    is bytes (os.fsencode).
     """
 
 def require_place(device: str, threads: typing.Any) -> None:
     """ConfigError or DeviceError unless a tile can be made on this device with so many threads."""
 
 def save_state(path: bytes, tensors: dict[str, typing.Any], values: dict[str, typing.Any]) -> None:
-    """Writes a state to a file, as replace_file() does."""
+    """Writes a state to a file, like replace_file()."""
 
 def schema() -> dict[str, typing.Any]:
     """The table of all parameters: {'devices': {model: {'doc', 'fields', 'cell'}},
@@ -446,7 +446,7 @@ def schema() -> dict[str, typing.Any]:
     """
 
 def set_nvrtc_folders(folders: collections.abc.Sequence[str]) -> None:
-    """Where libnvrtc, the compiler for GPUs, is looked for first."""
+    """Sets folders in which libnvrtc, the compiler for GPUs, is looked for first."""
 
 def state_checksum(tensors: dict[str, typing.Any], values: dict[str, typing.Any]) -> str:
     """The checksum that belongs to a state."""
@@ -506,8 +506,8 @@ class DeviceError(RuntimeError):
     """The device or its driver refused: no GPU, a failed launch, a failed library call."""
 
 class CompileError(RuntimeError):
-    """A device model or other code did not compile; the message ends with what the compiler
-    said.
+    """A device model or other code did not compile; the message ends with the compiler's
+    messages.
     """
 
 class CompilerNotFound(CompileError):
@@ -516,4 +516,4 @@ class CompilerNotFound(CompileError):
     """
 
 class OutOfMemoryError(MemoryError):
-    """Memory could not be had; the object that asked is as it was."""
+    """Memory could not be allocated; the object called has not changed."""

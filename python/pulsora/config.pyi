@@ -393,9 +393,9 @@ class LRTTConfig(TileConfig):
     the last forward and backward of the same batch read them.
     """
     ab_update: _AbUpdate
-    """How A and B are pulsed: 'sample': by trains for each sample; 'accumulated': gradients
-    are summed digitally, and at the end of a mini-batch each cell gets the whole pulses
-    that it is owed; fewer pulses, for cells that are noisy or not symmetric.
+    """How A and B are pulsed: 'sample': by pulse trains for each sample; 'accumulated':
+    gradients are summed digitally, and at the end of a mini-batch each cell gets the whole
+    pulses that it is owed; fewer pulses, for cells that are noisy or not symmetric.
     """
     reference: _Reference
     """What cells of A and B are read against and written from: 'none', or a second conductance
@@ -418,9 +418,9 @@ class LRTTConfig(TileConfig):
     ab_use_update_management: bool
     """Update management of A and B."""
     ab_use_bl_management: bool
-    """Train-length management of A and B."""
+    """Pulse-train-length management of A and B."""
     ab_desired_bl: int
-    """[slots] >= -1. Train length of A and B; -1 takes the update parameters'."""
+    """[slots] >= -1. Length of the pulse trains of A and B; -1 takes the update parameters'."""
     swap_xd: bool
     """Exchange the roles of x and d: the adapter is that of the transposed tile."""
     transfer_every: int
@@ -432,12 +432,12 @@ class LRTTConfig(TileConfig):
     convolution has one per pixel of its output.
     """
     transfer_mode: _TransferMode
-    """'lossless': as many trains per component as its largest element needs; 'single': one
-    train, clipped; 'exact': a digital write; 'verified': lossless, and what a read then
-    finds missing is sent again.
+    """'lossless': as many pulse trains per component as its largest element needs; 'single':
+    one pulse train, clipped; 'exact': a digital write; 'verified': lossless, and what a
+    read then finds missing is sent again.
     """
     transfer_max_trains: int
-    """[trains] >= 1. Upper limit of trains per component."""
+    """[pulse trains] >= 1. Upper limit of pulse trains per component."""
     transfer_rounds: int
     """[rounds] >= 1. How often at most a transfer with transfer_mode = 'verified' is read back
     and sent again.
@@ -445,11 +445,11 @@ class LRTTConfig(TileConfig):
     transfer_read: _TransferRead
     """How A and B are read for a transfer: exactly, or one-hot through their IO."""
     transfer_use_update_management: bool
-    """Update management of transfer trains."""
+    """Update management of the pulse trains of transfers."""
     transfer_use_bl_management: bool
-    """Train-length management of transfers."""
+    """Pulse-train-length management of transfers."""
     transfer_desired_bl: int
-    """[slots] >= -1. Train length of transfers; -1 takes the update parameters'."""
+    """[slots] >= -1. Length of the pulse trains of transfers; -1 takes the update parameters'."""
     rank_chunk: int
     """>= -1. Components written per pass of a transfer; -1 is all."""
     rank_offset: int

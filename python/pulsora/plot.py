@@ -32,6 +32,7 @@ __all__ = [
     "Response",
     "device_response",
     "draw_response",
+    "plot_accuracy",
     "plot_comparison",
     "plot_device",
     "plot_forecast",
@@ -185,6 +186,40 @@ def plot_training(
     if device is not None:
         title = f"response of {device_name or type(device).__name__}"
         draw_response(rest[0], device_response(device), title)
+    return figure
+
+
+def plot_accuracy(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+    """Test accuracy by epoch of several runs, each labelled at its end.
+
+    Args:
+        histories: Per run, one table per epoch with epoch and accuracy, as `plot_training` takes
+            them.
+    """
+    figure = Figure(figsize=(6.4, 2.7), layout="constrained")
+    axes = figure.subplots()
+    labels = []
+    for number, (name, history) in enumerate(histories.items()):
+        color = _COLORS[number % len(_COLORS)]
+        epochs = [row["epoch"] for row in history]
+        accuracy = [100.0 * row["accuracy"] for row in history]
+        axes.plot(epochs, accuracy, color=color, marker=".")
+        labels.append((accuracy[-1], epochs[-1], f"{name}, {accuracy[-1]:.1f} %", color))
+    low, high = axes.get_ylim()
+    place = float("inf")
+    for value, epoch, text, color in sorted(labels, reverse=True):
+        place = min(value, place - 0.09 * (high - low))  # labels of close curves stay apart
+        axes.annotate(
+            text,
+            (epoch, place),
+            xytext=(8, 0),
+            textcoords="offset points",
+            color=color,
+            verticalalignment="center",
+        )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set(xlabel="epoch", ylabel="test accuracy %")
+    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 

@@ -80,7 +80,7 @@ def _single(preset: Callable[..., Device]) -> Callable[..., SingleConfig]:
 def _lrtt(preset: Callable[..., Device]) -> Callable[..., LRTTConfig]:
     # Fast arrays take many pulses around zero: cells that are symmetric there and do not forget
     # serve for every visible device, and of the presets with a measured fit, the 6T1C cell does so
-    # best (docs/results.md).
+    # best (docs/explain/results.md).
     def make(rank: int | Literal["auto"] = "auto", **settings: Any) -> LRTTConfig:
         defaults = {"visible": preset(), "fast": SixT1C(), "forward": io(), "backward": io()}
         return LRTTConfig(rank=rank, **(defaults | settings))

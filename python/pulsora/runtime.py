@@ -1,8 +1,8 @@
 """CUDA C++ that is compiled, loaded and launched while a program runs.
 
 Compiling needs NVRTC, and the rest needs the driver of an NVIDIA GPU. Importing Pulsora needs
-neither, and any build of Pulsora will do. docs/devices_from_source.md says where NVRTC is looked
-for.
+neither, and any build of Pulsora will do. docs/howto/device_from_source.md says where NVRTC is
+looked for.
 
     binary = runtime.compile_source(text, kernels=["add"])
     add = runtime.load(binary).function("add", ("float32*", "float32*", "int64"))

@@ -52,7 +52,7 @@ py::capsule DeviceArray::toDlpack(void *stream) const {
     }
   };
   py::capsule capsule(&exported->managed, dlpack::kCapsuleName, [](PyObject *raw) {
-    // A consumer renames the capsule and takes the tensor over.
+    // A consumer that takes over the tensor renames the capsule.
     if (!PyCapsule_IsValid(raw, dlpack::kCapsuleName)) return;
     auto *managed =
         static_cast<dlpack::ManagedTensor *>(PyCapsule_GetPointer(raw, dlpack::kCapsuleName));

@@ -20,7 +20,7 @@ class DeviceArray {
   float *data() const { return memory_->data(); }
   const std::vector<int64_t> &shape() const { return shape_; }
   void *stream() const { return context_.stream; }
-  /// (device type, ordinal), as DLPack counts them.
+  /// (device type, ordinal) in DLPack's numbers.
   py::tuple device() const;
   /// A capsule for a consumer that works in `stream`: that stream waits for the data, and the next
   /// user of the memory waits for what the consumer had enqueued when it released it.

@@ -36,7 +36,7 @@ py::tuple readSource(const std::string &text, const std::string &name) {
 py::dict registerSource(const std::string &text, const std::string &name, const std::string &file) {
   const DeviceSource source{text, name, file};
   if (!registeredModelOf(source)) {
-    // Others may use their tiles meanwhile; the list of models changes under Python's lock.
+    // Compiles without the interpreter lock; the list of models changes under that lock.
     DeviceModel made = [&] {
       const py::gil_scoped_release released;
       return deviceModelFrom(source);
@@ -56,11 +56,11 @@ void warnInPython(const std::string &text) {
 void bindDeviceSource(py::module_ &module) {
   setCompileWarnings(&warnInPython);
   module.def("read_source", &readSource, py::arg("text"), py::arg("name"),
-             "(name, text, SHA-256) of a device model's source: the name that is meant, and line "
-             "ends as Unix has them. ConfigError if the text has no name or several.");
+             "(name, text, SHA-256) of a device model's source, with the name found, and Unix line "
+             "ends. ConfigError if the text has no name or several.");
   module.def("register_device", &registerSource, py::arg("text"), py::arg("name"), py::arg("file"),
              "Compiles and registers a device model, and returns its entry in schema(). `file` is "
-             "what the compiler calls the text.");
+             "the name of the text in the compiler's messages.");
   module.def(
       "compile_ahead",
       [](const std::string &text, const std::string &name, const std::string &file,
@@ -83,7 +83,7 @@ void bindDeviceSource(py::module_ &module) {
       "Compiles a device model's kernels for GPUs of an architecture such as \"sm_90\" into the "
       "cache folder, and returns the paths of the files.");
   module.def("set_nvrtc_folders", &setNvrtcFolders, py::arg("folders"),
-             "Where libnvrtc, the compiler for GPUs, is looked for first.");
+             "Sets folders in which libnvrtc, the compiler for GPUs, is looked for first.");
   module.def(
       "compile_counts",
       [] {
@@ -97,7 +97,7 @@ void bindDeviceSource(py::module_ &module) {
         result["from_memory"] = counts.fromMemory;
         return result;
       },
-      "How often a compiled device model was made, found on disk, or known to this process.");
+      "Numbers of device models that were compiled, found on disk, or already in this process.");
 }
 
 }  // namespace pulsora::bindings

@@ -4,7 +4,8 @@
 
 namespace pulsora::bindings {
 
-/// Adds what makes device models from source: register_device(), compile_ahead() and their parts.
+/// Adds the functions for device models from source: register_device(), compile_ahead() and their
+/// parts.
 void bindDeviceSource(pybind11::module_ &module);
 
 }  // namespace pulsora::bindings

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-// The binary interface of DLPack (https://dmlc.github.io/dlpack), version 0: what a capsule named
-// "dltensor" holds. Producers of newer versions give such a capsule to consumers that, like us, do
-// not ask for another.
+// The binary interface of DLPack (https://dmlc.github.io/dlpack), version 0: the contents of a
+// capsule named "dltensor". Producers of newer versions give such a capsule unless, unlike here, a
+// newer version is requested.
 
 namespace pulsora::bindings::dlpack {
 

@@ -36,14 +36,14 @@ void bindErrors(py::module_ &module) {
       "The device or its driver refused: no GPU, a failed launch, a failed library call.");
   bindError<CompileError>(module, "CompileError", PyExc_RuntimeError,
                           "A device model or other code did not compile; the message ends with "
-                          "what the compiler said.");
+                          "the compiler's messages.");
   bindError<CompilerNotFound>(
       module, "CompilerNotFound", module.attr("CompileError").ptr(),
       "There is no compiler: no C++ compiler for the CPU, or no NVRTC for a GPU; or none may be "
       "used (PULSORA_COMPILE=never).");
   bindError<OutOfMemoryError>(module, "OutOfMemoryError", PyExc_MemoryError,
-                              "Memory could not be had; the object that asked is as it was.");
-  // Errors of the standard library: of a file, out of memory, or an array too large.
+                              "Memory could not be allocated; the object called has not changed.");
+  // Errors of the standard library: a file error, out of memory, or an array too large.
   py::register_local_exception_translator([](std::exception_ptr thrown) {
     const auto raise = [](const char *what) {
       const py::object type = py::module_::import("pulsora._core").attr("OutOfMemoryError");
@@ -52,8 +52,7 @@ void bindErrors(py::module_ &module) {
     try {
       std::rethrow_exception(std::move(thrown));
     } catch (const std::filesystem::filesystem_error &error) {
-      // Made from its number, an OSError is the FileNotFoundError, PermissionError, ... it ought to
-      // be.
+      // OSError made from an errno becomes FileNotFoundError, PermissionError, ...
       const std::string path = error.path1().string();
       const auto name = py::reinterpret_steal<py::object>(
           PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size())));

@@ -45,8 +45,8 @@ void requireShape(const char *name, py::handle array, const std::vector<int64_t>
                 "; it must be ", describeShape(shape));
 }
 
-// The elements of an array that pulsora.forecast has prepared: gapless float32, of NumPy, or of torch
-// on the device where the work is done. None has none.
+// The elements of an array that pulsora.forecast has prepared: gapless float32, of NumPy, or of
+// torch on the device in use. Null for None.
 float *floatsOf(py::handle array, const Context &context) {
   if (array.is_none()) return nullptr;
   if (!context.onCpu())
@@ -82,7 +82,7 @@ void encodeRows(py::handle x, py::handle weights, py::handle bias, py::handle ou
   encode(context, from, encoder, added, to);
 }
 
-// Weights as Python gives them: encoder, encoder_bias, input, recurrent, bias, heads,
+// Weights in Python's order: encoder, encoder_bias, input, recurrent, bias, heads,
 // log_variance_bias, candidate_bias (or None).
 using EnsembleArrays = std::vector<py::object>;
 

@@ -4,7 +4,7 @@
 
 namespace pulsora::bindings {
 
-/// Adds what pulsora.forecast is made of: encode, rollout, truncated_svd, ResidualMemory.
+/// Adds the functions behind pulsora.forecast: encode, rollout, truncated_svd, ResidualMemory.
 void bindForecast(pybind11::module_ &module);
 
 }  // namespace pulsora::bindings

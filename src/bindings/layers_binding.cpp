@@ -18,7 +18,7 @@ namespace py = pybind11;
 
 using Floats = py::array_t<float, py::array::c_style>;
 
-/// The array as it is: a copy of what is written to would be written to in vain.
+/// The array itself, never converted: results written to a copy would be lost.
 Floats floatsOf(py::handle array, const char *name) {
   if (!py::isinstance<Floats>(array))
     throw py::type_error(message(name, " must be a gapless float32 array of NumPy's"));
@@ -103,8 +103,8 @@ void bindLayers(py::module_ &module) {
              "width], for settings (kernel, stride, dilation).");
   module.def("add_patches", &addThem, arg("patches"), arg("settings"), arg("images"),
              arg("threads"),
-             "Writes images of which each pixel is the sum of the elements of patches that are "
-             "taken from it.");
+             "Writes images: each pixel is the sum of the elements of patches that are taken from "
+             "that pixel.");
 }
 
 }  // namespace pulsora::bindings

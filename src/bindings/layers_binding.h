@@ -4,7 +4,7 @@
 
 namespace pulsora::bindings {
 
-/// Adds what layers on the CPU do to their tensors around the tiles to the module.
+/// Adds the functions of layers on the CPU for tensors before and after tiles to the module.
 void bindLayers(pybind11::module_ &module);
 
 }  // namespace pulsora::bindings

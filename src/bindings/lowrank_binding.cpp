@@ -17,10 +17,10 @@ namespace {
 
 namespace py = pybind11;
 
-// Tensors of torch are asked for their addresses: DLPack would do, but takes the host longer than the
-// kernel that follows. pulsora/lowrank has looked at devices, types and shapes.
+// Addresses come from torch tensors directly: DLPack would take the host longer than the kernel.
+// pulsora/lowrank has checked devices, types and shapes.
 
-// The types of torch, which are objects of which there is one each.
+// The dtype objects of torch; there is one object per type.
 struct TorchTypes {
   py::object float32, float16, bfloat16, uint8;
 
@@ -56,7 +56,7 @@ void *addressOf(py::handle tensor) {
   return reinterpret_cast<void *>(ask(tensor, kDataPtr).cast<uintptr_t>());
 }
 
-// The two sizes or strides of a tensor, which torch gives as a tuple of integers.
+// The two sizes or strides of a tensor, from torch's tuple of integers.
 std::array<int64_t, 2> twoOf(const py::object &tuple, const char *name) {
   PULSORA_CHECK(InputError, PyTuple_Check(tuple.ptr()) && PyTuple_GET_SIZE(tuple.ptr()) == 2, name,
                 " must have two dimensions");
@@ -68,7 +68,7 @@ std::array<int64_t, 2> twoOf(const py::object &tuple, const char *name) {
   return two;
 }
 
-// A tensor of two dimensions; None is a matrix that is not given.
+// A tensor of two dimensions as a matrix; a matrix without data for None.
 AnyMatrix matrixOf(py::handle tensor, const char *name) {
   if (tensor.is_none()) return {};
   static PyObject *const kShape = PyUnicode_InternFromString("shape");
@@ -84,7 +84,8 @@ MatrixView<float> floatMatrixOf(py::handle tensor, const char *name) {
   return matrix.as<float>();
 }
 
-// How the rows of a batch share codes: (rows, columns, inner, strides of outer, inner and column).
+// Layout of codes that rows of a batch share: (rows, columns, inner, strides of outer, inner and
+// column).
 using CodeLayout = std::array<int64_t, 6>;
 
 Codes codesOf(py::handle tensor, py::handle layoutOf) {
@@ -100,7 +101,7 @@ Codes codesOf(py::handle tensor, py::handle layoutOf) {
           layout[5]};
 }
 
-// Where to work: the CUDA device and stream, or, with device -1, so many threads of the CPU.
+// The context of a CUDA device and stream, or, with device -1, of so many CPU threads.
 Context contextOf(int device, intptr_t stream, int threads) {
   Context context;
   if (device >= 0) {
@@ -114,11 +115,11 @@ Context contextOf(int device, intptr_t stream, int threads) {
   return context;
 }
 
-/// Lends memory of torch's while a stream is being captured: a graph's memory is torch's to keep for as
+/// Allocates from torch while a stream is being captured: torch keeps the memory of a graph for as
 /// long as the graph lives.
 class GraphMemory : public ScratchAllocator {
  public:
-  /// Changes `context`, unless nothing is captured. `tensor` lies on its device.
+  /// Sets the context's allocator if its stream is being captured. `tensor` is on the same device.
   GraphMemory(Context &context, py::handle tensor) : tensor_(tensor) {
     if (!context.onCpu() && isCaptured(context.stream)) context.allocator = this;
   }
@@ -146,8 +147,8 @@ void forward(py::handle x, py::handle v, py::handle codes, py::handle layout, py
   gatedLowRank(context, update, added, result);
 }
 
-// Whether it was done: otherwise nothing was, and the caller does better with torch's product for the
-// base. `always`: wherever a kernel can, and on the CPU.
+// Returns false, having done nothing, if torch's product as the base is faster. With `always`, runs
+// wherever a kernel can, and on the CPU.
 bool linear(py::handle x, py::handle weight, py::handle bias, py::handle v, py::handle codes,
             py::handle layout, py::handle u, py::handle scale, py::handle y, bool always,
             int device, intptr_t stream, int threads) {
@@ -177,7 +178,7 @@ void backward(py::handle dy, py::handle x, py::handle v, py::handle codes, py::h
                            {}};
   Context context = contextOf(device, stream, threads);
   const GraphMemory memory(context, x);
-  // torch's memory, too.
+  // Scratch is torch's memory, too.
   py::object scratch;
   if (const int64_t size = gatedLowRankScratch(context, update, given, gradients); size > 0) {
     scratch = x.attr("new_empty")(size, py::arg("dtype") = TorchTypes::get().float32);

@@ -4,7 +4,7 @@
 
 namespace pulsora::bindings {
 
-/// Adds the gated low-rank update and the gradients of adapters, for tensors of torch, to the module.
+/// Adds the gated low-rank update and the gradients of adapters, for torch tensors, to the module.
 void bindLowRank(pybind11::module_ &module);
 
 }  // namespace pulsora::bindings

@@ -4,8 +4,8 @@
 
 namespace pulsora::bindings {
 
-/// For classes whose objects C++ alone makes: without it Python's __new__ would give objects that
-/// hold nothing, and every use of which is undefined.
+/// For classes whose objects only C++ makes: Python's __new__ would make empty objects, whose use
+/// is undefined.
 inline void withoutNew(PyHeapTypeObject *type) {
   type->ht_type.tp_flags |= Py_TPFLAGS_DISALLOW_INSTANTIATION;
 }

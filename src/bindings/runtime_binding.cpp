@@ -85,7 +85,7 @@ void bindRuntime(py::module_ &module) {
       "(code, names): text in CUDA C++ compiled for an architecture, and the names of the kernels "
       "within the code.");
 
-  py::class_<GpuStream>(module, "GpuStream", "A queue of work on a GPU.")
+  py::class_<GpuStream>(module, "GpuStream", "A CUDA stream.")
       .def(py::init<int>(), arg("device"), Released())
       .def_property_readonly(
           "handle", [](const GpuStream &self) { return reinterpret_cast<intptr_t>(self.handle()); })
@@ -116,7 +116,7 @@ void bindRuntime(py::module_ &module) {
       .def("launch", &launchFunction, arg("blocks"), arg("threads"), arg("shared_bytes"),
            arg("arguments"), arg("stream"));
 
-  py::class_<GpuProgram>(module, "GpuProgram", "Code that is loaded onto a GPU.")
+  py::class_<GpuProgram>(module, "GpuProgram", "Code loaded onto a GPU.")
       .def(py::init([](const py::bytes &code, int device) {
              const std::string_view view = code;
              const py::gil_scoped_release released;

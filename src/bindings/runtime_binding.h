@@ -4,7 +4,8 @@
 
 namespace pulsora::bindings {
 
-/// Adds what compiles, loads and launches code for a GPU; the package wraps it as pulsora.runtime.
+/// Adds functions that compile, load and launch code for a GPU; the package wraps them as
+/// pulsora.runtime.
 void bindRuntime(pybind11::module_ &module);
 
 }  // namespace pulsora::bindings

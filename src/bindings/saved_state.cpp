@@ -140,7 +140,7 @@ void bindSavedState(py::module_ &module) {
       arg("tensors"), arg("values"), "The bytes of the file of a state.");
   module.def("load_state", &load, arg("path"), "(tensors, values) of the state in a file.");
   module.def("save_state", &save, arg("path"), arg("tensors"), arg("values"),
-             "Writes a state to a file, as replace_file() does.");
+             "Writes a state to a file, like replace_file().");
   module.def(
       "state_checksum",
       [](const py::dict &tensors, const py::dict &values) {
@@ -159,8 +159,8 @@ void bindSavedState(py::module_ &module) {
       "dump_values", [](const py::dict &values) { return writeJson(Value(toValues(values))); },
       arg("values"), "The values of a state as JSON.");
   module.def("replace_file", &replace, arg("path"), arg("data"),
-             "Makes `data` the content of a file: at once, whole, and of a link the file behind "
-             "it. The path is bytes (os.fsencode).");
+             "Makes `data` the content of a file, or of the file behind a link, atomically. The "
+             "path is bytes (os.fsencode).");
 }
 
 }  // namespace pulsora::bindings

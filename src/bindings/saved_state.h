@@ -8,12 +8,12 @@ namespace pulsora::bindings {
 
 namespace py = pybind11;
 
-/// A state as (dict of NumPy arrays, dict of plain values), and back. StateError for what a state
-/// cannot hold.
+/// A state as (dict of NumPy arrays, dict of plain values), and back. StateError for objects that a
+/// state cannot hold.
 py::tuple fromState(const State &state);
 State toState(const py::dict &tensors, const py::dict &values);
 
-/// States as files, and how a file is replaced.
+/// Adds functions that read and write states as files, and replace_file(), to the module.
 void bindSavedState(py::module_ &module);
 
 }  // namespace pulsora::bindings

@@ -10,7 +10,7 @@
 namespace pulsora::bindings {
 namespace {
 
-/// A parameter struct without its type.
+/// A parameter struct behind a type-erased interface.
 struct ParameterStruct {
   const char *name;
   std::vector<FieldInfo> fields;

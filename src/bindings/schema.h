@@ -6,7 +6,7 @@
 
 namespace pulsora::bindings {
 
-/// Adds what Python builds its configuration classes from: schema(), validate() and suggest().
+/// Adds the functions behind Python's configuration classes: schema(), validate() and suggest().
 void bindSchema(pybind11::module_ &module);
 
 /// A device model's entry in schema().

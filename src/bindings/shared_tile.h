@@ -32,24 +32,25 @@ class SharedTile {
   uint32_t tileId() const { return tile_.tileId(); }
   const Context &context() const { return context_; }
 
-  /// work(tile), without the interpreter lock: it may not touch a Python object. A signal's handler
-  /// that runs while `work` pauses may call the tile too. StateError while a step is recorded.
+  /// Runs work(tile) without the interpreter lock: `work` must not touch a Python object. A signal
+  /// handler that runs while `work` pauses may call the tile too. StateError while a step is
+  /// recorded.
   template <class Work>
   auto run(const Work &work) {
     requireUnrecorded();
     return runNow(work);
   }
 
-  /// run(work), or keeps it for the step that is being recorded: it must hold copies of all it needs,
-  /// but for the memory of arrays.
+  /// Calls run(work), or stores `work` in the step being recorded: it must hold copies of all its
+  /// data, except the memory of arrays.
   template <class Work>
   void enqueue(const Work &work) {
     if (!record_) return runNow(work);
     record_->add(context_.device, lane_, [this, work] { runNow(work); });
   }
 
-  /// work() while no other thread may call any of the tiles; else as enqueue(). `work` may call them
-  /// by their pointers from whole().
+  /// enqueue() for several tiles: runs work() while no other thread may call any of them. `work`
+  /// may call the tiles by their pointers from whole().
   template <class Work>
   static void enqueueTogether(const std::vector<SharedTile *> &tiles, const Work &work) {
     const SharedTile &any = *tiles.front();
@@ -66,7 +67,7 @@ class SharedTile {
       runTogetherNow(tiles, work);
     }
   }
-  /// The same at once; StateError while a step is recorded.
+  /// run() for several tiles; StateError while a step is recorded.
   template <class Work>
   static void runTogether(const std::vector<SharedTile *> &tiles, const Work &work) {
     for (SharedTile *tile : tiles) tile->requireUnrecorded();
@@ -80,21 +81,21 @@ class SharedTile {
     context_ = context;
   }
 
-  /// Keeps what is enqueued for later, in a lane of `record`.
+  /// Stores enqueued work in a lane of `record` from here on.
   void beginRecord(StepRecord &record, int lane) {
     record_ = &record;
     lane_ = lane;
   }
-  /// No longer, if it is this record.
+  /// Ends beginRecord(), if the tile's record is `record`.
   void endRecord(const StepRecord &record) {
     if (record_ == &record) record_ = nullptr;
   }
   bool isRecorded() const { return record_ != nullptr; }
 
-  /// The learning rate of a call that may be kept.
+  /// The learning rate of a call that may be recorded.
   StepRate rate(float lr) const { return record_ ? record_->rate() : StepRate(lr); }
 
-  /// Whether a StepGraph captures what the tile enqueues.
+  /// Whether a StepGraph captures the tile's work.
   bool inStepGraph = false;
 
  private:
@@ -127,7 +128,7 @@ class SharedTile {
   }
 
   // In a process made by fork(), a mutex that another thread had locked stays locked, because that
-  // thread is not there to unlock it. Called under the interpreter lock.
+  // thread does not exist there. Called under the interpreter lock.
   void requireWholeAfterFork() {
     if (forkDepth_ != pulsora::forkDepth()) {
       forkDepth_ = pulsora::forkDepth();
@@ -148,7 +149,7 @@ class SharedTile {
   Tile tile_;
   Context context_;  // the tile's; read and written under the interpreter lock
   std::unique_ptr<std::recursive_mutex> mutex_;
-  int forkDepth_;  // of the process in which the mutex was last found sound
+  int forkDepth_;  // of the process in which the mutex was last checked
   bool isTorn_ = false;
   StepRecord *record_ = nullptr;
   int lane_ = 0;

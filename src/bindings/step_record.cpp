@@ -12,8 +12,8 @@ void StepRecord::add(int device, int lane, TrainingGraph::Call call) {
 }
 
 void *torchStream(int device) {
-  // Asked for at every call of a tile: torch.cuda.current_stream() makes an object, and takes ten
-  // times as long.
+  // Called at every call of a tile: torch.cuda.current_stream() makes an object and takes ten times
+  // as long.
   static const py::handle current =
       py::object(py::module_::import("torch").attr("_C").attr("_cuda_getCurrentRawStream"))
           .release();

@@ -9,7 +9,7 @@
 
 namespace pulsora::bindings {
 
-/// A learning rate that is fixed, or that of the run of a recorded step.
+/// A learning rate: fixed, or set at each run of a recorded step.
 class StepRate {
  public:
   explicit StepRate(float lr) : fixed_(lr) {}
@@ -22,15 +22,15 @@ class StepRate {
   const float *rate_ = nullptr;
 };
 
-/// What tiles are asked for while torch captures a training step, to be asked for again at each run.
+/// The calls to tiles while torch captures a training step, repeated at each run.
 class StepRecord {
  public:
   explicit StepRecord(int device) : graph_(device) {}
 
   TrainingGraph &graph() { return graph_; }
-  /// Keeps a call of a lane in the place that torch's current stream has come to.
+  /// Stores a call of a lane at the present place of torch's current stream.
   void add(int device, int lane, TrainingGraph::Call call);
-  /// The number of the learning rate that updates have from here on.
+  /// Selects the learning rate, by number, of later updates.
   void useRate(size_t number) {
     if (number >= rates_.size()) rates_.resize(number + 1);
     current_ = number;
@@ -42,7 +42,7 @@ class StepRecord {
 
  private:
   TrainingGraph graph_;
-  std::deque<float> rates_ = std::deque<float>(1);  // their addresses stay
+  std::deque<float> rates_ = std::deque<float>(1);  // a deque, because addresses must stay
   size_t current_ = 0;
 };
 

@@ -13,16 +13,16 @@
 namespace pulsora::bindings {
 namespace {
 
-// What NumPy and DLPack agree on. Strides count elements, of arrays whose elements are where floats
-// may be.
+// An array of NumPy or DLPack. Strides count elements, for arrays with elements aligned like
+// floats.
 struct RawArray {
   py::object owner;
-  py::array array;  // the same elements as NumPy sees them, in host memory
+  py::array array;  // NumPy's view of the same elements, in host memory
   void *data = nullptr;
   std::vector<int64_t> shape, strides;
   Backend backend = Backend::Cpu;
   int device = 0;
-  bool isFloat32 = false;  // and aligned: it can be read in place
+  bool isFloat32 = false;  // and aligned, so that it can be read in place
   bool isWritable = true;
 
   int64_t rows() const { return shape.size() == 2 ? shape[0] : 1; }
@@ -75,7 +75,7 @@ std::string describeCapsule(const py::object &object) {
 }
 
 // Adopts the capsule of a DLPack producer; the tensor lives as long as the returned owner. The
-// capsule's name says what it points to, and whether that still belongs to it.
+// capsule's name gives its content, and whether another consumer has taken it.
 py::object adopt(const py::object &capsule, const char *name, dlpack::ManagedTensor *&managed) {
   PULSORA_CHECK(InputError, PyCapsule_IsValid(capsule.ptr(), dlpack::kCapsuleName), name,
                 " gives as __dlpack__() ", describeCapsule(capsule),
@@ -104,7 +104,7 @@ py::object exportCapsule(py::handle object, const char *name, bool isCuda, const
   }
 }
 
-// Where a producer says that its memory lies, in DLPack's numbers.
+// The producer's device type, in DLPack's numbers.
 int64_t deviceTypeOf(py::handle object, const char *name) {
   const py::object device = object.attr("__dlpack_device__")();
   if (!PyTuple_Check(device.ptr()) || PyTuple_GET_SIZE(device.ptr()) != 2 ||
@@ -131,7 +131,7 @@ void requireBatchShape(const std::vector<int64_t> &shape, const char *name) {
                 describeShape(shape), "; pass a batch [samples, lines] or one sample [lines]");
 }
 
-// What a capsule says may contradict itself, or what its producer said.
+// InputError if a capsule contradicts itself or its producer.
 void requireSound(const dlpack::Tensor &tensor, int64_t type, const std::vector<int64_t> &shape,
                   const char *name) {
   PULSORA_CHECK(InputError, tensor.device.type == type, name, " lies on a device of DLPack type ",
@@ -146,7 +146,7 @@ void requireSound(const dlpack::Tensor &tensor, int64_t type, const std::vector<
   PULSORA_CHECK(InputError, tensor.data || size == 0, name, " has no data behind its capsule");
 }
 
-// The elements of a tensor in host memory for NumPy.
+// A NumPy array of the elements of a tensor in host memory.
 py::array numpyView(const dlpack::Tensor &tensor, const RawArray &raw, const char *name) {
   const dlpack::DataType &type = tensor.dtype;
   const bool isKnown = type.code == dlpack::kFloat && type.lanes == 1 &&
@@ -190,8 +190,8 @@ RawArray fromDlpack(py::handle object, const char *name, const Context &context)
   return raw;
 }
 
-// A plain float32 tensor of torch in GPU memory, asked for its address. DLPack would do, but takes
-// the host as long as a small read. Anything unusual is left to DLPack and its messages.
+// A plain float32 torch tensor in GPU memory, by its address. DLPack would take the host as long as
+// a small read. Unusual tensors are left to DLPack and its messages.
 std::optional<RawArray> fromTorch(py::handle tensor) {
   if (std::strcmp(Py_TYPE(tensor.ptr())->tp_name, "Tensor") != 0) return {};  // a subclass
   const auto is = [&](const char *what) { return tensor.attr(what).cast<bool>(); };
@@ -204,7 +204,7 @@ std::optional<RawArray> fromTorch(py::handle tensor) {
   raw.owner = py::reinterpret_borrow<py::object>(tensor);
   try {
     raw.data = reinterpret_cast<void *>(ask("data_ptr").cast<uintptr_t>());
-  } catch (py::error_already_set &) {  // a sparse one, for example
+  } catch (py::error_already_set &) {  // a sparse tensor, for example
     return {};
   }
   raw.shape = tensor.attr("shape").cast<std::vector<int64_t>>();
@@ -241,7 +241,7 @@ RawArray readArray(py::handle object, const char *name, const Context &context, 
   return raw;
 }
 
-// A gapless float32 copy in host memory, of an array there of any floating-point type and layout.
+// A gapless float32 copy of an array in host memory, of any floating-point type and layout.
 RawArray converted(const RawArray &raw, const char *name) {
   const py::dtype type = raw.array.dtype();
   if (type.kind() != 'f') refuseType(name, py::str(type).cast<std::string>());

@@ -14,11 +14,11 @@ namespace pulsora::bindings {
 
 namespace py = pybind11;
 
-/// A float32 matrix that a caller handed in: a NumPy array, or anything with __dlpack__ (a torch
-/// tensor). It is borrowed where it is float32 with gapless rows and lies on the context's backend.
-/// float16 and float64 are rounded to float32; host memory is copied to a tile on a GPU. Integers,
-/// booleans and complex numbers are a TypeError; memory of another device is a DeviceError. A
-/// vector counts as a batch of one.
+/// A float32 matrix passed by a caller: a NumPy array, or anything with __dlpack__ (a torch
+/// tensor). Memory is borrowed if it is float32 with gapless rows on the context's backend. float16
+/// and float64 are rounded to float32; host memory is copied to a tile on a GPU. Integers, booleans
+/// and complex numbers are a TypeError; memory of another device is a DeviceError. A vector counts
+/// as a batch of one.
 class InputMatrix {
  public:
   /// `ofTorch`: the object is a tensor of torch, and the context's stream is torch's current one,
@@ -42,8 +42,8 @@ class InputMatrix {
 /// Whether an object is a tensor of torch.
 bool isOfTorch(py::handle object);
 
-/// Where a result [rows, cols] goes: the caller's `out`, or a new array of the kind that `like`
-/// was; squeezed if it was a vector. Fill view(), then take result().
+/// Destination of a result [rows, cols]: the caller's `out`, or a new array of the kind of `like`;
+/// squeezed if `like` was a vector. Fill view(), then take result().
 class OutputMatrix {
  public:
   OutputMatrix(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like,
@@ -52,7 +52,7 @@ class OutputMatrix {
   OutputMatrix(int64_t rows, int64_t cols, const Context &context);
 
   MatrixView<float> view() const { return view_; }
-  /// The finished array; for a tile on a GPU, host memory is only now filled.
+  /// The finished array; for a tile on a GPU, host memory is filled here.
   py::object result(const Context &context);
 
  private:
@@ -63,7 +63,7 @@ class OutputMatrix {
   py::object result_;
   Buffer<float> staged_;  // on a GPU, for a result in host memory
   MatrixView<float> view_;
-  MatrixView<float> host_;  // where staged_ goes
+  MatrixView<float> host_;  // destination of staged_
 };
 
 /// "[2, 3]", for messages.

@@ -6,8 +6,8 @@
 namespace pulsora::bindings {
 namespace {
 
-/// torch orders its work by a current stream; a tile that is handed tensors of torch works in that
-/// stream, so that neither has to wait for the other.
+/// Makes a tile use torch's current stream for torch tensors, so that neither torch nor the tile
+/// waits for the other.
 void joinTorchStream(SharedTile &tile, void *stream) {
   if (tile.isRecorded()) return;
   PULSORA_CHECK(StateError, tile.inStepGraph || !isCaptured(stream),

@@ -5,18 +5,19 @@
 #include "shared_tile.h"
 #include "tensor.h"
 
-// What callers hand to tiles: batches, parts of them, learning rates.
+// Arguments of calls to tiles: batches, parts of batches, learning rates.
 
 namespace pulsora::bindings {
 
 namespace py = pybind11;
 
-/// Serves signals, such as Ctrl-C, during a long operation; only Python's main thread does so.
+/// Serves signals, such as Ctrl-C, during a long operation; without effect outside Python's main
+/// thread.
 void serveSignals();
 
-/// An input of a read or an update by tiles of one device, which then work in torch's current stream if
-/// it is a tensor of torch. It must lie where they are, because a copy from the host would wait for
-/// the GPU.
+/// An input of a read or an update by tiles of one device. With a torch tensor, the tiles use
+/// torch's current stream, and the tensor must be on their device, because a copy from the host
+/// would wait for the GPU.
 InputMatrix inputOf(SharedTile *const *tiles, size_t count, py::handle array, const char *name);
 inline InputMatrix inputOf(SharedTile &tile, py::handle array, const char *name) {
   SharedTile *const one = &tile;

@@ -16,7 +16,7 @@
 namespace pulsora::bindings {
 namespace {
 
-/// A grid, and the Python objects of its tiles, which it keeps alive.
+/// A grid that keeps the Python objects of its tiles alive.
 class SharedGrid {
  public:
   using Placed = std::tuple<py::object, int64_t, int64_t>;
@@ -33,17 +33,17 @@ class SharedGrid {
   int64_t outputs() const { return grid_.outputs(); }
   int64_t inputs() const { return grid_.inputs(); }
   const Context &context() const { return tiles_.front()->context(); }
-  /// The learning rate of a call that may be kept.
+  /// The learning rate of a call that may be recorded.
   StepRate rate(float lr) const { return tiles_.front()->rate(lr); }
   InputMatrix input(py::handle array, const char *name) {
     return inputOf(tiles_.data(), tiles_.size(), array, name);
   }
-  /// work(grid), or keeps it for the step that is being recorded (SharedTile::enqueue).
+  /// Runs work(grid), or stores it in the step being recorded (SharedTile::enqueue).
   template <class Work>
   static void enqueue(const std::shared_ptr<SharedGrid> &self, const Work &work) {
     SharedTile::enqueueTogether(self->tiles_, [self, work] { work(self->grid_); });
   }
-  /// work(grid) now; StateError while a step is recorded.
+  /// Runs work(grid) now; StateError while a step is recorded.
   template <class Work>
   static void run(const std::shared_ptr<SharedGrid> &self, const Work &work) {
     SharedTile::runTogether(self->tiles_, [&] { work(self->grid_); });
@@ -118,7 +118,7 @@ int64_t changesSize(const Grid &self, const TileGrid::Numbers &tiles) {
 }
 
 void packChanges(const Grid &self, const TileGrid::Numbers &tiles, py::handle out) {
-  // Nothing of it is an input, but an empty part tells where it lies.
+  // `out` is no input, but an empty slice of it gives its device.
   const InputMatrix like = self->input(out[py::slice(0, 0, 1)], "out");
   const auto size = static_cast<int64_t>(py::len(out));
   OutputMatrix to(out, 1, size, like, self->context());

@@ -17,7 +17,7 @@ namespace py = pybind11;
 /// A training step of torch and of the tiles in it.
 class TrainingGraphOfTiles {
  public:
-  /// The tiles of each layer, which share a lane.
+  /// `layers` has the tiles of each layer; they share a lane.
   TrainingGraphOfTiles(int device, const std::vector<std::vector<py::object>> &layers)
       : record_(device) {
     for (size_t i = 0; i < layers.size(); ++i) {
@@ -54,7 +54,8 @@ class TrainingGraphOfTiles {
     int lane;
   };
 
-  /// Lets a tile work in the stream of its lane; `target` waits for what it did elsewhere.
+  /// Makes a tile use the stream of its lane; `target` waits for the tile's earlier work in another
+  /// stream.
   static void moveTo(SharedTile &tile, void *lane, void *target) {
     Context context = tile.context();
     if (context.stream == lane) return;

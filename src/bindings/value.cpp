@@ -3,8 +3,8 @@
 namespace pulsora::bindings {
 namespace {
 
-// Far beyond any configuration, and far from exhausting the stack; a list that contains itself ends
-// here.
+// Far beyond any configuration, and far from exhausting the stack; ends recursion into a list that
+// contains itself.
 constexpr int kMaxDepth = 32;
 
 std::string typeName(py::handle object) { return Py_TYPE(object.ptr())->tp_name; }
@@ -49,7 +49,7 @@ Value toList(py::handle sequence, const std::string &path, int depth) {
   return Value(std::move(list));
 }
 
-// Null unless `object` is a NumPy scalar or array; then what it is in plain Python.
+// A NumPy scalar or array as plain Python objects; null for other objects.
 py::object withoutNumpy(py::handle object) {
   const py::module_ numpy = py::module_::import("numpy");
   if (py::isinstance(object, numpy.attr("generic"))) return object.attr("item")();

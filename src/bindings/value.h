@@ -18,7 +18,7 @@ Value toValue(py::handle object, const std::string &path);
 py::object fromValue(const Value &value);
 py::dict fromMap(const Value::Map &map);
 
-/// A number given as argument `name`, read and checked as a parameter is.
+/// A number given as argument `name`, read and checked like a parameter.
 template <class T>
 T readArgument(py::handle object, const char *name, const Range &range) {
   T out{};

@@ -1,4 +1,4 @@
-"""Adapters without pulses and noise, against docs/lrtt.md in NumPy and double precision."""
+"""Adapters without pulses and noise, against docs/reference/lrtt.md in NumPy and double precision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOUND = 1e3
 
 
 class Model:
-    """What docs/lrtt.md says, in the frame of the adapter: with swap_xd, that of the transposed tile."""
+    """What docs/reference/lrtt.md says, in the frame of the adapter: with swap_xd, that of the transposed tile."""
 
     def __init__(self, config: Any, d_size: int, x_size: int) -> None:  # noqa: ANN401 - LRTTConfig
         self.config = config

@@ -1,4 +1,4 @@
-"""The analog read of docs/io.md in numpy and double precision, one sample at a time.
+"""The analog read of docs/reference/io.md in numpy and double precision, one sample at a time.
 
 Run as a program, it writes tests/golden/analog_read.txt, which the C++ tests compare with.
 """

@@ -334,9 +334,7 @@ def test_the_readme_says_what_the_demo_shows(tmp_path: Path) -> None:
     code, output = run("demo", "--out", tmp_path)
     assert code == 0, output
     last = [epochs[-1] for epochs in json.loads((tmp_path / "demo.json").read_text()).values()]
-    caption = (
-        (ROOT / "README.md").read_text().partition("*`make demo`")[2].partition("The library")[0]
-    )
+    caption = (ROOT / "README.md").read_text().partition("*`make demo`")[2].partition("\n\n")[0]
     said = [float(number) for number in re.findall(r"([0-9.]+) %", caption)]
     np.testing.assert_allclose(said, [100.0 * metrics["accuracy"] for metrics in last], atol=1.0)
     pulses = re.findall(r"(\d+) pulses per cell, full rank (\d+)", " ".join(caption.split()))

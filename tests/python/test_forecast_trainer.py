@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +10,6 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from conftest import ROOT
 from pulsora.forecast import HybridTrainer
 from pulsora.forecast.history import BlockMeans, drift
 from pulsora.forecast.plan import Plan
@@ -356,19 +354,6 @@ def test_adapters_are_warned_of() -> None:
     with pytest.warns(UserWarning, match="ends a cycle of theirs early"):
         make(model)
     make(model, forecaster="none", average=False)
-
-
-@pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the source archive has no documents")
-def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "forecast.md").read_text(), re.DOTALL
-    )
-    assert len(blocks) == 3
-    names: dict[str, Any] = {}  # a page is read from its beginning
-    for code in blocks:
-        exec(code, names)  # noqa: S102
-    assert (tmp_path / "training.pt").is_file()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -1,4 +1,4 @@
-"""The page of properties names the tests that show them, and the check of it finds what is wrong."""
+"""The page of properties names the tests that show them, and its check finds faults."""
 
 from __future__ import annotations
 
@@ -15,10 +15,20 @@ check_properties = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(check_properties)
 
 PAGE = """# Properties
-| # | property | formula | shown by |
-|---|---|---|---|
-| 1 | One | a = b | - |
-| 2 | Two | c = d | not built yet |
+
+## 1. One
+
+a = b.
+
+Shown by:
+
+- `old`
+
+## 2. Two
+
+c = d.
+
+Shown by: not built yet
 """
 
 
@@ -46,13 +56,13 @@ def test_tests_are_found_by_the_numbers_in_their_names(tmp_path: Path) -> None:
     assert "Property3Short" in faults[0]
 
 
-def test_the_last_column_is_written_and_faults_are_named() -> None:
+def test_the_lists_are_written_and_faults_are_named() -> None:
     page, without, faults = check_properties.updated(PAGE, {1: ["`A.Property01_X`"]})
-    assert page == PAGE.replace("| a = b | - |", "| a = b | `A.Property01_X` |")
+    assert page == PAGE.replace("`old`", "`A.Property01_X`")
     assert without == {2: "Two"}
     assert faults == []
     page, without, faults = check_properties.updated(PAGE, {2: ["`B`", "`A`"], 3: ["`C`"]})
-    assert "| 2 | Two | c = d | `A`<br>`B` |" in page
+    assert page.endswith("## 2. Two\n\nc = d.\n\nShown by:\n\n- `A`\n- `B`\n")
     assert without == {1: "One"}
     assert len(faults) == 2
     assert "property 1 (One) has no test" in faults[0]

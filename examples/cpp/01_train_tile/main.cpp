@@ -1,5 +1,5 @@
-// A tile of soft-bounds cells learns a matrix by pulses, is saved, and goes on from the file to the
-// bit.
+// A tile of soft-bounds cells learns a matrix by pulses, is saved, and continues from the file with
+// equal bits.
 
 #include <cstdio>
 #include <pulsora/devices/soft_bounds.h>

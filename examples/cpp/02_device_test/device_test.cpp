@@ -1,4 +1,4 @@
-// Unit tests of your own device model: its formula alone, then a tile of its cells.
+// Unit tests of your own device model: the formula alone, then a tile of its cells.
 
 #include <gtest/gtest.h>
 #include <pulsora/single.h>
@@ -11,7 +11,7 @@ using pulsora::QuadraticStep;
 
 namespace {
 
-/// Without any spread, so that every cell is the nominal one.
+/// Parameters without spread, so that every cell is the nominal cell.
 QuadraticStep::Params nominal() {
   QuadraticStep::Params p;
   p.dw_min_std = p.dw_min_dtod = p.up_down_dtod = p.w_max_dtod = p.w_min_dtod = 0.0f;

@@ -1,6 +1,6 @@
-// A training step of the pulsed low-rank adapter, put together by hand from the library's blocks:
-// arrays, reads, initialisation, pulse trains. It has the bits of a tile with an LRTTConfig, which
-// is how it is checked.
+// A training step of the pulsed low-rank adapter, built from the library's parts: arrays, reads,
+// initialisation, pulse trains. The program checks that it has the bits of a tile with an
+// LRTTConfig.
 
 #include <cmath>
 #include <cstdio>
@@ -35,9 +35,9 @@ struct Matrix {
   }
 };
 
-// Everything that stands around one array: cells, reads in both directions, trains, and the read
-// that projects an update's inputs. Random numbers belong to the array's slot in the tile: 0 is W,
-// 1 is A, 2 is B.
+// One array with everything around it: cells, reads in both directions, pulse trains, and the read
+// that projects an update's inputs. Random numbers are keyed by the array's slot in the tile: 0 is
+// W, 1 is A, 2 is B.
 struct Array {
   PulsedDevice cells;
   ForwardBackwardPass reads;
@@ -64,7 +64,7 @@ class HandMade {
         // With this alpha the first step moves W + alpha A B as far as plain gradient descent
         // would.
         alpha_(static_cast<float>(std::sqrt(kIn / (2.0 * kRank)) / static_cast<double>(kGain))) {
-    // A starts at 0, as every array does; B with normal values of standard deviation gain sqrt(2 /
+    // A starts at 0, like every array; B with normal values of standard deviation gain sqrt(2 /
     // inputs).
     Matrix start(kRank, kIn);
     kaimingNormal(context_, Array::key(2, Role::Start), 0, kIn, kGain, start.view());
@@ -96,7 +96,7 @@ class HandMade {
                  d.view(), dx.view(), sample_, scratch_);
   }
   // A <- A - lr alpha d^T g and B <- B - lr alpha e^T x with g = B x and e = A^T d, both read
-  // before either changes.
+  // before A or B changes.
   void update(Matrix &x, Matrix &d) {
     Matrix g(kBatch, kRank), e(kBatch, kRank);
     b_.projection.run(context_, b_.cells.weights(), x.view(), g.view(), sample_);

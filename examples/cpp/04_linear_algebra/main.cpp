@@ -1,5 +1,5 @@
-// The library's linear algebra by itself: two digital low-rank adapters in one pair of matrices, a step of gradient
-// descent on the second, and what comes of it. The same calls work on a GPU, with views of memory there.
+// The library's linear algebra alone: two digital low-rank adapters in one pair of matrices, and a
+// step of gradient descent on the second. The same calls work on a GPU, with views of GPU memory.
 
 #include <cmath>
 #include <cstdio>
@@ -22,8 +22,8 @@ int main() {
   const Context context;  // one thread of the CPU
   const RandomKey key = makeKey(/*seed=*/1, /*tile=*/0, /*array=*/0);
 
-  // A [kOut, 2 kRank] holds two factors side by side, B [2 kRank, kIn] two below one another. Only the second adapter's
-  // part of B gets values: rows that read kIn inputs.
+  // A [kOut, 2 kRank] holds two factors side by side, B [2 kRank, kIn] two factors one above the
+  // other. Only the second adapter's rows of B get values, for fan-in kIn.
   Matrix a(kOut, 2 * kRank), b(2 * kRank, kIn), a2(kOut, kRank), b2(kRank, kIn);
   setZero(context, a.view);
   setZero(context, b.view);
@@ -45,7 +45,7 @@ int main() {
     return sum;
   };
   const float before = loss();
-  // A <- 0.999 A - lr d (B x)^T and B <- B - lr (A^T d) x^T, with A as it was.
+  // A <- 0.999 A - lr d (B x)^T and B <- B - lr (A^T d) x^T, with the old A.
   Matrix transposed(2 * kRank, kOut);
   transpose(context, a.view, transposed.view);
   gemv(context, 1.0f, transposed.view, vectorView(y.data(), kOut), 0.0f,
@@ -55,7 +55,7 @@ int main() {
   ger(context, -0.05f, vectorView(error.data(), 2 * kRank), vectorView(x.data(), kIn), b.view);
   const float after = loss();
 
-  // The second adapter again, and a copy of it in 16 bits: rounding is at most 2^-11 of a value.
+  // The second adapter again, and a 16-bit copy of its B: rounding is at most 2^-11 of a value.
   unpackColumns(context, a.view, a2.view, kRank);
   unpackRows(context, b.view, b2.view, kRank);
   std::vector<Half> bits(static_cast<size_t>(kRank * kIn));

@@ -1,5 +1,6 @@
-// The same updates of a tile on the CPU and on a GPU, with inputs in memory of the library: the
-// states are equal to the bit. The program needs no CUDA compiler, but a Pulsora built with CUDA.
+// Makes the same updates of a tile on the CPU and on a GPU, with inputs in the library's memory;
+// the states are equal to the bit. The program needs no CUDA compiler, but a Pulsora built with
+// CUDA.
 
 #include <cstdio>
 #include <pulsora/buffer.h>

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pulsora import presets
 from pulsora._internal.checks import require_at_least, require_folder
 from pulsora.cli.progress import console, metrics_table, progress_bar, train_with_bar
-from pulsora.plot import plot_training
+from pulsora.plot import plot_accuracy, plot_training
 from pulsora.training.data import digits
 from pulsora.training.experiment import Experiment
 from pulsora.training.run import Run
@@ -34,7 +34,7 @@ _RUNS = {
 
 
 def run_demo(out: Path, epochs: int, threads: int | None) -> None:
-    """Trains the three networks, shows a table, writes demo.png and demo.json to `out`."""
+    """Trains the three networks, shows a table, writes demo.png, accuracy.png and demo.json to `out`."""
     require_at_least("epochs", epochs, 1)
     require_folder("--out", out)
     data = digits()
@@ -56,5 +56,6 @@ def run_demo(out: Path, epochs: int, threads: int | None) -> None:
     console.print(metrics_table("first layer", last, "loss", "seconds"))
     figure = plot_training(histories, presets.device(_DEVICE), _DEVICE)
     figure.savefig(out / "demo.png", dpi=150)
+    plot_accuracy(histories).savefig(out / "accuracy.png", dpi=150)
     (out / "demo.json").write_text(json.dumps(histories, indent=1) + "\n")
-    console.print(f"written: {out}/demo.png, {out}/demo.json", highlight=False)
+    console.print(f"written: {out}/demo.png, {out}/accuracy.png, {out}/demo.json", highlight=False)

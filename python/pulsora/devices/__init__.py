@@ -1,7 +1,7 @@
 """Device models: one class per model of the core, and named devices of the literature.
 
 `devices.SoftBounds(dw_min=2e-4)` describes the cells of an array; the parameters of each model are in its docstring
-and in docs/devices.md. Presets such as `devices.EcRam()` return one of these models with published values,
+and in docs/reference/devices.md. Presets such as `devices.EcRam()` return one of these models with published values,
 `devices.from_table(...)` one from measured steps. `devices.save(device, "device.toml")` and `devices.load` keep it.
 `devices.from_source("my_step.h")` makes a class of a model of your own, and `devices.check()` shows that it keeps what all
 models promise.

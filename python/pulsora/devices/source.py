@@ -1,7 +1,7 @@
 """Device models from their source, compiled when they are needed.
 
 A model is a header of C++ of the shape that examples/05_custom_device shows. `from_source()` compiles it by the machine's
-C++ compiler, and returns a class like those of the built-in models; docs/devices_from_source.md tells more. A source is
+C++ compiler, and returns a class like those of the built-in models; docs/howto/device_from_source.md tells more. A source is
 code: it runs with the rights of who runs the program.
 """
 

@@ -18,7 +18,7 @@ __all__ = ["ShardedUpdate", "rows_to_shard"]
 
 _CELLS = 1 << 17
 _ROWS = 256
-"""Cells of a layer, and rows, above which pulses outlast messages (docs/distributed.md)."""
+"""Cells of a layer, and rows, above which pulses outlast messages (docs/howto/distributed.md)."""
 
 
 def rows_to_shard(array: TileArray, updates: str) -> int | None:

@@ -2,7 +2,7 @@
 
 `forecast_loss(losses, ahead)` continues a loss curve as a power law, with intervals that come from the errors of its own earlier
 forecasts. `HybridTrainer` trains a model of torch, digital or analog, and replaces some of its backward passes by predicted moves
-of the weights and by an average at the end; it needs torch. docs/forecast.md says when that helps, and when it does not.
+of the weights and by an average at the end; it needs torch. docs/explain/forecasts.md says when that helps, and when it does not.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class HybridTrainer:
 
     The forecaster "linear" continues the drift between the means of earlier and later blocks of training. It is the default, because
     nothing that was tried is better; "gru" lets a trained recurrent ensemble continue their main directions (`GRUForecaster`), and keeps 33
-    copies of the weights. Averaging alone comes close to both (forecaster="none"); docs/forecast.md has the numbers.
+    copies of the weights. Averaging alone comes close to both (forecaster="none"); docs/explain/forecasts.md has the numbers.
 
     Args:
         model: A module of torch, in training mode.

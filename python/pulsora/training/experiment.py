@@ -42,7 +42,7 @@ class Experiment:
         seed: Seed of everything.
         amp: Whether digital layers compute in bfloat16 where `torch.autocast` does. Tiles read in single precision as ever.
         hybrid: Share of the backward passes that predicted steps and an average at the end replace, such as 0.3; 0 for none. See
-            docs/forecast.md for what that brings.
+            docs/explain/forecasts.md for what that brings.
         algorithm: 'digital': floating point; 'pulsed': pulsed SGD on one full array;
             'lrtt', the default: a pulsed low-rank adapter.
         device_preset: Name of a device preset or model, see `pulsora info`; EcRam by default.

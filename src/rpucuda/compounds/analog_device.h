@@ -12,14 +12,14 @@
 
 namespace pulsora {
 
-/// Position in time of a tile: how many samples each direction has seen. Owned by the tile; every
-/// draw is keyed by them.
+/// Position in time of a tile: how many samples each direction has seen. Owned by the tile; the
+/// counters key every random draw.
 struct Counters {
   uint64_t forwardSamples = 0;
   uint64_t backwardSamples = 0;
   uint64_t updateSamples = 0;
   uint64_t miniBatches = 0;
-  /// Digital writes and resets: what a caller does to an array besides samples and mini-batches.
+  /// Digital writes and resets of arrays by callers.
   uint64_t events = 0;
 };
 
@@ -29,12 +29,12 @@ struct NamedArray {
   Crossbar *array;
 };
 
-/// What a tile holds: one array, or a compound of arrays that act together as a weight W [dSize,
-/// xSize]. Matrices are on the context's backend: x and dx [m, xSize], d and y [m, dSize]. Callers
-/// have checked shapes and values.
+/// The device that a tile holds: one array, or a compound of arrays that act together as a weight W
+/// [dSize, xSize]. Matrices are on the context's backend: x and dx [m, xSize], d and y [m, dSize].
+/// Callers have checked shapes and values.
 ///
-/// A new compound says what its arrays are and how they are read and written; the other functions
-/// have defaults made from its arrays, which it may override.
+/// A new compound defines its arrays and how they are read and written; the other functions have
+/// defaults that use these arrays and may be overridden.
 class AnalogDevice {
  public:
   virtual ~AnalogDevice() = default;
@@ -42,14 +42,14 @@ class AnalogDevice {
   virtual int64_t dSize() const = 0;
   virtual int64_t xSize() const = 0;
 
-  /// Its pulsed arrays in order; empty if it has none. Users and saved states know them by these
-  /// names.
+  /// Pulsed arrays of the device in order; empty if it has none. Users and saved states refer to
+  /// the arrays by these names.
   virtual std::vector<NamedArray> arrays() = 0;
   /// The array called `name`; ConfigError, listing the names, if there is none.
   Crossbar &array(const std::string &name);
   const Crossbar &array(const std::string &name) const;
 
-  /// The reads of forward() and backward(). By default, those of its arrays.
+  /// The reads of forward() and backward(). By default, the reads of all arrays.
   virtual std::vector<AnalogRead *> reads();
 
   /// y = W x; the first row is sample number c.forwardSamples.
@@ -62,20 +62,21 @@ class AnalogDevice {
   /// is split over calls.
   virtual void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                       float lr, const Counters &c) = 0;
-  /// Storage for updates of up to `samples` samples at `lr`, whatever x and d are: they cannot run out
-  /// of memory then. A device that needs none, or that may stop between samples, leaves it out.
+  /// Reserves storage for updates of up to `samples` samples at `lr`, whatever x and d are; such
+  /// updates then cannot run out of memory. Not needed by a device without such storage, or whose
+  /// updates may stop between samples.
   virtual void reserveUpdate(const Context &, int64_t /*samples*/, float /*lr*/) {}
-  /// Whether an update may be given in parts, with the same bits. By default, unless one of its arrays
-  /// merges noise.
+  /// Whether an update may be split into several calls, with the same bits. By default, unless an
+  /// array merges noise.
   virtual bool updateMayBeCut() const;
   /// End of a mini-batch: decay, diffusion, schedules that count mini-batches. By default, each
   /// array relaxes.
   virtual void postUpdate(const Context &context, float lr, const Counters &c);
-  /// Whether update() of that many samples checks x and d for values that are not finite, before
-  /// anything changes; if not, the tile checks. (GPU kernels look at every input anyway.)
+  /// Whether update() of that many samples checks x and d for non-finite values before anything
+  /// changes; if not, the tile checks. (GPU kernels look at every input anyway.)
   virtual bool updateLooksForFaults(const Context &, int64_t /*samples*/) const { return false; }
 
-  /// The weight that a perfect read would see now.
+  /// Writes the weight that a perfect read would see now to `out`.
   virtual void getWeights(const Context &context, MatrixView<float> out) const = 0;
   /// Makes the device represent `weights` as closely as its bounds allow (adapters return to zero
   /// contribution).
@@ -100,7 +101,7 @@ class AnalogDevice {
   virtual void saveTo(const Context &context, State &state, const std::string &prefix) const;
   virtual void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
-  /// Its low-rank adapter; null if it has none.
+  /// The device's low-rank adapter; null if it has none.
   virtual GatedAdapter *adapter() { return nullptr; }
 
  protected:

@@ -10,10 +10,10 @@
 #include "compounds/tile_periphery.h"
 #include "parameters/field.h"
 
-// What a tile can hold is a registered compound: a struct of parameters that can make a device.
+// A tile holds a registered compound: a struct of parameters that can make a device.
 //
 //   struct ParallelParams : CompoundBase {
-//     static constexpr const char *kKind = "parallel";          // what a configuration says
+//     static constexpr const char *kKind = "parallel";          // name in configurations
 //     static constexpr const char *kName = "ParallelConfig";    // its class in Python
 //     static constexpr const char *kDoc = "Two arrays that are read together.";
 //     DeviceParams first, second;
@@ -23,12 +23,12 @@
 //     std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 //   };
 //
-// A line in cmake/compounds.cmake registers it. The Python class, stubs, documentation, what a
-// saved state holds, and the lists that contract tests run over follow from that.
+// A line in cmake/compounds.cmake registers it. The Python class, stubs, documentation, the
+// contents of saved states, and the lists of the contract tests follow from that line.
 
 namespace pulsora {
 
-/// What a compound needs to make its device.
+/// The arguments with which a compound makes its device.
 struct CompoundSite {
   const Context &context;
   int64_t dSize;
@@ -37,32 +37,32 @@ struct CompoundSite {
   TileKeys keys;
 };
 
-/// Properties of a compound with given parameters that layers, optimisers and recorded steps depend on.
+/// Properties of a compound with given parameters, for layers, optimisers and recorded steps.
 struct CompoundFacts {
-  /// Parameter of the device whose cells take the weights that are written; empty for weights without
-  /// cells.
+  /// Name of the parameter with the device model whose cells hold written weights; empty for
+  /// weights without cells.
   std::string written;
-  /// Whether every update pulses those cells, so that a large update takes longer than sending its
-  /// result to other processes.
+  /// Whether every update pulses the cells of `written`, so that a large update takes longer than
+  /// sending its result to other processes.
   bool pulsesWritten = true;
   /// Whether an update needs the backward read of its mini-batch.
   bool reusesReads = false;
   /// Whether an update may wait for the GPU, which a recorded step must not.
   bool waitsForHost = false;
-  /// Whether one device serves a whole layer, and is read in blocks, instead of one device per tile.
+  /// Whether one device, read in blocks, serves a whole layer, instead of one device per tile.
   bool spansLayer = false;
 };
 
 /// Base of every compound's parameters. A compound may redefine these members, and declares
 /// `CompoundFacts facts() const`.
 struct CompoundBase {
-  /// TilePeriphery where a configuration gives none.
+  /// TilePeriphery used where a configuration gives none.
   static TilePeriphery defaults() { return {}; }
   /// Whether updates are made by pulses, so that `update` means something.
   static constexpr bool kPulses = true;
 };
 
-/// A compound's parameters without their type; CompoundParams holds them.
+/// A compound's parameters behind a type-erased interface; held by CompoundParams.
 class AnyCompound {
  public:
   virtual ~AnyCompound() = default;
@@ -71,14 +71,14 @@ class AnyCompound {
   virtual std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const = 0;
 };
 
-/// One registered compound: what the rest of the library, the bindings, the documentation and the
-/// contract tests know about it.
+/// One registered compound, described for the rest of the library, the bindings, the documentation
+/// and the contract tests.
 struct CompoundModel {
   std::string kind;
   std::string name;
   std::string doc;
   std::vector<FieldInfo> fields;     ///< its parameters
-  std::vector<FieldInfo> periphery;  ///< those of TilePeriphery that it uses, with its defaults
+  std::vector<FieldInfo> periphery;  ///< fields of TilePeriphery that it uses, with its defaults
   TilePeriphery defaults;
   std::shared_ptr<const AnyCompound> (*read)(const Value &own, const std::string &path);
 };
@@ -86,11 +86,11 @@ struct CompoundModel {
 /// All registered compounds, in the order of cmake/compounds.cmake.
 const std::vector<CompoundModel> &compoundModels();
 
-/// The compound of that kind; ConfigError with the known kinds otherwise.
+/// The compound called `kind`; ConfigError with the known kinds if there is none.
 const CompoundModel &compoundModel(const std::string &kind, const std::string &path);
 
-/// A compound with its parameters: what a tile holds. Immutable, cheap to copy, and valid from the
-/// start.
+/// A compound with its parameters, from which a tile makes its device. Immutable, cheap to copy,
+/// and valid from the start.
 class CompoundParams {
  public:
   /// A single array of ConstantStep cells.
@@ -109,7 +109,7 @@ class CompoundParams {
   /// All parameters of the compound, without periphery.
   Value write() const { return compound_->write(); }
   CompoundFacts facts() const { return compound_->facts(); }
-  /// Its parameters as the struct of the compound; ConfigError if this is another compound.
+  /// The parameters as the compound's struct; ConfigError if this is another compound.
   template <class Params>
   Params as() const {
     PULSORA_CHECK(ConfigError, model_->kind == Params::kKind, "kind is '", model_->kind,

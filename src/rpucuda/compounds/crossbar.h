@@ -11,13 +11,13 @@
 
 namespace pulsora {
 
-/// One array of cells [rows, cols] with everything around it: its reads in both directions, its
-/// pulsed update, and the keys of its random numbers. What compounds are made of.
+/// One array of cells [rows, cols] with its reads in both directions, its pulsed update, and the
+/// keys of its random numbers. Compounds are made of crossbars.
 class Crossbar {
  public:
   /// The array in `slot` of the tile that `keys` belong to; no two arrays of a tile may share a
   /// slot. Larger arrays than `limits` (in the forward direction) are read in blocks (AnalogRead);
-  /// updates, writes and states know nothing of that.
+  /// updates, writes and states do not depend on blocks.
   Crossbar(const Context &context, const DeviceParams &device, int64_t rows, int64_t cols,
            const TilePeriphery &periphery, const TileKeys &keys, uint32_t slot,
            const ReadLimits &limits = {})
@@ -39,7 +39,7 @@ class Crossbar {
   PulsedWeightUpdater &updater() { return updater_; }
   const PulsedWeightUpdater &updater() const { return updater_; }
 
-  /// The weights W [rows, cols] as a read in that direction multiplies with them: W forward, W^T
+  /// The matrix that a read in that direction multiplies with: W [rows, cols] forward, W^T
   /// backward.
   MatrixView<const float> weights(Pass pass = Pass::Forward) const {
     return pass == Pass::Forward ? cells_.weights() : cells_.weights().transposed();

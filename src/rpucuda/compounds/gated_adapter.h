@@ -8,16 +8,16 @@ namespace pulsora {
 struct Counters;
 
 /// The interface of a low-rank adapter: reads and updates in which a gate weighs the adapter's K
-/// components, sample by sample, and transfers out of turn.
+/// components, sample by sample, and transfers outside the schedule.
 class GatedAdapter {
  public:
   virtual ~GatedAdapter() = default;
 
-  /// Number K of its components.
+  /// Number K of the adapter's components.
   virtual int64_t rank() const = 0;
 
-  /// y = W x + alpha A (gate .* (B x)) with gate [m, K]. `read` [m, K] gets B x as it was read,
-  /// which backwardGated needs. ConfigError if the device's settings leave no place for a gate.
+  /// y = W x + alpha A (gate .* (B x)) with gate [m, K]. `read` [m, K] gets B x as it was read, for
+  /// backwardGated(). ConfigError if the device's settings do not allow a gate.
   virtual void forwardGated(const Context &context, MatrixView<const float> x,
                             MatrixView<const float> gate, MatrixView<float> y,
                             MatrixView<float> read, const Counters &c) = 0;
@@ -32,11 +32,11 @@ class GatedAdapter {
                            MatrixView<const float> d, MatrixView<const float> gate, float lr,
                            const Counters &c) = 0;
 
-  /// Transfers the adapter into W and starts it anew, whatever the schedule says; the schedule goes
-  /// on as it was.
+  /// Transfers the adapter into W and re-initialises it, whatever the schedule says; the schedule
+  /// does not change.
   virtual void transfer(const Context &context) = 0;
-  /// The directions [K, inputs] from which B starts, where the settings ask for some; B takes them
-  /// at once.
+  /// Sets the directions [K, inputs] that B is initialised from, for settings that need them
+  /// (reinit = 'svd'); B is written at once.
   virtual void setReinitVectors(const Context &context, MatrixView<const float> vectors) = 0;
 };
 

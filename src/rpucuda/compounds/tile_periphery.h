@@ -5,7 +5,8 @@
 
 namespace pulsora {
 
-/// What surrounds the arrays of a tile: the periphery of both reads, and how updates become pulses.
+/// Parameters around the arrays of a tile: the periphery of both reads, and the conversion of
+/// updates to pulses.
 struct TilePeriphery {
   static constexpr const char *kName = "TilePeriphery";
 

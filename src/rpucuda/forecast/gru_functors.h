@@ -5,20 +5,20 @@
 #include "core/view.h"
 #include "numerics/math.h"
 
-// The element functions of the encoder and of a gated recurrent unit (docs/forecast.md has the
+// The element functions of the encoder and of a gated recurrent unit (docs/explain/forecasts.md has the
 // formulas): at(i, j) computes column j of row i. They serve CPU and GPU.
 
 namespace pulsora {
 
-/// max(a, 0), and NaN for NaN.
+/// max(a, 0); NaN for NaN.
 PULSORA_HD float rectified(float a) { return a > 0.0f ? a : (a == a ? 0.0f : a); }
 /// 1 / (1 + e^-a).
 PULSORA_HD float logistic(float a) { return 1.0f / (1.0f + exp(-a)); }
 
-/// (1 - z) h + z n: the state of a unit with gate z moves towards its candidate n.
+/// (1 - z) h + z n: the new state of a unit with gate z and candidate n.
 PULSORA_HD float moved(float z, float h, float n) { return (1.0f - z) * h + z * n; }
 
-/// out = rectified(sum + increment feedback); no increment is 0.
+/// out = rectified(sum + increment feedback); without an increment, rectified(sum).
 struct Encoded {
   MatrixView<const float> sum;  // [b, X]
   const float *increment;       // [b], or null
@@ -32,7 +32,8 @@ struct Encoded {
   PULSORA_HD void operator()(int64_t i) const { at(i / out.cols, i % out.cols); }
 };
 
-/// The gates z and r of a unit that resets h before the product, and r h, which that takes.
+/// The gates z and r of a unit that resets h before the product, and r h, the input of that
+/// product.
 struct GatesBefore {
   MatrixView<const float> in;         // [b, 3H]: x W + b of z, r, n
   MatrixView<const float> recurrent;  // [b, 2H]: h U of z, r
@@ -50,7 +51,7 @@ struct GatesBefore {
 
 /// h <- (1 - z) h + z n with n = tanh(in_n + (r h) Un).
 struct StepBefore {
-  MatrixView<const float> in;         // as above
+  MatrixView<const float> in;         // see GatesBefore
   MatrixView<const float> candidate;  // [b, H]: (r h) Un
   MatrixView<const float> z;
   MatrixView<const float> from;
@@ -63,9 +64,9 @@ struct StepBefore {
   PULSORA_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
 };
 
-/// h <- (1 - z) h + z n with n = tanh(in_n + r (h Un + cn)): the unit that resets after the product.
+/// h <- (1 - z) h + z n with n = tanh(in_n + r (h Un + cn)): a unit that resets after the product.
 struct StepAfter {
-  MatrixView<const float> in;         // as above
+  MatrixView<const float> in;         // see GatesBefore
   MatrixView<const float> recurrent;  // [b, 3H]: h U of z, r, n
   const float *bias;                  // cn [H]
   MatrixView<const float> from;
@@ -81,16 +82,16 @@ struct StepAfter {
   PULSORA_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
 };
 
-/// What a member makes of its state after step j of its rollout: the increment, the sum of
-/// increments, and the logarithm of the variance.
+/// The outputs of a member after step j of its rollout: the increment, the sum of increments, and
+/// the logarithm of the variance.
 struct Heads {
   MatrixView<const float> read;  // [b, 2]: h wm, h wv
   const float *bias;             // bv
   float spread;                  // ln j
   float *increment;              // [b]
   float *sum;                    // [b]
-  float *mean;                   // [b] with a distance of `stride`, or null
-  float *logVariance;            // the same
+  float *mean;                   // [b], `stride` apart, or null
+  float *logVariance;            // likewise
   int64_t stride;
 
   PULSORA_HD void operator()(int64_t i) const {

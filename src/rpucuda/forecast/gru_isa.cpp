@@ -1,16 +1,16 @@
 #include "forecast/gru_kernels.h"
 
-// Compiled once per instruction set; like linalg/gemm_isa.cpp without anything of the standard library.
+// Compiled once per instruction set; without the standard library, like linalg/gemm_isa.cpp.
 
 namespace pulsora {
 namespace {
 
-/// All columns of a row at a time, from and to places that do not overlap but where an element is
-/// replaced by its successor. All matrices have adjacent columns, which lets compilers vectorise.
+/// Computes all columns row by row. Inputs and outputs overlap only where an element is replaced by
+/// its new value. Columns of all matrices are adjacent, so that compilers vectorise.
 template <class Functor>
 void rows(const Functor &functor, int64_t count, int64_t cols) {
   for (int64_t i = 0; i < count; ++i) {
-#ifndef __clang__  // which checks for overlaps as it runs
+#ifndef __clang__  // clang checks for overlaps at run time
 #pragma GCC ivdep
 #endif
     for (int64_t j = 0; j < cols; ++j) functor.at(i, j);

@@ -30,9 +30,9 @@ const GruKernels &gruKernels<Isa::V4Popcnt>();
 bool cudaEncode(const Context &context, MatrixView<const float> x, MatrixView<const float> encoder,
                 VectorView<const float> bias, MatrixView<float> out);
 
-/// rollout() on a GPU in one launch, close to the CPU's but with sums of another order: a row's bits
-/// depend on the sizes of the ensemble alone. False, having done nothing, for sizes that do not fit
-/// into a block's shared memory.
+/// rollout() on a GPU in one launch, close to the CPU's results but with another order of sums: a
+/// row's bits depend on the sizes of the ensemble alone. False, having done nothing, for sizes that
+/// do not fit into a block's shared memory.
 bool cudaRollout(const Context &context, const EnsembleShape &shape, const EnsembleWeights &weights,
                  MatrixView<const float> features, const float *first, int64_t steps, bool feedback,
                  const RolloutOutputs &out);

@@ -8,11 +8,11 @@
 namespace pulsora {
 namespace {
 
-constexpr double kRate = 0.01;   // of least mean squares
-constexpr double kDecay = 0.95;  // of a weight, in kDecaySteps
+constexpr double kRate = 0.01;   // learning rate of least mean squares
+constexpr double kDecay = 0.95;  // of a weight, per kDecaySteps
 constexpr double kDecaySteps = 100.0;
 constexpr double kRemembered = 0.7;  // share of the remembered residuals in a correction
-constexpr double kLargest = 0.2;     // correction, in parts of the prediction's magnitude
+constexpr double kLargest = 0.2;     // correction, as a fraction of the prediction's magnitude
 
 double normOf(const float *key, int64_t size) {
   double sum = 0.0;
@@ -71,7 +71,7 @@ void ResidualMemory::remember(const float *key, double residual, double step, do
     PULSORA_CHECK(InputError, step >= before, "remember: step is ", step, ", before the last one, ",
                   before, "; residuals are taken up in their order");
   }
-  // Steps at this rate diverge for keys beyond this size; those take the whole residual at once.
+  // For larger keys, steps at rate kRate would diverge: one step takes the whole residual.
   const double length = normOf(key, keySize_);
   const double size = length * length + 1.0;
   const double rate = kRate * size < 2.0 ? kRate : 1.0 / size;
@@ -96,7 +96,7 @@ double ResidualMemory::cosine(const float *key, double norm, int64_t place) cons
 
 double ResidualMemory::correction(const float *key, double prediction, double step) const {
   const double norm = normOf(key, keySize_);
-  if (norm - norm != 0.0) return norm - norm;  // NaN, as of a NaN in the key
+  if (norm - norm != 0.0) return norm - norm;  // NaN, if the key has a NaN or infinity
   if (std::isnan(prediction)) return prediction;
   if (size() == 0) return 0.0;
   struct Candidate {

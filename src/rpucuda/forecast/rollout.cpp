@@ -17,7 +17,8 @@ const GruKernels &kernels(Isa isa) {
   return *withIsa(isa, [](auto i) { return &gruKernels<i>(); });
 }
 
-/// A functor over the rows of a matrix: on the CPU by the kernel of the context's instruction set.
+/// Runs a functor over the rows of a matrix: on the CPU, by the kernel of the context's instruction
+/// set.
 template <class Functor>
 void run(const Context &context, void (*GruKernels::*kernel)(const Functor &, int64_t),
          const Functor &functor, int64_t rows, int64_t cols) {
@@ -28,7 +29,7 @@ void run(const Context &context, void (*GruKernels::*kernel)(const Functor &, in
   }
 }
 
-/// Whether sums may be of another order than the CPU's.
+/// Whether sums may have another order than on the CPU.
 bool inOneLaunch(const Context &context) {
   return !context.onCpu() && context.gpuProducts == GpuProducts::Single;
 }
@@ -45,7 +46,7 @@ void requireRange(const char *name, int64_t value, int64_t least, int64_t most) 
                 "; it must be from ", least, " to ", most);
 }
 
-/// One member on its way, with memory of its own.
+/// The rollout of one member, with memory of its own.
 class Member {
  public:
   Member(const Context &context, const EnsembleShape &s, const EnsembleWeights &w, int64_t e,
@@ -125,7 +126,7 @@ class Member {
                  size);
   }
 
-  /// What step j (from 0) has to give.
+  /// Writes the outputs of step j (from 0).
   void keep(MatrixView<const float> h, int64_t j, int64_t steps, const RolloutOutputs &out) {
     gemm(context_, 1.0f, h, heads_, 0.0f, rowMajor(read_.data(), rows_, int64_t{2}));
     forEach(context_, rows_,
@@ -196,7 +197,7 @@ void rollout(const Context &context, const EnsembleShape &shape, const EnsembleW
     for (int64_t e = 0; e < shape.members; ++e) roll(context, e, 0, rows);
     return;
   }
-  Context single = context;  // parts of members are threads' work, not their products
+  Context single = context;  // threads share parts of members, so that a product has one thread
   single.cpu.threads = 1;
   const int64_t threads = context.cpu.threads;
   const int64_t parts = shape.members % threads == 0 ? 1 : std::min(threads, rows);

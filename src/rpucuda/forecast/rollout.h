@@ -7,11 +7,11 @@
 
 namespace pulsora {
 
-/// Sizes of an ensemble of gated recurrent units, each with an encoder of its own before it.
+/// Sizes of an ensemble of gated recurrent units, each behind an encoder of its own.
 struct EnsembleShape {
   int64_t members = 1;  ///< E
   int64_t inputs = 0;   ///< features of a row
-  int64_t encoded = 0;  ///< X: what the encoder makes of them
+  int64_t encoded = 0;  ///< X: outputs of the encoder
   int64_t hidden = 0;   ///< H, at most kMostHidden
   /// Whether the state is reset after its product with Un, as in torch and cuDNN, or before.
   bool resetAfter = false;
@@ -19,8 +19,8 @@ struct EnsembleShape {
 constexpr int64_t kMostHidden = 512;
 constexpr int64_t kMostSteps = 75;
 
-/// Weights of all members, one member behind the other, row-major and without gaps, where the context
-/// computes. Gates are in the order z, r, n.
+/// Weights of all members, one member after another, row-major and without gaps, in the backend's
+/// memory. Gates are in the order z, r, n.
 struct EnsembleWeights {
   const float *encoder = nullptr;          ///< We [E, inputs, X]
   const float *encoderBias = nullptr;      ///< be [E, X]
@@ -32,7 +32,7 @@ struct EnsembleWeights {
   const float *logVarianceBias = nullptr;  ///< bv [E]
 };
 
-/// What a rollout gives; null for what is not wanted.
+/// Outputs of a rollout; null for outputs that are not wanted.
 struct RolloutOutputs {
   float *states = nullptr;       ///< h_1 ... h_J [E, b, J, H]
   float *last = nullptr;         ///< h_J [E, b, H]
@@ -44,12 +44,12 @@ struct RolloutOutputs {
 void encode(const Context &context, MatrixView<const float> x, MatrixView<const float> encoder,
             VectorView<const float> bias, MatrixView<float> out);
 
-/// J steps of every member. `features` [b, inputs] are the same for all; `first` are the states h_0 [E,
-/// b, H], or null for 0.
+/// J steps of every member. All members get the same `features` [b, inputs]; `first` holds the
+/// states h_0 [E, b, H], or is null for 0.
 ///   pre = f We + be;  x_j = rectified(pre + d_{j-1} We[0, :]) with feedback, else rectified(pre)
 ///   h_j = unit(x_j, h_{j-1});  d_j = h_j wm;  mu_j = mu_{j-1} + d_j;  lv_j = h_j wv + bv + ln j
-/// with d_0 = mu_0 = 0. Steps do not depend on J or on other rows; a row with a NaN gives NaN. On the
-/// CPU the bits do not depend on threads or instruction set. Throws InputError for sizes out of range.
+/// with d_0 = mu_0 = 0. Steps do not depend on J or on other rows; a row with a NaN gives NaN. On
+/// the CPU the bits do not depend on threads or instruction set. InputError for sizes out of range.
 void rollout(const Context &context, const EnsembleShape &shape, const EnsembleWeights &weights,
              MatrixView<const float> features, const float *first, int64_t steps, bool feedback,
              const RolloutOutputs &out);

@@ -52,7 +52,7 @@ std::vector<int64_t> fallingOrder(const std::vector<double> &values) {
   return order;
 }
 
-/// The rows of `a` in another order.
+/// Puts the rows of `a` in another order.
 void reorder(const std::vector<int64_t> &order, int64_t cols, SmallMatrix &a) {
   SmallMatrix sorted(a.size());
   for (size_t i = 0; i < order.size(); ++i) {
@@ -61,7 +61,7 @@ void reorder(const std::vector<int64_t> &order, int64_t cols, SmallMatrix &a) {
   a.swap(sorted);
 }
 
-/// Takes the parts along the first `count` rows, which are orthonormal, away from a row.
+/// Subtracts the components of a row along the first `count` rows, which are orthonormal.
 void removeRows(int64_t count, int64_t cols, const double *rows, double *from) {
   for (int pass = 0; pass < 2; ++pass) {  // twice is enough, whatever the angles
     for (int64_t k = 0; k < count; ++k) {
@@ -122,7 +122,7 @@ bool inverseCholesky(int64_t n, const SmallMatrix &matrix, SmallMatrix &inverse)
       const double rest =
           matrix[static_cast<size_t>(i * n + j)] - inner(&at(lower, i, 0), &at(lower, j, 0), j);
       if (i == j) {
-        // Below that, rounding of the products in the matrix decides.
+        // Below this bound, the result would be rounding error of the products in the matrix.
         if (!(rest > 1e-11 * matrix[static_cast<size_t>(i * (n + 1))])) return false;
         at(lower, i, i) = std::sqrt(rest);
       } else {
@@ -183,7 +183,7 @@ void completeRows(int64_t first, int64_t rows, int64_t cols, SmallMatrix &a) {
     double *made = &a[static_cast<size_t>(i * cols)];
     double left = 0.0;
     while (left < least) {
-      if (unit == cols) {  // what is missing is spread over many unit vectors
+      if (unit == cols) {  // the complement is spread over many unit vectors
         unit = 0;
         least /= 2.0;
       }

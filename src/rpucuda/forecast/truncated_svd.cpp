@@ -39,7 +39,7 @@ void uploadRounded(const Context &context, const SmallMatrix &values, MatrixView
   upload(context, Floats(values.begin(), values.end()), to);
 }
 
-/// Sums over the columns of `a`, in parts: [parts, what is counted].
+/// Sums of a term over the columns of `a`, in parts: [parts, Term::countOf(rows)].
 template <class Term>
 Buffer<double> sumsOf(const Context &context, MatrixView<const float> a) {
   const int64_t count = Term::countOf(a.rows);
@@ -54,7 +54,7 @@ Buffer<double> sumsOf(const Context &context, MatrixView<const float> a) {
   return sums;
 }
 
-/// Inner products of the rows of a matrix, in double precision, where the context computes.
+/// Inner products of the rows of a matrix, in double precision, in the backend's memory.
 Buffer<double> gramOfRows(const Context &context, MatrixView<const float> a) {
   Buffer<double> parts = sumsOf<GramTerm>(context, a);
   const int64_t pairs = GramTerm::countOf(a.rows);
@@ -64,7 +64,7 @@ Buffer<double> gramOfRows(const Context &context, MatrixView<const float> a) {
   return sums;
 }
 
-/// The same in host memory. InputError unless all are finite.
+/// gramOfRows() in host memory. InputError unless all products are finite.
 SmallMatrix finiteGramOfRows(const Context &context, MatrixView<const float> a) {
   const Buffer<double> sums = gramOfRows(context, a);
   SmallMatrix gram(static_cast<size_t>(sums.size()));
@@ -76,16 +76,16 @@ SmallMatrix finiteGramOfRows(const Context &context, MatrixView<const float> a) 
   return gram;
 }
 
-/// Makes rows orthonormal by the Cholesky factor of their inner products. On a GPU it hopes for
-/// factors that exist, and does not wait to know.
+/// Makes rows orthonormal by the Cholesky factor of their inner products. If it `hopes` (on a GPU),
+/// it assumes that the factors exist, and does not wait.
 class Orthonormaliser {
  public:
   Orthonormaliser(const Context &context, bool hopes) : context_(context), hopes_(hopes) {
     if (hopes_) failed_ = Buffer<uint32_t>::zeros(context, 1);
   }
 
-  /// The rows of `a`, not more than its columns; once spans the right space, twice is orthonormal.
-  /// Where rows depend on one another, this is done in host memory.
+  /// Makes the rows of `a`, at most as many as its columns, orthonormal: one pass gives the right
+  /// span, two give orthonormal rows. Dependent rows are handled in host memory.
   void make(MatrixView<float> a, int passes) {
     Buffer<float> factor(context_, a.rows * a.rows);
     Buffer<float> product(context_, a.size());
@@ -110,7 +110,7 @@ class Orthonormaliser {
     }
   }
 
-  /// Whether a factor did not exist, and what was made is void. Waits for a GPU.
+  /// Whether a factor did not exist, so that the results are invalid. Waits for a GPU.
   bool failed() const {
     if (!hopes_) return false;
     uint32_t found = 0;
@@ -124,7 +124,7 @@ class Orthonormaliser {
   Buffer<uint32_t> failed_;
 };
 
-/// Singular values in host memory, of which `rank` are not 0.
+/// Singular values in host memory; `rank` of them are not 0.
 struct Values {
   int64_t rank = 0;
   std::vector<double> s;
@@ -136,8 +136,8 @@ int64_t rankOf(const std::vector<double> &s, int64_t longest) {
   return std::count_if(s.begin(), s.end(), [&](double value) { return value > limit; });
 }
 
-/// The first triplets of a matrix `b` of few rows, from the eigenvectors of b b^T: `left` [k, rows] in
-/// host memory, `right` [k, cols].
+/// The first triplets of a matrix `b` of few rows, from the eigenvectors of b b^T: `left` [k, rows]
+/// is in host memory, `right` is [k, cols].
 Values byGram(const Context &context, Orthonormaliser &orthonormal, MatrixView<const float> b,
               int64_t longest, SmallMatrix &left, MatrixView<float> right) {
   const int64_t lines = b.rows;
@@ -238,7 +238,7 @@ Values valuesOf(const Context &context, Orthonormaliser &orthonormal, MatrixView
   return made;
 }
 
-/// Rows from the rank on become an orthonormal completion of those before.
+/// Makes rows from `rank` on an orthonormal completion of the rows before.
 void complete(const Context &context, int64_t rank, MatrixView<float> a) {
   if (rank == a.rows) return;
   const auto first = doubles(context, a.block(0, 0, rank, a.cols));

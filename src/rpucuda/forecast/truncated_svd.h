@@ -16,32 +16,32 @@ enum class SvdMethod {
 struct SvdOptions {
   SvdMethod method = SvdMethod::Randomised;
   int64_t oversampling = 16;  ///< Randomised: columns of the subspace beyond k
-  int64_t powerSteps = 4;     ///< Randomised: how often A^T and A are applied to it
-  uint64_t seed = 0;          ///< Randomised: of the subspace
+  int64_t powerSteps = 4;     ///< Randomised: how often A^T and A are applied
+  uint64_t seed = 0;          ///< Randomised: seed of the subspace
 };
 
 constexpr float kNearlyLargest = 1.0f - 0x1p-10f;
 constexpr int64_t kMostGramLines = 64;
 constexpr int64_t kMostExactLines = 1024;
 
-/// A [m, n] ~ u diag(s) v with u [m, k] and v [k, n] orthonormal and s [k] falling; all of them where
-/// the context computes. Returns 0, or 1 if A has an element that is not finite: then all results
-/// are NaN.
+/// A [m, n] ~ u diag(s) v with u [m, k] and v [k, n] orthonormal and s [k] falling; all in the
+/// backend's memory. Returns 0, or 1 if an element of A is not finite: then all results are NaN.
 ///
 /// The numerical rank r counts singular values above max(m, n) 2^-23 s_0. Beyond it s is exactly 0,
 /// and u and v are completed from unit vectors. Of each row of v, the first element whose magnitude
-/// is at least (1 - 2^-10) times the largest is positive. On the CPU the bits depend on A, k and the
-/// options alone.
+/// is at least (1 - 2^-10) times the largest is positive. On the CPU the bits depend on A, k and
+/// the options alone.
 ///
 /// InputError for k out of range, a side too long for the method, and values whose products leave
 /// the range of single precision.
 int truncatedSvd(const Context &context, MatrixView<const float> a, int64_t k,
                  const SvdOptions &options, MatrixView<float> u, float *s, MatrixView<float> v);
 
-/// Long rows are added up in parts of so many columns.
+/// Columns per part: sums over long rows are made in parts.
 constexpr int64_t kColumnsOfPart = 2048;
 
-/// Terms of sums, for sumRows(): of what is counted, part 0 of the columns, then part 1 and so on.
+/// Counts non-finite elements; a term for sumRows(). The sums of all rows over part 0 of the
+/// columns come first, then part 1 and so on.
 struct NonFiniteTerm {
   MatrixView<const float> a;
 
@@ -51,7 +51,8 @@ struct NonFiniteTerm {
     return value - value == 0.0f ? 0.0 : 1.0;
   }
 };
-/// Of the inner products of all pairs of rows of `a`: pair p q is number p * rows + q.
+/// Inner products of all pairs of rows of `a`; a term for sumRows(). Pair p q is number p * rows +
+/// q.
 struct GramTerm {
   MatrixView<const float> a;
 
@@ -71,11 +72,13 @@ struct PartTerm {
 
 constexpr int64_t kMostFactorLines = 64;
 
-/// R^-1 [n, n] with R^T R = gram, as inverseCholesky() finds it (forecast/small_matrix.h), without
-/// waiting for the GPU; n is at most kMostFactorLines. Sets *failed where that returns false.
+/// R^-1 [n, n] with R^T R = gram, like inverseCholesky() (forecast/small_matrix.h) but without
+/// waiting for the GPU; n is at most kMostFactorLines. Sets *failed where inverseCholesky() returns
+/// false.
 void cudaInverseCholesky(const Context &context, int64_t n, const double *gram, float *inverse,
                          uint32_t *failed);
-/// Changes the sign of rows of both where the rule above asks for it, for the rows `right` of v.
+/// Changes the signs of rows of both, so that the rows `right` of v follow the sign rule of
+/// truncatedSvd().
 void cudaSettleSigns(const Context &context, MatrixView<float> left, MatrixView<float> right);
 
 }  // namespace pulsora

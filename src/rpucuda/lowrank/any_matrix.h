@@ -9,8 +9,8 @@
 
 namespace pulsora {
 
-/// A MatrixView whose type of elements is known at run time only. Any MatrixView of float, Half or
-/// BFloat16 converts to it. Without data it stands for "not given".
+/// A MatrixView whose element type is known at run time only. Any MatrixView of float, Half or
+/// BFloat16 converts to it. A matrix without data means "not given".
 template <class Void>
 struct TypedMatrix {
   static_assert(std::is_void_v<Void>, "AnyMatrix and ConstAnyMatrix are the two kinds");
@@ -19,7 +19,7 @@ struct TypedMatrix {
   Void *data = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;
-  int64_t rowStride = 0;  ///< in elements, as the other
+  int64_t rowStride = 0;  ///< strides are in elements
   int64_t colStride = 1;
 
   TypedMatrix() = default;
@@ -49,7 +49,7 @@ struct TypedMatrix {
     if (first) first += begin * rowStride * elementBytes(type);
     return {type, first, count, cols, rowStride, colStride};
   }
-  /// The matrix as one of T, which must be its type.
+  /// The matrix as a MatrixView of T, which must be its element type.
   template <class T>
   MatrixView<std::conditional_t<std::is_const_v<Void>, const T, T>> as() const {
     using Element = std::conditional_t<std::is_const_v<Void>, const T, T>;
@@ -69,7 +69,7 @@ inline void requireSize(const char *function, const char *name, ConstAnyMatrix m
                 rows, ", ", cols, "]");
 }
 
-/// Throws InputError, naming `function` and `name`, unless the matrix has that type.
+/// Throws InputError, naming `function` and `name`, unless the matrix has element type `type`.
 inline void requireType(const char *function, const char *name, ConstAnyMatrix matrix,
                         ElementType type) {
   PULSORA_CHECK(InputError, matrix.type == type, function, ": ", name, " holds ",

@@ -6,16 +6,16 @@
 
 namespace pulsora {
 
-/// The gates of a low-rank update: N numbers for every row of a batch, of which many rows may share
-/// some, without being copied. Row m uses the numbers at data + (m / inner) * outerStride +
-/// (m % inner) * innerStride.
+/// The gates of a low-rank update: N numbers for every row of a batch. Many rows may share the same
+/// numbers without copies. Row m uses the numbers at data + (m / inner) * outerStride + (m % inner)
+/// * innerStride.
 struct Codes {
   ElementType type = ElementType::Float32;
   const void *data = nullptr;  ///< null: all gates are 1
   int64_t cols = 0;
   int64_t rows = 0;  ///< rows of the batch that there are codes for; 0: any number
   int64_t inner = 1;
-  int64_t outerStride = 0;  ///< in elements, as the others
+  int64_t outerStride = 0;  ///< strides are in elements
   int64_t innerStride = 0;
   int64_t colStride = 1;
 
@@ -25,11 +25,12 @@ struct Codes {
   static Codes perRow(ConstAnyMatrix m) {
     return {m.type, m.data, m.cols, m.rows, 1, m.rowStride, 0, m.colStride};
   }
-  /// One row for all: `m` is [1, N].
+  /// One row for the whole batch: `m` is [1, N].
   static Codes shared(ConstAnyMatrix m) {
     return {m.type, m.data, m.cols, 0, 1, 0, 0, m.colStride};
   }
-  /// Row b of `m` [B, N] is for the `length` rows b * length ... of the batch: one for a sequence.
+  /// One row per sequence: row b of `m` [B, N] is for the `length` rows of the batch from b *
+  /// length on.
   static Codes perSequence(ConstAnyMatrix m, int64_t length) {
     return {m.type, m.data, m.cols, m.rows * length, length, m.rowStride, 0, m.colStride};
   }
@@ -52,7 +53,7 @@ struct CodeReader {
         innerStride(codes.innerStride),
         colStride(codes.colStride) {}
 
-  /// Where the codes of row m begin.
+  /// The first code of row m.
   PULSORA_HD const T *row(int64_t m) const {
     if (inner == 1) return data + m * outerStride;
     return data + m / inner * outerStride + m % inner * innerStride;

@@ -6,8 +6,8 @@
 #include "numerics/half.h"
 #include "numerics/math.h"
 
-// The three types of numbers in which networks keep their values. All arithmetic is in float: widen()
-// is exact, narrow() rounds once.
+// The three number types of networks. All arithmetic is in float: widen() is exact, narrow() rounds
+// once.
 
 namespace pulsora {
 
@@ -74,7 +74,7 @@ template <>
 PULSORA_HD Half narrow<Half>(float value) {
   const uint32_t bits = bitCast<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7FFFFFFFU;
-  // From 65520 on, the midpoint between the largest half and what would follow it.
+  // From 65520 on, the midpoint between the largest half and its would-be successor.
   const bool overflows = magnitude >= 0x477FF000U && magnitude <= 0x7F800000U;
   const uint32_t infinity = 0x7C00U | ((bits >> 16) & 0x8000U);
   return Half{overflows ? static_cast<uint16_t>(infinity) : floatToHalf(value)};

@@ -7,7 +7,7 @@
 
 namespace pulsora {
 
-/// Runs of adjacent elements from one type to another on the CPU, compiled once per instruction set
+/// Conversions of adjacent elements on the CPU, compiled once per instruction set
 /// (element_rows_isa.cpp), with equal bits on each.
 struct ElementRows {
   void (*widenHalves)(const Half *from, float *to, int64_t count);
@@ -43,7 +43,7 @@ const ElementRows &elementRows<Isa::V4>();
 template <>
 const ElementRows &elementRows<Isa::V4Popcnt>();
 
-/// Those for `isa`.
+/// The conversions for `isa`.
 const ElementRows &elementRowsFor(Isa isa);
 
 }  // namespace pulsora

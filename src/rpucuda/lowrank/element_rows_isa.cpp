@@ -1,6 +1,6 @@
 #include "lowrank/element_rows.h"
 
-// Compiled once per instruction set; like linalg/gemm_isa.cpp without anything of the standard library.
+// Compiled once per instruction set; without the standard library, like linalg/gemm_isa.cpp.
 
 namespace pulsora {
 namespace {
@@ -10,14 +10,14 @@ void widenRow(const T *PULSORA_RESTRICT from, float *PULSORA_RESTRICT to, int64_
   for (int64_t j = 0; j < count; ++j) to[j] = widen(from[j]);
 }
 
-// An element of `base` may be replaced by its successor, so that compilers are told that no other is.
+// `to` may be `base`: the pragma promises that elements overlap only with themselves.
 template <class T>
 void narrowRow(const float *PULSORA_RESTRICT sum, const T *base, T *to, int64_t count) {
   if (!base) {
     for (int64_t j = 0; j < count; ++j) to[j] = narrow<T>(sum[j]);
     return;
   }
-#ifndef __clang__  // which checks for overlaps as it runs
+#ifndef __clang__  // clang checks for overlaps at run time
 #pragma GCC ivdep
 #endif
   for (int64_t j = 0; j < count; ++j) to[j] = narrow<T>(widen(base[j]) + sum[j]);

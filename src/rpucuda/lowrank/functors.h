@@ -5,8 +5,8 @@
 #include "lowrank/codes.h"
 #include "lowrank/element_rows.h"
 
-// The element functors of low-rank updates: at(i, j) makes one element, operator() that of a number in
-// row-major order (see forEach), and row(i, rows) a row on the CPU.
+// The element functors of low-rank updates: at(i, j) computes one element, operator() the element
+// with a number in row-major order (see forEach), and row(i, rows) a row on the CPU.
 
 namespace pulsora {
 
@@ -27,7 +27,7 @@ struct Widener {
   }
 };
 
-/// to = base + sum, rounded once; to = sum without a base, which may be `to` itself.
+/// to = base + sum, rounded once; without a base, to = sum. `base` may be `to` itself.
 template <class T>
 struct Narrower {
   MatrixView<const float> sum;
@@ -76,7 +76,7 @@ struct CodeGradient {
   }
 };
 
-/// Makes all elements of a functor's matrix [rows, cols].
+/// Computes all elements of a functor's matrix [rows, cols].
 template <class Functor>
 void makeElements(const Context &context, int64_t rows, int64_t cols, const Functor &functor) {
   if (!context.onCpu()) return forEach(context, rows * cols, functor);
@@ -87,7 +87,7 @@ void makeElements(const Context &context, int64_t rows, int64_t cols, const Func
   });
 }
 
-/// The functors that take a type.
+/// Uses of a macro for every element type.
 #define PULSORA_FOR_EACH_ELEMENT(Use) Use(float) Use(Half) Use(BFloat16)
 
 }  // namespace pulsora

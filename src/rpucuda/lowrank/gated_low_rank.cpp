@@ -53,8 +53,8 @@ Sizes requireLinear(const GatedLowRank &update, ConstAnyMatrix weight, ConstAnyM
   return s;
 }
 
-/// h *= codes * scale for the rows of the batch from `first` on. Returns the factor that is left for
-/// the product that follows: without codes nothing is done.
+/// h *= codes * scale for the rows of the batch from `first` on. Returns the factor for the next
+/// product: `scale` without codes, where h stays, otherwise 1.
 float gate(const Context &context, const Codes &codes, float scale, int64_t first,
            MatrixView<float> h) {
   if (!codes.data) return scale;
@@ -65,7 +65,8 @@ float gate(const Context &context, const Codes &codes, float scale, int64_t firs
   return 1.0f;
 }
 
-/// The batch cut into rows [begin, begin + count), at least one cut, which may be empty.
+/// Calls body(begin, count) for panels of rows of the batch; at least once, perhaps with an empty
+/// panel.
 template <class Body>
 void inPanels(int64_t rows, int64_t atATime, const Body &body) {
   int64_t begin = 0;
@@ -101,7 +102,7 @@ class FactorGradient {
   MatrixView<float> sum_;
 };
 
-/// y = base + x weight^T + the update, panel by panel in single precision; `base` and `weight` may have
+/// y = base + x weight^T + update, panel by panel in single precision; `base` and `weight` may have
 /// no data.
 void addInPanels(const Context &context, const GatedLowRank &update, const Sizes &s,
                  ConstAnyMatrix weight, ConstAnyMatrix base, AnyMatrix y) {

@@ -2,8 +2,8 @@
 
 #include "lowrank/gated_low_rank.h"
 
-// The fused kernels of a GPU (cuda/lowrank/). Each says whether it has taken the case, and has then
-// enqueued all of it; other cases are left to the products of core/.
+// The fused kernels of a GPU (cuda/lowrank/). A function that returns true has enqueued the whole
+// operation; other cases are left to the products of linalg/.
 
 namespace pulsora {
 
@@ -11,7 +11,7 @@ bool cudaGatedLowRank(const Context &context, const GatedLowRank &update, ConstA
                       AnyMatrix y);
 bool cudaGatedLowRankLinear(const Context &context, const GatedLowRank &update,
                             ConstAnyMatrix weight, ConstAnyMatrix bias, AnyMatrix y);
-/// Whether cudaGatedLowRankLinear() takes the case and is expected to be the quickest way.
+/// Whether cudaGatedLowRankLinear() takes the case and is expected to be fastest.
 bool cudaGatedLowRankLinearPays(const Context &context, const GatedLowRank &update,
                                 ConstAnyMatrix weight, ConstAnyMatrix bias, AnyMatrix y);
 bool cudaGatedLowRankBackward(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
@@ -20,7 +20,7 @@ bool cudaGatedLowRankBackward(const Context &context, const GatedLowRank &update
 bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
                           MatrixView<const float> a, MatrixView<const float> b, bool accumulate,
                           MatrixView<float> da, MatrixView<float> db);
-/// Floats of scratch that the fused kernel of a case needs; 0 if there is none.
+/// Floats of scratch that the fused kernel needs; 0 if no fused kernel takes the case.
 int64_t cudaGatedLowRankScratch(const Context &context, const GatedLowRank &update,
                                 ConstAnyMatrix dy, const GatedGradients &gradients);
 

@@ -7,16 +7,16 @@
 
 namespace pulsora {
 
-/// A matrix as floats: itself if it holds floats, else a widened copy in storage that is kept from one
-/// matrix to the next.
+/// A matrix as floats: the matrix itself if it holds floats, otherwise a widened copy in storage
+/// that is reused.
 class Widened {
  public:
   MatrixView<const float> of(const Context &context, ConstAnyMatrix matrix) {
     if (matrix.type == ElementType::Float32) return matrix.as<float>();
     return copyOf(context, matrix);
   }
-  /// The same for a matrix of which products read row after row again and again: on the CPU, its rows
-  /// have no gaps between their elements.
+  /// of() for a matrix whose rows products read many times: on the CPU, the elements of a row are
+  /// adjacent.
   MatrixView<const float> inRows(const Context &context, ConstAnyMatrix matrix) {
     return context.onCpu() && matrix.colStride != 1 ? copyOf(context, matrix) : of(context, matrix);
   }
@@ -40,8 +40,8 @@ class Widened {
   Buffer<float> storage_;
 };
 
-/// Where a product in single precision goes that becomes a matrix of any type: view() is that matrix
-/// itself if it holds floats, else storage that finish() rounds.
+/// Destination of a product in single precision that becomes a matrix of any type: view() is that
+/// matrix itself if it holds floats, otherwise storage that finish() rounds.
 class Narrowed {
  public:
   MatrixView<float> view(const Context &context, AnyMatrix target) {
@@ -49,8 +49,8 @@ class Narrowed {
     storage_.reserve(context, target.size());
     return rowMajor(storage_.data(), target.rows, target.cols);
   }
-  /// target = base + view(context, target), or without `base` where that has no data. Only for a
-  /// target that does not hold floats is there anything to do.
+  /// target = base + view(context, target); a `base` without data is 0. Does nothing for a target
+  /// that holds floats.
   void finish(const Context &context, ConstAnyMatrix base, AnyMatrix target) {
     const MatrixView<const float> sum = rowMajor(storage_.data(), target.rows, target.cols);
     withElement(target.type, [&](auto element) {
@@ -66,9 +66,9 @@ class Narrowed {
   Buffer<float> storage_;
 };
 
-/// How many rows of a batch are worked on at a time: on the CPU as many as stay in its caches with
-/// `width` floats each; on a GPU many, within bounds of memory. It follows from sizes alone, and so
-/// do the bits of sums over rows.
+/// Number of rows of a batch per panel: on the CPU as many rows of `width` floats as fit in the
+/// caches; on a GPU many, within bounds of memory. It depends on sizes alone, and so do the bits of
+/// sums over rows.
 inline int64_t rowsAtATime(const Context &context, int64_t width) {
   const int64_t floats = int64_t{1} << (context.onCpu() ? 18 : 26);
   const int64_t least = context.onCpu() ? 64 : 4096;

@@ -12,7 +12,7 @@ AccumulatedUpdate::AccumulatedUpdate(const Context &context, bool used, const Pu
     : used_(used),
       a_{a.rows(), a.cols(), {}},
       b_{b.rows(), b.cols(), {}},
-      mostSendings_(PulseWriter::mostSendings(a)) {
+      mostFlushes_(PulseWriter::mostSendings(a)) {
   if (!used) return;
   a_.values = Buffer<float>::zeros(context, a.size());
   b_.values = Buffer<float>::zeros(context, b.size());
@@ -20,9 +20,8 @@ AccumulatedUpdate::AccumulatedUpdate(const Context &context, bool used, const Pu
   writer_.reserve(context, b);
 }
 
-void AccumulatedUpdate::requireRoom(uint64_t sendings) const {
-  if (used_)
-    pulsora::requireRoom(sendings_, sendings, mostSendings_, "writes of accumulated updates");
+void AccumulatedUpdate::requireRoom(uint64_t flushes) const {
+  if (used_) pulsora::requireRoom(flushes_, flushes, mostFlushes_, "writes of accumulated updates");
 }
 
 void AccumulatedUpdate::reserve(const Context &context, int64_t samples, int64_t columns) {
@@ -48,11 +47,11 @@ void AccumulatedUpdate::accumulate(const Context &context, Accumulator &sum,
   pulsora::accumulate(context, scaled.transposed(), x, sum.view());
 }
 
-void AccumulatedUpdate::send(const Context &context, PulsedDevice &a, PulsedDevice &b, int most) {
+void AccumulatedUpdate::flush(const Context &context, PulsedDevice &a, PulsedDevice &b, int most) {
   if (!used_) return;
-  writer_.flush(context, a, a_.view(), most, sendings_);
-  writer_.flush(context, b, b_.view(), most, sendings_);
-  ++sendings_;
+  writer_.flush(context, a, a_.view(), most, flushes_);
+  writer_.flush(context, b, b_.view(), most, flushes_);
+  ++flushes_;
 }
 
 void AccumulatedUpdate::turnA(const Context &context, const float *factors) {
@@ -70,13 +69,13 @@ void AccumulatedUpdate::saveTo(const Context &context, State &state,
   if (!used_) return;
   state.put(context, prefix + "fast_a/owed", Tensor::Type::F32, {a_.rows, a_.cols}, a_.values);
   state.put(context, prefix + "fast_b/owed", Tensor::Type::F32, {b_.rows, b_.cols}, b_.values);
-  state.values[prefix + "sendings"] = Value(sendings_);
+  state.values[prefix + "sendings"] = Value(flushes_);
 }
 
 void AccumulatedUpdate::loadFrom(const Context &context, const State &state,
                                  const std::string &prefix) {
   if (!used_) return;
-  sendings_ = state.counter(prefix + "sendings", mostSendings_);
+  flushes_ = state.counter(prefix + "sendings", mostFlushes_);
   state.take(context, prefix + "fast_a/owed", Tensor::Type::F32, {a_.rows, a_.cols}, a_.values);
   state.take(context, prefix + "fast_b/owed", Tensor::Type::F32, {b_.rows, b_.cols}, b_.values);
 }

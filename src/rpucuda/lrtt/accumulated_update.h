@@ -8,30 +8,31 @@
 
 namespace pulsora {
 
-/// The digital accumulators of ab_update = "accumulated": for each cell of A and B, the change that
-/// it is yet to make. Whole pulses of it are sent, line by line. Without that setting it is empty,
-/// and nothing here does anything.
+/// The digital accumulators of ab_update = "accumulated": for each cell of A and B, the change not
+/// yet made by pulses. flush() sends whole pulses, line by line. With other settings there are no
+/// accumulators, and all functions do nothing.
 class AccumulatedUpdate {
  public:
   AccumulatedUpdate(const Context &context, bool used, const PulsedDevice &a,
                     const PulsedDevice &b);
 
   bool used() const { return used_; }
-  /// InputError unless there are numbers for the draws of so many sendings.
-  void requireRoom(uint64_t sendings) const;
-  /// Storage for accumulate() of up to `samples` samples of d with so many columns.
+  /// InputError unless there are random numbers left for so many flushes.
+  void requireRoom(uint64_t flushes) const;
+  /// Reserves storage for accumulateA() and accumulateB() of up to `samples` samples of d with so
+  /// many columns.
   void reserve(const Context &context, int64_t samples, int64_t columns);
-  /// A is owed -lr d^T x from now on, x [m, K], d [m, outputs]; B likewise. A batch may be split
-  /// anywhere.
+  /// Adds -lr d^T x to the accumulator of A, x [m, K], d [m, outputs]; or of B. A batch may be
+  /// split anywhere.
   void accumulateA(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                    float lr);
   void accumulateB(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                    float lr);
-  /// Sends whole pulses, at most `most` to a cell, and takes them off.
-  void send(const Context &context, PulsedDevice &a, PulsedDevice &b, int most);
-  /// Multiplies what the columns of A are owed by `factors`.
+  /// Sends the whole pulses of the accumulators, at most `most` to a cell, and subtracts them.
+  void flush(const Context &context, PulsedDevice &a, PulsedDevice &b, int most);
+  /// Multiplies the columns of A's accumulator by `factors`.
   void turnA(const Context &context, const float *factors);
-  /// Forgets what was meant for values that the arrays no longer have.
+  /// Sets the accumulators to 0, when the arrays have got other values.
   void reset(const Context &context);
   size_t memoryBytes() const { return a_.values.bytes() + b_.values.bytes(); }
 
@@ -53,8 +54,8 @@ class AccumulatedUpdate {
   Accumulator a_, b_;
   PulseWriter writer_;
   Buffer<float> scaled_;  // scratch
-  uint64_t sendings_ = 0;
-  uint64_t mostSendings_;
+  uint64_t flushes_ = 0;
+  uint64_t mostFlushes_;
 };
 
 }  // namespace pulsora

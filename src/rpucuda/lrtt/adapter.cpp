@@ -118,7 +118,7 @@ void LRTTAdapter::project(const Context &context, MatrixView<const float> in,
   const MatrixView<float> g = scratch(context, g_, in.rows, settings_.rank);
   const MatrixView<float> e = scratch(context, e_, in.rows, settings_.rank);
   const Projection projection = settings_.params.projection;
-  // After a re-init within the mini-batch, earlier reads are of arrays that no longer exist.
+  // After a re-init within the mini-batch, earlier reads belong to the previous A and B.
   if (projection == Projection::Reuse && !keptStale_) {
     takeKept(context, keptG_, g);
     takeKept(context, keptE_, e);
@@ -139,12 +139,12 @@ void LRTTAdapter::takeKept(const Context &context, KeptRead &kept, MatrixView<fl
   kept.used += to.rows;
 }
 
-void LRTTAdapter::requireRoom(uint64_t writes, uint64_t reinits, uint64_t sendings) const {
+void LRTTAdapter::requireRoom(uint64_t writes, uint64_t reinits, uint64_t flushes) const {
   const bool pulsed = settings_.params.reinit_write == ReinitWrite::Pulsed;
   pulsora::requireRoom(writes_, writes, pulsed ? PulseWriter::mostWrites(a()) : kMostCounted,
                        "writes of A and B");
   pulsora::requireRoom(reinits_, reinits, kMostCounted, "re-inits");
-  accumulated_.requireRoom(sendings);
+  accumulated_.requireRoom(flushes);
 }
 
 void LRTTAdapter::requireReady(int64_t samples) const {
@@ -197,7 +197,7 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
 }
 
 void LRTTAdapter::flush(const Context &context) {
-  accumulated_.send(context, a_.cells(), b_.cells(), settings_.fastUpdate.desired_bl);
+  accumulated_.flush(context, a_.cells(), b_.cells(), settings_.fastUpdate.desired_bl);
 }
 
 void LRTTAdapter::reserveUpdate(const Context &context, int64_t samples, float lr) {
@@ -222,8 +222,8 @@ bool LRTTAdapter::updatesInFewLaunches(const Context &context) const {
          projectionB_.canBeBatched(context);
 }
 
-// On a GPU: projections, snapshots and the scales of both arrays' trains in one launch, all trains
-// in another, and the pulses of both arrays in a third.
+// On a GPU: one launch for projections, snapshots and the scales of both arrays' pulse trains, a
+// second for all pulse trains, and a third for the pulses of both arrays.
 void LRTTAdapter::updateInFewLaunches(const Context &context, MatrixView<const float> in,
                                       MatrixView<const float> out, float lrA, float lrB,
                                       uint64_t firstSample) {

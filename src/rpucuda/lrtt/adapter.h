@@ -11,9 +11,9 @@
 
 namespace pulsora {
 
-/// The low-rank adapter alpha A B of an LRTT tile: two arrays A [outputs, K] and B [K, inputs], how
-/// they are read in both directions, how they learn, and how they start anew. With swap_xd it is
-/// the adapter of the transposed tile.
+/// The low-rank adapter alpha A B of an LRTT tile: two arrays A [outputs, K] and B [K, inputs],
+/// with their reads in both directions, their updates and their re-initialisation. With swap_xd it
+/// is the adapter of the transposed tile.
 class LRTTAdapter {
  public:
   // Slots of the tile's arrays.
@@ -21,19 +21,19 @@ class LRTTAdapter {
   static constexpr uint32_t kSlotA = 1;
   static constexpr uint32_t kSlotB = 2;
 
-  /// `periphery` are the tile's. A starts as zeros, B as re-init number 0 draws it (with reinit
-  /// = 'svd': as setReinitVectors() sets it).
+  /// `periphery` is the tile's. A starts as zeros, B as drawn by re-init number 0 (with reinit =
+  /// 'svd': as set by setReinitVectors()).
   LRTTAdapter(const Context &context, const LRTTSettings &settings, const TilePeriphery &periphery,
               const TileKeys &keys);
 
-  /// With lrtt.chopper, each component k of A has a sign: cells store it times A, and A's columns are
-  /// pulsed by g times it. The weights of arrayA() are A itself.
+  /// The fast arrays. With lrtt.chopper, each component k of A has a sign: cells store A's column
+  /// times that sign, and are pulsed by g times that sign. The weights of arrayA() are A itself.
   Crossbar &arrayA() { return a_; }
   Crossbar &arrayB() { return b_; }
   const PulsedDevice &a() const { return a_.cells(); }
   const PulsedDevice &b() const { return b_.cells(); }
-  /// The factors in the tile's orientation: alpha * dFactor xFactor^T adds to W; [dSize, K] and
-  /// [xSize, K].
+  /// The factors in the tile's orientation, [dSize, K] and [xSize, K]: the adapter adds alpha *
+  /// dFactor xFactor^T to W.
   MatrixView<const float> dFactor() const {
     return settings_.params.swap_xd ? b_.weights(Pass::Backward) : a_.weights();
   }
@@ -42,8 +42,8 @@ class LRTTAdapter {
   }
 
   /// out = base(in) + alpha A (gate .* (B in)) in the tile's direction `pass` (backward: the
-  /// transposed product), read through the arrays' periphery. `gate` [m, K] may be without data;
-  /// else `ungated` [m, K] gets the first product before the gate.
+  /// transposed product), read through the arrays' periphery. `gate` [m, K] may have no data;
+  /// otherwise `ungated` [m, K] gets the first product before the gate.
   void readWith(const Context &context, Pass pass, const ArrayRead &base,
                 MatrixView<const float> in, MatrixView<const float> gate, MatrixView<float> ungated,
                 MatrixView<float> out, uint64_t firstSample);
@@ -52,29 +52,30 @@ class LRTTAdapter {
                        MatrixView<float> out);
 
   /// Pulses A by (g, d) and B by (x, e), with g = B x and e = A^T d read from the arrays as they
-  /// stood at the first update of this mini-batch or after the last re-init; both are multiplied by
-  /// `gate` unless that is empty. `lr` is the tile's. ConfigError if projection = 'reuse' has no
-  /// kept reads to reuse.
+  /// were at the first update of this mini-batch or after the last re-init; g and e are multiplied
+  /// by `gate` unless it is empty. `lr` is the tile's. ConfigError if projection = 'reuse' has no
+  /// stored reads.
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               MatrixView<const float> gate, float lr, uint64_t firstSample);
-  /// Storage for update() of up to `samples` samples, and for reinit(): they cannot run out of memory
-  /// then.
+  /// Reserves storage for update() of up to `samples` samples, and for reinit(), which then cannot
+  /// run out of memory.
   void reserveUpdate(const Context &context, int64_t samples, float lr);
   void reserveReinit(const Context &context);
-  /// Storage for addExactProduct() of so many rows.
+  /// Reserves storage for addExactProduct() of so many rows.
   void reserveInner(const Context &context, int64_t rows) {
     inner_.reserve(context, rows * settings_.rank);
   }
-  /// Whether an update without gates takes few launches; its kernels check x and d for values that
-  /// are not finite before anything changes.
+  /// Whether an update without gates takes few launches; the kernels of such an update check x and
+  /// d for non-finite values before anything changes.
   bool updatesInFewLaunches(const Context &context) const;
-  /// Decay and diffusion of mini-batch number `event`; the next update reads the arrays afresh.
+  /// Decay and diffusion of mini-batch number `event`; the next update reads the arrays again.
   void endMiniBatch(const Context &context, uint64_t event);
-  /// With ab_update = 'accumulated', pulses A and B by what they are owed so far. endMiniBatch() does
-  /// so too, and a transfer within a mini-batch must come after it.
+  /// With ab_update = 'accumulated', pulses A and B by the accumulated updates. endMiniBatch() does
+  /// so too; needed before a transfer within a mini-batch.
   void flush(const Context &context);
 
-  /// To be called before a transfer within a mini-batch.
+  /// Applies the bounds of A and B that are due. To be called before a transfer within a
+  /// mini-batch.
   void meetBounds(const Context &context);
   /// Re-initialises A and B after a transfer, as lrtt.reinit says.
   void reinit(const Context &context);
@@ -83,36 +84,35 @@ class LRTTAdapter {
   void setA(const Context &context, MatrixView<const float> weights);
   void setB(const Context &context, MatrixView<const float> weights);
   /// To be called after A or B was changed by anything but an update: the next update reads the
-  /// arrays afresh.
+  /// arrays again.
   void arraysReplaced();
-  /// The directions [K, inputs] for reinit = 'svd'; B takes them at once, scaled to the expected
-  /// row norm.
+  /// Sets the directions [K, inputs] for reinit = 'svd', and writes them to B at once, scaled to
+  /// the expected row norm.
   void setReinitVectors(const Context &context, MatrixView<const float> vectors);
-  /// InputError unless there are numbers for the draws of so many writes of A or B, of re-inits (each
-  /// of which writes both), and of sendings of what is owed.
-  void requireRoom(uint64_t writes, uint64_t reinits = 0, uint64_t sendings = 0) const;
+  /// InputError unless there are random numbers left for so many writes of A or B, re-inits (each
+  /// writes both), and flushes of accumulated updates.
+  void requireRoom(uint64_t writes, uint64_t reinits = 0, uint64_t flushes = 0) const;
   /// ConfigError unless an update of so many samples has all it needs; nothing changes.
   void requireReady(int64_t samples) const;
   uint64_t reinits() const { return reinits_; }
   const UpdateParameters &updateParameters() const { return a_.updater().parameters(); }
   size_t memoryBytes() const;
 
-  /// The state leaves out what projection = 'reuse' keeps of a forward whose update has not come
-  /// yet.
+  /// The state leaves out reads that projection = 'reuse' has stored for a later update.
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
  private:
-  // What the last read of a direction gave, for projection = 'reuse'; rows before `used` have had
-  // their update.
+  // The results of the last read of a direction, for projection = 'reuse'; updates have used the
+  // rows before `used`.
   struct KeptRead {
     Buffer<float> values;
     int64_t rows = 0;
     int64_t used = 0;
   };
 
-  // The direction of the adapter for the tile's direction `pass`: from its inputs to its outputs is
-  // Forward; swap_xd exchanges the two.
+  // The adapter's direction for the tile's direction `pass`: Forward is from the adapter's inputs
+  // to its outputs; swap_xd exchanges the two.
   Pass own(Pass pass) const;
   ArrayRead first(Pass ownPass);
   ArrayRead second(Pass ownPass);
@@ -150,7 +150,7 @@ class LRTTAdapter {
   bool snapshotTaken_ = false;
   Buffer<float> zero_;   // one
   Buffer<float> newB_;   // scratch
-  Buffer<float> signs_;  // scratch: those of A's columns; empty without a chopper
+  Buffer<float> signs_;  // scratch: signs of A's columns; empty without a chopper
   HostRows rows_;        // scratch
   PulseWriter writer_;
   Buffer<float> reinitVectors_;  // reinit = 'svd' alone

@@ -6,7 +6,7 @@
 #include "lrtt/functors.h"
 #include "lrtt/reinit.h"
 
-// How A and B are written: by callers, and to start anew.
+// Writes of A and B: by callers, and to re-initialise.
 
 namespace pulsora {
 
@@ -47,14 +47,14 @@ void LRTTAdapter::reinit(const Context &context) {
       break;
     case ReinitScheme::AfterTransfer::DrawB:
       startA(context);
-      accumulated_.reset(context);  // it belongs to the directions that B had
+      accumulated_.reset(context);  // accumulated for the previous directions of B
       startB(context);
       break;
   }
   ++reinits_;
 }
 
-// B <- what its scheme draws.
+// B <- the re-init scheme's draw.
 void LRTTAdapter::startB(const Context &context) {
   newB_.reserve(context, b_.cells().size());
   const MatrixView<float> target = rowMajor(newB_.data(), b_.rows(), b_.cols());
@@ -72,7 +72,7 @@ void LRTTAdapter::startA(const Context &context) {
   }
   copy(context, rowMajor(a().columnSigns(), 1, settings_.rank),
        rowMajor(signs_.data(), 1, settings_.rank));
-  turnA(context, signs_.data());  // cells are written, perhaps by pulses, as they stand
+  turnA(context, signs_.data());  // signs to 1, because write() may pulse the cells themselves
   write(context, a_.cells(), zeros());
   forEach(context, settings_.rank,
           SignDrawer{chopperKey_, reinits_, settings_.params.chopper_prob, signs_.data()});

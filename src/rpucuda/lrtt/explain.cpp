@@ -11,11 +11,12 @@
 namespace pulsora {
 namespace {
 
-// What limits an adapter: texts, each with the share of a signal that is lost or drowned.
+// Limits of an adapter: texts, each with the share of a signal that is lost or drowned in noise.
 class Limits {
  public:
   void add(double share, std::string text) { limits_.push_back({share, std::move(text)}); }
-  // Moves the warnings of an update, which loses its "undelivered", out of what explains it.
+  // Moves the warnings out of the explanation of an update; the share of each is the update's
+  // "undelivered".
   void takeFrom(Value::Map &update, const char *what) {
     const auto found = update.find("warnings");
     if (found == update.end()) return;
@@ -42,17 +43,17 @@ class Limits {
   std::vector<Limit> limits_;
 };
 
-// The noise that the two reads of the adapter bring to an output of the tile, as variances in units
-// of that of the read of W.
+// The noise that the adapter's two reads add to an output of the tile, as variances in units of the
+// variance of the read of W.
 struct AdapterNoise {
-  double first = 0.0;   // made by the read of the first array, and carried on by the second
-  double second = 0.0;  // of the read of the second array
+  double first = 0.0;   // from the read of the first array, through the second
+  double second = 0.0;  // from the read of the second array
   double total() const { return first + second; }
 };
 
-/// `read` is that of W, `inner` are the inputs of the second array, whose read and weights are
-/// `second`. A read has a noise in proportion to its scale s (noiseScale), and that of blocks adds up,
-/// s^2 being the sum of theirs, so that
+/// `read` is the read of W, `inner` are the inputs of the second array, whose read and weights are
+/// `second`. The noise of a read is proportional to its scale s (noiseScale); s^2 is the sum over
+/// blocks of their s^2, so that
 ///   Var y_i = sigma^2 s_in^2 (1 + alpha^2 (|second_i|^2 + s_inner^2 / s_in^2)).
 AdapterNoise adapterNoise(const Context &context, const LRTTSettings &s, const AnalogRead &read,
                           MatrixView<const float> in, MatrixView<const float> inner,
@@ -92,8 +93,8 @@ AdapterNoise adapterNoise(const Context &context, const LRTTSettings &s, const A
   return noise;
 }
 
-// Says so if the adapter brings more than twice the noise of W to a forward, where A is the second
-// array unless the sides are exchanged.
+// Warns if the adapter adds more than twice the noise of W to a forward. A is the second array
+// unless the sides are exchanged.
 void judgeNoise(const AdapterNoise &noise, const LRTTSettings &s, Limits &limits) {
   if (noise.total() < 4.0) return;
   const bool ofB = s.params.swap_xd ? noise.second > noise.first : noise.first > noise.second;
@@ -107,17 +108,17 @@ void judgeNoise(const AdapterNoise &noise, const LRTTSettings &s, Limits &limits
               " less", free ? "" : " (with ab_lr_scale='matched', so that A B learns as before)"));
 }
 
-// What accumulated gradients send for an update by (x, d, lr).
+// The pulses that accumulated gradients send for an update by (x, d, lr).
 Value::Map explainAccumulated(const Context &context, const UpdateParameters &update,
                               float granularity, MatrixView<const float> x,
                               MatrixView<const float> d, float lr, const char *what,
                               Limits &limits) {
   Buffer<float> change = Buffer<float>::zeros(context, d.cols * x.cols);
-  const auto owed = rowMajor(change.data(), d.cols, x.cols);
-  gemm(context, lr, d.transposed(), x, 0.0f, owed);
+  const auto accumulated = rowMajor(change.data(), d.cols, x.cols);
+  gemm(context, lr, d.transposed(), x, 0.0f, accumulated);
   double sum = 0.0;
   double largest = 0.0;
-  for (const float value : onHost(context, owed)) {
+  for (const float value : onHost(context, accumulated)) {
     const double pulses = std::abs(static_cast<double>(value)) / static_cast<double>(granularity);
     sum += pulses;
     largest = std::max(largest, pulses);
@@ -130,13 +131,13 @@ Value::Map explainAccumulated(const Context &context, const UpdateParameters &up
                        "; the others are sent later; raise desired_bl or lower lr"));
   }
   return {{"samples", Value(x.rows)},
-          {"mean_pulses", Value(sum / static_cast<double>(owed.size()))},
+          {"mean_pulses", Value(sum / static_cast<double>(accumulated.size()))},
           {"largest_pulses", Value(largest)}};
 }
 
-// How far the cells of A and B are from being symmetric around 0.
+// Deviation of the cells of A and B from symmetry around 0.
 struct Asymmetry {
-  double steps = 0.0;  // of mean steps, at the weights that cells have now
+  double steps = 0.0;  // of mean steps, at the present weights
   double point = 0.0;  // root mean square of their symmetric points
 };
 
@@ -164,7 +165,7 @@ Asymmetry asymmetryOf(const Context &context, const LRTTAdapter &adapter) {
   return {sums > 0.0 ? differences / sums : 0.0, std::sqrt(squares / cells)};
 }
 
-// Says so if steps up and down differ by more than a tenth on average.
+// Warns if steps up and down differ by more than a tenth on average.
 void judgeAsymmetry(const Asymmetry &asymmetry, const LRTTSettings &s, Limits &limits) {
   const bool bySample = s.params.ab_update == FactorUpdate::Sample;
   const bool apart = asymmetry.point > 0.05 * static_cast<double>(s.params.fast.common().w_max);

@@ -22,7 +22,7 @@ struct GateGradient {
   }
 };
 
-/// Turns each sign with a given probability.
+/// Flips each sign with a given probability.
 struct SignDrawer {
   RandomKey key;
   uint64_t number;  // of the draw

@@ -171,7 +171,7 @@ void LRTTTransferDevice::transfer(const Context &context) {
   if (!adapter_) return;
   requireRoom(1, 0);
   reserveTransfer(context);
-  Context own = context;  // a transfer sends what the arrays hold, whatever the last inputs were
+  Context own = context;  // a transfer happens even if the last inputs were not finite
   own.nonfiniteFlag = nullptr;
   adapter_->meetBounds(own);
   transfers_->run(own, visible_.cells(), *adapter_);

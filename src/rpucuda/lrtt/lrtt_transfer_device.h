@@ -12,8 +12,8 @@
 namespace pulsora {
 
 /// A visible array W [d, x] with a pulsed low-rank adapter: y = W x + alpha A (B x). A and B learn
-/// by pulses; W changes by transfers alone, W <- W + transfer_lr A B, after each of which A and B
-/// start anew. Definition: docs/lrtt.md.
+/// by pulses; W changes by transfers alone, W <- W + transfer_lr A B. Each transfer ends with a
+/// re-initialisation of A and B. Definition: docs/reference/lrtt.md.
 class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
  public:
   /// Throws ConfigError, naming `lrtt.<parameter>`, for settings that contradict one another or the
@@ -33,8 +33,8 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
               float lr, const Counters &c) override;
   void postUpdate(const Context &context, float lr, const Counters &c) override;
   void reserveUpdate(const Context &context, int64_t samples, float lr) override;
-  /// With projection = 'reuse', an update takes the reads of all its samples or none. One that might
-  /// exhaust the numbers of transfers is refused before its first sample.
+  /// False with projection = 'reuse', where an update uses the reads of all its samples or none. An
+  /// update that might exhaust the numbers of transfers is refused before its first sample.
   bool updateMayBeCut() const override;
   bool updateLooksForFaults(const Context &context, int64_t samples) const override;
   /// W + alpha A B; with forward_inject = False, W.
@@ -59,7 +59,7 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   /// A and B. ConfigError for rank 0.
   const LRTTAdapter &factors() const;
   LRTTAdapter &factors();
-  /// The sender of the transfers, with their statistics. ConfigError for rank 0.
+  /// The transfers, with their statistics. ConfigError for rank 0.
   const LRTTTransfer &transfers() const;
 
  private:
@@ -79,7 +79,8 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   bool injected() const { return adapter_ && settings_.params.forward_inject; }
   ArrayRead visibleRead(Pass pass) { return {visible_.read(pass), visible_.weights(pass)}; }
   void requireGates() const;
-  /// InputError unless there are numbers for the draws of so many transfers and ends of mini-batches.
+  /// InputError unless there are random numbers left for so many transfers and ends of
+  /// mini-batches.
   void requireRoom(int64_t transfers, int64_t ends) const;
   void requireAdapter() const;
   void read(const Context &context, Pass pass, MatrixView<const float> in, MatrixView<float> out,
@@ -90,7 +91,7 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   void writeVisible(const Context &context, MatrixView<const float> weights, const Counters &c);
 
   LRTTSettings settings_;
-  Crossbar visible_;                      // its updater serves rank 0 alone
+  Crossbar visible_;                      // its updater is used for rank 0 alone
   std::unique_ptr<LRTTAdapter> adapter_;  // null for rank 0, as is transfers_
   std::unique_ptr<LRTTTransfer> transfers_;
   TransferSchedule schedule_;

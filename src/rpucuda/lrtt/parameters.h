@@ -42,20 +42,20 @@ struct EnumNames<ReinitWrite> {
   static constexpr const char *kNames[] = {"direct", "pulsed"};
 };
 
-/// What the cells of A and B are read against.
+/// Reference that the cells of A and B are read against.
 enum class FastReference { None, SymmetricPoint };
 template <>
 struct EnumNames<FastReference> {
   static constexpr const char *kNames[] = {"none", "symmetric_point"};
 };
-/// When the components of A change the sign that they are stored with.
+/// Times at which components of A change the sign that they are stored with.
 enum class Chopper { None, Reinit };
 template <>
 struct EnumNames<Chopper> {
   static constexpr const char *kNames[] = {"none", "reinit"};
 };
 
-/// What one A and one B stand beside.
+/// Extent of one adapter: each tile of a layer, or the whole layer.
 enum class AdapterSpan { Tile, Layer };
 template <>
 struct EnumNames<AdapterSpan> {
@@ -66,7 +66,7 @@ struct EnumNames<AdapterSpan> {
 /// presets (a LinearStep); the default device in a build without that model.
 DeviceParams defaultFast();
 
-/// Settings of the low-rank adapter (definition of the device: docs/lrtt.md).
+/// Settings of the low-rank adapter (definition of the device: docs/reference/lrtt.md).
 struct LRTTParams : CompoundBase {
   static constexpr const char *kKind = "lrtt";
   static constexpr const char *kName = "LRTTConfig";
@@ -151,7 +151,8 @@ struct LRTTParams : CompoundBase {
       "last forward and "
       "backward of the same batch read them.");
     f(&P::ab_update, "ab_update", anyNumber(), "",
-      "How A and B are pulsed: 'sample': by trains for each sample; 'accumulated': gradients are "
+      "How A and B are pulsed: 'sample': by pulse trains for each sample; 'accumulated': gradients "
+      "are "
       "summed digitally, and at the end of a mini-batch each cell gets the whole pulses that it is "
       "owed; fewer pulses, for cells that are noisy or not symmetric.");
     f(&P::reference, "reference", anyNumber(), "",
@@ -170,9 +171,9 @@ struct LRTTParams : CompoundBase {
     f(&P::ab_use_update_management, "ab_use_update_management", anyNumber(), "",
       "Update management of A and B.");
     f(&P::ab_use_bl_management, "ab_use_bl_management", anyNumber(), "",
-      "Train-length management of A and B.");
+      "Pulse-train-length management of A and B.");
     f(&P::ab_desired_bl, "ab_desired_bl", atLeast(-1), "slots",
-      "Train length of A and B; -1 takes the update parameters'.");
+      "Length of the pulse trains of A and B; -1 takes the update parameters'.");
     f(&P::swap_xd, "swap_xd", anyNumber(), "",
       "Exchange the roles of x and d: the adapter is that of the transposed tile.");
     f(&P::transfer_every, "transfer_every", atLeast(0), "mini-batches",
@@ -181,21 +182,22 @@ struct LRTTParams : CompoundBase {
       "Whether transfer_every counts mini-batches; otherwise it counts samples, of which a "
       "convolution has one per pixel of its output.");
     f(&P::transfer_mode, "transfer_mode", anyNumber(), "",
-      "'lossless': as many trains per component as its largest element needs; 'single': one train, "
+      "'lossless': as many pulse trains per component as its largest element needs; 'single': one "
+      "pulse train, "
       "clipped; 'exact': a "
       "digital write; 'verified': lossless, and what a read then finds missing is sent again.");
-    f(&P::transfer_max_trains, "transfer_max_trains", atLeast(1), "trains",
-      "Upper limit of trains per component.");
+    f(&P::transfer_max_trains, "transfer_max_trains", atLeast(1), "pulse trains",
+      "Upper limit of pulse trains per component.");
     f(&P::transfer_rounds, "transfer_rounds", atLeast(1), "rounds",
       "How often at most a transfer with transfer_mode = 'verified' is read back and sent again.");
     f(&P::transfer_read, "transfer_read", anyNumber(), "",
       "How A and B are read for a transfer: exactly, or one-hot through their IO.");
     f(&P::transfer_use_update_management, "transfer_use_update_management", anyNumber(), "",
-      "Update management of transfer trains.");
+      "Update management of the pulse trains of transfers.");
     f(&P::transfer_use_bl_management, "transfer_use_bl_management", anyNumber(), "",
-      "Train-length management of transfers.");
+      "Pulse-train-length management of transfers.");
     f(&P::transfer_desired_bl, "transfer_desired_bl", atLeast(-1), "slots",
-      "Train length of transfers; -1 takes the update parameters'.");
+      "Length of the pulse trains of transfers; -1 takes the update parameters'.");
     f(&P::rank_chunk, "rank_chunk", atLeast(-1), "",
       "Components written per pass of a transfer; -1 is all.");
     f(&P::rank_offset, "rank_offset", nonNegative(), "",

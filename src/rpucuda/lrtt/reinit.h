@@ -11,7 +11,7 @@
 
 namespace pulsora {
 
-/// Memory in which rows are worked on by the host.
+/// Memory for rows that the host works on.
 class HostRows {
  public:
   void reserve(int64_t numbers) {
@@ -23,7 +23,7 @@ class HostRows {
   std::vector<double> precise;
 };
 
-/// The random numbers, given directions and memory from which a scheme draws B.
+/// Inputs of a scheme that draws B: random numbers, given directions, and working memory.
 struct ReinitSource {
   RandomKey key;
   uint64_t number;                  ///< of the re-initialisation
@@ -31,26 +31,25 @@ struct ReinitSource {
   HostRows &work;
 };
 
-/// One scheme of lrtt.reinit: how B is drawn, and how A and B start anew after a transfer.
+/// One scheme of lrtt.reinit: how B is drawn, and the effect of a transfer on A and B.
 struct ReinitScheme {
-  /// Effect of a transfer: on A and B none; or A becomes 0, and B stays, shrinks, or is drawn.
+  /// Effect of a transfer on A and B: none; or A becomes 0, and B stays, shrinks, or is drawn.
   enum class AfterTransfer { Nothing, KeepB, DecayB, DrawB };
 
-  /// Draws B [K, inputs], gapless: the first one, and those after transfers (DrawB).
+  /// Draws B [K, inputs], gapless: at the start, and after transfers (DrawB).
   void (*draw)(const Context &context, const LRTTSettings &settings, const ReinitSource &source,
                MatrixView<float> out);
   AfterTransfer after;
   bool needsVectors = false;  ///< directions come from LRTTAdapter::setReinitVectors()
-  bool worksOnHost = false;   ///< draw() works on the host, so that a GPU is waited for
+  bool worksOnHost = false;   ///< draw() runs on the host and waits for the GPU
 };
 
-/// The scheme of `reinit`, a row of the table in reinit.cpp.
+/// The scheme for `reinit`: a row of the table in reinit.cpp.
 const ReinitScheme &reinitScheme(Reinit reinit);
 
 /// Random rows with out out^T = rowNorm^2 I: the rows of drawNormalRows (linalg/initialise.h), made
 /// orthogonal by Gram-Schmidt in double precision on the host, in a fixed order of operations.
-/// Needs rows <= cols; `out` is gapless. Here and below, `work` has memory for out.size() numbers, or
-/// gets it.
+/// Needs rows <= cols; `out` is gapless. Here and below, `work` grows to out.size() numbers.
 void drawOrthogonalRows(const Context &context, RandomKey key, uint64_t number, float rowNorm,
                         MatrixView<float> out, HostRows &work);
 

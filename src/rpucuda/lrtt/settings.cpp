@@ -11,18 +11,20 @@
 namespace pulsora {
 namespace {
 
-// 16 components learn better than 8 on every preset ("What the defaults reach" in docs/lrtt.md).
+// 16 components learn better than 8 on every preset ("What the defaults reach" in docs/explain/lrtt_study.md).
 constexpr int64_t kAutomaticRank = 16;
 
-// The scales of 'matched', from the study in docs/results.md.
-// The gain of B whose learning they reproduce at every gain.
+// Constants of ab_lr_scale = 'matched', from the study in docs/explain/lrtt_study.md.
+//
+// Gain of B whose learning is reproduced at every gain.
 constexpr double kPlainGain = 0.5;
-// Deviation of B after a re-init, as a part of what its cells reach.
+// Deviation of B after a re-init, as a fraction of the range of its cells.
 constexpr double kFillingOfB = 0.2;
-// The change of the effective weight, within a cycle, that an element of A at its bound stands for.
+// Change of the effective weight within a cycle that corresponds to an element of A at its bound.
 constexpr double kChangePerCycle = 1.0 / 16.0;
-// Trains carry the update of a sample if lr 3 |x| max|d| is below this: that of inputs of root mean
-// square 0.5 at lr 0.1 and gradients of 0.003, as a mean loss over some tens of samples has them.
+// Pulse trains carry the update of a sample if lr 3 |x| max|d| is below this value: inputs of root
+// mean square 0.5 at lr 0.1 and gradients of 0.003, typical of a mean loss over some tens of
+// samples.
 constexpr double kTypicalStep = 0.1 * 3.0 * 0.5 * 0.003;
 
 void checkTrainLength(int length, const char *name) {
@@ -123,7 +125,7 @@ void checkLimit(const LRTTParams &p, int64_t limit, const char *name) {
                 name, " to 0");
 }
 
-// How a layer that is one tile is cut into blocks.
+// Checks the blocks of a layer that is one tile.
 void checkBlocks(const LRTTSettings &s) {
   constexpr int64_t kMostBlocks = 4096;  // each has converters and memory of its own
   const LRTTParams &p = s.params;
@@ -159,8 +161,8 @@ DeviceParams defaultFast() {
   const bool known = std::any_of(models.begin(), models.end(),
                                  [](const DeviceModel &m) { return m.name == "LinearStep"; });
   if (!known) return {};
-  // The numbers of the preset SixT1C (python/pulsora/devices/presets.py), which says where they are
-  // from; a test compares the two.
+  // The numbers of the preset SixT1C (python/pulsora/devices/presets.py), which names their source;
+  // a test compares the two.
   return DeviceParams::read(Value(Value::Map{{"model", Value("LinearStep")},
                                              {"dw_min", Value(0.001981)},
                                              {"dw_min_dtod", Value(0.1)},
@@ -198,7 +200,7 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   const double n = static_cast<double>(inputs);
   const double k = static_cast<double>(rank);
   const bool matched = p.ab_lr_scale == LrScale::Matched;
-  // How far a cell of A and B reaches to either side.
+  // Range of a cell of A and B to either side of 0.
   const PulsedParams &cell = p.fast.common();
   const double reach = static_cast<double>(std::min(cell.w_max, -cell.w_min));
   const double unit = std::sqrt(2.0 / n);  // deviation of B at gain 1
@@ -209,7 +211,7 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   rowNorm = static_cast<float>(static_cast<double>(gain) * std::sqrt(2.0));
   // E[B^T B] = K spread^2 I, so with alpha = 1 / (sqrt(K) spread) and lr alpha as the learning rate
   // of A, the first step after a re-init moves the effective weight as far as plain SGD would.
-  // Elements of A are then as large as the changes of the effective weight that they stand for.
+  // Elements of A are then as large as the corresponding changes of the effective weight.
   const double plain = 1.0 / (std::sqrt(k) * spread);
   double enlarged = 1.0;
   if (matched && reach > 0.0) {
@@ -234,8 +236,8 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
       lrOfA = lrOfB = 1.0f;
       break;
     case LrScale::Matched: {
-      // A is s = plain / alpha times larger than in the paragraph above, B is t times larger than at
-      // the plain gain; learning rates lr alpha s^2 and lr alpha t^2 leave the path of A B as it is.
+      // A is s = plain / alpha times larger than in the comment above, B is t times larger than at
+      // the plain gain; learning rates lr alpha s^2 and lr alpha t^2 keep the path of A B.
       const double s = plain / scale;
       const double t = static_cast<double>(gain) / kPlainGain;
       lrOfA = static_cast<float>(scale * s * s);

@@ -10,19 +10,19 @@
 namespace pulsora {
 
 /// Adds transfer_lr A B to the visible array: reads the factors exactly or line by line, and sends
-/// them as trains.
+/// them as pulse trains.
 class LRTTTransfer {
  public:
   LRTTTransfer(const Context &context, const LRTTSettings &settings, const TilePeriphery &periphery,
                const TileKeys &keys);
 
-  /// Storage for run(): it cannot run out of memory then.
+  /// Reserves storage for run(), which then cannot run out of memory.
   void reserve(const Context &context, PulsedDevice &visible);
-  /// One transfer; the adapter is left as it was.
+  /// Makes one transfer; the adapter does not change.
   void run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter);
 
   uint64_t count() const { return sender_.count(); }
-  /// How many transfers there are random numbers for.
+  /// Number of transfers that there are random numbers for.
   uint64_t most() const;
   /// Statistics of the latest transfer, and of all; both wait for a GPU.
   TransferStats latest(const Context &context) const { return sender_.ledger().latest(context); }

@@ -17,7 +17,7 @@
 namespace pulsora {
 namespace {
 
-/// What this process did. One compilation at a time is looked up or made.
+/// The compilations of this process. One at a time is looked up or made.
 struct Known {
   std::mutex lock;
   std::set<std::string> told;
@@ -33,8 +33,8 @@ Known &known() {
   return all;
 }
 
-/// Runs work(warn). Warnings are passed on when the lock is free again: who takes them may wait for
-/// a thread that waits for this lock.
+/// Runs work(warn) under the lock. Warnings are passed on after the lock is released, because their
+/// receiver may wait for a thread that waits for the lock.
 template <class Work>
 void alone(const Work &work) {
   std::vector<std::string> warnings;
@@ -62,7 +62,7 @@ bool mayCompile() {
   return text != "never";
 }
 
-/// One way to what a Compilation makes: from the cache, or by the compiler.
+/// Gets the result of a Compilation from the cache or by the compiler.
 class Maker {
  public:
   Maker(Compilation &compilation, PluginCache::Warn warn)
@@ -91,7 +91,7 @@ class Maker {
     if (useStored(use)) return;
     requireCompiler();
     const PluginCache::Lock lock(cache_, key_);
-    if (useStored(use)) return;  // another process made it meanwhile
+    if (useStored(use)) return;  // compiled by another process meanwhile
     const std::string bytes = compilation_.compile();
     ++known().compiled;
     use(bytes);

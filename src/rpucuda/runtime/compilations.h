@@ -4,13 +4,13 @@
 #include <functional>
 #include <string>
 
-// What is compiled at run time is kept in a folder (runtime/plugin_cache.h), so that each thing is
-// compiled once for all processes.
+// Results of compilations at run time are stored in a cache folder (runtime/plugin_cache.h), so
+// that everything is compiled once for all processes.
 
 namespace pulsora {
 
-/// How often a compiled model, or a kernel of one for a GPU, was made, found in the cache folder, or
-/// known to this process.
+/// Number of compiled models and GPU kernels of models that were compiled, found in the cache
+/// folder, or already in this process.
 struct CompileCounts {
   uint64_t compiled = 0;
   uint64_t fromDisk = 0;
@@ -18,42 +18,42 @@ struct CompileCounts {
 };
 CompileCounts compileCounts();
 
-/// Who is told that a cache folder cannot be used; at first std::cerr. The same text comes once. To
-/// be set before anything is compiled.
+/// Sets the receiver of warnings that a cache folder cannot be used; std::cerr by default. The same
+/// text is passed on once. To be called before anything is compiled.
 void setCompileWarnings(std::function<void(const std::string &)> warn);
 
-/// One thing to be compiled, and how.
+/// The interface of one compilation: a source and its compiler.
 class Compilation {
  public:
   virtual ~Compilation() = default;
-  /// What it is and for what, for messages: {"the device model 'X'", "the instruction set V4"}.
+  /// Name and target for messages: {"the device model 'X'", "the instruction set V4"}.
   struct Name {
     std::string what;
     std::string target;
   };
   virtual Name name() const = 0;
-  /// SHA-256 of all that it follows from, but for the compiler.
+  /// SHA-256 of everything that the result depends on, except the compiler.
   virtual std::string key() const = 0;
-  /// Finds the compiler, and returns all that tells it from others. CompilerNotFound if there is
-  /// none.
+  /// Finds the compiler, and returns text that identifies it. CompilerNotFound if there is none.
   virtual std::string compiler() = 0;
-  /// Compiles; after compiler(). CompileError if that fails.
+  /// Compiles, after a call of compiler(). CompileError if compilation fails.
   virtual std::string compile() = 0;
 };
 
-/// Calls use(bytes) with what was compiled: from the cache, or by the compiler. Where nothing can be
-/// compiled, or PULSORA_COMPILE is "never", what another compiler made will do: it gives the same
-/// bits. If `use` throws a CompileError about bytes from the cache, these are made anew.
+/// Calls use(bytes) with the compiled bytes, from the cache or the compiler. Without a compiler, or
+/// if PULSORA_COMPILE is "never", bytes that another compiler made are used: they give the same
+/// results. If `use` throws a CompileError for bytes from the cache, they are compiled again.
 ///
-/// CompilerNotFound if there is none, and no compiler that may be used; CompileError if compilation
-/// fails; ConfigError for a bad cache folder. One thread at a time; `use` must not wait for another that compiles.
+/// CompilerNotFound if nothing is cached and no compiler may be used; CompileError if compilation
+/// fails; ConfigError for a bad cache folder. Runs in one thread at a time; `use` must not wait for
+/// another thread that compiles.
 void withCompiled(Compilation &compilation, const std::function<void(const std::string &)> &use);
 
-/// Compiles into the cache folder, unless it is there, and returns the path of the file. Errors as of
+/// Compiles into the cache folder, unless cached, and returns the path of the file. Errors like
 /// withCompiled(); CompileError also if nothing can be stored.
 std::string compiledFile(Compilation &compilation);
 
-/// Counts that a compiled model was known to this process.
+/// Adds one to CompileCounts::fromMemory.
 void countFromMemory();
 
 }  // namespace pulsora

@@ -40,7 +40,7 @@ std::vector<std::string> words(const std::string &text) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-/// The path of a program, as a shell finds it; empty if there is none.
+/// The path of a program, found like in a shell; empty if there is none.
 std::string programPath(const std::string &name) {
   const auto usable = [](const fs::path &path) {
     std::error_code error;
@@ -68,8 +68,8 @@ void writeAll(const fs::path &path, std::string_view text) {
                                std::make_error_code(std::errc::io_error));
 }
 
-/// The environment without what makes a compiler search other folders for headers, with its
-/// temporary files in `folder`, and with messages in English.
+/// The environment without variables that add header folders to a compiler's search, with temporary
+/// files in `folder`, and with messages in English.
 std::vector<std::string> environmentFor(const fs::path &folder) {
   std::vector<std::string> variables{"TMPDIR=" + folder.string(), "LC_ALL=C"};
   for (char **entry = environ; *entry; ++entry) {
@@ -96,7 +96,7 @@ struct Outcome {
   std::string output;
 };
 
-/// Runs a program without a shell; what it writes goes through a file in `folder`.
+/// Runs a program without a shell; its output goes through a file in `folder`.
 Outcome runProgram(std::vector<std::string> command, const fs::path &folder) {
   const std::string log = (folder / "log").string();
   std::vector<std::string> variables = environmentFor(folder);
@@ -113,7 +113,7 @@ Outcome runProgram(std::vector<std::string> command, const fs::path &folder) {
                 " cannot be started: ", std::generic_category().message(failed));
   int status = 0;
   while (::waitpid(child, &status, 0) == -1) {
-    // ECHILD: the program lets the system forget its children, so that what it wrote must do.
+    // ECHILD: this process ignores its children's exit, so that only the output is known.
     if (errno != EINTR) return {errno == ECHILD ? 0 : -1, readAll(log)};
   }
   Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : -1, readAll(log)};
@@ -130,7 +130,7 @@ std::string readable(std::string log, const fs::path &folder) {
   return log;
 }
 
-/// A name for the text that is a plain file's.
+/// A name for the text that is valid as a plain file name.
 std::string plainFile(const PluginSource &source) {
   const std::string name = fs::path(source.file).filename().string();
   const bool plain = !name.empty() && name[0] != '.' && name[0] != '-' &&
@@ -193,7 +193,7 @@ std::vector<std::string> pluginOptions(Isa isa) {
   std::vector<std::string> options =
       words("-std=c++17 -O3 -DNDEBUG -fPIC -shared -fvisibility=hidden " PULSORA_NUMERICS_OPTIONS);
 #ifdef __linux__
-  // Nothing may be left undefined, nor a library be asked for of which nothing is used.
+  // No undefined symbols, and no dependency on unused libraries.
   for (const char *option : {"-Wl,-z,defs", "-Wl,--as-needed", "-Wl,--strip-all"})
     options.emplace_back(option);
 #endif

@@ -114,7 +114,7 @@ CudaContextScope::CudaContextScope(int device) : driver_(CudaDriver::get()) {
   const int count = driver_.deviceCount();
   PULSORA_CHECK(ConfigError, device >= 0 && device < count, "device is ", device,
                 "; this machine has ", count, " GPUs, counted from 0");
-  // Retained once for each device, for good: what lies in a context outlives scopes.
+  // Retained once per device and never released: objects in a context outlive scopes.
   static std::mutex lock;
   static std::map<int, CuContext> contexts;
   const std::lock_guard<std::mutex> guard(lock);

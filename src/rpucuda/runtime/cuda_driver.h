@@ -6,9 +6,9 @@
 
 #include "runtime/shared_library.h"
 
-// CUDA's driver (libcuda), which is part of the GPU's driver. It is loaded when it is first needed.
-// Its types are declared here, because a build without CUDA has no header of it; their layout is
-// part of its binary interface.
+// CUDA's driver library (libcuda), a part of the GPU's driver, loaded when first needed. Its types
+// are declared here, because a build without CUDA has no header for them; their layout is part of
+// the driver's binary interface.
 
 namespace pulsora {
 
@@ -40,14 +40,15 @@ struct CuLaunch {
   unsigned attributeCount;
 };
 
-/// The functions of the driver that are used. Each returns 0 or the number of an error, for check().
+/// The functions of the driver that Pulsora uses. Each returns 0 or the number of an error, for
+/// check().
 struct CudaDriver {
-  /// The driver, ready. DeviceError, naming the library that was looked for, if there is none or it
-  /// has no GPU.
+  /// The initialised driver. DeviceError, naming the library that was looked for, without a driver
+  /// or a GPU.
   static const CudaDriver &get();
 
   /// OutOfMemoryError, CompileError (code that does not fit the GPU) or DeviceError unless `status`
-  /// is 0; the message says what could not be done.
+  /// is 0; `what` names the failed operation in the message.
   void check(int status, const std::string &what) const;
   int attribute(int device, int which) const;
   /// The architecture of a GPU: "sm_90".

@@ -26,7 +26,7 @@ constexpr const char *kArchitecture = "unknown";
 
 /// Models that this process has loaded, by the keys of their compilations.
 struct Loaded {
-  std::recursive_mutex lock;  // what takes a warning may ask for another model
+  std::recursive_mutex lock;  // recursive: a receiver of warnings may load another model
   std::map<std::string, DeviceModel> models;
 };
 Loaded &loaded() {

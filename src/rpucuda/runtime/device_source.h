@@ -7,26 +7,26 @@
 #include "core/isa.h"
 #include "runtime/compilations.h"
 
-// Device models from their source, at run time: a text of the shape of the headers in devices/ is
-// compiled to a shared object by the machine's C++ compiler, which is loaded and registered.
+// Device models from source, at run time: the machine's C++ compiler compiles a text like the
+// headers in devices/ to a shared object, which is loaded and registered.
 //
 //   registerDeviceSource({text});
 //   config.device = DeviceParams::read(Value(Value::Map{{"model", "MyStep"}}), "device");
 //
-// The text is code, and runs with the rights of who runs the program.
+// The text is code, and runs with the rights of the user who runs the program.
 
 namespace pulsora {
 
 /// A device model as text, which defines one struct in namespace pulsora; see
 /// examples/05_custom_device. It may include headers of the rooms up to array, as
-/// <pulsora/room/name.h> or "room/name.h", and those of the system.
+/// <pulsora/room/name.h> or "room/name.h", and of the system.
 struct DeviceSource {
   std::string text;
   std::string name = {};  ///< of the struct; if empty, the only kName in the text
-  std::string file = {};  ///< what the compiler calls the text in its messages
+  std::string file = {};  ///< name of the text in the compiler's messages
 };
 
-/// The model with its name found, and line ends as Unix has them. ConfigError if the text has no
+/// The source with the model's name filled in, and Unix line ends. ConfigError if the text has no
 /// name or several.
 DeviceSource normalised(DeviceSource source);
 
@@ -34,27 +34,25 @@ DeviceSource normalised(DeviceSource source);
 /// from the cache (runtime/plugin_cache.h), and loaded for good. Its sourceHash is the SHA-256 of
 /// the normalised text. With PULSORA_COMPILE=never in the environment nothing is compiled.
 ///
-/// ConfigError for a bad text or cache folder; CompilerNotFound if there is no compiler that may be
-/// used, and what was compiled before is not in the cache; CompileError, with what the compiler
-/// said, if it fails.
+/// ConfigError for a bad text or cache folder; CompilerNotFound if the model is not in the cache
+/// and no compiler may be used; CompileError, with the compiler's messages, if it fails.
 DeviceModel deviceModelFrom(const DeviceSource &source);
 
-/// Makes and registers the model, and returns it as registered; the one that is there if it has the
-/// same name and text. ConfigError if there is another of that name.
+/// Makes and registers the model, and returns the registered model; an existing model if it has the
+/// same name and text. ConfigError if another model has that name.
 const DeviceModel &registerDeviceSource(const DeviceSource &source);
 
-/// The registered model of that name and text, or null. ConfigError if there is another of that
-/// name.
+/// The registered model of that name and text, or null. ConfigError if another model has that name.
 const DeviceModel *registeredModelOf(const DeviceSource &source);
 
 /// Compiles the model into the cache folder for later processes, on this machine or others that
-/// share the folder and can execute `isa`, and returns the path of the file. Errors as of
+/// share the folder and can execute `isa`, and returns the path of the file. Errors like
 /// deviceModelFrom(); CompileError also if nothing can be stored.
 std::string compileAhead(const DeviceSource &source, Isa isa = bestIsa());
 
 /// Compiles the model's kernels for GPUs of an architecture such as "sm_90" into the cache folder,
 /// by NVRTC, and returns the paths of the files. No GPU is needed. ConfigError for an architecture
-/// that NVRTC does not know; errors as of compileAhead().
+/// that NVRTC does not know; other errors like compileAhead().
 std::vector<std::string> compileAheadForGpu(const DeviceSource &source, const std::string &arch);
 
 }  // namespace pulsora

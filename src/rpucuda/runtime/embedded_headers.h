@@ -12,11 +12,11 @@ struct EmbeddedHeader {
 };
 
 /// The headers that a device model compiled at run time may include, in the order of their paths:
-/// those of the rooms up to array, and the plugin's own. They are part of the library, so that they
-/// are always those it was built from.
+/// headers of the rooms up to array, and of plugins. The texts are embedded in the library, so that
+/// they are always the ones it was built from.
 const std::vector<EmbeddedHeader> &embeddedHeaders();
 
-/// SHA-256 of them all.
+/// SHA-256 of all embedded headers.
 const std::string &embeddedHeadersHash();
 
 }  // namespace pulsora

@@ -24,7 +24,7 @@ struct LoadedCode {
     driver.check(
         driver.libraryLoadData(&library, text.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0),
         what);
-    void *module = nullptr;  // asked for now, so that the GPU looks at the code now
+    void *module = nullptr;  // requested now, so that invalid code fails here
     const int status = driver.libraryGetModule(&module, library);
     if (status != 0) driver.libraryUnload(library);
     driver.check(status, what);
@@ -66,12 +66,12 @@ bool isPointer(const std::string &type) { return !type.empty() && type.back() ==
 size_t sizeOfParameter(const std::string &type) {
   if (type == "void*") return sizeof(void *);
   if (!isPointer(type)) return sizeOfGpuType(type);
-  static_cast<void>(sizeOfGpuType(type.substr(0, type.size() - 1)));  // it must be one
+  static_cast<void>(sizeOfGpuType(type.substr(0, type.size() - 1)));  // throws for an unknown type
   return sizeof(void *);
 }
 
-/// While it lives, calls that a graph capture of this thread would refuse are allowed: they do not
-/// touch the captured stream.
+/// Allows calls that a graph capture of this thread would refuse, during its lifetime: these calls
+/// do not touch the captured stream.
 class OutsideCapture {
  public:
   OutsideCapture() { CudaDriver::get().exchangeCaptureMode(&mode_); }
@@ -83,7 +83,8 @@ class OutsideCapture {
   int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 };
 
-/// Gives something back. At the end of a process the driver may be gone, and all with it.
+/// Releases something by work(). At the end of a process the driver, and everything in it, may be
+/// gone.
 template <class Work>
 void release(int device, const Work &work) noexcept {
   try {
@@ -303,7 +304,7 @@ void GpuFunction::enqueue(const GpuGrid &grid, const void *const *arguments, voi
   launch.attributeCount = overlaps ? 1 : 0;
   const CudaDriver &driver = CudaDriver::get();
   BatchedLaunches::sendKept();
-  // The driver copies the arguments, and changes none.
+  // The driver copies the arguments, and does not change them.
   const int status =
       driver.launchKernel(&launch, function_, const_cast<void **>(arguments), nullptr);
   if (status != 0) driver.check(status, message("launch '", name_, "'"));

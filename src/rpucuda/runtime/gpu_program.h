@@ -23,14 +23,13 @@ namespace pulsora {
 /// The architecture of a GPU, such as "sm_90".
 std::string gpuArchitecture(int device);
 
-/// A queue of work on a GPU, which takes turns with the legacy default stream. Destroyed when its
-/// work is done.
+/// A CUDA stream, synchronised with the legacy default stream. Destroyed once its work is done.
 class GpuStream {
  public:
   explicit GpuStream(int device);
   void *handle() const { return handle_.get(); }
   int device() const { return device_; }
-  /// Waits for its work. DeviceError if that failed.
+  /// Waits for the stream's work. DeviceError if the work failed.
   void synchronize() const;
 
  private:
@@ -38,12 +37,13 @@ class GpuStream {
   std::shared_ptr<void> handle_;
 };
 
-/// Numbers in the memory of a GPU. Copies of the object share them. Types are "int8" to "int64",
-/// "uint8" to "uint64", "bool", "float16", "float32" and "float64".
+/// Numbers in the memory of a GPU. Copies of the object share the memory. Types are "int8" to
+/// "int64", "uint8" to "uint64", "bool", "float16", "float32" and "float64".
 class GpuArray {
  public:
   static GpuArray zeros(const std::string &type, int64_t size, int device, void *stream = nullptr);
-  /// OutOfMemoryError if there is no room. The host's memory may be used again when it returns.
+  /// OutOfMemoryError if there is no room. The caller may change `from` again when upload()
+  /// returns.
   static GpuArray upload(const std::string &type, const void *from, int64_t size, int device,
                          void *stream = nullptr);
   /// Waits for the stream's work, and copies all numbers.
@@ -80,8 +80,8 @@ class GpuArgument {
   GpuArgument(const GpuArray &array) : GpuArgument(array.type() + "*", array.data()) {
     device_ = array.device();
   }
-  /// A number of any type, or a pointer to memory of GPU `device`, by its bytes. InputError if these
-  /// are more than a parameter has.
+  /// A number of any type, or a pointer to memory of GPU `device`, by its bytes. InputError for
+  /// more bytes than a parameter has.
   static GpuArgument ofBytes(std::string type, std::string_view bytes, int device = -1);
   template <class T>
   GpuArgument(std::string type, T value) : type_(std::move(type)) {
@@ -92,7 +92,7 @@ class GpuArgument {
   /// "float32" for a number, "float32*" for an array.
   const std::string &type() const { return type_; }
   const void *value() const { return value_; }
-  /// Of an array; else -1.
+  /// Device of an array; -1 for a number.
   int device() const { return device_; }
 
  private:
@@ -101,7 +101,7 @@ class GpuArgument {
   int device_ = -1;
 };
 
-/// Blocks of a launch, threads of a block, and bytes of shared memory beside what the kernel
+/// Blocks of a launch, threads of a block, and bytes of shared memory besides those that the kernel
 /// declares.
 struct GpuGrid {
   struct Extent {
@@ -124,12 +124,13 @@ class GpuFunction {
   const std::string &name() const { return name_; }
   const std::vector<std::string> &types() const { return types_; }
 
-  /// Enqueues the kernel. InputError if the arguments have other types or another number than the
-  /// function's, or lie on another GPU; ConfigError, naming the extent, if the grid is not possible.
+  /// Enqueues the kernel. InputError if types or number of the arguments differ from the
+  /// function's, or if they are on another GPU; ConfigError, naming the extent, if the grid is not
+  /// possible.
   void launch(const GpuGrid &grid, const std::vector<GpuArgument> &arguments,
               void *stream = nullptr) const;
-  /// As launch(), on the current device, for arguments that the caller has as bytes. Its blocks may
-  /// come to the GPU before earlier work has ended (see cuda/core/await.cuh).
+  /// Like launch(), on the current device, for arguments given as bytes. Its blocks may start
+  /// before earlier work has ended (see cuda/core/await.cuh).
   void launchRaw(const GpuGrid &grid, const void *const *arguments, const uint64_t *sizes,
                  size_t count, void *stream) const;
 
@@ -144,7 +145,7 @@ class GpuFunction {
   void *function_ = nullptr;
   std::string name_;
   std::vector<std::string> types_;
-  std::vector<size_t> sizes_;  // of the parameters, if `knowsSizes_`
+  std::vector<size_t> sizes_;  // of the parameters, valid if `knowsSizes_`
   bool knowsSizes_ = false;
   bool overlaps_ = false;
   int device_ = 0;
@@ -159,9 +160,9 @@ class GpuProgram {
   GpuProgram(std::string_view code, int device);
 
   /// The kernel of that name in the code. ConfigError if there is none, or if its parameters do not
-  /// have the sizes of `types`: such as "int64", "float32", "float32*" or "void*".
+  /// have the sizes of `types`, such as "int64", "float32", "float32*" or "void*".
   GpuFunction function(const std::string &name, std::vector<std::string> types) const;
-  /// The same without types, for launchRaw().
+  /// The kernel without types, for launchRaw().
   GpuFunction function(const std::string &name) const;
 
  private:

@@ -21,22 +21,22 @@ namespace {
 
 using gpu::kModelKernels;
 
-constexpr int kOldest = 80;  // architecture, which the built-in kernels need too
+constexpr int kOldest = 80;  // oldest architecture, also of the built-in kernels
 
 /// The names of gpu::ModelKernel, in order.
 constexpr std::array<const char *, kModelKernels> kNames = {
     "Construct", "Describe",  "Balance",    "Relax",     "Reset",      "Write",
     "UpdateOne", "UpdateTwo", "UpdateMost", "MergeFlat", "MergeTiles", "Deferred"};
 
-/// As nvcc compiles the built-in models (cmake/numerics.cmake); unannotated functions, such as those
-/// that describe parameters, count as the GPU's.
+/// Options like nvcc's for the built-in models (cmake/numerics.cmake); unannotated functions, such
+/// as fields(), are device functions.
 const std::vector<std::string> &kernelOptions() {
   static const std::vector<std::string> kOptions = {"-std=c++17", "--fmad=false", "-DNDEBUG",
                                                     "-default-device"};
   return kOptions;
 }
 
-/// All that a model's text may include on a GPU.
+/// All headers that a model's text may include on a GPU.
 const std::map<std::string, std::string> &kernelHeaders() {
   static const std::map<std::string, std::string> kHeaders = [] {
     std::map<std::string, std::string> headers;
@@ -50,7 +50,7 @@ const std::map<std::string, std::string> &kernelHeaders() {
     }
     for (const char *name : {"cstdint", "limits", "type_traits"})
       refer(name, message("runtime/device_std/", name, ".cuh"));
-    // The compiler knows what these declare.
+    // NVRTC has the functions of these headers built in.
     for (const char *name : {"cmath", "cstddef", "math.h", "stdint.h"})
       refer(name, "runtime/device_std/cstdint.cuh");
     return headers;
@@ -64,8 +64,8 @@ std::string kernelName(const DeviceSource &source, int kernel) {
                  ", pulsora::gpu::ModelKernel::", kNames[static_cast<size_t>(kernel)], ">()");
 }
 
-/// A kernel of a model, by NVRTC. What is stored is the kernel's name in the code, a line's end, and
-/// the code.
+/// Compiles a kernel of a model by NVRTC. The result is the kernel's name in the code, a newline,
+/// and the code.
 class KernelCompilation : public Compilation {
  public:
   KernelCompilation(const DeviceSource &source, int kernel, std::string arch)
@@ -109,7 +109,7 @@ class KernelCompilation : public Compilation {
   std::string arch_;
 };
 
-/// A kernel of a model on a GPU, loaded.
+/// Loads a kernel of a model onto a GPU.
 GpuFunction loadedFunction(const DeviceSource &source, int kernel, int device) {
   std::unique_ptr<const GpuFunction> found;
   KernelCompilation compilation(source, kernel, CudaDriver::get().architecture(device));
@@ -155,8 +155,8 @@ class ModelKernels {
     std::atomic<const GpuFunction *> &ready = ready_[device][static_cast<size_t>(kernel)];
     const GpuFunction *found = ready.load();
     if (!found) {
-      // Without a lock of our own: compilations are made one at a time. Two threads may load the
-      // same kernel, which does no harm. It is kept for good.
+      // Needs no lock: compilations run one at a time, and two threads that load the same kernel do
+      // no harm. Never deleted.
       found = new GpuFunction(loadedFunction(source_, kernel, static_cast<int>(device)));
       ready = found;
     }
@@ -171,7 +171,7 @@ class ModelKernels {
 }  // namespace
 
 const PluginLauncher &launcherOf(const DeviceSource &source) {
-  return (new ModelKernels(source))->launcher();  // as the plugin, which is never unloaded
+  return (new ModelKernels(source))->launcher();  // never deleted, like the plugin
 }
 
 std::vector<std::string> compileModelKernels(const DeviceSource &source, const std::string &arch) {

@@ -8,8 +8,9 @@
 
 namespace pulsora {
 
-/// A launcher of the kernels of a normalised source, for good. A kernel is compiled by NVRTC, or
-/// taken from the cache (runtime/compilations.h), when it is first launched on a kind of GPU.
+/// A launcher of the kernels of a normalised source; never destroyed. A kernel is compiled by
+/// NVRTC, or taken from the cache (runtime/compilations.h), when first launched on a GPU
+/// architecture.
 const PluginLauncher &launcherOf(const DeviceSource &source);
 
 /// Compiles all kernels of a normalised source into the cache folder, and returns the paths of the

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kMajors[] = {"13", "12"};  // that may be used, the preferred one first
+constexpr const char *kMajors[] = {"13", "12"};  // usable versions, the preferred one first
 constexpr const char *kInstall =
     "install one (pip install nvidia-cuda-nvrtc, or the CUDA toolkit; PyTorch with CUDA brings it "
     "too), or set PULSORA_NVRTC to its path";
@@ -62,11 +62,11 @@ std::string variable(const char *name) {
   return value ? value : "";
 }
 
-/// Where NVRTC may be, in the order of nvrtcVersion().
+/// Possible paths of NVRTC, in the order of nvrtcVersion().
 std::vector<std::string> candidates() {
   if (const std::string own = variable("PULSORA_NVRTC"); !own.empty()) return {own};
   std::vector<std::string> folders = packageFolders();
-  folders.emplace_back("");  // the system's, or one that is loaded already
+  folders.emplace_back("");  // the system's, or an already loaded one
   for (const std::string &root :
        {variable("CUDA_HOME"), variable("CUDA_PATH"), std::string("/usr/local/cuda")}) {
     if (root.empty()) continue;
@@ -90,7 +90,8 @@ std::string joined(const std::vector<std::string> &texts) {
   return list;
 }
 
-/// Loads the second half of NVRTC, which it does not find by itself in a folder of its own.
+/// Loads NVRTC's library of built-ins, which NVRTC does not find by itself outside the system's
+/// folders.
 void loadBuiltins(const std::string &library) {
   const fs::path folder = fs::path(library).parent_path();
   if (folder.empty()) return;
@@ -148,7 +149,7 @@ Nvrtc loadNvrtc() {
   return n;
 }
 
-/// Found once; while there is none, it is looked for each time.
+/// NVRTC, found once; searched again on each call while there is none.
 const Nvrtc &nvrtc() {
   const std::lock_guard<std::mutex> lock(nvrtcLock());
   static const Nvrtc found = loadNvrtc();
@@ -164,7 +165,7 @@ struct OwnedProgram {
   OwnedProgram(const OwnedProgram &) = delete;
   OwnedProgram &operator=(const OwnedProgram &) = delete;
 
-  /// Text or code, of which `size` tells the length and `get` the content.
+  /// Text or code: `size` gives its length and `get` its content.
   std::string content(int (*size)(Program, size_t *), int (*get)(Program, char *)) const {
     size_t length = 0;
     check(nvrtc, size(program, &length), "give what it made");

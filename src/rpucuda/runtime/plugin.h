@@ -7,14 +7,14 @@
 #include "runtime/plugin_params.h"
 #include "runtime/plugin_table.h"
 
-// A device model as a plugin: what the library compiles at run time together with the model's text.
-// Nothing of the standard library with code of its own is used here; this is compiled for one
-// instruction set, and loaded beside code for others.
+// A device model as a plugin, compiled at run time together with the model's text. Uses no standard
+// library functions with code of their own, because it is compiled for one instruction set and
+// loaded beside code for others.
 
 namespace pulsora {
 namespace plugin {
 
-/// Launches by the library.
+/// Launches kernels through the library.
 template <class Device>
 struct GpuLauncher {
   inline static const PluginLauncher *library = nullptr;

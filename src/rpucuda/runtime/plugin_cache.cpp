@@ -32,7 +32,7 @@ std::string headerOf(const std::string &key, std::string_view body) {
   return kFormat + key + "\n" + sha256(body) + "\n";
 }
 
-/// Whether only this user may have written it.
+/// Whether only this user can have written the file or folder.
 bool isOurs(const struct stat &status) {
   return status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
@@ -51,7 +51,7 @@ std::vector<Entry> entriesOf(const fs::path &folder, const std::string &start) {
        each.increment(error)) {
     const fs::path path = each->path();
     if (path.extension() != kSuffix || path.filename().string().rfind(start, 0) != 0) continue;
-    std::error_code gone;  // another process may remove it meanwhile
+    std::error_code gone;  // another process may have removed the file
     const Entry entry{path, fs::file_size(path, gone), fs::last_write_time(path, gone)};
     if (!gone) entries.push_back(entry);
   }
@@ -107,7 +107,7 @@ std::optional<std::string> PluginCache::usable(const std::string &key, std::stri
       const size_t length = headerOf(key, "").size();
       if (count == bytes.size() && count >= length &&
           bytes.compare(0, length, headerOf(key, std::string_view(bytes).substr(length))) == 0) {
-        ::futimens(file, nullptr);  // used now; where that may not be told, it seems older
+        ::futimens(file, nullptr);  // marks the file as used now, where allowed
         ::close(file);
         why.clear();
         return bytes.substr(length);
@@ -156,7 +156,7 @@ void PluginCache::cannotStore(const std::string &why) {
   stores_ = false;
 }
 
-/// Makes the folder and those it lies in.
+/// Makes the folder and its parents.
 bool PluginCache::makeFolder() {
   if (!stores_) return false;
   fs::path path;

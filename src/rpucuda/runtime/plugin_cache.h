@@ -11,37 +11,38 @@ namespace pulsora {
 
 /// Compiled device models in a folder, for the processes of one user on any number of machines.
 ///
-/// A file is <key>.plugin: a line that names the format, the key, the SHA-256 of the rest, and the
-/// rest. It is written to a draft and renamed when it is on the disk. A file that is damaged, of
-/// another owner or writable by others is not used: it is removed, with a warning. If the folder
-/// cannot be written to, nothing is stored, with one warning.
+/// A file is <key>.plugin: a line with the format, the key and the SHA-256 of the body, then the
+/// body. It is written to a draft and renamed once on the disk. A file that is damaged, of another
+/// owner or writable by others is removed, with a warning. If the folder cannot be written to,
+/// nothing is stored, with one warning.
 class PluginCache {
  public:
   using Warn = std::function<void(const std::string &)>;
-  /// Bytes that the files take together, from where on those used longest ago are removed.
+  /// Largest total size of the files in bytes; beyond it, files used longest ago are removed.
   static constexpr uint64_t kLimit = uint64_t{256} << 20;
 
-  /// A cache in `folder`, which is made (mode 0700) when something is to be stored. An empty path:
-  /// nothing is stored. ConfigError if the folder is there and belongs to another user or may be
-  /// written to by others: what lies in it would be run.
+  /// A cache in `folder`, which is made (mode 0700) when something is first stored. With an empty
+  /// path nothing is stored. ConfigError if the folder belongs to another user or is writable by
+  /// others, because files in it are run.
   PluginCache(std::filesystem::path folder, Warn warn, uint64_t limit = kLimit);
 
   /// $PULSORA_CACHE_DIR, else $XDG_CACHE_HOME/pulsora, else ~/.cache/pulsora; empty if the
-  /// environment names none of them.
+  /// environment has none of these.
   static std::filesystem::path defaultFolder();
 
   const std::filesystem::path &folder() const { return folder_; }
-  /// What was stored under `key`, if it is there and whole. It counts as used now.
+  /// The body stored under `key`, if it exists undamaged; marks the file as used now.
   std::optional<std::string> read(const std::string &key);
-  /// What was stored last under a key that begins with `start`. For who cannot make it anew: files
-  /// that may not be used are left where they are.
+  /// The body stored last under a key that begins with `start`. For callers that cannot compile
+  /// again: unusable files are not removed.
   std::optional<std::string> readAny(const std::string &start);
-  /// Stores `body` under `key`; a warning if that cannot be done.
+  /// Stores `body` under `key`; warns if it cannot be stored.
   void write(const std::string &key, std::string_view body);
-  /// Removes what is stored under `key`, with a warning that says why.
+  /// Removes the file stored under `key`, with a warning that says why.
   void drop(const std::string &key, const std::string &why);
 
-  /// Held by one process at a time for each key. Where files cannot be locked, it locks nothing.
+  /// A lock for each key, held by one process at a time. Without effect where files cannot be
+  /// locked.
   class Lock {
    public:
     Lock(PluginCache &cache, const std::string &key);
@@ -55,7 +56,7 @@ class PluginCache {
 
  private:
   std::filesystem::path fileOf(const std::string &key) const;
-  /// What is stored under `key`, or nothing, and then why it may not be used if it is there.
+  /// The body stored under `key`, or nothing; then `why` tells why an existing file is unusable.
   std::optional<std::string> usable(const std::string &key, std::string &why) const;
   bool makeFolder();
   void cannotStore(const std::string &why);

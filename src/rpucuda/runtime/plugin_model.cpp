@@ -15,7 +15,7 @@
 namespace pulsora {
 namespace {
 
-/// A row of the table with its texts.
+/// A row of the plugin's table of fields, with its texts.
 struct Row {
   std::string name;
   PluginType type;
@@ -41,7 +41,7 @@ std::shared_ptr<PulsedParams> newParams(const PluginTable &table) {
           [alignment](PulsedParams *params) { ::operator delete(params, alignment); }};
 }
 
-/// The memory in which the fields lie at their offsets.
+/// The memory of the parameters; fields are at their offsets.
 char *bytesOf(PulsedParams &params) { return reinterpret_cast<char *>(&params); }
 
 template <class T>
@@ -49,7 +49,7 @@ T &at(char *own, const Row &row) {
   return *reinterpret_cast<T *>(own + row.offset);
 }
 
-/// Calls work(member) with the row's member of a model's own parameters, unless it is an enum.
+/// Calls work(member) with the row's member of a model's own parameters, except for enums.
 template <class Work>
 void withMember(char *own, const Row &row, const Work &work) {
   switch (row.type) {
@@ -101,7 +101,7 @@ Value writeRow(char *own, const Row &row) {
   return value;
 }
 
-/// A message in the making, from parts that the plugin gives.
+/// A message under construction, from parts that the plugin passes.
 struct Complaint {
   std::string path;
   std::ostringstream text;
@@ -111,7 +111,7 @@ struct Complaint {
 
 void check(const Described &model, const PulsedParams &params, const std::string &path) {
   Complaint complaint{path, {}};
-  complaint.text.precision(9);  // as message() has it
+  complaint.text.precision(9);  // like message()
   const PluginMessage parts{&complaint,
                             [](void *c, const char *text) { Complaint::of(c).text << text; },
                             // In single precision, as the parameters are.
@@ -151,7 +151,7 @@ std::shared_ptr<const PulsedParams> readPluginParams(const Described &model, con
 }  // namespace
 
 const PluginTable &loadPlugin(const std::string &bytes, const std::string &name, Isa isa) {
-  // From a folder of its own, which nobody else can write to, and which may go once it is loaded.
+  // From a private folder, which may be removed once the library is loaded.
   const PrivateFolder folder;
   const std::string path = (folder.path() / (name + ".so")).string();
   std::ofstream out(path, std::ios::binary);
@@ -211,14 +211,14 @@ DeviceModel pluginModel(const PluginTable &table, const PluginLauncher &launcher
     return readPluginParams(*model, value, path);
   };
   m.writeParams = [model](const PulsedParams &params) {
-    // Nothing is written there, but parameters that may be changed are found in the same way.
+    // Only reads; the cast allows the same code as for writing.
     char *own = bytesOf(const_cast<PulsedParams &>(params));
     Value::Map map;
     for (const Row &row : model->rows) map[row.name] = writeRow(own, row);
     return Value(std::move(map));
   };
   m.granularity = [&table](const PulsedParams &params) { return table.granularity(&params); };
-  // One instruction set is compiled, the machine's best; results are the same bits on all.
+  // Only the machine's best instruction set is compiled; all give the same bits.
   m.cpu = [&table](Isa) -> const PulsedKernels & { return *table.kernels; };
   table.setLauncher(&launcher);
   m.cuda = [&table] { return table.gpuKernels; };

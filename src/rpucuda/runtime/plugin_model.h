@@ -8,12 +8,12 @@
 
 namespace pulsora {
 
-/// Loads the compiled plugin of the model `name` for good. CompileError if it cannot be loaded, or is
-/// none for `isa`.
+/// Loads the compiled plugin of the model `name`; it is never unloaded. CompileError if it cannot
+/// be loaded, or is not a plugin for `isa`.
 const PluginTable &loadPlugin(const std::string &bytes, const std::string &name, Isa isa);
 
-/// The model of a plugin, without a source. Its kernels for a GPU are launched by `launcher`, which is
-/// kept.
+/// The model of a plugin, without a source. `launcher` launches its GPU kernels, and must live as
+/// long.
 DeviceModel pluginModel(const PluginTable &table, const PluginLauncher &launcher);
 
 }  // namespace pulsora

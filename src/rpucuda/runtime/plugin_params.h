@@ -5,14 +5,14 @@
 #include "devices/model_contract.h"
 #include "runtime/plugin_table.h"
 
-// What a device model that is compiled at run time tells of its parameters. Neither a host nor
-// anything of the standard library with code of its own is needed here: the machine's compiler reads
-// it (runtime/plugin.h).
+// The description of the parameters of a device model compiled at run time. Uses no standard
+// library functions with code of their own, because the machine's compiler compiles this header
+// (runtime/plugin.h).
 
 namespace pulsora {
 namespace plugin {
 
-/// What a struct's own check() calls (see ParamsCheck of parameters/field.h).
+/// The argument of a struct's own check() (see ParamsCheck in parameters/field.h).
 struct Check {
   struct Path {
     const char *name;
@@ -72,7 +72,7 @@ constexpr PluginType typeOf() {
   }
 }
 
-/// The visitor of Params::fields() that tells the library of each.
+/// The visitor of Params::fields() that passes each field to the library.
 template <class Params>
 struct FieldTeller {
   const Params &params;
@@ -93,7 +93,7 @@ struct FieldTeller {
   }
 };
 
-/// Whether the parameters agree with one another; if not, `message` is told why.
+/// Whether the parameters are consistent; if not, `message` gets the reason.
 template <class Params>
 bool holds(const Params &params, const PluginMessage &message) {
   bool holds = true;
@@ -101,7 +101,7 @@ bool holds(const Params &params, const PluginMessage &message) {
   return holds;
 }
 
-/// True; does not compile for a struct that cannot be a model from source, and says why.
+/// True; for a struct that cannot be a model from source, a compile error says why.
 template <class Device>
 constexpr bool isPluginModel() {
   static_assert(isDeviceModel<Device>());

@@ -6,13 +6,14 @@
 #include "devices/pulsed_model.h"
 #include "parameters/field_types.h"
 
-// What a device model that was compiled at run time hands to the library: plain numbers, texts that
-// end with a zero, and functions, so that the two may come from different compilers. Both are
-// compiled from the same headers, which the library carries (runtime/embedded_headers.h).
+// The interface of a device model compiled at run time to the library: plain numbers,
+// zero-terminated texts, and functions, so that plugin and library may come from different
+// compilers. Both are compiled from the same headers, embedded in the library
+// (runtime/embedded_headers.h).
 
 namespace pulsora {
 
-/// Number of the layout of what follows. Counted up whenever that changes.
+/// Version of the layout below. Increased whenever the layout changes.
 constexpr uint32_t kPluginAbi = 3;
 
 /// The name of the function that returns the table: `const PluginTable *pulsoraPlugin()`.
@@ -39,16 +40,16 @@ struct PluginMessage {
   void (*text)(void *context, const char *text);
   void (*number)(void *context, double number);
   void (*integer)(void *context, int64_t number);
-  /// A parameter's name, which the reader sees with the path of the configuration.
+  /// A parameter's name, shown with its path in the configuration.
   void (*path)(void *context, const char *name);
 };
 
-/// How a plugin has its kernels for a GPU launched, on the current device: the library compiles them
-/// when they are first needed. These functions may throw, through functions of the plugin that have
+/// Functions by which the library launches a plugin's GPU kernels on the current device, and
+/// compiles them when first needed. They may throw through functions of the plugin, which have
 /// nothing to clean up.
 struct PluginLauncher {
   void *context;
-  /// `kernel` is a gpu::ModelKernel; `arguments` points to as many as `count` says, of these sizes.
+  /// `kernel` is a gpu::ModelKernel; `arguments` points to `count` arguments of `sizes` bytes.
   void (*launch)(void *context, int32_t kernel, uint32_t blocks, uint32_t threads,
                  const void *const *arguments, const uint64_t *sizes, uint32_t count, void *stream);
   void (*clear)(void *context, void *data, uint64_t bytes, void *stream);
@@ -57,8 +58,8 @@ struct PluginLauncher {
 
 struct PluginTable {
   uint32_t abi;         // kPluginAbi
-  uint32_t isa;         // an Isa: what the kernels were compiled for
-  uint32_t commonSize;  // of PulsedParams, with which Params begin
+  uint32_t isa;         // the Isa that the kernels were compiled for
+  uint32_t commonSize;  // of PulsedParams, the first part of Params
   uint32_t paramsSize;
   uint32_t paramsAlignment;
   uint32_t mergesNoise;  // whether noise_merge = "batch" is possible
@@ -67,13 +68,14 @@ struct PluginTable {
   /// Calls take(context, row) for each parameter, and for each name of a stored quantity.
   void (*fields)(void *context, void (*take)(void *context, const PluginField *row));
   void (*members)(void *context, void (*take)(void *context, const char *name));
-  /// Makes default parameters in `params`, of the size and alignment above.
+  /// Constructs default parameters in memory `params`, of the size and alignment above.
   void (*defaults)(void *params);
-  /// What the parameters demand of one another: 1, or 0 after telling `message` what is wrong.
+  /// Checks that parameters are consistent: 1, or 0 after passing the reason to `message`.
   int32_t (*check)(const PulsedParams *params, const PluginMessage *message);
   float (*granularity)(const PulsedParams *params);
   const PulsedKernels *kernels;
-  /// Those for a GPU, which need a launcher first; it must live as long as they are used.
+  /// Kernels for a GPU. They need setLauncher() first; the launcher must live as long as they are
+  /// used.
   const PulsedKernels *gpuKernels;
   void (*setLauncher)(const PluginLauncher *launcher);
 };

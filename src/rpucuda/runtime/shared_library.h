@@ -5,19 +5,20 @@
 
 namespace pulsora {
 
-/// A library that is looked for when it is first needed, and kept for good, so that programs start
-/// where it is not there.
+/// A shared library, loaded when first needed and never unloaded, so that programs start without
+/// it.
 class SharedLibrary {
  public:
-  /// The first of `names` that can be loaded; each is a path, or a name that the system looks up.
+  /// Opens the first of `names` that can be loaded; a name is a path, or is looked up by the
+  /// system.
   static SharedLibrary open(const std::vector<std::string> &names);
 
   explicit operator bool() const { return handle_ != nullptr; }
-  /// What it was found as.
+  /// The name under which the library was loaded.
   const std::string &name() const { return name_; }
-  /// Why there is none.
+  /// The reason why no library could be loaded.
   const std::string &problem() const { return problem_; }
-  /// Sets `function` to the one of that name, null if there is none.
+  /// Sets `function` to the function called `name`, or null.
   template <class Function>
   void find(Function *&function, const char *name) const {
     function = reinterpret_cast<Function *>(symbol(name));

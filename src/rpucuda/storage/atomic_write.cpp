@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
   throw fs::filesystem_error(what, path, std::error_code(error, std::generic_category()));
 }
 
-/// The same call again as long as signals interrupt it.
+/// Repeats a call as long as signals interrupt it.
 template <class Call>
 auto uninterrupted(const Call &call) {
   auto result = call();
@@ -53,7 +53,7 @@ class Draft {
       bytes.remove_prefix(static_cast<size_t>(written));
     }
   }
-  /// As far as this process may.
+  /// Takes the owner and the mode of the replaced file, as far as this process may.
   void takeOwnerAndMode(const struct stat &status) const {
     if (::fchown(file_, status.st_uid, status.st_gid) != 0) errno = 0;
     if (::fchmod(file_, status.st_mode & 07777) != 0) errno = 0;

@@ -13,7 +13,8 @@ namespace pulsora {
 /// The new content is written to a draft, a file of another name in the same folder, which takes
 /// the path's place when it is on the disk. Of a symbolic link, the file behind it is replaced. An
 /// existing file keeps its mode, and its owner where that may be; a new one has `mode`, less what
-/// the process's mask takes away. A killed process leaves its draft, `.pulsora-<number>.part`, behind.
+/// the process's mask takes away. A killed process leaves its draft behind, a file named
+/// `.pulsora-<number>.part`.
 ///
 /// std::filesystem::filesystem_error, which is a std::system_error, if the file cannot be written;
 /// an existing one is then as it was.

@@ -20,7 +20,7 @@ class CompoundOf final : public AnyCompound {
   Params params_;
 };
 
-// The rows of TilePeriphery that a compound uses, with the defaults of that compound.
+// The fields of TilePeriphery that a compound uses, with the compound's defaults.
 template <class Params>
 std::vector<FieldInfo> peripheryOf(const TilePeriphery &defaults) {
   const Value values = writeParams(defaults);

@@ -3,8 +3,8 @@
 #include "core/view.h"
 #include "numerics/math.h"
 
-// The element functors of a grid of tiles on a GPU. A block is some neighbouring columns of a batch,
-// those of a tile; packed, its rows lie without gaps.
+// The element functors of a grid of tiles on a GPU. A block is the neighbouring columns of a batch
+// that belong to one tile; the rows of a packed block have no gaps.
 
 namespace pulsora {
 
@@ -30,8 +30,8 @@ struct BlockPacker {
   }
 };
 
-/// Sums the packed reads of the tiles that share a block, in their order. Read number k follows
-/// after those of places[k] columns in all.
+/// Sums the packed reads of the tiles that share a block, in the order of the tiles. The reads
+/// before read number k have places[k] columns in all.
 struct BlockSummer {
   const float *reads;
   const GridColumn *columns;

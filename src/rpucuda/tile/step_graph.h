@@ -6,17 +6,17 @@
 
 namespace pulsora {
 
-/// Runs what one mini-batch enqueues in a stream as one CUDA graph.
+/// Runs the work that one mini-batch enqueues in a stream as one CUDA graph.
 ///
 ///     StepGraph graph(tile.context());
 ///     graph.begin();
 ///     tile.forward(x, y); tile.backward(d, dx); tile.update(x, d, lr); tile.postUpdate(lr);
 ///     graph.end();
 ///
-/// Every mini-batch is captured anew, because the host keeps the sample numbers and the schedule of
+/// Each mini-batch is captured again, because the host keeps the sample numbers and the schedule of
 /// transfers; the captured graph then updates an executable graph of equal shape (steps with and
-/// without a transfer have one each), which is launched. The results are those of the plain calls,
-/// to the bit. Buffers that x, y, d and dx lie in may change between mini-batches.
+/// without a transfer have one each), which is launched. The results have the bits of the plain
+/// calls. The buffers of x, y, d and dx may change between mini-batches.
 ///
 /// Between begin() and end() nothing may wait for the GPU: weights, state, statistics and explain
 /// fail. Memory is allocated and freed outside the graph.
@@ -29,14 +29,14 @@ class StepGraph {
   StepGraph(const StepGraph &) = delete;
   StepGraph &operator=(const StepGraph &) = delete;
 
-  /// From here on the stream's work is recorded instead of run.
+  /// Begins to record the stream's work instead of running it.
   void begin();
-  /// Launches what was recorded.
+  /// Launches the recorded work.
   void end();
-  /// Drops what was recorded since begin(), for callers that give up; the tiles' counters are not
-  /// set back. Does nothing if nothing is being recorded.
+  /// Discards the work recorded since begin(), without setting back the tiles' counters. Does
+  /// nothing outside a recording.
   void abandon() noexcept;
-  /// Executable graphs that are kept.
+  /// Number of executable graphs in the cache.
   int shapes() const;
 
  private:

@@ -16,7 +16,7 @@ Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, uint64_t seed
       "] was asked for; a tile holds at most 2^32 cells: split the layer over several tiles");
   checkContext(context);
   checkParams(config, "");
-  static_cast<void>(readParams<TileConfig>(writeParams(config), ""));  // as loading its state will
+  static_cast<void>(readParams<TileConfig>(writeParams(config), ""));  // as when a state is loaded
   impl_ = std::make_unique<Impl>(config, context, dSize, xSize, TileKeys{seed, tileId});
 }
 
@@ -45,10 +45,14 @@ void Tile::setContext(const Context &context) {
 }
 
 void Tile::forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
-  impl_->readPart(Pass::Forward, x, "x", part,
-                  [&](const Context &context, const Counters &counters) {
-                    readForward(context, x, y, counters);
-                  });
+  requireForward(x, y);
+  forwardChecked(x, y, part);
+}
+
+void Tile::forwardChecked(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
+  impl_->readPart(
+      Pass::Forward, x, "x", part,
+      [&](const Context &context, const Counters &counters) { read(context, x, y, counters); });
 }
 
 void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t firstSample,
@@ -58,17 +62,22 @@ void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t
       ConfigError, io.is_perfect || io.noise_management != NoiseManagement::AverageAbsMax,
       "forward.noise_management is 'average_abs_max', and its scale depends on every earlier "
       "read, so that none can be repeated; choose 'abs_max'");
+  requireForward(x, y);
+  Impl::requireRoom(firstSample, x.rows, "samples of forward");
   Counters then = impl_->counters;
   then.forwardSamples = firstSample;
-  readForward(impl_->partOf(of), x, y, then);
+  read(impl_->partOf(of), x, y, then);
 }
 
-void Tile::readForward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
-                       const Counters &counters) {
+void Tile::requireForward(MatrixView<const float> x, MatrixView<const float> y) const {
   requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "forward");
   requireShape(y, batchOf(x), {"d_size", dSize()}, "y", "forward");
-  Impl::requireRoom(counters.forwardSamples, x.rows, "samples of forward");
-  impl_->requireFiniteRead(impl_->config.forward, x, "x");
+  if (impl_->context.onCpu()) requireFinite(impl_->context, x, "x");
+}
+
+void Tile::read(const Context &context, MatrixView<const float> x, MatrixView<float> y,
+                const Counters &counters) {
+  impl_->flagNonfiniteRead(impl_->config.forward, x);
   impl_->device->forward(context, x, y, counters);
   requireFiniteResult(context, y, "y");
 }
@@ -76,9 +85,14 @@ void Tile::readForward(const Context &context, MatrixView<const float> x, Matrix
 void Tile::backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part) {
   requireShape(d, anyBatch(), {"d_size", dSize()}, "d", "backward");
   requireShape(dx, batchOf(d), {"x_size", xSize()}, "dx", "backward");
+  if (impl_->context.onCpu()) requireFinite(impl_->context, d, "d");
+  backwardChecked(d, dx, part);
+}
+
+void Tile::backwardChecked(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part) {
   impl_->readPart(Pass::Backward, d, "d", part,
                   [&](const Context &context, const Counters &counters) {
-                    impl_->requireFiniteRead(impl_->config.backward, d, "d");
+                    impl_->flagNonfiniteRead(impl_->config.backward, d);
                     impl_->device->backward(context, d, dx, counters);
                     requireFiniteResult(context, dx, "dx");
                   });
@@ -89,9 +103,15 @@ void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr
   requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "update");
   requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "update");
   requireLearningRate(lr);
+  if (impl_->context.onCpu()) requireStep(impl_->context, x, d, lr);
+  updateChecked(x, d, lr, pause);
+}
+
+void Tile::updateChecked(MatrixView<const float> x, MatrixView<const float> d, float lr,
+                         const Pause &pause) {
   impl_->requireRoomForUpdate(x.rows);
-  requireStep(impl_->context, x, d, lr,
-              impl_->device->updateLooksForFaults(impl_->context, x.rows));
+  if (!impl_->context.onCpu() && !impl_->device->updateLooksForFaults(impl_->context, x.rows))
+    requireFinite(impl_->context, x, d);
   impl_->updateInParts(x.rows, lr, pause, [&](int64_t start, int64_t count) {
     impl_->device->update(impl_->context, x.block(start, 0, count, x.cols),
                           d.block(start, 0, count, d.cols), lr, impl_->counters);
@@ -107,7 +127,7 @@ void Tile::postUpdate(float lr) {
 
 void Tile::getWeights(MatrixView<float> out) const {
   requireShape(out, {"d_size", dSize()}, {"x_size", xSize()}, "out", "getWeights");
-  impl_->reportFault();
+  impl_->reportNonfinite();
   impl_->device->getWeights(impl_->context, out);
 }
 
@@ -132,7 +152,7 @@ const PulsedDevice &Tile::array(const std::string &name) const {
 void Tile::getArray(const std::string &name, MatrixView<float> out) const {
   const PulsedDevice &from = array(name);
   requireShape(out, {"rows", from.rows()}, {"columns", from.cols()}, "out", "getArray");
-  impl_->reportFault();
+  impl_->reportNonfinite();
   copy(impl_->context, from.weights(), out);
 }
 
@@ -147,7 +167,7 @@ void Tile::setArray(const std::string &name, MatrixView<const float> weights) {
 
 void Tile::resetColumns(const std::string &name, int64_t firstCol, int64_t count,
                         float probability) {
-  impl_->reportFault();
+  impl_->reportNonfinite();
   Impl::requireRoom(impl_->counters.events, 1, "writes");
   impl_->device->resetColumns(impl_->context, name, firstCol, count, probability, impl_->counters);
   ++impl_->counters.events;
@@ -168,12 +188,12 @@ Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, f
   requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "explain");
   requireLearningRate(lr);
   requireStep(impl_->context, x, d, lr);
-  impl_->reportFault();
+  impl_->reportNonfinite();
   return impl_->device->explain(impl_->context, x, d, lr);
 }
 
 Value::Map Tile::statistics() const {
-  impl_->reportFault();
+  impl_->reportNonfinite();
   return impl_->device->statistics(impl_->context);
 }
 

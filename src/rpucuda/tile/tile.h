@@ -15,9 +15,9 @@ class TileAdapter;
 /// Called now and then during a long operation. If it throws, the operation ends there.
 using Pause = std::function<void()>;
 
-/// Which rows of a mini-batch a read is of: [first, first + m) of `of` rows, whose others are read
-/// by other tiles in this tile's state. The draws are those that these rows have in a read of the
-/// whole mini-batch, and the tile counts all of it. By default m rows are the whole mini-batch.
+/// The rows of a mini-batch that a read takes: [first, first + m) of `of` rows; other tiles in the
+/// same state read the other rows. Random draws are the same as in a read of the whole mini-batch,
+/// and the tile counts the whole mini-batch. By default m rows are the whole mini-batch.
 struct BatchPart {
   int64_t first = 0;
   int64_t of = -1;
@@ -44,31 +44,32 @@ class Tile final {
   /// Threads, instruction set and stream may change at any time; the backend may not (see to()).
   void setContext(const Context &context);
 
-  /// y [m, dSize] = W x for x [m, xSize]. InputError for a part that the rows do not fit;
-  /// ConfigError for less than the whole with noise_management average_abs_max.
+  /// y [m, dSize] = W x for x [m, xSize]. InputError for rows that do not fit `part`; ConfigError
+  /// for less than the whole mini-batch with noise_management average_abs_max.
   void forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part = {});
-  /// The read that began at sample number `firstSample`, with its draws again; counters stay. Of a part
-  /// of a mini-batch, `of` is the size of that; 0: x is the whole.
-  /// ConfigError with noise_management average_abs_max, whose scale depends on the reads so far.
+  /// Repeats the read that began at sample number `firstSample`, with the same random draws;
+  /// counters do not change. `of` is the size of the mini-batch that x is a part of; 0: x is the
+  /// whole. ConfigError with noise_management average_abs_max, whose scale depends on the reads so
+  /// far.
   void forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t firstSample,
                     int64_t of = 0);
-  /// dx [m, xSize] = W^T d for d [m, dSize]. Errors are those of forward().
+  /// dx [m, xSize] = W^T d for d [m, dSize]. Errors like forward().
   void backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part = {});
-  /// W <- W - lr d^T x by pulses. InputError for wrong shapes or values that are not finite;
-  /// ConfigError for a bad lr. On the CPU, `pause` is called between parts of a long update; if it
-  /// throws, the tile is as after an update by the samples before, which counters() tells. (Without
-  /// effect for devices with noise_merge = "batch", whose updates must not be cut.)
+  /// W <- W - lr d^T x by pulses. InputError for wrong shapes or non-finite values; ConfigError for
+  /// a bad lr. On the CPU, `pause` is called between parts of a long update; if it throws, the tile
+  /// has been updated by the samples before, and counters() has their number. (Not called for
+  /// devices with noise_merge = "batch", whose updates must not be split.)
   void update(MatrixView<const float> x, MatrixView<const float> d, float lr,
               const Pause &pause = {});
   /// End of a mini-batch; call once after its update()s.
   void postUpdate(float lr);
 
-  /// The weights [dSize, xSize] that a perfect read would see now.
+  /// Writes the weights [dSize, xSize] that a perfect read would see now to `out`.
   void getWeights(MatrixView<float> out) const;
   /// Makes the tile represent `weights` [dSize, xSize] as closely as the bounds of its cells allow.
   void setWeights(MatrixView<const float> weights);
 
-  /// Names of its pulsed arrays, in order: "visible" first; none for floating-point weights.
+  /// Names of the tile's pulsed arrays, in order: "visible" first; none for floating-point weights.
   std::vector<std::string> arrayNames() const;
   /// The array called `name`; ConfigError if the tile has none, here and below.
   const PulsedDevice &array(const std::string &name) const;
@@ -76,10 +77,10 @@ class Tile final {
   /// Writes one array digitally, each cell within its bounds; other arrays stay.
   void setArray(const std::string &name, MatrixView<const float> weights);
   /// Resets the columns [firstCol, firstCol + count) of an array, taken modulo its width, each cell
-  /// with the given probability: to its device's reset value, with that value's spreads.
+  /// with the given probability, to the device's reset value with its spreads.
   void resetColumns(const std::string &name, int64_t firstCol, int64_t count, float probability);
 
-  /// Whether there is a low-rank adapter, and what it offers (tile/tile_adapter.h); ConfigError
+  /// Whether the tile has a low-rank adapter, and the adapter (tile/tile_adapter.h); ConfigError
   /// without one.
   bool hasAdapter() const;
   TileAdapter adapter();
@@ -93,32 +94,42 @@ class Tile final {
   uint32_t tileId() const;
   const Counters &counters() const;
 
-  /// Everything that is needed to go on to the bit, signed (storage/state.h). StateError if a weight
-  /// is not finite: no tile could go on from that.
+  /// The complete state, from which a tile continues to the bit, signed (storage/state.h).
+  /// StateError if a weight is not finite: no tile could continue from such a state.
   State state() const;
-  /// Goes on where the tile stood that gave `state`. StateError, changing nothing, unless the state
-  /// is undamaged and of a tile of equal sizes, configuration and seed. States of versions 1 and 2,
-  /// which had no checksum, load too.
+  /// Restores `state`. StateError, changing nothing, unless the state is undamaged and from a tile
+  /// of equal sizes, configuration and seed. States of versions 1 and 2, which had no checksum,
+  /// load too.
   void loadState(const State &state);
-  /// Floats that packChanges() writes.
+  /// Number of floats that packChanges() writes.
   int64_t changesSize() const;
-  /// Writes what updates may change (the weights of its arrays, counters, sums of statistics) into
-  /// memory of the tile's backend, for a tile of the same sizes, configuration and seed that has been
-  /// in the same state before the last updates. Returns their end. Call it between mini-batches.
+  /// Writes everything that updates may change (weights of the arrays, counters, sums of
+  /// statistics) to memory of the tile's backend, for a tile of the same sizes, configuration and
+  /// seed that was in the same state before the last updates. Returns the end of the written
+  /// memory. To be called between mini-batches.
   float *packChanges(float *to) const;
-  /// Goes on where the tile stood that wrote `from`, and returns the end. StateError, changing
-  /// nothing, if that was of other sizes, other arrays or another seed. Configurations are not compared.
+  /// Restores the changes that packChanges() wrote to `from`, and returns their end. StateError,
+  /// changing nothing, if the tile that wrote them has other sizes, other arrays or another seed.
+  /// Configurations are not compared.
   const float *unpackChanges(const float *from);
-  /// The tile that a state belongs to, in that state. StateError if it is damaged.
+  /// Makes the tile that a state belongs to, in that state. StateError if the state is damaged.
   static Tile fromState(const State &state, const Context &context = {});
 
  private:
   friend class TileAdapter;
+  friend class TileGrid;
   struct Impl;
   State collect() const;
   void take(const State &state);
-  void readForward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
-                   const Counters &counters);
+  /// forward(), backward() and update() of inputs whose shapes, and values on the CPU, the caller
+  /// has checked.
+  void forwardChecked(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part);
+  void backwardChecked(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part);
+  void updateChecked(MatrixView<const float> x, MatrixView<const float> d, float lr,
+                     const Pause &pause);
+  void requireForward(MatrixView<const float> x, MatrixView<const float> y) const;
+  void read(const Context &context, MatrixView<const float> x, MatrixView<float> y,
+            const Counters &counters);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -5,9 +5,9 @@
 namespace pulsora {
 
 /// The low-rank adapter of a tile, where it has one: reads and updates in which a gate weighs the
-/// adapter's K components, and transfers out of turn. Inputs are checked here, before anything
-/// changes; ConfigError if the tile's settings leave no place for a gate. Valid as long as the tile
-/// is.
+/// adapter's K components, and transfers outside the schedule. Inputs are checked here, before
+/// anything changes; ConfigError if the tile's settings do not allow a gate. Valid as long as the
+/// tile.
 class TileAdapter final {
  public:
   /// Number K of components.
@@ -26,9 +26,9 @@ class TileAdapter final {
   void update(MatrixView<const float> x, MatrixView<const float> d, MatrixView<const float> gate,
               float lr, const Pause &pause = {});
 
-  /// Transfers the adapter into W and starts it anew, now; the schedule goes on as it was.
+  /// Transfers the adapter into W and re-initialises it now; the schedule does not change.
   void transfer();
-  /// Directions [K, inputs] for lrtt.reinit = 'svd'; B takes them at once.
+  /// Sets the directions [K, inputs] for lrtt.reinit = 'svd', and writes them to B at once.
   void setReinitVectors(MatrixView<const float> vectors);
 
  private:

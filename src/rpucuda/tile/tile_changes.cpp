@@ -4,8 +4,8 @@
 #include "storage/checksum.h"
 #include "tile/tile_impl.h"
 
-// What updates change of a tile, on its way to another process: tensors, then the numbers of the
-// state in 8 bytes each, of which the first tells what all the others are.
+// The parts of a tile that updates change, packed for another process: tensors, then the numbers of
+// the state in 8 bytes each. The first number is a checksum of the layout.
 
 namespace pulsora {
 namespace {
@@ -27,7 +27,7 @@ Value valueLike(const Value &like, uint64_t bits) {
   return like.integer() ? Value(whole) : Value(real);
 }
 
-/// What a tile packs, and what is in which place.
+/// The tensors and numbers that a tile packs, in the order of their places.
 struct Changes {
   PackedTensors tensors;
   State state;

@@ -20,13 +20,13 @@
 
 namespace pulsora {
 
-/// ConfigError or DeviceError unless a tile can work in this context.
+/// ConfigError or DeviceError unless a tile can run in this context.
 inline void checkContext(const Context &context) {
   requireThreads(context.cpu.threads);
   if (!context.onCpu()) requireCudaDevice(context.device);
 }
 
-/// A number of rows or columns as a message names it; without a value, any number will do.
+/// A number of rows or columns with its name in messages; without a value, any number is right.
 struct Size {
   const char *name;
   int64_t value = -1;
@@ -38,7 +38,7 @@ struct Size {
 inline Size anyBatch() { return {"batch"}; }
 inline Size batchOf(MatrixView<const float> inputs) { return {"batch", inputs.rows}; }
 
-/// InputError, with what `what` takes, unless the matrix `name` is [rows, cols].
+/// InputError, with the shape that `what` takes, unless the matrix `name` is [rows, cols].
 inline void requireShape(MatrixView<const float> a, const Size &rows, const Size &cols,
                          const char *name, const char *what) {
   PULSORA_CHECK(InputError, a.cols == cols.value && (rows.value < 0 || a.rows == rows.value), name,
@@ -46,8 +46,8 @@ inline void requireShape(MatrixView<const float> a, const Size &rows, const Size
                 ", ", cols.describe(), "]");
 }
 
-/// InputError unless the part has so many rows, those of the input `name`; ConfigError if the
-/// periphery of that direction can read the rows of a mini-batch in order alone.
+/// InputError unless the part fits the `rows` rows of the input `name`; ConfigError if the
+/// periphery of that direction cannot read a part of a mini-batch.
 inline void requirePart(const BatchPart &part, int64_t rows, const char *name,
                         const IOParameters &io, const char *direction) {
   PULSORA_CHECK(InputError, part.first >= 0, "first is ", part.first, "; it must be >= 0");
@@ -69,7 +69,7 @@ inline void requireLearningRate(float lr) {
                 "; give ", kLargestSetting, " at most, of either sign");
 }
 
-/// The place and value of the first element that is not finite, as text; empty if all are.
+/// The place and value of the first non-finite element, as text; empty if all are finite.
 inline std::string notFinite(const Context &context, MatrixView<const float> a, const char *name) {
   if (std::isfinite(absMax(context, a))) return "";
   for (int64_t i = 0;; ++i) {
@@ -80,7 +80,7 @@ inline std::string notFinite(const Context &context, MatrixView<const float> a, 
   }
 }
 
-/// InputError if a value is not finite; on a GPU the non-finite flag is set, and the tile throws later.
+/// InputError if a value is not finite; on a GPU the flag is set, and the tile throws later.
 inline void requireFinite(const Context &context, MatrixView<const float> a, const char *name) {
   if (!context.onCpu()) {
     detail::cudaCheckFinite(context, a);
@@ -95,7 +95,7 @@ inline void requireFinite(const Context &context, MatrixView<const float> a, con
 /// InputError, on the CPU, if a read of finite inputs has overflowed.
 inline void requireFiniteResult(const Context &context, MatrixView<const float> out,
                                 const char *name) {
-  if (!context.onCpu()) return;  // where the results stay
+  if (!context.onCpu()) return;  // results stay on the GPU
   const std::string bad = notFinite(context, out, name);
   PULSORA_CHECK(
       InputError, bad.empty(), bad,
@@ -103,7 +103,7 @@ inline void requireFiniteResult(const Context &context, MatrixView<const float> 
       "down (is the training diverging? lower the learning rate)");
 }
 
-/// InputError if a value of x or d is not finite; on a GPU as above.
+/// InputError if a value of x or d is not finite; on a GPU the flag is set.
 inline void requireFinite(const Context &context, MatrixView<const float> x,
                           MatrixView<const float> d) {
   if (!context.onCpu()) {
@@ -114,15 +114,15 @@ inline void requireFinite(const Context &context, MatrixView<const float> x,
   }
 }
 
-/// InputError, on the CPU, if x or d are not finite, or if changes of the weights lr d^T x might
-/// overflow; on a GPU as requireFinite(), unless the update itself looks for faults.
+/// InputError, on the CPU, if x or d is not finite, or if the changes lr d^T x of the weights might
+/// overflow. On a GPU like requireFinite().
 inline void requireStep(const Context &context, MatrixView<const float> x,
-                        MatrixView<const float> d, float lr, bool looksForFaults = false) {
+                        MatrixView<const float> d, float lr) {
   if (!context.onCpu()) {
-    if (!looksForFaults) requireFinite(context, x, d);
+    requireFinite(context, x, d);
     return;
   }
-  // Not finite if an element is not, so that one pass over x and d does for both.
+  // Not finite if an element is not, so that one pass over x and d checks both.
   const double step = sumOfAbsMaxProducts(context, x, d) * std::fabs(static_cast<double>(lr));
   const bool fits = step <= static_cast<double>(std::numeric_limits<float>::max());
   if (!fits) requireFinite(context, x, d);

@@ -4,7 +4,7 @@ namespace pulsora {
 namespace {
 
 // Version 1 kept the parameters of an adapter in a separate table, "lrtt", and wrote the tables of
-// all kinds whatever the kind was. This returns such a configuration in the form of today.
+// all kinds whatever the kind was. Returns such a configuration in the present form.
 Value::Map upgraded(Value::Map map, const std::string &kind) {
   const auto found = map.find("lrtt");
   if (found == map.end() || !found->second.map()) return map;

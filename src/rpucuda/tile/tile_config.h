@@ -13,8 +13,8 @@ namespace pulsora {
 ///     config.compound = adapter;
 ///     config.forward.out_noise = 0.0f;
 ///
-/// As a Value it is one table: "kind", the compound's own parameters, and "forward", "backward" and
-/// "update".
+/// A Value holds it as one table: "kind", the compound's own parameters, and "forward", "backward"
+/// and "update".
 struct TileConfig : TilePeriphery {
   static constexpr const char *kName = "TileConfig";
 
@@ -22,13 +22,13 @@ struct TileConfig : TilePeriphery {
 };
 
 /// Reads a configuration: parameters that are missing take the compound's defaults, unknown names
-/// are refused. Also takes the form that states of version 1 have, in which every kind of tile held
-/// the tables of all kinds.
+/// are refused. Also reads the form in states of version 1, in which every kind of tile held the
+/// tables of all kinds.
 template <>
 TileConfig readParams<TileConfig>(const Value &value, const std::string &path);
 template <>
 Value writeParams<TileConfig>(const TileConfig &config);
-/// ConfigError for periphery out of their ranges; a compound is valid from the start.
+/// ConfigError for periphery parameters out of their ranges; a compound is always valid.
 template <>
 void checkParams<TileConfig>(const TileConfig &config, const std::string &path);
 

@@ -73,7 +73,7 @@ size_t TileGrid::blockAt(const Side &side, int64_t first) {
   return static_cast<size_t>(found - side.blocks.begin());
 }
 
-// The order in which a GPU keeps the reads of all tiles before it sums them.
+// Sets the places of the reads of all tiles in a GPU's memory before they are summed.
 void TileGrid::placeReads(Side &side) {
   std::vector<GridColumn> columns;
   std::vector<int64_t> places;
@@ -98,8 +98,8 @@ void TileGrid::placeReads(Side &side) {
   onGpu(places, side.readPlaces);
 }
 
-// The columns of a batch that each block has: in place on the CPU, and on a GPU, whose kernels want
-// rows without gaps, in memory of their own.
+// The columns of a batch that belong to each block: in place on the CPU, and packed on a GPU, whose
+// kernels need rows without gaps.
 std::vector<MatrixView<const float>> TileGrid::blocksOf(MatrixView<const float> batch, Side &side) {
   const bool inPlace = context().onCpu() || (side.blocks.size() == 1 && batch.isContiguous());
   if (!inPlace) {
@@ -115,7 +115,7 @@ std::vector<MatrixView<const float>> TileGrid::blocksOf(MatrixView<const float> 
   return blocks;
 }
 
-// call(i) for each of these tiles in order; what tiles of a GPU enqueue is joined.
+// Calls call(i) for each of these tiles in order; on a GPU, their launches are batched.
 template <class Call>
 void TileGrid::forEachOf(const Numbers &tiles, const Call &call) {
   if (context().onCpu()) {
@@ -123,7 +123,7 @@ void TileGrid::forEachOf(const Numbers &tiles, const Call &call) {
     return;
   }
   const CudaScope scope(context().device);
-  joined_.run(tiles.size(), [&](size_t i) { call(tiles[i]); });
+  batched_.run(tiles.size(), [&](size_t i) { call(tiles[i]); });
 }
 
 template <class Read>
@@ -131,9 +131,9 @@ void TileGrid::readAll(MatrixView<const float> in, const char *name, Side &from,
                        MatrixView<float> out, Side &to, const Read &read) {
   requireShape(in, anyBatch(), {from.name, from.size}, name, "a read of a grid");
   requireShape(out, batchOf(in), {to.name, to.size}, "the result", "a read of a grid");
-  if (context().onCpu()) requireFinite(context(), in, name);  // before the first tile is read
+  if (context().onCpu()) requireFinite(context(), in, name);
   const std::vector<MatrixView<const float>> inputs = blocksOf(in, from);
-  // All reads are kept until they are summed. Where they are many, a tile is work enough.
+  // Batched reads are all stored until they are summed; too large ones run tile by tile.
   constexpr int64_t kMostKept = int64_t{1} << 25;
   if (context().onCpu() || out.rows * to.readColumns > kMostKept) {
     addReads(inputs, from, out, to, read);
@@ -149,7 +149,7 @@ void TileGrid::readAll(MatrixView<const float> in, const char *name, Side &from,
           BlockSummer{reads_.data(), to.columns.data(), to.readPlaces.data(), out});
 }
 
-// One tile after another, of which on the CPU the first of a block writes the result itself.
+// Reads one tile after another; on the CPU, the first tile of a block writes the result directly.
 template <class Read>
 void TileGrid::addReads(const std::vector<MatrixView<const float>> &inputs, const Side &from,
                         MatrixView<float> out, const Side &to, const Read &read) {
@@ -177,14 +177,14 @@ void TileGrid::addReads(const std::vector<MatrixView<const float>> &inputs, cons
 void TileGrid::forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
   readAll(x, "x", inputs_, y, outputs_,
           [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out) {
-            tile.forward(in, out, part);
+            tile.forwardChecked(in, out, part);
           });
 }
 
 void TileGrid::backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part) {
   readAll(d, "d", outputs_, dx, inputs_,
           [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out) {
-            tile.backward(in, out, part);
+            tile.backwardChecked(in, out, part);
           });
 }
 
@@ -198,17 +198,18 @@ void TileGrid::updateSome(const Numbers &tiles, MatrixView<const float> x,
   requireKnown(tiles);
   requireShape(x, anyBatch(), {inputs_.name, inputs_.size}, "x", "update");
   requireShape(d, batchOf(x), {outputs_.name, outputs_.size}, "d", "update");
+  requireLearningRate(lr);
   const bool onCpu = context().onCpu();
-  if (onCpu) requireFinite(context(), x, d);  // before the first tile is changed
+  if (onCpu) requireStep(context(), x, d, lr);
   const std::vector<MatrixView<const float>> inputs = blocksOf(x, inputs_);
   const std::vector<MatrixView<const float>> outputs = blocksOf(d, outputs_);
   forEachOf(tiles, [&](size_t i) {
-    tiles_[i]->update(inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]], lr, pause);
+    tiles_[i]->updateChecked(inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]], lr, pause);
   });
   if (onCpu || tiles.size() == tiles_.size()) return;
   std::vector<bool> updated(tiles_.size());
   for (const size_t i : tiles) updated[i] = true;
-  // The others, too, tell of values that are not finite.
+  // The other tiles report non-finite values too.
   for (size_t i = 0; i < tiles_.size(); ++i)
     if (!updated[i])
       requireFinite(tiles_[i]->context(), inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]]);

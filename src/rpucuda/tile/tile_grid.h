@@ -17,22 +17,23 @@ struct PlacedTile {
 };
 
 /// A matrix W [outputs, inputs] that is spread over tiles, read and updated as one. Sums over tiles
-/// are digital: tile after tile is added in the order of the list, so that results are those of the
-/// tiles called one by one, to the bit. Where no tile lies, W is zero (the blocks of a convolution
-/// with groups). On a GPU, the launches of tiles that do the same are joined (BatchedLaunches).
-/// Tiles are borrowed; they lie on one device and are in one stream.
+/// are digital, in the order of the list, so that results have the bits of calling the tiles one by
+/// one. Places without a tile are zeros of W (for convolutions with groups). On a GPU, equal
+/// launches of the tiles are batched (BatchedLaunches). Tiles are borrowed; all are on one device
+/// and in one stream.
 class TileGrid final {
  public:
-  /// InputError unless the tiles' rows are the same or apart, and together all outputs; likewise
-  /// their columns and the inputs; no place is taken twice, and all tiles are on one device.
+  /// InputError unless the rows of any two tiles are equal or disjoint, and the rows of all tiles
+  /// are all outputs; likewise columns and inputs; no place is taken twice, and all tiles are on
+  /// one device.
   TileGrid(const std::vector<PlacedTile> &tiles, int64_t outputs, int64_t inputs);
 
   int64_t outputs() const { return outputs_.size; }
   int64_t inputs() const { return inputs_.size; }
 
   /// y [m, outputs] = W x for x [m, inputs]. InputError here and in backward(), before a tile is
-  /// read, for shapes and, on the CPU, values that are not finite. Other errors here and below are
-  /// those of the tiles; those before the one at fault have then been read or updated.
+  /// read, for wrong shapes and, on the CPU, non-finite values. Other errors here and below come
+  /// from a tile; the tiles before it have then been read or updated.
   void forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part = {});
   /// dx [m, inputs] = W^T d for d [m, outputs].
   void backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part = {});
@@ -42,9 +43,9 @@ class TileGrid final {
   /// End of a mini-batch; call once after its update()s.
   void postUpdate(float lr);
 
-  /// Of tiles, in the order in which they were given to the grid; each once.
+  /// Positions of tiles in the list given to the grid; each once.
   using Numbers = std::vector<size_t>;
-  /// update() and postUpdate() of some tiles. InputError for a tile that is not there, here and below.
+  /// update() and postUpdate() of some tiles. InputError for an unknown tile, here and below.
   void updateSome(const Numbers &tiles, MatrixView<const float> x, MatrixView<const float> d,
                   float lr, const Pause &pause = {});
   void postUpdateSome(const Numbers &tiles, float lr);
@@ -55,22 +56,22 @@ class TileGrid final {
   void unpackChanges(const Numbers &tiles, VectorView<const float> from);
 
  private:
-  /// Some neighbouring lines.
+  /// A range of neighbouring lines.
   struct Lines {
     int64_t first;
     int64_t count;
   };
-  /// The outputs or the inputs, as the tiles share them among themselves.
+  /// The division of the outputs or the inputs among the tiles.
   struct Side {
     const char *name;
     int64_t size;
     std::vector<Lines> blocks;    // in order, without gaps
     std::vector<size_t> ofPlace;  // the block of each tile
     // On a GPU:
-    std::vector<int64_t> readOfPlace;  // columns of all reads before that of each tile
+    std::vector<int64_t> readOfPlace;  // columns of all reads before each tile's read
     int64_t readColumns = 0;           // of all tiles
     Buffer<GridColumn> columns;
-    Buffer<int64_t> readPlaces;  // as readOfPlace, block by block
+    Buffer<int64_t> readPlaces;  // readOfPlace, block by block
     Buffer<float> packed;        // the blocks of a batch
   };
 
@@ -94,8 +95,8 @@ class TileGrid final {
   Side inputs_;
   std::vector<Tile *> tiles_;
   Numbers all_;
-  Buffer<float> reads_;  // that are not sums yet: of all tiles, or of one
-  BatchedLaunches joined_;
+  Buffer<float> reads_;  // not yet summed: of all tiles, or of one
+  BatchedLaunches batched_;
 };
 
 }  // namespace pulsora

@@ -14,8 +14,8 @@
 
 namespace pulsora {
 
-/// A counter of a tile as states hold it. Beyond its largest count, it would number draws that belong to
-/// something else (array/events.h).
+/// A counter of a tile with its name in states. Beyond `most`, its random numbers would be another
+/// purpose's (array/events.h).
 struct NamedCounter {
   const char *name;
   uint64_t Counters::*member;
@@ -28,7 +28,7 @@ inline constexpr NamedCounter kCounters[] = {
     {"mini_batches", &Counters::miniBatches, kRelaxEvents},
     {"events", &Counters::events, kOwnWrites}};
 
-/// What a Tile is made of; for the sources in tile/ alone.
+/// The members of a Tile; for the sources in tile/ alone.
 struct Tile::Impl {
   TileConfig config;
   Context context;
@@ -51,46 +51,46 @@ struct Tile::Impl {
   Impl(const Impl &) = delete;
   Impl &operator=(const Impl &) = delete;
 
-  /// On a GPU: waits, and throws if an input since the last report was not finite. Updates have
-  /// changed nothing since.
-  void reportFault() {
+  /// On a GPU: waits, and throws if an input since the last report was not finite. Updates after
+  /// that input have changed nothing.
+  void reportNonfinite() {
     if (context.onCpu()) return;
     uint32_t bad = 0;
     detail::copyToHost(context, &bad, context.nonfiniteFlag, sizeof bad);
     if (bad == 0) return;
-    clearFault();
+    clearNonfinite();
     throw InputError(
         "an input of an earlier call on this tile was not finite; updates since then have changed "
         "nothing (is the training diverging? lower the learning rate)");
   }
   /// For digital writes: waits for a GPU; InputError unless every value is finite.
   void requireFiniteNow(MatrixView<const float> a, const char *name) {
-    reportFault();
+    reportNonfinite();
     requireFinite(context, a, name);
     if (!context.onCpu()) {
       uint32_t bad = 0;
       detail::copyToHost(context, &bad, context.nonfiniteFlag, sizeof bad);
-      clearFault();
+      clearNonfinite();
       PULSORA_CHECK(InputError, bad == 0, name,
                     " has values that are not finite; nothing was written");
     }
   }
-  /// InputError unless `more` can be added to a counter: random numbers are numbered by it.
+  /// InputError unless `more` can be added to a counter, which numbers random draws.
   static void requireRoom(uint64_t counter, int64_t more, const char *what) {
     pulsora::requireRoom(counter, static_cast<uint64_t>(more), kMostCounted, what);
   }
-  /// The same for an update of so many samples, and for the end of the mini-batch that they belong to.
+  /// requireRoom() for an update of so many samples and for the end of its mini-batch.
   void requireRoomForUpdate(int64_t samples) const {
     requireRoom(counters.updateSamples, samples, "samples of update");
     requireRoom(counters.miniBatches, 1, "mini-batches");
   }
-  /// The context of a read whose rows are a part of a mini-batch of so many.
+  /// The context of a read whose rows are a part of a mini-batch of `rows` rows.
   Context partOf(int64_t rows) const {
     Context own = context;
     own.batchRows = rows;
     return own;
   }
-  /// read(context, counters as they stand at the first row of this part), and counts the whole mini-batch.
+  /// Calls read(context, counters at the first row of this part), and counts the whole mini-batch.
   template <class Read>
   void readPart(Pass pass, MatrixView<const float> in, const char *name, const BatchPart &part,
                 const Read &read) {
@@ -111,8 +111,8 @@ struct Tile::Impl {
     }
     counters.*samples += static_cast<uint64_t>(size);
   }
-  /// update(start, count) for all samples, on the CPU in parts that end within a fraction of a
-  /// second, with `pause` between them unless that is empty. The bits do not depend on the parts.
+  /// Calls update(start, count) for all samples, on the CPU in parts that take a fraction of a
+  /// second, with calls of `pause`, if given, between them. The bits do not depend on the parts.
   template <class Update>
   void updateInParts(int64_t samples, float lr, const Pause &pause, const Update &update) {
     const bool pauses = pause && context.onCpu() && device->updateMayBeCut();
@@ -132,13 +132,13 @@ struct Tile::Impl {
       pause();
     }
   }
-  void clearFault() {
+  void clearNonfinite() {
     if (!context.onCpu()) detail::fillZero(context, context.nonfiniteFlag, nonfiniteFlag.bytes());
   }
-  /// Checks the inputs of a read, unless it is a GPU's with a periphery, which checks them itself.
-  void requireFiniteRead(const IOParameters &periphery, MatrixView<const float> in,
-                         const char *name) const {
-    if (context.onCpu() || periphery.is_perfect) requireFinite(context, in, name);
+  /// On a GPU, sets the non-finite flag for inputs of a read that are not finite, unless the
+  /// periphery does so.
+  void flagNonfiniteRead(const IOParameters &periphery, MatrixView<const float> in) const {
+    if (!context.onCpu() && periphery.is_perfect) detail::cudaCheckFinite(context, in);
   }
 
  private:
@@ -157,8 +157,8 @@ struct Tile::Impl {
     return means;
   }
 
-  // Samples of the first part of an update: all, if that is little work, or if there is no memory to
-  // make sure that no later part runs out of it.
+  // Samples of the first part of an update: all, if the work is small, or if memory for all parts
+  // cannot be reserved.
   int64_t firstPart(int64_t samples, float lr) {
     constexpr int64_t kFewSteps = int64_t{1} << 26;  // of cells
     const int64_t few = std::max<int64_t>(8, kFewSteps / (device->dSize() * device->xSize()));

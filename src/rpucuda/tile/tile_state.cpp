@@ -6,8 +6,9 @@
 namespace pulsora {
 namespace {
 
-// Version 3 is signed (State::sign). Version 2 saved the settings of the tile's compound alone, as
-// version 3 does; version 1 saved those of every kind. Both counted no sendings of transfers.
+// Version 3 is signed (State::sign). Version 2 saved the settings of the tile's compound alone,
+// like version 3; version 1 saved the settings of every kind. Neither counted the sendings of
+// transfers.
 constexpr uint64_t kVersion = 3;
 constexpr uint64_t kOldestVersion = 1;
 
@@ -19,7 +20,7 @@ void requireSameTile(const State &state, const State &mine) {
     const auto found = state.values.find(name);
     bool same = found != state.values.end();
     if (same && std::string(name) == "config") {
-      // Compared in the form of today, with missing parameters at their defaults.
+      // Compared in the present form, with missing parameters at their defaults.
       same = writeParams(readParams<TileConfig>(found->second, name)) == mine.values.at(name);
     } else if (same) {
       same = found->second == mine.values.at(name);
@@ -30,13 +31,13 @@ void requireSameTile(const State &state, const State &mine) {
   }
 }
 
-// Whether a value is there at some times only.
+// Whether a value exists at some times only.
 bool comesAndGoes(const std::string &name) {
   constexpr std::string_view kEnd = PulsedDevice::kBoundsDue;
   return name.size() >= kEnd.size() && name.substr(name.size() - kEnd.size()) == kEnd;
 }
 
-// StateError unless `state` has the tensors and values of `mine`, each of its kind, and no others.
+// StateError unless `state` has the tensors and values of `mine`, of the same types, and no others.
 void requireComplete(const State &state, const State &mine) {
   for (const auto &entry : mine.tensors)
     state.get(entry.first, entry.second.type, entry.second.shape);
@@ -69,7 +70,7 @@ void requireComplete(const State &state, const State &mine) {
   }
 }
 
-// States before version 3 know of transfers that are sent once.
+// Adds "sendings" to a state before version 3, in which every transfer was sent once.
 State withSendings(State state) {
   const std::string transfers = "/transfers";
   Value::Map added;
@@ -82,7 +83,7 @@ State withSendings(State state) {
   return state;
 }
 
-// Before anything that follows from the configuration: a model that is missing has its own message.
+// Called before anything that follows from the configuration: a missing model has its own message.
 void requireSources(const State &state) {
   const auto found = state.values.find(kSources);
   if (found != state.values.end()) requireDeviceSources(found->second);
@@ -121,7 +122,7 @@ void requireEnoughWeights(const State &state, int64_t dSize, int64_t xSize) {
 
 }  // namespace
 
-// The state as it stands, unsigned.
+// The present state, unsigned.
 State Tile::collect() const {
   const Impl &t = *impl_;
   State state;
@@ -141,7 +142,7 @@ State Tile::collect() const {
 }
 
 State Tile::state() const {
-  impl_->reportFault();
+  impl_->reportNonfinite();
   State state = collect();
   state.requireFinite();
   state.sign();
@@ -153,7 +154,7 @@ void Tile::loadState(const State &state) {
   take(state);
 }
 
-// Goes on from a state that has been verified.
+// Restores a verified state.
 void Tile::take(const State &state) {
   Impl &t = *impl_;
   const uint64_t version = state.counter("version");
@@ -177,7 +178,7 @@ void Tile::take(const State &state) {
   Counters counters;
   for (const NamedCounter &each : kCounters)
     counters.*each.member = state.counter(each.name, each.most);
-  t.clearFault();
+  t.clearNonfinite();
   try {
     t.device->loadFrom(t.context, state, "");
   } catch (...) {

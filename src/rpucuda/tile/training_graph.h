@@ -7,8 +7,8 @@
 
 namespace pulsora {
 
-/// A training step of which tiles enqueue one part and another library (torch) the rest, as one
-/// CUDA graph whose every run draws new random numbers.
+/// A training step as one CUDA graph, enqueued in part by tiles and in part by another library
+/// (torch). Every run draws new random numbers.
 ///
 ///     TrainingGraph step(device);
 ///     // while a stream of the library is being captured, instead of tile.forward(x, y):
@@ -16,13 +16,13 @@ namespace pulsora {
 ///     step.finish(graph);  // the graph that the capture gave
 ///     step.run(stream);    // as often as wanted
 ///
-/// What the library enqueues is captured once and repeated as it is. What tiles enqueue cannot be
-/// repeated, because the host keeps the numbers of their samples and the schedule of transfers. So
-/// the calls to tiles are kept, and an empty node of the captured graph keeps the place of each. At
-/// every run they are called, captured, and what they enqueue takes these places in an executable
-/// graph of equal shape (steps with and without a transfer have one each). Between two things that
-/// the library enqueues, tiles of different lanes work side by side. The results are those of the
-/// plain calls, to the bit.
+/// The work of the library is captured once and repeated. The work of tiles cannot be repeated,
+/// because the host keeps the numbers of their samples and the schedule of transfers. So the calls
+/// to tiles are stored, and an empty node of the captured graph marks the place of each call. Every
+/// run makes and captures these calls, and inserts the captured work at their places in an
+/// executable graph of equal shape (steps with and without a transfer have one each). Between two
+/// operations of the library, tiles of different lanes run concurrently. The results have the bits
+/// of the plain calls.
 class TrainingGraph {
  public:
   using Call = std::function<void()>;
@@ -35,18 +35,19 @@ class TrainingGraph {
 
   /// Work of different lanes may overlap.
   static constexpr int kLanes = 16;
-  /// The stream of a lane, in which its tiles must work when run() calls them; it exists as long as
-  /// the process. What tiles have enqueued elsewhere must be ordered before run()'s stream.
+  /// The stream that tiles of a lane must use when run() calls them; it exists as long as the
+  /// process. Work of tiles in other streams must be ordered before run()'s stream.
   void *stream(int lane) const;
-  /// Keeps a call in the place that `capturing` has come to, a stream that is being captured:
-  /// StateError otherwise, and after finish(). Calls must not wait for the GPU.
+  /// Stores a call at the present place of `capturing`, a stream that is being captured: StateError
+  /// otherwise, and after finish(). Calls must not wait for the GPU.
   void add(void *capturing, int lane, Call call);
-  /// Ends the record. `graph`, a cudaGraph_t, is what the capture gave; it must outlive this object.
+  /// Ends the record. `graph`, a cudaGraph_t, is the result of the capture; it must outlive this
+  /// object.
   void finish(void *graph);
   /// Makes the calls and launches everything in `stream`. If a call throws, nothing runs, although
   /// the tiles have counted the samples of the calls before it.
   void run(void *stream);
-  /// Executable graphs that are kept.
+  /// Number of executable graphs in the cache.
   int shapes() const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace pulsora::testing {
 
-/// One array of a list, and the mini-batches that it takes: `samples` each, none if that is 0.
+/// One array of a list, and its mini-batches of `samples` samples each, none if `samples` is 0.
 struct ListedArray {
   DeviceParams device;
   int64_t rows, cols;

@@ -1,4 +1,4 @@
-// What the cells of every device model are like.
+// Properties of the cells of every device model.
 
 #include <cmath>
 #include <cstddef>
@@ -195,7 +195,7 @@ TEST_P(DeviceCells, AConstructionSeedDecidesTheCellsOfEachSlotWhateverTheKey) {
   EXPECT_EQ(cells(keyed, kKey, 0), cells(keyed, kKey, 1));
 }
 
-// The same simulated chip again, whichever version of Pulsora makes it.
+// Every version of Pulsora makes the same simulated chip from a seed.
 TEST(ConstructionSeed, GivesASingleArrayTheCellsOfEarlierVersions) {
   const PulsedDevice array(
       cpu(), makeParams("ConstantStep", {{"construction_seed", 7}, {"reset_dtod", 0.1}}), 5, 9,

@@ -8,8 +8,8 @@
 #include "devices/pulse_rule.h"
 #include "util/device_test_util.h"
 
-// The contract of every registered device model: what its tests share. A new model is tested before
-// its author writes a test.
+// Shared code of the contract tests that run over every registered device model. A new model is
+// tested before its author writes a test.
 
 namespace pulsora::testing {
 

@@ -1,4 +1,4 @@
-// What happens to the cells of every device model besides pulses.
+// Events other than pulses for the cells of every device model.
 
 #include <cmath>
 

@@ -5,7 +5,7 @@
 #include "array/make_device_model.h"
 #include "devices/constant_step.h"
 
-// That a model registered at run time works is tested by tests/installed: here it would stay for
+// Models registered at run time are tested by tests/installed: here they would stay registered for
 // the other tests of this program, which run over all models.
 
 namespace pulsora {

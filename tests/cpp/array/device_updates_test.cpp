@@ -1,4 +1,4 @@
-// What pulses do to the cells of every device model.
+// Effects of pulses on the cells of every device model.
 
 #include <cmath>
 #include <cstdlib>

@@ -70,7 +70,7 @@ std::string wordsHash(const Context &context, int desiredBl, bool twoPass) {
   return hex(hash.value());
 }
 
-/// Hashes of trains, and of the weights of every model of this tree.
+/// Hashes of pulse trains, and of the weights of every model of this tree.
 std::map<std::string, std::string> hashes(const Context &context) {
   std::map<std::string, std::string> all;
   for (const int bl : {1, 7, 31, 64}) {

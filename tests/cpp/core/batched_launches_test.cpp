@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-// How the work of several objects is put together; no GPU takes part.
+// Batching of the work of several objects; without a GPU.
 
 namespace pulsora {
 namespace {

@@ -15,8 +15,8 @@
 #include "util/pulse_test_util.h"
 #include "util/state_test_util.h"
 
-// What the tests of the CUDA backend share. They compare it with the CPU backend, bit by bit
-// wherever that is promised.
+// Shared code of the tests of the CUDA backend, which compare it with the CPU backend, bit by bit
+// wherever equal bits are promised.
 
 /// Skips a test that needs a GPU where there is none; first line of such a test.
 #define PULSORA_REQUIRE_GPU()                               \
@@ -73,7 +73,7 @@ struct DeviceBatch {
       : x(context, batch.xView()), d(context, batch.dView()) {}
 };
 
-/// A batch of gradients that are either large or so small that most trains have one slot.
+/// A batch of gradients that are either large or so small that most pulse trains have one slot.
 inline Batch trainingBatch(int64_t samples, int64_t xSize, int64_t dSize, bool sparse,
                            uint64_t seed) {
   Batch batch = randomBatch(samples, xSize, dSize, seed);

@@ -180,8 +180,8 @@ TEST(ClosedForms, Property44_OnePulseHasTheBitsOfItsClosedForm) {
   onePulseIsItsClosedForm(AllDevices{});
 }
 
-/// Where SafeRange says that four samples are safe, the rule takes closed forms in each, and no
-/// bound changes a weight, for the largest normals there are.
+/// If SafeRange calls four samples safe, the rule takes closed forms in each sample, and no bound
+/// changes a weight, even for the largest normals.
 template <class Device>
 void safeRangesAreSafe() {
   if constexpr (kHasClosedForm<Device>) {

@@ -269,7 +269,7 @@ TEST(DeviceModels, OneModelIsASpecialCaseOfAnother) {
   }
 }
 
-// What a model samples besides the common quantities.
+// The quantities that a model samples besides the common ones.
 
 std::vector<float> plane(const PulsedDevice &device, const std::string &member) {
   const auto &names = device.params().model().cellMembers;

@@ -1,4 +1,4 @@
-// What device models refuse, what their cells take in memory, and how tables are read.
+// Refused parameters of device models, memory of their cells, and reading of tables.
 
 #include "devices/piecewise_step.h"
 #include "devices/table_step.h"

@@ -29,7 +29,7 @@ struct Ensemble {
   }
 };
 
-/// The same numbers on every machine, between -1 and 1.
+/// Numbers between -1 and 1, equal on every machine.
 float pseudo(uint32_t &state) {
   state = state * 1664525U + 1013904223U;
   return static_cast<float>(static_cast<int32_t>(state >> 8)) * 0x1p-23f - 1.0f;

@@ -24,7 +24,7 @@ Context onThreads(int threads) {
   return context;
 }
 
-// What a conversion means, for values that every type but the smaller ones can hold exactly.
+// The definition of a conversion, for values that every type but the smaller ones can hold exactly.
 double valueOf(Half half) { return double(halfToFloat(half.bits)); }
 template <class T>
 double valueOf(T value) {

@@ -31,7 +31,7 @@ Context twoThreads() {
   return two;
 }
 
-// What nobody reads when beta is 0.
+// Contents that must not be read if beta is 0.
 void wipeUnlessRead(float beta, LaidOut<float> &c) {
   if (beta == 0.0f) c.fill(std::numeric_limits<float>::quiet_NaN());
 }

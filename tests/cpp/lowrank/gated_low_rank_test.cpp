@@ -72,7 +72,7 @@ TYPED_TEST(GatedLowRankOf, Property46_GradientsAreThoseOfDoublePrecision) {
       EXPECT_TRUE(isNear<T>(reference.dv, all.v.view(), toleranceOf<T>())) << shape;
       EXPECT_TRUE(isNear<T>(reference.du, all.u.view(), toleranceOf<T>())) << shape;
       EXPECT_TRUE(isNear<float>(reference.dcodes, all.codes.view(), toleranceOf<T>())) << shape;
-      // One alone is what it is among all.
+      // A gradient alone has the bits that it has among all.
       for (int only = 0; only < 4; ++only) {
         Gradients<T> one(shape, layout);
         GatedGradients wanted;

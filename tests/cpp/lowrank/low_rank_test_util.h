@@ -10,8 +10,8 @@
 #include "lowrank/gated_low_rank.h"
 #include "util/matrix_test_util.h"
 
-// What the tests of low-rank updates share: operands in any layout, and everything in double
-// precision from the numbers that these hold.
+// Shared code of the tests of low-rank updates: operands in any layout, and references in double
+// precision.
 
 namespace pulsora::testing {
 
@@ -40,7 +40,7 @@ struct Update {
   }
 };
 
-/// Where all gradients go.
+/// Destinations of all gradients.
 template <class T>
 struct Gradients {
   LaidOut<T> x, v;
@@ -156,7 +156,7 @@ struct Linear {
 };
 
 /// Relative errors in the norm that results may have: the rounding of the result, and for float32
-/// that of sums.
+/// the rounding of sums.
 template <class T>
 constexpr double toleranceOf() {
   return std::is_same_v<T, float> ? 1e-6 : std::is_same_v<T, Half> ? 5e-4 : 4e-3;

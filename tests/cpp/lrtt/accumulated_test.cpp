@@ -4,7 +4,7 @@
 
 #include "lrtt/lrtt_test_util.h"
 
-// A and B under ab_update = "accumulated": whole pulses for what gradients have summed up to.
+// A and B under ab_update = "accumulated": whole pulses for the sum of gradients.
 
 namespace pulsora {
 namespace {
@@ -36,8 +36,8 @@ LrttRig exact() {
   return rig;
 }
 
-// With a learning rate for A alone, projections do not depend on A, and the path is known: at the end
-// of each mini-batch A is within one step of it, and in whole steps.
+// With a learning rate for A alone, projections do not depend on A, and the path is known: at the
+// end of each mini-batch A is within one step of the path, and in whole steps.
 TEST(LrttAccumulated, WholePulsesFollowTheSumOfTheGradients) {
   LrttRig rig = accumulating(), plain = exact();
   rig.params.b_lr = plain.params.b_lr = 0.0f;
@@ -90,7 +90,7 @@ TEST(LrttAccumulated, GradientsThatCancelSendNothing) {
   EXPECT_EQ(rig.device->factors().b().pulseCount(rig.context), 0u);
 }
 
-// What desired_bl does not admit comes with later mini-batches, even those without a gradient.
+// Pulses beyond desired_bl are sent in later mini-batches, even without a gradient.
 TEST(LrttAccumulated, NothingIsLostToShortTrains) {
   LrttRig rig = accumulating(), plain = exact();
   rig.params.b_lr = plain.params.b_lr = 0.0f;
@@ -107,9 +107,9 @@ TEST(LrttAccumulated, NothingIsLostToShortTrains) {
   EXPECT_LE(distance(rig.a(), plain.a()), 1.001 * double(kStep));
 }
 
-// Soft bounds pull a cell to its symmetric point by a share of each pulse, whatever its sign. Under a
-// gradient that is mostly noise, trains for each sample pull A there; whole pulses for the sum are
-// few.
+// Soft bounds pull a cell to its symmetric point by a share of each pulse, whatever its sign. Under
+// a gradient that is mostly noise, pulse trains for each sample pull A there; whole pulses for the
+// sum are few.
 TEST(LrttAccumulated, AsymmetricCellsKeepWhatTheyHold) {
   double kept[2] = {};
   uint64_t pulses[2] = {};
@@ -190,8 +190,8 @@ TEST(LrttAccumulated, Property38_WhatIsOwedIsSaved) {
   EXPECT_TRUE(sameBits(rig.w(), other.w()));
 }
 
-// What was owed to A for directions that B no longer has is not sent; a B that only shrinks has its
-// directions still.
+// Updates accumulated for previous directions of B are not sent; a B that only shrinks keeps its
+// directions.
 TEST(LrttAccumulated, NewDirectionsOweNothing) {
   for (const Reinit reinit : {Reinit::Kaiming, Reinit::KeepB}) {
     LrttRig rig = accumulating();

@@ -75,9 +75,8 @@ std::vector<float> tensorOf(const State &state, const std::string &name) {
 
 // --- references
 
-// Gradients of random signs carry no information: A and B, whose cells they pulse some thousand
-// times, drift to the cells' symmetric points. In each component 300 cells have random directions of
-// their own.
+// Gradients of random signs carry no information: after some thousand pulses, A and B drift to the
+// symmetric points of their cells. In each component 300 cells have random directions of their own.
 TEST(LrttAsymmetric, Property32_ReferencesMakeTheDriftEndAt0) {
   constexpr int64_t kMany = 300;
   for (const bool ofA : {true, false}) {
@@ -128,7 +127,7 @@ TEST(LrttAsymmetric, WeightsAreReadAndWrittenLessTheirReferences) {
   rig.device->forward(rig.context, in.view(), Mat(4, kOut).view(), rig.counters);
   const Mat w = rig.effective(), other = plain.effective();
   for (size_t i = 0; i < w.v.size(); ++i) ASSERT_NEAR(w.v[i], other.v[i], 1e-5);
-  // What is stored, and where bounds and symmetric points lie as a read sees them.
+  // The stored values, and bounds and symmetric points as seen by a read.
   const State state = saved(rig);
   const std::vector<float> stored = tensorOf(state, "fast_a/weights");
   const std::vector<float> reference = tensorOf(state, "fast_a/reference");
@@ -146,8 +145,8 @@ TEST(LrttAsymmetric, WeightsAreReadAndWrittenLessTheirReferences) {
   for (size_t i = 0; i < stored.size(); ++i) ASSERT_EQ(rig.a().v[i], planes.data()[i]);
 }
 
-// References that are found by pulses are those of single pulses one after another, and as they grow in
-// number come near the exact ones.
+// References found by pulses are equal to those of single pulses one after another, and approach
+// the exact references with more pulses.
 TEST(LrttAsymmetric, PulsesFindTheSymmetricPoints) {
   LrttRig exact = noisy(), few = noisy(), many = noisy();
   few.params.reference_pulses = 3;
@@ -181,8 +180,8 @@ TEST(LrttAsymmetric, PulsesFindTheSymmetricPoints) {
 
 // --- choppers
 
-// Under gradients of random signs A drifts the same way in every cycle, which sums up in W; with signs
-// that turn, it goes either way in its 8 components and 30 cycles, independently.
+// Under gradients of random signs A drifts the same way in every cycle, which sums up in W; with a
+// chopper, A drifts either way in its 8 components and 30 cycles, independently.
 TEST(LrttAsymmetric, Property48_ChoppersGiveADriftAMeanOf0) {
   constexpr int kCycles = 30, kMany = 8;
   for (const bool chopped : {false, true}) {
@@ -218,8 +217,8 @@ TEST(LrttAsymmetric, Property48_ChoppersGiveADriftAMeanOf0) {
   }
 }
 
-// Turning a sign changes neither W nor what is learned where cells are symmetric: A goes the way of a
-// floating-point update whatever the signs.
+// If cells are symmetric, turning a sign changes neither W nor learning: A follows a floating-point
+// update whatever the signs.
 TEST(LrttAsymmetric, SignsAreUndoneWhereAIsReadWrittenAndPulsed) {
   for (const bool accumulated : {false, true}) {
     LrttRig rig(kOut, kIn, kRank), plain(kOut, kIn, kRank);
@@ -332,7 +331,7 @@ TEST(LrttAsymmetric, Property38_ReferencesAndSignsAreSaved) {
   }
 }
 
-// Neither setting moves the random numbers of anything else: sampled cells, and the first draw of B.
+// Neither setting changes other random numbers: sampled cells, and the first draw of B.
 TEST(LrttAsymmetric, OtherDrawsStay) {
   LrttRig rig = noisy(), plain = noisy();
   rig.params.reference_pulses = 5;

@@ -83,7 +83,7 @@ TEST(LrttExplain, AnAdapterBehindTheSameConverterAddsNoNoise) {
   }
 }
 
-// The texts begin with what costs most, and name the setting that would help.
+// The texts begin with the largest loss, and name the setting that would help.
 TEST(LrttExplain, NamesWhatLimitsInOrderOfImportance) {
   LrttRig rig(kOut, kIn, 3);
   rig.params.fast = idealCells(1e-3f);
@@ -105,13 +105,14 @@ TEST(LrttExplain, NamesWhatLimitsInOrderOfImportance) {
   EXPECT_EQ(texts[0].find("forward: the adapter brings"), 0u) << texts[0];
   EXPECT_NE(texts[0].find("the read of A"), std::string::npos);
   EXPECT_NE(texts[0].find("smaller lora_alpha than 20"), std::string::npos);
-  // The noise of the read of B passes through large elements of A, and less than half of all is of A.
+  // The noise of the read of B passes through large elements of A; less than half of the noise is
+  // of A.
   rig.setFactors(randomMat(kOut, 3, 5.0f, 2), randomMat(3, kIn, 0.3f, 3));
   texts = warningsFor(1e-4f);
   ASSERT_FALSE(texts.empty());
   EXPECT_NE(texts[0].find("the read of B"), std::string::npos) << texts[0];
   EXPECT_NE(texts[0].find("larger reinit_gain than 0.5"), std::string::npos);
-  // With a quiet adapter, what clips comes first.
+  // With a quiet adapter, clipping comes first.
   rig.params.lora_alpha = 0.5f;
   rig.build();
   rig.setFactors(randomMat(kOut, 3, 0.5f, 2), randomMat(3, kIn, 0.3f, 3));

@@ -7,7 +7,7 @@
 #include "lrtt/lrtt_test_util.h"
 #include "transfer/transfer_schedule.h"
 
-// When transfers happen, and what many of them add up to.
+// The times of transfers, and the sum of many transfers.
 
 namespace pulsora {
 namespace {

@@ -121,8 +121,8 @@ TEST(LrttSettings, AutoScalesMatchPlainSgdAndContinuity) {
   EXPECT_EQ(given.lrOfB, 1.0f);
 }
 
-// lr_A alpha K s_B^2 = 1, so that the first step is that of plain SGD, and lr_A lr_B does not depend
-// on the sizes of A and B.
+// lr_A alpha K s_B^2 = 1, so that the first step is plain SGD's, and lr_A lr_B does not depend on
+// the sizes of A and B.
 TEST(LrttSettings, MatchedRatesFollowTheSizesOfTheFactors) {
   for (const float alpha : {0.05f, 0.7f, 10.0f, -2.0f}) {
     for (const float gain : {0.1f, 0.5f, 3.0f}) {
@@ -155,9 +155,9 @@ TEST(LrttSettings, MatchedScalesFillTheCells) {
   UpdateParameters update;
   const LRTTSettings coarse(p, update, 100, 784);
   EXPECT_FLOAT_EQ(coarse.deviation, 0.2f * 0.5f);
-  // A at its bound of 0.5 stands for a change of 1/16: it is 8 times larger than what it stands for.
+  // A at its bound of 0.5 corresponds to a change of 1/16, an eighth of A.
   EXPECT_FLOAT_EQ(coarse.alpha, 1.0f / (4.0f * 0.1f * 8.0f));
-  // Fine steps: what the longest trains carry limits A instead, in proportion to dw_min.
+  // Fine steps: the longest pulse trains limit A instead, in proportion to dw_min.
   cell.dw_min = 1e-4f;
   p.fast = cell;
   const float fine = LRTTSettings(p, update, 100, 784).alpha;

@@ -21,7 +21,7 @@ LrttRig loaded(int64_t d, int64_t x, int rank, float scaleA, float scaleB, float
   return rig;
 }
 
-// One component of a lossless transfer as docs/lrtt.md defines it, computed here and not by the
+// One component of a lossless transfer as docs/reference/lrtt.md defines it, computed here and not by the
 // planner under test: `slots` slots, in each of which line i of A fires with probability p[i] and
 // line j of B, independently, with probability q[j].
 struct Component {

@@ -1,4 +1,4 @@
-// Transfers that are read back and sent again.
+// Transfers that are read back, with further sendings of the missing change.
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(LrttTransfer, VerifiedTransfersDeliverWhatAsymmetricCellsLose) {
   EXPECT_GT(verified.trains, lossless.trains);
   EXPECT_GT(verified.pulses, lossless.pulses);
   EXPECT_EQ(verified.undelivered(), 0.0);
-  // One round is not enough here, which the gain says.
+  // One round is not enough here, as the gain shows.
   const double once = sent(TransferMode::Verified, 1, 0.3f).gain();
   EXPECT_GT(once, lossless.gain() + 0.2);
   EXPECT_LT(once, 0.98);
@@ -50,7 +50,7 @@ TEST(LrttTransfer, VerifiedTransfersDeliverWhatAsymmetricCellsLose) {
   EXPECT_NEAR(sent(TransferMode::Verified, 6, -0.3f).gain(), 1.0, 0.02);
 }
 
-// Where one sending delivers everything, a verified transfer is a lossless one, to the bit.
+// If one sending delivers everything, a verified transfer has the bits of a lossless one.
 TEST(LrttTransfer, VerifiedTransfersStopOnceAllHasArrived) {
   const auto sent = [](TransferMode mode) {
     LrttRig rig(64, 64, 4);
@@ -89,7 +89,7 @@ TEST(LrttTransfer, VerifiedTransfersStopWhereCellsAreFull) {
   };
   EXPECT_EQ(sendings(0.0f, 0.3f, 1e-4f), 1u);   // of 0.36, nothing arrives
   EXPECT_EQ(sendings(0.04f, 0.3f, 1e-4f), 2u);  // of a ninth that does, all in the first sending
-  // The trains are too few for a hundredth of 0.36, but the cells take what they carry.
+  // The pulse trains are too few for a hundredth of 0.36, but the cells take all their pulses.
   EXPECT_EQ(sendings(0.5f, 0.3f, 1e-6f), 6u);
   // With few pulses nothing may have arrived by chance.
   EXPECT_EQ(sendings(0.0f, 0.01f, 1e-4f), 6u);

@@ -89,8 +89,8 @@ TEST(AnalogReadOracle, Property41_EveryCaseAgreesWithTheIndependentImplementatio
   }
 }
 
-/// The oracle's parameter sets on a larger problem, on which bound management repeats some rows, and of
-/// which three threads can have rows of their own.
+/// The oracle's parameter sets on a larger problem: bound management repeats some rows, and three
+/// threads can have rows of their own.
 template <class Check>
 void forEachSetting(const Check &check) {
   const Matrix w = Matrix::random(70, 150, 0.5f, 1), x = Matrix::random(101, 150, 1.0f, 2);

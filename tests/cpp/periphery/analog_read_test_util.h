@@ -5,7 +5,7 @@
 
 #include "periphery/analog_read.h"
 
-// What the tests of analog reads share: small matrices, and a read in one call.
+// Shared code of the tests of analog reads: small matrices, and a read in one call.
 
 namespace pulsora::testing {
 
@@ -58,7 +58,7 @@ inline Matrix readAll(const IOParameters &p, const Matrix &w, const Matrix &x,
   return y;
 }
 
-/// No converters and no noise; what a test wants is switched on from here.
+/// Parameters without converters and noise; tests switch on what they need.
 inline IOParameters plain() {
   IOParameters p;
   p.inp_bound = p.inp_res = p.out_bound = p.out_res = p.out_noise = 0.0f;

@@ -9,7 +9,7 @@
 #include "runtime/compiler.h"
 #include "runtime/embedded_headers.h"
 
-// That a model from source has the bits of the same built-in one is tested from Python
+// Equal bits of a model from source and the built-in model are tested from Python
 // (tests/python/test_device_source.py): registered here, it would stay for the other tests.
 
 namespace pulsora {

@@ -7,7 +7,7 @@
 #include "runtime/nvrtc.h"
 #include "util/message_test_util.h"
 
-// What can be told without a GPU; tests/python/test_cuda_runtime.py launches.
+// Tests without a GPU; tests/python/test_cuda_runtime.py launches kernels.
 
 namespace pulsora {
 namespace {

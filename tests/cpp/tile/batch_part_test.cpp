@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t kSamples = 64;
 
-/// Peripheries that have every kind of noise, scale and repetition between them, but the one that is
-/// sequential.
+/// Peripheries that together have every kind of noise, scale and repetition, except the sequential
+/// scale.
 std::vector<Value::Map> peripheries() {
   return {
       {},

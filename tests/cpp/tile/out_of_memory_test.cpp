@@ -14,8 +14,8 @@
 #include "util/pulse_test_util.h"
 #include "util/state_test_util.h"
 
-// Memory runs out at every allocation of every operation of a tile: the tile is then as it was, and
-// the operation, repeated, does what it would have done.
+// Memory runs out at every allocation of every operation of a tile: the tile is then unchanged, and
+// the repeated operation gives the same bits.
 
 namespace pulsora::testing {
 namespace {
@@ -117,7 +117,7 @@ std::vector<Named> configurations() {
 
 using Numbers = std::vector<float>;
 
-/// A tile, and what goes into and comes out of its calls, whose memory is had before.
+/// A tile, with inputs and outputs of its calls allocated before.
 struct Bench {
   Tile tile;
   Batch batch = randomBatch(kBatch, kCols, kRows, 5);
@@ -216,7 +216,7 @@ int64_t pointsOf(const TileConfig &config, const Operation &operation, FailingNe
   return points;
 }
 
-// Returns whether memory ran out: an operation may manage without what it asked for.
+// Returns whether memory ran out: an operation may succeed without the memory that it asked for.
 bool failAt(const TileConfig &config, const Operation &operation, FailingNew::Kind kind,
             int64_t point, const State &after) {
   Bench bench(config);
@@ -281,8 +281,8 @@ TEST(OutOfMemory, LeavesTheTileAsItWas) { failEverywhere(kStride); }
 // `make nightly` runs this one.
 TEST(OutOfMemory, DISABLED_LeavesTheTileAsItWasAtEveryPoint) { failEverywhere(1); }
 
-// Products need no memory that they could fail to get: a thread that has no workspaces yet, and gets
-// none, takes the process's.
+// Products cannot fail for want of memory: a thread that has no workspace and gets none uses the
+// process's.
 TEST(OutOfMemory, DoesNotStopAProduct) {
   const std::vector<float> a(100 * 200, 0.5f);
   const std::vector<float> b(200 * 300, 0.25f);

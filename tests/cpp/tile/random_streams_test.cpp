@@ -53,8 +53,8 @@ TEST(Tile, Property39_EveryArrayOfEveryTileHasItsOwnKey) {
   EXPECT_EQ(keys.size(), made);
 }
 
-/// Blocks of random words by what they are drawn for. A block may be drawn again for the same thing
-/// (samples share blocks), never for another.
+/// Blocks of random words by the purpose of their draws. A block may be drawn again for the same
+/// purpose (samples share blocks), never for another.
 class Audit {
  public:
   void use(RandomKey key, Purpose purpose, int64_t element, uint64_t sample, uint32_t index,

@@ -18,7 +18,7 @@ constexpr int64_t kBatch = 40;
 /// [first, second) of the lines of a matrix.
 using Range = std::pair<int64_t, int64_t>;
 
-/// Where tiles lie, and the size of their matrix.
+/// The places of tiles, and the size of their matrix.
 struct Plan {
   int64_t outputs;
   int64_t inputs;
@@ -54,7 +54,7 @@ TileGrid gridOf(const Plan &plan, std::vector<Tile> &tiles) {
   return {placed, plan.outputs, plan.inputs};
 }
 
-/// What reads of a matrix give.
+/// Results of reads of a matrix.
 struct Results {
   Numbers y, dx;
 
@@ -69,7 +69,7 @@ Results readTogether(TileGrid &grid, const Batch &batch, const BatchPart &part =
   return out;
 }
 
-/// The same by each tile, from copies of its lines, added up in order.
+/// Reads by each tile, from copies of its lines, added up in order.
 Results readOneByOne(const Plan &plan, std::vector<Tile> &tiles, const Batch &batch,
                      const BatchPart &part = {}) {
   Results out(plan.outputs, plan.inputs);
@@ -127,7 +127,7 @@ TEST_P(GridOfKind, Property37_HasTheBitsOfItsTilesOneByOne) {
   }
 }
 
-// Two processes, each of which makes the pulses of some tiles and sends what they changed.
+// Two processes, each of which makes the pulses of some tiles and sends the changes.
 TEST_P(GridOfKind, Property37_TilesUpdatedElsewhereHaveTheSameBits) {
   const Plan plan = whole();
   std::vector<Tile> alone = tilesOf(plan, GetParam());

@@ -33,8 +33,8 @@ TEST_P(TileOfKind, Property38_ResumeIsTheUninterruptedRun) {
   EXPECT_EQ(run(cut, 0, 2), run(loaded, 0, 2));
 }
 
-/// loadState() refuses `bad`, and the tile stays what it was. `bad` is signed first: what is looked
-/// for is not the checksum.
+/// loadState() refuses `bad`, and the tile does not change. `bad` is signed first, so that the
+/// checksum is not the reason.
 void expectRefused(Tile &tile, State bad, const std::string &what) {
   const State before = tile.state();
   bad.sign();

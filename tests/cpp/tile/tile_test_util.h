@@ -1,6 +1,6 @@
 #pragma once
 
-// A tile of every registered compound, and what tests do with it.
+// Tiles of every registered compound, and shared test code.
 
 #include <gtest/gtest.h>
 #include <string>
@@ -45,7 +45,7 @@ inline std::vector<std::string> kinds() {
 
 using Numbers = std::vector<float>;
 
-/// A few mini-batches of everything a tile does; returns all it put out. Each mini-batch comes in
+/// A few mini-batches of everything a tile does; returns all outputs. Each mini-batch comes in
 /// parts of `part` samples.
 inline Numbers run(Tile &tile, uint64_t from, uint64_t steps, int64_t part = 6) {
   Numbers out;

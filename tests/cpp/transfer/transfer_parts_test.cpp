@@ -94,7 +94,7 @@ TEST(PulseWriter, EndsWithinHalfAStep) {
   }
 }
 
-// What other compounds do: one line of another array, at its place.
+// Writes one line of another array at its place, as needed by other compounds.
 TEST(PulseTransfer, AOneHotFactorWritesOneColumn) {
   PulsedDevice array = arrayOf(idealCells(1e-4f), 5, 7);
   TransferRule rule;

@@ -12,7 +12,7 @@
 #include "numerics/half.h"
 #include "util/test_words.h"
 
-// What the tests of device models share: arrays read and written as vectors.
+// Shared code of the tests of device models: arrays read and written as vectors.
 
 namespace pulsora::testing {
 

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <new>
 
-// A source of its own: where these are inlined into a caller, the compiler takes free() of what
-// operator new returned for a mistake.
+// In a source of its own: inlined into a caller, free() of memory from operator new would make the
+// compiler warn.
 
 namespace pulsora::testing {
 namespace {
@@ -25,7 +25,7 @@ void *allocateOrThrow(size_t bytes, size_t alignment) {
 }  // namespace
 }  // namespace pulsora::testing
 
-// The array forms too: a sanitizer's own do not ask the others.
+// The array forms too: a sanitizer's array forms do not call the others.
 void *operator new(size_t bytes) { return pulsora::testing::allocateOrThrow(bytes, 0); }
 void *operator new[](size_t bytes) { return ::operator new(bytes); }
 void *operator new(size_t bytes, const std::nothrow_t &) noexcept {

@@ -7,8 +7,8 @@
 
 namespace pulsora::testing {
 
-/// While it lives, allocations of its thread fail as it says; there may be one per thread at a time.
-/// They are counted from 0, from its creation on.
+/// Makes allocations of its thread fail during its lifetime; at most one object per thread at a
+/// time. Allocations are counted from 0 from its creation on.
 class FailingNew {
  public:
   enum class Kind {
@@ -22,9 +22,9 @@ class FailingNew {
   FailingNew(const FailingNew &) = delete;
   FailingNew &operator=(const FailingNew &) = delete;
 
-  /// Allocations so far: of any size, or with FromThenOn of those that may fail.
+  /// Allocations so far: of any size, or with FromThenOn only allocations that may fail.
   int64_t count() const { return state().count; }
-  /// How many of them failed.
+  /// Number of failed allocations.
   int64_t failed() const { return state().failed; }
 
   /// For operator new in failing_new.cpp alone.

@@ -14,17 +14,18 @@
 #include "lowrank/element.h"
 #include "numerics/half.h"
 
-// What the tests of linear algebra share: matrices in any layout, and products in double precision.
+// Shared code of the tests of linear algebra: matrices in any layout, and products in double
+// precision.
 
 namespace pulsora::testing {
 
-/// How a matrix lies in memory.
+/// The layout of a matrix in memory.
 enum class Layout { RowMajor, ColMajor, CutOut, Strided };
 constexpr Layout kLayouts[] = {Layout::RowMajor, Layout::ColMajor, Layout::CutOut, Layout::Strided};
 /// Some layout for each index, so that a loop over sizes meets them all.
 inline Layout layoutOf(int64_t index) { return kLayouts[index % 4]; }
 
-/// Sizes on either side of what kernels take at a time.
+/// Sizes on either side of the block sizes of kernels.
 constexpr int64_t kSizes[] = {0, 1, 15, 16, 17, 33, 1000};
 
 template <class T>
@@ -142,7 +143,7 @@ inline ::testing::AssertionResult isProduct(float alpha, MatrixView<const float>
   return ::testing::AssertionSuccess();
 }
 
-/// What `work` says when it throws an InputError; empty if it does not.
+/// The message of the InputError that `work` throws; empty if it throws none.
 template <class Work>
 std::string inputErrorOf(const Work &work) {
   try {

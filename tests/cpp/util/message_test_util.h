@@ -6,7 +6,7 @@
 
 namespace pulsora {
 
-/// What the exception says that `work` throws; nothing if it throws none.
+/// The message of the exception that `work` throws; empty if it throws none.
 inline std::string messageOf(const std::function<void()> &work) {
   try {
     work();

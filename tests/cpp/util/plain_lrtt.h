@@ -4,8 +4,8 @@
 
 namespace pulsora {
 
-/// An adapter without what the defaults choose by themselves, for tests of one rule at a time: A and
-/// B learn at lr alpha, transfers count samples and are sent once, and B is drawn anew.
+/// An adapter without automatic defaults, for tests of one rule at a time: A and B learn at lr
+/// alpha, transfers count samples and are sent once, and B is drawn again.
 inline LRTTParams plainLrtt() {
   LRTTParams p;
   p.rank = 8;

@@ -11,7 +11,7 @@
 #include "pulses/bit_line_maker.h"
 #include "util/device_test_util.h"
 
-// What the tests of pulse trains share: inputs, and pulse words read bit by bit.
+// Shared code of the tests of pulse trains: inputs, and pulse words read bit by bit.
 
 namespace pulsora::testing {
 
@@ -82,7 +82,7 @@ inline bool planeBit(const PulseWords &p, const uint32_t *plane, int64_t lines, 
   return (plane[word * lines + line] >> bit & 1) != 0;
 }
 
-/// What each line sends in each slot of its sample's train, whatever the layout: -1, 0 or 1.
+/// The pulse of each line in each slot of its sample's pulse train, for any layout: -1, 0 or 1.
 struct Trains {
   std::vector<int8_t> x, d, dNegativeX;
 

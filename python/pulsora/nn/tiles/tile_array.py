@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from pulsora import _core
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
 from pulsora.nn.tiles.checkpointing import repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated, require_finite
+from pulsora.nn.tiles.partition import even_slices, tiles_of_layer
 from pulsora.nn.tiles.separate_tiles import SeparateTiles
 from pulsora.nn.tiles.tile_read import ReadPosition, for_tile, read
 from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
@@ -31,25 +31,6 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.weight_scaling import WeightScaling
 
 __all__ = ["TileArray"]
-
-
-def _slices(size: int, limit: int) -> list[slice]:
-    """Splits `size` lines over as few tiles of at most `limit` lines as possible, evenly."""
-    count = 1 if limit == 0 else -(-size // limit)
-    edges = np.linspace(0, size, count + 1).astype(int).tolist()
-    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
-
-
-def _of_tiles(config: TileConfig, limits: dict[str, int]) -> tuple[TileConfig, dict[str, int]]:
-    """Returns the configuration of the tiles of a layer, and the largest sizes of a tile.
-
-    A layer with an adapter that spans it is one tile, which has the limits in its configuration and
-    is read in blocks.
-    """
-    if not config.facts.spans_layer:
-        return config, limits
-    own = {name: getattr(config, name) or limit for name, limit in limits.items()}
-    return config.replace(**own), dict.fromkeys(limits, 0)
 
 
 class TileArray:
@@ -123,14 +104,14 @@ class TileArray:
         self.process_group: SingleProcess = SINGLE_PROCESS
         self.evaluated: tuple[list[int], int] = ([], 0)
         self._limits = limits
-        self.tile_config, largest = _of_tiles(config, limits)
+        self.tile_config, largest = tiles_of_layer(config, limits)
         block = out_features // groups
         self.rows = [
             slice(group * block + row.start, group * block + row.stop)
             for group in range(groups)
-            for row in _slices(block, largest["max_output_size"])
+            for row in even_slices(block, largest["max_output_size"])
         ]
-        self.cols = _slices(in_features, largest["max_input_size"])
+        self.cols = even_slices(in_features, largest["max_input_size"])
         self.grid = [
             [
                 Tile(

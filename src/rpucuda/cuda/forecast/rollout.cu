@@ -5,10 +5,10 @@
 #include "cuda/forecast/rollout_block.cuh"
 #include "forecast/gru_kernels.h"
 
-// A rollout in one launch. A cluster of blocks takes one member and up to 12 rows. Each block owns some
-// hidden units: their weights stay in its shared memory over all steps, and so does the state of all
-// units, of which it is sent what the other blocks make. Within a product every thread adds up four
-// columns for half of the rows over a part of the lines; the parts are added in their order.
+// A rollout in one launch. A cluster of blocks takes one member and up to 12 rows. Each block owns
+// some hidden units: the weights of its units stay in its shared memory over all steps, and so does
+// the state of all units, which the blocks send each other. Within a product every thread adds up
+// four columns for half of the rows over a part of the lines; the parts are added in order.
 
 namespace pulsora {
 
@@ -70,7 +70,7 @@ bool rollOut(const Context &context, Problem p, size_t room) {
 
 bool cudaEncode(const Context &context, MatrixView<const float> x, MatrixView<const float> encoder,
                 VectorView<const float> bias, MatrixView<float> out) {
-  constexpr int64_t kMostTerms = int64_t{1} << 22;  // more are a product's work
+  constexpr int64_t kMostTerms = int64_t{1} << 22;  // for more, a product is faster
   if (!encoder.isRowMajor() || encoder.rowStride != encoder.cols ||
       out.size() > kMostTerms / pulsora::max(x.cols, int64_t{1})) {
     return false;
@@ -84,7 +84,7 @@ bool cudaEncode(const Context &context, MatrixView<const float> x, MatrixView<co
 bool cudaRollout(const Context &context, const EnsembleShape &shape, const EnsembleWeights &weights,
                  MatrixView<const float> features, const float *first, int64_t steps, bool feedback,
                  const RolloutOutputs &out) {
-  constexpr int64_t kMostEncoded = 4096;  // more have no room in shared memory
+  constexpr int64_t kMostEncoded = 4096;  // more do not fit in shared memory
   constexpr int64_t kMostBlocks = int64_t{1} << 30;
   constexpr int kLong = 6;  // rows of half a cluster
   constexpr int kShort = 2;
@@ -97,7 +97,7 @@ bool cudaRollout(const Context &context, const EnsembleShape &shape, const Ensem
   PULSORA_CUDA_CHECK(
       cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, context.device));
   const auto hidden = static_cast<int>(shape.hidden);
-  int blocks = launchesOverlap() ? kMostBlocksOfCluster : 1;  // clusters came with compute 9.0 too
+  int blocks = launchesOverlap() ? kMostBlocksOfCluster : 1;  // clusters, too, need compute 9.0
   while (blocks > 1 && blocks * 4 > hidden) blocks /= 2;
   const int units = ((hidden + blocks - 1) / blocks + 3) / 4 * 4;
   const auto partsOf = [&](int half) { return (features.rows + 2 * half - 1) / (2 * half); };

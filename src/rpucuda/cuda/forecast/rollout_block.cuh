@@ -7,7 +7,7 @@
 namespace pulsora {
 namespace rollouts {
 
-/// Element o of bias + x We for kCount rows x, `apart` from one another; for those that there are.
+/// Element o of bias + x We for kCount rows x, `apart` from one another, where such a row exists.
 template <int kCount>
 __device__ void encodeRows(MatrixView<const float> x, int64_t row, int64_t apart,
                            const float *encoder, int64_t outputs, const float *bias, int64_t o,
@@ -23,7 +23,8 @@ __device__ void encodeRows(MatrixView<const float> x, int64_t row, int64_t apart
   }
 }
 
-/// Writes four numbers into shared memory at once, which the compiler does not find by itself.
+/// Writes four numbers to shared memory in one instruction, which the compiler does not do by
+/// itself.
 __device__ inline void storeQuad(float *shared, const float (&quad)[4]) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
                    static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
@@ -31,8 +32,8 @@ __device__ inline void storeQuad(float *shared, const float (&quad)[4]) {
                : "memory");
 }
 
-/// One block's part of a rollout. Whole numbers are divided before the steps only: that takes longer
-/// than most of what a step has to do.
+/// One block's part of a rollout. Integer divisions are made before the steps, because they take
+/// longer than most of a step's work.
 template <int kRows, bool kResident>
 class Block {
   using Rows = RowLayout<kRows>;
@@ -78,7 +79,7 @@ class Block {
     begin();
     endCopyGroup();
     awaitCopies<0>();
-    syncCluster();  // all blocks are there
+    syncCluster();  // all blocks have started
     for (int j = 0; j < p.steps; ++j) {
       product(gateCut, gateTask, gateWeights, mem + at.state);
       __syncthreads();
@@ -118,7 +119,7 @@ class Block {
     }
   };
 
-  /// Calls work(row, unit) for this block's units, which lie side by side, of all rows.
+  /// Calls work(row, unit) for this block's units, which are adjacent, and all rows.
   template <class Work>
   __device__ void forOwn(const Work &work) const {
     if (ownRow >= rowStep) return;
@@ -129,8 +130,9 @@ class Block {
     }
   }
 
-  /// Weights of this block's units: of both gates, then of the candidates. The gates' lines are state
-  /// and inputs, the candidates' inputs and state. Units that there are not have weights of 0.
+  /// Packs the weights of this block's units: both gates, then the candidates. The lines of the
+  /// gates are state and inputs, the lines of the candidates inputs and state. Units beyond
+  /// `hidden` have weights of 0.
   __device__ void pack() {
     const int64_t of = member * kGates * hidden;
     const float *state = p.weights.recurrent + of * hidden;
@@ -165,7 +167,7 @@ class Block {
     }
   }
 
-  /// What else the steps read of the weights.
+  /// Loads the other weights that the steps read.
   __device__ void takeConstants() {
     for (int i = thread; i < d.units; i += kThreads) {
       const int unit = unit0 + i;
@@ -188,7 +190,7 @@ class Block {
     }
   }
 
-  /// The first states, and what the encoder makes of the features.
+  /// Sets the first states and the encoder's sums for the features.
   __device__ void begin() {
     const int lines = 2 * d.lines + d.encoded;
     for (int i = thread; i < lines * Rows::kPitch; i += kThreads) mem[at.state + i] = 0.0f;
@@ -219,7 +221,7 @@ class Block {
     });
   }
 
-  /// The parts of a product with `lines`: [parts, rows, columns].
+  /// Computes the parts of a product with `lines`: [parts, rows, columns].
   __device__ void product(const Cut &cut, const Task &first, const float *weights,
                           const float *lines) {
     const int tasks = cut.tasks();
@@ -306,7 +308,7 @@ class Block {
     });
   }
 
-  /// Sends this block's lines of what lies at `place` to the other blocks.
+  /// Sends this block's lines of the array at `place` to the other blocks.
   __device__ void send(int place) {
     auto *own = reinterpret_cast<float4 *>(mem + place) + rank * quads;
     if (otherStep == 0) {  // more quads than threads
@@ -319,13 +321,13 @@ class Block {
     for (int other = firstOther; other < d.blocks; other += otherStep) put(other, own + quad);
   }
 
-  /// Writes what is here to the block that comes so many blocks later.
+  /// Copies *own to the block `later` places after this one.
   __device__ void put(int later, float4 *own) const {
     const int block = rank + later < d.blocks ? rank + later : rank + later - d.blocks;
     *sharedOf(block, own) = *own;
   }
 
-  /// Sends what this block's units add to what the heads read. Half a warp takes a row.
+  /// Sends the share of this block's units in the heads' sums. Half a warp takes a row.
   __device__ void readHeads() {
     const int lane = thread % 16;
     const int row = thread / 16;
@@ -346,12 +348,12 @@ class Block {
     *reinterpret_cast<float2 *>(to) = make_float2(mean, variance);
   }
 
-  /// The increment of a row, what is wanted of it, and the next inputs. Each thread has one row.
+  /// Computes the increment of a row, its outputs, and the next inputs. Each thread has one row.
   __device__ void advance(int j) {
     if (inputRow >= rows) return;
     float read[2] = {};
 #pragma unroll
-    for (int block = 0; block < kMostBlocksOfCluster; ++block) {  // 0 of those that there are not
+    for (int block = 0; block < kMostBlocksOfCluster; ++block) {  // missing blocks add 0
       const auto part = *reinterpret_cast<const float2 *>(mem + at.headParts +
                                                           (block * Rows::kAll + inputRow) * 2);
       read[0] += part.x;

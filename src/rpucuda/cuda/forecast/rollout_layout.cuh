@@ -4,7 +4,7 @@
 #include "forecast/rollout.h"
 #include "numerics/math.h"
 
-// How the work of a rollout on a GPU is divided, and where its parts lie in shared memory.
+// Division of the work of a rollout on a GPU, and layout of shared memory.
 
 namespace pulsora {
 namespace rollouts {
@@ -12,7 +12,7 @@ namespace rollouts {
 constexpr int kThreads = 384;
 constexpr int kGates = 3;
 
-/// By the sizes of the ensemble alone, but for the rows.
+/// The division of a rollout. Only rowParts depends on more than the sizes of the ensemble.
 struct Division {
   int blocks;    // of a cluster
   int units;     // of a block, a multiple of 4
@@ -23,16 +23,16 @@ struct Division {
   __host__ __device__ int allLines() const { return lines + encoded; }
 };
 
-/// How a product of `cols` columns is cut into parts of its lines. With a border, each part lies on
-/// one side of it.
+/// Cuts a product of `cols` columns into parts of its lines. With a border, each part is on one
+/// side of the border.
 struct Cut {
   int groups;  // of four columns
   int parts;
-  int firstParts;  // those before the border
-  int firstLines;  // the border
+  int firstParts;  // parts before the border
+  int firstLines;  // lines before the border
   int lines;
 
-  // More parts take longer to be added up than they save.
+  // Adding up more parts takes longer than they save.
   static constexpr int kMostParts = 16;
 
   __host__ __device__ Cut(int cols, int lines_)
@@ -51,20 +51,21 @@ struct Cut {
                ? part * firstLines / firstParts
                : firstLines + (part - firstParts) * (lines - firstLines) / (parts - firstParts);
   }
-  /// Of a thread: four columns for half of the rows over one part.
+  /// Number of tasks; a task of a thread is four columns for half of the rows over one part.
   __host__ __device__ int tasks() const { return 2 * groups * parts; }
 };
 
-/// Two halves of kRows rows, which is even: a line of activations holds one behind the other.
+/// Two halves of kRows rows (an even number): a line of activations holds the second half behind
+/// the first.
 template <int kRows>
 struct RowLayout {
   static constexpr int kAll = 2 * kRows;
   static constexpr int kPitch = kAll;
 };
 
-/// Where things lie in a block's shared memory, in floats. State, inputs and reset state are side by
-/// side: the product of the gates takes the first two, that of the candidates the last two. From
-/// headParts to feedback all is 0 at first.
+/// Places in a block's shared memory, in floats. State, inputs and reset state are adjacent: the
+/// product of the gates takes the first two, the product of the candidates the last two. Memory
+/// from headParts to feedback starts as 0.
 template <int kRows>
 struct SharedLayout {
   using Rows = RowLayout<kRows>;
@@ -102,7 +103,7 @@ struct Problem {
   bool feedback;
   RolloutOutputs out;
   Division division;
-  float *packed;  // weights of all blocks, where shared memory has no room for them
+  float *packed;  // weights of all blocks, if shared memory is too small
 };
 
 }  // namespace rollouts

@@ -2,7 +2,7 @@
 #include "forecast/truncated_svd.h"
 #include "numerics/math.h"
 
-// The small steps of a truncated decomposition for which a GPU need not wait for the host.
+// Small steps of a truncated decomposition, run on the GPU so that it need not wait for the host.
 
 namespace pulsora {
 namespace {
@@ -10,8 +10,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMost = static_cast<int>(kMostFactorLines);
 
-/// One block, column by column. What is left of a diagonal element must be safely above the rounding
-/// of the sums in it.
+/// One block, column by column. The remainder of a diagonal element must be safely above the
+/// rounding error of its sums.
 __global__ void __launch_bounds__(kThreads)
     inverseCholeskyKernel(int n, const double *gram, float *inverse, uint32_t *failed) {
   __shared__ double lower[kMost][kMost + 1];
@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   __syncthreads();
-  // R = L^T, and R^-1 is the transpose of L^-1, of which a thread makes a column in the unused half
-  // of the factor and in `least`.
+  // R = L^T, and R^-1 is the transpose of L^-1. A thread computes a column of L^-1 in the unused
+  // half of the factor and in `least`.
   for (int column = thread; column < n; column += kThreads) {
     least[column] = 1.0 / lower[column][column];
     for (int i = column + 1; i < n; ++i) {

@@ -2,10 +2,11 @@
 #include "cuda/lowrank/fragments.cuh"
 #include "cuda/lowrank/updates.cuh"
 
-// All gradients in 16 bits, in one pass over x and dy: h = x v and g = dy u give the gradient of the codes
-// at once and dx after one more product; the very registers that held x and dy, transposed, are a
-// factor of the gradients of v and u. Their sums stay in registers while a block takes tile after tile;
-// every block leaves one partial sum, and a second kernel adds these up in a fixed order.
+// All gradients in 16 bits, in one pass over x and dy: h = x v and g = dy u give the gradient of
+// the codes at once and dx after one more product; the registers of x and dy, transposed, are also
+// a factor of the gradients of v and u. The sums of these two gradients stay in registers while a
+// block takes tile after tile; every block writes one partial sum, and a second kernel adds the
+// partial sums in a fixed order.
 
 namespace pulsora::lowrank {
 namespace {
@@ -22,7 +23,7 @@ struct Backward {
   T *dx;
   int64_t dxStride;
   MatrixView<float> dcodes;
-  float *partials;  // [blocks, K1 N + K2 N]; null: neither is wanted
+  float *partials;  // [blocks, K1 N + K2 N]; null: no gradient of v or u is wanted
   int rows;
   float scale;
   bool streams;
@@ -39,8 +40,8 @@ __device__ inline void loadTransposed(uint32_t (&tiles)[4], const uint4 *from) {
                : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(from))));
 }
 
-/// A factor in shared memory, as tiles of 8 rows, with zeros around it: row j of tile i of a chunk is
-/// row columnOf(j, i) of the chunk.
+/// Copies a factor to shared memory, as tiles of 8 rows, padded with zeros: row j of tile i of a
+/// chunk is row columnOf(j, i) of the chunk.
 template <class T, int kTiles, int kRows, int kThreads>
 __device__ inline void fill(uint4 *to, const Factor<T> &factor) {
   for (int e = static_cast<int>(threadIdx.x); e < kRows * kTiles; e += kThreads) {
@@ -67,7 +68,7 @@ struct Split {
       for (int r = 0; r < 2; ++r)
         largest = fmaxf(largest, fmaxf(fabsf(value[n][r].x), fabsf(value[n][r].y)));
     }
-    // One range for the tile, because sums over its rows mix them.
+    // One range for the tile, because products sum over its rows.
 #pragma unroll
     for (int other = 1; other < 32; other *= 2)
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, other));
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(32 * kAlong, 1)
           if (col + 1 < p.v.cols)
             p.dcodes(rows[r], col + 1) = p.scale * h[n][r].y * gradient[n][r].y;
         }
-        // Rows beyond the last are copies of it, which must not count.
+        // Rows beyond the last row are copies of the last row, and must not be added.
         const bool isThere = rows[r] < p.rows;
         const float2 gate = codes[n][r];
         h[n][r] = isThere ? make_float2(h[n][r].x * gate.x, h[n][r].y * gate.y) : float2{};
@@ -258,7 +259,7 @@ __global__ void __launch_bounds__(32 * kAlong, 1)
 constexpr int kSumThreads = 256;
 
 /// Adds up the partial sums of all blocks: eight warps take every eighth block each, and then the
-/// warps' sums are added. The first elements are the gradient of v, the others that of u.
+/// warps' sums are added. The first elements are the gradient of v, the others the gradient of u.
 template <class T>
 __global__ void __launch_bounds__(kSumThreads)
     sumPartials(const float *partials, int blocks, MatrixView<T> dv, MatrixView<T> du,

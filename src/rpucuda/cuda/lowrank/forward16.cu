@@ -1,12 +1,12 @@
 #include "cuda/lowrank/fragments.cuh"
 #include "cuda/lowrank/updates.cuh"
 
-// The update in 16 bits. A warp owns 16 rows and a part of the columns; its partial sums of x v meet
-// those of the block's other warps in shared memory, in a fixed order. Gated, and as the sum of two
-// numbers of 16 bits, x v is the other factor of the second product without leaving its registers.
+// The update in 16 bits. A warp owns 16 rows and a part of the columns; the warps of a block add
+// their partial sums of x v in shared memory, in a fixed order. Gated, and as the sum of two
+// numbers of 16 bits, x v is a factor of the second product without leaving its registers.
 //
 // Where v and u fit into the registers of a block, blocks stay and take tile after tile (resident
-// kernel); else each block makes one tile and reads them from the cache (passing kernel).
+// kernel); otherwise each block takes one tile and reads v and u from the cache (passing kernel).
 
 namespace pulsora::lowrank {
 namespace {
@@ -27,8 +27,8 @@ struct Forward {
   bool streams;
 };
 
-/// x v, gated and split: fragments of the second product, and what its results of rows g and g + 8
-/// must be multiplied by.
+/// x v, gated and split: fragments of the second product, and the factors of its results of rows g
+/// and g + 8.
 template <class T, int kTiles>
 struct Gated {
   uint32_t high[kTiles][2];
@@ -45,7 +45,7 @@ struct Gated {
         h[n][r].y *= codes[n][r].y;
         largest = fmaxf(largest, fmaxf(fabsf(h[n][r].x), fabsf(h[n][r].y)));
       }
-      // The four lanes of a row have all of its numbers.
+      // The four lanes of a row hold the whole row.
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, 2));
       const PowerOfTwo range = rangeOf<T>(largest);
@@ -58,7 +58,7 @@ struct Gated {
     }
   }
 
-  /// d = the product with eight columns, of which `u` has a word for every tile.
+  /// d = the product with eight columns of u; `u` has a word for every tile.
   __device__ void multiply(float (&d)[4], const uint32_t (&u)[kTiles]) const {
     if constexpr (kTiles == 1) {
       Pair<T>::multiply(d, high[0][0], high[0][1], low[0][0], low[0][1], u[0], u[0]);
@@ -73,7 +73,7 @@ struct Gated {
   }
 };
 
-/// h += the product of 16 rows and 32 columns of x, in pieces of 16 bytes, with those rows of v.
+/// h += the product of 16 rows and 32 columns of x, in pieces of 16 bytes, with 32 rows of v.
 template <class T, int kTiles>
 __device__ inline void multiplyChunk(float (&h)[kTiles][4], const uint4 (&x)[2],
                                      const uint32_t (&v)[kTiles][4]) {
@@ -84,7 +84,7 @@ __device__ inline void multiplyChunk(float (&h)[kTiles][4], const uint4 (&x)[2],
   }
 }
 
-/// The eight results of a lane in row g + 8 r, as 16 bytes, added to those of the base.
+/// The eight results of a lane in row g + 8 r, added to the base, as 16 bytes.
 template <class T>
 __device__ inline uint4 packed(const float (&d)[4][4], int r, float factor, const uint4 *base) {
   uint32_t out[4];
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(32 * kPassingWarps, 2)
   }
 }
 
-/// A shape of the resident kernel. It takes kChunks * kAlong * 32 columns at most.
+/// A shape of the resident kernel, for at most kChunks * kAlong * 32 columns.
 template <int kTilesOf, int kChunksOf, int kAlongOf, int kGroupsOf, int kBlocksOf>
 struct Plan {
   static constexpr int kTiles = kTilesOf, kChunks = kChunksOf, kAlong = kAlongOf;
@@ -294,7 +294,7 @@ void launchPassing(const Context &context, const Forward<T> &p) {
   launch(context.stream, passingKernel<T, kTiles>, grid, 32 * kPassingWarps, 0, p);
 }
 
-// Measured on an H200: one group of rows in a block while there are few rows, two when there are many.
+// Measured on an H200: one group of rows per block for few rows, two for many.
 using Small = Plan<1, 2, 4, 1, 4>;
 using Few = Plan<1, 6, 4, 1, 2>;
 using Many = Plan<1, 4, 6, 2, 1>;
@@ -340,7 +340,7 @@ bool forward16(const Context &context, const GatedLowRank &update, ConstAnyMatri
                      CodeReader<T>(update.codes), Factor<T>(update.u),
                      static_cast<const T *>(base.data), base.rowStride, static_cast<T *>(y.data),
                      y.rowStride, static_cast<int>(y.rows), update.scale,
-                     // Results that the caches cannot keep anyway should not displace inputs.
+                     // Results too large for the caches should not displace inputs.
                      y.size() * elementBytes(y.type) >= gpu.cacheBytes / 6};
   run(context, p, gpu);
   return true;

@@ -7,7 +7,7 @@
 namespace pulsora::lowrank {
 namespace {
 
-constexpr int kColumns = 16;  // that a warp takes at a time: lane t has 4 t to 4 t + 3
+constexpr int kColumns = 16;  // per step of a warp: lane t has 4 t to 4 t + 3
 
 struct Forward {
   const float *x;

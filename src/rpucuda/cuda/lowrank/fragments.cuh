@@ -6,17 +6,17 @@
 #include "cuda/core/launch.cuh"
 #include "lowrank/codes.h"
 
-// What the fused kernels of low-rank updates share: pieces of matrices in registers, as the tensor
-// cores take them. A warp multiplies tiles of 16 rows; g is a lane's row (and its row + 8), t its place
-// in the row. A tile of 32 columns is taken by lanes in 16-byte pieces: lane t has columns 8 t to
-// 8 t + 7, which serve as columns 2 t and 2 t + 1 of four tiles of 8 columns. Column j of tile i is
-// hence column columnOf(j, i) of the 32; both factors of a product are permuted alike, and results
-// leave in 16-byte pieces.
+// Code shared by the fused kernels of low-rank updates: pieces of matrices in registers, in the
+// layout of the tensor cores. A warp multiplies tiles of 16 rows; a lane has rows g and g + 8, and
+// t is its place in the row. Lanes read a tile of 32 columns in 16-byte pieces: lane t has columns
+// 8 t to 8 t + 7, used as columns 2 t and 2 t + 1 of four tiles of 8 columns. Column j of tile i is
+// therefore column columnOf(j, i) of the 32; both factors of a product are permuted alike, and
+// results are written in 16-byte pieces.
 
 namespace pulsora::lowrank {
 
 constexpr int kTileRows = 16;
-constexpr int kChunk = 32;  // columns that a warp takes at a time, in 16 bits
+constexpr int kChunk = 32;  // columns per step of a warp, in 16 bits
 
 __device__ inline int columnOf(int j, int i) { return (j >> 1) * 8 + i * 2 + (j & 1); }
 
@@ -67,8 +67,8 @@ __device__ inline uint32_t transposed(uint32_t tile) {
   return result;
 }
 
-/// A power of two that brings numbers of magnitude `largest` to [2^14, 2^15), where a half and the
-/// half that is left keep 22 bits, and its inverse. Of types with the range of floats, 1.
+/// A power of two that scales numbers of magnitude `largest` to [2^14, 2^15), where the sum of two
+/// halves keeps 22 bits, and its inverse. 1 for types with the range of floats.
 struct PowerOfTwo {
   float up = 1.0f;
   float down = 1.0f;
@@ -101,7 +101,8 @@ __device__ inline uint4 readOnce(const void *from) {
   return v;
 }
 
-/// Writes 16 bytes; past the caches where `streams`, which pays if results do not fit into them.
+/// Writes 16 bytes; with `streams` past the caches, which is faster if results do not fit into the
+/// caches.
 __device__ inline void write(void *to, uint4 value, bool streams) {
   if (streams) {
     __stcs(static_cast<uint4 *>(to), value);
@@ -110,7 +111,7 @@ __device__ inline void write(void *to, uint4 value, bool streams) {
   }
 }
 
-/// A factor [K, N] of a product, as kernels read it: any strides.
+/// A factor [K, N] of a product in kernels, of any strides.
 template <class T>
 struct Factor {
   const T *data;
@@ -118,7 +119,7 @@ struct Factor {
   int64_t colStride;
   int rows;
   int cols;
-  bool inPairs;  // neighbours of a row can be read as one word
+  bool inPairs;  // neighbours in a row can be read as one word
 
   explicit Factor(ConstAnyMatrix m)
       : data(static_cast<const T *>(m.data)),
@@ -129,12 +130,12 @@ struct Factor {
         inPairs(m.colStride == 1 && m.cols % 2 == 0 && m.rowStride % 2 == 0 &&
                 reinterpret_cast<uintptr_t>(m.data) % (2 * sizeof(T)) == 0) {}
 
-  /// The element, or 0 outside.
+  /// The element, or 0 outside the matrix.
   __device__ T at(int row, int col) const {
     if (row >= rows || col >= cols) return T{};
     return data[row * rowStride + col * colStride];
   }
-  /// Elements (row, col) and (row, col + 1) of 16 bits, 0 outside.
+  /// Elements (row, col) and (row, col + 1) of 16 bits, 0 outside the matrix.
   __device__ uint32_t pairAt(int row, int col) const {
     if (inPairs) {
       if (row >= rows || col >= cols) return 0;
@@ -185,7 +186,7 @@ __device__ inline void sumAlong(const float (&h)[kTiles][4], float2 (&sum)[kTile
   }
 }
 
-/// What a GPU has, asked once.
+/// Properties of a GPU, queried once.
 struct GpuFacts {
   int processors = 0;
   int64_t cacheBytes = 0;

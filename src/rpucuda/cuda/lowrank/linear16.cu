@@ -7,7 +7,7 @@
 #include "cuda/lowrank/linear16.cuh"
 #include "cuda/lowrank/updates.cuh"
 
-// Which cases the kernel of linear16.cuh takes, in which tiles, and its launch.
+// Choice of cases and tiles for the kernel of linear16.cuh, and its launch.
 
 namespace pulsora::lowrank {
 namespace {
@@ -16,7 +16,7 @@ using layer16::kDepth;
 using layer16::kRows;
 using layer16::Layer;
 
-/// The driver's function that encodes maps; null where there is none (before CUDA 12).
+/// The driver's function that encodes maps; null before CUDA 12.
 PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   static const auto function = [] {
     void *found = nullptr;
@@ -35,8 +35,8 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   return function;
 }
 
-/// Whether the current device, of compute capability 9.0, runs the code that was compiled for it alone:
-/// a compiler before CUDA 12 makes none. What others run needs hardly a register.
+/// Whether the current device, of compute capability 9.0, has code compiled for sm_90a, which
+/// compilers before CUDA 12 do not make. Other devices get a stub with hardly a register.
 bool hasOwnCode() {
   static const bool has = [] {
     cudaFuncAttributes attributes{};
@@ -53,7 +53,7 @@ bool isMappable(ConstAnyMatrix m) {
          isCountable(m.rows) && isCountable(m.cols);
 }
 
-/// The matrix in panels of `rows` x kDepth.
+/// A map of the matrix in panels of `rows` x kDepth.
 MatrixMap mapOf(ConstAnyMatrix m, int rows) {
   static_assert(sizeof(MatrixMap) == sizeof(CUtensorMap));
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(m.cols), static_cast<cuuint64_t>(m.rows)};
@@ -85,7 +85,7 @@ struct Plan {
 Plan planOf(const GatedLowRank &update, const GpuFacts &gpu) {
   const auto rows = static_cast<double>(update.x.rows), cols = static_cast<double>(update.u.rows);
   const int gates = update.v.cols <= 8 ? 8 : 16;
-  // What a tile costs besides its products, about a microsecond, in columns of products.
+  // Cost of a tile besides its products, about a microsecond, in columns of products.
   const double end = 27000.0 / static_cast<double>(update.x.cols);
   Plan best{};
   double least = std::numeric_limits<double>::infinity();
@@ -94,7 +94,7 @@ Plan planOf(const GatedLowRank &update, const GpuFacts &gpu) {
     const double waves = std::ceil(tiles / gpu.processors);
     for (const bool takesTurns : {false, true}) {
       if (takesTurns && width == 192 && gates > 8) continue;  // more sums than registers
-      // Whoever makes a tile alone takes twice as long for its end.
+      // A single warpgroup takes twice as long for the end of a tile.
       const double cost = waves * (width + gates) + (takesTurns ? 2.0 : waves) * end;
       if (cost < least) least = cost, best = {width, takesTurns};
     }
@@ -139,8 +139,8 @@ bool canFuse16(const Context &context, const GatedLowRank &update, ConstAnyMatri
 }
 
 bool fusing16Pays(const GatedLowRank &update) {
-  // On an H200 the kernel took 0.26 to 0.94 of the time of two passes in each of 39 shapes from 512 rows on
-  // (benchmarks/NOTES.md); for fewer rows there are too few tiles for all processors.
+  // On an H200 the kernel took 0.26 to 0.94 of the time of two passes in 39 shapes of at least 512
+  // rows (benchmarks/NOTES.md); fewer rows have too few tiles for all processors.
   return update.x.rows >= 512;
 }
 

@@ -4,23 +4,22 @@
 #include "cuda/lowrank/staged_copy.cuh"
 #include "cuda/lowrank/wide_product.cuh"
 
-// A layer in 16 bits with its update, y = x weight^T + bias + scale ((x v) .* codes) u^T, in one kernel
-// for compute capability 9.0. Blocks stay and take tile after tile of y. One warp lets the copy engine
-// bring panels of x and of the weight; the rows of v^T lie below those of the weight, so that one
-// product makes x weight^T and, in its last columns, x v. These lie in the registers of the warps that
-// gate them, where they are the left factor of one more step, with u, as the sum of two numbers of
-// 16 bits.
+// A layer in 16 bits with its update, y = x weight^T + bias + scale ((x v) .* codes) u^T, in one
+// kernel for compute capability 9.0. Blocks stay and take tile after tile of y. One warp has the
+// copy engine load panels of x and of the weight; the rows of v^T follow the rows of the weight, so
+// that one product makes x weight^T and, in its last columns, x v. The columns of x v are gated in
+// registers and, as the sum of two numbers of 16 bits, are the left factor of one more product,
+// with u.
 //
-// While there are few tiles, two warpgroups share each: 64 rows for each. When there are many they take
-// turns, a whole tile each: what one does at the end of its tile is hidden behind the products of the
-// other.
+// With few tiles, two warpgroups share each tile: 64 rows for each. With many tiles they take
+// turns, a whole tile each: the end of one warpgroup's tile overlaps the products of the other.
 
 namespace pulsora::lowrank::layer16 {
 
 constexpr int kRows = 128;                         // of a tile of y
 constexpr int kDepth = 64;                         // of a panel: 128 bytes of a row
-constexpr int kStages = 5;                         // panels that are under way
-[[maybe_unused]] constexpr int kHelpers = 3 * 32;  // threads that bring u
+constexpr int kStages = 5;                         // panels being loaded
+[[maybe_unused]] constexpr int kHelpers = 3 * 32;  // threads that load u
 constexpr int kThreads = 3 * 128;
 constexpr int kRowBytes = 2 * kDepth;
 
@@ -34,7 +33,7 @@ struct Layer {
   int64_t yStride;
   int rows;
   int depth;   // K1 in panels
-  int across;  // tiles beside one another
+  int across;  // tiles next to one another
   int tiles;   // in all
   int rank;
   float scale;
@@ -50,7 +49,7 @@ struct Shape {
   static constexpr int kRightBytes = kColumns * kRowBytes;
 };
 
-/// What the last step of a tile needs: rows of u, 16 numbers each, and the bias.
+/// Operands of the last step of a tile: rows of u, 16 numbers each, and the bias.
 template <class T, int kWidth>
 struct GateFactor {
   uint8_t u[kWidth][32];
@@ -58,19 +57,19 @@ struct GateFactor {
   uint8_t gap[1024 - kWidth * 34 % 1024];
 };
 
-/// The shared memory of a block, of which parts begin at multiples of 1024 bytes.
+/// The shared memory of a block; its parts begin at multiples of 1024 bytes.
 template <class T, int kTiles, int kWidth>
 struct Memory {
   using S = Shape<kTiles, kWidth>;
 
   uint8_t left[kStages][S::kLeftBytes];    // panels of x
-  uint8_t right[kStages][S::kRightBytes];  // and of the weight and v^T
+  uint8_t right[kStages][S::kRightBytes];  // panels of the weight and v^T
   GateFactor<T, kWidth> gates[2];          // of two tiles
   Barrier full[kStages], empty[kStages], gateFull[2], gateEmpty[2];
-  Barrier turn[2];  // of a warpgroup: the other one has begun all products of its tile
+  Barrier turn[2];  // of a warpgroup: the other warpgroup has begun all products of its tile
 };
 
-/// Brings the panels of all tiles of this block, in order.
+/// Loads the panels of all tiles of this block, in order.
 template <class T, int kTiles, int kWidth>
 __device__ void bringPanels(const Layer<T> &p, Memory<T, kTiles, kWidth> &memory) {
   using S = Shape<kTiles, kWidth>;
@@ -89,8 +88,8 @@ __device__ void bringPanels(const Layer<T> &p, Memory<T, kTiles, kWidth> &memory
   }
 }
 
-/// Brings the rows of u, and the bias, of all tiles: 8 numbers twice, for both halves of what is gated,
-/// or 16 of them.
+/// Loads the rows of u, and the bias, of all tiles: 8 numbers twice, for both halves of the gated x
+/// v, or 16 numbers.
 template <class T, int kTiles, int kWidth>
 __device__ void bringGateFactor(const Layer<T> &p, Memory<T, kTiles, kWidth> &memory, int helper) {
   unsigned turn = 0;
@@ -101,7 +100,7 @@ __device__ void bringGateFactor(const Layer<T> &p, Memory<T, kTiles, kWidth> &me
 #pragma unroll 1
     for (int row = helper; row < kWidth; row += kHelpers) {
       const int of = tile % p.across * kWidth + row;
-      // Where the copy engine would put the two pieces of a row of 32 bytes.
+      // The places of the two pieces of a row of 32 bytes, as the copy engine permutes them.
       uint8_t *const to = gate.u[row];
       const int swap = (row >> 2 & 1) * 16;
       gate.bias[row] = p.bias && of < p.u.rows ? p.bias[of] : T{};
@@ -138,8 +137,8 @@ __device__ void readCodes(const Layer<T> &p, int row, int t, uint32_t (&codes)[k
   }
 }
 
-/// x v of rows g and g + 8, gated, scaled and split into two numbers of 16 bits; and what the sums of
-/// these rows must be multiplied by before the product with u is added, and afterwards.
+/// x v of rows g and g + 8, gated, scaled and split into two numbers of 16 bits; and the factors of
+/// the sums of these rows before and after the product with u is added.
 template <class T, int kTiles>
 struct Gates {
   uint32_t high[kTiles][2];
@@ -160,8 +159,8 @@ struct Gates {
         h[n].y = d[kFirst + 4 * n + 2 * r + 1] * code.y * scale;
         largest = fmaxf(largest, fmaxf(fabsf(h[n].x), fabsf(h[n].y)));
       }
-      // The four lanes of a row have all of its numbers. From 2^-8 to 2^15 two halves have 17 bits of
-      // them and more as they are. Below 2^-50 they do not matter, and the sums must not overflow.
+      // The four lanes of a row hold the whole row. From 2^-8 to 2^15 two halves keep at least 17
+      // bits without scaling. Numbers below 2^-50 do not matter, and the sums must not overflow.
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, 2));
       const bool fits = largest == 0.0f || (largest >= 0x1p-8f && largest < 0x1p15f);
@@ -173,7 +172,7 @@ struct Gates {
     }
   }
 
-  /// d += the product with u, as it lies in shared memory.
+  /// d += the product with u in shared memory.
   template <int kWidth, int kSums>
   __device__ void addProduct(float (&d)[kSums], uint64_t u) const {
     if constexpr (kTiles == 1) {
@@ -188,8 +187,8 @@ struct Gates {
   }
 };
 
-/// Writes rows `row` and row + 8 of 64 from column `first` on. Lanes of a row exchange their pairs of
-/// columns, four times eight columns at a time, so that each has eight columns: 16 bytes.
+/// Writes rows `row` and row + 8 of 64 from column `first` on. Lanes of a row exchange pairs of
+/// columns, four times eight columns per step, so that each lane has eight columns: 16 bytes.
 template <class T, int kWidth, int kSums>
 __device__ void writeTile(const Layer<T> &p, const float (&d)[kSums], const PowerOfTwo (&range)[2],
                           const T *bias, int row, int first, int t) {
@@ -223,7 +222,7 @@ __device__ void writeTile(const Layer<T> &p, const float (&d)[kSums], const Powe
   }
 }
 
-/// Makes the tiles of this block, or every second one.
+/// Computes the tiles of this block, or every second tile.
 template <class T, int kTiles, int kWidth, bool kTakesTurns>
 __device__ void multiplyTiles(const Layer<T> &p, Memory<T, kTiles, kWidth> &memory, int group) {
   using S = Shape<kTiles, kWidth>;
@@ -239,11 +238,11 @@ __device__ void multiplyTiles(const Layer<T> &p, Memory<T, kTiles, kWidth> &memo
     const int band = tile / p.across;
     const int row = band * kRows + firstRow + warp * 16 + g;
     int firstCol = (tile - band * p.across) * kWidth;
-    uint32_t codes[kTiles][2];  // of 64 rows; of the other 64 when registers are free
+    uint32_t codes[kTiles][2];  // of 64 rows; of the other 64 once registers are free
     readCodes<T, kTiles>(p, row, t, codes);
     float d[kHalves][S::kColumns / 2];
     unsigned step = turn * static_cast<unsigned>(p.depth);
-    // A barrier tells phases apart only from the one before.
+    // A barrier tells a phase apart only from the phase before.
     if (kTakesTurns && turn > 0) memory.turn[group].wait((turn - 1) / 2 % 2);
     for (int k = 0; k < p.depth; ++k, ++step) {
       const int stage = static_cast<int>(step % kStages);
@@ -272,7 +271,7 @@ __device__ void multiplyTiles(const Layer<T> &p, Memory<T, kTiles, kWidth> &memo
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       if (half > 0) readCodes<T, kTiles>(p, row + half * 64, t, codes);
-      // Else the compiler keeps what both halves need in registers that sums need.
+      // Keeps the compiler from holding values for both halves in registers that the sums need.
       asm volatile("" : "+r"(firstCol));
       const Gates<T, kTiles> gates(d[half], codes, p.scale);
       if (std::is_same_v<T, Half> &&
@@ -316,7 +315,7 @@ __global__ void __launch_bounds__(kThreads, 1) linearKernel(const __grid_constan
   awaitEarlier();
   const int group = static_cast<int>(threadIdx.x) / 128;
   constexpr bool kNeedsMost = kTakesTurns && kWidth > 128;
-  // What one gives the others take: 504 registers for three threads in all.
+  // Registers that one warpgroup gives up are taken by the others: 504 for three threads in all.
   if (group == 0) {
     keepRegisters<kNeedsMost ? 24 : 40>();
     if (threadIdx.x == 0) bringPanels(p, memory);
@@ -326,7 +325,7 @@ __global__ void __launch_bounds__(kThreads, 1) linearKernel(const __grid_constan
     multiplyTiles<T, kTiles, kWidth, kTakesTurns>(p, memory, group - 1);
   }
 #else
-  __trap();  // not launched: there is code for compute capability 9.0 alone
+  __trap();  // never launched: only compute capability 9.0 has code
 #endif
 }
 

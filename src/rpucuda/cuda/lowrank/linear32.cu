@@ -9,16 +9,16 @@
 //
 //     y = [x | h | 1] [weight | u | bias]^T    where h = scale (x v) .* codes.
 //
-// One kernel before it reads x once, makes h and writes both side by side, and the right factor. That
-// moves 8 M K1 bytes, where adding the update to a result moves 4 M (K1 + 2 K2).
+// One kernel before the product reads x once, computes h, and writes [x | h | 1] and the right
+// factor. That moves 8 M K1 bytes; adding the update to a result would move 4 M (K1 + 2 K2).
 
 namespace pulsora::lowrank {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kRowTiles = 2;  // tiles of 16 rows that a warp multiplies with what it reads of v
+constexpr int kRowTiles = 2;  // tiles of 16 rows that a warp multiplies with the same part of v
 constexpr int kRows = kRowTiles * kTileRows;
-constexpr int kStep = 16;  // columns that a warp takes at a time: lane t has 4 t to 4 t + 3
+constexpr int kStep = 16;  // columns per step of a warp: lane t has 4 t to 4 t + 3
 constexpr int kThreads = 32 * kWarps;
 
 struct Stacked {
@@ -35,7 +35,7 @@ struct Stacked {
   float *right;  // [K2, width]
   int width;     // K1, then N and 1 rounded up
   int rows;
-  int64_t batchRow;  // of the batch, where these rows begin
+  int64_t batchRow;  // first of these rows in the batch
   int rowBlocks;
   float scale;
 };
@@ -150,8 +150,9 @@ bool canStack32(const Context &context, const GatedLowRank &update, ConstAnyMatr
 }
 
 bool stacking32Pays(const GatedLowRank &update) {
-  // On an H200 it took 0.78 to 1.02 of the time of two passes in each of 31 shapes from 1024 rows on, and
-  // up to 1.16 for 512 rows, for which the right factor is copied in vain (benchmarks/NOTES.md).
+  // On an H200 it took 0.78 to 1.02 of the time of two passes in 31 shapes of at least 1024 rows,
+  // and up to 1.16 for 512 rows, where copying the right factor costs more than it saves
+  // (benchmarks/NOTES.md).
   return update.x.rows >= 1024 && update.x.cols >= 256 && update.u.rows >= 256;
 }
 
@@ -182,7 +183,7 @@ void stacked32(const Context &context, const GatedLowRank &update, ConstAnyMatri
                     begin,
                     static_cast<int>(rowBlocks),
                     update.scale};
-    // The right factor with the first rows.
+    // The launch for the first rows also makes the right factor.
     const int64_t ofRight =
         begin == 0 ? pulsora::min(k2, int64_t{8} * factsOf(context.device).processors) : 0;
     const auto blocks = static_cast<unsigned>(rowBlocks + ofRight);

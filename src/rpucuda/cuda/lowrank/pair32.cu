@@ -4,12 +4,12 @@
 #include "cuda/lowrank/tensor_floats.cuh"
 #include "lowrank/kernels.h"
 
-// Both gradients of an adapter C = A B in single precision, da = dc b^T and db = a^T dc, in one pass over
-// dc. A block takes tile after tile of 16 rows of a group of columns, and a warp a slab of these columns.
-// The sums of db stay in registers; those of da are short, and added up over the warps in shared memory. A
-// second kernel adds the blocks' parts in a fixed order. Both products have K as the 16 rows of the tensor
-// cores' results, so that dc is their right factor each time: its rows are columns of the one and
-// terms of the other.
+// Both gradients of an adapter C = A B in single precision, da = dc b^T and db = a^T dc, in one
+// pass over dc. A block takes tile after tile of 16 rows of a group of columns, and a warp takes a
+// slab of these columns. The sums of db stay in registers; the sums of da are short, and added over
+// the warps in shared memory. A second kernel adds the blocks' parts in a fixed order. In both
+// products, K is the 16 rows of the tensor cores' results, and dc the right factor: the rows of dc
+// are columns of one product and terms of the other.
 
 namespace pulsora {
 namespace {
@@ -22,19 +22,19 @@ constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kRank = 16;
 constexpr int kStep = 8;   // columns or rows of a product of the tensor cores
-constexpr int kShort = 4;  // steps of which the sums stay within them
+constexpr int kShort = 4;  // steps summed inside the tensor cores
 
 struct Pair32 {
   MatrixView<const float> dc, a, b;
-  float *da;  // [groups, m, K], or the result itself of a single group
+  float *da;  // [groups, m, K], or the result itself for a single group
   float *db;  // [chunks, K, n]
   MatrixView<float> toA, toB;
   int m, n, k, groups, chunks;
   bool accumulates;
 };
 
-/// A tile of dc, b, and the warps' parts of da, in shared memory. A row takes 8 floats more than its
-/// columns, so that neither pairs along rows nor single floats across them meet in a bank.
+/// A tile of dc, b, and the warps' parts of da, in shared memory. A row is padded by 8 floats, so
+/// that neither pairs along rows nor single floats across rows conflict in a bank.
 template <int kSlab>
 struct Memory {
   static constexpr int kColumns = kWarps * kSlab;
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
   for (int stage = 0; tile < tiles; tile += p.chunks, stage ^= 1) {
     if (tile + p.chunks < tiles) load(tile + p.chunks, stage ^ 1);
     endCopyGroup();
-    // a as the left factor of db: rows of the results are its columns.
+    // a as the left factor of db: columns of a are rows of the results.
     float a[2][4];
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
         p.da[(int64_t{group} * p.m + at) * p.k + k] = sum;
       }
     }
-    // The barrier of the next round ends these reads before its parts are written; but its copies overwrite
-    // this tile, which every warp has left by the barrier above.
+    // The next round's barrier ends these reads before the next parts are written. The next round's
+    // copies overwrite this tile, which no warp reads after the barrier above.
   }
   letNextBegin();
 #pragma unroll
@@ -185,14 +185,15 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
     for (int half = 0; half < 2; ++half) {
       const int k = g + 8 * half, col = col0 + slab + c * kStep + 2 * t;
       if (k >= p.k || col >= p.n) continue;
-      // n is a multiple of four, so the next column is there, and pairs are aligned.
+      // n is a multiple of four, so the next column exists, and pairs are aligned.
       *reinterpret_cast<float2 *>(p.db + (int64_t{chunk} * p.k + k) * p.n + col) =
           make_float2(sumB[c][2 * half], sumB[c][2 * half + 1]);
     }
   }
 }
 
-/// Adds the parts of db up, eight warps taking every eighth each, and those of da of several groups.
+/// Adds the parts of db, eight warps taking every eighth part each, and the parts of da of several
+/// groups.
 __global__ void __launch_bounds__(kThreads) sumPairKernel(const __grid_constant__ Pair32 p) {
   awaitEarlier();
   __shared__ float shared[kThreads];
@@ -240,7 +241,8 @@ void launchPair(const Context &context, Pair32 &p, int processors) {
 bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
                           MatrixView<const float> a, MatrixView<const float> b, bool accumulate,
                           MatrixView<float> da, MatrixView<float> db) {
-  // Fewer terms than these would not hide that the smallest of the four products of halves is left out.
+  // With fewer terms, the error of leaving out the smallest of the four products of halves would
+  // show.
   constexpr int64_t kLeastRows = 64, kLeastColumns = 128;
   if (!da.data || !db.data || dc.rows < kLeastRows || dc.cols < kLeastColumns || a.cols < 1 ||
       a.cols > kRank || !lowrank::hasPieces(dc) || !lowrank::isCountable(dc.rows) ||

@@ -6,21 +6,19 @@
 #include "cuda/lowrank/updates.cuh"
 #include "lowrank/codes.h"
 
-// All gradients in 16 bits of the cases that are too large for the registers of backward16.cu: five
-// products of cuBLAS on tensor cores, in single precision inside. What lies between them, h = x v and
-// g = dy u with their gates, is never rounded to 16 bits: it is a factor of the next products as the sum
-// of two matrices of 16 bits, side by side as [high | low], after a scaling by a power of two that
-// suits both.
+// All gradients in 16 bits for cases too large for the registers of backward16.cu: five products of
+// cuBLAS on tensor cores, in single precision inside. The intermediate matrices h = x v and g = dy
+// u with their gates are never rounded to 16 bits: each is a factor of the next products as the sum
+// of two matrices of 16 bits, [high | low], scaled by a power of two.
 
 namespace pulsora::lowrank {
 namespace {
 
 constexpr int kThreads = 256;
 
-/// What the kernels and products tell each other, in the GPU's memory.
+/// Numbers passed between kernels and products in the GPU's memory.
 struct Shared {
-  float
-      ofG[2];  // the factors of products with g, as cuBLAS takes them: alpha, and beta, which is 0
+  float ofG[2];  // factors of products with g for cuBLAS: alpha, and beta, which is 0
   float ofH[2];
   float largestG;
   float largestH;
@@ -46,7 +44,7 @@ void multiply(const Context &context, const float *factors, MatrixView<const T> 
   if (BlasOperand::of(c).transposed) transposeProduct(a, b, c);
   const BlasOperand ofA = BlasOperand::of(a), ofB = BlasOperand::of(b), ofC = BlasOperand::of(c);
   Cublas::of(context).run(context, [&](cublasHandle_t handle) {
-    // The handle's own mode is for single precision. Sums of parts stay in single precision.
+    // The handle's own mode is for single precision. Partial sums stay in single precision.
     checkCublas(cublasSetMathMode(handle, static_cast<cublasMath_t>(
                                               CUBLAS_DEFAULT_MATH |
                                               CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
@@ -69,7 +67,7 @@ void multiply(const Context &context, const float *factors, MatrixView<const T> 
 
 template <class T>
 struct Gating {
-  MatrixView<float> h, g;  // [M, N]; without data where not wanted, as the next
+  MatrixView<float> h, g;  // [M, N]; here and below, without data if not wanted
   MatrixView<float> dcodes;
   CodeReader<T> codes;
   float scale;
@@ -81,11 +79,12 @@ __device__ inline void raise(float *to, float largest) {
 #pragma unroll
   for (int other = 16; other > 0; other /= 2)
     largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, other));
-  // Of numbers that are not negative, the larger has the larger bits.
+  // Bits of non-negative floats have the order of the floats.
   if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<int *>(to), __float_as_int(largest));
 }
 
-/// The gradient of the codes, then h and g gated in place, and the largest of each.
+/// Computes the gradient of the codes, then gates h and g in place, and finds the largest element
+/// of each.
 template <class T>
 __global__ void __launch_bounds__(kThreads) gateKernel(const __grid_constant__ Gating<T> p) {
   awaitEarlier();
@@ -106,7 +105,7 @@ __global__ void __launch_bounds__(kThreads) gateKernel(const __grid_constant__ G
   raise(&p.shared->largestG, largestG);
 }
 
-/// to = [high | low] of the gated values, and the factor of products with them.
+/// to = [high | low] of the gated values, and the factor of products with these.
 template <class T>
 struct Halve {
   MatrixView<const float> from;  // [M, N]

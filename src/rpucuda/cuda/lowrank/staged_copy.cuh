@@ -2,12 +2,12 @@
 
 #include <cstdint>
 
-// Copies of parts of matrices into shared memory by the copy engine of compute capability 9.0, and the
-// barriers in shared memory by which their arrival is awaited.
+// Copies of parts of matrices into shared memory by the copy engine of compute capability 9.0, and
+// the barriers in shared memory that await the arrival of the copies.
 
 namespace pulsora::lowrank {
 
-/// A part of a matrix for the copy engine, as the driver encodes it (CUtensorMap).
+/// A part of a matrix for the copy engine, encoded by the driver (CUtensorMap).
 struct alignas(64) MatrixMap {
   uint64_t words[16];
 };
@@ -16,8 +16,8 @@ __device__ inline uint32_t sharedAddress(const void *p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/// A barrier whose phases are told apart by their parity. A phase ends when `arrivals` have arrived and
-/// all bytes that were announced are there.
+/// A barrier whose phases are told apart by parity. A phase ends when `arrivals` threads and all
+/// announced bytes have arrived.
 struct Barrier {
   uint64_t word;
 
@@ -34,7 +34,7 @@ struct Barrier {
                  "r"(bytes)
                  : "memory");
   }
-  /// Waits for the end of a phase; of the one before the first if `parity` is 1 at the start.
+  /// Waits for the end of a phase; with parity 1 at the start, returns at once.
   __device__ void wait(unsigned parity) {
     uint32_t isOver = 0;
     while (!isOver) {
@@ -49,17 +49,19 @@ struct Barrier {
   }
 };
 
-/// Makes barriers that were initialised known to the copy engine; before the block synchronises.
+/// Makes initialised barriers visible to the copy engine; to be called before the block
+/// synchronises.
 __device__ inline void announceBarriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-/// What the thread wrote to shared memory is visible to products and copies that others begin later.
+/// Makes the thread's writes to shared memory visible to later products and copies of other
+/// threads.
 __device__ inline void publishShared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// Copies the part of a matrix that begins at (row, col); what lies outside the matrix becomes 0.
-/// Its bytes arrive at the barrier.
+/// Copies the part of a matrix that begins at (row, col); elements outside the matrix become 0. The
+/// bytes arrive at the barrier.
 __device__ inline void copyPart(void *to, const MatrixMap &from, int row, int col,
                                 Barrier &barrier) {
   asm volatile(
@@ -69,7 +71,8 @@ __device__ inline void copyPart(void *to, const MatrixMap &from, int row, int co
       : "memory");
 }
 
-/// Gives registers of this warpgroup away, or takes what others gave.
+/// keepRegisters() gives up registers of this warpgroup, takeRegisters() takes registers given up
+/// by others.
 template <int kRegisters>
 __device__ inline void keepRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));

@@ -2,9 +2,10 @@
 
 #include <cstdint>
 
-// Products of floats by tensor cores, which multiply numbers of 11 bits (tf32): each factor is the sum
-// of two, and three of the four products are added up (cuda/periphery/tensor_product.cu). A warp's sums
-// are short, and partial sums are added outside the tensor cores, which cut bits off.
+// Products of floats by tensor cores, which multiply numbers of 11 bits (tf32): each factor is the
+// sum of two such numbers, and three of the four products are added
+// (cuda/periphery/tensor_product.cu). Sums inside the tensor cores, which truncate, are short;
+// partial sums are added outside.
 
 namespace pulsora::lowrank {
 
@@ -21,7 +22,7 @@ __device__ inline void multiplyTile(float (&d)[4], const uint32_t (&a)[4], const
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// d += a b for a tile of 16 x 8, of which the lane holds rows g and g + 8 of two columns, and b.
+/// d += a b for a tile of 16 x 8; the lane holds b, and rows g and g + 8 of two columns of a.
 __device__ inline void multiplyFloats(float (&d)[4], float2 upper, float2 lower, float2 b) {
   uint32_t a[4], aRest[4], big[2], rest[2];
   splitValue(upper.x, a[0], aRest[0]);

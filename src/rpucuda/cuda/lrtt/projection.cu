@@ -18,8 +18,8 @@ __device__ void copyPiece(const MatrixCopy &copy) {
     copy.to[i] = copy.from[i];
 }
 
-/// A projection of which the same code reads g and e: parameters of a kernel are chosen by a number, not
-/// by an address, which would cost registers.
+/// An AdapterProjection with its reads in an array, so that the same code reads g and e: choosing
+/// kernel parameters by an index costs no registers, unlike an address.
 struct Projecting {
   PlainRead reads[2];  // g and e
   PulseTrainJob a;
@@ -28,8 +28,8 @@ struct Projecting {
   unsigned blocks;  // for each of g and e
 };
 
-/// The first blocks read rows of g, and as many rows of e. The one that finishes last scales the
-/// trains.
+/// The first blocks read rows of g, and as many rows of e. The block that finishes last scales the
+/// pulse trains.
 template <class Rows>
 __device__ void projectRows(const Projecting &p) {
   const unsigned which = blockIdx.x < p.blocks ? 0 : 1;
@@ -58,7 +58,7 @@ template <class Rows>
 constexpr JobKernel<Projecting> kProjectKernel = {&projectKernel<Rows, 1>,
                                                   &projectKernel<Rows, kMostJobs<Projecting>>};
 
-/// The largest |result| of a row; one that is not finite sets the non-finite flag.
+/// The largest |result| of a row; a non-finite result sets the flag.
 __device__ float largestResult(const PlainRead &r, const Quad &quad, uint32_t *nonfiniteFlag) {
   float largest = 0.0f;
   bool bad = false;
@@ -71,7 +71,7 @@ __device__ float largestResult(const PlainRead &r, const Quad &quad, uint32_t *n
   return quad.largest(largest);
 }
 
-/// Reads a row of g and of e, and scales its trains.
+/// Reads a row of g and of e, and scales its pulse trains.
 __device__ void projectShortRow(const AdapterProjection &p, const Quad &quad) {
   const float in = readShortRow(p.g, quad);
   const float out = readShortRow(p.e, quad);
@@ -120,7 +120,7 @@ void cudaProject(const Context &context, const AdapterProjection &p) {
     const unsigned copiers =
         gridFor(p.copies[0].size + p.copies[1].size, kCopiedPerThread * Rows::kThreads, 64);
     const unsigned blocks =
-        pulsora::max(2 * readers, copiers);  // not their sum: that is a second wave
+        pulsora::max(2 * readers, copiers);  // a sum needs a second wave of blocks
     launchJob(context.stream, kProjectKernel<Rows>, blocks, Rows::kThreads, 0,
               Projecting{{p.g, p.e}, p.a, p.b, {p.copies[0], p.copies[1]}, readers});
   });

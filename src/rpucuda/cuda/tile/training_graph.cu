@@ -15,7 +15,7 @@ namespace {
 // A training loop has a handful of shapes: with and without a transfer, of one layer or another.
 constexpr size_t kMostShapes = 16;
 
-/// The lanes of a device. They are never destroyed, because memory of tiles is freed in them.
+/// The streams of a device's lanes. Never destroyed, because tiles free memory in these streams.
 struct Lanes {
   std::mutex mutex;
   std::array<cudaStream_t, TrainingGraph::kLanes> streams{};
@@ -37,7 +37,7 @@ struct LaneCall {
   TrainingGraph::Call call;
 };
 
-/// The calls between two things that the library enqueues.
+/// The tile calls between two operations of the capturing library.
 struct Group {
   cudaGraphNode_t place = nullptr;
   std::vector<LaneCall> calls;
@@ -89,7 +89,7 @@ struct Shape {
 
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
-  std::vector<cudaGraphNode_t> parts;  // in the places of the groups; null for one without work
+  std::vector<cudaGraphNode_t> parts;  // in the places of the groups; null for a group without work
   std::vector<size_t> sizes;           // nodes of each part
 };
 
@@ -99,7 +99,7 @@ std::vector<size_t> sizesOf(const std::vector<Captured> &parts) {
   return sizes;
 }
 
-/// Gives an executable graph the parts of this step; false if they have another shape.
+/// Updates an executable graph with the parts of this step; false if their shape differs.
 bool takes(const Shape &shape, const std::vector<Captured> &parts) {
   for (size_t i = 0; i < parts.size(); ++i) {
     if (!shape.parts[i]) continue;
@@ -112,7 +112,7 @@ bool takes(const Shape &shape, const std::vector<Captured> &parts) {
   return true;
 }
 
-/// Puts a part before the node that kept its place, behind all that this one waits for.
+/// Inserts a part before its placeholder node, after everything that the placeholder depends on.
 cudaGraphNode_t insert(cudaGraph_t graph, cudaGraphNode_t place, cudaGraph_t part) {
   size_t count = 0;
   PULSORA_CUDA_CHECK(cudaGraphNodeGetDependencies(place, nullptr, nullptr, &count));
@@ -166,7 +166,7 @@ struct TrainingGraph::Impl {
 
   cudaStream_t streamOf(int lane) const { return lanes.streams[static_cast<size_t>(lane)]; }
 
-  /// What the calls of a group enqueue.
+  /// Captures what the calls of a group enqueue.
   Captured capture(const Group &group) const {
     Captured captured;
     const cudaStream_t first = streamOf(group.lanes.front());
@@ -255,7 +255,7 @@ void TrainingGraph::run(void *stream) {
   try {
     for (const Group &group : impl_->groups) parts.push_back(impl_->capture(group));
     PULSORA_CUDA_CHECK(cudaGraphLaunch(impl_->executableFor(parts), target));
-    // What tiles free in their streams must outlive this run.
+    // Memory that tiles free in their streams must outlive this run.
     for (const int lane : impl_->lanesInUse) impl_->order(target, impl_->streamOf(lane));
   } catch (...) {
     impl_->release();

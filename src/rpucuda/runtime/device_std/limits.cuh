@@ -1,6 +1,6 @@
 #pragma once
 
-// <limits> for NVRTC, which has no standard library: of the numbers that device models use.
+// <limits> for NVRTC, which has no standard library: the number types that device models use.
 
 namespace std {
 

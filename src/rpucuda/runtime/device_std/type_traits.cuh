@@ -1,6 +1,7 @@
 #pragma once
 
-// <type_traits> for NVRTC, which has no standard library: what device models and their kernels use.
+// <type_traits> for NVRTC, which has no standard library: the traits that device models and their
+// kernels use.
 
 namespace std {
 
@@ -83,7 +84,7 @@ struct remove_cv<const volatile T> {
 template <class T>
 using remove_cv_t = typename remove_cv<T>::type;
 template <class T>
-using decay_t = remove_cv_t<remove_reference_t<T>>;  // of what is neither array nor function
+using decay_t = remove_cv_t<remove_reference_t<T>>;  // neither for arrays nor for functions
 
 template <class A, class B>
 struct is_same : false_type {};

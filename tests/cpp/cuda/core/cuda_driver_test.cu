@@ -4,7 +4,7 @@
 
 #include "runtime/cuda_driver.h"
 
-// What runtime/cuda_driver.h declares by itself is what the driver's own header declares.
+// The declarations in runtime/cuda_driver.h agree with the driver's own header.
 
 namespace pulsora {
 namespace {

@@ -5,7 +5,7 @@
 #include "cuda/cuda_test_util.h"
 #include "tile/step_graph.h"
 
-// What happens on a stream without the host, and what happens to memory.
+// Work on a stream without the host, and use of memory.
 
 namespace pulsora {
 namespace {

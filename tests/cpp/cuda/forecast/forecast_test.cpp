@@ -12,8 +12,8 @@
 #include "linalg/initialise.h"
 #include "numerics/random.h"
 
-// The kernels of forecasts on a GPU: to the CPU's bits with reproducible products, and close to them
-// with those of cuBLAS.
+// The kernels of forecasts on a GPU: equal to the CPU's bits with reproducible products, and close
+// with products of cuBLAS.
 
 namespace pulsora::testing {
 namespace {
@@ -103,7 +103,8 @@ TEST(CudaForecast, ReproducibleRolloutsAreThoseOfTheCpu) {
   }
 }
 
-// Hidden units that fill blocks or not, weights that fit into shared memory or not, few rows and many.
+// Hidden units that fill blocks or not, weights that fit into shared memory or not, few and many
+// rows.
 TEST(CudaForecast, RolloutsInOneLaunchAreCloseToThoseOfTheCpu) {
   PULSORA_REQUIRE_GPU();
   for (const bool after : {false, true}) {

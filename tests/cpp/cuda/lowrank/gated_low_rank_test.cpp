@@ -222,7 +222,8 @@ TEST(CudaLowRank, TheIntermediateHasTheRangeOfFloats) {
 TEST(CudaLowRank, Property47_AdapterGradientsAreThoseOfSinglePrecision) {
   PULSORA_REQUIRE_GPU();
   const Context context = gpuContext();
-  // Those of cuBLAS, then of the kernel: few tiles, and many with columns in one group and in several.
+  // Products of cuBLAS, then the kernel: few tiles, and many with columns in one group and in
+  // several.
   constexpr int64_t kSizes[][2] = {{1, 15},    {17, 64},    {1000, 15},  {1000, 64},  {64, 128},
                                    {90, 1100}, {200, 4100}, {2200, 300}, {1000, 2100}};
   for (const auto &[m, n] : kSizes) {

@@ -97,9 +97,9 @@ TEST(CudaTile, Property36_InjectedReadsAgreeToRounding) {
     int64_t rows, cols, samples;
     int rank;
   };
-  // The fifth has more blocks than a GPU holds at a time; those after it are beyond what is read in one
-  // launch, with rows of a block each, and with rows of a warp each, whose weights are more than a block
-  // holds at a time: lines, inputs, both.
+  // The fifth shape has more blocks than a GPU holds at a time. Later shapes are too large for one
+  // launch: a block for each row, then a warp for each row with weights that exceed a block's
+  // memory in lines, in inputs, in both.
   for (const Shape &shape :
        {Shape{33, 70, 9, 4}, Shape{40, 50, 1, 3}, Shape{300, 257, 64, 16}, Shape{70, 1500, 33, 8},
         Shape{2000, 40, 400, 8}, Shape{1100, 1100, 61, 8}, Shape{300, 400, 200, 40},

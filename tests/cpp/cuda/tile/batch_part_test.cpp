@@ -16,9 +16,9 @@ struct Case {
   int64_t outputs, inputs, samples;
 };
 
-// One for each way in which a GPU reads: in one launch, by a block, a warp or a few threads per row, on
-// tensor cores with and without parts of sums. All are such that a part alone would be read in another way,
-// or in other parts.
+// One case for each kernel of GPU reads: one launch with a block, a warp or a few threads per row,
+// and tensor cores with and without partial sums. Without its mini-batch's size, each part would be
+// read by another kernel, or in other parts.
 constexpr Case kCases[] = {
     {256, 784, 300}, {10, 256, 5000},   {48, 64, 4500},
     {512, 512, 700}, {1024, 2048, 200}, {600, 1024, 600},

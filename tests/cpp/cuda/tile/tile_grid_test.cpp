@@ -9,8 +9,8 @@
 
 #include "cuda/cuda_test_util.h"
 
-// A matrix on several tiles of the GPU beside the same on the CPU, and beside the tiles called one by
-// one, which share no launches.
+// Compares a matrix on several tiles of a GPU with the CPU, and with the tiles called one by one,
+// without batched launches.
 
 namespace pulsora {
 namespace {
@@ -53,7 +53,7 @@ class TestGrid {
   int64_t inputs() const { return inputs_; }
   TileGrid together() const { return TileGrid(placed_, outputs_, inputs_); }
 
-  /// What a read of a grid gives, from reads of its tiles.
+  /// The expected read of a grid, from reads of its tiles.
   std::vector<float> readApart(const Batch &batch, Pass pass) {
     const bool forward = pass == Pass::Forward;
     const int64_t width = forward ? outputs_ : inputs_;
@@ -217,7 +217,7 @@ TEST(CudaTileGrid, Property36_HasTheBitsOfItsTilesInEveryShape) {
 
 TEST(CudaTileGrid, Property36_RowsOfOneTileAreReadAgain) {
   PULSORA_REQUIRE_GPU();
-  // The weights of the last tile alone leave the range of the ADC; in small tiles and in large ones.
+  // Only the weights of the last tile leave the range of the ADC; in small tiles and in large ones.
   const auto fill = [](Tile &tile) {
     const std::vector<float> values(static_cast<size_t>(tile.dSize() * tile.xSize()), 0.5f);
     tile.setWeights(
@@ -237,7 +237,7 @@ TEST(CudaTileGrid, Property36_RowsOfOneTileAreReadAgain) {
   }
 }
 
-// Two processes, each of which makes the pulses of some tiles and sends what they changed.
+// Two processes, each of which makes the pulses of some tiles and sends the changes.
 TEST(CudaTileGrid, Property36_TilesUpdatedElsewhereHaveTheSameBits) {
   PULSORA_REQUIRE_GPU();
   const Context context = gpuContext();

@@ -4,7 +4,7 @@
 
 #include "cuda/cuda_test_util.h"
 
-// Training on the GPU beside the same on the CPU.
+// Compares training on a GPU with training on the CPU.
 
 namespace pulsora {
 namespace {
@@ -168,8 +168,8 @@ void coarsen(std::vector<float> &values, float steps) {
   for (float &value : values) value = std::rint(value * steps) / steps;
 }
 
-// With inputs and factors of few bits a product has the same bits in any order of summation, and
-// so have the updates that follow from it: also those that join projections and trains.
+// With inputs and factors of few bits a product has the same bits in any order of summation, and so
+// have the updates computed from it, including updates with batched projections and pulse trains.
 TEST(CudaTile, Property36_UpdatesByDefaultProducts) {
   PULSORA_REQUIRE_GPU();
   for (const bool sparse : {false, true}) {

@@ -92,14 +92,12 @@ class Written(NamedTuple):
 class GatedAdapter(nn.Module):
     """y = base(x) + alpha A (gate(x) * (B x)): a low-rank adapter beside a layer.
 
-    With `config`, A and B are analog layers (`up` and `down`), trained by pulses with an optimiser
-    of `pulsora.optim`; each spans the whole layer and is split into tiles like any analog layer.
-    Without `config`, they are the parameters `a` [out_features, components] and `b` [components,
-    in_features] of torch. A new adapter contributes nothing: A is 0. The base does not change;
-    freeze it by `adapter.base.requires_grad_(False)`.
+    With `config`, A and B are analog layers (`up` and `down`) in tiles of their own, trained by
+    pulses with `pulsora.optim`. Without `config`, they are the parameters `a` [out_features,
+    components] and `b` [components, in_features] of torch. A new adapter contributes nothing: A is
+    0. The base does not change; freeze it by `adapter.base.requires_grad_(False)`.
 
-    A pool of adapters is one adapter with adapters * rank components; the components of each
-    adapter are adjacent.
+    A pool is kept as one adapter with adapters * rank components, in the order of the adapters.
 
     Args:
         base: Any module with in_features and out_features, such as torch's Linear and analog
@@ -110,19 +108,16 @@ class GatedAdapter(nn.Module):
             `LearnedGate`, `MixtureGate`) or of your own that returns weights for x: [..., 1], [...,
             adapters] or [..., components].
         adapters: Number of adapters in the pool.
-        alpha: Factor on A B, PEFT's lora_alpha / r. By default 1 for tensors of torch. For pulsed
-            arrays the default is 1 / (sqrt(rank) std(B)), with which the first steps equal plain
-            SGD.
+        alpha: Factor on A B, PEFT's lora_alpha / r. By default 1 for tensors of torch, and 1 /
+            (sqrt(rank) std(B)) for pulsed arrays, whose first steps then equal plain SGD.
         config: Configuration of the arrays of A and B; None keeps them in tensors of torch.
         seed: Seed of the initial B and of the arrays; by default drawn from torch's generator.
         tile_id: Number of the first tile, for layers that share a seed.
-        **options: max_input_size, max_output_size, threads of pulsed arrays, as `AnalogModule`
-            explains them.
+        **options: max_input_size, max_output_size, threads of pulsed arrays; see `AnalogModule`.
 
     Raises:
         TypeError: if the base does not state its features, or the gate is no gate.
-        ValueError: for a rank or a number of adapters below 1, an alpha that is not finite, and
-            settings that do not apply to adapters in tiles.
+        ValueError: for ranks or adapters below 1, a non-finite alpha, or settings not for tiles.
     """
 
     def __init__(
@@ -302,8 +297,8 @@ class GatedAdapter(nn.Module):
         each array, so that both fill half of the range of their cells. A B does not change.
 
         Raises:
-            ValueError: for other shapes, values that are not finite, and factors in the tiles of
-                the base; nothing has changed then.
+            ValueError: for other shapes, non-finite values, or factors in tiles; nothing has
+                changed.
         """
         self._require_own()
         shapes = ((self.out_features, self.components), (self.components, self.in_features))

@@ -28,12 +28,11 @@ _CONFIGS = " or ".join(made.__name__ for made in CLASSES.values())
 class Tile:
     """A simulated crossbar array W [d_size, x_size] with its periphery.
 
-    Arrays go in as NumPy arrays or anything with `__dlpack__` (torch tensors): float32 is used in
-    place if its rows are contiguous, float16 and float64 are rounded to float32, other types are a
-    TypeError. A batch is [m, lines], one sample [lines]; results have the same form. Results are
-    NumPy arrays for input in host memory, and arrays with `__dlpack__` for input in GPU memory.
-    Inputs of a tile on a GPU must lie on that GPU; the tile works in the current stream of torch if
-    its inputs are torch tensors, and otherwise in the default stream.
+    Inputs are NumPy arrays or anything with `__dlpack__` (torch tensors): float32 is used in place
+    if rows are contiguous, float16 and float64 are converted, other types are a TypeError. A batch
+    is [m, lines], one sample [lines]; results have the same form, as NumPy arrays for input in host
+    memory and arrays with `__dlpack__` for input in GPU memory. Inputs of a tile on a GPU must lie
+    there; torch tensors use torch's current stream, other inputs the default stream.
 
     A result depends on the configuration, seed, tile_id and the calls made so far; never on
     threads, on how a batch is split over calls, or on the machine. (On a GPU this holds for
@@ -47,13 +46,11 @@ class Tile:
         seed: Seed of all random numbers of the tile, from 0 up to 2^63 - 1.
         tile_id: Distinguishes tiles that share a seed; below 2^32.
         device: "cpu", "cuda" or "cuda:<number>".
-        threads: CPU threads that an operation may use; by default OMP_NUM_THREADS of the
-            environment, or all that this process may run on; at most 64 or as many as there are
-            processors. Small operations take fewer, and in a process made by fork all take one.
+        threads: CPU threads of an operation; by default OMP_NUM_THREADS or all usable CPUs; at most
+            64, or the processors if more. Small operations take fewer, a forked process one.
 
     Raises:
-        ConfigError: For a size, seed or parameter out of range; it names the parameter, the value
-            and the remedy.
+        ConfigError: For a bad size, seed or parameter; it names parameter, value and remedy.
         DeviceError: If the device cannot be used.
         OutOfMemoryError: If the cells do not fit into memory.
     """
@@ -144,8 +141,7 @@ class Tile:
         Args:
             x: Inputs [m, x_size] or [x_size].
             out: Array for y instead of a new one: float32 of the shape of the result.
-            first: Number of the first row of x in its mini-batch, if several tiles in the same
-                state read some rows each.
+            first: Number of x's first row in the mini-batch, if tiles in one state share its rows.
             of: Number of rows of the whole mini-batch, m by default. x gets the random numbers that
                 its rows have in a read of the whole, and all rows are counted.
 
@@ -153,8 +149,7 @@ class Tile:
             y [m, d_size] or [d_size], or `out`.
 
         Raises:
-            InputError: For a wrong shape, rows that do not fit the mini-batch, and values or, on
-                the CPU, sums that are not finite.
+            InputError: For wrong shapes or rows, non-finite values, and non-finite sums on the CPU.
             ConfigError: For a part of a mini-batch with noise_management = "average_abs_max".
             TypeError: For anything but floating-point arrays.
             DeviceError: If x is on another device than the tile.
@@ -180,24 +175,21 @@ class Tile:
     def update(self, x: Array, d: Array, lr: float, *, end_of_batch: bool = True) -> None:
         """One step of gradient descent by pulses: W <- W - lr d^T x for a batch, in expectation.
 
-        A long update on the CPU can be interrupted (Ctrl-C). The tile is then in the state after an
-        update by the samples so far with end_of_batch=False; `counters["update_samples"]` counts
-        them. The mini-batch is still open: pass the other samples, or end it by post_update().
-        (Devices with noise_merge="batch" and adapters with projection="reuse" take all samples at
-        once.)
+        A long CPU update can be interrupted (Ctrl-C). The tile is then as after an update by the
+        samples so far with end_of_batch=False; `counters["update_samples"]` counts them. The
+        mini-batch is still open: pass the other samples, or call post_update(). (Devices with
+        noise_merge="batch" and adapters with projection="reuse" take all samples at once.)
 
         Args:
             x: Inputs [m, x_size] or [x_size].
             d: Gradients at the outputs [m, d_size] or [d_size].
             lr: Learning rate.
-            end_of_batch: Whether the mini-batch ends here. A mini-batch may be given in several
-                calls, of which only the last ends it (or post_update() does); the result is the
-                same to the bit.
+            end_of_batch: Whether the mini-batch ends here. Several calls, of which only the last
+                (or post_update()) ends the mini-batch, have the same bits as one call.
 
         Raises:
-            InputError: For wrong shapes, values that are not finite or, on the CPU, change weights
-                beyond single precision, and if there are no random numbers left. As with a bad lr
-                (ConfigError), nothing has changed then.
+            InputError: For wrong shapes, non-finite values, changes beyond single precision (on the
+                CPU), or no random numbers left. Nothing has changed then, nor for a bad lr.
             TypeError: For anything but floating-point arrays.
         """
         self._core.update(x, d, lr)
@@ -212,9 +204,8 @@ class Tile:
     def weights(self) -> Matrix:
         """The weights [d_size, x_size] that a perfect read would see, adapter included; a copy.
 
-        The array cannot be written to. Setting `tile.weights` writes digitally: each cell confines
-        its weight to its bounds, with a warning if more than 1 % of the weights lay outside, and an
-        adapter is reset to contribute nothing.
+        The array is read-only. Setting `tile.weights` writes digitally: weights are clipped to the
+        bounds of their cells, with a warning if more than 1 % lay outside, and an adapter is reset.
 
         Raises:
             InputError: On setting a wrong shape, or values that are not finite.
@@ -266,9 +257,8 @@ class Tile:
             array: A name of `arrays`.
 
         Returns:
-            w_max, w_min: Bounds of each cell; step_up, step_down: signed mean change of its weight
-            by one pulse, from its present weight. All have the shape of the array, in weights as
-            reads see them (minus a reference, if any).
+            w_max, w_min: Bounds of each cell; step_up, step_down: signed mean change by a pulse at
+            the present weight. All have the array's shape, as reads see weights minus a reference.
 
         Raises:
             ConfigError: If the tile has no such array.
@@ -325,8 +315,7 @@ class Tile:
         """A copy of the state, from which a tile resumes bit-exactly.
 
         Raises:
-            StateError: If a weight is not finite, as after a training that diverged; no tile could
-                resume from it.
+            StateError: If a weight is not finite, as after a training that diverged.
         """
         return states.State(*self._core.state())
 
@@ -363,8 +352,7 @@ class Tile:
             path: A file that save() wrote.
             device: Device of the tile.
             threads: As in the constructor.
-            trust_device_source: Whether device models whose source the file carries may be compiled
-                and run.
+            trust_device_source: Whether to compile and run source of device models in the file.
 
         Raises:
             FileNotFoundError: If there is no such file.
@@ -385,8 +373,7 @@ class Tile:
         """Makes a tile from the state of another tile.
 
         Raises:
-            StateError: If the state is damaged, incomplete or of another version, or was changed
-                and not signed.
+            StateError: For a damaged or incomplete state, another version, or an unsigned change.
         """
         made, count = cls.__new__(cls), chosen_threads(threads)
         made._hold(  # noqa: SLF001

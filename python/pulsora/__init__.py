@@ -9,8 +9,9 @@ A tile without torch:
     dx = tile.backward(d)
     tile.update(x, d, lr=0.1)
 
-The same tile as a torch layer, `pl.nn.AnalogLinear(784, 256, config=config)`, is trained by `pl.optim.AnalogSGD`;
-`pl.convert_to_analog(model, config)` does so for all layers of a model. These need torch, which is imported on first use.
+The same tile as a torch layer, `pl.nn.AnalogLinear(784, 256, config=config)`, is trained by
+`pl.optim.AnalogSGD`; `pl.convert_to_analog(model, config)` converts all layers of a model. Both
+need torch, which is imported on first use.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from pulsora._core import (
     __version__,
     cuda_device_count,
 )
-from pulsora.config import *  # noqa: F403 - a class for everything that a tile can hold
+from pulsora.config import *  # noqa: F403 - a class for each kind of tile
 from pulsora.graphs.step_graph import StepGraph
 from pulsora.state import State
 from pulsora.tile import Explanation, Tile
@@ -82,7 +83,7 @@ __all__ = [
 ]
 __all__ += config.__all__
 
-# What needs torch, and the module it comes from.
+# Names that need torch, and their modules.
 _NEEDS_TORCH = {
     "distributed": "pulsora.distributed",
     "lowrank": "pulsora.lowrank",

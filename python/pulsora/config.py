@@ -1,4 +1,4 @@
-"""Configurations of tiles: one class per compound of the core, and what surrounds an array."""
+"""Configurations of tiles: a class for each compound of the core, and for the periphery."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -35,20 +35,20 @@ register_struct(UpdateParameters)
 register_struct(IOParameters)
 
 COMPOUNDS: dict[str, Compound] = _core.schema()["compounds"]
-"""What a tile can hold, by kind, as the core describes it."""
+"""Kinds of tiles by name, as the core describes them."""
 
 
 class CompoundFacts(NamedTuple):
-    """Properties of a kind of tile with given parameters; its C++ struct states them (CompoundFacts)."""
+    """Properties of a kind of tile with given parameters, stated by C++ (CompoundFacts)."""
 
     written: str
-    """Parameter of the device whose cells take the weights that are written; "" for weights without cells."""
+    """Name of the device parameter whose cells hold written weights; "" without cells."""
     pulses_written: bool
-    """Whether every update pulses those cells."""
+    """Whether every update sends pulses to the cells of `written`."""
     reuses_reads: bool
     """Whether an update needs the backward read of its mini-batch."""
     waits_for_host: bool
-    """Whether an update may wait for the GPU, which a recorded step must not."""
+    """Whether the host may wait for the GPU in an update, which a recorded step must not."""
     spans_layer: bool
     """Whether one tile serves a whole layer, and is read in blocks."""
 
@@ -76,10 +76,13 @@ class TileConfig(Parameters):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TileConfig":
-        """The configuration that to_dict() described, now or in earlier versions; what `values` lack takes its default.
+        """The configuration that to_dict() described, now or in earlier versions.
+
+        Parameters that `values` lack take their default.
 
         Raises:
-            ConfigError: For an unknown name or a bad value, or if `values` describe another kind of tile.
+            ConfigError: For an unknown name or a bad value, or if `values` describe another kind of
+                tile.
             TypeError: If `values` are no mapping.
         """
         require_mapping(values)
@@ -92,7 +95,7 @@ class TileConfig(Parameters):
         return made._of_valid(complete)  # noqa: SLF001 - a class of this module
 
     def devices(self) -> dict[str, Device]:
-        """The devices of its arrays by parameter, that of the array to which weights are written first."""
+        """The devices by parameter; first the device of the array to which weights are written."""
         return {
             name: getattr(self, name)
             for name, field in self._fields.items()
@@ -101,11 +104,11 @@ class TileConfig(Parameters):
 
     @property
     def facts(self) -> CompoundFacts:
-        """Properties that layers, optimisers and recorded steps depend on, as the compound states them."""
+        """Properties of the compound, on which layers, optimisers and recorded steps depend."""
         return CompoundFacts(**_core.compound_facts(self.to_dict()))
 
     def summary(self) -> str:
-        """What it is in one line: the models of its devices, and its own parameters that are not the default."""
+        """One line with its device models and its own parameters that are not the default."""
         devices = self.devices()
         own = [field["name"] for field in COMPOUNDS[self.kind]["fields"]]
         shown = [

@@ -295,9 +295,7 @@ class IOParameters(Parameters):
     ) -> None: ...
 
 class CompoundFacts(NamedTuple):
-    """Properties of a kind of tile with given parameters; its C++ struct states them
-    (CompoundFacts).
-    """
+    """Properties of a kind of tile with given parameters, stated by C++ (CompoundFacts)."""
 
     written: str
     pulses_written: bool

@@ -41,10 +41,10 @@ _NEUTRAL = {"params", "lr", "maximize", "foreach", "fused", "capturable", "diffe
 
 
 class _Pulses(torch.optim.Optimizer):
-    """Put in front of an optimiser of torch, from whose `step` it keeps analog parameters away."""
+    """Mixin for an optimiser of torch that updates the analog parameters by pulses."""
 
-    # Fused optimisers would undo GradScaler's factor in kernels of their own, which tiles do not
-    # see; where this is False, GradScaler undoes it for all gradients beforehand.
+    # Fused optimisers undo GradScaler's factor in their own kernels, which tiles do not see. With
+    # False, GradScaler undoes the factor for all gradients beforehand.
     _step_supports_amp_scaling = property(lambda _: False, lambda _, __: None)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -81,15 +81,17 @@ class _Pulses(torch.optim.Optimizer):
         for _, parameter in self._analog():
             parameter.is_trained = True
 
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One mini-batch: torch's step for digital parameters, pulses for analog ones.
+    def step(  # type: ignore[override]
+        self, closure: Callable[[], float] | None = None
+    ) -> float | None:
+        """Updates by one mini-batch: torch's step for digital parameters, pulses for analog ones.
 
         Args:
             closure: As for torch's optimisers, evaluates the model again and returns the loss.
 
         Raises:
-            ValueError: if activations or gradients of an analog layer on the CPU, or its learning rate, are not finite;
-                nothing has changed then.
+            ValueError: if activations or gradients of an analog layer on the CPU, or its learning
+                rate, are not finite; nothing has changed then.
             RuntimeError: if a gradient of an analog layer is not what `backward()` left; nothing
                 has changed then.
         """
@@ -107,7 +109,7 @@ class _Pulses(torch.optim.Optimizer):
         return loss
 
     def _updates(self) -> Sequence[tuple[AnalogParameter, float, Sequence[TileSamples]]]:
-        """What pulses are to be made of; the gradients of analog layers are used up."""
+        """Returns the samples of the pulsed updates, and clears the gradients of analog layers."""
         updates = [
             (
                 parameter,
@@ -127,7 +129,7 @@ class _Pulses(torch.optim.Optimizer):
         digital()
 
     def _warn_if_apart(self) -> None:
-        """Says once that each of several processes trains tiles of its own."""
+        """Warns once if there are several processes and each trains its own tiles."""
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return
         told: set[str] = self.__dict__.setdefault("_told", set())
@@ -136,8 +138,9 @@ class _Pulses(torch.optim.Optimizer):
         ):
             told.add("apart")
             warnings.warn(
-                "several processes run, but this optimiser has analog layers that each of them trains "
-                "by itself; call pulsora.distributed.prepare(model) to train one model together",
+                "several processes run, but this optimiser has analog layers that each of them "
+                "trains by itself; call pulsora.distributed.prepare(model) to train one model "
+                "together",
                 stacklevel=4,
             )
 
@@ -150,7 +153,7 @@ def _learning_rate(group: dict[str, Any]) -> float:
 
 
 def _pairs(parameter: AnalogParameter, *, ascend: bool) -> Sequence[Pair]:
-    """The factors of a parameter's gradient, none if it has no gradient."""
+    """Returns the factors of a parameter's gradient; none if it has no gradient."""
     gradient = parameter.grad
     if gradient is None:
         return ()
@@ -204,7 +207,7 @@ class AnalogOptimizer:
         made: torch.optim.Optimizer = combined(parameters, **settings)
         if any("lr" not in group for group in made.param_groups):
             raise ValueError(
-                f"optimizer = {optimizer.__name__} has no lr, which pulses need; choose one such as "
-                "torch.optim.AdamW"
+                f"optimizer = {optimizer.__name__} has no lr, which pulses need; choose one such "
+                "as torch.optim.AdamW"
             )
         return made

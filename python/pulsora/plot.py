@@ -1,6 +1,6 @@
 """Figures: a device's response to pulses, training curves, the fidelity of transfers.
 
-Every function returns a matplotlib Figure that belongs to nobody else: save it with
+Every plot function returns a new matplotlib Figure: save it with
 `figure.savefig("name.png")`. No window is opened, and no state of pyplot is touched.
 """
 
@@ -46,7 +46,7 @@ _COLORS = ("#1b6ca8", "#d1495b", "#2e933c", "#7a5195", "#e08e0b")
 
 
 _NEARLY = 0.95  # share of the range of weights that pulses cross by default
-_MOST_RANGES = 20.0  # of pulses by default, in ranges over dw_min
+_MOST_RANGES = 20.0  # limit of pulses by default, in ranges of weights over dw_min
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Response:
 
     Attributes:
         pulses: Number of pulses so far, [points].
-        weights: The weight of each cell then, [points, cells].
+        weights: The weight of each cell after these pulses, [points, cells].
         turn: Number of pulses after which the direction changes.
         bounds: The lower and the upper bound of weights, means over the cells.
     """
@@ -66,7 +66,7 @@ class Response:
     bounds: tuple[float, float]
 
     def typical(self, count: int) -> NDArray[np.float32]:
-        """Weights of cells from low to high, [points, count]: equal shares of all cells at the turn."""
+        """Weights [points, count] of cells at evenly spaced quantiles of weights at the turn."""
         at_turn = self.weights[np.searchsorted(self.pulses, self.turn)]
         order = np.argsort(at_turn, kind="stable")
         places = (np.arange(count) + 0.5) / count * len(order)
@@ -83,7 +83,7 @@ def device_response(
         cells: Number of cells, sampled with the device's spreads.
         pulses: Pulses per direction; by default as many as take the cells through 95 % of the range
             of weights, on the average and in the slower direction.
-        points: How often the weights are looked at, per direction.
+        points: Number of readings of the weights per direction.
         seed: Seed of the cells and of the cycle noise.
 
     Raises:
@@ -117,7 +117,7 @@ def device_response(
 
 
 def _pulses_across(tile: Tile, numbers: Mapping[str, float]) -> int:
-    """Pulses that cross most of the range of weights, by the mean steps of the cells along the way."""
+    """Pulses that cross most of the range of weights, by mean steps of cells along the way."""
     low, high = numbers["w_min"], numbers["w_max"]
     most = _MOST_RANGES * (high - low) / numbers["dw_min"]
     margin = (1.0 - _NEARLY) * (high - low)
@@ -170,8 +170,8 @@ def plot_training(
 
     Args:
         histories: Per run, one table per epoch with epoch, loss and accuracy.
-        device: Draws its response as well, if given.
-        device_name: What to call it; by default its model.
+        device: Device whose response is drawn too, if given.
+        device_name: Name of the device in the title; by default its model.
     """
     panels = 2 + (device is not None)
     figure = Figure(figsize=(4.2 * panels, 3.6 if device is None else 4.2), layout="constrained")
@@ -193,7 +193,8 @@ def plot_accuracy(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Fig
     """Test accuracy by epoch of several runs, each labelled at its end.
 
     Args:
-        histories: Per run, one table per epoch with epoch and accuracy, as `plot_training` takes them.
+        histories: Per run, one table per epoch with epoch and accuracy, as `plot_training` takes
+            them.
     """
     figure = Figure(figsize=(6.4, 2.7), layout="constrained")
     axes = figure.subplots()
@@ -225,7 +226,7 @@ def plot_accuracy(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Fig
 def _draw_curves(
     loss: Axes, test: Axes, histories: Mapping[str, Sequence[Mapping[str, float]]], **style: Any
 ) -> None:
-    """Draws loss and accuracy by epoch, each run in a colour of its own unless `style` says."""
+    """Draws loss and accuracy by epoch, each run in a colour of its own unless `style` sets one."""
     for number, (name, history) in enumerate(histories.items()):
         own = {"color": _COLORS[number % len(_COLORS)], "marker": ".", "label": name} | style
         epochs = [row["epoch"] for row in history]
@@ -234,10 +235,10 @@ def _draw_curves(
 
 
 def plot_forecast(forecast: LossForecast, target: float | None = None) -> Figure:
-    """A loss curve, how it is expected to go on, and the interval in which it is to lie.
+    """A loss curve, its expected continuation, and the forecast interval.
 
     Args:
-        forecast: What `pulsora.forecast.forecast_loss` gave.
+        forecast: Result of `pulsora.forecast.forecast_loss`.
         target: A loss that is to be reached, drawn as a line.
     """
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
@@ -261,11 +262,11 @@ def plot_comparison(
 ) -> Figure:
     """Loss and accuracy by epoch of the same runs under several circumstances, side by side.
 
-    Panels of a row share their axis, and behind the curves of every later group lie those of the
-    first, in grey.
+    Panels of a row share their axis. The curves of the first group are repeated in grey in the
+    panels of later groups.
 
     Args:
-        groups: Per circumstance, such as the machine, histories as `plot_training` takes them.
+        groups: Histories as `plot_training` takes them, by circumstance (such as the machine).
 
     Raises:
         ValueError: without a group.
@@ -289,7 +290,7 @@ def plot_comparison(
 
 
 def plot_transfer(transfers: Sequence[Mapping[str, float]]) -> Figure:
-    """Gain and undelivered share of each transfer, as `tile.transfer_stats` reports them.
+    """Gain and undelivered share of each transfer, as `tile.adapter.transfer_stats` has them.
 
     Raises:
         ValueError: if there has been no transfer.
@@ -313,10 +314,10 @@ def plot_roofline(results: Sequence[Result], ceilings: Ceilings, title: str = ""
     """Operations per second reached against operations per byte, under the machine's ceilings.
 
     Args:
-        results: What `pulsora.bench.measure.run` gave. Colours tell operations, shapes tell tiles, and
-            sizes grow with the array.
-        ceilings: What they are drawn under.
-        title: Stands above.
+        results: Results of `pulsora.bench.measure.run`. Colours tell operations, shapes tell tiles,
+            and sizes grow with the array.
+        ceilings: Limits of the machine.
+        title: Title of the figure.
 
     Raises:
         ValueError: without results.

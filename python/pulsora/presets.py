@@ -1,8 +1,8 @@
 """Configurations of whole tiles with published numbers, and the devices that they are made of.
 
-Every device preset (`EcRam()`, see `pulsora.devices`) has two configurations, with the periphery of `io()`:
-`EcRamSingle()`, one array under plain pulsed SGD, and `EcRamLRTT(rank=16)`, an array with a pulsed low-rank adapter.
-Both take any setting of the configuration.
+Every device preset (`EcRam()`, see `pulsora.devices`) has two configurations, with the periphery of
+`io()`: `EcRamSingle()`, one array under plain pulsed SGD, and `EcRamLRTT(rank=16)`, an array with a
+pulsed low-rank adapter. Both take any setting of the configuration.
 """
 
 from __future__ import annotations
@@ -78,14 +78,18 @@ def _single(preset: Callable[..., Device]) -> Callable[..., SingleConfig]:
 
 
 def _lrtt(preset: Callable[..., Device]) -> Callable[..., LRTTConfig]:
-    # Fast arrays take many pulses around zero: cells that are symmetric there and do not forget serve for every
-    # visible device, and of the presets with a measured fit, the 6T1C cell does so best (docs/explain/results.md).
+    # Fast arrays take many pulses around zero: cells that are symmetric there and do not forget
+    # serve for every visible device, and of the presets with a measured fit, the 6T1C cell does so
+    # best (docs/explain/results.md).
     def make(rank: int | Literal["auto"] = "auto", **settings: Any) -> LRTTConfig:
         defaults = {"visible": preset(), "fast": SixT1C(), "forward": io(), "backward": io()}
         return LRTTConfig(rank=rank, **(defaults | settings))
 
     make.__name__ = make.__qualname__ = f"{preset.__name__}LRTT"
-    make.__doc__ = f"A pulsed low-rank adapter of SixT1C cells on an array of {preset.__name__} devices, with `io()`."
+    make.__doc__ = (
+        f"A pulsed low-rank adapter of SixT1C cells on an array of {preset.__name__} devices, "
+        "with `io()`."
+    )
     return make
 
 

@@ -1,7 +1,8 @@
 """CUDA C++ that is compiled, loaded and launched while a program runs.
 
-It needs NVRTC to compile, and the driver of an NVIDIA GPU for the rest; neither is needed to import Pulsora, and any build
-of it will do. docs/howto/device_from_source.md tells where NVRTC is looked for.
+Compiling needs NVRTC, and the rest needs the driver of an NVIDIA GPU. Importing Pulsora needs
+neither, and any build of Pulsora will do. docs/howto/device_from_source.md says where NVRTC is
+looked for.
 
     binary = runtime.compile_source(text, kernels=["add"])
     add = runtime.load(binary).function("add", ("float32*", "float32*", "int64"))
@@ -43,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Binary:
-    """Compiled code: a cubin, or PTX, and the name within it of each kernel that was asked for."""
+    """Compiled code, a cubin or PTX, and the name in the code of each requested kernel."""
 
     code: bytes
     names: Mapping[str, str]
@@ -62,15 +63,16 @@ def compile_source(
 
     Args:
         text: The source. It has no standard library, and no files beside it.
-        kernels: What shall be in the code, as expressions of C++: "add", "scale<float>". One may be given as it is.
+        kernels: Kernels to compile, as C++ expressions: "add", "scale<float>"; one text or several.
         arch: For which GPUs, such as "sm_90"; by default for GPU 0 of this machine.
-        file: What the compiler calls the text in its messages.
-        headers: What the text may include: names and texts.
+        file: Name of the text in messages of the compiler.
+        headers: Headers that the text may include, by name.
         options: For NVRTC, such as "--fmad=false" or "-std=c++17".
 
     Raises:
         CompilerNotFound: If there is no NVRTC; the message says what to install.
-        CompileError: If the text does not compile; the message has NVRTC's log, with the file and line.
+        CompileError: If the text does not compile; the message has NVRTC's log, with the file and
+            line.
         ConfigError: If `arch` is no architecture, or older than NVRTC knows.
         DeviceError: If `arch` is not given and there is no GPU.
     """
@@ -83,19 +85,19 @@ def compile_source(
 
 
 def load(binary: Binary | bytes, device: int = 0) -> Program:
-    """Loads code onto a GPU: what compile_source() made, or a cubin or PTX.
+    """Loads code onto a GPU: a result of compile_source(), a cubin or PTX.
 
     Raises:
         TypeError: For anything else.
         CompileError: If this GPU cannot run the code.
         DeviceError: If there is no driver; the message names the library that was looked for.
         ConfigError: If there is no such GPU.
-        OutOfMemoryError: If the GPU has no room for it.
+        OutOfMemoryError: If the GPU has no room for the code.
     """
     if not isinstance(binary, Binary | bytes):
         raise TypeError(
-            f"binary is of type {type(binary).__name__}; give what compile_source() made, or the bytes of "
-            "a cubin or of PTX"
+            f"binary is of type {type(binary).__name__}; give what compile_source() made, or the "
+            "bytes of a cubin or of PTX"
         )
     made = binary if isinstance(binary, Binary) else Binary(binary, {})
     return Program(made, _core.GpuProgram(made.code, device))
@@ -108,15 +110,17 @@ class Program:
         self._binary, self._core = binary, core
 
     def function(self, name: str, types: Sequence[str]) -> Function:
-        """A kernel, by the expression that was given to compile_source() or by its name in the code.
+        """Returns a kernel by its expression in compile_source(), or by its name in the code.
 
         Args:
-            name: Of the kernel.
-            types: Of its parameters: "bool", "int8" to "int64", "uint8" to "uint64", "float16" to "float64"; with a star
-                for pointers to them, and "void*" for any pointer.
+            name: Name of the kernel.
+            types: Types of its parameters: "bool", "int8" to "int64", "uint8" to "uint64",
+                "float16" to "float64"; with a star for pointers to them, and "void*" for any
+                pointer.
 
         Raises:
-            ConfigError: If there is no such kernel, or if it has other parameters, as far as their number and sizes tell.
+            ConfigError: If there is no such kernel, or if it has other parameters, as far as their
+                number and sizes tell.
         """
         return Function(self._core.function(self._binary.names.get(name, name), list(types)))
 
@@ -138,15 +142,17 @@ class Function:
         """Enqueues the kernel, and does not wait for it.
 
         Args:
-            blocks: Their number, in up to three directions.
-            threads: Of each block, in up to three directions.
-            arguments: An Array, or anything with `__cuda_array_interface__` whose elements are adjacent, for a pointer; a
-                number of NumPy's of the parameter's type, or one of Python's that fits it, for a number.
+            blocks: Number of blocks, in up to three directions.
+            threads: Number of threads of each block, in up to three directions.
+            arguments: For a pointer, an Array, or anything with `__cuda_array_interface__` and
+                adjacent elements. For a number, a NumPy number of the parameter's type, or a Python
+                number that fits this type.
             shared_bytes: Shared memory of a block beside what the kernel declares.
-            stream: The queue; by default the legacy default stream.
+            stream: Stream of the launch; by default the legacy default stream.
 
         Raises:
-            InputError: If the arguments have another number or other types than the parameters, or lie on another GPU.
+            InputError: If the arguments have another number or other types than the parameters, or
+                lie on another GPU.
             ConfigError: If the grid is not possible; the message names the extent.
             DeviceError: If the driver refuses, for example because an earlier kernel failed.
         """
@@ -168,12 +174,12 @@ class Array:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Their type."""
+        """Type of the numbers."""
         return np.dtype(self._core.type)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, object]:
-        """How other libraries see the same memory."""
+        """Description of the same memory for other libraries."""
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -182,14 +188,14 @@ class Array:
         }
 
     def numpy(self, stream: Stream | None = None) -> NDArray[Any]:
-        """A copy in the host's memory, when the work of the stream is done."""
+        """Returns a copy in host memory, after the work of the stream is done."""
         flat = np.frombuffer(self._core.download(_handle(stream)), self.dtype)
         numbers: NDArray[Any] = flat.reshape(self.shape).copy()
         return numbers
 
 
 class Stream:
-    """A queue of work on a GPU beside others; it takes turns with the legacy default stream."""
+    """A CUDA stream; it takes turns with the legacy default stream."""
 
     def __init__(self, device: int = 0) -> None:
         self._core = _core.GpuStream(device)
@@ -200,10 +206,10 @@ class Stream:
         return self._core.handle
 
     def synchronize(self) -> None:
-        """Waits for its work.
+        """Waits for the work of the stream.
 
         Raises:
-            DeviceError: If some of it failed.
+            DeviceError: If some of the work failed.
         """
         self._core.synchronize()
 
@@ -213,7 +219,7 @@ def zeros(shape: Extent, dtype: DTypeLike, device: int = 0, stream: Stream | Non
 
     Raises:
         OutOfMemoryError: If there is no room.
-        ConfigError: If the type is none of those of Program.function().
+        ConfigError: If Program.function() does not name the type.
     """
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     made = _core.gpu_zeros(np.dtype(dtype).name, math.prod(extents), device, _handle(stream))
@@ -225,7 +231,7 @@ def upload(numbers: ArrayLike, device: int = 0, stream: Stream | None = None) ->
 
     Raises:
         OutOfMemoryError: If there is no room.
-        ConfigError: If their type is none of those of Program.function().
+        ConfigError: If Program.function() does not name their type.
     """
     array = np.asarray(numbers)
     made = _core.gpu_upload(array.dtype.name, array.tobytes(), device, _handle(stream))
@@ -245,13 +251,13 @@ def _extent(name: str, value: Extent) -> tuple[int, int, int]:
 
 
 def _argument(value: object, wanted: str) -> tuple[str, bytes, int]:
-    """The type of an argument, its bytes, and the GPU on which it lies (-1 if that is not known)."""
+    """The type of an argument, its bytes, and the GPU on which it lies (-1 if unknown)."""
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None:
         kind = np.dtype(interface["typestr"]).name
         if interface.get("strides") is not None:
             raise _core.InputError(f"an argument of type {kind}* has gaps; pass adjacent elements")
-        device = value._core.device if isinstance(value, Array) else -1  # noqa: SLF001 - of this file
+        device = value._core.device if isinstance(value, Array) else -1  # noqa: SLF001
         return f"{kind}*", np.uint64(interface["data"][0]).tobytes(), device
     if isinstance(value, np.generic):
         return value.dtype.name, value.tobytes(), -1
@@ -261,7 +267,7 @@ def _argument(value: object, wanted: str) -> tuple[str, bytes, int]:
 
 
 def _number(value: float, wanted: str) -> tuple[str, bytes, int]:
-    """A number of Python's, as the parameter has it if it fits."""
+    """Converts a Python number to the type of the parameter, if it fits."""
     plain = type(value).__name__
     kinds = {"bool": "b", "int": "iuf", "float": "f"}[plain]
     if wanted.endswith("*") or not wanted or np.dtype(wanted).kind not in kinds:

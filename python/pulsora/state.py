@@ -1,9 +1,10 @@
 """Saved states of tiles, as safetensors files.
 
-A state is everything a tile needs to go on to the bit: named arrays, and a table of plain values (sizes, configuration,
-seed, counters, version). In a file the arrays are tensors and the table is JSON in the metadata, so that nothing in a
-file is ever executed. The value `checksum` is that of everything else; reading and loading verify it. The core reads and
-writes the files, for C++ and Python alike.
+A state is everything that a tile needs to resume bit-exactly: named arrays, and a table of plain
+values (sizes, configuration, seed, counters, version). In a file the arrays are tensors and the
+table is JSON in the metadata, so that nothing in a file is ever executed. The value `checksum`
+covers everything else; reading and loading verify it. The core reads and writes the files, for C++
+and Python alike.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 FORMAT = "pulsora.tile"
-"""Name of the table of values in the metadata of a file; nothing else stands there."""
+"""Key of the table of values in the metadata of a file; there is no other key."""
 _VALUES = "values"  # the table among the tensors of to_tensors(), as JSON in UTF-8
 
 
@@ -51,10 +52,10 @@ class State:
     values: dict[str, Any]
 
     def signed(self) -> State:
-        """This state with the checksum of what it holds now: for states that are changed on purpose.
+        """This state with a checksum of its present content, for states changed on purpose.
 
         Raises:
-            StateError: If it holds what no state can.
+            StateError: If the state holds something that cannot be saved.
         """
         checksum = _core.state_checksum(self.tensors, self.values)
         return State(self.tensors, {**self.values, "checksum": checksum})
@@ -64,7 +65,8 @@ def dumps(state: State) -> bytes:
     """The state as the bytes of a safetensors file.
 
     Raises:
-        StateError: If the state was changed and not signed, or holds what cannot be saved.
+        StateError: If the state was changed and not signed, or holds something that cannot be
+            saved.
     """
     return _core.dump_state(state.tensors, state.values)
 
@@ -73,20 +75,22 @@ def loads(data: bytes) -> State:
     """The state whose file consists of these bytes.
 
     Raises:
-        StateError: If the bytes are no safetensors file, incomplete, damaged, or not the state of a tile.
+        StateError: If the bytes are no safetensors file, incomplete, damaged, or not the state of a
+            tile.
     """
     return State(*_core.parse_state(data))
 
 
 def save(state: State, path: str | os.PathLike[str]) -> None:
-    """Writes the state to a file, which is replaced at once when the new one is complete and on the disk.
+    """Writes the state to a file, which is replaced atomically when the new one is on the disk.
 
-    Of a symbolic link, the file behind it is replaced; an existing file keeps its mode. Several processes may save to one
-    path: the file is then that of one of them.
+    A symbolic link stays, and the file behind it is replaced; an existing file keeps its mode.
+    Several processes may save to one path: the file is then complete, from one of them.
 
     Raises:
         OSError: If the file cannot be written; a previous one is then still there.
-        StateError: If the state was changed and not signed, or holds what cannot be saved.
+        StateError: If the state was changed and not signed, or holds something that cannot be
+            saved.
     """
     _core.save_state(os.fsencode(path), state.tensors, state.values)
 
@@ -96,7 +100,7 @@ def load(path: str | os.PathLike[str]) -> State:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        StateError: If it does not hold the state of a tile, only a part, or is damaged.
+        StateError: If the file does not hold the state of a tile, is incomplete, or is damaged.
     """
     return State(*_core.load_state(os.fsencode(path)))
 

@@ -1,4 +1,4 @@
-"""Gradients of adapters in torch, what LRTT makes of the same numbers, and measurements of low-rank updates."""
+"""Gradients of adapters in torch, LRTT on the same numbers, measurements of low-rank updates."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def test_property_47_adapter_gradients_and_what_they_are_added_to(
 def test_property_47_every_element_is_within_its_rounding(
     device: str, rows: int, k: int, dtype: torch.dtype
 ) -> None:
-    # Fewer rows than any kernel for tensor cores takes, and more; columns that are no whole number of tiles.
+    # Fewer rows than any tensor-core kernel takes, and more; columns that are no whole
+    # tiles.
     n = 1000
     dc = 1e5 * torch.randn(rows, n, device=device)
     a, b = (torch.randn(shape, device=device).to(dtype) for shape in ((rows, k), (k, n)))
@@ -59,7 +60,7 @@ def test_property_47_every_element_is_within_its_rounding(
         bound = 2.0 * unit / (1.0 - unit) * (left.abs() @ right.abs())
         assert made.dtype == torch.float32
         assert bool(((made.double() - left @ right).abs() <= bound).all())
-        # That is what the worst of all roundings would make; those of so many terms go both ways.
+        # The bound for the worst roundings; the roundings of so many terms partly cancel.
         assert error(made, left @ right) < 1e-5
 
 
@@ -87,7 +88,9 @@ def test_property_47_gradients_of_large_adapters_do_not_become_tf32(device: str)
 def test_operands_on_another_device_are_refused_by_name(device: str, name: str) -> None:
     given = {
         part: torch.zeros(shape, device=device)
-        for part, shape in (("dc", (4, 3)), ("a", (4, 2)), ("b", (2, 3)), ("da", (4, 2)), ("db", (2, 3)))
+        for part, shape in (
+            ("dc", (4, 3)), ("a", (4, 2)), ("b", (2, 3)), ("da", (4, 2)), ("db", (2, 3)),
+        )
     }  # fmt: skip
     for other in ("meta", *(["cpu"] if device == "cuda" else [])):
         dc, a, b, *out = {**given, name: given[name].to(other)}.values()
@@ -161,7 +164,7 @@ def test_property_45_46_it_is_what_an_adapter_of_lrtt_adds_to_a_read(device: str
 
 
 def _drawn_tile(tile: pl.Tile, seed: int) -> list[NDArray[np.float64]]:
-    """W, A and B, drawn and written to its arrays, as these hold them."""
+    """W, A and B, drawn, written to the arrays of a tile, and read back."""
     generator = np.random.default_rng(seed)
     for name in ("visible", "fast_a", "fast_b"):
         shape = tile.arrays[name].shape
@@ -194,7 +197,9 @@ def _gated_by_ones(
 
 
 def _in_host(made: object) -> NDArray[np.float64]:
-    tensor: torch.Tensor = torch.from_dlpack(made.detach() if hasattr(made, "detach") else made)  # type: ignore[arg-type]
+    tensor: torch.Tensor = torch.from_dlpack(
+        made.detach() if hasattr(made, "detach") else made  # type: ignore[arg-type]
+    )
     return tensor.cpu().double().numpy()
 
 
@@ -245,7 +250,7 @@ def test_property_45_46_layers_of_several_tiles_read_updates_gated_by_ones(devic
         ):
             total[0][:, row] += y
             total[1][:, col] += dx
-    # The cells hold the weights themselves, so that each read is that of the arrays.
+    # The cells hold unscaled weights, so that layers read like the arrays.
     assert tiles.scales is None
     y = layer(x)
     y.backward(d)

@@ -57,7 +57,7 @@ def batch(samples: int, seed: int = 1) -> tuple[NDArray[np.float32], NDArray[np.
 
 
 def on(tile: pl.Tile, array: NDArray[Any]) -> Any:  # noqa: ANN401 - as the tile takes it
-    """Rows of floats where the tile takes them."""
+    """Rows of floats on the device of the tile."""
     rows = array.astype(np.float32)
     return rows if tile.device == "cpu" else torch.from_numpy(rows).to(tile.device)
 
@@ -90,7 +90,7 @@ def part_key(key: Key, part: int) -> Key:
 def oracle(
     io: IO, stream: int, w: Floats, x: Floats, limits: tuple[int, int], backward: bool
 ) -> Floats:
-    """x W^T, W being cut into blocks of at most `limits` [outputs, inputs] of the read."""
+    """x W^T, with W split into blocks of at most `limits` [outputs, inputs] of the read."""
     outs, ins = edges(w.shape[0], limits[0]), edges(w.shape[1], limits[1])
     key = make_key(5, 2, stream)
     y = np.zeros((len(x), w.shape[0]))
@@ -103,10 +103,15 @@ def oracle(
     return y
 
 
-# Converters without steps, for the reference is in double precision and would fall on other levels.
+# Converters without steps: the reference in double precision would fall on other levels.
 PERIPHERIES: dict[str, dict[str, Any]] = {
     "noise": {"inp_noise": 0.05, "out_noise_std": 0.3},
-    "weights": {"w_noise": 0.05, "w_noise_type": "pcm_read", "ir_drop": 1.0, "ir_drop_gw_div_gmax": 100.0},
+    "weights": {
+        "w_noise": 0.05,
+        "w_noise_type": "pcm_read",
+        "ir_drop": 1.0,
+        "ir_drop_gw_div_gmax": 100.0,
+    },
     "asymmetry": {"mv_type": "pos_neg_separate", "w_read_asymmetry_dtod": 0.2, "v_offset_std": 0.1},
     "bounds": {"out_bound": 0.5, "bm_backward": True, "out_noise": 0.01},
     "mean": {"noise_management": "average_abs_max", "nm_decay": 0.25},
@@ -129,7 +134,7 @@ def test_each_block_is_read_with_a_periphery_of_its_own(
     def injected(v: Floats, backward: bool) -> Floats:
         of_w, of_a, of_b = READS
         y = oracle(io, of_w, w.T if backward else w, v, back if backward else limits, backward)
-        # With swap_xd, the adapter is that of the transposed tile: its forward serves the backward.
+        # With swap_xd, the adapter is transposed: its forward read serves the backward pass.
         own = backward != swap
         first, second = ((of_a, a.T), (of_b, b.T)) if own else ((of_b, b), (of_a, a))
         inner = oracle(io, *first, v, back if backward else limits, own)
@@ -145,7 +150,8 @@ def test_projections_and_reads_for_a_transfer_are_cut_too(swap: bool, device: st
     values: dict[str, Any] = {"inp_res": 0.0, "out_res": 0.0, "inp_noise": 0.05}
     made = config(
         values, swap_xd=swap, transfer_every=0, transfer_mode="exact", transfer_read="analog",
-        transfer_lr=1.0, a_lr=0.5, b_lr=0.25, reinit="none", update=pl.UpdateParameters(pulse_type="none"),
+        transfer_lr=1.0, a_lr=0.5, b_lr=0.25, reinit="none",
+        update=pl.UpdateParameters(pulse_type="none"),
     )  # fmt: skip
     tile = tile_of(made, device=device)
     tile.arrays["visible"] = np.zeros((D, X), np.float32)
@@ -210,7 +216,10 @@ def test_bits_depend_neither_on_threads_nor_on_parts_of_a_batch() -> None:
     whole = [one.forward(x), one.backward(d)]
     assert same_bits([two.forward(x), two.backward(d)], whole)
     parts = [
-        (tile.forward(x[rows], first=rows.start, of=130), tile.backward(d[rows], first=rows.start, of=130))
+        (
+            tile.forward(x[rows], first=rows.start, of=130),
+            tile.backward(d[rows], first=rows.start, of=130),
+        )
         for tile, rows in ((first, slice(0, 47)), (second, slice(47, 130)))
     ]  # fmt: skip
     assert same_bits([np.concatenate(each) for each in zip(*parts, strict=True)], whole)
@@ -219,7 +228,10 @@ def test_bits_depend_neither_on_threads_nor_on_parts_of_a_batch() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"io": {"noise_management": "average_abs_max", "nm_decay": 0.25}, "transfer_read": "analog"},
+        {
+            "io": {"noise_management": "average_abs_max", "nm_decay": 0.25},
+            "transfer_read": "analog",
+        },
         {"projection": "reuse", "swap_xd": True},
         {"ab_update": "accumulated", "chopper": "reinit", "reinit_write": "pulsed"},
     ],
@@ -233,7 +245,9 @@ def test_a_tile_goes_on_exactly_where_it_stood(changes: dict[str, Any], device: 
 
 
 def test_a_transfer_over_the_whole_layer_loses_nothing(device: str) -> None:
-    sure = pl.devices.ConstantStep(dw_min_std=0.0, dw_min_dtod=0.0, w_max=2.0, w_min=-2.0, w_max_dtod=0.0, w_min_dtod=0.0)  # fmt: skip
+    sure = pl.devices.ConstantStep(
+        dw_min_std=0.0, dw_min_dtod=0.0, w_max=2.0, w_min=-2.0, w_max_dtod=0.0, w_min_dtod=0.0
+    )
     tile = tile_of(config(visible=sure, transfer_every=0, lora_alpha=0.5), device=device)
     before = tile.weights
     wanted = 0.5 * tile.arrays["fast_a"] @ tile.arrays["fast_b"]
@@ -251,8 +265,14 @@ def test_a_transfer_over_the_whole_layer_loses_nothing(device: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"inject_io": "shared"}, r"inject_io is 'shared'.*\[13, 20\] is read in 6 blocks.*set inject_io to 'per_array'"),
-        ({"adapter_span": "tile"}, "max_input_size is 8 and lrtt.adapter_span is 'tile'.*set adapter_span to 'layer'"),
+        (
+            {"inject_io": "shared"},
+            r"inject_io is 'shared'.*\[13, 20\] is read in 6 blocks.*set inject_io to 'per_array'",
+        ),
+        (
+            {"adapter_span": "tile"},
+            "max_input_size is 8 and lrtt.adapter_span is 'tile'.*set adapter_span to 'layer'",
+        ),
         ({"max_input_size": -1}, "max_input_size.*-1"),
     ],
 )  # fmt: skip
@@ -349,7 +369,8 @@ def test_a_file_of_rank_k_goes_through_four_blocks_and_back(
     torch.manual_seed(1)
     plain = torch.nn.Sequential(torch.nn.Linear(20, 14), torch.nn.Tanh(), torch.nn.Linear(14, 3))
     first = pl.peft.add_adapters(
-        plain, "analog_base_digital_adapter", rank=3, targets=["0"], base_config=pl.SingleConfig(device=WIDE, **PERFECT), seed=1
+        plain, "analog_base_digital_adapter", rank=3, targets=["0"],
+        base_config=pl.SingleConfig(device=WIDE, **PERFECT), seed=1,
     )  # fmt: skip
     with torch.no_grad():
         first.get_submodule("0").a.normal_(std=0.3)
@@ -359,7 +380,8 @@ def test_a_file_of_rank_k_goes_through_four_blocks_and_back(
         {"config": arrays, **span} if spans_by == "argument" else {"config": arrays.replace(**span)}
     )
     made, report = pl.peft.load_adapter(
-        plain.to(device), tmp_path / "there", "analog_base", seed=1, max_input_size=10, max_output_size=7, **how
+        plain.to(device), tmp_path / "there", "analog_base", seed=1,
+        max_input_size=10, max_output_size=7, **how,
     )  # fmt: skip
     assert report.error < 1e-6
     assert len(made.get_submodule("0").tiles) == 1
@@ -369,14 +391,18 @@ def test_a_file_of_rank_k_goes_through_four_blocks_and_back(
     (row,) = pl.peft.save_adapter(made, tmp_path / "back")
     assert (row.rank, row.how, row.error) == (3, "as they are", 0.0)
     again, _ = pl.peft.load_adapter(
-        plain.cpu(), tmp_path / "back", "analog_base_digital_adapter", base_config=pl.SingleConfig(device=WIDE, **PERFECT), seed=1
+        plain.cpu(), tmp_path / "back", "analog_base_digital_adapter",
+        base_config=pl.SingleConfig(device=WIDE, **PERFECT), seed=1,
     )  # fmt: skip
     torch.testing.assert_close(again(x), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_the_noise_of_explain_is_that_of_reads_in_blocks() -> None:
-    """The adapter's noise beside that of W, against what reads show."""
-    io = {"out_noise": 0.05, "out_res": 0.0, "inp_res": 0.0, "bound_management": "none", "out_bound": 0.0}  # fmt: skip
+    """The noise of the adapter and of W, against the noise of reads."""
+    io = {
+        "out_noise": 0.05, "out_res": 0.0, "inp_res": 0.0,
+        "bound_management": "none", "out_bound": 0.0,
+    }  # fmt: skip
     rows = 4000
     x = np.tile(batch(1)[0], (rows, 1))
     tile = tile_of(config(io, lora_alpha=1.5))
@@ -384,5 +410,5 @@ def test_the_noise_of_explain_is_that_of_reads_in_blocks() -> None:
     without = tile_of(config(io, rank=0)).forward(x).astype(np.float64).var(axis=0).sum()
     told = float(tile.explain(x[:1], batch(1)[1], 0.1)["adapter_noise"])
     measured = with_adapter / without - 1.0
-    # 5 sigma of the two variances are 0.051; the scale of a noisy B x is a little larger than explain's.
+    # 5 sigma of the two variances are 0.051; a noisy B x has a little larger scale than explain's.
     assert abs(told**2 / measured - 1.0) < 0.06  # 1 statistic

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# Weights are written beyond the bounds, so that some cells stand at theirs.
+# Weights are written beyond the bounds, so that some cells are at their bounds.
 pytestmark = pytest.mark.filterwarnings("ignore:.*outside the bounds of their cells")
 
 SEED, LR = 11, 0.05

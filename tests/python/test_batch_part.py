@@ -97,10 +97,14 @@ AVERAGE = pl.SingleConfig(forward=pl.IOParameters(noise_management="average_abs_
     [
         (None, lambda t, x: t.forward(x, first=-1), pl.ConfigError, "first is -1"),
         (None, lambda t, x: t.forward(x, first=0, of=-1), pl.ConfigError, "of is -1"),
-        (None, lambda t, x: t.forward(x, first=1), pl.InputError, "x has 4 rows, which from first = 1 on exceed a mini-batch of 4"),
-        (None, lambda t, x: t.backward(x[:, :D_SIZE], first=3, of=6), pl.InputError, "d has 4 rows.*first = 3.*of 6 rows; give"),
-        (None, lambda t, x: t.forward(x, of=2**45), pl.InputError, "would exceed the 17592186044416"),
-        (AVERAGE, lambda t, x: t.forward(x, of=8), pl.ConfigError, "'average_abs_max'.*choose 'abs_max'"),
+        (None, lambda t, x: t.forward(x, first=1), pl.InputError,
+         "x has 4 rows, which from first = 1 on exceed a mini-batch of 4"),
+        (None, lambda t, x: t.backward(x[:, :D_SIZE], first=3, of=6), pl.InputError,
+         "d has 4 rows.*first = 3.*of 6 rows; give"),
+        (None, lambda t, x: t.forward(x, of=2**45), pl.InputError,
+         "would exceed the 17592186044416"),
+        (AVERAGE, lambda t, x: t.forward(x, of=8), pl.ConfigError,
+         "'average_abs_max'.*choose 'abs_max'"),
     ],
 )  # fmt: skip
 def test_rows_that_do_not_fit_are_refused(

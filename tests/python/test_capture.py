@@ -1,4 +1,4 @@
-"""What becomes of torch and of other graphs where a training step is recorded, or cannot be."""
+"""Effects of recorded steps, and of failed records, on torch and on other graphs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def graph() -> torch.cuda.CUDAGraph:
 def test_torch_goes_on_after_a_record_that_failed() -> None:
     graphs = [graph()]
     stream = torch.cuda.current_stream()
-    # CUDA lets no graph be destroyed by a thread that captures, and nobody wait for a number.
+    # During a capture, CUDA forbids destroying graphs and waiting for numbers.
     spoils: list[Callable[[], object]] = [
         graphs.clear,
         lambda: torch.ones(3, device="cuda").sum().item(),

@@ -1,4 +1,4 @@
-"""What a run of training leaves on the disk: checkpoint.pt and metrics.json."""
+"""Files of a training run: checkpoint.pt and metrics.json."""
 
 from __future__ import annotations
 
@@ -127,7 +127,10 @@ def wrong_model(path: Path) -> None:
         wrong_model,
     ],
 )
-def test_a_damaged_checkpoint_is_one_clear_line(damage: Any, tmp_path: Path) -> None:  # noqa: ANN401
+def test_a_damaged_checkpoint_is_one_clear_line(
+    damage: Any,  # noqa: ANN401
+    tmp_path: Path,
+) -> None:
     make(tmp_path).train()
     path = tmp_path / "checkpoint.pt"
     damage(path)
@@ -146,7 +149,11 @@ def test_every_changed_byte_of_a_checkpoint_is_found_or_changes_nothing(
     whole = runs._checkpoint(path)
     rng = random.Random(0)  # noqa: S311
     found = 0
-    start = zipfile.ZipFile(path).start_dir if part == "directory" else 0  # type: ignore[attr-defined]
+    start = (
+        zipfile.ZipFile(path).start_dir  # type: ignore[attr-defined]
+        if part == "directory"
+        else 0
+    )
     for at in range(start, len(content)):
         mutant = bytearray(content)
         mutant[at] ^= rng.randint(1, 255)

@@ -1,4 +1,4 @@
-"""The checksum of saved states: every change of a byte is found, and one that is meant can be signed."""
+"""The checksum of saved states: changed bytes are found, and intended changes can be signed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _same(first: pl.State, second: pl.State) -> bool:
 
 
 def _is_found(read: Callable[[], pl.State], saved: pl.State) -> bool:
-    """Whether a change is; one that is not has changed nothing, such as one kind of space into another."""
+    """Whether a change is found; otherwise it has no effect, such as another kind of space."""
     try:
         changed = read()
     except pl.StateError:
@@ -65,7 +65,10 @@ def test_every_changed_byte_of_tensors_alone_is_found(config: pl.TileConfig) -> 
             data[at] ^= rng.randint(1, 255)
             mutant = {**tensors, name: np.frombuffer(data, array.dtype).reshape(array.shape)}
             found += _is_found(
-                lambda: pl.Tile.from_state(state.from_tensors(mutant), threads=1).state(),  # noqa: B023 - at once
+                lambda: pl.Tile.from_state(
+                    state.from_tensors(mutant),  # noqa: B023
+                    threads=1,
+                ).state(),
                 saved,
             )
             changes += 1

@@ -1,4 +1,4 @@
-"""What the command line shows: help, versions and tables, whole in 80 columns."""
+"""Output of the command line: help, versions and tables, whole in 80 columns."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def run(*arguments: object) -> tuple[int, str]:
 def test_threads_wait_without_spinning_unless_asked_to(
     how: str, environment: dict[str, str], expected: bool
 ) -> None:
-    """What the OpenMP library says of itself, as it starts, in the process that runs the command."""
+    """Read from the settings that the OpenMP library prints when it starts in the command."""
     command = {
         "module": ["-m", "pulsora", "--version"],
         "script": ["-c", "from pulsora.__main__ import main; main()", "--version"],

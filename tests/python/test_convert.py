@@ -252,7 +252,9 @@ def test_the_report_is_a_table_of_every_matrix(model: Net) -> None:
         "head": "excluded",
     }
     lines = str(report).splitlines()
-    assert lines[0].split() == ["layer", "class", "is", "configuration,", "or", "why", "it", "is", "digital"]  # fmt: skip
+    assert lines[0].split() == [
+        "layer", "class", "is", "configuration,", "or", "why", "it", "is", "digital",
+    ]  # fmt: skip
     assert [line.split()[:3] for line in lines[1:]] == [
         ["conv", "Conv2d", "digital"],
         ["body.2", "AnalogLinear", "analog"],

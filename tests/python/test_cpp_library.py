@@ -1,4 +1,4 @@
-"""C++ users can link the library: installed or as a part of their project, with models of their own, and with Python's files."""
+"""The library in C++ projects: installed or as sources, with own models, and Python's files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build(source: Path, folder: Path, cpp_build: CppBuild) -> Path:
 
 @pytest.mark.nightly
 def test_a_project_may_contain_the_sources(tmp_path: Path) -> None:
-    """One small build: the instruction set V2 and two models. Warnings are errors only on request."""
+    """A small build: instruction set V2 and two models. Warnings are errors only on request."""
     run(
         *("cmake", "-S", ROOT / "tests" / "installed", "-B", tmp_path, f"-DPULSORA_SOURCE={ROOT}"),
         *("-DPULSORA_CUDA=OFF", "-DPULSORA_CPU_ISAS=V2"),
@@ -189,7 +189,8 @@ add_library(archive STATIC app.cpp)
 pulsora_add_device({call})
 """)
     done = subprocess.run(  # noqa: S603
-        ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={cpp_build.prefix}"],  # noqa: S607
+        ["cmake", "-S", tmp_path, "-B", tmp_path / "build",  # noqa: S607
+         f"-DCMAKE_PREFIX_PATH={cpp_build.prefix}"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode != 0

@@ -1,4 +1,4 @@
-"""Tiles on a GPU, seen from Python: torch tensors without copies, streams, errors, and the CPU's results."""
+"""Tiles on a GPU in Python: torch tensors without copies, streams, errors, the CPU's results."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def _layer_step(layer: nn.AnalogLinear, optimiser: torch.optim.Optimizer, x: tor
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_a_step_of_a_layer_does_not_wait() -> None:
-    """Of torch's own waits, that is; those of a tile would not get into a graph (C++ tests)."""
+    """Checks the waits of torch; C++ tests check that tiles do not wait (in graphs)."""
     layer = nn.AnalogLinear(12, 8, device="cuda", max_input_size=5, max_output_size=4).to("cuda")
     optimiser = optim.AnalogSGD(layer.parameters(), lr=0.05)
     x = torch.randn(16, 12, device="cuda")

@@ -1,4 +1,4 @@
-"""Kernels of the forecaster on tensors of a GPU: close to the CPU's, there, and refused where devices mix."""
+"""Kernels of the forecaster on a GPU: results close to the CPU's, and mixed devices refused."""
 
 from __future__ import annotations
 

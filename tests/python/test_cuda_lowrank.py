@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
     not (torch.cuda.is_available() and pl.cuda_device_count() > 0), reason="no GPU that can be used"
 )
 
-# Sizes that the fused kernels take, and sizes that products by cuBLAS take (in 16 bits of converted operands).
+# Sizes for the fused kernels, and sizes for products by cuBLAS (of operands converted to 16 bits).
 SIZES = [{"k1": 256, "n": 8, "k2": 256}, {"k1": 37, "n": 70, "k2": 45}]
 
 
@@ -29,7 +29,7 @@ SIZES = [{"k1": 256, "n": 8, "k2": 256}, {"k1": 37, "n": 70, "k2": 45}]
 def test_kernels_of_their_own_serve_layers_of_models_and_no_others(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise tests of results would be tests of torch's product and an update that is added to it."""
+    """Otherwise tests of results would test torch's product and a separately added update."""
     if dtype != torch.float32 and torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("in 16 bits, kernels for compute capability 9.0 alone")
     served: list[bool] = []
@@ -70,7 +70,7 @@ def _captured(
 def _step_of(
     size: dict[str, int], dtype: torch.dtype
 ) -> tuple[Callable[[], list[torch.Tensor]], list[torch.Tensor]]:
-    """A call with gradients and one for the gradients of an adapter, and the tensors that they begin with."""
+    """A call with gradients, a call for the gradients of an adapter, and their input tensors."""
     parts = operands("cuda", 64, **size, dtype=dtype)
     for part in parts.values():
         part.requires_grad_()
@@ -105,7 +105,8 @@ def test_a_graph_gives_the_bits_of_plain_calls_whatever_is_done_between(
         for part in given:
             part.mul_(0.5)
     for _ in range(3):
-        # A record of a tile in the same stream, other calls there, and memory that is taken and filled.
+        # A recorded tile in the same stream, other calls there, and memory that is allocated and
+        # filled.
         with torch.cuda.stream(stream):
             with pl.StepGraph(tile):
                 tile.forward(x)
@@ -133,7 +134,7 @@ def test_the_memory_of_a_graph_is_torch_s_which_frees_it_with_the_graph() -> Non
     assert torch.cuda.memory_allocated() == before
 
 
-# Rows, K1, K2 of each way to cut a layer into tiles on a GPU of 132 processors, with tiles that are not whole.
+# Rows, K1, K2 of each way to tile a layer on a GPU of 132 processors, with partial tiles.
 LAYERS = [
     (4096, 768, 768),
     (16384, 768, 768),
@@ -156,7 +157,7 @@ def test_property_45_layers_of_every_cut_are_those_of_double_precision(
     for v in (parts["v"], parts["v"].t().contiguous().t()):
         y = lowrank.gated_low_rank_linear(**{**parts, "v": v}, u_layout="kn")
         assert error(y, reference.cpu()) < TOLERANCE[dtype]
-        # A race would show in some of many.
+        # A race would show in some of many runs.
         for _ in range(20):
             assert torch.equal(y, lowrank.gated_low_rank_linear(**{**parts, "v": v}, u_layout="kn"))
 

@@ -1,4 +1,4 @@
-"""Thousands of short rows, as a convolution has them, are read by a thread each: what other reads give, to rounding."""
+"""Thousands of short rows (convolutions), one thread each, read like other rows, to rounding."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_reads_are_those_of_the_cpu(config: pl.TileConfig) -> None:
 
 @pytest.mark.parametrize("name", ["one array", "adapter"])
 def test_updates_are_those_of_halves_of_the_batch(name: str) -> None:
-    """To the bit where pulses follow from x and d alone; those of an adapter follow from reads."""
+    """To the bit if pulses follow from x and d alone; pulses of an adapter follow from reads."""
     whole, halves = _tiles(CONFIGS[name], "cuda", "cuda")
     x, d = _batch(25, 5), _batch(6, 6) * 0.01
     whole.update(x, d, 0.05)

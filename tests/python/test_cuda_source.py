@@ -1,4 +1,4 @@
-"""Device models from source on a GPU: the bits of the built-in ones, what is kept on disk, what is refused."""
+"""Device models from source on a GPU: bits of built-in models, files on disk, refusals."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def _run(
 
 @pytest.fixture(scope="module")
 def filled(cache: Path) -> Path:
-    """A folder with the plugin of the example, and its kernels that make an array, write to it and update it."""
+    """A folder with the example's plugin, and its kernels to make, write and update an array."""
     folder = cache.parent / "filled"
     first = _run(EXAMPLE, folder)
     assert first["error"] == ""
@@ -276,7 +276,8 @@ seen["bits"] = all(
     for values in settings for rank in (0, 3)
 )
 refused = []
-for values in ({"dw_min": -1.0}, {"w_max": 0.0, "w_min": 0.0}, {"pulse_noise": "no"}, {"dw_min": 1e20}):
+for values in ({"dw_min": -1.0}, {"w_max": 0.0, "w_min": 0.0}, {"pulse_noise": "no"}, \
+{"dw_min": 1e20}):
     refused.append([told(lambda: kind(**values)) for kind in (made, built_in)])
 seen["refused"] = all(a and a.replace("Alone", "") == b for a, b in refused)
 seen["cpu"] = told(lambda: pl.Tile(4, 5, pl.SingleConfig(device=made())))

@@ -1,4 +1,4 @@
-"""The compound of the examples, from outside the tree, is in Python, in saved states, in the documents and in the contract tests."""
+"""The examples' compound from outside the tree: in Python, states, documents, contract tests."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ print("as any other")
 
 
 def _python(build: Path, scratch: Path, *arguments: str | Path) -> str:
-    """Run Python with the package of a build folder, whose extension may need the runtime of a sanitizer."""
+    """Run Python with the package of a build folder, which may need a sanitizer's runtime."""
     return run(sys.executable, *arguments, env=Build(build).environment(scratch))
 
 

@@ -1,4 +1,4 @@
-"""Where compiled device models are kept: what is reused, what is made anew, what is refused."""
+"""The cache of compiled device models: what is reused, what is made anew, what is refused."""
 
 from __future__ import annotations
 

@@ -134,7 +134,10 @@ def test_a_text_without_a_plain_name_is_refused() -> None:
         pl.devices.from_source("a\nb", name=3)  # type: ignore[arg-type]
 
 
-def test_a_mistake_is_told_with_its_line(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:  # noqa: ARG001
+def test_a_mistake_is_told_with_its_line(
+    environment: pytest.MonkeyPatch,  # noqa: ARG001
+    tmp_path: Path,
+) -> None:
     text = EXAMPLE.read_text().replace("p.dw_min_std, xi", "p.dw_min_sdt, xi")
     text = text.replace("QuadraticStep", "BadStep")
     line = next(i for i, row in enumerate(text.splitlines(), 1) if "dw_min_sdt" in row)

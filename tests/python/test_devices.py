@@ -11,7 +11,7 @@ import pulsora as pl
 import reference_devices as oracle
 from pulsora import _core
 
-# Weights are written beyond the bounds, so that some cells stand at theirs.
+# Weights are written beyond the bounds, so that some cells are at their bounds.
 pytestmark = pytest.mark.filterwarnings("ignore:.*outside the bounds of their cells")
 
 SHAPE = (20, 30)
@@ -92,7 +92,7 @@ def test_property_41_symmetric_points_are_those_of_the_oracle(
     names = _core.schema()["devices"][model]["cell"]
     cells = {n: p.astype(np.float64) for n, p in zip(names, tensors["fast_a/cells"], strict=True)}
     expected = oracle.symmetric_point(model, device.to_dict(), cells)
-    # As exact as the rounding of a pulse beside the slope of its step, where that has no closed form.
+    # The tolerance is the rounding of a pulse over the slope of its step, without a closed form.
     np.testing.assert_allclose(tensors["fast_a/reference"], expected, atol=2e-4)
     lower, upper = oracle.bounds(model, device.to_dict(), cells)
     inside = (expected > lower + 1e-3) & (expected < upper - 1e-3)

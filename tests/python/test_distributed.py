@@ -30,7 +30,7 @@ PERIPHERY = pl.IOParameters(noise_management="average_abs_max")
 
 
 def processes(count: int, folder: Path, device: str = "cpu") -> list[dict[str, Any]]:
-    """What each of so many processes came to in all runs."""
+    """The results of each of several processes in all runs."""
     model = runs.train(runs.World(device=device), mlp(), range(2))
     torch.save(model.state_dict(), folder / "begun.pt")
     program = Path(runs.__file__)
@@ -57,7 +57,7 @@ def pair(folder: Path) -> list[dict[str, Any]]:
 
 @cache
 def by_one(name: str, folder: Path, device: str = "cpu") -> dict[str, Any]:
-    """What one process comes to, which was never prepared."""
+    """The result of a single process, without `prepare`."""
     run = (runs.EXACT | runs.EXACT_OF_TWO | runs.ROUNDED)[name]
     return run(runs.World(folder=folder, device=device))
 
@@ -108,7 +108,7 @@ def test_what_two_processes_saved_goes_on_in_one(pair: list[dict[str, Any]], fol
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
 def test_processes_on_gpus_have_the_bits_of_one(tmp_path: Path) -> None:
-    """Two processes, each with a GPU of its own (NCCL) if there are two, or else with one together (gloo)."""
+    """Two processes with a GPU each (NCCL) if there are two GPUs, or else on one GPU (gloo)."""
     pair = processes(2, tmp_path, "cuda")
     wrong = []
     for name in [*runs.EXACT, *runs.EXACT_OF_TWO]:

@@ -262,7 +262,7 @@ def test_out_of_memory_leaves_the_tile_as_it_was() -> None:
 
 MOST = 2**44  # array/events.h
 
-# What a state may have counted, how far it may count, and how much of it a mini-batch with a transfer takes.
+# Counters of a state, their limits, and how much of them a mini-batch with a transfer takes.
 COUNTED: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "samples": ("update_samples", MOST, 2, {}),
     "mini-batches": ("mini_batches", MOST, 1, {}),
@@ -285,7 +285,7 @@ COUNTED: dict[str, tuple[str, int, int, dict[str, Any]]] = {
 @pytest.mark.parametrize("units_in_mbatch", [True, False])
 @pytest.mark.parametrize("what", COUNTED)
 def test_counts_end_before_the_numbers_of_their_draws(what: str, units_in_mbatch: bool) -> None:
-    """Every call that needs numbers that are not there is refused, and changes nothing; with room it works."""
+    """A call without enough random numbers left is refused and changes nothing; else it works."""
     name, most, needed, options = COUNTED[what]
     every = 1 if units_in_mbatch else 2
     config = LRTT(rank=3, transfer_every=every, units_in_mbatch=units_in_mbatch, **options)
@@ -333,7 +333,7 @@ def _write(tile: pl.Tile, array: str) -> None:
 
 
 def test_a_long_update_is_refused_before_its_first_sample() -> None:
-    """Though it is long enough to be given in parts, of which the first ones have numbers."""
+    """Also if it is so long that it runs in parts, the first of which have random numbers."""
     config = LRTT(rank=2, transfer_every=1000, units_in_mbatch=False)
     saved = pl.Tile(200, 200, config, seed=5, threads=1).state()
     saved.values["transfer/total/transfers"] = MOST // (2 * 64 * 4) - 2

@@ -17,7 +17,7 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 5
 
 
-# Runs the examples that it is given one after another, and prints what each gave as JSON.
+# Runs given examples one after another, and prints their results as JSON.
 RUNNER = """
 import contextlib, io, json, os, runpy, sys, tempfile, traceback, warnings
 results = {}

@@ -47,7 +47,10 @@ def kill(kills: int, folder: Path) -> None:
     assert path in folder.iterdir()
 
 
-SAVER = "import sys, pathlib, test_files; test_files.save_for_ever(pathlib.Path(sys.argv[1]), lambda: 0)"
+SAVER = (
+    "import sys, pathlib, test_files; "
+    "test_files.save_for_ever(pathlib.Path(sys.argv[1]), lambda: 0)"
+)
 
 
 def test_a_killed_save_damages_nothing(tmp_path: Path) -> None:
@@ -64,7 +67,8 @@ def test_threads_and_processes_save_to_one_path(tmp_path: Path) -> None:
     tiles = [pl.Tile(60, 70, pl.SingleConfig(), seed=seed, threads=1) for seed in range(3)]
     tiles[0].save(path)
     process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", SAVER, str(tmp_path)], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        [sys.executable, "-c", SAVER, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     failures: list[Exception] = []
 
@@ -111,7 +115,7 @@ def test_modes_links_and_long_names(tmp_path: Path) -> None:
 
 
 def test_a_link_that_was_planted_is_not_followed(tmp_path: Path) -> None:
-    """Names of drafts cannot be known; and one that is a link already would not be written to."""
+    """Names of temporary files cannot be guessed, and an existing link is not written to."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     folder = tmp_path / "folder"
@@ -147,7 +151,8 @@ def test_a_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
     """
     path = tmp_path / "file"
     done = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", textwrap.dedent(code), path], capture_output=True, text=True, check=True
+        [sys.executable, "-c", textwrap.dedent(code), path],
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "File too large" in done.stdout
     assert str(path) in done.stdout

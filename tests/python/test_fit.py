@@ -42,7 +42,9 @@ NUMBERS: dict[str, dict[str, float]] = {
         "log_up": 0.3, "log_down": 0.1, "log_high": 0.1, "log_low": 0.2,
         "log_gamma_up": 0.4, "log_gamma_down": -0.2,
     },
-    "PiecewiseStep": {f"{way}_{i}": 1.0 + 0.3 * i * (-1) ** i for way in ("up", "down") for i in range(5)},
+    "PiecewiseStep": {
+        f"{way}_{i}": 1.0 + 0.3 * i * (-1) ** i for way in ("up", "down") for i in range(5)
+    },
     "TableStep": {
         **{f"{way}_{i}": 1.5 + 0.3 * i * (-1) ** i for way in ("up", "down") for i in range(5)},
         "noise_up": 0.3, "noise_down": -0.2,
@@ -89,8 +91,8 @@ def test_the_formula_of_a_fit_is_that_of_the_device(name: str) -> None:
 
 @pytest.mark.parametrize("spread", [0.0, 0.3])
 def test_the_filter_is_exact_where_everything_is_normal(spread: float) -> None:
-    # Constant steps far from the bounds: readings of a cell are jointly normal, given the first. With a spread
-    # between cells this holds without cycle noise, which would scale with the gain.
+    # Constant steps far from the bounds: readings of a cell are jointly normal, given the first.
+    # With a spread between cells this holds without cycle noise, which would scale with the gain.
     noise, read, dw = (0.0, 0.5, 0.01) if spread else (0.4, 0.5, 0.01)
     rng = np.random.default_rng(0)
     n = 12
@@ -175,7 +177,8 @@ def test_parameters_are_recovered_in_95_of_100_cases(model: str) -> None:
 def test_published_parameters_are_recovered_from_the_response_they_give(
     preset: str, pulses: int
 ) -> None:
-    # The published fits are numbers, not readings: these are responses of simulated cells with those numbers.
+    # Only numbers of fits are published, so these are responses of cells simulated with the
+    # numbers.
     device = getattr(pl.devices, preset)(write_noise_std=0.0)
     up, down = measured(device, cells=6, pulses=pulses, read=0.002)
     made, report = pl.fit.device(
@@ -184,7 +187,9 @@ def test_published_parameters_are_recovered_from_the_response_they_give(
     assert made.model == "LinearStep"
     for name in ("dw_min", "gamma_up", "gamma_down", "dw_min_std", "up_down"):
         found = report.best.parameters[name]
-        assert abs(found.value - device.to_dict()[name]) < 3.0 * found.error, (name, found)  # type: ignore[operator]
+        assert (
+            abs(found.value - device.to_dict()[name]) < 3.0 * found.error  # type: ignore[operator]
+        ), (name, found)
 
 
 def test_the_model_that_made_the_data_is_chosen() -> None:
@@ -200,12 +205,12 @@ def test_the_model_that_made_the_data_is_chosen() -> None:
     assert report.scale.offset == pytest.approx(0.5 * (low + high))
     assert report.scale.factor == pytest.approx(0.5 * (high - low))
     assert device.dw_min * report.scale.factor == pytest.approx(0.04, rel=0.2)
-    # Of the right model they are standard normals: five standard errors.
+    # Errors of the right model are standard normals: five standard errors.
     left = report.residuals()
     left = left[np.isfinite(left)]
     assert abs(left.mean()) < 5 / np.sqrt(left.size)
     assert abs(left.std() - 1.0) < 5 / np.sqrt(2 * left.size)
-    # Of a wrong one they depend on the weight.
+    # Errors of a wrong model depend on the weight.
     wrong, weights = report.residuals("ConstantStep"), report.pulses.weights
     seen = (report.pulses.direction == 1) & np.isfinite(wrong)
     assert abs(np.corrcoef(wrong[seen], weights[seen])[0, 1]) > 5 / np.sqrt(seen.sum())
@@ -372,8 +377,13 @@ def test_the_command_says_what_is_wrong_in_one_line(options: list[str], message:
 
 
 def test_without_scipy_the_extra_is_named() -> None:
-    code = "import sys; sys.modules['scipy'] = None\nimport pulsora as pl\npl.fit.device(up=[1], down=[1])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+    code = (
+        "import sys; sys.modules['scipy'] = None\n"
+        "import pulsora as pl\npl.fit.device(up=[1], down=[1])"
+    )
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert (
         "ImportError: pulsora.fit needs SciPy; install it with pip install 'pulsora[fit]'"
         in done.stderr

@@ -1,4 +1,4 @@
-"""What a fit is given: spans, names of models, tables with other separators, readings without any noise."""
+"""Input of a fit: spans, names of models, tables with other separators, noiseless readings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_spans_that_are_none_are_refused(span: object, message: str) -> None:
 
 
 def test_weights_that_no_device_has_are_said_to_be() -> None:
-    """Of four cells some are held out; no model that was fitted to the others is a device."""
+    """Some of four cells are held out; no model fitted to the other cells is a valid device."""
     up = 1e30 * np.tile(UP, (4, 1))
     with pytest.raises(ValueError, match="no model fits: ConstantStep"):
         pl.fit.device(up=up, down=-up, unit="weight", models=["ConstantStep"])

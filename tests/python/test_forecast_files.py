@@ -1,4 +1,4 @@
-"""Saved trainings with predicted steps: what going on takes from torch's random numbers, and files of other trainings."""
+"""Saved trainings with predicted steps: torch's random numbers, and files of other trainings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def bits(model: nn.Module) -> list[bytes]:
 
 @pytest.mark.parametrize("at", [7, 20, 33])  # an epoch has 20 batches
 def test_a_data_loader_goes_on_to_the_bit(at: int, tmp_path: Path) -> None:
-    """Every epoch of a DataLoader takes one of torch's random numbers, which dropout takes as well."""
+    """Every epoch of a DataLoader draws one number from torch's generator, as dropout does."""
     loader = DataLoader(TensorDataset(X, Y), batch_size=16)
     whole = make()
     torch.manual_seed(7)

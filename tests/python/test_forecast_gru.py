@@ -1,4 +1,4 @@
-"""The recurrent forecaster: its features and moves against NumPy, its file, and trainings that use it."""
+"""The recurrent forecaster: features and moves against NumPy, its file, trainings with it."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_any_floating_point_numbers_are_taken() -> None:
 
 
 def test_only_units_of_a_gru_are_taken() -> None:
-    """Those of others have as many names, and weights that would be cut in the wrong places."""
+    """Other units have equally many weights, which would be split in the wrong places."""
     with pytest.raises(TypeError, match=r"gru is of type LSTM; give a torch\.nn\.GRU or GRUCell"):
         Ensemble.unit_from_torch(torch.nn.LSTM(3, 6))
     with pytest.raises(TypeError, match="gru is of type RNN"):

@@ -27,9 +27,10 @@ def test_a_power_law_is_continued_exactly() -> None:
 
 
 def test_intervals_contain_what_they_promise() -> None:
-    """Curves of one noise, 100 of them; the errors of one curve are not independent, so what is checked is their mean.
+    """Checks the mean of 100 curves with one noise; errors in one curve are not independent.
 
-    The share of a curve has a standard deviation below 0.3, so that of the mean is below 0.3 / sqrt(100) = 0.03.
+    The share of a curve has a standard deviation below 0.3, and the mean below 0.3 / sqrt(100) =
+    0.03.
     """
     for level, ahead in ((0.9, 20), (0.5, 40)):
         inside = []
@@ -72,7 +73,7 @@ def test_divergence_is_told() -> None:
 
 
 def test_few_calm_curves_are_called_diverging() -> None:
-    """All of the last six losses above a 90 % interval has a probability below 5 % even if errors go together."""
+    """Six losses above a 90 % interval have a probability below 5 % even if fully correlated."""
     called = [forecast_loss(curve(60, 0.4, 0.05, seed), 10).diverging for seed in range(80)]
     assert np.mean(called) < 0.05
 

@@ -1,4 +1,4 @@
-"""What an ensemble adds to the power law of a loss curve: features and continuation against NumPy, and what is refused."""
+"""The ensemble on the power law of a loss curve: features, continuation, refusals, by NumPy."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_ensemble_that_adds_nothing_leaves_the_law() -> None:
 
 
 def test_widths_come_from_earlier_forecasts_of_the_same_kind() -> None:
-    """The quantile of what the law with the ensemble was off by at every earlier part of the curve."""
+    """The quantile of the errors of law and ensemble at every earlier part of the curve."""
     whole, ahead = curve(30), 15
     logs = np.log(whole)
     scores = []

@@ -1,4 +1,4 @@
-"""Training with predicted steps: phases, jumps, the average, the guard, what is saved, analog models."""
+"""Training with predicted steps: phases, jumps, average, guard, saved files, analog models."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_drift_of_a_straight_way_is_its_step() -> None:
 
 
 def test_a_jump_moves_the_weights_along_their_drift() -> None:
-    """One weight that the loss pulls at evenly: each pass moves it by -lr, and a jump by as many steps as it stands for."""
+    """A weight under a constant gradient: a pass moves it by -lr, a jump of n steps by -n lr."""
 
     class Slope(nn.Module):
         def __init__(self) -> None:
@@ -300,7 +300,8 @@ def test_a_report_shows_the_controls() -> None:
     assert report.averaged is not None
     text = str(report)
     for part in ("140 of 140 backward passes, in place of 200 (30% saved)", "10 jumps (linear)",
-                 "forecaster='none': averaging alone", "schedule stretched", "of the average"):  # fmt: skip
+                 "forecaster='none': averaging alone", "schedule stretched",
+                 "of the average"):  # fmt: skip
         assert part in text
     assert "linear" in str(make().report()) or "no jumps" in str(make().report())
 
@@ -320,7 +321,8 @@ def test_training_stops_when_little_is_left() -> None:
 def test_jumps_are_written_by_pulses(kind: str, rank: int | None) -> None:
     """A change of rank 2 arrives within the noise of its pulses, and as pulses."""
     fine = pl.devices.ConstantStep(
-        dw_min=1e-3, dw_min_dtod=0.0, dw_min_std=0.0, up_down_dtod=0.0, w_max_dtod=0.0, w_min_dtod=0.0
+        dw_min=1e-3, dw_min_dtod=0.0, dw_min_std=0.0,
+        up_down_dtod=0.0, w_max_dtod=0.0, w_min_dtod=0.0,
     )  # fmt: skip
     config: pl.TileConfig = pl.SingleConfig(device=fine)
     if kind.startswith("lrtt"):

@@ -1,4 +1,4 @@
-"""The fuzzer finds faults of every sort, says how to see them again, and finds none in a short time."""
+"""The fuzzer finds injected faults, says how to repeat them, and finds no others quickly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gated adapters: what they add, their gradients, their gates, in torch, in arrays, and in the tiles of a layer."""
+"""Gated adapters in torch, in arrays and in tiles: results, gradients, gates."""
 
 from __future__ import annotations
 
@@ -176,8 +176,8 @@ def test_a_mixture_of_frozen_adapters_learns_its_coefficients_alone() -> None:
 
 
 def test_pulsed_factors_train_as_those_in_the_tiles_of_an_lrtt_layer(device: str) -> None:
-    # The same algorithm in two forms: A and B in each tile, with learning rates that follow their sizes; and A and B as
-    # layers of their own, whose cells are scaled.
+    # The same algorithm in two forms: A and B in each tile, with learning rates that follow their
+    # sizes; and A and B as layers of their own, whose cells are scaled.
     layer = AnalogLinear(6, 4, config=LRTT, seed=1, device=device)
     base = nn.Linear(6, 4).to(device)
     fast = pl.SingleConfig(device=CELLS, **EXACT)
@@ -275,23 +275,37 @@ def test_updates_of_gated_layers_are_those_of_their_tiles() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: GatedAdapter(nn.ReLU(), 2), TypeError, "base = ReLU: .* in_features and out_features"),
+        (lambda: GatedAdapter(nn.ReLU(), 2), TypeError,
+         "base = ReLU: .* in_features and out_features"),
         (lambda: GatedAdapter(nn.Linear(3, 3)), ValueError, "rank = None .* it has none"),
         (lambda: GatedAdapter(nn.Linear(3, 3), 0), ValueError, "rank must be at least 1"),
         (lambda: GatedAdapter(nn.Linear(3, 3), 1, alpha=float("nan")), ValueError, "alpha = nan"),
         (lambda: GatedAdapter(nn.Linear(3, 3), 1, threads=1), ValueError, "options of arrays"),
-        (lambda: GatedAdapter(nn.Linear(3, 3), 4, config=IDEAL), ValueError, "at most in_features = 3"),
-        (lambda: GatedAdapter(AnalogLinear(3, 3, config=LRTT), alpha=1.0), ValueError, "rank = None"),
-        (lambda: adapter(gate=[1.0, 2.0, 3.0])(inputs()), ValueError, "gives 3 weights .* takes 1, 1 .* or 2"),
+        (lambda: GatedAdapter(nn.Linear(3, 3), 4, config=IDEAL), ValueError,
+         "at most in_features = 3"),
+        (lambda: GatedAdapter(AnalogLinear(3, 3, config=LRTT), alpha=1.0), ValueError,
+         "rank = None"),
+        (lambda: adapter(gate=[1.0, 2.0, 3.0])(inputs()), ValueError,
+         "gives 3 weights .* takes 1, 1 .* or 2"),
         (lambda: adapter(gate=[[1.0]]), ValueError, "give a number, or a row"),
-        (lambda: adapter().set_factors(torch.zeros(4, 3), torch.zeros(2, 6)), ValueError, r"a has shape \[4, 3\]; expected \[4, 2\]"),
-        (lambda: adapter().set_factors(torch.full((4, 2), torch.inf), torch.zeros(2, 6)), ValueError, "a has values that are not finite"),
-        (lambda: AnalogLinear(3, 3)(torch.ones(2, 3), torch.ones(2)), ValueError, "the tiles have no adapter"),
-        (lambda: AnalogLinear(6, 4, config=LRTT)(inputs(), torch.ones(3)), ValueError, "gate has 3 numbers"),
-        (lambda: AnalogLinear(6, 4, config=LRTT)(inputs(), torch.ones(4, 2)), ValueError, r"gate has shape \[4, 2\]"),
-        (lambda: AnalogLinear(7, 4, config=pl.LRTTConfig(), max_input_size=5)(inputs("cpu", 5, 7), torch.ones(1)), ValueError, r"ranks \[3, 4\]"),
-        (lambda: GatedAdapter(AnalogLinear(6, 4, config=LRTT)).factors(), ValueError, "in the tiles"),
-        (lambda: checkpoint(AnalogLinear(6, 4, config=LRTT), inputs().requires_grad_(), torch.ones(2), use_reentrant=False, context_fn=replayed_reads).sum().backward(), RuntimeError, "gated reads of tiles cannot be repeated"),
+        (lambda: adapter().set_factors(torch.zeros(4, 3), torch.zeros(2, 6)), ValueError,
+         r"a has shape \[4, 3\]; expected \[4, 2\]"),
+        (lambda: adapter().set_factors(torch.full((4, 2), torch.inf), torch.zeros(2, 6)),
+         ValueError, "a has values that are not finite"),
+        (lambda: AnalogLinear(3, 3)(torch.ones(2, 3), torch.ones(2)), ValueError,
+         "the tiles have no adapter"),
+        (lambda: AnalogLinear(6, 4, config=LRTT)(inputs(), torch.ones(3)), ValueError,
+         "gate has 3 numbers"),
+        (lambda: AnalogLinear(6, 4, config=LRTT)(inputs(), torch.ones(4, 2)), ValueError,
+         r"gate has shape \[4, 2\]"),
+        (lambda: AnalogLinear(7, 4, config=pl.LRTTConfig(), max_input_size=5)(
+            inputs("cpu", 5, 7), torch.ones(1)), ValueError, r"ranks \[3, 4\]"),
+        (lambda: GatedAdapter(AnalogLinear(6, 4, config=LRTT)).factors(), ValueError,
+         "in the tiles"),
+        (lambda: checkpoint(
+            AnalogLinear(6, 4, config=LRTT), inputs().requires_grad_(), torch.ones(2),
+            use_reentrant=False, context_fn=replayed_reads).sum().backward(),
+         RuntimeError, "gated reads of tiles cannot be repeated"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_by_name(

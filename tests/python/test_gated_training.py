@@ -61,10 +61,10 @@ def test_a_compiled_model_is_one_graph_and_trains_the_same(device: str) -> None:
 
 
 def _part(rank: int, folder: Path) -> nn.Module:
-    """Trains with one of two ranks; gives the wrapped model, for the caller to keep until the process ends.
+    """Trains with one of two ranks; the caller keeps the wrapped model until the process ends.
 
-    Freed together with its process group, a DistributedDataParallel model can wait for a thread of Gloo while that
-    thread waits for Python's lock (torch 2.13).
+    Freed together with its process group, a DistributedDataParallel model can wait for a thread of
+    Gloo while that thread waits for Python's lock (torch 2.13).
     """
     torch.set_num_threads(1)  # the forked process lacks the threads of its parent
     store = distributed.FileStore(str(folder / "store"), 2)

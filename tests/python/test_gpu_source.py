@@ -1,4 +1,4 @@
-"""What NVRTC makes of device models and other texts on a machine without a GPU, and what is told where something lacks."""
+"""Device models and other texts compiled by NVRTC without a GPU, and errors for missing parts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def _child(program: str, **changes: str) -> str:
         **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **changes,
     }  # fmt: skip
     done = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", f"import pulsora as pl\nfrom pulsora import _core, runtime\n{program}"],
+        [sys.executable, "-c",
+         f"import pulsora as pl\nfrom pulsora import _core, runtime\n{program}"],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""Models of transformers, made from configs: conversion, training, and the frameworks around them."""
+"""Models of transformers, made from configs: conversion, training, and frameworks."""
 
 from __future__ import annotations
 
@@ -35,9 +35,17 @@ def batch(model: nn.Module, device: str = "cpu") -> dict[str, torch.Tensor]:
 
 
 ANALOG: dict[Callable[[], nn.Module], tuple[int, dict[str, str]]] = {
-    bert: (8, {"bert.embeddings.word_embeddings": "a table", "bert.embeddings.position_embeddings": "a table", "bert.embeddings.token_type_embeddings": "a table"}),
+    bert: (8, {
+        "bert.embeddings.word_embeddings": "a table",
+        "bert.embeddings.position_embeddings": "a table",
+        "bert.embeddings.token_type_embeddings": "a table",
+    }),
     vit: (8, {}),
-    gpt2: (4, {"transformer.wte": "a table", "transformer.wpe": "a table", "lm_head": "its weight is the table 'transformer.wte', too"}),
+    gpt2: (4, {
+        "transformer.wte": "a table",
+        "transformer.wpe": "a table",
+        "lm_head": "its weight is the table 'transformer.wte', too",
+    }),
     llama: (8, {"model.embed_tokens": "a table"}),
 }  # fmt: skip
 
@@ -165,8 +173,9 @@ def test_the_trainer_of_transformers_trains_saves_and_resumes(tmp_path: Path) ->
     def run(folder: str, steps: int, resume: str | None = None) -> nn.Module:
         analog = convert(model, SINGLE)
         arguments = transformers.TrainingArguments(
-            output_dir=str(tmp_path / folder), max_steps=steps, per_device_train_batch_size=4, save_steps=2,
-            report_to=[], learning_rate=5e-3, disable_tqdm=True, use_cpu=DEVICES == ["cpu"], seed=3,
+            output_dir=str(tmp_path / folder), max_steps=steps, per_device_train_batch_size=4,
+            save_steps=2, report_to=[],
+            learning_rate=5e-3, disable_tqdm=True, use_cpu=DEVICES == ["cpu"], seed=3,
         )  # fmt: skip
         optimizer = optimizer_of(analog)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)

@@ -86,7 +86,7 @@ def test_a_device_that_is_unknown_is_refused(device: object) -> None:
 
 
 class _Header(ctypes.Structure):
-    """The beginning of what a capsule points to, of a batch [2, X_SIZE] of floats, and no deleter."""
+    """Start of a capsule's struct, for a batch [2, X_SIZE] of floats, without a deleter."""
 
     _fields_ = (
         ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
@@ -311,7 +311,7 @@ def test_large_settings_are_refused_or_lead_to_finite_numbers() -> None:
 
 
 def _tried(call: Callable[[], object]) -> tuple[object, str]:
-    """What a call gives, or the words with which it is refused."""
+    """Result of a call, or the message of its error."""
     try:
         return call(), ""
     except (pl.ConfigError, pl.InputError) as error:

@@ -1,4 +1,4 @@
-"""The gated low-rank update in torch: values, gradients, broadcasting, compilation, errors, on CPU and GPU."""
+"""The gated low-rank update in torch: values, gradients, broadcasting, compilation, errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def formula(
     scale: float = 1.0,
     base: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """What torch makes of it, with u [K2, N]."""
+    """The update by plain operations of torch, with u [K2, N]."""
     hidden = x @ v
     y = (hidden if codes is None else hidden * codes) @ u.T * scale
     return y if base is None else base + y

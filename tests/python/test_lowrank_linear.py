@@ -1,4 +1,4 @@
-"""A linear layer with a gated low-rank update in one operation: values, gradients, compilation, errors, on CPU and GPU."""
+"""A linear layer with a gated low-rank update in one operation: values, gradients, errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _always_fused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def operands(device: str, *batch: int, **sizes: Any) -> dict[str, torch.Tensor]:
-    """Those of an update, with a weight and a bias of which the product is about as large as the update."""
+    """Operands of an update, with a weight whose product is about as large, and a bias."""
     parts = update_operands(device, *batch, **sizes)
     k1, k2 = parts["x"].shape[-1], parts["u"].shape[0]
     generator = torch.Generator().manual_seed(2)
@@ -39,7 +39,7 @@ def operands(device: str, *batch: int, **sizes: Any) -> dict[str, torch.Tensor]:
 
 
 def exactly(weight: torch.Tensor, bias: torch.Tensor | None = None, **update: Any) -> torch.Tensor:
-    """What torch makes of it, with u [K2, N]."""
+    """The layer by plain operations of torch, with u [K2, N]."""
     return formula(**update, base=linear(update["x"], weight, bias))
 
 
@@ -108,9 +108,9 @@ def test_property_46_gradients_are_finite_differences(device: str, layout: str) 
 
 
 def test_property_45_46_the_update_of_a_layer_does_not_become_tf32(device: str) -> None:
-    # The product of x and the weight is torch's, which may round it when it is told so. Here that changes nothing: tf32
-    # holds x, dy and the weight, and the weight, which is frozen, has one number in a row, so that no sum is rounded.
-    # What is left are the products with v, codes and u.
+    # torch makes the product of x and the weight, and may round it in tf32. Here that changes
+    # nothing: tf32 holds x, dy and the weight exactly, and the frozen weight has one number in a
+    # row, so that no sum is rounded. The test thus sees the products with v, codes and u.
     parts = operands(device, 512, k1=768, n=8, k2=768)
     parts["x"] = tf32(parts["x"])
     parts["weight"] = tf32(torch.diag(parts["bias"]))
@@ -251,7 +251,7 @@ def test_autocast_works_in_its_type(device: str, dtype: torch.dtype) -> None:
 
 
 class Conv1D(nn.Module):
-    """As transformers has it."""
+    """The Conv1D of transformers."""
 
     __module__ = "transformers.pytorch_utils"
 
@@ -279,8 +279,9 @@ def _bases() -> dict[str, nn.Module]:
     hooked.register_forward_hook(lambda _module, _given, y: 2.0 * y)
     patched.forward = lambda x: 2.0 * linear(x, patched.weight)  # type: ignore[method-assign]
     return {
-        "linear": nn.Linear(24, 16), "no bias": nn.Linear(24, 16, bias=False), "conv1d": Conv1D(24, 16),
-        "namesake": Own(24, 16), "subclass": Doubled(24, 16), "hook": hooked, "patched": patched,
+        "linear": nn.Linear(24, 16), "no bias": nn.Linear(24, 16, bias=False),
+        "conv1d": Conv1D(24, 16), "namesake": Own(24, 16), "subclass": Doubled(24, 16),
+        "hook": hooked, "patched": patched,
         "parametrised": nn.utils.parametrizations.weight_norm(nn.Linear(24, 16)),
     }  # fmt: skip
 

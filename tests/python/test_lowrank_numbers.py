@@ -1,4 +1,4 @@
-"""Numbers of low-rank updates that are known exactly or otherwise: worked examples, finite differences, edges of tiles."""
+"""Known numbers of low-rank updates: worked examples, finite differences, edges of tiles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def test_property_45_46_worked_examples_are_exact(device: str) -> None:
     x, v, codes, u, dy = (
         torch.tensor(rows, dtype=torch.float32, device=device)
         for rows in (
-            [[1, 2], [3, -1]], [[2, 0], [1, 1]], [[1, 2], [0, -1]], [[1, 3], [-2, 1]], [[1, 0], [2, -1]],
+            [[1, 2], [3, -1]], [[2, 0], [1, 1]], [[1, 2], [0, -1]], [[1, 3], [-2, 1]],
+            [[1, 0], [2, -1]],
         )
     )  # fmt: skip
     for part in (x, v, codes, u):
@@ -30,7 +31,8 @@ def test_property_45_46_worked_examples_are_exact(device: str) -> None:
     for dtype in TYPES:
         given = [part.to(dtype) for part in (x, v, codes, u)]
         y = lowrank.gated_low_rank(*given, u_layout="kn", scale=2.0)
-        # x v = [[4, 2], [5, -1]], gated [[4, 4], [0, 1]]; dy u = [[1, 3], [4, 5]], gated [[1, 6], [0, -5]].
+        # x v = [[4, 2], [5, -1]], gated [[4, 4], [0, 1]]; dy u = [[1, 3], [4, 5]], gated [[1, 6],
+        # [0, -5]].
         assert y.tolist() == [[32.0, -8.0], [6.0, 2.0]]
         made = torch.autograd.grad(y, (x, v, codes, u), dy.to(dtype))
         assert [gradient.tolist() for gradient in made] == [
@@ -42,7 +44,7 @@ def test_property_45_46_worked_examples_are_exact(device: str) -> None:
 def finite_differences(
     of: Callable[..., torch.Tensor], parts: dict[str, torch.Tensor], dy: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """Gradients of (of(**parts) * dy).sum() by central differences in double precision, exact where `of` is linear."""
+    """Gradients of (of(**parts) * dy).sum() by central differences in float64, exact if linear."""
     exact = {name: part.detach().double() for name, part in parts.items()}
     step = 1e-4
     made = {}
@@ -119,7 +121,7 @@ def test_property_45_46_layers_of_models_are_those_of_double_precision(
 
 @contextmanager
 def tf32_allowed() -> Iterator[None]:
-    """What torch may do with products in single precision; as it was behind this, also if something is raised."""
+    """Sets whether torch may use tf32 in products, and restores the setting afterwards."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:

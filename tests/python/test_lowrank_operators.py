@@ -69,9 +69,9 @@ def test_modes_and_profilers_see_the_operators(device: str) -> None:
 
 def opcheck(operator: torch._ops.OpOverload, given: tuple[Any, ...]) -> None:
     """All that torch's own tests of operators ask by default."""
-    # Operands that need gradients are for the test of autograd's registration, which checks nothing without them. The test of
-    # graphs cannot take them: the operators record no gradients, which an autograd.Function above them makes; a test of
-    # graphs of dynamic sizes below goes back through that.
+    # Operands with requires_grad are for the test of autograd's registration, which checks nothing
+    # without them. The test of graphs cannot take them, because an autograd.Function above the
+    # operators makes the gradients; a test of graphs of dynamic sizes below runs its backward pass.
     torch.library.opcheck(operator, given)
     # torch refuses to write into leaves that need gradients.
     results = range(3, 5) if operator is torch.ops.pulsora.adapter_gradients.default else ()

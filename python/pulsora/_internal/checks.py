@@ -1,4 +1,4 @@
-"""Checks of what a user passes, in one wording: what it must be, and what was given."""
+"""Checks of user input; every message says what is allowed and what was given."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
 
 
 def require_at_least(name: str, value: object, least: int) -> None:
-    """ValueError unless the value is a whole number from `least` up."""
+    """Raises ValueError unless the value is a whole number from `least` up."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ValueError(f"{name} must be a whole number (got {value!r})")  # noqa: TRY004
     if int(value) < least:
@@ -37,25 +37,25 @@ def require_at_least(name: str, value: object, least: int) -> None:
 
 
 def require_positive(name: str, value: object) -> None:
-    """ValueError unless the value is a finite number above 0."""
+    """Raises ValueError unless the value is a finite number above 0."""
     if not isinstance(value, int | float) or not 0.0 < value < float("inf"):
         raise ValueError(f"{name} must be a positive number (got {value!r})")
 
 
 def require_finite(name: str, value: float) -> None:
-    """ValueError unless the value is a finite number."""
+    """Raises ValueError unless the value is a finite number."""
     if not math.isfinite(value):
         raise ValueError(f"{name} = {value!r}: give a finite number")
 
 
 def require_boolean(name: str, value: object, meaning: str = "") -> None:
-    """TypeError unless the value is True, which may have a meaning, or False."""
+    """Raises TypeError unless the value is a bool; `meaning` explains True in the message."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} = {value!r}: write True{meaning} or False")
 
 
 def whole_numbers(name: str, text: str) -> tuple[int, ...]:
-    """The numbers of a text such as "256,128". ValueError if there is anything else in it."""
+    """Parses whole numbers such as "256,128"; ValueError for any other text."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
@@ -76,7 +76,7 @@ def require_folder(name: str, folder: Path) -> None:
 
 
 def require_file(name: str, path: Path | None) -> None:
-    """OSError unless the file can be written; a file that is there stays as it is."""
+    """Raises OSError unless the file can be written; an existing file stays as it is."""
     if path is None:
         return
     if path.is_dir():
@@ -90,7 +90,7 @@ def require_file(name: str, path: Path | None) -> None:
 
 
 def require_picture(name: str, path: Path | None) -> None:
-    """OSError unless the file can be written, ValueError unless it is of a kind of pictures."""
+    """Raises OSError unless the file can be written, ValueError for a suffix of no picture."""
     require_file(name, path)
     if path is not None and path.suffix.lower() not in _PICTURES:
         raise ValueError(f"{name} = '{path}' must end in {', '.join(_PICTURES)}")
@@ -98,7 +98,7 @@ def require_picture(name: str, path: Path | None) -> None:
 
 @contextmanager
 def reading(name: str, path: Path, remedy: str) -> Iterator[None]:
-    """Makes an OSError inside, where a file is read, name the parameter and the remedy."""
+    """Makes an OSError raised in the block name the parameter and the remedy."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""How everything that Pulsora saves gets to the disk, and settings from it."""
+"""Atomic replacement of files, and reading of settings files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["read_settings", "replace_file"]
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
-    """Makes `data` the content of a file.
+    """Replaces the content of a file atomically.
 
-    Whoever opens the path sees the old content or the whole new one, also if this process is killed or the machine fails,
-    and whoever else writes it meanwhile. Of a symbolic link, the file behind it is replaced. An existing file keeps its
-    mode; a new one has the usual mode.
+    A reader sees the old content or the whole new content, also if this process is killed, the
+    machine fails or another process writes the file meanwhile. A symbolic link stays, and the file
+    behind it is replaced. An existing file keeps its mode; a new file has the usual mode.
 
     Args:
         path: The file; its folder exists.
@@ -34,7 +34,7 @@ def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def read_settings(name: str, path: Path) -> dict[str, Any]:
-    """The table of a TOML or JSON file, given as the parameter `name`.
+    """Reads the table in a TOML or JSON file that was given as the parameter `name`.
 
     Raises:
         ValueError: for a file that holds no table, or a TOML file before Python 3.11.

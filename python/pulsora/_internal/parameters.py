@@ -1,6 +1,7 @@
 """Configuration classes made from the core's table of parameters.
 
-Every name, default, unit, range and sentence of documentation stands in the C++ headers; nothing is repeated here.
+Every name, default, unit, range and sentence of documentation stands in the C++ headers; nothing is
+repeated here.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class Field(TypedDict):
     doc: str
     range: str
     choices: list[str]
-    """Of an enum, or the keyword of an auto."""
+    """Choices of an enum, or the keyword of an auto."""
     struct: str
     """Name of the class of a struct."""
     default: Any
 
 
 class Compound(TypedDict):
-    """What a tile can hold, and what surrounds it."""
+    """One kind of tile: its parameters and its periphery."""
 
     name: str
     """Name of the class of its configurations."""
@@ -44,15 +45,15 @@ class Compound(TypedDict):
     fields: list[Field]
     """Its own parameters."""
     periphery: list[Field]
-    """Those of "forward", "backward" and "update" that it takes, with its defaults."""
+    """Its parameters among "forward", "backward" and "update", with its defaults."""
 
 
 class Parameters:
-    """Named parameters that are always valid: creating one and setting an attribute check names and ranges.
+    """Named parameters that are always valid: creation and assignment check names and ranges.
 
-    Values are kept as the core keeps them (numbers in single precision), so that a configuration that went into a tile
-    equals the one that comes out. Lists are kept as tuples. Where two parameters constrain one another,
-    set both at once with replace().
+    Values are kept as the core keeps them (numbers in single precision), so that a configuration
+    that went into a tile equals the one that comes out. Lists are kept as tuples. Where two
+    parameters constrain one another, set both at once with replace().
     """
 
     _fields: ClassVar[dict[str, Field]] = {}
@@ -62,7 +63,7 @@ class Parameters:
 
     @classmethod
     def _validated(cls, values: Mapping[str, object]) -> dict[str, Any]:
-        """The parameters, complete, that plain values give; ConfigError for bad ones."""
+        """Returns all parameters, with defaults for missing values; ConfigError for bad ones."""
         return dict(_core.validate(cls.__name__, values, cls.__name__))
 
     def _assign(self, values: Mapping[str, object]) -> None:
@@ -85,7 +86,7 @@ class Parameters:
 
     @classmethod
     def _of_valid(cls, values: Mapping[str, Any]) -> Self:
-        """The object of plain values that are complete and checked."""
+        """Makes an object from plain values that are complete and already checked."""
         made = cls.__new__(cls)
         for name, field in cls._fields.items():
             object.__setattr__(made, name, _from_plain(field, values[name]))
@@ -102,7 +103,8 @@ class Parameters:
         made = getattr(value, "__name__", None)
         if cls._fields[name]["type"] in {"struct", "device"} and callable(value) and made:
             raise _core.ConfigError(
-                f"{cls.__name__}.{name} is {made} itself, not an object of it; did you mean {made}()?"
+                f"{cls.__name__}.{name} is {made} itself, not an object of it; did you mean "
+                f"{made}()?"
             )
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -152,7 +154,7 @@ class Parameters:
         return "\n".join([type(self).__name__, *self._lines("  ")])
 
     def _lines(self, indent: str) -> Iterator[str]:
-        """A line for each parameter: its value, and its default where that is another."""
+        """Yields a line for each parameter: its value, and its default if the value differs."""
         width = max(map(len, self._fields), default=0)
         for name, value in self._values().items():
             label = f"{indent}{name:{width}}  "
@@ -172,7 +174,7 @@ _DEVICES: dict[str, type[Parameters]] = {}
 def parameter_class(
     name: str, fields: Iterable[Field], doc: str, base: type[_P], module: str, **attributes: object
 ) -> type[_P]:
-    """The dataclass `name` in `module` with these fields and class attributes, as a kind of `base`."""
+    """Makes the dataclass `name`, a subclass of `base`, with these fields and class attributes."""
     rows = {field["name"]: field for field in fields}
     members = [
         (name, Any, dataclasses.field(default_factory=partial(default_of, row)))
@@ -191,25 +193,24 @@ def parameter_class(
             **attributes,
         },
     )
-    made.__module__ = (
-        module  # which Python 3.12 takes from the caller, so that no object could be pickled
-    )
+    # Python 3.12 would take the module from the caller, and then no object could be pickled.
+    made.__module__ = module
     made.__signature__ = _signature(rows.values())  # type: ignore[attr-defined]
     return made
 
 
 def register_struct(made: type[Parameters]) -> None:
-    """Makes the class known as the type of struct fields of its name."""
+    """Registers the class as the type of struct fields that have its name."""
     _STRUCTS[made.__name__] = made
 
 
 def register_device(made: type[Parameters]) -> None:
-    """Makes the class known as the device model of its name."""
+    """Registers the class as the device model of its name."""
     _DEVICES[made.__name__] = made
 
 
 def registered_devices() -> dict[str, type[Parameters]]:
-    """The classes of all device models by name: those of the core, then those from source."""
+    """Returns all device models by name: the models of the core, then models from source."""
     return dict(_DEVICES)
 
 
@@ -224,23 +225,23 @@ def device_from_dict(values: Mapping[str, object]) -> Parameters:
 
 
 def require_mapping(values: object) -> None:
-    """TypeError unless the values of parameters come by name."""
+    """Raises TypeError unless the values are a mapping."""
     if not isinstance(values, Mapping):
         raise TypeError(f"values are of type {type(values).__name__}; pass a dict, name by value")
 
 
 def suggestion(wanted: object, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name, whatever was written in its place."""
+    """Returns the end of a message about an unknown name: which known name may be meant."""
     return _core.suggest(str(wanted).encode(errors="replace").decode(), list(known))
 
 
 def default_of(field: Field) -> Any:  # noqa: ANN401
-    """The default of a parameter as an attribute holds it."""
+    """Returns the default of a parameter in the form that attributes hold."""
     return _from_plain(field, field["default"])
 
 
 def annotation(field: Field) -> str:
-    """The type of a parameter as Python writes it."""
+    """Returns the type annotation of a parameter."""
     choices = ", ".join(f'"{choice}"' for choice in field["choices"])
     return {
         "floats": "Sequence[float]",
@@ -273,7 +274,7 @@ def _is_valid(field: Field, value: object) -> bool:
 
 
 def _from_plain(field: Field, value: Any) -> Any:  # noqa: ANN401
-    """The parameter as an attribute holds it, from a plain value that the core has checked."""
+    """Converts a plain value that the core has checked to the form that attributes hold."""
     if field["type"] == "struct":
         return _STRUCTS[field["struct"]]._of_valid(value)  # noqa: SLF001 - a class of this module
     if field["type"] == "device":

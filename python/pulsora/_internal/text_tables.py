@@ -11,7 +11,7 @@ __all__ = ["aligned"]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """The rows as lines, columns aligned; the last column is as long as it is."""
+    """Returns the rows as lines with aligned columns; the last column is not padded."""
     count = len(rows[0]) - 1
     widths = [max(len(row[column]) for row in rows) for column in range(count)]
     return "\n".join(

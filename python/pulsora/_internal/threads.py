@@ -1,4 +1,4 @@
-"""How many CPU threads there are to use."""
+"""The number of CPU threads to use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["chosen_threads"]
 
 
 def chosen_threads(threads: int | None) -> int:
-    """The number of CPU threads, or where that is None OMP_NUM_THREADS, at most all this process may run on."""
+    """Returns `threads`; if None, the CPUs this process may run on, at most OMP_NUM_THREADS."""
     if threads is not None:
         return threads
     cores = len(os.sched_getaffinity(0))

@@ -19,13 +19,13 @@ _MOST_SAID = 200  # characters of another library's message
 def read_checkpoint(
     data: bytes, content: AbstractSet[str], more: AbstractSet[str] = frozenset()
 ) -> dict[str, Any]:
-    """The table that was saved, its tensors on the CPU.
+    """Returns the dict that was saved, its tensors on the CPU.
 
-    Raises whatever a damaged file brings about, and a ValueError for a table without `content`, or
-    with anything but that and `more`.
+    A damaged file raises errors of many types. A dict raises ValueError if it lacks a key of
+    `content`, or has a key that is in neither `content` nor `more`.
     """
-    # torch verifies no checksum, and reads a damaged directory in ways of its own, so that
-    # ZipFile.testzip() would miss what it reads. So it gets a copy of what has been verified.
+    # torch verifies no checksum, and of a damaged archive it may read other bytes than
+    # ZipFile.testzip() checks. So torch gets a copy of the verified content.
     verified = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(verified, "w") as copied:
         for name in dict.fromkeys(archive.namelist()):

@@ -1,4 +1,4 @@
-"""The analog twin of each layer of torch, and the way back."""
+"""Conversion of single layers of torch to their analog twins, and back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def _linear(layer: nn.Linear, config: TileConfig, **options: Any) -> AnalogLinea
     return made
 
 
-def _conv1d(layer: Any, config: TileConfig, **options: Any) -> AnalogLinear:  # noqa: ANN401 - of transformers
+def _conv1d(layer: Any, config: TileConfig, **options: Any) -> AnalogLinear:  # noqa: ANN401
+    """Converts the Conv1D of transformers."""
     inputs, outputs = layer.weight.shape
     made = AnalogLinear(inputs, outputs, config=config, **options)
     _take_over(made, layer, layer.weight.T)
@@ -75,7 +76,7 @@ _CONVOLUTIONS: dict[type[nn.Module], type[AnalogConvNd]] = {
 
 
 def _recurrent(made: type[AnalogRNNBase], names: tuple[str, ...]) -> Conversion:
-    """The function for a recurrent layer, which hands on these arguments."""
+    """Returns the conversion to `made`, which takes the arguments `names` from the layer."""
 
     def convert(layer: nn.RNNBase, config: TileConfig, **options: Any) -> AnalogRNNBase:
         arguments = {name: getattr(layer, name) for name in names}
@@ -116,8 +117,12 @@ def digital_recurrent(layer: AnalogRNNBase) -> nn.Module:
     return made
 
 
-def _take_over(made: AnalogModule, layer: Any, weight: torch.Tensor | None = None) -> None:  # noqa: ANN401
-    """Writes the weights of a layer of torch, and takes its bias and what of it is frozen."""
+def _take_over(
+    made: AnalogModule,
+    layer: Any,  # noqa: ANN401
+    weight: torch.Tensor | None = None,
+) -> None:
+    """Writes the weights of a layer of torch, and takes over its bias and requires_grad."""
     bias: nn.Parameter | None = layer.bias
     made.digital_dtype = layer.weight.dtype
     made.set_weights(layer.weight.flatten(1) if weight is None else weight, bias)
@@ -171,6 +176,6 @@ TO_ANALOG: dict[type[nn.Module], Conversion] = (
 def conversion_of(
     layer: nn.Module, functions: dict[type[nn.Module], Conversion]
 ) -> Conversion | None:
-    """The function for a layer: of exactly its type, or for the Conv1D of transformers; None if there is none."""
-    # Not of subclasses: those of torch are not called like layers (in MultiheadAttention).
+    """Returns the function for exactly the type of a layer, or for a Conv1D of transformers."""
+    # Subclasses have none: torch does not call its own like layers (in MultiheadAttention).
     return functions.get(type(layer), _conv1d if is_conv1d(layer) else None)

@@ -1,4 +1,4 @@
-"""Turning the layers of a torch model into analog ones, and back."""
+"""Conversion of the layers of a torch model to analog layers, and back."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def convert_to_analog(
     seed: int | None = None,
     **options: Any,
 ) -> nn.Module:
-    """A copy of the model in which linear, convolutional and recurrent layers are analog.
+    """Returns a copy of the model with analog linear, convolutional and recurrent layers.
 
-    They have the weights of the layers whose place they take. The Conv1D of transformers (GPT-2) is a linear
-    layer, too.
+    Analog layers have the weights of the layers that they replace. The Conv1D of transformers
+    (GPT-2) counts as a linear layer.
 
-    `pulsora.conversion_report(model)` tells of each layer that holds a matrix whether it has become
-    analog, or why not. A warning names those that stay digital although nobody left them so.
-    Layers that shared their weight share their tiles, and a layer that shares it with a table (a tied head) stays
-    digital; what was frozen stays frozen; biases are the
-    parameters they were. Hooks on forward and backward passes go over to the analog layers.
+    `pulsora.conversion_report(model)` says for each layer that holds a matrix whether it is analog,
+    or why not. A warning names layers that stay digital without the user's choice. Layers that
+    shared their weight share their tiles. A layer that shares its weight with an embedding table (a
+    tied head) stays digital. Frozen parameters stay frozen, and biases stay the same parameters.
+    Hooks on forward and backward passes move to the analog layers.
 
     Args:
         model: Any torch model. It is not changed.
@@ -58,22 +58,24 @@ def convert_to_analog(
             gives its configuration, or None to leave it digital.
         exclude: Names of layers to leave digital, as `model.named_modules()` gives them; a name
             also covers what is inside.
-        untie: Names of layers that share their weight with a table, and shall have tiles with a copy of it.
-        conversions: Functions for types of layers that have no analog twin of their own, or for which
-            another is wanted. `function(layer, config, **options)` gives the module that takes the
-            place of a layer of exactly that type, weights included; the options (seed, tile_id,
-            device and those below) are those of `AnalogModule`. tile_id is the first number that
-            is free; the tiles of the module count on from it.
-        seed: Seed of all tiles, each of which has a number of its own; by default drawn from
+        untie: Names of layers that share their weight with an embedding table, and shall get tiles
+            with a copy of the weight.
+        conversions: Functions for types of layers that have no analog twin of their own, or for
+            which another is wanted. `function(layer, config, **options)` gives the module that
+            takes the place of a layer of exactly that type, weights included; the options (seed,
+            tile_id, device and those below) are those of `AnalogModule`. tile_id is the first free
+            number; the tiles of the module are numbered from there.
+        seed: Seed of all tiles, each with its own tile_id; by default drawn from
             torch's generator.
         **options: digital_bias, max_input_size, max_output_size, device, threads, weight_scaling,
-            scaling_per and learn_out_scaling of the analog layers, as `AnalogModule` explains them. They are on the device of the layer by default.
+            scaling_per and learn_out_scaling of the analog layers, as `AnalogModule` explains them.
+            The tiles are on the device of the layer by default.
 
     Raises:
         TypeError: if `conversions` has something else than types of layers and functions, or one of
             these gives no module.
-        ValueError: if a name in `exclude` or `untie` does not occur, a layer to untie shares no table, or layers
-            share a weight that could not be shared afterwards.
+        ValueError: if a name in `exclude` or `untie` does not occur, a layer to untie shares no
+            table, or layers share a weight that could not be shared afterwards.
     """
     converted = converted_copy(
         model, config, exclude=exclude, untie=untie, conversions=conversions, seed=seed, **options
@@ -102,7 +104,7 @@ def converted_copy(
     seed: int | None = None,
     **options: Any,
 ) -> nn.Module:
-    """What `convert_to_analog` gives, without a warning of layers that stay digital."""
+    """Returns the result of `convert_to_analog`, without its warning about digital layers."""
     functions = _functions(conversions)
     names = dict(model.named_modules(remove_duplicate=False))
     for argument, given in (("exclude", exclude), ("untie", untie)):
@@ -138,8 +140,9 @@ def converted_copy(
             twin.analog_weight = first.analog_weight
         else:
             raise ValueError(
-                f"layer '{name}' shares its weight, but conversions[{type(layer).__name__}] gives no "
-                "AnalogModule, which could share tiles; exclude it, or give it a weight of its own"
+                f"layer '{name}' shares its weight, but conversions[{type(layer).__name__}] gives "
+                "no AnalogModule, which could share tiles; exclude it, or give it a weight of its "
+                "own"
             )
         made[layer] = _in_place_of(layer, twin)
     return replaced(converted, made)
@@ -160,8 +163,8 @@ def convert_to_digital(model: nn.Module) -> nn.Module:
     for name, layer in converted.named_modules():
         if isinstance(layer, GatedAdapter) and layer.in_tiles and layer.gate is not None:
             raise ValueError(
-                f"the adapters in the tiles of layer '{name}' have a gate, which no digital layer has; "
-                "pulsora.peft.merge_adapters(model) merges those with constant gates"
+                f"the adapters in the tiles of layer '{name}' have a gate, which no digital layer "
+                "has; pulsora.peft.merge_adapters(model) merges those with constant gates"
             )
     recurrent = [layer for layer in converted.modules() if isinstance(layer, AnalogRNNBase)]
     inside = {part for layer in recurrent for part in analog_parts(layer)}
@@ -183,7 +186,8 @@ def _functions(
     """The function that converts each type of layers."""
     if conversions is not None and not isinstance(conversions, Mapping):
         raise TypeError(
-            f"conversions = {conversions!r}: give functions by types of layers, {{MyLayer: function}}"
+            f"conversions = {conversions!r}: give functions by types of layers, "
+            "{MyLayer: function}"
         )
     given: dict[Any, Any] = dict(conversions or {})
     for kind, function in given.items():
@@ -192,7 +196,8 @@ def _functions(
         if not (is_type and callable(function)) or is_class:
             raise TypeError(
                 f"conversions = {{{kind!r}: {function!r}}}: give functions by types of layers, "
-                "{MyLayer: function}, each of which takes (layer, config, **options) and returns the analog layer"
+                "{MyLayer: function}, each of which takes (layer, config, **options) and returns "
+                "the analog layer"
             )
     return TO_ANALOG | given
 
@@ -211,9 +216,9 @@ def _chosen(
     """The layers that become analog, with their names and configurations."""
     chosen: dict[Any, tuple[str, TileConfig]] = {}
     of_tables = tables(model)
-    whole: list[str] = []  # names of those, which are converted with what is inside
+    whole: list[str] = []  # names of chosen layers, whose submodules are converted with them
     for layer in model.modules():
-        mark_as_chosen(layer, "")  # of an earlier conversion
+        mark_as_chosen(layer, "")  # removes the mark of an earlier conversion
     for name, layer in model.named_modules(remove_duplicate=False):
         if any(name == kept or name.startswith(f"{kept}.") for kept in exclude):
             mark_as_chosen(layer, "excluded")
@@ -250,7 +255,7 @@ def _untie(model: nn.Module, names: Collection[str]) -> None:
 def _require_shareable(
     model: nn.Module, chosen: Mapping[Any, tuple[str, TileConfig]], *, digital_bias: bool
 ) -> None:
-    """ValueError if conversion would part layers that share a weight, or a bias that goes into tiles."""
+    """Raises ValueError if conversion would separate layers that share a weight or tiled bias."""
     owners: dict[nn.Parameter, tuple[str, nn.Module]] = {}
     for name, layer in model.named_modules():
         if layer in chosen and not digital_bias:
@@ -282,10 +287,10 @@ def _require_shareable(
 
 
 def replaced(model: nn.Module, made: Mapping[Any, nn.Module]) -> nn.Module:
-    """The model with layers replaced by what has been made of them, wherever they occur."""
+    """Returns the model with layers replaced as `made` says, wherever they occur."""
     if model in made:
         return made[model]
-    for layer in list(model.modules()):  # not those inside of what has been made
+    for layer in list(model.modules()):  # a list: without the modules inside new layers
         for name, child in layer._modules.items():  # noqa: SLF001 - shared layers too
             if child in made:
                 setattr(layer, name, made[child])
@@ -293,7 +298,7 @@ def replaced(model: nn.Module, made: Mapping[Any, nn.Module]) -> nn.Module:
 
 
 def _kind(layer: nn.Module) -> tuple[object, ...]:
-    """What layers have to agree in to share their tiles."""
+    """Returns a key that is equal for layers that can share their tiles."""
     if type(layer) in TWINS and hasattr(layer, "weight"):
         return type(layer), getattr(layer, "groups", 1)
     return (layer,)
@@ -305,8 +310,9 @@ def _require_both_frozen(name: str, layer: nn.Module) -> None:
         weight = bias.replace("bias", "weight")
         if weight in own and own[weight].requires_grad != values.requires_grad:
             raise ValueError(
-                f"layer '{name}' has only one of {weight} and {bias} frozen, but with digital_bias = "
-                "False both are in the same tiles; freeze both or none, or use digital_bias = True"
+                f"layer '{name}' has only one of {weight} and {bias} frozen, but with digital_bias "
+                "= False both are in the same tiles; freeze both or none, or use digital_bias = "
+                "True"
             )
 
 

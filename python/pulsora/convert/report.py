@@ -41,7 +41,10 @@ _REASONS: list[tuple[type[nn.Module] | tuple[type[nn.Module], ...], str]] = [
     (nn.MultiheadAttention, "computes its products itself, without calling layers"),
     (NonDynamicallyQuantizableLinear, "MultiheadAttention takes its weight without calling it"),
     (nn.RNNCellBase, "recurrent cells have no analog twin; RNN, LSTM and GRU have one"),
-    (nn.modules.conv._ConvTransposeNd, "transposed convolutions have no analog twin"),  # noqa: SLF001
+    (
+        nn.modules.conv._ConvTransposeNd,  # noqa: SLF001
+        "transposed convolutions have no analog twin",
+    ),
     (nn.Bilinear, "has no analog twin"),
     (_TABLES, "a table, of which rows are looked up; no product"),
     (TWINS, "is a subclass of a layer of torch and may compute something else; see conversions="),
@@ -62,11 +65,11 @@ class LayerReport:
     """One layer that holds matrices.
 
     Attributes:
-        name: As `model.named_modules()` has it.
+        name: Its name in `model.named_modules()`.
         layer: Its class.
         is_analog: Whether its matrix is on tiles.
-        detail: The configuration of an analog layer; why another one is digital.
-        is_surprising: Whether it is digital although nobody chose that.
+        detail: The configuration of an analog layer, or why a layer is digital.
+        is_surprising: Whether the layer is digital although the user did not choose that.
     """
 
     name: str
@@ -103,7 +106,7 @@ class ConversionReport(tuple[LayerReport, ...]):
 
 
 def conversion_report(model: nn.Module) -> ConversionReport:
-    """Which layers of a model are analog, which are digital, and why.
+    """Reports which layers of a model are analog, which are digital, and why.
 
     Layers without a matrix (activations, normalisation) do not occur.
 
@@ -122,31 +125,41 @@ def conversion_report(model: nn.Module) -> ConversionReport:
             parts = list(analog_parts(layer))
             shapes = ", ".join(str(list(part.tiles.shape)) for part in parts)
             detail = f"{shapes}, {parts[0].config.summary()}"
-            rows.append(LayerReport(name, type(layer).__name__, True, detail, False))  # noqa: FBT003
+            rows.append(
+                LayerReport(name, type(layer).__name__, True, detail, False)  # noqa: FBT003
+            )
             continue
         reason, is_surprising = _why(layer, of_tables)
         if reason:
-            rows.append(LayerReport(name, type(layer).__name__, False, reason, is_surprising))  # noqa: FBT003
+            rows.append(
+                LayerReport(
+                    name,
+                    type(layer).__name__,
+                    False,  # noqa: FBT003
+                    reason,
+                    is_surprising,
+                )
+            )
     return ConversionReport(rows)
 
 
 def analog_parts(layer: nn.Module) -> Iterator[AnalogModule]:
-    """The matrices of a layer that are on tiles: itself, or what is inside."""
+    """Yields the analog modules of a layer: the layer itself, or its submodules."""
     return (part for part in layer.modules() if isinstance(part, AnalogModule))
 
 
 def mark_as_chosen(layer: nn.Module, reason: str) -> None:
-    """Notes that a layer is digital because the user wants it; no reason takes that back."""
+    """Marks a layer as digital by the user's choice; an empty reason removes the mark."""
     setattr(layer, _CHOSEN, reason)
 
 
 def choice(layer: nn.Module) -> str:
-    """Why the user wants a layer to be digital, if so."""
+    """Returns why the user left a layer digital; empty if the user did not."""
     return str(getattr(layer, _CHOSEN, ""))
 
 
 def why_digital(layer: nn.Module) -> str:
-    """Why a layer that holds matrices has no analog twin; nothing if it has one, or no matrix."""
+    """Returns why a layer has no analog twin; empty if it has one, or holds no matrix."""
     own = dict(layer.named_parameters(recurse=False))
     if type(layer) in TWINS:
         names = getattr(layer, "_flat_weights_names", ["weight"])
@@ -162,7 +175,7 @@ def why_digital(layer: nn.Module) -> str:
 
 
 def is_conv1d(layer: nn.Module) -> bool:
-    """Whether a layer is the Conv1D of transformers, known by its name: a Linear whose weight is [inputs, outputs]."""
+    """Whether a layer is the Conv1D of transformers, by name; its weight is [inputs, outputs]."""
     own = dict(layer.named_parameters(recurse=False))
     return (
         type(layer).__name__ == "Conv1D"
@@ -174,20 +187,20 @@ def is_conv1d(layer: nn.Module) -> bool:
 
 
 def tables(model: nn.Module) -> dict[Tensor, str]:
-    """The weights of the embeddings of a model, with their names."""
+    """Returns the weights of the embedding layers of a model, with the names of the layers."""
     return {
         layer.weight: name for name, layer in model.named_modules() if isinstance(layer, _TABLES)
     }
 
 
 def _state_hooks(layer: nn.Module) -> str:
-    """A reason to leave a layer alone whose hooks know the names of its state; nothing if it has none."""
+    """Returns why a layer with hooks on its state_dict stays digital; empty without hooks."""
     hooks = [name for name in _STATE_HOOKS if getattr(layer, name, None)]
     return f"has hooks on its state_dict ({', '.join(hooks)}), which has other names" * bool(hooks)
 
 
 def _why(layer: nn.Module, of_tables: Mapping[Tensor, str]) -> tuple[str, bool]:
-    """Why a layer is digital, and whether that may surprise its owner."""
+    """Returns why a layer is digital, and whether that may surprise the user."""
     if isinstance(layer, GatedAdapter | Gate):
         reason = (
             _ADAPTER

@@ -6,10 +6,10 @@ and in it, after `torch.distributed.init_process_group()`,
 
     model = DistributedDataParallel(pulsora.distributed.prepare(model))
 
-or `prepare(model)` alone, if the model has no digital parameters but the biases of its analog
-layers. Every process (rank) has all tiles and some rows of each global batch. It reads its rows
-with the random numbers that they have in a read of the global batch. Pulses are made of all rows:
-by every process, or by each process for some tiles, whose changes it then sends.
+or `prepare(model)` alone, if the biases of its analog layers are the only digital parameters.
+Every process (rank) has all tiles and some rows of each global batch. It reads its rows with the
+random numbers that they have in a read of the global batch. Pulses are made from all rows: by every
+process, or by each process for some tiles, whose changes it then sends.
 """
 
 from pulsora.distributed.prepare import batch, check, prepare, rows

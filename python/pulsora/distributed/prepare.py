@@ -1,4 +1,4 @@
-"""Makes the processes of torch.distributed train one model together, and compares their states."""
+"""Preparation of models for several processes of torch.distributed, and checks of their states."""
 
 from __future__ import annotations
 
@@ -33,31 +33,35 @@ def prepare(
     updates: str = "auto",
     group: dist.ProcessGroup | None = None,
 ) -> nn.Module:
-    """Makes the processes of torch.distributed train one model together, to the bits of one process.
+    """Makes the processes of torch.distributed train one model, with the bits of one process.
 
-    Rows of the global batch are those of the ranks, one after another; how many each has is asked once in a forward
-    pass. Under `torch.no_grad()` every rank is on its own: it may evaluate what it likes, and its reads are not counted.
+    The global batch is the rows of the ranks, one after another; the numbers of rows are exchanged
+    once in a forward pass. Under `torch.no_grad()` every rank is independent: it may evaluate any
+    rows, and its reads are not counted.
 
     Args:
-        model: A model that is complete, made from the same seeds and in the same state on every rank.
-        loss: 'mean' where each rank has the mean loss of its rows, as by default in torch. 'sum' where the loss of
-            the global batch is the sum of those of the ranks; divide by `rows(model)` for its mean.
-        batch_dim: The dimension of the model's first input in which its rows are.
-        check_every: After how many steps of an optimiser all states are compared; 0 for never.
-        updates: Who makes the pulses of a layer. 'all': every rank those of all tiles. 'shared': every rank those of some
-            tiles of layers that have several, whose states are then sent to the others. 'auto': shared where that is
-            quicker, in large layers of one array of pulsed cells per tile, and large batches. The results are the same.
-        group: The processes; by default all, in a group of their own, so that messages of analog layers keep clear of
-            others.
+        model: A complete model, made from the same seeds and in the same state on every rank.
+        loss: 'mean' if each rank has the mean loss of its rows, torch's default. 'sum' if the loss
+            of the global batch is the sum of the losses of the ranks; divide by `rows(model)` for
+            the mean.
+        batch_dim: The dimension of the rows in the model's first input.
+        check_every: Number of optimiser steps between comparisons of all states; 0 for never.
+        updates: Which ranks make the pulses of a layer. 'all': every rank, for all tiles. 'shared':
+            in layers with several tiles, every rank for some tiles, whose states it sends to
+            others. 'auto': shared where that is faster, in large layers of one array of pulsed
+            cells per tile, and large batches. The results are equal.
+        group: The processes; by default all, in a new group, so that messages of analog layers do
+            not mix with others.
 
     Returns:
         The model itself.
 
     Raises:
-        ValueError: if the model has no analog layer, has been prepared before, or has tiles whose reads or updates
-            need samples that are on other ranks: noise_management = 'average_abs_max', projection = 'reuse'.
-        RuntimeError: if the ranks do not agree on layers, configurations, seeds or states, or there are several
-            processes without `torch.distributed.init_process_group()`.
+        ValueError: if the model has no analog layer, has been prepared before, or has tiles whose
+            reads or updates need samples that are on other ranks: noise_management =
+            'average_abs_max', projection = 'reuse'.
+        RuntimeError: if the ranks do not agree on layers, configurations, seeds or states, or there
+            are several processes without `torch.distributed.init_process_group()`.
     """
     if loss not in {"mean", "sum"}:
         raise ValueError(f"loss = {loss!r}: write 'mean' or 'sum'")
@@ -99,25 +103,30 @@ def prepare(
         layer.tiles.process_group = process_group
     model.register_forward_pre_hook(process_group.open, with_kwargs=True)
     model.register_forward_hook(process_group.close, always_call=True)
-    model._pulsora_process_group = process_group  # type: ignore[assignment]  # noqa: SLF001 - for the functions below
+    model._pulsora_process_group = process_group  # type: ignore[assignment]  # noqa: SLF001
     if loss == "sum" and process_group.size > 1:
         _multiply_gradients(digital, process_group.size)
     # DistributedDataParallel names parameters of the model itself in two ways.
     ignored = own | {f".{name}" for name in own if "." not in name}
-    nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)  # type: ignore[no-untyped-call]  # noqa: SLF001 - torch's only way
+    # torch has no public function for this.
+    nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # noqa: SLF001
+        model,
+        ignored,  # type: ignore[no-untyped-call]
+    )
     return model
 
 
 @contextlib.contextmanager
 def batch(model: nn.Module, counts: Sequence[int]) -> Iterator[None]:
-    """Tells how many rows each rank has, for the forward passes inside, which then need not ask.
+    """Sets the rows of each rank for the forward passes inside, which then exchange none.
 
     Args:
-        model: What `prepare` gave, or a DistributedDataParallel around it.
+        model: A prepared model, or a DistributedDataParallel around it.
         counts: Rows of each rank, the same on all.
 
     Raises:
-        ValueError: for a model that was not prepared, or another number of counts than of ranks.
+        ValueError: for a model that was not prepared, or a number of counts that is not the number
+            of ranks.
     """
     process_group = _group_of(model)
     if len(counts) != process_group.size:
@@ -134,7 +143,7 @@ def batch(model: nn.Module, counts: Sequence[int]) -> Iterator[None]:
 
 
 def rows(model: nn.Module) -> int:
-    """Rows of the global batch in the last forward pass with gradients.
+    """Returns the rows of the global batch in the last forward pass with gradients.
 
     Raises:
         ValueError: for a model that was not prepared.
@@ -171,7 +180,7 @@ def _group_of(model: nn.Module) -> ProcessGroup:
 
 
 def _layers(model: nn.Module, *, prepared: bool = False) -> dict[str, AnalogModule]:
-    """The analog layers by name, one for each array of tiles."""
+    """Returns the analog layers by name, one for each array of tiles."""
     found: dict[int, tuple[str, AnalogModule]] = {}
     for name, layer in model.named_modules():
         if isinstance(layer, AnalogModule):
@@ -187,20 +196,20 @@ def _layers(model: nn.Module, *, prepared: bool = False) -> dict[str, AnalogModu
 
 
 def _require_parted(name: str, layer: AnalogModule) -> None:
-    """ValueError if a layer reads or learns what one rank cannot know."""
+    """Raises ValueError if reads or updates of a layer need samples of other ranks."""
     config = layer.config
     for direction in ("forward", "backward"):
         periphery = getattr(config, direction)
         if not periphery.is_perfect and periphery.noise_management == "average_abs_max":
             raise ValueError(
-                f"the layer {name!r} has {direction}.noise_management = 'average_abs_max', whose scale "
-                "follows from all samples in order, so that ranks cannot read parts of a batch; "
-                "choose 'abs_max'"
+                f"the layer {name!r} has {direction}.noise_management = 'average_abs_max', whose "
+                "scale follows from all samples in order, so that ranks cannot read parts of a "
+                "batch; choose 'abs_max'"
             )
     if config.facts.reuses_reads:
         raise ValueError(
-            f"the layer {name!r} has projection = 'reuse', whose update reuses the reads of a whole "
-            "batch, of which each rank has its own rows alone; choose 'analog' or 'exact'"
+            f"the layer {name!r} has projection = 'reuse', whose update reuses the reads of a "
+            "whole batch, of which each rank has its own rows alone; choose 'analog' or 'exact'"
         )
 
 
@@ -217,7 +226,7 @@ def _group(group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
 
 
 def _own_parameters(model: nn.Module) -> set[str]:
-    """Names of the parameters whose gradients analog layers make of the rows of all ranks."""
+    """Returns the parameters whose gradients analog layers make from the rows of all ranks."""
     biases = {
         id(bias)
         for layer in model.modules()
@@ -232,7 +241,7 @@ def _own_parameters(model: nn.Module) -> set[str]:
 
 
 def _multiply_gradients(parameters: Sequence[nn.Parameter], factor: int) -> None:
-    """Makes the average that DistributedDataParallel takes over ranks a sum."""
+    """Turns DistributedDataParallel's average over ranks into a sum."""
     for each in parameters:
         if not (each.is_floating_point() or each.is_complex()):
             continue  # has no gradient
@@ -250,7 +259,7 @@ def _seeds(layer: AnalogModule) -> str:
 def _states(
     model: nn.Module, layers: dict[str, AnalogModule], names: Collection[str] | None = None
 ) -> dict[str, str]:
-    """What tells the states of layers, and of parameters with these names or all, apart; by name."""
+    """Returns digests of the states of layers, and of parameters with these names or all."""
     found = {}
     for name, layer in layers.items():
         sums = [tile.state().values["checksum"] for tile in layer.tiles]

@@ -22,22 +22,24 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessGroup"]
 
-_DIMENSIONS = 8  # of inputs whose shapes are compared
+_DIMENSIONS = 8  # largest number of dimensions in the comparison of inputs' shapes
 
 
 class ProcessGroup(SingleProcess):
     """The processes that train one model, each with its rows of a global batch.
 
     Args:
-        model: What they train; its forward passes are those of global batches.
+        model: The trained model; each of its forward passes reads a global batch.
         arrays: The tiles of its analog layers, by name.
         digital: Parameters whose gradients DistributedDataParallel averages.
-        group: Processes; None for this one alone.
-        loss: 'mean' or 'sum', how the losses of the ranks make that of the global batch.
-        batch_dim: The dimension of the model's first input in which its rows are.
-        check_every: After how many steps states are compared; 0 for never.
-        shared: From how many rows on ranks share the pulses of an array, by its name; the others all make.
-        digests: Gives what has to be equal on all ranks, by name.
+        group: Processes; None for this process alone.
+        loss: 'mean' or 'sum', which combines the losses of the ranks to the loss of the global
+            batch.
+        batch_dim: The dimension of the rows in the model's first input.
+        check_every: Number of steps between comparisons of states; 0 for never.
+        shared: Least number of rows for which ranks share the pulses of an array, by its name;
+            every rank makes all pulses of other arrays.
+        digests: Returns texts that have to be equal on all ranks, by name.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class ProcessGroup(SingleProcess):
         self.rank = 0 if group is None else dist.get_rank(group)
         self._averages = loss == "mean" and self.size > 1
         self.given: tuple[int, ...] | None = None
-        """Rows of each rank in the forward passes that come, if somebody told them."""
+        """Rows of each rank in the next forward passes, if `batch` has set them."""
         self.last: BatchShard | None = None
         """The rows of the last forward pass."""
         self._model = model
@@ -74,15 +76,15 @@ class ProcessGroup(SingleProcess):
             if name in shared and self.size > 1
         }
         self._awaited: list[Callable[[], None]] = []  # states of tiles that other ranks pulsed
-        self._passes: list[BatchShard | None] = []  # that are open; None: an evaluation
+        self._passes: list[BatchShard | None] = []  # open forward passes; None: an evaluation
         self._steps = 0
 
-    # Forward passes of the model, which hooks of it open and close
+    # Forward passes of the model, opened and closed by its hooks
 
     def open(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Before a forward pass: finds out how many rows each rank has."""
+        """Opens a forward pass, with the number of rows of each rank."""
         if module is not self._model:
-            return  # a copy of it, which is on its own
+            return  # a copy of the model, which trains alone
         self._receive()
         if not torch.is_grad_enabled():
             self._passes.append(None)
@@ -93,39 +95,42 @@ class ProcessGroup(SingleProcess):
         self._passes.append(self.last)
 
     def close(self, module: nn.Module, _args: object, outputs: object) -> None:
-        """After a forward pass: weighs the gradients at its outputs by this rank's part of the rows."""
+        """Closes a forward pass: weights gradients of outputs by this rank's share of the rows."""
         if module is not self._model or not self._passes:
             return
         shard = self._passes.pop()
         if shard is None or not self._averages:
             return
-        # DistributedDataParallel averages over ranks, whatever rows they have.
+        # DistributedDataParallel averages over ranks without regard to their numbers of rows.
         weight = shard.rows * self.size / max(shard.of, 1)
         if weight == 1.0:
             return
         for leaf in tree_leaves(outputs):
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                leaf.register_hook(lambda gradient: gradient * weight)  # type: ignore[no-untyped-call]
+                leaf.register_hook(  # type: ignore[no-untyped-call]
+                    lambda gradient: gradient * weight
+                )
 
     def _require_averaged(self) -> None:
-        """RuntimeError if the gradients of digital parameters would stay those of one rank."""
+        """Raises RuntimeError if gradients of digital parameters would not be averaged."""
         active = torch.nn.parallel.DistributedDataParallel._active_ddp_module  # noqa: SLF001
         if self.size > 1 and active is None and any(each.requires_grad for each in self._digital):
             raise RuntimeError(
                 "this model has digital parameters besides the biases of its analog layers, whose "
                 "gradients have to be averaged over the ranks: call model = "
-                "torch.nn.parallel.DistributedDataParallel(pulsora.distributed.prepare(model)), and "
-                "train that"
+                "torch.nn.parallel.DistributedDataParallel(pulsora.distributed.prepare(model)), "
+                "and train that"
             )
 
     def _counts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
-        """Rows of each rank, told by the first tensor that is given to the model."""
+        """Returns the rows of each rank, from the first tensor that is given to the model."""
         tensors = (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
         x = next((each for each in tensors if each.ndim > self._batch_dim), None)
         if x is None:
             raise ValueError(
-                f"no input of the model has a dimension {self._batch_dim} (batch_dim) that could tell "
-                "how many rows this rank has; tell them by pulsora.distributed.batch(model, counts)"
+                f"no input of the model has a dimension {self._batch_dim} (batch_dim) that could "
+                "tell how many rows this rank has; tell them by pulsora.distributed.batch(model, "
+                "counts)"
             )
         mine = list(x.shape)
         mine = [mine.pop(self._batch_dim), *mine][:_DIMENSIONS]
@@ -134,13 +139,13 @@ class ProcessGroup(SingleProcess):
         for rank, shape in enumerate(found):
             if shape[1:] != padded[1:]:
                 raise ValueError(
-                    f"rows of the model's input have shape {_shown(padded[1:])} on rank {self.rank}, but "
-                    f"{_shown(shape[1:])} on rank {rank}; give all ranks rows of one shape, padded "
-                    "where they differ"
+                    f"rows of the model's input have shape {_shown(padded[1:])} on rank "
+                    f"{self.rank}, but {_shown(shape[1:])} on rank {rank}; give all ranks rows of "
+                    "one shape, padded where they differ"
                 )
         return tuple(shape[0] for shape in found)
 
-    # What tiles ask
+    # Interface to the tiles
 
     def to_global(self, d: Tensor) -> Tensor:
         """Divides by the world size, because each rank's loss is the mean over its own rows."""
@@ -151,33 +156,33 @@ class ProcessGroup(SingleProcess):
         return dx * self.size if self._averages else dx
 
     def shard(self, shape: Sequence[int], steps: int) -> BatchShard | None:
-        """Gives the rows of this rank, as its forward pass of the model was told or asked.
+        """Returns the shard of this rank in the model's forward pass.
 
         Raises:
             RuntimeError: outside a forward pass of the model, with gradients.
-            ValueError: if the first dimension is not that of the rows.
+            ValueError: if the rows are not in the first dimension.
         """
         if self._passes:
             whole = self._passes[-1]
         elif torch.is_grad_enabled():
             raise RuntimeError(
-                "an analog layer of a prepared model is read outside a forward pass of that model, so "
-                "that its rows have no place in a global batch; call the module that was given to "
-                "pulsora.distributed.prepare, or read under torch.no_grad()"
+                "an analog layer of a prepared model is read outside a forward pass of that model, "
+                "so that its rows have no place in a global batch; call the module that was given "
+                "to pulsora.distributed.prepare, or read under torch.no_grad()"
             )
         else:
             whole = None
         if whole is None:
             return None
         rows, samples = whole.rows, math.prod(shape)
-        # Behind the dimension of the batch, every row has the same number of samples.
+        # Every row has the same number of samples, in the dimensions after the batch.
         each = math.prod(shape[1:]) if rows == 0 else samples // (rows * steps)
         fits = rows == 0 or (shape[0] if shape else 1) % (rows * steps) == 0
         if not fits or samples != each * rows * steps:
             raise ValueError(
-                f"an analog layer reads x of shape {[*shape, '...']} where this rank has {rows} rows of "
-                "the global batch; the rows have to be the first dimension of what layers read "
-                "(batch_first), and of what is given to the model, or its batch_dim"
+                f"an analog layer reads x of shape {[*shape, '...']} where this rank has {rows} "
+                "rows of the global batch; the rows have to be the first dimension of what layers "
+                "read (batch_first), and of what is given to the model, or its batch_dim"
             )
         if self.size == 1:
             return BatchShard((samples,))
@@ -196,7 +201,8 @@ class ProcessGroup(SingleProcess):
             return lambda: tensors
         widths = [each.shape[1] for each in present]
         most = max(shard.counts) * shard.steps
-        # One message for all of a layer; ranks with fewer rows fill it up. Its number tells what it is of.
+        # One message for a whole layer, padded on ranks with fewer rows. Its last element is the
+        # number of the layer.
         message = present[0].new_zeros(most * sum(widths) + 1)
         message[-1] = next(i for i, each in enumerate(self._arrays) if each is array)
         begins = [most * sum(widths[:i]) for i in range(len(widths))]
@@ -231,15 +237,15 @@ class ProcessGroup(SingleProcess):
             )
 
     def require_padded(self) -> None:
-        """Raises a ValueError: ranks would sort sequences of different lengths on their own."""
+        """Raises ValueError, because each rank would sort sequences of different lengths alone."""
         if self.size > 1 and torch.is_grad_enabled():
             raise ValueError(
-                "a recurrent layer of a prepared model was given a PackedSequence, whose order of rows "
-                "follows from the lengths on each rank alone; give padded sequences"
+                "a recurrent layer of a prepared model was given a PackedSequence, whose order of "
+                "rows follows from the lengths on each rank alone; give padded sequences"
             )
 
     def pulsed_here(self, array: object, rows: int) -> list[int] | None:
-        """Numbers of the tiles of this rank, if ranks share the pulses of so many rows."""
+        """Returns this rank's tiles if ranks share the pulses of so many rows; else None."""
         update = self._updates.get(id(array))
         if update is None or rows < update.least_rows:
             return None
@@ -264,7 +270,7 @@ class ProcessGroup(SingleProcess):
             self.require_equal(self._digests(), f"after {self._steps} steps, the state")
 
     def require_equal(self, digests: Mapping[str, str], what: str, remedy: str = "") -> None:
-        """RuntimeError, on all ranks, unless all have the same texts under the same names."""
+        """Raises RuntimeError on all ranks unless all have the same texts under the same names."""
         if self.size == 1:
             return
         names = "\n".join(digests)
@@ -289,7 +295,7 @@ class ProcessGroup(SingleProcess):
         raise RuntimeError(f"the ranks do not agree: {how}" + (f"; {remedy}" if remedy else ""))
 
     def _all(self, numbers: list[Any]) -> list[Any]:
-        """Whole numbers of each rank, in lists of one form."""
+        """Returns the whole numbers of each rank, in lists of equal form."""
         if self.size == 1:
             return [numbers]
         mine = torch.tensor(numbers, device=self._arrays[0].device)
@@ -299,7 +305,7 @@ class ProcessGroup(SingleProcess):
         return found
 
     def __deepcopy__(self, _memo: object) -> ProcessGroup:
-        """Itself: processes are not copied. The tiles of a copy are on their own."""
+        """Returns the group itself. Tiles of a copied model belong to a single process."""
         return self
 
     def __reduce__(self) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The tiles of a layer shared among processes, each of which makes the pulses of its own."""
+"""Sharded updates: each process makes the pulses of some tiles of a layer."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ __all__ = ["ShardedUpdate", "rows_to_shard"]
 
 _CELLS = 1 << 17
 _ROWS = 256
-"""Cells of a layer, and rows of a global batch, from which on pulses took longer than messages (docs/howto/distributed.md)."""
+"""Cells of a layer, and rows, above which pulses outlast messages (docs/howto/distributed.md)."""
 
 
 def rows_to_shard(array: TileArray, updates: str) -> int | None:
-    """From how many rows on processes share the pulses of a layer; None for never.
+    """Returns the least number of rows for which processes share pulses; None for never.
 
     Args:
         array: The tiles of the layer.
-        updates: 'all' for never, 'shared' for always, 'auto' where pulses take longer than sending what they change: the
-            visible cells of an adapter change at transfers alone, and weights in floating point by one product.
+        updates: 'all' for never, 'shared' for always, 'auto' where pulses take longer than
+            messages. That excludes layers with adapters, whose visible cells change only at
+            transfers, and weights in floating point, which change by one product.
     """
     if len(array) == 1 or updates == "all":
         return None
@@ -38,16 +39,16 @@ def rows_to_shard(array: TileArray, updates: str) -> int | None:
 
 
 class ShardedUpdate:
-    """The tiles of one array, and the process that makes the pulses of each.
+    """Assignment of the tiles of an array to processes, and the exchange of their changes.
 
     Args:
         array: More than one tile.
         size: Number of processes.
         process: The number of this process.
-        least_rows: From how many rows on pulses are shared.
+        least_rows: Least number of rows for which pulses are shared.
 
     Attributes:
-        least_rows: As given.
+        least_rows: Least number of rows for which pulses are shared.
         tiles: Numbers of the tiles of each process.
     """
 
@@ -60,12 +61,12 @@ class ShardedUpdate:
         self.tiles = _shares([tile.d_size * tile.x_size for tile in array], size)
 
     def exchange(self, group: dist.ProcessGroup | None) -> Callable[[], None]:
-        """Sends what updates changed in the tiles of this process; what it returns receives the others'."""
+        """Sends changes of this process's tiles; the returned function receives all others."""
         whole, mine = self._whole(), self._process
         sizes = [whole.changes_size(tiles) for tiles in self.tiles]
         shape, device = (len(sizes), max(sizes)), self._array.device
         if self._everyone.shape != shape or self._everyone.device != device:
-            # Kept from step to step: fresh memory would take as long as a message.
+            # Kept between steps, because allocating memory would take as long as a message.
             self._message = torch.zeros(shape[1], device=device)
             self._everyone = torch.zeros(shape, device=device)
         whole.pack_changes(self.tiles[mine], self._message[: sizes[mine]])
@@ -87,7 +88,7 @@ class ShardedUpdate:
 
 
 def _shares(work: list[int], count: int) -> list[list[int]]:
-    """Numbers of pieces of work in so many shares, about equal: the largest piece first, to who has least."""
+    """Splits work into about equal shares: each piece, largest first, to the smallest share."""
     shares: list[list[int]] = [[] for _ in range(count)]
     loads = [0] * count
     for piece in sorted(range(len(work)), key=lambda i: -work[i]):

@@ -1,4 +1,4 @@
-"""CUDA graphs of torch's work, captured so that torch is as before if it fails."""
+"""Capture of torch's work in CUDA graphs, which leaves torch unchanged if it fails."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["captured"]
 
 @contextlib.contextmanager
 def captured(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
-    """`torch.cuda.graph` for a block that may fail. Threads that load data may go on meanwhile.
+    """Captures like `torch.cuda.graph`, for a block that may fail. Data loading may continue.
 
-    No garbage is collected in it: CUDA forbids a thread that captures to destroy graphs, and cycles
-    that hold some are anywhere in a program.
+    Garbage collection is off in the block: CUDA forbids a capturing thread to destroy graphs, and
+    any reference cycle of a program may hold some.
     """
     collects = gc.isenabled()
     gc.disable()
     try:
-        # torch leaves its capturing stream current where the end of a capture raises.
+        # torch leaves its capturing stream current if the end of a capture raises.
         with (
             torch.cuda.stream(torch.cuda.current_stream()),
             torch.cuda.graph(graph, capture_error_mode="thread_local"),
@@ -42,12 +42,12 @@ def captured(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
 def _free_generators() -> None:
     """Resets torch's CUDA generators after a failed graph capture.
 
-    Otherwise they raise on the next draw.
+    Without a reset, the generators raise on the next draw.
     """
     empty = torch.cuda.CUDAGraph()
     with (
         warnings.catch_warnings(),
-        contextlib.suppress(RuntimeError),  # then they stay as torch left them
+        contextlib.suppress(RuntimeError),  # then the generators are not reset
         torch.cuda.stream(torch.cuda.Stream()),  # type: ignore[no-untyped-call]
     ):
         warnings.filterwarnings("ignore", message="The CUDA Graph is empty")

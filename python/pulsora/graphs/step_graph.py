@@ -15,7 +15,7 @@ __all__ = ["StepGraph"]
 
 
 class StepGraph:
-    """Runs what tiles enqueue for one mini-batch as one CUDA graph, which takes less of the host's time.
+    """Runs the work of tiles for one mini-batch as one CUDA graph, which saves host time.
 
         graph = pulsora.StepGraph(tile)
         with torch.cuda.stream(torch.cuda.Stream()):
@@ -25,15 +25,16 @@ class StepGraph:
                     tile.backward(d, out=dx)
                     tile.update(x, d, lr)
 
-    Every mini-batch is recorded anew and updates an executable graph of the same shape, because sample numbers and the
-    schedule of transfers change. Results are those of the same calls without the graph, to the bit. Inside the block,
-    only tiles compute: what torch enqueues there is recorded as well, but memory that torch allocates there is not
-    safe. Reading weights, state, statistics or explanations waits for the GPU and fails inside the block.
+    Every mini-batch is recorded anew and updates an executable graph of the same shape, because
+    sample numbers and the schedule of transfers change. Results have the same bits as the same
+    calls without the graph. Inside the block, only tiles should compute: torch's work is recorded
+    too, but memory that torch allocates there is not safe. Reading weights, state, statistics or
+    explanations waits for the GPU and fails inside the block.
 
     Args:
         tiles: The tiles that are called inside, all on one GPU.
-        stream: The stream to work in, a `cudaStream_t` as an integer; torch's current stream by default. It must not be
-            the default stream.
+        stream: The stream of the work, a `cudaStream_t` as an integer; torch's current stream by
+            default. It must not be the default stream.
 
     Raises:
         ValueError: Without tiles, or for tiles on several devices.
@@ -45,7 +46,8 @@ class StepGraph:
         devices = {tile.device for tile in tiles}
         if len(devices) != 1:
             raise ValueError(
-                f"a StepGraph needs tiles on one device; got {len(tiles)} tiles on {sorted(devices)}"
+                f"a StepGraph needs tiles on one device; got {len(tiles)} tiles on "
+                f"{sorted(devices)}"
             )
         device = devices.pop()
         if device == "cpu":
@@ -54,11 +56,11 @@ class StepGraph:
         self._device = int(device.removeprefix("cuda:"))
         self._stream = stream
         self._graphs: dict[int, _core.StepGraph] = {}
-        self._current: _core.StepGraph  # of the block that is open
+        self._current: _core.StepGraph  # graph of the open block
 
     @property
     def shapes(self) -> int:
-        """Executable graphs that are kept: one for each shape of a mini-batch that has occurred, such as with a transfer."""
+        """Number of executable graphs: one per shape of a mini-batch, such as with a transfer."""
         return sum(graph.shapes for graph in self._graphs.values())
 
     def __enter__(self) -> None:

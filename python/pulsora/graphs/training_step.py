@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 __all__ = ["TrainingStep"]
 
 _EAGER_STEPS = 2
-"""Steps of one shape before it is recorded: memory, products and optimisers settle in them."""
+"""Plain steps of a shape before recording, in which memory, products and optimisers settle."""
 _MOST_SHAPES = 8
 _LEAST_OF_BATCH = 2
-"""An input and a target."""
+"""Least number of tensors in a batch: an input and a target."""
 _RATES_CHANGE_OFTEN = 20
-"""Steps: recording takes as long as some dozens of them."""
+"""Least number of steps that pay for a record, which takes as long as some dozens of steps."""
 
 _Circumstances: TypeAlias = tuple[Any, ...]
 
 
 class TrainingStep:
-    """One step of training a model with analog layers, with the results of the plain loop, to the bit.
+    """One training step of a model with analog layers, with the bits of the plain loop.
 
         step = TrainingStep(model, optimizer, nn.functional.cross_entropy)
         for x, target in batches:
             loss = step(x, target)
 
-    does what these lines do:
+    is equivalent to:
 
         for x, target in batches:
             optimizer.zero_grad()
@@ -53,26 +53,32 @@ class TrainingStep:
             loss.backward()
             optimizer.step()
 
-    On a GPU, the first two steps of a shape of the batch run like that. Then the whole step is recorded as a CUDA graph, whose
-    launch takes the host a fraction of the time: torch's operations are repeated as they are, while tiles are asked again
-    at every step, so that samples have random numbers of their own and transfers fall due as they would. Learning rates
-    may change from step to step, and eager steps, evaluations and saved states may come between. On a CPU every step is a plain one.
+    On a GPU, the first two steps of each shape of the batch run as this plain loop. Then the whole
+    step is recorded as a CUDA graph, whose launch takes the host a fraction of the time. The graph
+    repeats torch's operations unchanged, and tiles enqueue new operations at every step, so that
+    samples have new random numbers and transfers happen on schedule. Learning rates may change from
+    step to step, and eager steps, evaluations and saving of states may come between. On a CPU every
+    step is plain.
 
-    What Python does beside tensors is not repeated in a recorded step: hooks, prints, decisions that depend on numbers. A step
-    that cannot be recorded runs like the lines above, and a warning says why, once: hooks of modules, parameters or the optimiser,
-    random numbers of torch (dropout), gates of adapters, several processes, anything that waits for the GPU, more than
-    eight shapes of the batch. With `amp=True`, steps are plain ones, without a warning.
+    A recorded step does not repeat Python code beside tensors: hooks, prints, decisions that depend
+    on numbers. A step that cannot be recorded runs as the plain loop, and one warning says why:
+    hooks of modules, parameters or the optimiser, random numbers of torch (dropout), gates of
+    adapters, several processes, anything that waits for the GPU, more than eight shapes of the
+    batch. With `amp=True`, steps are plain without a warning.
 
     Args:
         model: Called with all tensors of a batch but the last.
-        optimizer: Of `pulsora.optim`, with the parameters that are trained.
+        optimizer: An optimiser of `pulsora.optim`, with the parameters that are trained.
         loss_fn: loss_fn(output, last tensor of the batch), a scalar.
-        before_step: Runs between `backward()` and the step of the optimiser, for instance to clip gradients.
-        amp: Whether the forward pass and loss_fn run under `torch.autocast` with bfloat16, which has the range of single
-            precision, so that no GradScaler is needed. All steps are plain ones then.
+        before_step: Called between `backward()` and the step of the optimiser, for instance to clip
+            gradients.
+        amp: Whether the forward pass and loss_fn run under `torch.autocast` with bfloat16, which
+            has the range of single precision, so that no GradScaler is needed. All steps are then
+            plain.
 
     Raises:
-        TypeError: For an optimiser that is not of pulsora.optim, a loss_fn that cannot be called, an amp that is no truth value.
+        TypeError: For an optimiser that is not of pulsora.optim, a loss_fn that cannot be called,
+            an amp that is no bool.
         ValueError: If the optimiser has no parameter of the model.
     """
 
@@ -90,13 +96,14 @@ class TrainingStep:
         require_boolean("amp", amp, ", for bfloat16,")
         if not isinstance(optimizer, _Pulses):
             raise TypeError(
-                f"optimizer is of type {type(optimizer).__name__}; give one of pulsora.optim, such as "
-                "AnalogSGD, or AnalogOptimizer(torch.optim.AdamW, ...)"
+                f"optimizer is of type {type(optimizer).__name__}; give one of pulsora.optim, such "
+                "as AnalogSGD, or AnalogOptimizer(torch.optim.AdamW, ...)"
             )
         trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
         if trained.isdisjoint(map(id, model.parameters())):
             raise ValueError(
-                "optimizer has no parameter of the model, so the steps would train nothing; make it of model.parameters()"
+                "optimizer has no parameter of the model, so the steps would train nothing; make "
+                "it of model.parameters()"
             )
         self.model = model
         self.optimizer: _Pulses = optimizer
@@ -104,7 +111,7 @@ class TrainingStep:
         self.before_step = before_step
         self.amp = amp
         self.plain_because = "amp=True: steps in mixed precision are not recorded" if amp else None
-        """Why steps on a GPU are not recorded; None if they are."""
+        """Reason why steps on a GPU are not recorded; None if they are recorded."""
         self._graphs: dict[Any, _Recorded] = {}
         self._seen: dict[Any, int] = {}
         self._draws = False
@@ -112,22 +119,24 @@ class TrainingStep:
         self._since_record = _RATES_CHANGE_OFTEN
 
     def __call__(self, *batch: Tensor) -> Tensor:
-        """A step with a batch, the inputs of the model and then what the loss compares its output with.
+        """Makes a step with a batch: the inputs of the model, then the target of the loss.
 
         Returns:
             The loss, detached.
 
         Raises:
-            TypeError: Unless the batch is of two tensors or more; for a loss_fn that returns anything but a tensor.
-            ValueError: For a learning rate that is not finite; nothing has changed then in a recorded step, and in a plain
-                one what `AnalogSGD.step` says.
+            TypeError: Unless the batch is of two tensors or more; for a loss_fn that returns
+                anything but a tensor.
+            ValueError: For a learning rate that is not finite. A recorded step has then changed
+                nothing; for a plain step see `AnalogSGD.step`.
         """
         if len(batch) < _LEAST_OF_BATCH or not all(
             isinstance(each, torch.Tensor) for each in batch
         ):
             given = ", ".join(type(each).__name__ for each in batch)
             raise TypeError(
-                f"a step takes tensors, as step(x, target): the inputs of the model, then what loss_fn gets; not ({given})"
+                "a step takes tensors, as step(x, target): the inputs of the model, then what "
+                f"loss_fn gets; not ({given})"
             )
         if self.plain_because is None and _recordable(batch):
             shape = tuple((each.shape, each.dtype, each.device) for each in batch)
@@ -143,18 +152,19 @@ class TrainingStep:
 
     @property
     def recorded_shapes(self) -> int:
-        """Executable graphs that are kept: for each shape of the batch, with a transfer and without."""
+        """Number of executable graphs: for each shape of the batch, with and without a transfer."""
         return sum(graph.tiles.shapes for graph in self._graphs.values())
 
     def loss(self, batch: Sequence[Tensor]) -> Tensor:
-        """The loss of a batch, after its backward pass."""
+        """Returns the detached loss of a batch, after its backward pass."""
         self.optimizer.zero_grad()
         place = batch[-1].device.type
         with torch.autocast(place, torch.bfloat16) if self.amp else nullcontext():
             loss = self.loss_fn(self.model(*batch[:-1]), batch[-1])
         if not isinstance(loss, torch.Tensor):
             raise TypeError(
-                f"loss_fn returned a {type(loss).__name__}; a step has one loss: return a scalar tensor, such as a sum"
+                f"loss_fn returned a {type(loss).__name__}; a step has one loss: return a scalar "
+                "tensor, such as a sum"
             )
         loss.backward()  # type: ignore[no-untyped-call]
         if self.before_step is not None:
@@ -167,12 +177,12 @@ class TrainingStep:
         return loss
 
     def _recorded(self, shape: object, batch: Sequence[Tensor]) -> _Recorded | None:
-        """The graph for this step; None for a plain one."""
+        """Returns the graph for this step; None for a plain step."""
         graph = self._graphs.get(shape)
         if graph is not None and graph.circumstances != self._circumstances():
             graph = None
             del self._graphs[shape]
-            self._seen[shape] = _EAGER_STEPS - 1  # a plain step finds what can only be seen in one
+            self._seen[shape] = _EAGER_STEPS - 1  # some obstacles show only in a plain step
         if graph is not None and graph.rates == self.rates():
             return graph
         seen = self._seen[shape] = self._seen.get(shape, 0) + 1
@@ -186,9 +196,9 @@ class TrainingStep:
             try:
                 self._graphs[shape] = _Recorded(self, batch, digital_too=self._digital_too)
             except (RuntimeError, ValueError) as error:
-                cause = error.__context__ or error  # the end of a spoilt record raises too
+                cause = error.__context__ or error  # ending a failed capture raises too
                 reason = str(cause).split("\n", 1)[0]
-                for each in (error, cause):  # the frames hold what was recorded
+                for each in (error, cause):  # the frames hold recorded tensors
                     traceback.clear_frames(each.__traceback__)
         if reason is None:
             self._since_record = 0
@@ -202,7 +212,7 @@ class TrainingStep:
         return None
 
     def arrays(self) -> Iterator[TileArray]:
-        """The tiles of all analog layers that the model has or the optimiser trains."""
+        """Yields the tiles of all analog layers in the model or the optimiser."""
         in_groups = (each for group in self.optimizer.param_groups for each in group["params"])
         found = {
             id(each.array): each.array
@@ -212,7 +222,7 @@ class TrainingStep:
         return iter(found.values())
 
     def _obstacle(self, shape: object) -> str | None:
-        """Why a step cannot be recorded, as far as that can be told beforehand."""
+        """Returns why a step cannot be recorded, if that is known before recording."""
         hooked = [name for name, module in self.model.named_modules() if _hooks(module)]
         arrays = list(self.arrays())
         is_new = shape not in self._graphs
@@ -239,7 +249,7 @@ class TrainingStep:
         return next((reason for reason, stands in obstacles.items() if stands), None)
 
     def rates(self) -> list[Any]:
-        """The learning rates that a graph has as constants; None for one that it reads in the GPU's memory."""
+        """Returns the learning rates that are constants of a graph; None if in GPU memory."""
         return [
             None
             if isinstance(group["lr"], torch.Tensor) and group["lr"].is_cuda
@@ -248,7 +258,7 @@ class TrainingStep:
         ]
 
     def _circumstances(self) -> _Circumstances:
-        """What else a graph has as constants."""
+        """Returns everything else that is constant in a graph."""
         groups = self.optimizer.param_groups
         constants = [name for name in groups[0] if name not in {"params", "lr"}]
         modules = [(module.training, _hooks(module)) for module in self.model.modules()]
@@ -269,7 +279,7 @@ class TrainingStep:
         )
 
     def _buffers(self) -> Iterator[Tensor]:
-        """What a step reads besides parameters of the model: buffers, and tensors of a loss that is a module."""
+        """Yields buffers, and the tensors of a loss that is a module."""
         yield from self.model.buffers()
         if isinstance(self.loss_fn, nn.Module):
             yield from self.loss_fn.buffers()
@@ -277,10 +287,10 @@ class TrainingStep:
 
 
 class _Recorded:
-    """A step that was recorded, and the memory that it computes in.
+    """A recorded step, and the memory in which it computes.
 
-    It does not hold the `TrainingStep`, which holds it: graphs of a cycle would be destroyed at any time, even while
-    another is captured.
+    It has no reference to its `TrainingStep`: graphs in a reference cycle could be destroyed at any
+    time, even while another graph is captured.
     """
 
     def __init__(
@@ -295,7 +305,7 @@ class _Recorded:
         self.digital_too = digital_too
         self._batch = [each.clone() for each in batch]
         device = batch[0].device
-        layers = [[tile._core for tile in array] for array in step.arrays()]  # noqa: SLF001 - of this package
+        layers = [[tile._core for tile in array] for array in step.arrays()]  # noqa: SLF001
         self.tiles = _core.TrainingGraph(device.index, layers)
         self._graph = torch.cuda.CUDAGraph(keep_graph=True)
         torch.clear_autocast_cache()
@@ -306,7 +316,7 @@ class _Recorded:
                 updates = step.optimizer._updates()  # noqa: SLF001 - of this package
                 if digital_too:
                     step.optimizer._step_digitally()  # noqa: SLF001
-                # Last, so that they are launched while the graph runs.
+                # Last, so that the updates are launched while the graph runs.
                 self._pulse(updates, step.optimizer)
         finally:
             self.tiles.end()
@@ -321,7 +331,7 @@ class _Recorded:
         updates: Sequence[tuple[AnalogParameter, float, Sequence[TileSamples]]],
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        """Keeps the updates of the tiles, each with the number of its learning rate."""
+        """Records the updates of the tiles, each with the number of its learning rate."""
         groups = optimizer.param_groups
         numbers = {id(each): i for i, group in enumerate(groups) for each in group["params"]}
         for parameter, lr, samples in updates:
@@ -329,7 +339,7 @@ class _Recorded:
             parameter.array.update(samples, lr)
 
     def run(self, optimizer: _Pulses, batch: Sequence[Tensor]) -> Tensor:
-        """The step of another batch; the loss."""
+        """Runs the step with another batch, and returns the loss."""
         rates = [_learning_rate(group) for group in optimizer.param_groups]
         for kept, given in zip(self._batch, batch, strict=True):
             kept.copy_(given, non_blocking=True)
@@ -348,7 +358,7 @@ def _recordable(batch: Sequence[object]) -> bool:
 
 
 def _repeatable(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether all that the digital step does is in tensors on the GPU."""
+    """Whether the digital step works only on tensors on the GPU."""
     plain = isinstance(optimizer, torch.optim.SGD)
     return plain or all(group.get("capturable", False) for group in optimizer.param_groups)
 
@@ -363,16 +373,22 @@ def _hooks(module: nn.Module) -> int:
 
 
 def _hooks_of_parameter(parameter: Tensor) -> int:
-    """Hooks of users; a parameter in tiles has one of its own, of which a graph keeps what it does."""
-    hooks = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))  # noqa: SLF001
+    """Counts users' hooks; a graph repeats the effect of an AnalogParameter's own hook."""
+    hooks = (
+        parameter._backward_hooks,  # noqa: SLF001
+        getattr(parameter, "_post_accumulate_grad_hooks", None),
+    )
     return sum(len(each or ()) for each in hooks) - isinstance(parameter, AnalogParameter)
 
 
 def _hooks_of_step(optimizer: torch.optim.Optimizer) -> int:
-    before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks  # noqa: SLF001
+    before, after = (
+        optimizer._optimizer_step_pre_hooks,  # noqa: SLF001
+        optimizer._optimizer_step_post_hooks,  # noqa: SLF001
+    )
     return len(before) + len(after)
 
 
 def _random_numbers(device: torch.device) -> int:
-    """How many torch has drawn on the GPU."""
+    """Returns the number of random numbers that torch has drawn on the GPU."""
     return int(torch.cuda.default_generators[device.index or 0].get_offset())

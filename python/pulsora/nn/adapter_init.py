@@ -1,4 +1,4 @@
-"""The factors A and B of low-rank adapters: their sizes, their cells, and how far a written pair is off."""
+"""The factors A and B of low-rank adapters: sizes, scales of cells, and errors of writes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["FILL", "Gauge", "balanced", "cell_scale", "distance", "error_of", "matched_gauge"]
 
 FILL = 0.5
-"""What part of the cells' range the largest element of a loaded factor takes: the rest is room to learn."""
+"""Part of the cells' range that the largest element of a loaded factor takes, to leave room."""
 
 
 class Gauge(NamedTuple):
-    """Sizes of the factors of a new adapter, whose first steps are those of plain SGD.
+    """Sizes of the factors of a new adapter whose first steps equal plain SGD.
 
     Attributes:
         alpha: The factor on A B.
-        b_std: Standard deviation of the elements of B; those of A are 0.
-        a_scale: What A's cells are multiplied by, so that A fills them while it learns.
-        b_scale: What B's cells are multiplied by.
+        b_std: Standard deviation of the elements of B; the elements of A are 0.
+        a_scale: Factor on A's cells, so that A fills them while it learns.
+        b_scale: Factor on B's cells.
     """
 
     alpha: float
@@ -40,14 +40,22 @@ class Gauge(NamedTuple):
 
 
 def matched_gauge(rank: int, in_features: int, config: TileConfig) -> Gauge:
-    """The sizes that `LRTTConfig` chooses with ab_lr_scale = 'matched', for cells of this configuration.
+    """Returns the sizes of `LRTTConfig` with ab_lr_scale = 'matched', for these cells.
 
-    In tiles with adapters, learning rates of A and B are lr alpha s^2 and lr alpha t^2; here cells are 1/s and
-    1/t of A and B instead, whose learning rates are lr alpha as those of any parameter of torch, which is the same.
+    In tiles with adapters, learning rates of A and B are lr alpha s^2 and lr alpha t^2. Here the
+    learning rates are lr alpha, as for parameters of torch, and the cells are scaled by 1/s and
+    1/t, which is equivalent.
     """
     device = written_to(config)
-    settings = {} if device is None else {"fast": device, "update": getattr(config, "update")}  # noqa: B009 - what has cells has it
-    # The core has the rule; it depends on the inputs, the rank and the cells of the adapter alone.
+    settings = (
+        {}
+        if device is None
+        else {
+            "fast": device,
+            "update": getattr(config, "update"),  # noqa: B009
+        }
+    )
+    # The rule is in the core; it depends only on the inputs, the rank and the cells of the adapter.
     tile = Tile(rank, in_features, LRTTConfig(rank=rank, **settings), threads=1)
     values = tile.explain(np.zeros((1, in_features)), np.zeros((1, rank)), 1.0)
     alpha = float(values["alpha"])
@@ -62,9 +70,10 @@ def matched_gauge(rank: int, in_features: int, config: TileConfig) -> Gauge:
 
 
 def balanced(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """A c and B / c with c > 0 for each component, so that both sides of each are equally small beside the largest.
+    """Returns A c and B / c, with c > 0 for each component, so that A and B use cells equally.
 
-    The product is the same, and so is the largest element of A; the cells of neither side are left empty.
+    In each component, the largest elements of A and of B then have equal ratios to the largest of
+    the whole factor. The product and the largest element of A do not change.
     """
     of_a, of_b = a.abs().amax(0), b.abs().amax(1)
     is_used = (of_a > 0.0) & (of_b > 0.0)
@@ -75,7 +84,7 @@ def balanced(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cell_scale(values: Tensor, config: TileConfig) -> Tensor:
-    """What cells have to be multiplied by [1] to hold these values with room to learn; 1 if all are 0."""
+    """Returns the factor [1] on cells that hold these values with room to learn; 1 for zeros."""
     largest = values.abs().amax().float().cpu()[None]
     scale = largest / (FILL * reach(written_to(config)))
     return torch.where(largest > 0.0, scale, torch.ones_like(scale))

@@ -1,4 +1,4 @@
-"""What every analog layer shares: tiles, gradients, bias, and an exact state."""
+"""Base class of analog layers: tiles, gradients, bias, and an exact state."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ __all__ = ["AnalogModule"]
 class AnalogModule(nn.Module):
     """A layer whose weight matrix [out_features, in_features] is on tiles.
 
-    Reads are noisy in `eval()` as in `train()`: the periphery of a chip does not know the
-    difference. `analog_weight` is the parameter: a backward pass leaves its gradient there, in
-    factors (x, d), and an optimiser of `pulsora.optim` turns it into pulses. Two layers of one
-    shape share their tiles by `one.analog_weight = other.analog_weight`.
+    Reads are noisy in `eval()` as in `train()`, as on a chip. `analog_weight` is the parameter: a
+    backward pass leaves the gradient there, in factors (x, d), and an optimiser of `pulsora.optim`
+    turns it into pulses. Two layers of one shape share their tiles by `one.analog_weight =
+    other.analog_weight`.
 
-    `to()`, `cuda()` and `cpu()` move tiles and bias, and the tiles go on there exactly. Tiles are in
-    single precision whatever the type of the layer (`half()`, `double()`) or of its input; y has the
-    type that a layer of torch would give, under autocast too.
+    `to()`, `cuda()` and `cpu()` move tiles and bias, with the exact state of the tiles. Tiles are
+    in single precision whatever the type of the layer (`half()`, `double()`) or of its input; y has
+    the type that a layer of torch would give, under autocast too.
 
     `state_dict()` holds the complete state of every tile as tensors, `tiles.<row>_<column>.<name>`
     (weights, sampled cells, counters), so that a resumed run equals an uninterrupted one to the
@@ -47,36 +47,38 @@ class AnalogModule(nn.Module):
 
     Args:
         rows: Number of outputs of the matrix.
-        columns: Number of its inputs, without the bias; with groups, of the inputs of each.
+        columns: Number of inputs of the matrix, without the bias; with groups, inputs of each
+            group.
         bias: Whether a bias is added.
         config: Configuration of the tiles; a single array of ConstantStep devices by default.
         groups: Number of blocks of rows with tiles, and inputs, of their own.
         seed: Seed of the tiles and of the initial weights; by default drawn from torch's
-            generator, so that `torch.manual_seed` settles everything.
+            generator, so that `torch.manual_seed` determines everything.
         tile_id: Number of the first tile, for layers that share a seed.
         digital_bias: Whether the bias is a torch parameter, or else one more column of cells that
             is driven with 1.
-        max_input_size: Larger layers are split over tiles, or with `LRTTConfig(adapter_span="layer")` are one tile that is
-            read in blocks; 0 is no limit.
-        max_output_size: The same for outputs.
-        device: Where tiles and bias are, 'cpu' or 'cuda'; torch's default device by default.
+        max_input_size: Largest number of inputs of a tile; 0 is no limit. Larger layers are split
+            over tiles, or with `LRTTConfig(adapter_span="layer")` are one tile that is read in
+            blocks.
+        max_output_size: Largest number of outputs of a tile, likewise.
+        device: Device of tiles and bias, 'cpu' or 'cuda'; torch's default device by default.
         threads: Threads of the CPU backend.
         weight_scaling: How weights are fitted to the cells whenever they are written (made,
-            converted, `set_weights`). None writes them as they are. A number divides them so that
-            the largest becomes that, in units of the cells; 'abs_max' makes it the mean bound of
-            the cells less twice its spread, which nearly all of them reach; 'width' makes sqrt(3 / in_features)
-            that, whatever the weights are. Outputs are multiplied back, and updates divided, so that the weights move as
-            without scaling; `weight` and gradients are those of the layer, not of the cells.
+            converted, `set_weights`). None writes them unscaled. A number divides them so that the
+            largest becomes this number, in units of the cells. 'abs_max' makes the largest the mean
+            bound of the cells minus twice its spread, which nearly all cells reach. 'width' makes
+            sqrt(3 / in_features) this size, whatever the weights are. Outputs are multiplied back,
+            and updates divided, so that the weights change as without scaling; `weight` and
+            gradients are in units of the layer.
         scaling_per: One scale for the 'layer', or one for each 'output'.
-        learn_out_scaling: Whether outputs are multiplied by a parameter besides, `out_scaling` ([1],
-            or [out_features] for `scaling_per` = 'output'), which begins with 1 and is trained as
-            any parameter of torch is.
-        **unknown: None; what is given here is named in a TypeError.
+        learn_out_scaling: Whether outputs are also multiplied by `out_scaling` ([1], or
+            [out_features] for `scaling_per` = 'output'), a parameter of torch that starts at 1.
+        **unknown: Not allowed; a TypeError names these arguments.
 
     Raises:
         TypeError: for arguments that do not exist, or of a wrong type.
-        ValueError: for sizes below 1, the meta device and scalings that do not exist; a ConfigError if the configuration does
-            not suit the tiles.
+        ValueError: for sizes below 1, the meta device and unknown scalings; a ConfigError if the
+            configuration does not suit the tiles.
     """
 
     analog_weight: AnalogParameter
@@ -84,7 +86,7 @@ class AnalogModule(nn.Module):
     out_scaling: nn.Parameter | None
 
     digital_dtype: torch.dtype = torch.float32
-    """The type of the layer of torch that it becomes again; weights in tiles have none. Layers that were pickled before have this one."""
+    """The type of the layer after `convert_to_digital`; old pickles have this default."""
 
     def __init__(
         self,
@@ -138,7 +140,7 @@ class AnalogModule(nn.Module):
         self._initialise(seed * 1_000_003 + tile_id)
 
     def _initialise(self, seed: int) -> None:
-        """Weights and bias uniform within +-1/sqrt(inputs), as torch's own layers have them."""
+        """Draws weights and bias uniformly within +-1/sqrt(inputs), as torch's own layers do."""
         rows, columns = self.tiles.shape
         bound = 1.0 / math.sqrt(columns - self.analog_bias)
         generator = torch.Generator().manual_seed(seed % 2**63)
@@ -147,7 +149,7 @@ class AnalogModule(nn.Module):
         uniform = bound * (2.0 * uniform - 1.0)
         self.tiles.set_weights(uniform[:, :columns])
         if self.tiles.scaling is not None:
-            # Nobody has chosen these weights, so it matters only if many are lost.
+            # The user has not chosen these weights, so clipping matters only if it hits many.
             self._warn_of_clipping(uniform[:, :columns], stacklevel=5, share=0.1)
         if self.bias is not None:
             with torch.no_grad():
@@ -173,7 +175,7 @@ class AnalogModule(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """A copy of the weights that a perfect read would see, adapter included; it cannot be written to."""
+        """A read-only copy of the weights that a perfect read would see, adapter included."""
         return self.get_weights()[0].as_subclass(WeightCopy)
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
@@ -185,7 +187,7 @@ class AnalogModule(nn.Module):
         super().__setattr__(name, value)
 
     def get_weights(self) -> tuple[Tensor, Tensor | None]:
-        """Copies of the weights [out_features, in_features] and of the bias [out_features] or None."""
+        """Returns copies of the weights [out_features, in_features] and the bias [out_features]."""
         weights = self.tiles.get_weights()
         if self.out_scaling is not None:
             weights = weights * self.out_scaling.detach().float()[:, None]
@@ -196,10 +198,11 @@ class AnalogModule(nn.Module):
     def set_weights(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """Writes weights [out_features, in_features], and the bias where the layer has one.
 
-        Scales are chosen anew, and `out_scaling` is 1 again. Cells confine what is written to their bounds; a warning says so if more than 1 % did.
+        Scales are chosen anew, and `out_scaling` is set to 1. Weights are clipped to the bounds of
+        their cells, with a warning if that concerns more than 1 %.
 
         Raises:
-            ValueError: for a wrong shape, or a bias that is missing or not wanted.
+            ValueError: for a wrong shape, a missing bias, or a bias that the layer does not have.
         """
         has_bias = self.analog_bias or self.bias is not None
         if has_bias != (bias is not None):
@@ -224,12 +227,12 @@ class AnalogModule(nn.Module):
     def product(
         self, x: Tensor, gate: Tensor | None = None, steps: int = 1, bias: Tensor | None = None
     ) -> Tensor:
-        """y = W x + bias through the tiles, differentiable.
+        """Reads y = W x + bias from the tiles, differentiable.
 
-        Takes x [..., in_features] and gives y [..., out_features]. A gate that broadcasts to [..., rank]
-        weighs the components of the tiles' adapters for each sample, and gets its gradient. `steps` is
-        how many mini-batches, steps in time, stand one below the other in the first dimension of x.
-        `bias` [out_features] is added in place of the layer's own.
+        Takes x [..., in_features] and returns y [..., out_features]. A gate that broadcasts to
+        [..., rank] weights the components of the tiles' adapters for each sample, and gets a
+        gradient. `steps` is the number of mini-batches (time steps) that are concatenated in the
+        first dimension of x. `bias` [out_features] is added instead of the layer's own.
         """
         require_untraced()
         tiles = self.tiles
@@ -248,7 +251,7 @@ class AnalogModule(nn.Module):
                 f"x has shape {list(x.shape)}: this layer takes {features} features in the last "
                 "dimension"
             )
-        # Where x is a matrix already, torch would record a node for the view.
+        # A matrix is not reshaped, because torch would record a node for the view.
         flat = (x if x.dim() == 2 else x.reshape(-1, features)).float()
         if self.analog_bias:
             blocks = flat.reshape(-1, groups, columns - 1)
@@ -265,11 +268,11 @@ class AnalogModule(nn.Module):
         return y if x.dim() == 2 else y.reshape(*x.shape[:-1], rows)
 
     def added_biases(self) -> list[nn.Parameter]:
-        """Parameters that are added to what the tiles read, and nowhere else."""
+        """Returns the parameters that are added to reads of the tiles, and used nowhere else."""
         return [self.bias] if self.bias is not None and self.out_scaling is None else []
 
     def statistics(self) -> list[dict[str, Any]]:
-        """What each tile has counted so far: pulses, transfers and their fidelity."""
+        """Returns the statistics of each tile so far: pulses, transfers and their fidelity."""
         return [tile.statistics() for tile in self.tiles]
 
     def _describe(self) -> str:
@@ -281,7 +284,7 @@ class AnalogModule(nn.Module):
         return f"bias={bias}, config={self.config.summary()}, tiles={shape}{scaled}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AnalogModule:
-        # What has become of this one tells where the tiles go; their numbers keep their type.
+        # The probe's device is the tiles' new device; the numbers in tiles keep their type.
         probe = fn(torch.empty(0, dtype=self.digital_dtype, device=self.tiles.device))
         if probe.device.type == "cpu" and probe.is_shared():  # type: ignore[no-untyped-call]
             raise RuntimeError("the tiles of an analog layer cannot be shared between processes")
@@ -332,17 +335,17 @@ class AnalogModule(nn.Module):
             return
         try:
             self.tiles.load_state_tensors(tiles)
-            self.analog_weight.grad = None  # it was of other weights
+            self.analog_weight.grad = None  # a gradient of other weights
         except (ValueError, RuntimeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
 
 
 def _place(device: torch.device) -> torch.device:
-    """The device as tiles name theirs."""
+    """Returns the device in the form that tiles use, with the number of a GPU."""
     if device.type == "meta":
         raise ValueError(
-            "an analog layer cannot be on the meta device, because its cells are sampled when it is "
-            "made; make it on 'cpu' or 'cuda'"
+            "an analog layer cannot be on the meta device, because its cells are sampled when it "
+            "is made; make it on 'cpu' or 'cuda'"
         )
     if device.type == "cuda" and str(device) == "cuda" and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
@@ -350,7 +353,7 @@ def _place(device: torch.device) -> torch.device:
 
 
 def _output_type(x: Tensor) -> torch.dtype:
-    """The type that a layer of torch would give y."""
+    """Returns the type of y that a layer of torch would return."""
     kind = x.device.type
     if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
         return torch.get_autocast_dtype(kind)
@@ -364,7 +367,7 @@ _HINTS = {
 
 
 def _require_none(layer: str, unknown: Mapping[str, object]) -> None:
-    """TypeError, with a hint, for arguments that a layer does not have."""
+    """Raises TypeError, with a hint, for arguments that a layer does not have."""
     for name in unknown:
         parameters = inspect.signature(AnalogModule.__init__).parameters.values()
         known = ["bias", "config", *(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)]

@@ -24,29 +24,30 @@ _SIZES = ["width", "height", "depth"]
 
 
 class AnalogConvNd(AnalogModule):
-    """A convolution whose kernels are the rows of a matrix [out_channels, in_channels / groups * kernel].
+    """A convolution with kernels in a matrix [out_channels, in_channels / groups * kernel].
 
-    Every patch of the image is one read of the tiles, and one sample of the pulsed update; an
-    image therefore counts as many samples as it has patches (which `transfer_every` counts if units_in_mbatch is False).
-    With groups, each group of channels has tiles of its own.
+    Every patch of the image is one read of the tiles, and one sample of the pulsed update. An image
+    therefore counts as many samples as it has patches (`transfer_every` counts samples if
+    units_in_mbatch is False). With groups, each group of channels has tiles of its own.
 
     Args:
         in_channels: Channels of x.
         out_channels: Channels of y.
-        kernel_size: Sizes of the kernels, or one for all dimensions, as all that follow.
+        kernel_size: Sizes of the kernels, or one number for all dimensions, like the next three.
         stride: Distance of neighbouring patches.
-        padding: What is added on either side of the image; 'valid' is nothing, and 'same' as much
-            as gives y the sizes of x.
+        padding: Padding on either side of the image; 'valid' is none, and with 'same' y has the
+            sizes of x.
         dilation: Distance of neighbouring pixels of a patch.
         bias: Whether to add a bias.
         config: Configuration of the tiles.
-        groups: Number of groups of channels; those of y see only those of x in their group.
-        padding_mode: What is padded with: 'zeros', 'reflect', 'replicate' or 'circular'.
+        groups: Number of groups of channels; channels of y see only the channels of x in their
+            group.
+        padding_mode: Values of the padding: 'zeros', 'reflect', 'replicate' or 'circular'.
         **options: As for `AnalogLinear`.
 
     Raises:
-        ValueError: for sizes out of range, groups that do not divide the channels, and paddings
-            that torch does not have.
+        ValueError: for sizes out of range, groups that do not divide the channels, and unknown
+            paddings.
     """
 
     _torch: ClassVar[Any]
@@ -82,7 +83,7 @@ class AnalogConvNd(AnalogModule):
             ("dilation", dilation, 1),
         ):
             _require_sizes(name, sizes, self._dimensions, least)
-        # torch's own layer checks the other settings, and tells what they come to; this one has no memory.
+        # A layer of torch without memory checks the other settings, and computes the derived ones.
         twin: Any = self._torch(
             in_channels,
             out_channels,
@@ -105,7 +106,7 @@ class AnalogConvNd(AnalogModule):
         self.dilation = twin.dilation
         self.groups = groups
         self.padding_mode = padding_mode
-        self._added: list[int] = twin._reversed_padding_repeated_twice  # noqa: SLF001 - as functional.pad takes it
+        self._added: list[int] = twin._reversed_padding_repeated_twice  # noqa: SLF001
 
     def set_weights(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """Writes weights as a matrix, or as [out_channels, in_channels / groups, *kernel_size].
@@ -116,7 +117,7 @@ class AnalogConvNd(AnalogModule):
         super().set_weights(weight.flatten(1) if weight.shape == kernels else weight, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """y [m, out_channels, *output_size] for x [m, in_channels, *size], or both without m."""
+        """Returns y [m, out_channels, *output_size] for x [m, in_channels, *size], or without m."""
         dimensions = self._dimensions
         is_batch = x.ndim == dimensions + 2
         if not (is_batch or x.ndim == dimensions + 1) or x.shape[is_batch] != self.in_channels:
@@ -136,11 +137,11 @@ class AnalogConvNd(AnalogModule):
         patches = _patches(x, self.kernel_size, self.stride, self.dilation)
         y = self.product(patches).transpose(1, 2)
         y = y.reshape(len(x), self.out_channels, *sizes_of_y)
-        # As torch's layers: channels stay last in memory only where they were so in x.
+        # As in torch's layers, channels are last in memory only if they are last in x.
         return y if _has_channels_last(x) else y.contiguous()
 
     def digital(self, **options: Any) -> nn.Module:
-        """torch's layer with these settings, and weights of its own; the options are bias and device."""
+        """Returns torch's layer with these settings and new weights; takes bias, device, dtype."""
         made: nn.Module = self._torch(
             self.in_channels,
             self.out_channels,
@@ -155,7 +156,7 @@ class AnalogConvNd(AnalogModule):
         return made
 
     def output_size(self, *sizes: int) -> tuple[int, ...]:
-        """Sizes of y, such as height and width, for an image of these sizes."""
+        """Returns the sizes of y, such as height and width, for an image of these sizes."""
         added = [sum(self._added[2 * i : 2 * i + 2]) for i in reversed(range(len(sizes)))]
         return tuple(
             (size + a - d * (k - 1) - 1) // s + 1
@@ -165,7 +166,7 @@ class AnalogConvNd(AnalogModule):
         )
 
     def extra_repr(self) -> str:
-        """What `print(layer)` shows between the brackets."""
+        """Returns the text between the brackets of `print(layer)`."""
         groups = "" if self.groups == 1 else f"groups={self.groups}, "
         mode = "" if self.padding_mode == "zeros" else f"padding_mode={self.padding_mode}, "
         return (
@@ -199,7 +200,7 @@ def _require_sizes(
     name: str, given: str | int | tuple[int, ...], dimensions: int, least: int
 ) -> None:
     if isinstance(given, str):
-        return  # torch knows which
+        return  # torch checks names
     sizes = (given,) * dimensions if isinstance(given, int | float) else tuple(given)
     if not all(isinstance(size, int) for size in sizes):
         raise TypeError(f"{name} = {given}: give whole numbers")
@@ -212,10 +213,10 @@ def _require_sizes(
 def _patches(
     x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
 ) -> Tensor:
-    """The patches [m, patches, channels * kernel] of padded images x [m, channels, *size].
+    """Returns patches [m, patches, channels * kernel] of padded images x [m, channels, *size].
 
-    torch unfolds images of two dimensions; a third is unfolded before into images and channels, and
-    one alone is an image of height 1.
+    torch unfolds two dimensions only. A third dimension is first unfolded into images and channels,
+    and a single dimension is taken as an image of height 1.
     """
     samples, places = len(x), 1
     if len(kernel) == 1:
@@ -239,7 +240,10 @@ def _has_channels_last(x: Tensor) -> bool:
 
 
 class _Unfold(torch.autograd.Function):
-    """`functional.unfold` with the patches before their elements, which torch would copy once more (and on a GPU launch a kernel per image)."""
+    """`functional.unfold` with patches before elements, without torch's extra copy.
+
+    On a GPU, torch would also launch a kernel per image.
+    """
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""A low-rank adapter on any layer, with gates; its factors are tensors of torch or pulsed arrays."""
+"""A low-rank adapter on any layer, with gates, in tensors of torch or in pulsed arrays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["GatedAdapter", "Written", "features_of"]
 def _with_update(
     y: Tensor, x: Tensor, v: Tensor, codes: Tensor | None, u: Tensor, scale: float
 ) -> Tensor:
-    if x.dtype == torch.float64:  # which the fused operator does not take
+    if x.dtype == torch.float64:  # the fused operator does not take it
         h = x @ v if codes is None else (x @ v) * codes
         return y + (scale * (h @ u.T)).to(y.dtype)
     if y.dtype == x.dtype:
@@ -41,18 +41,18 @@ def _with_update(
 
 
 def _plain_linear(base: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None] | None:
-    """Weight [out, in] and bias of a base that does x weight^T + bias and nothing else, in the type of x."""
-    # A class of another origin with the name of transformers' may compute what it likes.
+    """Returns weight [out, in] and bias if the base is exactly x weight^T + bias, else None."""
+    # A class named Conv1D that is not of transformers may compute something else.
     is_conv1d = _is_conv1d(base) and type(base).__module__.startswith("transformers.")
     if not (is_conv1d or type(base) is nn.Linear) or "forward" in vars(base) or _has_hooks(base):
         return None
     weight = cast("Tensor", base.weight)
     bias = cast("Tensor | None", base.bias)
     if type(weight) not in (nn.Parameter, torch.Tensor) or weight.device != x.device:
-        return None  # quantised, distributed and other kinds of tensors know themselves what to do
+        return None  # quantised, distributed and other tensors have products of their own
     kinds = {x.dtype, weight.dtype} | (set() if bias is None else {bias.dtype})
     if (wanted := autocast_type(x)) is not None:
-        # A weight that is trained is converted once for all uses by torch's own product.
+        # torch's own product converts a trained weight once for all its uses.
         fits = kinds <= set(TYPES) and (weight.dtype == wanted or not weight.requires_grad)
     else:
         fits = len(kinds) == 1 and x.dtype in TYPES
@@ -65,22 +65,24 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    """Whether more happens when the module is called than its forward."""
+    """Whether a call of the module runs more than its forward."""
     own = any(getattr(module, name) for name in _HOOKS)
-    return own or bool(nn.modules.module._has_any_global_hook())  # type: ignore[no-untyped-call] # noqa: SLF001
+    return own or bool(
+        nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call] # noqa: SLF001
+    )
 
 
 def _is_conv1d(module: nn.Module) -> bool:
-    """Of transformers: its weight is [inputs, outputs]."""
+    """Whether the module is named like Conv1D of transformers, with weight [inputs, outputs]."""
     return type(module).__name__ == "Conv1D"
 
 
 class Written(NamedTuple):
-    """How well factors were written.
+    """Accuracy of written factors.
 
     Attributes:
-        error: |A' B' - A B| / |A B| of what a perfect read sees and what was to be written.
-        clipped: How many elements of A and B lay outside the bounds of their cells.
+        error: |A' B' - A B| / |A B|, where a perfect read sees A' B' and A B was to be written.
+        clipped: Number of elements of A and B outside the bounds of their cells.
     """
 
     error: float
@@ -90,33 +92,32 @@ class Written(NamedTuple):
 class GatedAdapter(nn.Module):
     """y = base(x) + alpha A (gate(x) * (B x)): a low-rank adapter beside a layer.
 
-    With `config`, A and B are analog layers (`up` and `down`), trained by pulses with an optimiser of
-    `pulsora.optim`; each spans the whole layer and is cut into tiles like any analog layer. Without, they are the
-    parameters `a` [out_features, components] and `b` [components, in_features] of torch. A new adapter contributes
-    nothing: A is 0. The base stays as it is; freeze it by `adapter.base.requires_grad_(False)`.
+    With `config`, A and B are analog layers (`up` and `down`) in tiles of their own, trained by
+    pulses with `pulsora.optim`. Without `config`, they are the parameters `a` [out_features,
+    components] and `b` [components, in_features] of torch. A new adapter contributes nothing: A is
+    0. The base does not change; freeze it by `adapter.base.requires_grad_(False)`.
 
-    A pool of adapters is kept as one of adapters * rank components, those of one adapter side by side.
+    A pool is kept as one adapter with adapters * rank components, in the order of the adapters.
 
     Args:
-        base: Any module with in_features and out_features, such as torch's Linear and analog layers, or the Conv1D of
-            transformers; it is called with x [..., in_features] alone.
-        rank: Number of components of one adapter. None takes the adapters in the tiles of an analog base
-            (`LRTTConfig`), each of which is gated alike; the pool then shares their rank.
-        gate: None, a number or numbers for constant weights, a module of `pulsora.nn` (`TaskGate`, `LearnedGate`,
-            `MixtureGate`) or of your own that gives weights for x: [..., 1], [..., adapters] or
-            [..., components].
+        base: Any module with in_features and out_features, such as torch's Linear and analog
+            layers, or the Conv1D of transformers; it is called with x [..., in_features] alone.
+        rank: Number of components of one adapter. None takes the adapters in the tiles of an analog
+            base (`LRTTConfig`), with the same gate in each; the pool then divides their rank.
+        gate: None, a number or numbers for constant weights, a module of `pulsora.nn` (`TaskGate`,
+            `LearnedGate`, `MixtureGate`) or of your own that returns weights for x: [..., 1], [...,
+            adapters] or [..., components].
         adapters: Number of adapters in the pool.
-        alpha: Factor on A B, PEFT's lora_alpha / r. By default 1 for tensors of torch, and for pulsed arrays what
-            makes the first steps those of plain SGD, 1 / (sqrt(rank) std(B)).
+        alpha: Factor on A B, PEFT's lora_alpha / r. By default 1 for tensors of torch, and 1 /
+            (sqrt(rank) std(B)) for pulsed arrays, whose first steps then equal plain SGD.
         config: Configuration of the arrays of A and B; None keeps them in tensors of torch.
         seed: Seed of the initial B and of the arrays; by default drawn from torch's generator.
         tile_id: Number of the first tile, for layers that share a seed.
-        **options: max_input_size, max_output_size, threads of pulsed arrays, as `AnalogModule` explains them.
+        **options: max_input_size, max_output_size, threads of pulsed arrays; see `AnalogModule`.
 
     Raises:
-        TypeError: if the base does not tell its features, or the gate is none.
-        ValueError: for a rank or a number of adapters below 1, an alpha that is not finite, and settings that do not
-            go with adapters in tiles.
+        TypeError: if the base does not state its features, or the gate is no gate.
+        ValueError: for ranks or adapters below 1, a non-finite alpha, or settings not for tiles.
     """
 
     def __init__(
@@ -147,8 +148,8 @@ class GatedAdapter(nn.Module):
         if rank is None:
             if alpha is not None or config is not None:
                 raise ValueError(
-                    "rank = None takes the adapters in the tiles of the base, whose alpha and arrays are "
-                    "those of its LRTTConfig; give a rank for an adapter of its own"
+                    "rank = None takes the adapters in the tiles of the base, whose alpha and "
+                    "arrays are those of its LRTTConfig; give a rank for an adapter of its own"
                 )
             self.rank, rest = divmod(_rank_in_tiles(base), adapters)
             if rest:
@@ -178,12 +179,12 @@ class GatedAdapter(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The weight of the base alone, for what looks at its type or device; handing it to a product is an error."""
+        """The weight of the base, for its type and device; passing it to a product is an error."""
         return self._of_base("weight")
 
     @property
     def bias(self) -> Tensor | None:
-        """That of the base."""
+        """The bias of the base, or None."""
         return None if getattr(self.base, "bias", None) is None else self._of_base("bias")
 
     def _of_base(self, name: str) -> Tensor:
@@ -208,8 +209,8 @@ class GatedAdapter(nn.Module):
     ) -> None:
         if self.rank > self.in_features:
             raise ValueError(
-                f"rank = {self.rank}: an adapter in arrays has at most in_features = {self.in_features} "
-                "components"
+                f"rank = {self.rank}: an adapter in arrays has at most in_features = "
+                f"{self.in_features} components"
             )
         place = next((each.device for each in self.base.parameters()), None)
         settings = {"device": place, "seed": seed} | options
@@ -235,7 +236,7 @@ class GatedAdapter(nn.Module):
         up.tiles.set_weights(torch.zeros(up.tiles.shape), torch.tensor([gauge.a_scale]))
 
     def forward(self, x: Tensor) -> Tensor:
-        """y [..., out_features] for x [..., in_features]."""
+        """Returns y [..., out_features] for x [..., in_features]."""
         codes = self.codes(x)
         if self.in_tiles:
             read: Tensor = self.base(x) if codes is None else self.base(x, codes)
@@ -257,10 +258,10 @@ class GatedAdapter(nn.Module):
         return y + (self.alpha * change).to(y.dtype)
 
     def codes(self, x: Tensor) -> Tensor | None:
-        """The weights of the components for x, which broadcast to [..., components]; None without a gate.
+        """Returns the gate's weights, which broadcast to [..., components]; None without a gate.
 
         Raises:
-            ValueError: if the gate gives another number of weights.
+            ValueError: if the gate returns another number of weights.
         """
         return None if self.gate is None else self._per_component(self.gate(x).to(x.dtype))
 
@@ -271,15 +272,16 @@ class GatedAdapter(nn.Module):
         if count == self.adapters:
             return codes.repeat_interleave(self.rank, -1)
         raise ValueError(
-            f"the gate gives {count} weights for each sample; this adapter takes 1, {self.adapters} (one for each "
-            f"adapter of the pool) or {self.components} (one for each component)"
+            f"the gate gives {count} weights for each sample; this adapter takes 1, "
+            f"{self.adapters} (one for each adapter of the pool) or {self.components} (one for "
+            "each component)"
         )
 
     def factors(self) -> tuple[Tensor, Tensor]:
-        """Copies of A [out_features, components] and B [components, in_features], as a perfect read sees them.
+        """Copies A [out_features, components] and B [components, in_features], without noise.
 
         Raises:
-            ValueError: if they are in the tiles of the base.
+            ValueError: if the factors are in the tiles of the base.
         """
         self._require_own()
         if "a" in self._parameters:
@@ -289,14 +291,14 @@ class GatedAdapter(nn.Module):
 
     @torch.no_grad()
     def set_factors(self, a: Tensor, b: Tensor, alpha: float | None = None) -> Written:
-        """Writes A [out_features, components] and B [components, in_features], and alpha if it is given.
+        """Writes A [out_features, components], B [components, in_features], and alpha if given.
 
-        In arrays, A c and B / c are written, with numbers c for each component and scales for each array such that
-        both fill half of the range of their cells: A B is the same.
+        In arrays, A c and B / c are written, with a number c for each component and a scale for
+        each array, so that both fill half of the range of their cells. A B does not change.
 
         Raises:
-            ValueError: for other shapes, values that are not finite, and factors in the tiles of the base; nothing has
-                changed then.
+            ValueError: for other shapes, non-finite values, or factors in tiles; nothing has
+                changed.
         """
         self._require_own()
         shapes = ((self.out_features, self.components), (self.components, self.in_features))
@@ -343,39 +345,39 @@ class GatedAdapter(nn.Module):
             )
 
     def get_extra_state(self) -> Tensor:
-        """alpha, which belongs to the factors."""
+        """Returns alpha, which is saved with the factors."""
         return torch.tensor(self.alpha, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Takes over alpha."""
+        """Restores alpha."""
         self.alpha = float(state)
 
     def extra_repr(self) -> str:
-        """What `print` shows between the brackets."""
+        """Returns the text between the brackets of `print(adapter)`."""
         pool = f", adapters={self.adapters}" * (self.adapters > 1)
         where = "in the tiles of the base" if self.in_tiles else f"alpha={self.alpha:g}"
         return f"{self.in_features}, {self.out_features}, rank={self.rank}{pool}, {where}"
 
 
 def features_of(base: nn.Module) -> tuple[int, int]:
-    """Inputs and outputs of a layer.
+    """Returns the numbers of inputs and outputs of a layer.
 
     Raises:
-        TypeError: if it does not tell them.
+        TypeError: if the layer does not state them.
     """
     own = [getattr(base, name, None) for name in ("in_features", "out_features")]
     if _is_conv1d(base):
         own = list(base.weight.shape)  # type: ignore[arg-type]
     if not all(isinstance(size, int) for size in own):
         raise TypeError(
-            f"base = {type(base).__name__}: an adapter needs a layer with in_features and out_features, such as "
-            "torch.nn.Linear; set these attributes on a layer of your own"
+            f"base = {type(base).__name__}: an adapter needs a layer with in_features and "
+            "out_features, such as torch.nn.Linear; set these attributes on a layer of your own"
         )
     return int(own[0]), int(own[1])  # type: ignore[arg-type]
 
 
 def clipped_cells(written: Tensor, wanted: Tensor) -> int:
-    """How many elements cells confined: those that came out clearly smaller than they were to be."""
+    """Counts clipped elements: the elements that are clearly smaller than wanted."""
     sizes = wanted.abs().to(written.device)
     return int((sizes - written.abs() > 0.02 * sizes.amax()).sum()) if sizes.numel() else 0
 

@@ -1,4 +1,4 @@
-"""Gates: what weighs the components of low-rank adapters, for each sample."""
+"""Gates: weights of the components of low-rank adapters, for each sample."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ __all__ = ["ConstantGate", "Gate", "LearnedGate", "MixtureGate", "TaskGate", "se
 
 
 class Gate(nn.Module):
-    """What weighs the components of a `GatedAdapter`: a module that gives weights for inputs x.
+    """Base class of the gates of Pulsora, which weight the components of a `GatedAdapter`.
 
-    A gate of one's own is any module whose forward takes x [..., in_features] and gives a tensor that
-    broadcasts to [..., n], where n is 1 (one weight for all), the number of adapters in the pool, or
-    the number of components. Gradients flow into it. This class marks the gates of Pulsora.
+    A custom gate is any module whose forward takes x [..., in_features] and returns a tensor that
+    broadcasts to [..., n], where n is 1 (one weight for all), the number of adapters in the pool,
+    or the number of components. Gradients flow into it.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """The weights for x [..., in_features]."""
+        """Returns the weights for x [..., in_features]."""
         raise NotImplementedError
 
 
 class ConstantGate(Gate):
-    """The same weights for every sample; they are not trained.
+    """A gate with constant weights: equal for every sample, and not trained.
 
     Args:
-        weights: One number, or one for each adapter of the pool, or for each component.
+        weights: One number for all, one for each adapter of the pool, or one for each component.
 
     Raises:
-        ValueError: if they are not a number or a row of finite numbers.
+        ValueError: if the weights are not a number or a row of finite numbers.
     """
 
     weights: Tensor
@@ -50,20 +50,20 @@ class ConstantGate(Gate):
         self.register_buffer("weights", values)
 
     def forward(self, x: Tensor) -> Tensor:  # noqa: ARG002 - gates are called with x
-        """The weights [1], [adapters] or [components]."""
+        """Returns the weights [1], [adapters] or [components]."""
         return self.weights
 
     def extra_repr(self) -> str:
-        """What `print` shows between the brackets."""
+        """Returns the text between the brackets of `print(gate)`."""
         return ", ".join(f"{value:g}" for value in self.weights.tolist())
 
 
 class TaskGate(Gate):
-    """One adapter of the pool for each task; an index chooses it.
+    """A gate that selects one adapter of the pool by the index of a task.
 
     `select(task)`, or `pulsora.nn.select_task(model, task)` for all such gates of a model, sets the
-    task: a number for everything that comes, or numbers [batch], one for each entry of the first
-    dimension of x (a sequence, an image), which hold for all its rows.
+    task: one number for all inputs, or numbers [batch], one for each entry of the first
+    dimension of x (a sequence, an image) with all its rows.
 
     Args:
         tasks: Number of tasks, which is the number of adapters in the pool.
@@ -81,7 +81,7 @@ class TaskGate(Gate):
         self.register_buffer("task", torch.zeros((), dtype=torch.long), persistent=False)
 
     def select(self, task: int | Tensor) -> None:
-        """Sets the task for the reads that come.
+        """Sets the task for the next calls.
 
         Raises:
             TypeError: for anything but whole numbers.
@@ -92,25 +92,26 @@ class TaskGate(Gate):
             raise TypeError(f"task = {task!r}: give whole numbers")
         if chosen.ndim > 1:
             raise ValueError(
-                f"task has shape {list(chosen.shape)}: give one number, or one for each entry of the batch"
+                f"task has shape {list(chosen.shape)}: give one number, or one for each entry of "
+                "the batch"
             )
         if chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < self.tasks:
             raise ValueError(f"task = {task!r}: tasks are numbered from 0 to {self.tasks - 1}")
-        # A copy, because the caller may use theirs again.
+        # A copy, because the caller may write to the tensor later.
         self.task = chosen.to(self.task.device, torch.long, copy=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """1 for the adapter of the task, 0 for the others: [adapters] or [batch, 1, ..., adapters]."""
+        """Returns 1 for the task's adapter, else 0: [adapters] or [batch, 1, ..., adapters]."""
         if self.task.ndim and (x.ndim < 2 or len(self.task) != len(x)):
             raise ValueError(
-                f"{len(self.task)} tasks were selected for x of shape {list(x.shape)}; select one task, "
-                "or one for each entry of its first dimension"
+                f"{len(self.task)} tasks were selected for x of shape {list(x.shape)}; select one "
+                "task, or one for each entry of its first dimension"
             )
         codes = nn.functional.one_hot(self.task.to(x.device), self.tasks).to(x.dtype)
         return codes.reshape(-1, *[1] * (x.ndim - 2), self.tasks) if self.task.ndim else codes
 
     def extra_repr(self) -> str:
-        """What `print` shows between the brackets."""
+        """Returns the text between the brackets of `print(gate)`."""
         return f"tasks={self.tasks}"
 
 
@@ -119,7 +120,8 @@ def select_task(model: nn.Module, task: int | Tensor) -> None:
 
     Raises:
         TypeError: for anything but whole numbers.
-        ValueError: if the model has no such gate, or a gate has no such task; nothing has changed then.
+        ValueError: if the model has no such gate, or a gate has no such task; nothing has changed
+            then.
     """
     gates = [gate for gate in model.modules() if isinstance(gate, TaskGate)]
     if not gates:
@@ -132,14 +134,14 @@ def select_task(model: nn.Module, task: int | Tensor) -> None:
 
 
 class LearnedGate(Gate):
-    """Weights that a small network makes of x, row by row, and learns: 2 sigmoid(W2 relu(W1 x)).
+    """A gate computed from each row of x by a small trained network: 2 sigmoid(W2 relu(W1 x)).
 
-    W2 begins with 0, so that all weights are 1 at first and the adapter is as without a gate.
+    W2 starts at 0, so that all weights are 1 at first, as without a gate.
 
     Args:
         in_features: Size of the last dimension of x.
-        weights: How many weights: 1, one for each adapter of the pool, or one for each component.
-        hidden: Width of the network between.
+        weights: Number of weights: 1, one for each adapter of the pool, or one for each component.
+        hidden: Width of the hidden layer.
 
     Raises:
         ValueError: for sizes below 1.
@@ -149,14 +151,15 @@ class LearnedGate(Gate):
         super().__init__()
         for name, size in (("in_features", in_features), ("weights", weights), ("hidden", hidden)):
             require_at_least(name, size, 1)
-        # Parameters of its own, not layers: what converts the layers of a model shall leave the gate as it is.
+        # Parameters instead of layers, so that conversion of a model's layers leaves the gate
+        # alone.
         first = nn.Linear(in_features, hidden)
         self.inner = nn.Parameter(first.weight.detach())
         self.inner_bias = nn.Parameter(first.bias.detach())
         self.outer = nn.Parameter(torch.zeros(weights, hidden))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The weights [..., weights], between 0 and 2."""
+        """Returns the weights [..., weights], between 0 and 2."""
         inner, bias, outer = (
             each.to(x.dtype) for each in (self.inner, self.inner_bias, self.outer)
         )
@@ -164,19 +167,19 @@ class LearnedGate(Gate):
         return 2.0 * nn.functional.linear(hidden, outer).sigmoid()
 
     def extra_repr(self) -> str:
-        """What `print` shows between the brackets."""
+        """Returns the text between the brackets of `print(gate)`."""
         hidden, features = self.inner.shape
         return f"in_features={features}, weights={len(self.outer)}, hidden={hidden}"
 
 
 class MixtureGate(Gate):
-    """A learned coefficient for each adapter of the pool, the same for every sample.
+    """A gate with a learned coefficient for each adapter of the pool, equal for every sample.
 
-    With the adapters frozen (`GatedAdapter.freeze_factors()`), what is learned is how to mix what they know.
+    With frozen adapters (`GatedAdapter.freeze_factors()`), only their mixture is learned.
 
     Args:
         adapters: Number of adapters in the pool.
-        start: What the coefficients begin with; 1 / adapters by default.
+        start: Initial value of the coefficients; 1 / adapters by default.
 
     Raises:
         ValueError: for less than one adapter.
@@ -189,9 +192,9 @@ class MixtureGate(Gate):
         self.coefficients = nn.Parameter(torch.full((adapters,), begin))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The coefficients [adapters]."""
+        """Returns the coefficients [adapters]."""
         return self.coefficients.to(x.dtype)
 
     def extra_repr(self) -> str:
-        """What `print` shows between the brackets."""
+        """Returns the text between the brackets of `print(gate)`."""
         return f"adapters={len(self.coefficients)}"

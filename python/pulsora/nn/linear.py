@@ -38,32 +38,31 @@ class AnalogLinear(AnalogModule):
         **options: Any,
     ) -> None:
         super().__init__(out_features, in_features, bias, config, 1, **options)
-        self.digital_class: type[Any] | None = (
-            None  # of a layer like Linear that it was made from, if another
-        )
+        # Class of the layer like Linear that it was converted from, if that was no Linear.
+        self.digital_class: type[Any] | None = None
         self.in_features = in_features
         self.out_features = out_features
 
     def forward(
         self, x: Tensor, gate: Tensor | None = None, steps: int = 1, bias: Tensor | None = None
     ) -> Tensor:
-        """y [..., out_features] for x [..., in_features].
+        """Returns y [..., out_features] for x [..., in_features].
 
-        Where the tiles have adapters (`LRTTConfig`), a gate that broadcasts to [..., rank] makes it
-        W x + alpha A (gate * (B x)), in each tile; its gradient is that of any tensor. It needs an adapter
-        that is injected with inject_io = "per_array".
+        If the tiles have adapters (`LRTTConfig`), a gate that broadcasts to [..., rank] makes each
+        tile read W x + alpha A (gate * (B x)); the gate gets a gradient. It needs an adapter that
+        is injected with inject_io = "per_array".
 
-        `steps` is the number of steps in time that stand one below the other in the first dimension of x, each with the
-        rows of a whole mini-batch. Several processes that share a batch have to know it; nothing else depends on it.
-        `bias` [out_features] is added in place of the layer's own.
+        `steps` is the number of time steps that are concatenated in the first dimension of x, each
+        with the rows of a whole mini-batch. Only processes that share a batch depend on it. `bias`
+        [out_features] is added instead of the layer's own.
 
         Raises:
-            ValueError: for a gate where a tile has no adapter, or of another shape.
+            ValueError: for a gate if a tile has no adapter, or a gate of another shape.
         """
         return self.product(x, gate, steps, bias)
 
     def extra_repr(self) -> str:
-        """What `print(layer)` shows between the brackets."""
+        """Returns the text between the brackets of `print(layer)`."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, {self._describe()}"
         )

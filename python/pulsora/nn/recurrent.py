@@ -1,4 +1,4 @@
-"""Recurrent layers on analog tiles: RNN, LSTM and GRU, with the arguments and the gates of torch's."""
+"""Recurrent layers on analog tiles: RNN, LSTM and GRU, with torch's arguments and gates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["AnalogGRU", "AnalogLSTM", "AnalogRNN"]
 class AnalogRNN(AnalogRNNBase):
     """`torch.nn.RNN`'s twin: h <- tanh(W_ih x + b_ih + W_hh h + b_hh). See `AnalogRNNBase`.
 
-    `nonlinearity`, 'tanh' or 'relu', comes behind num_layers, as torch has it.
+    `nonlinearity`, 'tanh' or 'relu', comes after num_layers, as in torch.
     """
 
     _torch = nn.RNN
@@ -47,7 +47,7 @@ class AnalogRNN(AnalogRNNBase):
 class AnalogLSTM(AnalogRNNBase):
     """`torch.nn.LSTM`'s twin. See `AnalogRNNBase`.
 
-    Rows of the matrices are those of the gates i, f, g, o, one below the other:
+    The rows of the matrices belong to the gates i, f, g, o, in this order:
     c <- sigmoid(f) c + sigmoid(i) tanh(g), h <- sigmoid(o) tanh(c). With proj_size, h is multiplied
     by one more analog matrix, hr_l0.
     """
@@ -91,7 +91,7 @@ class AnalogLSTM(AnalogRNNBase):
 class AnalogGRU(AnalogRNNBase):
     """`torch.nn.GRU`'s twin. See `AnalogRNNBase`.
 
-    Rows of the matrices are those of the gates r, z, n, one below the other:
+    The rows of the matrices belong to the gates r, z, n, in this order:
     n = tanh(n_x + sigmoid(r) n_h), h <- n + sigmoid(z) (h - n).
     """
 
@@ -103,15 +103,15 @@ class AnalogGRU(AnalogRNNBase):
 
 
 def _has_kernels(tensor: Tensor) -> bool:
-    """Whether torch has a kernel for a whole cell, that of LSTMCell and GRUCell: a dozen operations would keep the host busy.
+    """Whether torch has a kernel for a whole cell (LSTMCell, GRUCell) instead of a dozen launches.
 
-    It has none for the CPU; torch.compile makes its own.
+    torch has none for the CPU, and torch.compile makes its own.
     """
     return tensor.is_cuda and not torch.compiler.is_compiling()
 
 
 def _lstm_cell(of_x: Tensor, of_h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """h and c after a step, from the gates' sums over inputs and over h."""
+    """Returns h and c after a step, from the gates' sums over inputs and over h."""
     if _has_kernels(of_x):
         h, c, _ = torch.ops.aten._thnn_fused_lstm_cell.default(of_x, of_h, c)  # noqa: SLF001
         return h, c
@@ -121,7 +121,7 @@ def _lstm_cell(of_x: Tensor, of_h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gru_cell(of_x: Tensor, of_h: Tensor, h: Tensor) -> Tensor:
-    """h after a step, from the gates' sums over inputs and over h."""
+    """Returns h after a step, from the gates' sums over inputs and over h."""
     if _has_kernels(of_x):
         h, _ = torch.ops.aten._thnn_fused_gru_cell.default(of_x, of_h, h)  # noqa: SLF001
         return h

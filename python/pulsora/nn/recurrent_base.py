@@ -1,4 +1,4 @@
-"""What recurrent layers on analog tiles have in common: matrices, steps in time, packed sequences."""
+"""Base class of recurrent layers on analog tiles: matrices, time steps, packed sequences."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ __all__ = ["AnalogRNNBase"]
 
 
 class AnalogRNNBase(nn.Module):
-    """What recurrent layers have in common: every weight matrix of torch's layer is an analog layer.
+    """Base class of recurrent layers: every weight matrix of torch's layer is an analog layer.
 
-    The matrix that torch calls weight_ih_l0 is the layer `rnn.ih_l0`, an `AnalogLinear`, with
-    its tiles and its `analog_weight`; so with hh_l0, hr_l0 (of proj_size), ih_l0_reverse, and those
-    of further layers. `rnn.weight_ih_l0` is a copy of its weights; `set_weights` and `get_weights`
-    take and give all of them by torch's names. Biases are parameters with torch's names.
+    The matrix that torch calls weight_ih_l0 is the layer `rnn.ih_l0`, an `AnalogLinear`, with its
+    tiles and its `analog_weight`; likewise hh_l0, hr_l0 (of proj_size), ih_l0_reverse, and the
+    matrices of further layers. `rnn.weight_ih_l0` is a copy of the weights; `set_weights` and
+    `get_weights` take and return all weights by torch's names. Biases are parameters with torch's
+    names.
 
-    Each step in time reads the tiles once, and is one sample of the pulsed update for each
+    Each time step reads the tiles once, and is one sample of the pulsed update for each
     sequence: an optimiser of `pulsora.optim` takes all steps of a backward pass as one mini-batch.
-    The inputs of all steps are read at once, which gives the bits of reading them one after another.
+    The inputs of all steps are read at once, with the same bits as one after another.
 
     Args:
         input_size: Size of the last dimension of x.
         hidden_size: Size of the hidden state.
-        num_layers: Number of layers, each of which reads the outputs of the one before.
+        num_layers: Number of layers; each reads the outputs of the layer before.
         bias: Whether the matrices of inputs and hidden states have a bias each.
         batch_first: Whether x and y are [m, steps, features] instead of [steps, m, features].
         dropout: Probability of zeros in the outputs of all layers but the last, in training.
         bidirectional: Whether a second set of matrices reads the sequence backwards; its outputs
-            stand behind the others in the last dimension.
+            follow the others in the last dimension.
         config: Configuration of the tiles.
         seed: Seed of all matrices; by default drawn from torch's generator.
-        tile_id: Number of the first tile; the matrices count on from it.
+        tile_id: Number of the first tile; the tiles of all matrices are numbered from there.
         digital_bias: Whether biases are torch parameters, or else one more column of cells each.
         **options: As for `AnalogLinear`.
 
     Raises:
-        ValueError: for sizes that torch refuses, in its words.
+        ValueError: for sizes that torch refuses, with torch's message.
         TypeError: for arguments that do not exist, or of a wrong type.
     """
 
@@ -67,7 +68,7 @@ class AnalogRNNBase(nn.Module):
         "dropout",
         "bidirectional",
     )
-    """Names of the arguments that torch's layer has too, and of the attributes with their values."""
+    """Names of the arguments that torch's layer has too, and of the attributes that hold them."""
 
     input_size: int
     hidden_size: int
@@ -102,7 +103,7 @@ class AnalogRNNBase(nn.Module):
         require_boolean("bias", bias)
         if "proj_size" in options and "proj_size" not in self.settings:
             raise TypeError(f"{type(self).__name__} has no argument 'proj_size'; AnalogLSTM has")
-        # torch's own layer checks the settings, and names its weights; this one has no memory.
+        # A layer of torch without memory checks the settings, and names the weights.
         twin = self._torch(
             input_size,
             hidden_size,
@@ -144,7 +145,7 @@ class AnalogRNNBase(nn.Module):
         self._initialise(seed * 1_000_003 + tile_id)
 
     def _initialise(self, seed: int) -> None:
-        """All weights and biases uniform within +-1/sqrt(hidden_size), as torch has them."""
+        """Draws weights and biases uniformly within +-1/sqrt(hidden_size), as torch does."""
         generator = torch.Generator().manual_seed(seed % 2**63)
         bound = 1.0 / math.sqrt(self.hidden_size)
 
@@ -186,13 +187,13 @@ class AnalogRNNBase(nn.Module):
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
-        """Of each layer and direction what torch's layer lists there: copies of the weights, and the biases."""
+        """Copies of the weights, and the biases, by layer and direction as in torch's layer."""
         twin: Any = self.digital(device="meta")
         names = twin._all_weights  # noqa: SLF001 - in torch's order
         return [[getattr(self, name) for name in of_one] for of_one in names]
 
     def get_weights(self) -> dict[str, Tensor]:
-        """Copies of all weights and biases, by torch's names, as of `torch.nn.LSTM.state_dict()`."""
+        """Returns copies of all weights and biases, as `torch.nn.LSTM.state_dict()` does."""
         found: dict[str, Tensor] = {}
         for part in self._parts:
             weight, bias = self._layer(part).get_weights()
@@ -203,11 +204,10 @@ class AnalogRNNBase(nn.Module):
         return found
 
     def set_weights(self, weights: dict[str, Tensor]) -> None:
-        """Writes all weights and biases, by torch's names, as from `torch.nn.LSTM.state_dict()`.
+        """Writes all weights and biases, named as in `torch.nn.LSTM.state_dict()`.
 
         Raises:
-            ValueError: for names that are missing or too many, and wrong shapes; nothing has
-                changed then.
+            ValueError: for missing or unknown names, and wrong shapes; nothing has changed then.
         """
         shapes = {name: tuple(values.shape) for name, values in self.get_weights().items()}
         if set(weights) != set(shapes):
@@ -237,21 +237,22 @@ class AnalogRNNBase(nn.Module):
     ) -> None:
         if f"{prefix}weight_ih_l0" in state_dict:
             error_msgs.append(
-                f"{prefix}weight_ih_l0 is of a digital layer, but this one is analog: load the state into the digital "
-                "model and convert that by pulsora.convert_to_analog, or call set_weights(digital.state_dict()) of the layer"
+                f"{prefix}weight_ih_l0 is of a digital layer, but this one is analog: load the "
+                "state into the digital model and convert that by pulsora.convert_to_analog, or "
+                "call set_weights(digital.state_dict()) of the layer"
             )
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
 
     def digital(self, **options: Any) -> nn.Module:
-        """torch's layer with these settings, and weights of its own; the options are device and dtype."""
+        """Returns torch's layer with these settings and new weights; options: device, dtype."""
         settings = {name: getattr(self, name) for name in self.settings}
         made: nn.Module = self._torch(**settings, **options)
         return made
 
     def added_biases(self) -> list[nn.Parameter]:
-        """As of `AnalogModule`: the biases, which stand here and not in the layers."""
+        """Returns the biases, which are parameters of this module; see `AnalogModule`."""
         learned = {part for part in self._parts if self._layer(part).out_scaling is not None}
         return [
             bias
@@ -260,31 +261,32 @@ class AnalogRNNBase(nn.Module):
         ]
 
     def flatten_parameters(self) -> None:
-        """Nothing: as torch's layer has it for its kernels, which tiles do not take."""
+        """Does nothing; torch's layer has the method for kernels that tiles do not use."""
 
     def _product(self, part: str, x: Tensor, steps: int = 1) -> Tensor:
         y: Tensor = self._layer(part)(x, steps=steps, bias=self._parameters.get(f"bias_{part}"))
         return y
 
     def _step(self, suffix: str, gates: Tensor, state: State) -> State:
-        """The state after a step: its first tensor is the output. Takes W_ih x + b_ih."""
+        """Returns the state after a step (output first), from gates = W_ih x + b_ih."""
         raise NotImplementedError
 
     def _sizes(self) -> list[int]:
-        """Sizes of the tensors of a state."""
+        """Returns the sizes of the tensors of a state."""
         return [self.proj_size or self.hidden_size]
 
     def _direction(
         self, suffix: str, x: Tensor, counts: Sequence[int], state: State
     ) -> tuple[Tensor, State]:
-        """Outputs and last state of one layer in one direction, for steps with so many sequences each."""
+        """Runs a layer in one direction, counts[i] sequences in step i: outputs and last state."""
         gates = self._product(f"ih{suffix}", x, len(counts) if len(set(counts)) == 1 else 1)
         state = tuple(each.to(gates.dtype) for each in state)
         steps = torch.split(gates, list(counts))
         initial, outputs, ended = state, [], []
         if suffix.endswith("_reverse"):
             state = tuple(each[: counts[-1]] for each in initial)
-            for step in reversed(steps):  # longer sequences come first; shorter ones join in
+            # Longer sequences start first; shorter sequences join later.
+            for step in reversed(steps):
                 if len(step) > len(state[0]):
                     state = tuple(
                         torch.cat([now, first[len(now) : len(step)]])
@@ -303,7 +305,7 @@ class AnalogRNNBase(nn.Module):
         return torch.cat(outputs), last
 
     def _run(self, x: Tensor, counts: Sequence[int], state: State) -> tuple[Tensor, State]:
-        """Outputs and last states [layers * directions, m, ...] for x of all steps, one below the other."""
+        """Returns outputs and last states [layers * directions, m, ...] for x of all steps."""
         directions = ["", "_reverse"] if self.bidirectional else [""]
         last: list[State] = []
         for layer in range(self.num_layers):
@@ -321,7 +323,7 @@ class AnalogRNNBase(nn.Module):
     def forward(
         self, x: Tensor | PackedSequence, hx: Tensor | State | None = None
     ) -> tuple[Tensor | PackedSequence, Tensor | State]:
-        """Outputs of all steps, and the states after the last.
+        """Returns the outputs of all steps, and the states after the last step.
 
         Args:
             x: [steps, m, input_size], [m, steps, input_size] with batch_first, [steps, input_size]
@@ -374,7 +376,7 @@ class AnalogRNNBase(nn.Module):
             )
 
     def _initial(self, hx: Tensor | State | None, batch: int, x: Tensor, *, is_one: bool) -> State:
-        """The states before the first step, checked, with a batch; zeros if none are given."""
+        """Returns the checked states before the first step, with a batch; zeros by default."""
         count = self.num_layers * (1 + self.bidirectional)
         shapes = [(count, batch, size) for size in self._sizes()]
         if hx is None:
@@ -391,7 +393,7 @@ class AnalogRNNBase(nn.Module):
         return given
 
     def extra_repr(self) -> str:
-        """What `print(layer)` shows between the brackets."""
+        """Returns the text between the brackets of `print(layer)`."""
         names = self.settings[2:]
         settings = "".join(f", {name}={getattr(self, name)}" for name in names)
         return f"{self.input_size}, {self.hidden_size}{settings}"

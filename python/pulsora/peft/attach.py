@@ -1,4 +1,4 @@
-"""Adding low-rank adapters to a model, in three modes: where the base is, and where the factors are."""
+"""Low-rank adapters on a model, in three modes for the places of base and factors."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ MODES = ("digital_base", "analog_base", "analog_base_digital_adapter")
 
 
 class Plan(NamedTuple):
-    """Where base and factors of adapters are.
+    """Places of the base and of the factors of adapters.
 
     Attributes:
         base: Configuration of the arrays of the base; None leaves it in torch.
-        factors: Configuration of the arrays of A and B; None keeps them in tensors of torch, or in the tiles of the base.
-        in_tiles: Whether the adapters are those of the tiles of the base.
+        factors: Configuration of the arrays of A and B; None keeps A and B in tensors of torch, or
+            in the tiles of the base.
+        in_tiles: Whether the adapters are in the tiles of the base.
     """
 
     base: TileConfig | None
@@ -47,7 +48,7 @@ class Plan(NamedTuple):
     in_tiles: bool
 
     def base_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of the arrays of the base: weights fill their cells unless something else is given."""
+        """Returns the options of the base's arrays; weight_scaling is 'abs_max' by default."""
         can_scale = self.base is not None and not self.base.facts.reuses_reads
         return {"weight_scaling": "abs_max" if can_scale else None, **given}
 
@@ -55,10 +56,10 @@ class Plan(NamedTuple):
     def of(
         mode: str, config: TileConfig | None, base_config: TileConfig | None, adapter_span: str
     ) -> Plan:
-        """What the arguments of `add_adapters` ask for.
+        """Makes the plan from the arguments of `add_adapters`.
 
         Raises:
-            ValueError: for a mode or a span that does not exist, and configurations that do not go with the mode.
+            ValueError: for an unknown mode or span, and configurations that do not fit the mode.
         """
         if mode not in MODES:
             raise ValueError(f"mode = {mode!r}: write one of {', '.join(map(repr, MODES))}")
@@ -79,7 +80,8 @@ class Plan(NamedTuple):
             chosen = config or LRTTConfig()
             _require(
                 isinstance(chosen, LRTTConfig), mode, "config",
-                "give an LRTTConfig, or adapter_span = 'layer' for arrays A and B that span the layer",
+                "give an LRTTConfig, or adapter_span = 'layer' for arrays A and B that span the "
+                "layer",
             )  # fmt: skip
             spans = adapter_span == "layer"
             return Plan(chosen.replace(adapter_span="layer") if spans else chosen, None, in_tiles)
@@ -114,39 +116,45 @@ def add_adapters(
     seed: int | None = None,
     **options: Any,
 ) -> nn.Module:
-    """A copy of a model with low-rank adapters on its fully connected layers; all else is frozen.
+    """Returns a copy of a model with adapters on fully connected layers, all else frozen.
 
-    | mode | base | A and B | trained by |
-    |---|---|---|---|
-    | 'digital_base' | as it is, frozen | pulsed arrays | `pulsora.optim`, by pulses |
-    | 'analog_base' | an analog array | pulsed arrays: in each tile or spanning the layer, with or without transfers (LRTT), or beside the layer | `pulsora.optim`, by pulses |
-    | 'analog_base_digital_adapter' | a frozen analog array, read with its noise | tensors of torch | any optimiser of torch |
+    There are three modes:
+
+    - 'digital_base': the base is unchanged and frozen; A and B are pulsed arrays, trained by pulses
+      with `pulsora.optim`.
+    - 'analog_base': the base is an analog array; A and B are pulsed arrays in each tile, spanning
+      the layer, or beside the layer, with or without transfers (LRTT), trained by pulses with
+      `pulsora.optim`.
+    - 'analog_base_digital_adapter': the base is a frozen analog array, read with its noise; A and B
+      are tensors of torch, trained by any optimiser of torch.
 
     Args:
         model: Any torch model with Linear layers, or the Conv1D of transformers. It is not changed.
-        mode: One of the three.
+        mode: One of the three modes.
         rank: Number of components of each adapter.
-        targets: Names of layers, or last parts of names ('q_proj'), or a function of name and layer; by default all
-            fully connected layers but those whose weight is tied to another layer's.
+        targets: Names of layers, or last parts of names ('q_proj'), or a function of name and
+            layer; by default all fully connected layers whose weight is not tied to another layer.
         exclude: Names, or last parts of names, of layers to leave out.
-        alpha: Factor on A B (PEFT's lora_alpha / r). By default 1 for tensors of torch, and what makes the first steps
-            those of plain SGD for arrays.
+        alpha: Factor on A B (PEFT's lora_alpha / r). The default is 1 for tensors of torch; for
+            arrays it makes the first steps equal plain SGD.
         gate: As in `pulsora.nn.GatedAdapter`, one for all layers; or a function of name and layer.
         adapters: Number of adapters in the pool of each layer.
-        config: Configuration of the arrays of A and B: a SingleConfig (of SixT1C cells by default), or for 'analog_base'
-            an LRTTConfig, whose rank and lora_alpha are those given here.
-        base_config: Configuration of the arrays of the base, where these are not those of an LRTTConfig.
-        adapter_span: For 'analog_base': whether each 'tile' has an adapter of its own (unless an LRTTConfig says
-            otherwise), or the 'layer' one A and one B. With an LRTTConfig, these are in its tile; else they are arrays
-            beside the layer, which are not transferred.
-        trainable: Names of modules that stay trainable besides, such as a head.
+        config: Configuration of the arrays of A and B: a SingleConfig (of SixT1C cells by default),
+            or for 'analog_base' an LRTTConfig, whose rank and lora_alpha are replaced by the
+            arguments here.
+        base_config: Configuration of the arrays of the base, if no LRTTConfig gives it.
+        adapter_span: For 'analog_base': 'tile' for an adapter in each tile (unless an LRTTConfig
+            says otherwise), 'layer' for one A and one B. With an LRTTConfig, A and B are then in
+            its tile; else they are arrays beside the layer, which are not transferred.
+        trainable: Names of other modules that stay trainable, such as a head.
         seed: Seed of all tiles and initial values; by default drawn from torch's generator.
-        **options: max_input_size, max_output_size, threads of the arrays, and weight_scaling ('abs_max' here unless you
-            say otherwise), scaling_per, learn_out_scaling, digital_bias of those of the base, as `AnalogModule` explains them.
+        **options: max_input_size, max_output_size, threads of all arrays; weight_scaling ('abs_max'
+            by default), scaling_per, learn_out_scaling, digital_bias of the base's arrays, as
+            `AnalogModule` explains them.
 
     Raises:
-        ValueError: for names that do not occur, layers that cannot have an adapter, and settings that do not go
-            with the mode.
+        ValueError: for names that do not occur, layers that cannot have an adapter, and settings
+            that do not fit the mode.
     """
     plan = Plan.of(mode, config, base_config, adapter_span)
     names = _targets(model, targets, exclude)
@@ -170,7 +178,7 @@ def add_adapters(
 
 
 def adaptable(layer: nn.Module) -> bool:
-    """Whether a layer can have an adapter: a Linear, a Conv1D of transformers, or an analog one."""
+    """Whether a layer can have an adapter: Linear, Conv1D of transformers, or AnalogLinear."""
     is_linear = type(layer) is nn.Linear or is_conv1d(layer)
     return isinstance(layer, AnalogLinear) or (is_linear and not why_digital(layer))
 
@@ -186,15 +194,15 @@ def attach(
     seed: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """A copy of the model with adapters of these ranks on the layers of these names; all else is frozen."""
+    """Returns a copy of the model with adapters on the layers named in `ranks`, all else frozen."""
     if seed is None:
         seed = int(torch.randint(2**62, (), device="cpu").item())
     given = dict(options or {})
     of_arrays = {name: value for name, value in given.items() if name in _OF_ARRAYS}
     if plan.base is None and set(given) - set(of_arrays):
         raise ValueError(
-            f"{sorted(set(given) - set(of_arrays))}: these are options of an analog base, which mode = "
-            "'digital_base' has not"
+            f"{sorted(set(given) - set(of_arrays))}: these are options of an analog base, which "
+            "mode = 'digital_base' has not"
         )
 
     if plan.base is None:
@@ -236,8 +244,9 @@ def _require_untied(model: nn.Module, names: Collection[str]) -> None:
     for name in names:
         if model.get_submodule(name) in tied:
             raise ValueError(
-                f"layer '{name}': its weight is that of another layer too, so it cannot be in an array of its own; leave "
-                "the layer out (exclude), untie it, or take mode = 'digital_base'"
+                f"layer '{name}': its weight is that of another layer too, so it cannot be in an "
+                "array of its own; leave the layer out (exclude), untie it, or take mode = "
+                "'digital_base'"
             )
 
 
@@ -248,7 +257,7 @@ def _configs(
     alphas: Mapping[str, float | None],
     adapters: int,
 ) -> dict[str, TileConfig | None]:
-    """The configuration of the arrays of each base that is not analog yet."""
+    """Returns the configuration of the arrays of each base that is not analog yet."""
     layers = {name: model.get_submodule(name) for name in ranks}
     names = [name for name, layer in layers.items() if not isinstance(layer, AnalogLinear)]
     if not plan.in_tiles or plan.base is None:
@@ -272,7 +281,7 @@ def _targets(
     targets: Collection[str] | Callable[[str, nn.Module], bool] | None,
     exclude: Collection[str],
 ) -> list[str]:
-    """The names of the layers that get adapters."""
+    """Returns the names of the layers that get adapters."""
     layers = {
         name: layer
         for name, layer in model.named_modules()
@@ -286,7 +295,8 @@ def _targets(
         for part in parts:
             if not any(_is_named(name, part) for name in layers):
                 raise ValueError(
-                    f"{argument} has {part!r}, but no fully connected layer is called so; the model has {list(layers)}"
+                    f"{argument} has {part!r}, but no fully connected layer is called so; the "
+                    f"model has {list(layers)}"
                 )
     if targets is None:
         tied = tied_layers(model)
@@ -312,7 +322,7 @@ def _inside_of_adapter(model: nn.Module, name: str) -> bool:
 
 
 def tied_layers(model: nn.Module) -> set[nn.Module]:
-    """Layers whose weight is that of another layer too."""
+    """Returns the layers that share their weight with another layer."""
     owners: dict[nn.Parameter, list[nn.Module]] = {}
     for layer in model.modules():
         weight = layer._parameters.get("weight")  # noqa: SLF001 - not the copy of an analog layer

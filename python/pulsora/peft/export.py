@@ -38,36 +38,40 @@ def save_adapter(
 ) -> AdapterReport:
     """Writes the adapters of a model as files that PEFT loads onto the model without adapters.
 
-    Factors that are one A and one B per layer are written as they are. Where each tile of a layer has an adapter of its
-    own, and where adapters have been transferred into the array, the file gets the best approximation of rank `rank`
-    (a truncated SVD) of alpha A B, and with `base` of W - W0 + alpha A B: the report says how much is lost.
+    A layer with one A and one B is written unchanged. If each tile of a layer has an adapter, or
+    adapters have been transferred into the array, the file gets a truncated SVD of rank `rank`, the
+    best approximation of alpha A B, or with `base` of W - W0 + alpha A B. The report says how much
+    is lost.
 
     Args:
-        model: A model with adapters, from `add_adapters` or `load_adapter`, or with `pulsora.nn.GatedAdapter` or LRTT
-            layers of your own.
-        folder: Where adapter_config.json and adapter_model.safetensors go; it is made if there is none.
-        base: The model that the file will be loaded onto, with layers of the same names: what the arrays of W have
-            changed since then goes into the file. Needed after transfers.
-        adapter: Which adapter of a pool; by default all of them, weighed by a constant or mixing gate.
-        rank: The rank of approximations; by default that of the adapters in the tiles.
-        base_model: What PEFT shall take for the name of the base model.
-        task_type: PEFT's task type, such as 'CAUSAL_LM', which decides how it wraps the model.
+        model: A model with adapters, from `add_adapters` or `load_adapter`, or with
+            `pulsora.nn.GatedAdapter` or LRTT layers of your own.
+        folder: Folder of adapter_config.json and adapter_model.safetensors; it is made if missing.
+        base: The model that the file will be loaded onto, with layers of the same names: the change
+            of the arrays W from this model goes into the file. Needed after transfers.
+        adapter: Number of an adapter of a pool; by default all, weighted by a constant or mixing
+            gate.
+        rank: The rank of approximations; by default the rank of the adapters in the tiles.
+        base_model: Name of the base model for PEFT.
+        task_type: PEFT's task type, such as 'CAUSAL_LM', with which PEFT chooses the wrapper of the
+            model.
 
     Returns:
-        For each layer, the rank, alpha, how its factors came about, and |A' B' - D| / |D| for the change D of its weight.
+        For each layer, the rank, alpha, origin of the factors, and |A' B' - D| / |D| for the change
+        D of its weight.
 
     Raises:
-        ValueError: if the model has no adapters, a gate depends on the input, or transfers have been made and there is
-            no `base`.
-        OSError: if nothing can be written there.
+        ValueError: if the model has no adapters, a gate depends on the input, or transfers have
+            been made and there is no `base`.
+        OSError: if the folder cannot be written to.
     """
     layers: dict[str, LayerFactors] = {}
     rows = []
     for name, layer in _adapted(model):
         if not name:
             raise ValueError(
-                f"model is a {type(layer).__name__} itself, but files of PEFT go by the names of layers in a model; "
-                "put it into one, such as torch.nn.Sequential"
+                f"model is a {type(layer).__name__} itself, but files of PEFT go by the names of "
+                "layers in a model; put it into one, such as torch.nn.Sequential"
             )
         factors, how, error = _of_layer(name, layer, base, adapter, rank)
         layers[name] = factors
@@ -88,17 +92,17 @@ def save_adapter(
 
 
 def merge_adapters(model: nn.Module, *, adapter: int | None = None) -> nn.Module:
-    """A digital copy of a model in which each adapter is a part of the weight of its layer, W + alpha A B.
+    """Returns a digital copy of a model with adapters merged into the weights, W + alpha A B.
 
-    Its layers are those of torch (and the Conv1D of transformers), by the names of the model without adapters, so that its
-    `state_dict()` is one of that model.
+    The copy has layers of torch (and the Conv1D of transformers) with the names of the model
+    without adapters, so that its `state_dict()` fits that model. A weight that was tied to another
+    layer (a head to the table of embeddings) becomes separate, with a warning, because the other
+    layer has no adapter.
 
     Args:
         model: A model with adapters.
-        adapter: Which adapter of a pool; by default all of them, weighed by a constant or mixing gate.
-
-    A weight that was tied to another layer's (a head to the table of embeddings) becomes one of its own, and a warning says so:
-    the other layer has no adapter.
+        adapter: Number of an adapter of a pool; by default all, weighted by a constant or mixing
+            gate.
 
     Raises:
         ValueError: for gates that depend on the input.
@@ -120,8 +124,9 @@ def merge_adapters(model: nn.Module, *, adapter: int | None = None) -> nn.Module
             plain, delta = _matrix(base), alpha * (a @ b).cpu()
         if base in tied:
             warnings.warn(
-                f"the weight of '{name}' was that of another layer too; it is its own now, because the adapter is on this "
-                "layer alone. Before a model of transformers is saved, set config.tie_word_embeddings = False",
+                f"the weight of '{name}' was that of another layer too; it is its own now, because "
+                "the adapter is on this layer alone. Before a model of transformers is saved, set "
+                "config.tie_word_embeddings = False",
                 stacklevel=2,
             )
         weight: Any = base.weight
@@ -134,7 +139,7 @@ def merge_adapters(model: nn.Module, *, adapter: int | None = None) -> nn.Module
 
 
 def _adapted(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The layers with adapters, by the names that they have without."""
+    """Yields the layers with adapters, with their names in the model without adapters."""
     inside: list[str] = []
     for name, layer in model.named_modules():
         if any(name.startswith(outer) for outer in inside):
@@ -149,20 +154,21 @@ def _adapted(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _of_layer(
     name: str, layer: nn.Module, base: nn.Module | None, adapter: int | None, rank: int | None
 ) -> tuple[LayerFactors, str, float]:
-    """The factors for the file, how they came about, and their error."""
+    """Returns the factors for the file, their origin, and their error."""
     if isinstance(layer, GatedAdapter) and not layer.in_tiles:
         return LayerFactors(*_own_factors(name, layer, adapter)), "as they are", 0.0
     codes = _codes(name, layer, adapter) if isinstance(layer, GatedAdapter) else None
     tiles: Any = layer.base if isinstance(layer, GatedAdapter) else layer
     if not tiles.config.forward_inject:
         raise ValueError(
-            f"layer '{name}' has forward_inject = False: its adapters have no part in what it computes"
+            f"layer '{name}' has forward_inject = False: its adapters have no part in what it "
+            "computes"
         )
     transfers = sum(int(table["transfers"]) for table in tiles.statistics())
     if transfers and base is None:
         raise ValueError(
-            f"layer '{name}' has had {transfers} transfers, so that its array holds a part of what was learned; "
-            "pass base = the model that the file will be loaded onto"
+            f"layer '{name}' has had {transfers} transfers, so that its array holds a part of what "
+            "was learned; pass base = the model that the file will be loaded onto"
         )
     if base is None and len(tiles.tiles) == 1 and rank is None:
         (tile,) = tiles.tiles
@@ -172,7 +178,7 @@ def _of_layer(
         return LayerFactors(a, b[:, : tiles.in_features], alpha), "as they are", 0.0
     change = _delta_of_tiles(tiles, codes)
     if base is not None:
-        # Of W alone, without the adapters: these are in `change` already, as they are gated.
+        # W without adapters: `change` contains the gated adapters already.
         visible = tiles.get_weights()[0].cpu() - _delta_of_tiles(tiles, None)
         change = change + visible - _matrix(_layer_of(base, name))
     own = next(iter(tiles.tiles)).adapter.rank if rank is None else rank
@@ -182,10 +188,11 @@ def _of_layer(
 
 
 def _truncated(change: Tensor, rank: int) -> tuple[LayerFactors, float]:
-    """The best factors of a rank, and their relative error."""
+    """Returns the best factors of a rank, and their relative error."""
     if not 1 <= rank <= min(change.shape):
         raise ValueError(
-            f"rank = {rank}: a matrix of shape {list(change.shape)} has ranks from 1 to {min(change.shape)}"
+            f"rank = {rank}: a matrix of shape {list(change.shape)} has ranks from 1 to "
+            f"{min(change.shape)}"
         )
     u, s, v = torch.linalg.svd(change.double(), full_matrices=False)
     roots = s[:rank].sqrt()
@@ -197,7 +204,7 @@ def _truncated(change: Tensor, rank: int) -> tuple[LayerFactors, float]:
 def _own_factors(
     name: str, layer: GatedAdapter, adapter: int | None
 ) -> tuple[Tensor, Tensor, float]:
-    """A with its gate, B, and alpha."""
+    """Returns A with its gate, B, and alpha."""
     a, b = (factor.float().cpu() for factor in layer.factors())
     codes = _codes(name, layer, adapter)
     if codes is None:
@@ -209,11 +216,12 @@ def _own_factors(
 
 
 def _codes(name: str, layer: GatedAdapter, adapter: int | None) -> Tensor | None:
-    """The weights of the components that go into a file or a merged weight; None for 1."""
+    """Returns the weights of the components in a file or a merged weight; None for 1."""
     if adapter is not None:
         if not 0 <= adapter < layer.adapters:
             raise ValueError(
-                f"adapter = {adapter}: the pool of layer '{name}' has adapters 0 to {layer.adapters - 1}"
+                f"adapter = {adapter}: the pool of layer '{name}' has adapters 0 to "
+                f"{layer.adapters - 1}"
             )
         chosen = torch.zeros(layer.components, device="cpu")
         chosen[adapter * layer.rank : (adapter + 1) * layer.rank] = 1.0
@@ -224,14 +232,15 @@ def _codes(name: str, layer: GatedAdapter, adapter: int | None) -> Tensor | None
     if not isinstance(gate, ConstantGate | MixtureGate):
         remedy = "; choose one by adapter = its number" * isinstance(gate, TaskGate)
         raise ValueError(  # noqa: TRY004 - it may be any gate
-            f"layer '{name}' has a {type(gate).__name__}, whose weights are not the same for every input{remedy}"
+            f"layer '{name}' has a {type(gate).__name__}, whose weights are not the same for every "
+            f"input{remedy}"
         )
     codes = layer.codes(torch.zeros(1))
     return None if codes is None else codes.detach().float().cpu().expand(layer.components)
 
 
 def _delta_of_tiles(tiles: Any, codes: Tensor | None) -> Tensor:  # noqa: ANN401 - an AnalogLinear
-    """alpha A B of all tiles [out_features, in_features], as outputs see it."""
+    """Returns alpha A B of all tiles [out_features, in_features], in units of the outputs."""
     delta = torch.zeros(tiles.out_features, tiles.tiles.shape[1], device="cpu")
     for row, col, tile in tiles.tiles.parts():
         a, b, alpha = tile_factors(tile)
@@ -249,7 +258,7 @@ def _layer_of(base: nn.Module, name: str) -> nn.Module:
 
 
 def _matrix(layer: Any) -> Tensor:  # noqa: ANN401 - a fully connected layer
-    """The weight [out_features, in_features] of a layer, in host memory."""
+    """Returns the weight [out_features, in_features] of a layer, in host memory."""
     weight = layer.get_weights()[0] if isinstance(layer, AnalogLinear) else layer.weight
     matrix: Tensor = weight.detach().float().cpu()
     return matrix.T if type(layer).__name__ == "Conv1D" else matrix

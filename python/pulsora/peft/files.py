@@ -48,12 +48,13 @@ class LayerFactors(NamedTuple):
 
 
 class AdapterFile(NamedTuple):
-    """What a file holds.
+    """The content of the files of an adapter.
 
     Attributes:
-        settings: Of the adapter.
-        factors: By the name of the layer.
-        of_base: Parameters of the model itself by their names there; PEFT adds those of heads that are tied to a table.
+        settings: Settings of the adapter.
+        factors: Factors by the name of the layer.
+        of_base: Parameters of the base model by name; PEFT adds the parameters of heads that are
+            tied to a table.
     """
 
     settings: LoraSettings
@@ -62,11 +63,12 @@ class AdapterFile(NamedTuple):
 
 
 def read_adapter(folder: str | os.PathLike[str]) -> AdapterFile:
-    """The settings of an adapter, its factors by the name of the layer, and what it repeats of the model.
+    """Reads the settings of an adapter, its factors, and the parameters of the base in the files.
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: naming the file and what is wrong in it, if it is damaged or holds what has no meaning here.
+        ValueError: naming the file and the fault, if the file is damaged or has content without a
+            meaning here.
     """
     where = Path(folder)
     if not (where / _SETTINGS).is_file():
@@ -93,9 +95,9 @@ def read_adapter(folder: str | os.PathLike[str]) -> AdapterFile:
             others.append(name)
     if others:
         raise ValueError(
-            f"{where / _TENSORS} holds more than factors of fully connected layers: {', '.join(others[:5])}"
-            f"{', ...' if len(others) > 5 else ''}; embeddings, convolutions, biases and whole layers have no "
-            "meaning here"
+            f"{where / _TENSORS} holds more than factors of fully connected layers: "
+            f"{', '.join(others[:5])}{', ...' if len(others) > 5 else ''}; embeddings, "
+            "convolutions, biases and whole layers have no meaning here"
         )
     if not found:
         raise ValueError(f"{where / _TENSORS} holds no adapter")
@@ -115,7 +117,8 @@ def _factors(
     if a.ndim != 2 or b.ndim != 2 or (a.shape[1], b.shape[0]) != (rank, rank):
         raise ValueError(
             f"{path}: layer '{name}' has lora_A {list(b.shape)} and lora_B {list(a.shape)}, but by "
-            f"{_SETTINGS} its rank is {rank}: expected [{rank}, in_features] and [out_features, {rank}]"
+            f"{_SETTINGS} its rank is {rank}: expected [{rank}, in_features] and "
+            f"[out_features, {rank}]"
         )
     if not (a.isfinite().all() and b.isfinite().all()):
         raise ValueError(f"{path}: layer '{name}' has values that are not finite (nan or inf)")
@@ -126,7 +129,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     library = _safetensors()
     try:
         tensors: dict[str, Tensor] = library.load(path.read_bytes())
-    except Exception as error:  # noqa: BLE001 - the library has errors of its own for each kind of damage
+    except Exception as error:  # noqa: BLE001 - of many types
         raise ValueError(f"{path} is no complete safetensors file ({error})") from None
     return tensors
 
@@ -136,7 +139,8 @@ def _safetensors() -> Any:  # noqa: ANN401 - a module
         import safetensors.torch  # noqa: PLC0415 - only what reads or writes these files needs it
     except ModuleNotFoundError as error:
         raise ImportError(
-            "files of PEFT are read and written by safetensors; install it with pip install 'pulsora[hf]'"
+            "files of PEFT are read and written by safetensors; install it with pip install "
+            "'pulsora[hf]'"
         ) from error
     return safetensors.torch
 
@@ -149,10 +153,10 @@ def write_adapter(
     base_model: str,
     task_type: str | None,
 ) -> None:
-    """Writes the two files, each at once and whole.
+    """Writes the two files, each atomically.
 
     Raises:
-        OSError: if they cannot be written.
+        OSError: if a file cannot be written.
     """
     where = Path(folder)
     require_folder("folder", where)
@@ -185,7 +189,7 @@ def write_adapter(
 
 
 def _plain(value: float) -> float:
-    """A whole number as an int, as PEFT has lora_alpha."""
+    """Converts a whole number to an int, as in PEFT's lora_alpha."""
     nearest = round(value)
     return nearest if abs(value - nearest) <= 1e-9 * abs(value) else value
 

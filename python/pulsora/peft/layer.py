@@ -15,7 +15,7 @@ __all__ = ["AnalogLora"]
 
 
 class AnalogLora(Linear):  # type: ignore[misc] # peft has no types here
-    """A digital LoRA of PEFT on an `AnalogLinear`, whose tiles stay frozen and are read with their noise.
+    """A digital LoRA of PEFT on an `AnalogLinear`, with frozen tiles that are read with noise.
 
     `merge` writes the weights of the tiles anew, within the bounds of their cells.
     """
@@ -26,7 +26,7 @@ class AnalogLora(Linear):  # type: ignore[misc] # peft has no types here
 
     @property
     def lora_variants(self) -> dict[tuple[str, ...], Any]:
-        """Plain LoRA alone: PEFT refuses what rests on the numbers of the weight (DoRA and others)."""
+        """Plain LoRA only: PEFT refuses variants that need the weight's numbers (such as DoRA)."""
         return {(): None}
 
     def _get_in_out_features(self, module: nn.Module) -> tuple[int, int]:
@@ -34,19 +34,26 @@ class AnalogLora(Linear):  # type: ignore[misc] # peft has no types here
         return analog.in_features, analog.out_features
 
     def get_delta_weight(self, adapter: str) -> Tensor:
-        """The change scaling lora_B lora_A of the weight [out_features, in_features]."""
+        """Returns the change scaling lora_B lora_A of the weight [out_features, in_features]."""
         delta: Tensor = super().get_delta_weight(adapter)
         return delta
 
-    def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:  # noqa: ARG002 - nothing is written that is not finite
-        """Adds the adapters to the weights of the tiles, which are written anew."""
+    def merge(
+        self,
+        safe_merge: bool = False,  # noqa: ARG002
+        adapter_names: list[str] | None = None,
+    ) -> None:
+        """Adds the adapters to the weights of the tiles, which are written anew.
+
+        `safe_merge` makes no difference: tiles never take weights that are not finite.
+        """
         for name in check_adapters_to_merge(self, adapter_names):
             if name in self.lora_A:
                 self._add(self.get_delta_weight(name))
                 self.merged_adapters.append(name)
 
     def unmerge(self) -> None:
-        """Takes them out again; what cells confined stays lost."""
+        """Subtracts the merged adapters again; weights that were clipped by cells stay so."""
         while self.merged_adapters:
             self._add(-self.get_delta_weight(self.merged_adapters.pop()))
 

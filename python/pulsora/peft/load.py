@@ -1,4 +1,4 @@
-"""Adapters that PEFT has saved, on a model of ours."""
+"""Loading of adapters that PEFT has saved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Loaded", "load_adapter"]
 
 
 class Loaded(NamedTuple):
-    """A model with the adapter of a file, and how well the factors were written."""
+    """A model with the adapter of a file, and the report on the written factors."""
 
     model: nn.Module
     report: AdapterReport
@@ -48,35 +48,39 @@ def load_adapter(
     seed: int | None = None,
     **options: Any,
 ) -> Loaded:
-    """A copy of a model with an adapter that PEFT has saved (adapter_config.json and adapter_model.safetensors).
+    """Returns a copy of a model with an adapter that PEFT has saved.
 
-    PEFT itself is not needed, and nothing in the files is executed. Of each layer, alpha A B is what PEFT adds to the
-    weight: A is lora_B, B is lora_A, and alpha is lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora; rank_pattern and
-    alpha_pattern are kept. In arrays, the components are scaled (A c, B / c) such that A and B fill half of the range of
-    their cells.
+    PEFT itself is not needed, and nothing in the files (adapter_config.json and
+    adapter_model.safetensors) is executed. As in PEFT, alpha A B is added to the weight of a layer:
+    A is lora_B, B is lora_A, and alpha is lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora;
+    rank_pattern and alpha_pattern are respected. In arrays, the components are scaled (A c, B / c)
+    so that A and B fill half of the range of their cells.
 
     Args:
         model: The model that the adapter was made for; it is not changed.
-        folder: A folder with the two files; or several, whose adapters become a pool, for a gate that chooses or mixes
-            (`pulsora.nn.TaskGate`, `MixtureGate`). Adapters of smaller rank are filled up with zeros.
+        folder: A folder with the two files; or several, whose adapters become a pool, for a gate
+            that chooses or mixes (`pulsora.nn.TaskGate`, `MixtureGate`). Adapters of smaller rank
+            are padded with zeros.
         mode: As in `add_adapters`: 'digital_base', 'analog_base' or 'analog_base_digital_adapter'.
         config: As in `add_adapters`.
         base_config: As in `add_adapters`.
         adapter_span: As in `add_adapters`.
         gate: As in `add_adapters`.
         trainable: Whether the factors will be trained.
-        without_dropout: Whether an adapter that PEFT trained with lora_dropout may be trained further without it; arrays
-            have no dropout.
+        without_dropout: Whether an adapter that PEFT trained with lora_dropout may be trained
+            further without it; arrays have no dropout.
         seed: As in `add_adapters`.
         **options: As in `add_adapters`.
 
     Returns:
-        The model, and a report with |A' B' - A B| / |A B| and the number of clipped elements of each layer.
+        The model, and a report with |A' B' - A B| / |A B| and the number of clipped elements of
+        each layer.
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: naming the file and the setting, for what has no meaning here (use_dora, lora_bias, modules_to_save,
-            target_parameters, ...), damaged files, layers that the model has not, and weights of the model beside the adapter that differ from its own.
+        ValueError: naming the file and the setting, for settings without a meaning here (use_dora,
+            lora_bias, modules_to_save, target_parameters, ...), damaged files, layers that the
+            model does not have, and saved weights of the base that differ from the model's.
     """
     plan = Plan.of(mode, config, base_config, adapter_span)
     folders = [folder] if isinstance(folder, str | os.PathLike) else list(folder)
@@ -87,8 +91,9 @@ def load_adapter(
         settings, factors, of_base = read_adapter(each)
         if settings.lora_dropout > 0.0 and trainable and not without_dropout:
             raise ValueError(
-                f"{os.fspath(each)}: lora_dropout = {settings.lora_dropout} leaves out inputs in training, which "
-                "arrays cannot; pass without_dropout = True to train without it, or trainable = False"
+                f"{os.fspath(each)}: lora_dropout = {settings.lora_dropout} leaves out inputs in "
+                "training, which arrays cannot; pass without_dropout = True to train without it, "
+                "or trainable = False"
             )
         _require_fit(model, os.fspath(each), factors)
         _require_same(model, os.fspath(each), of_base)
@@ -123,24 +128,26 @@ def _require_fit(model: nn.Module, folder: str, factors: Mapping[str, LayerFacto
         layer = layers.get(name)
         if layer is None:
             raise ValueError(
-                f"{folder}: the model has no layer '{name}'; give the model that the adapter was made for"
+                f"{folder}: the model has no layer '{name}'; give the model that the adapter was "
+                "made for"
             )
         if isinstance(layer, GatedAdapter) or not adaptable(layer):
             raise ValueError(
-                f"{folder}: layer '{name}' is a {type(layer).__name__}, which cannot have an adapter"
+                f"{folder}: layer '{name}' is a {type(layer).__name__}, which cannot have an "
+                "adapter"
                 + " besides its own; load into the model without adapters"
                 * isinstance(layer, GatedAdapter)
             )
         features = features_of(layer)
         if (b.shape[1], a.shape[0]) != features:
             raise ValueError(
-                f"{folder}: the adapter of layer '{name}' is for {[b.shape[1], a.shape[0]]} features in and out, "
-                f"but the layer has {list(features)}"
+                f"{folder}: the adapter of layer '{name}' is for {[b.shape[1], a.shape[0]]} "
+                f"features in and out, but the layer has {list(features)}"
             )
 
 
 def _require_same(model: nn.Module, folder: str, of_base: Mapping[str, torch.Tensor]) -> None:
-    """ValueError unless the model has these parameters already: the adapter was trained beside them."""
+    """Raises ValueError unless the model has the base parameters that the file repeats."""
     own = dict(model.named_parameters(remove_duplicate=False))
     for name, value in of_base.items():
         mine = own.get(name)
@@ -153,7 +160,7 @@ def _require_same(model: nn.Module, folder: str, of_base: Mapping[str, torch.Ten
 
 
 def _pools(files: Sequence[Mapping[str, LayerFactors]]) -> dict[str, LayerFactors]:
-    """The adapters of all files side by side: of one rank, and of the first file's alpha, by which A is divided."""
+    """Concatenates the adapters of all files, with one rank and one alpha, which scales A."""
     if len(files) == 1:
         return dict(files[0])
     pools = {}
@@ -175,7 +182,7 @@ def _pools(files: Sequence[Mapping[str, LayerFactors]]) -> dict[str, LayerFactor
 def _for_tiles(
     model: nn.Module, name: str, layer: LayerFactors, plan: Plan, options: Mapping[str, Any]
 ) -> LayerFactors:
-    """Factors that fill the cells of the fast arrays, and the alpha that goes with them; 0 if the adapter adds nothing."""
+    """Scales factors to the cells of the fast arrays; alpha is 0 if the adapter adds nothing."""
     base: Any = model.get_submodule(name)
     config: Any = base.config if isinstance(base, AnalogLinear) else plan.base
     if isinstance(base, AnalogLinear):
@@ -187,9 +194,8 @@ def _for_tiles(
         )
         weight = base.weight.detach().float()
         weight = weight if isinstance(base, nn.Linear) else weight.T
-        if base.bias is not None and not options.get(
-            "digital_bias", True
-        ):  # one more column of cells
+        # An analog bias is one more column of cells.
+        if base.bias is not None and not options.get("digital_bias", True):
             weight = torch.cat([weight, base.bias.detach().float()[:, None]], 1)
         chosen = WeightScaling.of(scaling, per, config)
         scales = None if chosen is None else chosen.scales(weight)
@@ -211,16 +217,15 @@ def _write(name: str, layer: nn.Module, factors: LayerFactors) -> AdapterRow:
         kind = type(layer.base).__name__
         return AdapterRow(name, kind, len(b), alpha, how, written.error, written.clipped)
     tiles: Any = layer.base if isinstance(layer, GatedAdapter) else layer
-    b = nn.functional.pad(
-        b, (0, int(tiles.analog_bias))
-    )  # the column of the bias, if that is in cells
+    # An analog bias is one more column of cells.
+    b = nn.functional.pad(b, (0, int(tiles.analog_bias)))
     error = whole = 0.0
     clipped = 0
     for row, col, tile in tiles.tiles.parts():
         if alpha and not math.isclose(alpha_of(tile), alpha, rel_tol=1e-5):
             raise ValueError(
-                f"layer '{name}' is analog already, with an alpha of {alpha_of(tile):g}, but this adapter needs "
-                f"lora_alpha = {alpha:g}; load into the digital model"
+                f"layer '{name}' is analog already, with an alpha of {alpha_of(tile):g}, but this "
+                f"adapter needs lora_alpha = {alpha:g}; load into the digital model"
             )
         part = (a[row], b[:, col])
         set_tile_factors(tile, *part)

@@ -1,4 +1,4 @@
-"""Analog layers among those that PEFT can adapt."""
+"""Registration of analog layers with PEFT."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ def register(config: _Config) -> _Config:
     """Makes PEFT accept analog layers as targets of a `peft.LoraConfig`, which is returned.
 
         model = pulsora.convert_to_analog(model, pulsora.SingleConfig(), weight_scaling="abs_max")
-        model = peft.get_peft_model(model, pulsora.peft.register(peft.LoraConfig(target_modules=["q_proj"])))
+        config = pulsora.peft.register(peft.LoraConfig(target_modules=["q_proj"]))
+        model = peft.get_peft_model(model, config)
 
-    The adapters are PEFT's own, in tensors of torch, on arrays that stay frozen: any optimiser trains them, PEFT saves and
-    loads them, and `merge_and_unload()` writes them into the arrays. PEFT keeps no such registration in a file: a model that
-    is loaded needs `peft.get_peft_model` with a registered config, and then `peft.set_peft_model_state_dict`.
+    The adapters are PEFT's own, in tensors of torch, on arrays that stay frozen: any optimiser
+    trains them, PEFT saves and loads them, and `merge_and_unload()` writes them into the arrays.
+    PEFT does not save the registration: a model that is loaded needs `peft.get_peft_model` with a
+    registered config, and then `peft.set_peft_model_state_dict`.
 
     Raises:
         ImportError: if peft is not installed.
-        TypeError: if the config is none of LoRA.
+        TypeError: if the config is not a LoraConfig.
     """
     try:
         from pulsora.peft.layer import AnalogLora  # noqa: PLC0415 - needs peft

@@ -1,4 +1,4 @@
-"""What became of each adapter that was added, loaded or saved."""
+"""Reports on adapters that were loaded or saved."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ class AdapterRow:
     """The adapter of one layer.
 
     Attributes:
-        name: The layer, as `model.named_modules()` of the model without adapters has it.
-        layer: Its class.
+        name: Name of the layer in `named_modules()` of the model without adapters.
+        layer: Class of the layer.
         rank: Number of components.
         alpha: Factor on A B.
-        how: Where A and B are, or how the adapter that was saved came about.
-        error: |A' B' - A B| / |A B| (Frobenius) of what was written and what was to be; 0 where both are 0.
-        clipped: How many elements of A and B lay outside the bounds of their cells.
+        how: Place of A and B, or origin of the saved factors.
+        error: |A' B' - A B| / |A B| (Frobenius) with written A' B' and wanted A B; 0 where both are
+            0.
+        clipped: Number of elements of A and B outside the bounds of their cells.
     """
 
     name: str
@@ -44,7 +45,7 @@ class AdapterReport(tuple[AdapterRow, ...]):
 
     @property
     def clipped(self) -> int:
-        """How many elements cells confined, of all layers."""
+        """Number of clipped elements in all layers."""
         return sum(row.clipped for row in self)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What PEFT's adapter_config.json says, as far as it has a meaning here."""
+"""Settings of PEFT's adapter_config.json that have a meaning here."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ __all__ = ["LoraSettings", "pattern_of", "read_settings"]
 _REFUSED = {
     "use_dora": "normalises the columns of W + A B, which tiles do not have as numbers",
     "lora_bias": "gives the adapter a bias; train the bias of the layer instead",
-    "modules_to_save": "brings whole layers along; load their weights into the model before, and train them digitally",
+    "modules_to_save": "brings whole layers along; load their weights into the model before, and "
+    "train them digitally",
     "target_parameters": "adapts parameters that no layer multiplies by",
     "trainable_token_indices": "trains rows of a table",
     "layer_replication": "changes the model; replicate its layers before",
     "megatron_config": "is of layers that are spread over machines",
     "use_qalora": "pools the inputs of the adapter",
     "use_bdlora": "cuts the factors into blocks",
-    "alora_invocation_tokens": "switches the adapter on behind certain tokens; use a gate of pulsora.nn",
+    "alora_invocation_tokens": "switches the adapter on behind certain tokens; use a gate of "
+    "pulsora.nn",
     "arrow_config": "routes between adapters by its own rule; use a gate of pulsora.nn",
     "kasa_config": "puts a diagonal between the factors",
     "monteclora_config": "draws the factors anew at each read",
     "velora_config": "compresses the activations that a gradient is made of",
 }
-"""Settings that change what an adapter computes; by default each is off."""
+"""Settings that change the function of an adapter, with the reason; by default each is off."""
 
 _FIRST_VALUES = (True, False, "gaussian", "orthogonal", "eva")
-"""What init_lora_weights may be: ways to begin with that leave the weights of the model as they are."""
+"""Values of init_lora_weights that do not change the weights of the model."""
 
 _KNOWN = {
     *_REFUSED,
@@ -41,20 +43,22 @@ _KNOWN = {
     *("ensure_weight_tying", "eva_config", "exclude_modules", "fan_in_fan_out", "inference_mode"),
     *("init_lora_weights", "layers_pattern", "layers_to_transform", "loftq_config", "lora_alpha"),
     *("lora_dropout", "lora_ga_config", "megatron_core", "peft_type", "peft_version"),
-    *("qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules", "task_type"),
+    *("qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules",
+       "task_type"),
     "use_rslora",
 }  # fmt: skip
-"""The settings of PEFT 0.21, and those above."""
+"""The settings of PEFT 0.21, and all of _REFUSED."""
 
 
 @dataclass(frozen=True)
 class LoraSettings:
-    """The settings of a file that matter here.
+    """The settings of a file that have a meaning here.
 
     Attributes:
         rank: The rank r of layers that no pattern names.
-        lora_alpha: As in PEFT: the factor on A B is lora_alpha / r, or lora_alpha / sqrt(r).
-        use_rslora: Which of the two.
+        lora_alpha: As in PEFT: the factor on A B is lora_alpha / r, or lora_alpha / sqrt(r) with
+            use_rslora.
+        use_rslora: Whether the factor is lora_alpha / sqrt(r).
         rank_pattern: Ranks by regular expressions of names.
         alpha_pattern: lora_alpha by regular expressions of names.
         lora_dropout: Share of the inputs of an adapter that training leaves out.
@@ -68,11 +72,11 @@ class LoraSettings:
     lora_dropout: float
 
     def rank_of(self, name: str) -> int:
-        """The rank of a layer."""
+        """Returns the rank of a layer."""
         return int(_by_pattern(self.rank_pattern, name, self.rank))
 
     def scaling_of(self, name: str) -> float:
-        """The factor on A B of a layer."""
+        """Returns the factor on A B of a layer."""
         rank = self.rank_of(name)
         return float(_by_pattern(self.alpha_pattern, name, self.lora_alpha)) / (
             math.sqrt(rank) if self.use_rslora else rank
@@ -80,23 +84,23 @@ class LoraSettings:
 
 
 def pattern_of(name: str) -> str:
-    """A pattern that is the name of one layer."""
+    """Returns a pattern that matches the name of one layer."""
     return "^" + re.escape(name)
 
 
 def _by_pattern(patterns: Mapping[str, float], name: str, default: float) -> float:
-    """What stands at the first pattern that is a whole name, or its last parts; as PEFT has it."""
+    """Returns the value of the first pattern that matches a name or its last parts, as PEFT."""
     found = (key for key in patterns if re.match(rf"(.*\.)?({key})$", name))
     return patterns.get(next(found, ""), default)
 
 
 def read_settings(path: Path) -> LoraSettings:
-    """The settings in a file.
+    """Reads the settings in a file.
 
     Raises:
-        FileNotFoundError: if there is none.
-        ValueError: naming the file and the setting, if it is not that of a LoRA, damaged, or has settings that
-            have no meaning here.
+        FileNotFoundError: if there is no file.
+        ValueError: naming the file and the setting, if the file is not of a LoRA, is damaged, or
+            has settings that have no meaning here.
     """
     try:
         values = json.loads(path.read_bytes())
@@ -110,14 +114,15 @@ def read_settings(path: Path) -> LoraSettings:
             raise ValueError(f"{path}: {name} = {values[name]!r} {reason}")
     if values.get("bias", "none") != "none":
         raise ValueError(
-            f"{path}: bias = {values['bias']!r} brings biases of the model along; load them into the model before"
+            f"{path}: bias = {values['bias']!r} brings biases of the model along; load them into "
+            "the model before"
         )
     _require_plain_start(path, values)
     for name, value in values.items():
         if name not in _KNOWN and value not in (None, False, 0, "", [], {}):
             raise ValueError(
-                f"{path}: {name} = {value!r} is no setting that is known here, and may change what the adapter computes; "
-                "if it does not, take it out of the file"
+                f"{path}: {name} = {value!r} is no setting that is known here, and may change what "
+                "the adapter computes; if it does not, take it out of the file"
             )
     settings = LoraSettings(
         rank=_number(path, values, "r", 8),
@@ -134,24 +139,29 @@ def read_settings(path: Path) -> LoraSettings:
 
 
 def _require_plain_start(path: Path, values: Mapping[str, Any]) -> None:
-    """ValueError if PEFT, when it makes the adapter, takes a part of the weights of the model into it."""
+    """Raises ValueError if PEFT starts the adapter with a part of the weights of the model."""
     first = values.get("init_lora_weights", True)
     if first is not None and first not in _FIRST_VALUES:
         raise ValueError(
-            f"{path}: init_lora_weights = {first!r} changes the weights of the model as well, which the file does not hold; "
-            "save the adapter by PEFT's save_pretrained(..., path_initial_model_for_weight_conversion=...), which makes an "
-            "ordinary one of it"
+            f"{path}: init_lora_weights = {first!r} changes the weights of the model as well, "
+            "which the file does not hold; save the adapter by PEFT's save_pretrained(..., "
+            "path_initial_model_for_weight_conversion=...), which makes an ordinary one of it"
         )
 
 
 def _switch(path: Path, values: Mapping[str, Any], name: str) -> bool:
     value = values.get(name) or False
     if not isinstance(value, bool):
-        raise ValueError(f"{path}: {name} = {value!r} must be true or false")  # noqa: TRY004 - of a file
+        raise ValueError(f"{path}: {name} = {value!r} must be true or false")  # noqa: TRY004
     return value
 
 
-def _number(path: Path, values: Mapping[str, Any], name: str, default: float) -> Any:  # noqa: ANN401 - int or float
+def _number(
+    path: Path,
+    values: Mapping[str, Any],
+    name: str,
+    default: float,
+) -> Any:  # noqa: ANN401 - int or float
     value = values.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{path}: {name} = {value!r} must be a finite number")

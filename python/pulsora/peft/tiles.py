@@ -1,4 +1,4 @@
-"""The factors of the adapters in tiles, whichever way round these have them."""
+"""The factors A and B of adapters in tiles, with and without swap_xd."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["alpha_of", "set_tile_factors", "tile_factors"]
 
 
 def tile_factors(tile: Tile) -> tuple[Tensor, Tensor, float]:
-    """A [outputs, rank], B [rank, inputs] and alpha of the change alpha A B that an adapter makes to its tile's weights."""
+    """Returns A [outputs, rank], B [rank, inputs] and alpha of the change alpha A B of weights."""
     adapter = adapter_in(tile)
     a, b = torch.tensor(adapter.a), torch.tensor(adapter.b)
-    if tile.config.swap_xd:  # type: ignore[attr-defined] # what has an adapter has it
+    if tile.config.swap_xd:  # type: ignore[attr-defined] # with an adapter
         a, b = b.T, a.T
     return a, b, alpha_of(tile)
 
@@ -34,6 +34,6 @@ def set_tile_factors(tile: Tile, a: Tensor, b: Tensor) -> None:
 
 
 def alpha_of(tile: Tile) -> float:
-    """The factor alpha in force, which 'auto' settings leave to the core."""
+    """Returns the factor alpha in force; with 'auto' settings the core chooses it."""
     x, d = (torch.zeros(1, size, device=tile.device) for size in (tile.x_size, tile.d_size))
     return float(tile.explain(x, d, 1.0)["alpha"])

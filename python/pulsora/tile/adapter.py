@@ -14,8 +14,8 @@ __all__ = ["Adapter", "adapter_of"]
 class Adapter:
     """The pulsed low-rank adapter of a tile, `tile.adapter`.
 
-    Arrays and devices are as with the tile's own methods, and calls count like the tile's: forward() is a read
-    of the tile, update() one of its updates.
+    Methods take arrays and devices as the tile's own methods do, and calls count like the tile's:
+    forward() is a read of the tile, update() one of its updates.
     """
 
     def __init__(self, core: _core.Tile, arrays: Arrays) -> None:
@@ -80,12 +80,12 @@ class Adapter:
     def backward(
         self, d: Array, gate: Array, read: Array, *, first: int = 0, of: int | None = None
     ) -> tuple[Array, Array]:
-        """The gradients of forward(): dx = W^T d + alpha B^T (gate * (A^T d)), and that of the gate.
+        """Reads the gradients of x, dx = W^T d + alpha B^T (gate * (A^T d)), and of the gate.
 
         Args:
             d: Gradients at the outputs [m, d_size] or [d_size].
             gate: As in forward().
-            read: What forward() gave besides y.
+            read: B x, the second result of forward().
             first: Number of the first row of d in the mini-batch, as in Tile.forward().
             of: Number of rows of the whole mini-batch.
 
@@ -119,11 +119,11 @@ class Adapter:
             self._core.post_update(lr)
 
     def transfer(self) -> None:
-        """Transfers the adapter into W and starts it anew, now; the schedule goes on as it was."""
+        """Transfers the adapter into W now and reinitialises it; the schedule does not change."""
         self._core.transfer()
 
     def set_reinit_vectors(self, vectors: Array) -> None:
-        """Hands in the directions [K, x_size] that B starts from with reinit="svd"; it takes them at once.
+        """Sets directions [K, x_size] from which B starts with reinit="svd"; B takes them at once.
 
         Raises:
             ConfigError: With another reinit.
@@ -135,8 +135,9 @@ class Adapter:
     def transfer_stats(self) -> dict[str, dict[str, Any]]:
         """Fidelity of the transfers so far: "total" and "last".
 
-        Each has transfers, gain (<dW, T>/<T, T> with T = transfer_lr A B; 1 is lossless), undelivered (share of T that did
-        not fit the trains), trains, pulses, clipped_components, saturated_cells, norm_a, norm_b.
+        The keys of each are transfers, gain (<dW, T>/<T, T> with T = transfer_lr A B; 1 is
+        lossless), undelivered (share of T that did not fit the pulse trains), trains (pulse
+        trains), pulses, clipped_components, saturated_cells, norm_a, norm_b.
         """
         statistics = self._core.statistics()
         return {"total": statistics["transfer"], "last": statistics["last_transfer"]}
@@ -146,5 +147,5 @@ class Adapter:
 
 
 def adapter_of(core: _core.Tile, arrays: Arrays) -> Adapter | None:
-    """The adapter of a tile, if it has one."""
+    """Returns the adapter of a tile, or None."""
     return Adapter(core, arrays) if core.has_adapter else None

@@ -22,7 +22,7 @@ __all__ = ["Array", "Arrays", "Matrix", "read_only"]
 
 
 def read_only(weights: Matrix) -> Matrix:
-    """The array, which can no longer be written to: writing to a copy would not reach the tile."""
+    """Makes the array read-only, because writing to a copy would not reach the tile."""
     weights.flags.writeable = False
     return weights
 
@@ -30,9 +30,10 @@ def read_only(weights: Matrix) -> Matrix:
 class Arrays(Mapping[str, "Matrix"]):
     """The weights of each array of a tile: `tile.arrays["visible"]` is a copy of them.
 
-    The copy cannot be written to. Setting an entry writes digitally, each cell within its bounds, and leaves the other arrays as they are. The names
-    are those of the configuration's kind, in the order of the core: "visible" is the array to which `tile.weights` are
-    written; an adapter adds "fast_a" and "fast_b"; a tile without cells (IdealConfig) has none.
+    The copy cannot be written to. Setting an entry writes digitally, each cell within its bounds,
+    and leaves the other arrays as they are. The names are those of the configuration's kind, in the
+    order of the core: "visible" is the array to which `tile.weights` are written; an adapter adds
+    "fast_a" and "fast_b"; a tile without cells (IdealConfig) has none.
 
     Raises:
         KeyError: If the tile has no array of that name.

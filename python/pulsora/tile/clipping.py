@@ -1,4 +1,4 @@
-"""Warnings about weights that cells confined to their bounds."""
+"""Warnings about written weights that were clipped to the bounds of their cells."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["on_host", "warn_of_clipping"]
 
 
 def on_host(weights: Array) -> Matrix | None:
-    """An array that a tile has taken, as one of NumPy; None if its owner hands it out only once."""
+    """Returns an array that a tile has read as a NumPy array; None if it exports only once."""
     host = weights.cpu() if hasattr(weights, "cpu") else weights
     if isinstance(host, np.ndarray):
         return np.asarray(host)
     try:
         shared: Matrix = np.from_dlpack(host)  # type: ignore[assignment] # of any type
-    except Exception:  # noqa: BLE001 - whatever an owner raises who was asked before
+    except Exception:  # noqa: BLE001 - a second export may raise anything
         return None
     return shared
 
@@ -34,19 +34,19 @@ def warn_of_clipping(
     remedy: str | None = None,
     share: float = 0.01,
 ) -> None:
-    """Warns if cells confined more than that share of the weights that were written.
+    """Warns if more than `share` of the written weights were clipped to bounds of cells.
 
-    `wanted` is None if it is no longer known.
+    `wanted` is None if the weights before clipping are no longer known.
     """
     if wanted is None:
         return
     written_to = next(iter(config.devices().values()), None)
     if written_to is not None and written_to.write_noise_std > 0.0:
         return  # what is read differs from what was written anyway
-    # Confined weights are smaller than wanted ones; the noise of an adapter's write is not meant.
+    # Clipped weights are smaller than wanted ones; the noise of an adapter's write is not counted.
     largest = float(np.abs(wanted).max(initial=0.0))
     count = int(np.count_nonzero(np.abs(wanted) - np.abs(written) > 1e-3 * largest))
-    # Where bounds spread, a few cells have narrow ones; that is how the device is.
+    # If bounds spread, a few cells have narrow bounds, which is no reason to warn.
     if count > share * wanted.size:
         warnings.warn(
             f"{count} of {wanted.size} weights (up to {largest:.3g}) lie "

@@ -1,4 +1,4 @@
-"""Explanations of updates: the answer of `Tile.explain`."""
+"""Explanations of updates: the result of `Tile.explain`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Explanation"]
 
 @dataclass(frozen=True)
 class Explanation(Mapping[str, Any]):
-    """The effect of an update, for printing, and the settings in force, such as `told["alpha"]`.
+    """Settings in force and warnings for an update: to print, and a mapping (`told["alpha"]`).
 
     Attributes:
         settings: Settings in force, by name.
-        warnings: What will not work as one might expect, and what to change.
+        warnings: Effects that one may not expect, and what to change.
     """
 
     settings: Mapping[str, Any]

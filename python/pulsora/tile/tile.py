@@ -28,30 +28,29 @@ _CONFIGS = " or ".join(made.__name__ for made in CLASSES.values())
 class Tile:
     """A simulated crossbar array W [d_size, x_size] with its periphery.
 
-    Arrays go in as NumPy arrays or anything with `__dlpack__` (torch tensors): float32 is used in place if its rows have
-    no gaps, float16 and float64 are rounded to float32, other types are a TypeError. A batch is [m, lines], one
-    sample [lines]; what comes out has the same form. Results are NumPy arrays for input in host memory, and arrays
-    with `__dlpack__` for input in GPU memory. What a tile on a GPU reads or learns from must lie there; it works in the
-    current stream of torch when it is handed torch tensors, and otherwise in the default stream.
+    Inputs are NumPy arrays or anything with `__dlpack__` (torch tensors): float32 is used in place
+    if rows are contiguous, float16 and float64 are converted, other types are a TypeError. A batch
+    is [m, lines], one sample [lines]; results have the same form, as NumPy arrays for input in host
+    memory and arrays with `__dlpack__` for input in GPU memory. Inputs of a tile on a GPU must lie
+    there; torch tensors use torch's current stream, other inputs the default stream.
 
-    A result depends on the configuration, seed, tile_id and the calls made so far; never on threads, on how a batch is
-    split over calls, or on the machine. (On a GPU this holds for updates; reads agree to rounding, or to the bit with
-    gpu_products = "reproducible".) Several Python threads may share a tile; their calls run one at a time,
-    without the interpreter lock.
+    A result depends on the configuration, seed, tile_id and the calls made so far; never on
+    threads, on how a batch is split over calls, or on the machine. (On a GPU this holds for
+    updates; reads agree to rounding, or to the bit with gpu_products = "reproducible".) Several
+    Python threads may share a tile; their calls run one at a time, without the interpreter lock.
 
     Args:
         d_size: Number of outputs, rows of W; at least 1.
         x_size: Number of inputs, columns of W; at least 1.
-        config: What the tile is made of; a single array of ConstantStep devices by default.
+        config: Devices and periphery; a single array of ConstantStep devices by default.
         seed: Seed of all random numbers of the tile, from 0 up to 2^63 - 1.
         tile_id: Distinguishes tiles that share a seed; below 2^32.
         device: "cpu", "cuda" or "cuda:<number>".
-        threads: CPU threads that an operation may use; by default OMP_NUM_THREADS of the environment, or all that this
-            process may run on; at most 64 or as many as there are processors. Small operations take fewer, and in a
-            process made by fork all take one.
+        threads: CPU threads of an operation; by default OMP_NUM_THREADS or all usable CPUs; at most
+            64, or the processors if more. Small operations take fewer, a forked process one.
 
     Raises:
-        ConfigError: For a size, seed or parameter out of range; it names the parameter, the value and the remedy.
+        ConfigError: For a bad size, seed or parameter; it names parameter, value and remedy.
         DeviceError: If the device cannot be used.
         OutOfMemoryError: If the cells do not fit into memory.
     """
@@ -90,7 +89,7 @@ class Tile:
 
     @property
     def config(self) -> TileConfig:
-        """A copy of the configuration; that of a tile does not change."""
+        """A copy of the configuration; the configuration of a tile does not change."""
         return TileConfig.from_dict(self._core.config())
 
     @property
@@ -100,17 +99,17 @@ class Tile:
 
     @property
     def tile_id(self) -> int:
-        """What distinguishes this tile from others of its seed."""
+        """Number that distinguishes this tile from others with the same seed."""
         return self._core.tile_id
 
     @property
     def device(self) -> str:
-        """Where the tile is: "cpu" or "cuda:<number>"."""
+        """Device of the tile: "cpu" or "cuda:<number>"."""
         return self._core.device
 
     @property
     def threads(self) -> int:
-        """CPU threads that an operation may use; may be set at any time. Results do not depend on it."""
+        """CPU threads that an operation may use; settable at any time, no effect on results."""
         return self._core.threads
 
     @threads.setter
@@ -119,11 +118,11 @@ class Tile:
 
     @property
     def gpu_products(self) -> str:
-        """How matrix products are made on a GPU; may be set at any time. Nothing changes on the CPU.
+        """Precision of matrix products on a GPU; settable at any time, no effect on the CPU.
 
-        "single": to the accuracy of single precision, the default. "tf32_forward": those of forward reads of large
-        arrays from factors rounded to 11 bits (a relative error of 3e-4), which takes about two thirds of their time; "tf32":
-        those of backward reads too. "reproducible": to the CPU's bits, a few times slower.
+        "single", the default: single precision. "tf32_forward": forward reads of large arrays round
+        factors to 11 bits (a relative error of 3e-4) and take about two thirds of the time. "tf32":
+        backward reads too. "reproducible": the bits of the CPU, a few times slower.
 
         Raises:
             ConfigError: When set to another name.
@@ -141,16 +140,17 @@ class Tile:
 
         Args:
             x: Inputs [m, x_size] or [x_size].
-            out: Where y goes, instead of a new array: float32 of the shape of the result.
-            first: Number of the first row of x in its mini-batch, if tiles in one state share it, each reading some rows.
-            of: Number of rows of the whole mini-batch, m by default: x has the draws of a read of all, and all are counted.
+            out: Array for y instead of a new one: float32 of the shape of the result.
+            first: Number of x's first row in the mini-batch, if tiles in one state share its rows.
+            of: Number of rows of the whole mini-batch, m by default. x gets the random numbers that
+                its rows have in a read of the whole, and all rows are counted.
 
         Returns:
             y [m, d_size] or [d_size], or `out`.
 
         Raises:
-            InputError: For a wrong shape, rows that do not fit the mini-batch, and values or, on the CPU, sums that are not finite.
-            ConfigError: For less than all of it with noise_management = "average_abs_max".
+            InputError: For wrong shapes or rows, non-finite values, and non-finite sums on the CPU.
+            ConfigError: For a part of a mini-batch with noise_management = "average_abs_max".
             TypeError: For anything but floating-point arrays.
             DeviceError: If x is on another device than the tile.
         """
@@ -163,7 +163,7 @@ class Tile:
 
         Args:
             d: Gradients at the outputs [m, d_size] or [d_size].
-            out: Where dx goes, as in forward(), whose errors are raised here too.
+            out: Array for dx, as in forward(). The errors of forward() are raised here too.
             first: Number of the first row of d in the mini-batch.
             of: Number of rows of the whole mini-batch.
 
@@ -175,21 +175,21 @@ class Tile:
     def update(self, x: Array, d: Array, lr: float, *, end_of_batch: bool = True) -> None:
         """One step of gradient descent by pulses: W <- W - lr d^T x for a batch, in expectation.
 
-        A long update on the CPU can be interrupted (Ctrl-C): the tile is then as after an update by the samples up to
-        there, with end_of_batch=False; `counters["update_samples"]` tells how many they were. The mini-batch is still
-        open: give the other samples, or end it by post_update(). (Devices with noise_merge="batch" and adapters with
-        projection="reuse" take their samples all at once.)
+        A long CPU update can be interrupted (Ctrl-C). The tile is then as after an update by the
+        samples so far with end_of_batch=False; `counters["update_samples"]` counts them. The
+        mini-batch is still open: pass the other samples, or call post_update(). (Devices with
+        noise_merge="batch" and adapters with projection="reuse" take all samples at once.)
 
         Args:
             x: Inputs [m, x_size] or [x_size].
             d: Gradients at the outputs [m, d_size] or [d_size].
             lr: Learning rate.
-            end_of_batch: Whether the mini-batch ends here. A mini-batch may be given in several calls, of which only the
-                last ends it (or post_update() does); the result is the same to the bit.
+            end_of_batch: Whether the mini-batch ends here. Several calls, of which only the last
+                (or post_update()) ends the mini-batch, have the same bits as one call.
 
         Raises:
-            InputError: For wrong shapes, values that are not finite or, on the CPU, change weights beyond single precision,
-                and if there are no random numbers left. As with a bad lr (ConfigError), nothing has changed then.
+            InputError: For wrong shapes, non-finite values, changes beyond single precision (on the
+                CPU), or no random numbers left. Nothing has changed then, nor for a bad lr.
             TypeError: For anything but floating-point arrays.
         """
         self._core.update(x, d, lr)
@@ -204,8 +204,8 @@ class Tile:
     def weights(self) -> Matrix:
         """The weights [d_size, x_size] that a perfect read would see, adapter included; a copy.
 
-        The array cannot be written to. Setting `tile.weights` writes digitally: each cell confines its weight to its
-        bounds, with a warning if more than 1 % of the weights lay outside, and an adapter returns to contributing nothing.
+        The array is read-only. Setting `tile.weights` writes digitally: weights are clipped to the
+        bounds of their cells, with a warning if more than 1 % lay outside, and an adapter is reset.
 
         Raises:
             InputError: On setting a wrong shape, or values that are not finite.
@@ -215,14 +215,13 @@ class Tile:
     @weights.setter
     def weights(self, weights: Array) -> None:
         self._core.set_weights(weights)
-        with contextlib.suppress(
-            MemoryError
-        ):  # the write has been made, so nothing may fail any more
+        # The write has been made, so nothing after it may fail.
+        with contextlib.suppress(MemoryError):
             warn_of_clipping(self.config, on_host(weights), self.weights)
 
     @property
     def arrays(self) -> Arrays:
-        """The arrays by name: `list(tile.arrays)` are the names, `tile.arrays["visible"]` is a copy of the weights."""
+        """The arrays by name: `list(tile.arrays)` gives names, `tile.arrays["visible"]` a copy."""
         return self._arrays
 
     @property
@@ -248,18 +247,18 @@ class Tile:
 
     @property
     def adapter(self) -> Adapter | None:
-        """The pulsed low-rank adapter, or None if the tile has none (LRTTConfig with rank >= 1 has one)."""
+        """The pulsed low-rank adapter (of LRTTConfig with rank >= 1), or None."""
         return self._adapter
 
     def describe_cells(self, array: str = "visible") -> dict[str, Matrix]:
-        """What the cells of an array are like.
+        """Returns bounds and step sizes of the cells of an array.
 
         Args:
             array: A name of `arrays`.
 
         Returns:
-            w_max, w_min: Bounds of each cell; step_up, step_down: signed mean change of its weight by one pulse, where it
-            stands now. All of the shape of the array, and of weights as reads see them, less a reference if there is one.
+            w_max, w_min: Bounds of each cell; step_up, step_down: signed mean change by a pulse at
+            the present weight. All have the array's shape, as reads see weights minus a reference.
 
         Raises:
             ConfigError: If the tile has no such array.
@@ -267,13 +266,13 @@ class Tile:
         return self._core.describe_cells(array)
 
     def reset_columns(self, array: str, first: int, count: int, probability: float = 1.0) -> None:
-        """Resets columns of an array: cells go to the reset value of their device, with its spreads.
+        """Resets columns: cells go to the reset value of their device, with its spreads.
 
         Args:
             array: A name of `arrays`.
             first: The first column; columns are counted modulo the width of the array.
             count: Number of columns.
-            probability: That a cell of these columns is reset, from 0 to 1.
+            probability: Probability that a cell of these columns is reset, from 0 to 1.
 
         Raises:
             ConfigError: If the tile has no such array, or for a number out of range.
@@ -282,11 +281,11 @@ class Tile:
 
     @property
     def counters(self) -> dict[str, int]:
-        """How many samples each direction has seen, mini-batches, and digital writes."""
+        """Numbers of samples in each direction, of mini-batches, and of digital writes."""
         return self._core.counters()
 
     def statistics(self) -> dict[str, Any]:
-        """Numbers gathered so far: pulses, saturated cells, bytes of memory; of an adapter also its transfers."""
+        """Statistics so far: pulses, saturated cells, bytes of memory, transfers of an adapter."""
         return self._core.statistics()
 
     @property
@@ -295,7 +294,7 @@ class Tile:
         return int(self.statistics()["memory_bytes"])
 
     def explain(self, x: Array, d: Array, lr: float) -> Explanation:
-        """What an update by (x, d, lr) would do: settings in force, and warnings. Nothing changes.
+        """Explains an update by (x, d, lr): settings in force, and warnings. Nothing changes.
 
         Raises:
             InputError: For wrong shapes, or values that are not finite.
@@ -305,7 +304,7 @@ class Tile:
         return Explanation(values, warnings=tuple(values.pop("warnings", ())))
 
     def to(self, device: str) -> Tile:
-        """A tile on another device in the state of this one: a copy, from where both go on alike.
+        """Returns a copy of the tile, in the same state, on another device.
 
         Raises:
             DeviceError: If the device cannot be used.
@@ -313,24 +312,24 @@ class Tile:
         return _restored(Tile, self.state(), device, self.threads, self.gpu_products)
 
     def state(self) -> states.State:
-        """Everything needed to go on to the bit; a copy.
+        """A copy of the state, from which a tile resumes bit-exactly.
 
         Raises:
-            StateError: If a weight is not finite, as after a training that diverged: no tile could go on from that.
+            StateError: If a weight is not finite, as after a training that diverged.
         """
         return states.State(*self._core.state())
 
     def load_state(self, saved: states.State) -> None:
-        """Goes on where the tile that gave `saved` stood; this one needs the same sizes, configuration and seed.
+        """Restores the state of a tile that has the same sizes, configuration and seed.
 
         Raises:
-            StateError: If the state does not fit, is incomplete or damaged, or was changed and not signed
-                (`State.signed`); nothing has changed then.
+            StateError: If the state does not fit, is incomplete or damaged, or was changed and not
+                signed (`State.signed`); nothing has changed then.
         """
         self._core.load_state(saved.tensors, saved.values)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the state to a safetensors file: whole or not at all, whatever happens meanwhile.
+        """Writes the state to a safetensors file atomically.
 
         Raises:
             OSError: If the file cannot be written; a previous one is then still there.
@@ -347,13 +346,13 @@ class Tile:
         threads: int | None = None,
         trust_device_source: bool = False,
     ) -> Tile:
-        """The tile that was saved, in its state.
+        """Returns the saved tile, in its saved state.
 
         Args:
             path: A file that save() wrote.
-            device: Where the tile shall be.
+            device: Device of the tile.
             threads: As in the constructor.
-            trust_device_source: Whether device models whose source the file carries may be compiled and run.
+            trust_device_source: Whether to compile and run source of device models in the file.
 
         Raises:
             FileNotFoundError: If there is no such file.
@@ -371,17 +370,19 @@ class Tile:
     def from_state(
         cls, saved: states.State, *, device: str = "cpu", threads: int | None = None
     ) -> Tile:
-        """A tile in the state that another one gave.
+        """Makes a tile from the state of another tile.
 
         Raises:
-            StateError: If the state is damaged, incomplete or of another version, or was changed and not signed.
+            StateError: For a damaged or incomplete state, another version, or an unsigned change.
         """
         made, count = cls.__new__(cls), chosen_threads(threads)
-        made._hold(_core.tile_from_state(saved.tensors, saved.values, device, count))  # noqa: SLF001 - it is of this class
+        made._hold(  # noqa: SLF001
+            _core.tile_from_state(saved.tensors, saved.values, device, count)
+        )
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle and copy: a tile in this one's state, on its device."""
+        """Supports pickle and copy: they make a tile in the same state on the same device."""
         return _restored, (type(self), self.state(), self.device, self.threads, self.gpu_products)
 
     def __repr__(self) -> str:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["AnalogParameter"]
 
-_PASSES_KEPT = 8  # of a parameter that no optimiser of pulsora.optim has taken up
+_PASSES_KEPT = 8  # backward passes, for a parameter without an optimiser of pulsora.optim
 
 
 class AnalogParameter(torch.nn.Parameter):
-    """Stands for weights that live in tiles, among a model's parameters.
+    """The entry in `model.parameters()` for weights that are stored in tiles.
 
     It has the shape, type and device of the weights, but no values: torch's operations on it raise
     a RuntimeError. Its `.grad` is an `AnalogGradient`, which an optimiser of `pulsora.optim` turns
@@ -31,7 +31,7 @@ class AnalogParameter(torch.nn.Parameter):
 
     Attributes:
         array: The tiles.
-        is_trained: Whether an optimiser of `pulsora.optim` has taken it up. Until then, only the
+        is_trained: Whether an optimiser of `pulsora.optim` has the parameter. Until then, only the
             gradients of a few backward passes are kept.
     """
 
@@ -40,7 +40,7 @@ class AnalogParameter(torch.nn.Parameter):
 
     @staticmethod
     def __new__(cls: type[Self], array: TileArray, requires_grad: bool = True) -> Self:
-        """A tensor without memory, of the array's shape and device."""
+        """Makes a tensor without memory, of the array's shape and device."""
         parameter: Self = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001 - documented by torch
             cls,
             torch.Size(array.shape),
@@ -54,12 +54,14 @@ class AnalogParameter(torch.nn.Parameter):
         parameter.requires_grad_(requires_grad)
         return parameter
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001
+    __torch_function__ = (
+        torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001
+    )
 
     def gradient(self, x: Tensor, d: Tensor, gate: Tensor | None = None) -> AnalogGradient:
-        """The gradient that x [m, in_features] and d [m, out_features] are the factors of.
+        """Returns the gradient with the factors x [m, in_features] and d [m, out_features].
 
-        `gate` [m, rank] is that of the read, if its adapters were gated.
+        `gate` [m, rank] is the gate of the read, if the read was gated.
         """
         pairs = (Pair.of(x.detach(), d.detach(), gate),)
         return AnalogGradient(
@@ -67,7 +69,7 @@ class AnalogParameter(torch.nn.Parameter):
         )
 
     def move(self, device: torch.device) -> None:
-        """Moves the tiles, and a gradient that no step has taken yet.
+        """Moves the tiles, and a gradient that is still to be used by a step.
 
         Raises:
             DeviceError: if tiles cannot be there; nothing has changed then.
@@ -81,7 +83,7 @@ class AnalogParameter(torch.nn.Parameter):
 
     @property
     def data(self) -> Tensor:
-        """Another object for the same tiles; as little can be done with it."""
+        """Another AnalogParameter of the same tiles, without values too."""
         return self.detach()
 
     @data.setter
@@ -89,7 +91,7 @@ class AnalogParameter(torch.nn.Parameter):
         raise RuntimeError(_message("an assignment to .data"))
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override] # torch's is not one of a class
+    def __torch_dispatch__(  # type: ignore[override] # no class method in torch
         cls,
         func: Any,  # noqa: ANN401 - torch gives no type
         _types: object,
@@ -126,7 +128,7 @@ def _message(operation: str) -> str:
 
 
 def _count_pass(parameter: Tensor) -> None:
-    """Runs after each backward pass: a layer that nothing trains may not gather them for ever."""
+    """Counts backward passes, and drops gradients of a layer that no optimiser trains."""
     gradient = parameter.grad
     if not isinstance(gradient, AnalogGradient) or not isinstance(parameter, AnalogParameter):
         return

@@ -1,4 +1,4 @@
-"""The gradient of weights that are in tiles, as the factors that pulses are made of."""
+"""The gradient of weights in tiles, kept as the factors of the pulsed update."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _aten: Any = torch.ops.aten
 class AnalogGradient(torch.Tensor):
     """The gradient sum(d^T x) of weights [out_features, in_features], kept as its factors.
 
-    It is what an `AnalogParameter` has in `.grad`, and it is made, summed and dropped where torch
-    does so with any gradient: by `backward()`, and by `zero_grad()` of a module or an optimiser.
+    An `AnalogParameter` has this gradient in `.grad`. It is made, summed and dropped like any
+    gradient of torch: by `backward()`, and by `zero_grad()` of a module or an optimiser.
     Multiplying it in place scales d, which is all that clipping by norm and `GradScaler` need.
-    Whatever else reads it (a norm, a plot) gets the product, formed anew each time; whatever else
-    would write to it raises a RuntimeError, because pulses are made of the factors.
+    Other operations that read the gradient (a norm, a plot) get the product, formed anew each time.
+    Other operations that write to it raise a RuntimeError, because pulses are made of the factors.
     """
 
     passes: int
-    """Backward passes that have been added up."""
+    """Number of backward passes in the sum."""
     _pairs: tuple[Pair, ...] | None  # None: there were more passes than are kept
-    _is_fixed: bool  # tiles reuse what they read of d, so that d may not be scaled afterwards
+    _is_fixed: bool  # the update reuses reads of d, so that d may not be scaled afterwards
 
     @staticmethod
     def __new__(
@@ -47,14 +47,16 @@ class AnalogGradient(torch.Tensor):
         is_fixed: bool = False,
         passes: int = 0,
     ) -> Self:
-        """A tensor without memory of its own, where the factors are."""
+        """Makes a tensor without memory of its own, on the device of the factors."""
         made: Self = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001 - documented by torch
             cls, torch.Size(shape), dtype=torch.float32, device=device
         )
         made._pairs, made._is_fixed, made.passes = pairs, is_fixed, passes
         return made
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001
+    __torch_function__ = (
+        torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001
+    )
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -79,14 +81,14 @@ class AnalogGradient(torch.Tensor):
         return self._pairs
 
     def drop(self) -> None:
-        """Forgets the factors, which cannot be used any more; zero_() starts anew."""
+        """Drops the factors, so that reading them is an error until zero_()."""
         self._pairs = None
 
     def scaled(self, factor: Tensor | float) -> AnalogGradient:
         """The gradient times a number.
 
         Raises:
-            RuntimeError: if the tiles reuse what they read of d.
+            RuntimeError: if the update reuses reads of d.
         """
         if self._is_fixed:
             raise RuntimeError(
@@ -115,7 +117,7 @@ class AnalogGradient(torch.Tensor):
         return formed
 
     def moved(self, device: torch.device) -> AnalogGradient:
-        """The same gradient on another device."""
+        """This gradient on another device."""
         pairs = None if self._pairs is None else self.pairs
         if pairs is not None:
             pairs = tuple(
@@ -137,7 +139,7 @@ class AnalogGradient(torch.Tensor):
         return self._pairs + other._pairs
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override] # torch's is not one of a class
+    def __torch_dispatch__(  # type: ignore[override] # no class method in torch
         cls,
         func: Any,  # noqa: ANN401 - torch gives no type
         _types: object,
@@ -158,7 +160,7 @@ class AnalogGradient(torch.Tensor):
 
 
 def bias_gradient(d: Tensor, bias: Tensor) -> Tensor:
-    """The gradient of a bias that was added to a read, from those of its outputs [m, out_features]."""
+    """Returns the gradient of a bias, from the output gradients d [m, out_features] of a read."""
     made = d.sum(0)
     return made if made.dtype == bias.dtype else made.to(bias.dtype)
 
@@ -167,8 +169,12 @@ def _formed(value: object) -> object:
     return value.dense() if isinstance(value, AnalogGradient) else value
 
 
-def _require_unwritten(func: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> None:  # noqa: ANN401
-    """RuntimeError if the operation would write to a gradient."""
+def _require_unwritten(
+    func: Any,  # noqa: ANN401
+    args: tuple[Any, ...],
+    settings: dict[str, Any],
+) -> None:
+    """Raises RuntimeError if the operation would write to a gradient."""
     for position, spec in enumerate(func._schema.arguments):  # noqa: SLF001
         value = args[position] if position < len(args) else settings.get(spec.name)
         if spec.alias_info is None or not spec.alias_info.is_write:
@@ -192,7 +198,12 @@ def _same(self: AnalogGradient, **_: object) -> AnalogGradient:
     return self._with(self._pairs)
 
 
-def _empty_like(self: AnalogGradient, size: Sequence[int], *_: object, **__: object) -> Any:  # noqa: ANN401
+def _empty_like(
+    self: AnalogGradient,
+    size: Sequence[int],
+    *_: object,
+    **__: object,
+) -> Any:  # noqa: ANN401
     return self._with(()) if tuple(size) == tuple(self.shape) else NotImplemented
 
 
@@ -244,7 +255,7 @@ def _divide_into(self: object, divisor: Any) -> Any:  # noqa: ANN401
 
 
 def _unscale(gradients: Sequence[Tensor], found_inf: Tensor, factor: Tensor) -> None:
-    """What `GradScaler` asks for: look for values that are not finite, and multiply. Without waiting for a GPU."""
+    """Unscales for `GradScaler`, and looks for non-finite values, without waiting for a GPU."""
     plain = [gradient for gradient in gradients if not isinstance(gradient, AnalogGradient)]
     if plain:
         torch._amp_foreach_non_finite_check_and_unscale_(plain, found_inf, factor)
@@ -257,7 +268,7 @@ def _unscale(gradients: Sequence[Tensor], found_inf: Tensor, factor: Tensor) -> 
 
 
 def _each(rule: Callable[..., Any]) -> Callable[..., None]:
-    """A rule for each gradient of a list; other tensors of the list take the same operation by themselves."""
+    """Makes a rule for lists of tensors, in which plain tensors get torch's own operation."""
     plain = {_zero: "zero_", _multiply_into: "mul_", _divide_into: "div_"}[rule]
 
     def apply(gradients: Sequence[Tensor], *rest: object) -> None:

@@ -1,4 +1,4 @@
-"""Reads of tiles whose adapters are gated: differentiable, the gate too."""
+"""Differentiable reads of tiles whose adapters are gated, with a gradient of the gate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["flat_gate", "gated_read"]
 
 
 def flat_gate(gate: Tensor, x: Tensor) -> Tensor:
-    """A gate that broadcasts to [..., rank], for x [..., in_features], with the samples in one dimension.
+    """Expands a gate to [m, rank] for the m samples of x [..., in_features].
 
     Raises:
         TypeError: if it is no tensor.
@@ -33,14 +33,15 @@ def flat_gate(gate: Tensor, x: Tensor) -> Tensor:
     """
     if not isinstance(gate, torch.Tensor):
         raise TypeError(
-            f"gate is a {type(gate).__name__}; give a tensor, or constant weights to pulsora.nn.GatedAdapter"
+            f"gate is a {type(gate).__name__}; give a tensor, or constant weights to "
+            "pulsora.nn.GatedAdapter"
         )
     try:
         whole = gate.expand(*x.shape[:-1], gate.shape[-1])
     except (IndexError, RuntimeError):
         raise ValueError(
-            f"gate has shape {list(gate.shape)}, which does not broadcast to {[*x.shape[:-1], 'rank']}, as x of "
-            f"shape {list(x.shape)} asks for"
+            f"gate has shape {list(gate.shape)}, which does not broadcast to "
+            f"{[*x.shape[:-1], 'rank']}, as x of shape {list(x.shape)} asks for"
         ) from None
     return whole.reshape(-1, gate.shape[-1])
 
@@ -52,38 +53,39 @@ def gated_read(
     bias: Tensor | None,
     rows: tuple[Sequence[int], int],
 ) -> Tensor:
-    """y = W x + alpha A (gate * (B x)) + bias by the tiles of a layer, the components of each weighed alike.
+    """Reads y = W x + alpha A (gate * (B x)) + bias, with the same gate in all tiles of a layer.
 
     Args:
         x: Inputs [m, in_features].
         gate: Weights [m, rank], or [m, 1] for all components alike.
-        weight: The layer's.
-        bias: The layer's, if it has one.
-        rows: What `begin_read` takes.
+        weight: Weight of the layer.
+        bias: Bias of the layer, if it has one.
+        rows: Arguments of `begin_read`.
 
     Raises:
-        ValueError: if a tile has no adapter, the adapters have different ranks, or the gate another shape.
-        RuntimeError: within a part of a model that is run again for its gradient, and in an evaluation
-            by one of several processes.
+        ValueError: if a tile has no adapter, the adapters have different ranks, or the gate another
+            shape.
+        RuntimeError: within a part of a model that is run again for its gradient, and in an
+            evaluation by one of several processes.
     """
     array = weight.array
     ranks = {adapter_in(tile).rank for tile in array}
     if len(ranks) > 1:
         raise ValueError(
-            f"gate: the adapters of this layer's tiles have ranks {sorted(ranks)}, so that no gate fits all; "
-            "give LRTTConfig(rank=...) a number that fits the smallest tile"
+            f"gate: the adapters of this layer's tiles have ranks {sorted(ranks)}, so that no gate "
+            "fits all; give LRTTConfig(rank=...) a number that fits the smallest tile"
         )
     (rank,) = ranks
     if gate.shape[1] not in {1, rank}:
         raise ValueError(
-            f"gate has {gate.shape[1]} numbers for each sample, but the tiles' adapters have {rank} components; "
-            f"give {rank}, or one for all"
+            f"gate has {gate.shape[1]} numbers for each sample, but the tiles' adapters have "
+            f"{rank} components; give {rank}, or one for all"
         )
     if gate.device != array.device:
         raise ValueError(
             f"gate is on {gate.device}, and this layer on {array.device}; move one by .to(...)"
         )
-    # Of its own memory, so that nobody writes to it before the update.
+    # A copy, so that nothing writes to it before the update.
     weights = gate.float().expand(len(x), rank).clone(memory_format=torch.contiguous_format)
     if repeats():
         raise RuntimeError(
@@ -97,12 +99,14 @@ def gated_read(
             "alone; let all evaluate their rows of a global batch, under torch.enable_grad(), or "
             "evaluate pulsora.convert_to_digital(model)"
         )
-    y: Tensor = _GatedProduct.apply(x, weights, weight, bias, shard)  # type: ignore[no-untyped-call]
+    y: Tensor = _GatedProduct.apply(  # type: ignore[no-untyped-call]
+        x, weights, weight, bias, shard
+    )
     return y
 
 
 class _GatedProduct(torch.autograd.Function):
-    """The read, whose gradients are reads too; the weights get (x, d, gate) as theirs."""
+    """A gated read. Its backward pass reads too, and gives the weights (x, d, gate) as gradient."""
 
     @staticmethod
     def forward(
@@ -153,7 +157,7 @@ class _GatedProduct(torch.autograd.Function):
 def _forward(
     array: TileArray, x: Tensor, gate: Tensor, shard: BatchShard
 ) -> tuple[Tensor, list[list[Tensor]]]:
-    """y [m, out_features], and of each tile what it read of B x [m, rank], which the backward needs."""
+    """Reads y [m, out_features], and B x [m, rank] of each tile, which the backward pass needs."""
     y = x.new_zeros(len(x), array.shape[0])
     reads: list[list[Tensor]] = []
     for i, (row, tiles) in enumerate(zip(array.rows, array.grid, strict=True)):
@@ -169,7 +173,7 @@ def _forward(
 def _backward(
     array: TileArray, d: Tensor, gate: Tensor, reads: list[list[Tensor]], shard: BatchShard
 ) -> tuple[Tensor, Tensor]:
-    """dx [m, in_features] and the gradient of the gate [m, rank]."""
+    """Reads dx [m, in_features] and the gradient of the gate [m, rank]."""
     d = d if array.scales is None else d * array.scales
     dx = d.new_zeros(len(d), array.groups * array.shape[1])
     d_gate = torch.zeros_like(gate)
@@ -185,7 +189,7 @@ def _backward(
 
 
 def _in_steps(by: Callable[..., Any], shard: BatchShard, *given: Tensor) -> list[Tensor]:
-    """The two results of a read, mini-batch after mini-batch."""
+    """Makes a read mini-batch after mini-batch, and returns its two results, concatenated."""
     steps = zip(*(shard.split(each) for each in given), strict=True)
     results = [map(from_dlpack, by(*each, first=shard.first, of=shard.of)) for each in steps]
     return [torch.cat(parts) for parts in zip(*results, strict=True)]

@@ -1,4 +1,4 @@
-"""A copy of weights in tiles that cannot be mistaken for the weights."""
+"""Read-only copies of weights, which refuse writes and products."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ __all__ = ["BaseWeight", "WeightCopy"]
 class WeightCopy(torch.Tensor):
     """A copy of the weights of an analog layer, for reading.
 
-    Nothing that is written to it would reach the tiles, and a product with it would be free of
-    their noise. Writing to it, and handing it to a layer's function of torch (`linear`, fused
-    encoders), are RuntimeErrors. `clone()` gives a plain tensor.
+    Writes to the copy would not reach the tiles, and products with it would lack their noise.
+    Writing to it, and passing it to a layer function of torch (`linear`, fused encoders), are
+    RuntimeErrors. `clone()` gives a plain tensor.
     """
 
     of_products = (
-        "was given a copy of an analog layer's weights, so the tiles would not be read, noise and converters "
-        "included; call the layer itself. A perfect product is x @ layer.weight.T"
+        "was given a copy of an analog layer's weights, so the tiles would not be read, noise and "
+        "converters included; call the layer itself. A perfect product is x @ layer.weight.T"
     )
     of_writes = (
-        "layer.weight of an analog layer is a copy; what is written to it does not reach the tiles. Fill a tensor of "
-        "your own, as in w = torch.nn.init.xavier_uniform_(layer.weight.clone()), and call "
-        "layer.set_weights(w, bias); freeze weights by layer.analog_weight.requires_grad_(False)"
+        "layer.weight of an analog layer is a copy; what is written to it does not reach the "
+        "tiles. Fill a tensor of your own, as in w = "
+        "torch.nn.init.xavier_uniform_(layer.weight.clone()), and call layer.set_weights(w, bias); "
+        "freeze weights by layer.analog_weight.requires_grad_(False)"
     )
 
     @classmethod
@@ -68,16 +69,21 @@ class WeightCopy(torch.Tensor):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:  # noqa: ANN401
         with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
-            return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+            return self.as_subclass(torch.Tensor).__reduce_ex__(  # type: ignore[no-untyped-call]
+                protocol
+            )
 
 
 class BaseWeight(WeightCopy):
-    """The weight of the base of an adapted layer, for what looks at a layer's weight; the rest as above."""
+    """Read-only view of the base's weight in an adapted layer; products with it are errors too."""
 
-    of_products = "was given the weight of the base of an adapted layer, so the adapter would be left out; call the layer itself"
+    of_products = (
+        "was given the weight of the base of an adapted layer, so the adapter would be left out; "
+        "call the layer itself"
+    )
     of_writes = (
-        "layer.weight of an adapted layer is a view of its base's, for reading; write to layer.base.weight, or to the "
-        "adapter by layer.set_factors(a, b)"
+        "layer.weight of an adapted layer is a view of its base's, for reading; write to "
+        "layer.base.weight, or to the adapter by layer.set_factors(a, b)"
     )
 
 

@@ -1,4 +1,4 @@
-"""The product of a layer's input with the weights in its tiles, for torch's automatic differentiation."""
+"""The product of a layer's input with the weights in its tiles, for torch's autograd."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ __all__ = ["NOT_TRACED", "read_tiles", "require_untraced"]
 
 
 class _AnalogProduct(torch.autograd.Function):
-    """y = W x + bias on tiles. Its backward pass reads W^T d, and gives the weights (x, d) as their gradient.
+    """y = W x + bias on tiles. Backward reads W^T d, and gives the weights (x, d) as gradient.
 
-    Where several processes train the layer, x, d and the gradient of the bias are those of all their rows.
+    If several processes train the layer, x, d and the gradient of the bias cover the rows of all
+    processes.
     """
 
     @staticmethod
@@ -41,7 +42,7 @@ class _AnalogProduct(torch.autograd.Function):
         y = weight.array.forward(x, position)
         if bias is None:
             return y
-        return y.add_(bias) if bias.dtype == y.dtype else y + bias  # y is nobody else's
+        return y.add_(bias) if bias.dtype == y.dtype else y + bias  # nothing else holds y
 
     @staticmethod
     @once_differentiable
@@ -69,14 +70,17 @@ class _AnalogProduct(torch.autograd.Function):
 
 NOT_TRACED = (
     "an analog layer cannot be traced or run with other weights than its tiles' (torch.export, "
-    "torch.jit, torch.func, torch.compile with fullgraph=True); use torch.compile without fullgraph, "
-    "or trace pulsora.convert_to_digital(model)"
+    "torch.jit, torch.func, torch.compile with fullgraph=True); use torch.compile without "
+    "fullgraph, or trace pulsora.convert_to_digital(model)"
 )
 
 
 def require_untraced() -> None:
-    """RuntimeError where a tracer would note the numbers of one read."""
-    if torch.jit.is_tracing() or torch.compiler.is_exporting():  # type: ignore[attr-defined,no-untyped-call]
+    """Raises RuntimeError if a tracer would record the result of one read as a constant."""
+    if (
+        torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+        or torch.compiler.is_exporting()
+    ):
         raise RuntimeError(NOT_TRACED)
 
 
@@ -87,10 +91,12 @@ def read_tiles(
     gate: Tensor | None,
     rows: tuple[Sequence[int], int],
 ) -> Tensor:
-    """y = W x + bias, differentiable; torch.compile goes round it. `rows` is what `begin_read` takes."""
+    """Reads y = W x + bias, differentiable, outside torch.compile; `rows` is for `begin_read`."""
     if torch.compiler.is_compiling():
         torch._dynamo.graph_break(msg=NOT_TRACED)  # noqa: SLF001 - documented for this
-        read: Callable[..., Tensor] = torch.compiler.disable(_product)  # type: ignore[no-untyped-call]
+        read: Callable[..., Tensor] = torch.compiler.disable(  # type: ignore[no-untyped-call]
+            _product
+        )
         return read(x, weight, bias, gate, rows)
     return _product(x, weight, bias, gate, rows)
 

@@ -16,12 +16,12 @@ __all__ = ["SINGLE_PROCESS", "BatchShard", "SingleProcess"]
 
 
 class BatchShard(NamedTuple):
-    """The rows of a read by process, in each of several mini-batches, one below the other.
+    """The rows of a read by process, in each of several concatenated mini-batches.
 
     Attributes:
         counts: Rows of each process; a mini-batch has them in the order of the processes.
         process: The number of this process.
-        steps: Number of mini-batches, the steps in time of a recurrent layer.
+        steps: Number of mini-batches (the time steps of a recurrent layer).
     """
 
     counts: tuple[int, ...]
@@ -30,27 +30,27 @@ class BatchShard(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Rows that this process has of a mini-batch."""
+        """Number of rows of a mini-batch that this process has."""
         return self.counts[self.process]
 
     @property
     def first(self) -> int:
-        """Number of the first of them in the mini-batch."""
+        """Number of this process's first row in the mini-batch."""
         return sum(self.counts[: self.process])
 
     @property
     def of(self) -> int:
-        """Rows of a whole mini-batch."""
+        """Number of rows of a whole mini-batch."""
         return sum(self.counts)
 
     def split(self, lines: Tensor) -> Sequence[Tensor]:
-        """The rows of each mini-batch among those of a read."""
+        """Splits the rows of a read into its mini-batches."""
         if self.steps == 1:
             return [lines]
         return lines.view(self.steps, self.rows, lines.shape[1]).unbind()
 
     def concatenated(self, lines: Sequence[Tensor]) -> Tensor:
-        """The rows of all processes, in the order of a single process."""
+        """Concatenates the rows of all processes, in the order of a single process."""
         columns = lines[0].shape[1]
         blocks = [each.reshape(self.steps, -1, columns) for each in lines]
         return torch.cat(blocks, dim=1).reshape(-1, columns)
@@ -60,38 +60,38 @@ class SingleProcess:
     """Single-process implementation of the interface to torch.distributed."""
 
     def to_global(self, d: Tensor) -> Tensor:
-        """A gradient of this process's loss as one of the loss of the global batch."""
+        """Scales a gradient of this process's loss to the loss of the global batch."""
         return d
 
     def to_local(self, dx: Tensor) -> Tensor:
-        """The inverse of `to_global`."""
+        """Inverts `to_global`."""
         return dx
 
     def shard(self, shape: Sequence[int], steps: int) -> BatchShard | None:
-        """The rows of the global batch in a read of x [*shape, features]; None for an evaluation.
+        """Returns the shard in a read of x [*shape, features]; None for an evaluation.
 
-        `steps` is how many steps in time, of whole mini-batches, stand in the first dimension.
+        `steps` is the number of time steps, each of a whole mini-batch, in the first dimension.
         """
-        del steps  # of one process, one read is as good as many
+        del steps  # a single process reads all steps at once
         return BatchShard((math.prod(shape),))
 
     def gather(
         self, array: object, shard: BatchShard, tensors: Sequence[Tensor | None]
     ) -> Callable[[], Sequence[Any]]:
-        """Begins to gather the rows of all processes; what it returns waits for them."""
+        """Begins to gather the rows of all processes; the returned function waits for them."""
         del array, shard
         return lambda: tensors
 
     def require_padded(self) -> None:
-        """RuntimeError where processes would sort sequences of different lengths on their own."""
+        """Raises RuntimeError if processes would sort sequences of different lengths separately."""
 
     def pulsed_here(self, array: object, rows: int) -> list[int] | None:
-        """Numbers of the tiles whose pulses, of so many rows, this process makes; None for all."""
+        """Returns the tiles that this process pulses for an update by `rows`; None for all."""
         del array, rows
         return None
 
     def exchange(self, array: object) -> None:
-        """Begins to send changes in the tiles of `pulsed_here`, and to receive the others'."""
+        """Begins to send changes in the tiles of `pulsed_here`, and to receive all others."""
 
     def stepped(self) -> None:
         """Runs after each step of an optimiser."""

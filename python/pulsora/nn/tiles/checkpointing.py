@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["repeated_read", "repeats", "replayed_reads", "require_first_run"]
 
-_Read = tuple[object, Any]  # who reads, and where the read begins
+_Read = tuple[object, Any]  # the reader, and the position of its read
 
 
 class _Active(threading.local):
@@ -26,7 +26,7 @@ _active = _Active()
 
 
 class _Reads:
-    """The reads of a checkpointed part: noted while it runs first, taken in order when it runs again."""
+    """The reads of a checkpointed part: noted in its first run, and repeated in order later."""
 
     def __init__(self, noted: list[_Read], *, again: bool) -> None:
         self.noted = noted
@@ -48,7 +48,7 @@ class _Reads:
     ) -> None:
         _active.stack.remove(self)
 
-    def next(self, reader: object) -> Any:  # noqa: ANN401 - what the reader noted
+    def next(self, reader: object) -> Any:  # noqa: ANN401 - as noted
         """Returns the position of the next read."""
         if self.position == len(self.noted) or self.noted[self.position][0] is not reader:
             raise RuntimeError(
@@ -60,16 +60,16 @@ class _Reads:
 
 
 def replayed_reads() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Makes a checkpointed part of a model read the same noise when it runs again.
+    """Returns contexts in which a checkpointed part of a model reads the same noise again.
 
         checkpoint(block, x, use_reentrant=False, context_fn=pulsora.nn.replayed_reads)
 
-    Gradient checkpointing runs a part of the model a second time during the backward pass. Without
-    this, tiles would be read anew, with other noise than the loss has seen, which is refused. The
-    second reads repeat the draws of the first, and count as none.
+    Activation checkpointing runs a part of the model a second time during the backward pass.
+    Without these contexts, tiles would be read with other noise than in the loss, which is a
+    RuntimeError. The second reads repeat the random numbers of the first, and are not counted.
 
     Returns:
-        The contexts of the first run and of those after it, as `torch.utils.checkpoint` asks for.
+        The contexts of the first run and of later runs, as `torch.utils.checkpoint` takes them.
     """
     noted: list[_Read] = []
     return _Reads(noted, again=False), _Reads(noted, again=True)
@@ -79,14 +79,14 @@ def repeated_read(reader: object, begun: Callable[[], Any]) -> Any:  # noqa: ANN
     """Returns the position of a repeated read by the tiles of `reader`.
 
     Args:
-        reader: Who reads.
-        begun: Gives where a new read begins, to be noted.
+        reader: The object whose tiles are read.
+        begun: Returns the position of a new read, which is then noted.
 
     Returns:
-        What was noted of the read that is repeated, or None for a new read.
+        The noted position of the read that is repeated, or None for a new read.
 
     Raises:
-        RuntimeError: if what is run again reads other layers than at first.
+        RuntimeError: if the repeated part reads other layers than in its first run.
     """
     again = _again()
     repeated = None if again is None else again.next(reader)
@@ -97,22 +97,26 @@ def repeated_read(reader: object, begun: Callable[[], Any]) -> Any:  # noqa: ANN
 
 
 def require_first_run() -> None:
-    """RuntimeError if a part of the model is run again without `replayed_reads`."""
-    # Only what runs again for its gradient is run during a backward pass with gradients on.
-    if torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1 and _again() is None:  # noqa: SLF001
+    """Raises RuntimeError if a part of the model is run again without `replayed_reads`."""
+    # Forward code runs inside a backward pass with gradients on only if it is checkpointed.
+    if (
+        torch.is_grad_enabled()
+        and torch._C._current_graph_task_id() != -1  # noqa: SLF001
+        and _again() is None
+    ):
         raise RuntimeError(
             "an analog layer is run again during a backward pass (gradient checkpointing), where "
             "its tiles would be read with other noise than before; use checkpoint(..., "
-            "use_reentrant=False, context_fn=pulsora.nn.replayed_reads), or give a model of transformers "
-            "both as gradient_checkpointing_kwargs"
+            "use_reentrant=False, context_fn=pulsora.nn.replayed_reads), or give a model of "
+            "transformers both as gradient_checkpointing_kwargs"
         )
 
 
 def repeats() -> bool:
-    """Whether reads are being made again, as `replayed_reads` has them."""
+    """Whether reads are being repeated under `replayed_reads`."""
     return _again() is not None
 
 
 def _again() -> _Reads | None:
-    """The part of the model that runs again, if one does."""
+    """Returns the reads of the part of the model that runs again, or None."""
     return next((reads for reads in reversed(_active.stack) if reads.again), None)

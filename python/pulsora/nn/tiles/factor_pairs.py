@@ -1,4 +1,4 @@
-"""The factors (x, d) of a gradient, which pulses are made of."""
+"""The factors (x, d) of a gradient, from which pulses are made."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ class Pair(NamedTuple):
     x: Tensor
     d: Tensor
     versions: tuple[int, int]
-    """How often torch had written to x and d when they were kept."""
+    """Version counters of torch for x and d when the pair was made."""
     gate: Tensor | None = None
     """Weights [m, rank] of the adapters' components in a gated read; never written to."""
 
     @classmethod
     def of(cls, x: Tensor, d: Tensor, gate: Tensor | None = None) -> Pair:
-        """The pair as it is now."""
+        """Makes a pair of the present values."""
         return cls(x, d, (x._version, d._version), gate)  # noqa: SLF001 - documented by torch
 
     @classmethod
     def concatenated(cls, pairs: Sequence[Pair]) -> Pair:
-        """One pair with the samples of all; several have no gates."""
+        """Concatenates the samples of pairs; several pairs must be without gates."""
         if len(pairs) == 1:
             return pairs[0]
         return cls.of(torch.cat([x for x, *_ in pairs]), torch.cat([d for _, d, *_ in pairs]))
 
     def scaled(self, factor: Tensor | float) -> Pair:
-        """d times the factor; the tensors of this pair stay as they are."""
+        """Returns a pair with d times the factor; the tensors of this pair do not change."""
         d = self.d * factor
         return self._replace(d=d, versions=(self.versions[0], d._version))  # noqa: SLF001
 
 
 class TileSamples(NamedTuple):
-    """Samples of an update without gaps, d divided by the scales of the weights."""
+    """Contiguous samples of an update, with d divided by the scales of the weights."""
 
     x: Tensor
     d: Tensor
@@ -54,14 +54,14 @@ class TileSamples(NamedTuple):
 
 
 _MOST_CONCATENATED = 2**20
-"""Numbers in pairs that are concatenated to one: few enough for a copy of them to cost nothing."""
+"""Most numbers in concatenated pairs: so few that copying them costs almost nothing."""
 
 
 def concatenated(pairs: Sequence[Pair]) -> Iterator[Pair]:
     """Concatenates neighbouring pairs of few samples, such as the steps of a recurrent layer.
 
-    An update of few samples costs a tile as much as one of some dozens, and how a mini-batch is cut
-    changes no bit of it.
+    An update by few samples costs a tile as much as one by some dozens, and how a mini-batch is
+    split changes no bit of the result.
     """
     group: list[Pair] = []
     size = 0
@@ -78,7 +78,7 @@ def concatenated(pairs: Sequence[Pair]) -> Iterator[Pair]:
 
 
 def require_finite(pairs: Sequence[Pair]) -> None:
-    """ValueError if one of the pairs holds a value that is not finite."""
+    """Raises ValueError if one of the pairs holds a value that is not finite."""
     for name, values in (
         ("activations", [pair.x for pair in pairs]),
         ("gradients", [pair.d for pair in pairs]),
@@ -92,7 +92,7 @@ def require_finite(pairs: Sequence[Pair]) -> None:
 
 
 def _is_finite(values: Tensor) -> bool:
-    """Whether all are, in one pass over memory of the CPU; torch's own takes several."""
+    """Whether all values are finite, in one pass over CPU memory; torch takes several."""
     if values.is_cpu and values.dtype == torch.float32:
         return _core.is_finite(values.detach().contiguous().numpy())
     return bool(values.isfinite().all())

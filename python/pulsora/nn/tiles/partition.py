@@ -21,9 +21,10 @@ def even_slices(size: int, limit: int) -> list[slice]:
 
 
 def tiles_of_layer(config: TileConfig, limits: dict[str, int]) -> tuple[TileConfig, dict[str, int]]:
-    """The configuration of the tiles of a layer, and how large these may be.
+    """Returns the configuration of the tiles of a layer, and the largest sizes of a tile.
 
-    An adapter that spans the layer stands beside one tile, which knows the limits and is read in blocks.
+    A layer with an adapter that spans it is one tile, which has the limits in its configuration and
+    is read in blocks.
     """
     if not config.facts.spans_layer:
         return config, limits

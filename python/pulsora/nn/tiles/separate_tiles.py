@@ -43,9 +43,10 @@ class SeparateTiles:
         _add_up(reads, d, out, first, of)
 
     def replayed(self, numbers: Sequence[int]) -> Callable[..., None]:
-        """A `forward` that repeats earlier reads, one mini-batch a call.
+        """Returns a `forward` that repeats earlier reads, one mini-batch a call.
 
-        `numbers` are those of the first sample in each tile. Counters of the tiles do not change.
+        `numbers` are the numbers of the first sample in each tile. Counters of the tiles do not
+        change.
         """
         passed = 0
 
@@ -62,7 +63,7 @@ class SeparateTiles:
         return forward
 
     def update(self, x: Array, d: Array, lr: float, tiles: Sequence[int] | None = None) -> None:
-        """W <- W - lr d^T x by the pulses of all tiles, or of some; the mini-batch does not end."""
+        """Updates W <- W - lr d^T x by pulses in all or some tiles; the mini-batch does not end."""
         if len(self._places) == 1 and tiles is None:
             self._places[0][0].update(x, d, lr, end_of_batch=False)
             return
@@ -70,7 +71,7 @@ class SeparateTiles:
             tile.update(for_tile(lines), for_tile(back), lr, end_of_batch=False)
 
     def update_gated(self, x: Tensor, d: Tensor, gate: Tensor, lr: float) -> None:
-        """Makes an `update` by samples whose read had these weights of the adapters' components."""
+        """Makes an `update` by samples of a gated read, with its gate [m, rank]."""
         for tile, lines, back in self._parts(x, d, None):
             adapter_in(tile).update(for_tile(lines), for_tile(back), gate, lr, end_of_batch=False)
 
@@ -83,7 +84,7 @@ class SeparateTiles:
     def _parts(
         self, x: Array, d: Array, tiles: Sequence[int] | None
     ) -> Iterator[tuple[Tile, Tensor, Tensor]]:
-        """Each tile, with its columns of x and of d."""
+        """Yields each tile, with its columns of x and of d."""
         x, d = torch.as_tensor(x), torch.as_tensor(d)
         inputs = _cut(x, [cols for _, _, cols in self._places])
         outputs = _cut(d, [rows for _, rows, _ in self._places])
@@ -93,7 +94,7 @@ class SeparateTiles:
 
 
 def adapter_in(tile: Tile) -> Adapter:
-    """The adapter of a tile that must have one."""
+    """Returns the adapter of a tile; ValueError if it has none."""
     if tile.adapter is None:
         raise ValueError(
             "gate: the tiles have no adapter whose components it could weigh; use LRTTConfig with "
@@ -103,10 +104,10 @@ def adapter_in(tile: Tile) -> Adapter:
 
 
 def _again(tile: Tile, number: int) -> Callable[..., object]:
-    """A function that repeats the read of a mini-batch from its sample of this number on."""
+    """Returns a function that repeats the read of a mini-batch from sample `number` on."""
 
     def read(lines: Array, out: Array, first: int, of: int) -> None:
-        del first  # is in the number
+        del first  # `number` contains it
         tile._core.forward_again(lines, out, number, of)  # noqa: SLF001 - of this package
 
     return read
@@ -119,7 +120,7 @@ def _add_up(
     first: int,
     of: int | None,
 ) -> None:
-    """Makes reads, each of some columns, and adds their results up in some columns of `out`."""
+    """Makes reads of columns of `given`, and adds their results to columns of `out`."""
     if len(reads) == 1:
         reads[0][0](given, out, first=first, of=of)
         return
@@ -137,5 +138,5 @@ def _add_up(
 
 
 def _cut(lines: Tensor, parts: Iterable[slice]) -> dict[int, Tensor]:
-    """Columns of a batch, without gaps, by the number of the first."""
+    """Returns contiguous columns of a batch, by the number of the first column."""
     return {part.start: lines[:, part].contiguous() for part in parts}

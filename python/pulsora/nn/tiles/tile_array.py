@@ -1,4 +1,4 @@
-"""A weight matrix on one or more tiles, as torch tensors; what the analog layers are made of."""
+"""The weight matrix of an analog layer on one or more tiles, with torch tensors."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ __all__ = ["TileArray"]
 class TileArray:
     """A matrix [out_features, in_features] spread over tiles; sums over tiles are digital.
 
-    With groups it is block-diagonal, as the weights of a convolution with groups: each group of
-    rows has tiles of its own, and reads inputs of its own, so that x has groups * in_features
-    columns. Only the blocks are kept, one below the other.
+    With groups the matrix is block-diagonal, as the weights of a convolution with groups: each
+    group of rows has its own tiles and its own inputs, so that x has groups * in_features columns.
+    Only the blocks are stored, one below the other.
 
-    With `scaling`, cells hold the weights divided by scales, which follow from the weights when
-    these are written: outputs are multiplied by them, and updates divided, so that the weights move
-    as without.
+    With `scaling`, cells hold the weights divided by scales, which are chosen from the weights when
+    these are written. Outputs are multiplied by the scales, and updates divided, so that the
+    weights change as without scaling.
 
     Args:
         out_features: Number of rows of all groups together, the d-lines.
         in_features: Number of columns of one group, the x-lines.
-        config: Configuration of every tile. Where its adapter spans the layer, each group is one tile, and the limits below
-            are those of the blocks that it is read in.
+        config: Configuration of every tile. If its adapter spans the layer, each group is one tile,
+            and the limits below apply to the blocks in which it is read.
         seed: Seed of all random numbers.
-        tile_id: Number of the first tile; the others count on from it. Arrays that share a seed
-            need ranges of numbers of their own.
+        tile_id: Number of the first tile; the others are numbered from there. Arrays that share a
+            seed need separate ranges of numbers.
         max_input_size: Largest number of columns of one tile; 0 is no limit.
         max_output_size: Largest number of rows of one tile; 0 is no limit.
-        device: Where the tiles are, 'cpu' or 'cuda:<number>'.
+        device: Device of the tiles, 'cpu' or 'cuda:<number>'.
         threads: CPU threads per tile; None takes all that the process may run on.
         groups: Number of blocks, a divisor of out_features.
-        scaling: How weights are divided before they are written to the cells; None for not at all.
+        scaling: How weights are scaled before they are written to the cells; None for no scaling.
 
     Attributes:
-        tile_config: The configuration of the tiles as these have it.
-        scales: What the weights in the cells have to be multiplied by, [1] or [out_features]; None
-            for nothing.
-        ranks: The processes that train these weights; a copy of the array is on its own.
+        tile_config: The configuration that the tiles have.
+        scales: Factors on the weights in the cells, [1] or [out_features]; None without scaling.
+        process_group: The processes that train these weights; a copy of the array has a single
+            process.
         evaluated: Counters of the tiles, and evaluation samples read since they last changed.
 
     Raises:
@@ -130,7 +130,7 @@ class TileArray:
 
     @property
     def grid(self) -> tuple[tuple[Tile, ...], ...]:
-        """The tiles, row by row; others take their place by a new grid."""
+        """The tiles, row by row; set a new grid to replace tiles."""
         return self._grid
 
     @grid.setter
@@ -143,7 +143,7 @@ class TileArray:
         self.separate = SeparateTiles(places)
         self.whole: _core.TileGrid | SeparateTiles = self.separate
         if len(places) > 1:
-            cores = [(tile._core, *place) for tile, *place in places]  # noqa: SLF001 - of this package
+            cores = [(tile._core, *place) for tile, *place in places]  # noqa: SLF001
             self.whole = _core.make_tile_grid(cores, self.shape[0], self.groups * self.shape[1])
         self._grid = tuple(map(tuple, grid))
 
@@ -153,10 +153,10 @@ class TileArray:
         return torch.device(self.grid[0][0].device)
 
     def move(self, device: torch.device) -> None:
-        """Moves the tiles, which go on there exactly.
+        """Moves the tiles, with their exact state.
 
         Raises:
-            DeviceError: if they cannot be there; nothing has changed then.
+            DeviceError: if the tiles cannot be there; nothing has changed then.
         """
         self.grid = [[tile.to(str(device)) for tile in tiles] for tiles in self.grid]
         self.scales = None if self.scales is None else self.scales.to(device)
@@ -170,21 +170,22 @@ class TileArray:
         return (tile for _, _, tile in self.parts())
 
     def lines(self, row: int, col: slice) -> slice:
-        """The columns of x that the tiles of a row of tiles take for these columns of their block."""
+        """Returns the columns of x for columns `col` of the block of a row of tiles."""
         start = row * self.groups // len(self.rows) * self.shape[1]
         return slice(start + col.start, start + col.stop)
 
     def parts(self) -> Iterator[tuple[slice, slice, Tile]]:
-        """The rows and columns of the matrix that each tile holds, and the tile."""
+        """Yields the rows and the columns of the matrix that each tile holds, and the tile."""
         for row, tiles in zip(self.rows, self.grid, strict=True):
             for col, tile in zip(self.cols, tiles, strict=True):
                 yield row, col, tile
 
     def begin_read(self, shape: Sequence[int], steps: int = 1) -> ReadPosition:
-        """Begins a read of x [*shape, features], with so many mini-batches, one below the other.
+        """Begins a read of x [*shape, features], with `steps` concatenated mini-batches.
 
-        Where a checkpointed part of a model runs again, the read is the one it was (`replayed_reads`). An
-        evaluation by one of several processes counts no samples, since the others may make another.
+        If a checkpointed part of a model runs again, its first read is repeated (`replayed_reads`).
+        An evaluation by one of several processes counts no samples, since other processes may
+        evaluate differently.
         """
         whole = BatchShard((math.prod(shape),))
         shard = None if repeats() else self.process_group.shard(shape, steps)
@@ -203,9 +204,9 @@ class TileArray:
         return [tile.counters["forward_samples"] for tile in self]
 
     def forward(self, x: Tensor, position: ReadPosition | None = None) -> Tensor:
-        """y [m, out_features] = W x for x [m, groups * in_features], read by the tiles' periphery.
+        """Reads y [m, out_features] = W x for x [m, groups * in_features] through the periphery.
 
-        `position` is what `begin_read` gave for it; by default x is a mini-batch.
+        `position` is the result of `begin_read`; by default x is a mini-batch.
         """
         position = position or self.begin_read(x.shape[:1])
         numbers = position.numbers
@@ -214,9 +215,9 @@ class TileArray:
         return y if self.scales is None else y * self.scales
 
     def backward(self, d: Tensor, shard: BatchShard | None = None) -> Tensor:
-        """dx [m, groups * in_features] = W^T d for d [m, out_features], read by the tiles' periphery.
+        """Reads dx [m, groups * in_features] = W^T d for d [m, out_features] through the periphery.
 
-        `shard` is that of the forward read.
+        `shard` is the shard of the forward read.
         """
         shard = shard or BatchShard((len(d),))
         d = d if self.scales is None else d * self.scales
@@ -227,7 +228,7 @@ class TileArray:
         """Prepares pairs (x, d) for `update`; pairs of few samples are concatenated.
 
         Raises:
-            ValueError: if x, d or a gate hold values that are not finite, on the CPU.
+            ValueError: if x, d or a gate holds values that are not finite, on the CPU.
         """
         pairs = list(concatenated(pairs))
         if self.device.type == "cpu":
@@ -239,11 +240,11 @@ class TileArray:
         return made
 
     def update(self, samples: Sequence[TileSamples], lr: float) -> None:
-        """One mini-batch: W <- W - lr d^T x by pulses, for all that `prepared` gave. Only tiles compute.
+        """Updates W <- W - lr d^T x by pulses, for one mini-batch of samples from `prepared`.
 
-        Nothing happens, and no mini-batch passes, without samples. On a GPU nothing waits: a tile
-        that is given values that are not finite changes no more, and says so by an InputError where
-        it is waited for next (weights, state, statistics).
+        Without samples nothing happens, and no mini-batch is counted. On a GPU nothing waits: a
+        tile that gets non-finite values stops changing, and raises an InputError when it is waited
+        for next (weights, state, statistics).
         """
         if not samples:
             return
@@ -260,7 +261,7 @@ class TileArray:
             self.process_group.exchange(self)
 
     def get_weights(self) -> Tensor:
-        """The weights [out_features, in_features] that a perfect read would see; a copy."""
+        """Returns a copy of the weights [out_features, in_features] that a perfect read sees."""
         weights = torch.empty(self.shape, device="cpu")
         for row, col, tile in self.parts():
             weights.numpy()[row, col] = tile.weights
@@ -270,11 +271,12 @@ class TileArray:
     def set_weights(self, weights: Tensor, scales: Tensor | None = None) -> None:
         """Writes weights [out_features, in_features] digitally, within the bounds of their cells.
 
-        `scales` ([1] or [out_features]) are what the cells' weights shall be multiplied by; by default, `scaling`
-        chooses them anew.
+        `scales` ([1] or [out_features]) are the factors on the weights in the cells; by default,
+        `scaling` chooses them anew.
 
         Raises:
-            ValueError: for another shape, and weights or scales that are not finite; nothing has changed then.
+            ValueError: for another shape, and weights or scales that are not finite; nothing has
+                changed then.
         """
         if tuple(weights.shape) != self.shape:
             raise ValueError(
@@ -294,7 +296,7 @@ class TileArray:
             tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Everything needed to go on exactly, as named tensors (copies)."""
+        """Returns the complete state of the tiles and the scales as named tensors (copies)."""
         scales = {} if self.scales is None else {"scales": self.scales.cpu().clone()}
         return scales | {
             f"{i}_{j}.{name}": torch.from_numpy(array)
@@ -304,7 +306,7 @@ class TileArray:
         }
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes over what `state_tensors` gave, seed and scales included.
+        """Restores the tensors of `state_tensors`, seed and scales included.
 
         Raises:
             StateError: if tensors are missing, or belong to another configuration or size; nothing
@@ -327,12 +329,12 @@ class TileArray:
 
     def _sizes_differ(self) -> str:
         return (
-            f"this layer is spread over {len(self.rows)} x {len(self.cols)} tiles; use the sizes and the "
-            "max_input_size and max_output_size it was saved with"
+            f"this layer is spread over {len(self.rows)} x {len(self.cols)} tiles; use the sizes "
+            "and the max_input_size and max_output_size it was saved with"
         )
 
     def _restored(self, tile: Tile, prefix: str, tensors: Mapping[str, Tensor]) -> Tile:
-        """A tile like `tile`, in the state that the tensors with this prefix describe."""
+        """Makes a tile like `tile`, in the state of the tensors with this prefix."""
         arrays = {
             name.removeprefix(prefix): _array(name, tensor)
             for name, tensor in tensors.items()
@@ -355,7 +357,7 @@ class TileArray:
         return restored
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and deepcopy: the arguments, and the state."""
+        """Returns the arguments and the state, for pickle and deepcopy."""
         return {
             "arguments": (*self.shape, self.config),
             "options": {
@@ -376,7 +378,7 @@ class TileArray:
 
 
 def _array(name: str, tensor: Tensor) -> NDArray[Any]:
-    """A tensor of a state for a tile; StateError for what no tile has saved, such as a sparse one."""
+    """Converts a tensor of a state for a tile; StateError for other kinds, such as sparse."""
     try:
         return np.asarray(tensor.detach().cpu().numpy())
     except (AttributeError, NotImplementedError, RuntimeError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""How a read of an array of tiles is made: its position among all samples, and its calls."""
+"""Reads of an array of tiles: the position among all samples, and the calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ReadPosition(NamedTuple):
     """Position of a read of all tiles of an array among all samples.
 
     Attributes:
-        shard: The rows that are read, among those of all processes.
+        shard: The rows that are read, among the rows of all processes.
         numbers: The number of the mini-batch's first sample in each tile, for a read that counts no
             samples because it is repeated or an evaluation; None for any other read.
     """
@@ -41,9 +41,9 @@ def read(by: Callable[..., object], lines: Tensor, outputs: int, shard: BatchSha
 
 
 def for_tile(values: Tensor) -> Array:
-    """The values without gaps, on the CPU as an array of NumPy.
+    """Returns contiguous values, on the CPU as an array of NumPy.
 
-    A tile takes that in a tenth of DLPack's time.
+    A tile takes an array of NumPy in a tenth of DLPack's time.
     """
     values = values.contiguous()
     return values.numpy() if values.is_cpu else values

@@ -1,4 +1,4 @@
-"""Digital scales between the weights of a layer and what its cells hold."""
+"""Digital scales between the weights of a layer and the weights in its cells."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class WeightScaling(NamedTuple):
     """How weights [out_features, in_features] are divided before they are written to cells.
 
     Attributes:
-        omega: What the largest weight becomes, in units of the cells.
+        omega: Size of the largest weight after scaling, in units of the cells.
         per: Whether there is one scale for the 'layer', or one for each 'output', a row.
-        by_width: Whether omega is what sqrt(3 / in_features) becomes instead, whatever the weights are.
+        by_width: Whether sqrt(3 / in_features) becomes omega instead, whatever the weights are.
     """
 
     omega: float
@@ -37,11 +37,11 @@ class WeightScaling(NamedTuple):
     def of(
         weight_scaling: str | float | None, scaling_per: str, config: TileConfig
     ) -> WeightScaling | None:
-        """What the arguments of a layer ask for; None for no scaling.
+        """Makes the scaling from the arguments of a layer; None for no scaling.
 
         Raises:
-            ValueError: for a scaling or a `scaling_per` that does not exist, and tiles whose updates
-                reuse reads, whose scales would differ.
+            ValueError: for an unknown scaling or `scaling_per`, and for tiles whose updates
+                reuse reads, because their scales would differ.
         """
         if scaling_per not in {"layer", "output"}:
             raise ValueError(f"scaling_per = {scaling_per!r}: write 'layer' or 'output'")
@@ -49,8 +49,8 @@ class WeightScaling(NamedTuple):
             return None
         if config.facts.reuses_reads:
             raise ValueError(
-                "weight_scaling does not go with projection = 'reuse', where an update reuses what a "
-                "read has made of scaled gradients; choose projection = 'analog' or 'exact'"
+                "weight_scaling does not go with projection = 'reuse', where an update reuses what "
+                "a read has made of scaled gradients; choose projection = 'analog' or 'exact'"
             )
         if weight_scaling == "abs_max":
             return WeightScaling(reach(written_to(config)), scaling_per)
@@ -64,9 +64,9 @@ class WeightScaling(NamedTuple):
         return WeightScaling(float(weight_scaling), scaling_per)
 
     def scales(self, weights: Tensor) -> Tensor:
-        """The scales [out_features] or [1] of weights; 1 where all are zero."""
+        """Returns the scales [out_features] or [1] of weights; 1 where all weights are zero."""
         if self.by_width:
-            # Three standard deviations of the weights that torch's layers begin with, which are uniform within
+            # Three standard deviations of torch's initial weights, which are uniform within
             # +-1 / sqrt(in_features): room to grow by a factor of sqrt(3).
             rows, columns = weights.shape
             size = math.sqrt(3.0 / columns) / self.omega
@@ -82,27 +82,30 @@ def _is_positive(value: object) -> bool:
 
 
 def require_scales(scales: Tensor, rows: int) -> Tensor:
-    """Scales of a saved state; StateError for what are none."""
+    """Returns the scales of a saved state; StateError if they are invalid."""
     if (
         scales.dtype != torch.float32
         or tuple(scales.shape) not in {(1,), (rows,)}
         or not bool((scales.isfinite() & (scales > 0.0)).all())
     ):
         raise StateError(
-            f"'scales' of a layer with {rows} outputs has to be one number above 0, or one for each "
-            "output, in single precision"
+            f"'scales' of a layer with {rows} outputs has to be one number above 0, or one for "
+            "each output, in single precision"
         )
     return scales
 
 
 def written_to(config: TileConfig) -> Device | None:
-    """The device of the array to which weights are written; None for weights without cells."""
+    """Returns the device of the array to which weights are written; None without cells."""
     name = config.facts.written
     return config.devices()[name] if name else None
 
 
 def reach(device: Device | None) -> float:
-    """A size that nearly all cells reach on both sides of 0: the mean bound less twice its spread; 1 without cells."""
+    """Returns a size that nearly all cells reach on both sides of 0; 1 without cells.
+
+    It is the mean bound minus twice its spread.
+    """
     if device is None:
         return 1.0
     bound = min(
@@ -113,15 +116,16 @@ def reach(device: Device | None) -> float:
     )
     if bound <= 0.0:
         raise ValueError(
-            f"weight_scaling = 'abs_max' or 'width': cells of {device.model} have bounds w_max and w_min that are "
-            "not on both sides of 0, or spread too far; write what the largest weight shall become in "
-            "the cells, a number above 0. (Loaded adapters need cells with both bounds.)"
+            f"weight_scaling = 'abs_max' or 'width': cells of {device.model} have bounds w_max and "
+            "w_min that are not on both sides of 0, or spread too far; write what the largest "
+            "weight shall become in the cells, a number above 0. (Loaded adapters need cells with "
+            "both bounds.)"
         )
     return bound
 
 
 def require_finite_weights(weights: Tensor, remedy: str) -> None:
-    """InputError for weights that are not finite."""
+    """Raises InputError for weights that are not finite."""
     bad = (~weights.isfinite()).nonzero()
     if len(bad):
         row, col = bad[0].tolist()

@@ -62,12 +62,13 @@ docs: .venv/.installed-docs-$(PRESET) ## Build the site in docs/_build/html; nee
 	$(PYTHON) -m sphinx -W --keep-going --quiet -d docs/_build/doctrees docs docs/_build/html
 	$(PYTHON) scripts/check_site.py docs/_build/html
 
-lint: .venv/.tools-lint .venv/.installed-test-$(PRESET) ## Check formatting, style, types and the direction of includes
+lint: .venv/.tools-lint .venv/.installed-test-$(PRESET) ## Check formatting, style, types, the direction of includes, and words
 	ruff check
 	ruff format --check
 	mypy
 	clang-format --dry-run --Werror $(CXX_FILES)
 	$(PYTHON) scripts/check_includes.py
+	$(PYTHON) scripts/check_words.py
 	$(PYTHON) scripts/check_properties.py
 
 format: .venv/.tools-lint ## Format every source

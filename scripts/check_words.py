@@ -3,9 +3,10 @@
 
     python scripts/check_words.py [PATH ...]
 
-The first sentence of a docstring or of a `///` comment names its subject, so it does not begin with a word that hides
-it. Lines of code have at most 100 columns, lines of pages 120, and cells of tables 160 characters. Without paths, all
-files that git knows are read. Exit status 1 if anything was found.
+The first sentence of a docstring or of a `///` comment names its subject, so it does not begin
+with a word that hides it. Lines of code have at most 100 columns, lines of pages 120, and cells of
+tables 160 characters. Without paths, all files that git knows are read. Exit status 1 if anything
+was found.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-// Low-rank updates as a user's program calls them: a case of 2 x 2 matrices that is worked out by hand, in every type of
-// numbers. Small whole numbers leave nothing to round, so that all must agree. Exit status 0 if so.
+// Low-rank updates as a user's program calls them: a case of 2 x 2 matrices that is worked out by
+// hand, in every type of numbers. Small whole numbers leave nothing to round, so that all must
+// agree. Exit status 0 if so.
 
 #include <cstdio>
 #include <cstdlib>

@@ -5,8 +5,8 @@
 #include "core/view.h"
 #include "numerics/math.h"
 
-// The element functions of the encoder and of a gated recurrent unit (docs/explain/forecasts.md has the
-// formulas): at(i, j) computes column j of row i. They serve CPU and GPU.
+// The element functions of the encoder and of a gated recurrent unit (docs/explain/forecasts.md has
+// the formulas): at(i, j) computes column j of row i. They serve CPU and GPU.
 
 namespace pulsora {
 

@@ -11,7 +11,8 @@
 namespace pulsora {
 namespace {
 
-// 16 components learn better than 8 on every preset ("What the defaults reach" in docs/explain/lrtt_study.md).
+// 16 components learn better than 8 on every preset ("What the defaults reach" in
+// docs/explain/lrtt_study.md).
 constexpr int64_t kAutomaticRank = 16;
 
 // Constants of ab_lr_scale = 'matched', from the study in docs/explain/lrtt_study.md.

@@ -17,9 +17,9 @@ ScaleRule scaleRule(const IOParameters &parameters);
 /// The analog product of one block of cells with its periphery: out[m, outSize] from in[m, inSize],
 /// one direction.
 ///
-/// Order of effects, for single vectors and batches alike, on CPU and CUDA (docs/reference/io.md): scale by
-/// noise management -> DAC (quantise, clip, noise, asymmetry) -> matrix product -> IR drop ->
-/// voltage offset and series resistance -> weight noise -> output nonlinearity and asymmetry ->
+/// Order of effects, for single vectors and batches alike, on CPU and CUDA (docs/reference/io.md):
+/// scale by noise management -> DAC (quantise, clip, noise, asymmetry) -> matrix product -> IR drop
+/// -> voltage offset and series resistance -> weight noise -> output nonlinearity and asymmetry ->
 /// output noise -> ADC (quantise, clip) -> scale back and out_scale. Bound management repeats a
 /// sample's read with a larger scale until the ADC does not clip. Every draw is keyed by (line,
 /// firstSample + row), so a batch may be split anywhere.

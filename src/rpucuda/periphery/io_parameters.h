@@ -4,7 +4,8 @@
 
 namespace pulsora {
 
-/// The rule for the scale alpha; a sample is divided by alpha before the DAC (docs/reference/io.md).
+/// The rule for the scale alpha; a sample is divided by alpha before the DAC
+/// (docs/reference/io.md).
 enum class NoiseManagement { None, AbsMax, Max, Constant, AverageAbsMax, AbsMaxNPSum };
 template <>
 struct EnumNames<NoiseManagement> {
@@ -34,8 +35,8 @@ struct EnumNames<MvType> {
                                            "pos_neg_separate_digital_sum"};
 };
 
-/// Periphery of one direction of reading an array. docs/reference/io.md has the order and the formulas of
-/// these effects.
+/// Periphery of one direction of reading an array. docs/reference/io.md has the order and the
+/// formulas of these effects.
 struct IOParameters {
   static constexpr const char *kName = "IOParameters";
 

@@ -8,9 +8,9 @@
 #include "numerics/random.h"
 #include "periphery/io_parameters.h"
 
-// The periphery of a read, one element at a time: each formula of docs/reference/io.md stands here, once. The
-// row loops of the CPU (read_kernels_isa.cpp) and the functors for other backends (read_stages.h)
-// are made of these functions and give the same bits.
+// The periphery of a read, one element at a time: each formula of docs/reference/io.md stands here,
+// once. The row loops of the CPU (read_kernels_isa.cpp) and the functors for other backends
+// (read_stages.h) are made of these functions and give the same bits.
 //
 // A parameter at its neutral value makes its formula an exact identity, so that no formula
 // branches.

@@ -21,9 +21,9 @@ LrttRig loaded(int64_t d, int64_t x, int rank, float scaleA, float scaleB, float
   return rig;
 }
 
-// One component of a lossless transfer as docs/reference/lrtt.md defines it, computed here and not by the
-// planner under test: `slots` slots, in each of which line i of A fires with probability p[i] and
-// line j of B, independently, with probability q[j].
+// One component of a lossless transfer as docs/reference/lrtt.md defines it, computed here and not
+// by the planner under test: `slots` slots, in each of which line i of A fires with probability
+// p[i] and line j of B, independently, with probability q[j].
 struct Component {
   double trains, slots;
   std::vector<double> p;  // one for each row of A

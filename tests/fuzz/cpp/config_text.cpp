@@ -32,7 +32,8 @@ void use(const TileConfig &config) {
 }  // namespace
 }  // namespace pulsora
 
-// Any bytes as the JSON of a configuration: refused with a ConfigError, or complete, and good for a tile.
+// Any bytes as the JSON of a configuration: refused with a ConfigError, or complete, and good for a
+// tile.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   using namespace pulsora;
   try {

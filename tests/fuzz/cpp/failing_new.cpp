@@ -1,5 +1,6 @@
-// An operator new that can be told to fail, for a process that is started with this library in LD_PRELOAD. Only
-// allocations of the thread that arms it count, so that other libraries' threads go on undisturbed.
+// An operator new that can be told to fail, for a process that is started with this library in
+// LD_PRELOAD. Only allocations of the thread that arms it count, so that other libraries' threads
+// go on undisturbed.
 
 #include <cstddef>
 #include <cstdlib>

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-// What the programs that libFuzzer drives share. Each tries the bytes that it is handed; libFuzzer changes them by
-// what they reached.
+// What the programs that libFuzzer drives share. Each tries the bytes that it is handed; libFuzzer
+// changes them by what they reached.
 
 /// Ends the program, and so reports the input, unless `holds`.
 inline void require(bool holds, const char *what) {

@@ -36,8 +36,8 @@ void use(Tile &tile) {
 }  // namespace
 }  // namespace pulsora
 
-// Any JSON as the values of a state whose tensors are sound and whose checksum fits: refused, and then nothing has
-// changed, or loaded, and then the tile goes on and its own state loads.
+// Any JSON as the values of a state whose tensors are sound and whose checksum fits: refused, and
+// then nothing has changed, or loaded, and then the tile goes on and its own state loads.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   using namespace pulsora;
   Tile tile = fresh();

@@ -16,7 +16,7 @@ from pulsora._internal import parameters
 from pulsora.config import CLASSES, CompoundFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from pulsora._internal.parameters import Field, Parameters
 
@@ -35,16 +35,20 @@ def indented(lines: Iterable[str]) -> Iterator[str]:
     return (f"    {line}" if line else "" for line in lines)
 
 
-def constructor(made: type[Parameters]) -> Iterator[str]:
+def constructor(fields: Mapping[str, Field], common: str = "") -> Iterator[str]:
+    """Yield `__init__` with these fields, and the options of the TypedDict `common` if named."""
     yield "def __init__("
     yield "    self,"
-    yield "    *,"
-    for name, field in made._fields.items():
+    if fields:
+        yield "    *,"
+    for name, field in fields.items():
         default = literal(field["default"])
         is_plain = field["type"] not in {"floats", "struct", "device"}
         if not is_plain or (default[0] != '"' and len(default) > 10):
             default = "..."  # what stubs do not spell out
         yield f"    {name}: {annotation(field)} = {default},"
+    if common:
+        yield f"    **common: Unpack[{common}],"
     yield ") -> None: ..."
 
 
@@ -52,15 +56,24 @@ def literal(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def class_stub(made: type[Parameters]) -> Iterator[str]:
+def attributes(fields: Mapping[str, Field]) -> Iterator[str]:
+    """Yield the attributes of a class with their documentation."""
+    for name, field in fields.items():
+        yield f"    {name}: {attribute_type(field)}"
+        yield f'    """{parameters.described(field)}"""'
+
+
+def class_stub(
+    made: type[Parameters], inherited: Container[str] = (), common: str = ""
+) -> Iterator[str]:
+    """Yield a class with its fields but the inherited ones, which `common` names as options."""
     base = made.__bases__[0].__name__
+    fields = {name: field for name, field in made._fields.items() if name not in inherited}
     yield f"class {made.__name__}({base}):"
     yield f'    """{(made.__doc__ or "").splitlines()[0]}"""'
     yield ""
-    for name, field in made._fields.items():
-        yield f"    {name}: {attribute_type(field)}"
-        yield f'    """{parameters.described(field)}"""'
-    yield from indented(constructor(made))
+    yield from attributes(fields)
+    yield from indented(constructor(fields, common))
     yield ""
 
 
@@ -105,14 +118,15 @@ def models_stub() -> str:
     lines = header(
         "Device models of the core.",
         "from collections.abc import Mapping, Sequence",
-        "from typing import Any, Literal, TypeAlias",
+        "from typing import Any, Literal, TypeAlias, TypedDict",
         "",
-        "from typing_extensions import Self",
+        "from typing_extensions import Self, Unpack",
         "",
         "from pulsora._internal.parameters import Parameters",
     )
     lines += [*listed(["MODELS", "Device", *pl.devices.MODELS]), ""]
     models = [getattr(pl.devices, name) for name in pl.devices.MODELS]
+    common = {field["name"]: field for field in common_fields()}
     lines += [
         *aliases(models),
         "MODELS: tuple[str, ...]",
@@ -121,7 +135,7 @@ def models_stub() -> str:
         "class Device(Parameters):",
         '    """A device model with its parameters."""',
         "",
-        *(f"    {field['name']}: {attribute_type(field)}" for field in common_fields()),
+        *attributes(common),
         "    @property",
         "    def model(self) -> str: ...",
         "    def to_dict(self) -> dict[str, Any]: ...",
@@ -129,8 +143,13 @@ def models_stub() -> str:
         "    def from_dict(cls, values: Mapping[str, object]) -> Self: ...",
         "",
     ]
+    lines += [
+        "class _Common(TypedDict, total=False):",
+        *(f"    {name}: {annotation(field)}" for name, field in common.items()),
+        "",
+    ]
     for model in models:
-        lines += class_stub(model)
+        lines += class_stub(model, common, "_Common")
     return finish(lines)
 
 

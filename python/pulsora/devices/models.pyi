@@ -2,9 +2,9 @@
 """Device models of the core."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from pulsora._internal.parameters import Parameters
 
@@ -45,45 +45,6 @@ class Device(Parameters):
     """A device model with its parameters."""
 
     dw_min: float
-    dw_min_dtod: float
-    dw_min_dtod_log_normal: bool
-    dw_min_std: float
-    w_max: float
-    w_min: float
-    w_max_dtod: float
-    w_min_dtod: float
-    up_down: float
-    up_down_dtod: float
-    enforce_consistency: bool
-    adjust_bounds_with_up_down: bool
-    adjust_bounds_with_up_down_dev: float
-    corrupt_devices_prob: float
-    corrupt_devices_range: float
-    perfect_bias: bool
-    lifetime: float
-    lifetime_dtod: float
-    diffusion: float
-    diffusion_dtod: float
-    reset: float
-    reset_dtod: float
-    reset_std: float
-    write_noise_std: float
-    apply_write_noise_on_set: bool
-    pulse_noise: _PulseNoise
-    noise_merge: _NoiseMerge
-    construction_seed: int
-    @property
-    def model(self) -> str: ...
-    def to_dict(self) -> dict[str, Any]: ...
-    @classmethod
-    def from_dict(cls, values: Mapping[str, object]) -> Self: ...
-
-class ConstantStep(Device):
-    """Every pulse changes the weight by the same mean amount, up to hard bounds; the reference
-    device of the field.
-    """
-
-    dw_min: float
     """[weight] > 0. Mean weight change of one pulse at weight 0."""
     dw_min_dtod: float
     """[relative] >= 0. Device-to-device spread of dw_min."""
@@ -159,37 +120,50 @@ class ConstantStep(Device):
     """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
     seed have equal cells, array by array.
     """
+    @property
+    def model(self) -> str: ...
+    def to_dict(self) -> dict[str, Any]: ...
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Self: ...
+
+class _Common(TypedDict, total=False):
+    dw_min: float
+    dw_min_dtod: float
+    dw_min_dtod_log_normal: bool
+    dw_min_std: float
+    w_max: float
+    w_min: float
+    w_max_dtod: float
+    w_min_dtod: float
+    up_down: float
+    up_down_dtod: float
+    enforce_consistency: bool
+    adjust_bounds_with_up_down: bool
+    adjust_bounds_with_up_down_dev: float
+    corrupt_devices_prob: float
+    corrupt_devices_range: float
+    perfect_bias: bool
+    lifetime: float
+    lifetime_dtod: float
+    diffusion: float
+    diffusion_dtod: float
+    reset: float
+    reset_dtod: float
+    reset_std: float
+    write_noise_std: float
+    apply_write_noise_on_set: bool
+    pulse_noise: _PulseNoise
+    noise_merge: _NoiseMerge
+    construction_seed: int
+
+class ConstantStep(Device):
+    """Every pulse changes the weight by the same mean amount, up to hard bounds; the reference
+    device of the field.
+    """
+
     def __init__(
         self,
-        *,
-        dw_min: float = 0.001,
-        dw_min_dtod: float = 0.3,
-        dw_min_dtod_log_normal: bool = False,
-        dw_min_std: float = 0.3,
-        w_max: float = 0.6,
-        w_min: float = -0.6,
-        w_max_dtod: float = 0.3,
-        w_min_dtod: float = 0.3,
-        up_down: float = 0.0,
-        up_down_dtod: float = 0.01,
-        enforce_consistency: bool = True,
-        adjust_bounds_with_up_down: bool = False,
-        adjust_bounds_with_up_down_dev: float = 0.0,
-        corrupt_devices_prob: float = 0.0,
-        corrupt_devices_range: float = 0.1,
-        perfect_bias: bool = False,
-        lifetime: float = 0.0,
-        lifetime_dtod: float = 0.0,
-        diffusion: float = 0.0,
-        diffusion_dtod: float = 0.0,
-        reset: float = 0.0,
-        reset_dtod: float = 0.0,
-        reset_std: float = 0.01,
-        write_noise_std: float = 0.0,
-        apply_write_noise_on_set: bool = True,
-        pulse_noise: _PulseNoise = "closed_form",
-        noise_merge: _NoiseMerge = "none",
-        construction_seed: int = 0,
+        **common: Unpack[_Common],
     ) -> None: ...
 
 class LinearStep(Device):
@@ -197,82 +171,6 @@ class LinearStep(Device):
     upwards.
     """
 
-    dw_min: float
-    """[weight] > 0. Mean weight change of one pulse at weight 0."""
-    dw_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of dw_min."""
-    dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
-    dw_min_dtod is then at most 10.
-    """
-    dw_min_std: float
-    """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
-    w_max: float
-    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
-    w_min: float
-    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
-    w_max_dtod: float
-    """[relative] >= 0. Device-to-device spread of the upper bound."""
-    w_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lower bound."""
-    up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
-    step.
-    """
-    up_down_dtod: float
-    """[relative] >= 0. Device-to-device spread of the asymmetry."""
-    enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
-    per cell.
-    """
-    adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
-    up easily reaches further down.
-    """
-    adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
-    tanh(1) of the shift is reached.
-    """
-    corrupt_devices_prob: float
-    """>= 0 and <= 1. Probability that a cell is stuck at one value."""
-    corrupt_devices_range: float
-    """[weight] >= 0. Largest magnitude of a stuck cell's value."""
-    perfect_bias: bool
-    """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
-    lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
-    1/lifetime towards the reset value; 0 is off.
-    """
-    lifetime_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lifetime."""
-    diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
-    off.
-    """
-    diffusion_dtod: float
-    """[relative] >= 0. Device-to-device spread of the diffusion."""
-    reset: float
-    """[weight] Mean value a cell is reset to and decays towards."""
-    reset_dtod: float
-    """[weight] >= 0. Device-to-device spread (additive) of the reset value."""
-    reset_std: float
-    """[weight] >= 0. Cycle-to-cycle spread of one reset."""
-    write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
-    write; 0 is off.
-    """
-    apply_write_noise_on_set: bool
-    """Whether setting weights also draws write noise."""
-    pulse_noise: _PulseNoise
-    """Draw the pulses of one sample at once where a closed form exists, or one by one."""
-    noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch':
-    ConstantStep only; faster, but cutting a mini-batch changes the draws).
-    """
-    construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
-    seed have equal cells, array by array.
-    """
     gamma_up: float
     """[relative] >= -1 and <= 1. Share by which the up step is smaller at the upper bound than
     at weight 0.
@@ -302,34 +200,6 @@ class LinearStep(Device):
     def __init__(
         self,
         *,
-        dw_min: float = 0.001,
-        dw_min_dtod: float = 0.3,
-        dw_min_dtod_log_normal: bool = False,
-        dw_min_std: float = 0.3,
-        w_max: float = 0.6,
-        w_min: float = -0.6,
-        w_max_dtod: float = 0.3,
-        w_min_dtod: float = 0.3,
-        up_down: float = 0.0,
-        up_down_dtod: float = 0.01,
-        enforce_consistency: bool = True,
-        adjust_bounds_with_up_down: bool = False,
-        adjust_bounds_with_up_down_dev: float = 0.0,
-        corrupt_devices_prob: float = 0.0,
-        corrupt_devices_range: float = 0.1,
-        perfect_bias: bool = False,
-        lifetime: float = 0.0,
-        lifetime_dtod: float = 0.0,
-        diffusion: float = 0.0,
-        diffusion_dtod: float = 0.0,
-        reset: float = 0.0,
-        reset_dtod: float = 0.0,
-        reset_std: float = 0.01,
-        write_noise_std: float = 0.0,
-        apply_write_noise_on_set: bool = True,
-        pulse_noise: _PulseNoise = "closed_form",
-        noise_merge: _NoiseMerge = "none",
-        construction_seed: int = 0,
         gamma_up: float = 0.0,
         gamma_down: float = 0.0,
         gamma_up_dtod: float = 0.05,
@@ -340,6 +210,7 @@ class LinearStep(Device):
         reverse_up: bool = False,
         reverse_down: bool = False,
         reverse_offset: float = 0.01,
+        **common: Unpack[_Common],
     ) -> None: ...
 
 class SoftBounds(Device):
@@ -347,116 +218,13 @@ class SoftBounds(Device):
     w/w_max)(1 + sigma xi) upwards.
     """
 
-    dw_min: float
-    """[weight] > 0. Mean weight change of one pulse at weight 0."""
-    dw_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of dw_min."""
-    dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
-    dw_min_dtod is then at most 10.
-    """
-    dw_min_std: float
-    """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
-    w_max: float
-    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
-    w_min: float
-    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
-    w_max_dtod: float
-    """[relative] >= 0. Device-to-device spread of the upper bound."""
-    w_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lower bound."""
-    up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
-    step.
-    """
-    up_down_dtod: float
-    """[relative] >= 0. Device-to-device spread of the asymmetry."""
-    enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
-    per cell.
-    """
-    adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
-    up easily reaches further down.
-    """
-    adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
-    tanh(1) of the shift is reached.
-    """
-    corrupt_devices_prob: float
-    """>= 0 and <= 1. Probability that a cell is stuck at one value."""
-    corrupt_devices_range: float
-    """[weight] >= 0. Largest magnitude of a stuck cell's value."""
-    perfect_bias: bool
-    """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
-    lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
-    1/lifetime towards the reset value; 0 is off.
-    """
-    lifetime_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lifetime."""
-    diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
-    off.
-    """
-    diffusion_dtod: float
-    """[relative] >= 0. Device-to-device spread of the diffusion."""
-    reset: float
-    """[weight] Mean value a cell is reset to and decays towards."""
-    reset_dtod: float
-    """[weight] >= 0. Device-to-device spread (additive) of the reset value."""
-    reset_std: float
-    """[weight] >= 0. Cycle-to-cycle spread of one reset."""
-    write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
-    write; 0 is off.
-    """
-    apply_write_noise_on_set: bool
-    """Whether setting weights also draws write noise."""
-    pulse_noise: _PulseNoise
-    """Draw the pulses of one sample at once where a closed form exists, or one by one."""
-    noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch':
-    ConstantStep only; faster, but cutting a mini-batch changes the draws).
-    """
-    construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
-    seed have equal cells, array by array.
-    """
     mult_noise: bool
     """Whether cycle noise scales with the whole step or only with its constant part."""
     def __init__(
         self,
         *,
-        dw_min: float = 0.001,
-        dw_min_dtod: float = 0.3,
-        dw_min_dtod_log_normal: bool = False,
-        dw_min_std: float = 0.3,
-        w_max: float = 0.6,
-        w_min: float = -0.6,
-        w_max_dtod: float = 0.3,
-        w_min_dtod: float = 0.3,
-        up_down: float = 0.0,
-        up_down_dtod: float = 0.01,
-        enforce_consistency: bool = True,
-        adjust_bounds_with_up_down: bool = False,
-        adjust_bounds_with_up_down_dev: float = 0.0,
-        corrupt_devices_prob: float = 0.0,
-        corrupt_devices_range: float = 0.1,
-        perfect_bias: bool = False,
-        lifetime: float = 0.0,
-        lifetime_dtod: float = 0.0,
-        diffusion: float = 0.0,
-        diffusion_dtod: float = 0.0,
-        reset: float = 0.0,
-        reset_dtod: float = 0.0,
-        reset_std: float = 0.01,
-        write_noise_std: float = 0.0,
-        apply_write_noise_on_set: bool = True,
-        pulse_noise: _PulseNoise = "closed_form",
-        noise_merge: _NoiseMerge = "none",
-        construction_seed: int = 0,
         mult_noise: bool = True,
+        **common: Unpack[_Common],
     ) -> None: ...
 
 class SoftBoundsReference(Device):
@@ -464,82 +232,6 @@ class SoftBoundsReference(Device):
     may be the cell's own symmetric point, which then lies at weight 0.
     """
 
-    dw_min: float
-    """[weight] > 0. Mean weight change of one pulse at weight 0."""
-    dw_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of dw_min."""
-    dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
-    dw_min_dtod is then at most 10.
-    """
-    dw_min_std: float
-    """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
-    w_max: float
-    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
-    w_min: float
-    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
-    w_max_dtod: float
-    """[relative] >= 0. Device-to-device spread of the upper bound."""
-    w_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lower bound."""
-    up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
-    step.
-    """
-    up_down_dtod: float
-    """[relative] >= 0. Device-to-device spread of the asymmetry."""
-    enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
-    per cell.
-    """
-    adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
-    up easily reaches further down.
-    """
-    adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
-    tanh(1) of the shift is reached.
-    """
-    corrupt_devices_prob: float
-    """>= 0 and <= 1. Probability that a cell is stuck at one value."""
-    corrupt_devices_range: float
-    """[weight] >= 0. Largest magnitude of a stuck cell's value."""
-    perfect_bias: bool
-    """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
-    lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
-    1/lifetime towards the reset value; 0 is off.
-    """
-    lifetime_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lifetime."""
-    diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
-    off.
-    """
-    diffusion_dtod: float
-    """[relative] >= 0. Device-to-device spread of the diffusion."""
-    reset: float
-    """[weight] Mean value a cell is reset to and decays towards."""
-    reset_dtod: float
-    """[weight] >= 0. Device-to-device spread (additive) of the reset value."""
-    reset_std: float
-    """[weight] >= 0. Cycle-to-cycle spread of one reset."""
-    write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
-    write; 0 is off.
-    """
-    apply_write_noise_on_set: bool
-    """Whether setting weights also draws write noise."""
-    pulse_noise: _PulseNoise
-    """Draw the pulses of one sample at once where a closed form exists, or one by one."""
-    noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch':
-    ConstantStep only; faster, but cutting a mini-batch changes the draws).
-    """
-    construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
-    seed have equal cells, array by array.
-    """
     slope_up_dtod: float
     """[relative] >= 0. Device-to-device spread of the up step's slope, beside that of its bound."""
     slope_down_dtod: float
@@ -559,40 +251,13 @@ class SoftBoundsReference(Device):
     def __init__(
         self,
         *,
-        dw_min: float = 0.001,
-        dw_min_dtod: float = 0.3,
-        dw_min_dtod_log_normal: bool = False,
-        dw_min_std: float = 0.3,
-        w_max: float = 0.6,
-        w_min: float = -0.6,
-        w_max_dtod: float = 0.3,
-        w_min_dtod: float = 0.3,
-        up_down: float = 0.0,
-        up_down_dtod: float = 0.01,
-        enforce_consistency: bool = True,
-        adjust_bounds_with_up_down: bool = False,
-        adjust_bounds_with_up_down_dev: float = 0.0,
-        corrupt_devices_prob: float = 0.0,
-        corrupt_devices_range: float = 0.1,
-        perfect_bias: bool = False,
-        lifetime: float = 0.0,
-        lifetime_dtod: float = 0.0,
-        diffusion: float = 0.0,
-        diffusion_dtod: float = 0.0,
-        reset: float = 0.0,
-        reset_dtod: float = 0.0,
-        reset_std: float = 0.01,
-        write_noise_std: float = 0.0,
-        apply_write_noise_on_set: bool = True,
-        pulse_noise: _PulseNoise = "closed_form",
-        noise_merge: _NoiseMerge = "none",
-        construction_seed: int = 0,
         slope_up_dtod: float = 0.0,
         slope_down_dtod: float = 0.0,
         reference_mean: float = 0.0,
         reference_std: float = 0.0,
         subtract_symmetry_point: bool = False,
         mult_noise: bool = False,
+        **common: Unpack[_Common],
     ) -> None: ...
 
 class ExpStep(Device):
@@ -601,82 +266,6 @@ class ExpStep(Device):
     are AIHWKit's A_up and A_down.
     """
 
-    dw_min: float
-    """[weight] > 0. Mean weight change of one pulse at weight 0."""
-    dw_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of dw_min."""
-    dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
-    dw_min_dtod is then at most 10.
-    """
-    dw_min_std: float
-    """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
-    w_max: float
-    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
-    w_min: float
-    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
-    w_max_dtod: float
-    """[relative] >= 0. Device-to-device spread of the upper bound."""
-    w_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lower bound."""
-    up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
-    step.
-    """
-    up_down_dtod: float
-    """[relative] >= 0. Device-to-device spread of the asymmetry."""
-    enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
-    per cell.
-    """
-    adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
-    up easily reaches further down.
-    """
-    adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
-    tanh(1) of the shift is reached.
-    """
-    corrupt_devices_prob: float
-    """>= 0 and <= 1. Probability that a cell is stuck at one value."""
-    corrupt_devices_range: float
-    """[weight] >= 0. Largest magnitude of a stuck cell's value."""
-    perfect_bias: bool
-    """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
-    lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
-    1/lifetime towards the reset value; 0 is off.
-    """
-    lifetime_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lifetime."""
-    diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
-    off.
-    """
-    diffusion_dtod: float
-    """[relative] >= 0. Device-to-device spread of the diffusion."""
-    reset: float
-    """[weight] Mean value a cell is reset to and decays towards."""
-    reset_dtod: float
-    """[weight] >= 0. Device-to-device spread (additive) of the reset value."""
-    reset_std: float
-    """[weight] >= 0. Cycle-to-cycle spread of one reset."""
-    write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
-    write; 0 is off.
-    """
-    apply_write_noise_on_set: bool
-    """Whether setting weights also draws write noise."""
-    pulse_noise: _PulseNoise
-    """Draw the pulses of one sample at once where a closed form exists, or one by one."""
-    noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch':
-    ConstantStep only; faster, but cutting a mini-batch changes the draws).
-    """
-    construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
-    seed have equal cells, array by array.
-    """
     a_up: float
     """Weight of the up step's exponential (AIHWKit: A_up)."""
     a_down: float
@@ -698,34 +287,6 @@ class ExpStep(Device):
     def __init__(
         self,
         *,
-        dw_min: float = 0.001,
-        dw_min_dtod: float = 0.3,
-        dw_min_dtod_log_normal: bool = False,
-        dw_min_std: float = 0.3,
-        w_max: float = 0.6,
-        w_min: float = -0.6,
-        w_max_dtod: float = 0.3,
-        w_min_dtod: float = 0.3,
-        up_down: float = 0.0,
-        up_down_dtod: float = 0.01,
-        enforce_consistency: bool = True,
-        adjust_bounds_with_up_down: bool = False,
-        adjust_bounds_with_up_down_dev: float = 0.0,
-        corrupt_devices_prob: float = 0.0,
-        corrupt_devices_range: float = 0.1,
-        perfect_bias: bool = False,
-        lifetime: float = 0.0,
-        lifetime_dtod: float = 0.0,
-        diffusion: float = 0.0,
-        diffusion_dtod: float = 0.0,
-        reset: float = 0.0,
-        reset_dtod: float = 0.0,
-        reset_std: float = 0.01,
-        write_noise_std: float = 0.0,
-        apply_write_noise_on_set: bool = True,
-        pulse_noise: _PulseNoise = "closed_form",
-        noise_merge: _NoiseMerge = "none",
-        construction_seed: int = 0,
         a_up: float = 0.00081,
         a_down: float = 0.36833,
         gamma_up: float = 12.44625,
@@ -734,6 +295,7 @@ class ExpStep(Device):
         b: float = 0.2425,
         dw_min_std_add: float = 0.0,
         dw_min_std_slope: float = 0.0,
+        **common: Unpack[_Common],
     ) -> None: ...
 
 class PowStep(Device):
@@ -741,82 +303,6 @@ class PowStep(Device):
     w_min))^gamma (1 + sigma xi) upwards.
     """
 
-    dw_min: float
-    """[weight] > 0. Mean weight change of one pulse at weight 0."""
-    dw_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of dw_min."""
-    dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
-    dw_min_dtod is then at most 10.
-    """
-    dw_min_std: float
-    """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
-    w_max: float
-    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
-    w_min: float
-    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
-    w_max_dtod: float
-    """[relative] >= 0. Device-to-device spread of the upper bound."""
-    w_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lower bound."""
-    up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
-    step.
-    """
-    up_down_dtod: float
-    """[relative] >= 0. Device-to-device spread of the asymmetry."""
-    enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
-    per cell.
-    """
-    adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
-    up easily reaches further down.
-    """
-    adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
-    tanh(1) of the shift is reached.
-    """
-    corrupt_devices_prob: float
-    """>= 0 and <= 1. Probability that a cell is stuck at one value."""
-    corrupt_devices_range: float
-    """[weight] >= 0. Largest magnitude of a stuck cell's value."""
-    perfect_bias: bool
-    """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
-    lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
-    1/lifetime towards the reset value; 0 is off.
-    """
-    lifetime_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lifetime."""
-    diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
-    off.
-    """
-    diffusion_dtod: float
-    """[relative] >= 0. Device-to-device spread of the diffusion."""
-    reset: float
-    """[weight] Mean value a cell is reset to and decays towards."""
-    reset_dtod: float
-    """[weight] >= 0. Device-to-device spread (additive) of the reset value."""
-    reset_std: float
-    """[weight] >= 0. Cycle-to-cycle spread of one reset."""
-    write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
-    write; 0 is off.
-    """
-    apply_write_noise_on_set: bool
-    """Whether setting weights also draws write noise."""
-    pulse_noise: _PulseNoise
-    """Draw the pulses of one sample at once where a closed form exists, or one by one."""
-    noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch':
-    ConstantStep only; faster, but cutting a mini-batch changes the draws).
-    """
-    construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
-    seed have equal cells, array by array.
-    """
     pow_gamma: float
     """>= 0. Mean exponent."""
     pow_gamma_dtod: float
@@ -830,38 +316,11 @@ class PowStep(Device):
     def __init__(
         self,
         *,
-        dw_min: float = 0.001,
-        dw_min_dtod: float = 0.3,
-        dw_min_dtod_log_normal: bool = False,
-        dw_min_std: float = 0.3,
-        w_max: float = 0.6,
-        w_min: float = -0.6,
-        w_max_dtod: float = 0.3,
-        w_min_dtod: float = 0.3,
-        up_down: float = 0.0,
-        up_down_dtod: float = 0.01,
-        enforce_consistency: bool = True,
-        adjust_bounds_with_up_down: bool = False,
-        adjust_bounds_with_up_down_dev: float = 0.0,
-        corrupt_devices_prob: float = 0.0,
-        corrupt_devices_range: float = 0.1,
-        perfect_bias: bool = False,
-        lifetime: float = 0.0,
-        lifetime_dtod: float = 0.0,
-        diffusion: float = 0.0,
-        diffusion_dtod: float = 0.0,
-        reset: float = 0.0,
-        reset_dtod: float = 0.0,
-        reset_std: float = 0.01,
-        write_noise_std: float = 0.0,
-        apply_write_noise_on_set: bool = True,
-        pulse_noise: _PulseNoise = "closed_form",
-        noise_merge: _NoiseMerge = "none",
-        construction_seed: int = 0,
         pow_gamma: float = 1.0,
         pow_gamma_dtod: float = 0.1,
         pow_up_down: float = 0.0,
         pow_up_down_dtod: float = 0.0,
+        **common: Unpack[_Common],
     ) -> None: ...
 
 class PiecewiseStep(Device):
@@ -869,82 +328,6 @@ class PiecewiseStep(Device):
     linearly between nodes that are equally spaced from the cell's lower to its upper bound.
     """
 
-    dw_min: float
-    """[weight] > 0. Mean weight change of one pulse at weight 0."""
-    dw_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of dw_min."""
-    dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
-    dw_min_dtod is then at most 10.
-    """
-    dw_min_std: float
-    """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
-    w_max: float
-    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
-    w_min: float
-    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
-    w_max_dtod: float
-    """[relative] >= 0. Device-to-device spread of the upper bound."""
-    w_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lower bound."""
-    up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
-    step.
-    """
-    up_down_dtod: float
-    """[relative] >= 0. Device-to-device spread of the asymmetry."""
-    enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
-    per cell.
-    """
-    adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
-    up easily reaches further down.
-    """
-    adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
-    tanh(1) of the shift is reached.
-    """
-    corrupt_devices_prob: float
-    """>= 0 and <= 1. Probability that a cell is stuck at one value."""
-    corrupt_devices_range: float
-    """[weight] >= 0. Largest magnitude of a stuck cell's value."""
-    perfect_bias: bool
-    """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
-    lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
-    1/lifetime towards the reset value; 0 is off.
-    """
-    lifetime_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lifetime."""
-    diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
-    off.
-    """
-    diffusion_dtod: float
-    """[relative] >= 0. Device-to-device spread of the diffusion."""
-    reset: float
-    """[weight] Mean value a cell is reset to and decays towards."""
-    reset_dtod: float
-    """[weight] >= 0. Device-to-device spread (additive) of the reset value."""
-    reset_std: float
-    """[weight] >= 0. Cycle-to-cycle spread of one reset."""
-    write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
-    write; 0 is off.
-    """
-    apply_write_noise_on_set: bool
-    """Whether setting weights also draws write noise."""
-    pulse_noise: _PulseNoise
-    """Draw the pulses of one sample at once where a closed form exists, or one by one."""
-    noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch':
-    ConstantStep only; faster, but cutting a mini-batch changes the draws).
-    """
-    construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
-    seed have equal cells, array by array.
-    """
     piecewise_up: tuple[float, ...]
     """[dw_min] Up steps at equally spaced weights, the first at the lower bound; 1 to 64
     numbers.
@@ -956,36 +339,9 @@ class PiecewiseStep(Device):
     def __init__(
         self,
         *,
-        dw_min: float = 0.001,
-        dw_min_dtod: float = 0.3,
-        dw_min_dtod_log_normal: bool = False,
-        dw_min_std: float = 0.3,
-        w_max: float = 0.6,
-        w_min: float = -0.6,
-        w_max_dtod: float = 0.3,
-        w_min_dtod: float = 0.3,
-        up_down: float = 0.0,
-        up_down_dtod: float = 0.01,
-        enforce_consistency: bool = True,
-        adjust_bounds_with_up_down: bool = False,
-        adjust_bounds_with_up_down_dev: float = 0.0,
-        corrupt_devices_prob: float = 0.0,
-        corrupt_devices_range: float = 0.1,
-        perfect_bias: bool = False,
-        lifetime: float = 0.0,
-        lifetime_dtod: float = 0.0,
-        diffusion: float = 0.0,
-        diffusion_dtod: float = 0.0,
-        reset: float = 0.0,
-        reset_dtod: float = 0.0,
-        reset_std: float = 0.01,
-        write_noise_std: float = 0.0,
-        apply_write_noise_on_set: bool = True,
-        pulse_noise: _PulseNoise = "closed_form",
-        noise_merge: _NoiseMerge = "none",
-        construction_seed: int = 0,
         piecewise_up: Sequence[float] = ...,
         piecewise_down: Sequence[float] = ...,
+        **common: Unpack[_Common],
     ) -> None: ...
 
 class TableStep(Device):
@@ -995,82 +351,6 @@ class TableStep(Device):
     their values hold.
     """
 
-    dw_min: float
-    """[weight] > 0. Mean weight change of one pulse at weight 0."""
-    dw_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of dw_min."""
-    dw_min_dtod_log_normal: bool
-    """Draw the spread of dw_min from a log-normal instead of a normal distribution;
-    dw_min_dtod is then at most 10.
-    """
-    dw_min_std: float
-    """[relative] >= 0. Cycle-to-cycle noise of each pulse."""
-    w_max: float
-    """[weight] >= 0. Mean upper weight bound; 0, or at least 1e-15."""
-    w_min: float
-    """[weight] <= 0. Mean lower weight bound; 0, or at most -1e-15."""
-    w_max_dtod: float
-    """[relative] >= 0. Device-to-device spread of the upper bound."""
-    w_min_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lower bound."""
-    up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
-    step.
-    """
-    up_down_dtod: float
-    """[relative] >= 0. Device-to-device spread of the asymmetry."""
-    enforce_consistency: bool
-    """Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min
-    per cell.
-    """
-    adjust_bounds_with_up_down: bool
-    """Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps
-    up easily reaches further down.
-    """
-    adjust_bounds_with_up_down_dev: float
-    """[relative] >= 0. Asymmetry, as deviation of the up step's share from 1/2, at which
-    tanh(1) of the shift is reached.
-    """
-    corrupt_devices_prob: float
-    """>= 0 and <= 1. Probability that a cell is stuck at one value."""
-    corrupt_devices_range: float
-    """[weight] >= 0. Largest magnitude of a stuck cell's value."""
-    perfect_bias: bool
-    """The last column has steps of dw_min, bounds a hundred times wider, and no stuck cells."""
-    lifetime: float
-    """[mini-batches] >= 0. Decay constant: after each mini-batch the weight relaxes by
-    1/lifetime towards the reset value; 0 is off.
-    """
-    lifetime_dtod: float
-    """[relative] >= 0. Device-to-device spread of the lifetime."""
-    diffusion: float
-    """[weight] >= 0. Standard deviation of the random walk a weight makes per mini-batch; 0 is
-    off.
-    """
-    diffusion_dtod: float
-    """[relative] >= 0. Device-to-device spread of the diffusion."""
-    reset: float
-    """[weight] Mean value a cell is reset to and decays towards."""
-    reset_dtod: float
-    """[weight] >= 0. Device-to-device spread (additive) of the reset value."""
-    reset_std: float
-    """[weight] >= 0. Cycle-to-cycle spread of one reset."""
-    write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
-    write; 0 is off.
-    """
-    apply_write_noise_on_set: bool
-    """Whether setting weights also draws write noise."""
-    pulse_noise: _PulseNoise
-    """Draw the pulses of one sample at once where a closed form exists, or one by one."""
-    noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch':
-    ConstantStep only; faster, but cutting a mini-batch changes the draws).
-    """
-    construction_seed: int
-    """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
-    seed have equal cells, array by array.
-    """
     table_w: tuple[float, ...]
     """[weight] Weights of the nodes, increasing, from w_min to w_max at most; 2 to 64 numbers.
     Empty: equally spaced from bound to bound.
@@ -1094,34 +374,6 @@ class TableStep(Device):
     def __init__(
         self,
         *,
-        dw_min: float = 0.001,
-        dw_min_dtod: float = 0.3,
-        dw_min_dtod_log_normal: bool = False,
-        dw_min_std: float = 0.3,
-        w_max: float = 0.6,
-        w_min: float = -0.6,
-        w_max_dtod: float = 0.3,
-        w_min_dtod: float = 0.3,
-        up_down: float = 0.0,
-        up_down_dtod: float = 0.01,
-        enforce_consistency: bool = True,
-        adjust_bounds_with_up_down: bool = False,
-        adjust_bounds_with_up_down_dev: float = 0.0,
-        corrupt_devices_prob: float = 0.0,
-        corrupt_devices_range: float = 0.1,
-        perfect_bias: bool = False,
-        lifetime: float = 0.0,
-        lifetime_dtod: float = 0.0,
-        diffusion: float = 0.0,
-        diffusion_dtod: float = 0.0,
-        reset: float = 0.0,
-        reset_dtod: float = 0.0,
-        reset_std: float = 0.01,
-        write_noise_std: float = 0.0,
-        apply_write_noise_on_set: bool = True,
-        pulse_noise: _PulseNoise = "closed_form",
-        noise_merge: _NoiseMerge = "none",
-        construction_seed: int = 0,
         table_w: Sequence[float] = ...,
         table_up: Sequence[float] = ...,
         table_down: Sequence[float] = ...,
@@ -1129,4 +381,5 @@ class TableStep(Device):
         table_std_down: Sequence[float] = ...,
         table_curve: _TableCurve = "linear",
         table_spread: _TableSpread = "relative",
+        **common: Unpack[_Common],
     ) -> None: ...

@@ -95,9 +95,10 @@ _PRODUCTS = {
     functional.conv3d,
     functional.embedding,
     functional.multi_head_attention_forward,
-    torch._transformer_encoder_layer_fwd,  # noqa: SLF001
-    torch._native_multi_head_attention,  # noqa: SLF001
 }
+# The fused paths of torch's own layers, whose names are private and may go.
+_PRIVATE = ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")
+_PRODUCTS |= {getattr(torch, name) for name in _PRIVATE if hasattr(torch, name)}
 
 
 def _copies(value: object) -> list[WeightCopy]:

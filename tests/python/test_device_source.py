@@ -106,6 +106,13 @@ def test_the_same_text_is_the_same_class(copy: type[pl.devices.Device]) -> None:
     assert after == {**before, "from_memory": before["from_memory"] + 1}
 
 
+def test_texts_by_the_earlier_names_compile(environment: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+    text = COPY.replace("SoftBoundsCopy", "SoftBoundsEarlier")
+    text = text.replace("pulsora", "RPU").replace("PULSORA_HD", "RPU_HD")
+    assert "namespace RPU" in text
+    assert pl.devices.from_source(text)().dw_min == pl.devices.SoftBounds().dw_min
+
+
 def test_a_name_that_is_taken_is_refused(copy: type[pl.devices.Device]) -> None:
     with pytest.raises(pl.ConfigError, match="'SoftBoundsCopy' from another source already"):
         pl.devices.from_source(COPY + "// changed\n")

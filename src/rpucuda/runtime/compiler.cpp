@@ -192,6 +192,8 @@ std::vector<std::string> pluginOptions(Isa isa) {
       PULSORA_ISA_OPTIONS_V4Popcnt};
   std::vector<std::string> options =
       words("-std=c++17 -O3 -DNDEBUG -fPIC -shared -fvisibility=hidden " PULSORA_NUMERICS_OPTIONS);
+  // Earlier names of the namespace and of a macro, which texts in saved states have.
+  for (const char *option : {"-DRPU=pulsora", "-DRPU_HD=PULSORA_HD"}) options.emplace_back(option);
 #ifdef __linux__
   // No undefined symbols, and no dependency on unused libraries.
   for (const char *option : {"-Wl,-z,defs", "-Wl,--as-needed", "-Wl,--strip-all"})

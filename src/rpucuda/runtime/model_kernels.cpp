@@ -31,8 +31,9 @@ constexpr std::array<const char *, kModelKernels> kNames = {
 /// Options like nvcc's for the built-in models (cmake/numerics.cmake); unannotated functions, such
 /// as fields(), are device functions.
 const std::vector<std::string> &kernelOptions() {
-  static const std::vector<std::string> kOptions = {"-std=c++17", "--fmad=false", "-DNDEBUG",
-                                                    "-default-device"};
+  static const std::vector<std::string> kOptions = {
+      "-std=c++17",      "--fmad=false",  "-DNDEBUG",
+      "-default-device", "-DRPU=pulsora", "-DRPU_HD=PULSORA_HD"};  // see pluginOptions()
   return kOptions;
 }
 

@@ -243,48 +243,6 @@ def test_without_nvrtc_the_cpu_works_and_what_is_compiled_is_taken(
     assert (refused["compiled"], refused["from_disk"]) == (0, 1)  # the plugin
 
 
-ALONE = """
-import json, sys
-import numpy as np
-import pulsora as pl
-from pulsora import _core
-seen = {}
-def told(call):
-    try:
-        call()
-    except Exception as raised:
-        return f"{type(raised).__name__}: {raised}"
-made = pl.devices.from_source(sys.argv[1])
-built_in = getattr(pl.devices, made.__name__.removesuffix("Alone"))
-seen["fields"] = made._fields == built_in._fields
-def learned(device, rank):
-    config = pl.SingleConfig(device=device)
-    if rank:
-        config = pl.LRTTConfig(rank=rank, visible=device, fast=type(device)(), transfer_every=2)
-    tile = pl.Tile(37, 65, config, seed=3, device="cuda:0")
-    rng = np.random.default_rng(1)
-    for _ in range(4):
-        x, d = (rng.normal(size=(5, size)).astype(np.float32) for size in (65, 37))
-        tile.update(_core.upload(x, "cuda:0"), _core.upload(0.2 * d, "cuda:0"), 0.5)
-    tile = pl.Tile.from_state(tile.state(), device="cuda:0")
-    return {name: array.tobytes() for name, array in tile.state().tensors.items()}
-settings = [{"dw_min": 0.004, "w_max_dtod": 0.2, "lifetime": 30.0, "diffusion": 1e-3}]
-if sys.argv[2] == "merges":
-    settings.append({"dw_min": 0.01, "noise_merge": "batch"})
-seen["bits"] = all(
-    learned(made(**values), rank) == learned(built_in(**values), rank)
-    for values in settings for rank in (0, 3)
-)
-refused = []
-for values in ({"dw_min": -1.0}, {"w_max": 0.0, "w_min": 0.0}, {"pulse_noise": "no"}, \
-{"dw_min": 1e20}):
-    refused.append([told(lambda: kind(**values)) for kind in (made, built_in)])
-seen["refused"] = all(a and a.replace("Alone", "") == b for a, b in refused)
-seen["cpu"] = told(lambda: pl.Tile(4, 5, pl.SingleConfig(device=made())))
-print(json.dumps({**seen, **pl.devices.compile_counts()}))
-"""
-
-
 def test_a_damaged_kernel_is_made_anew(filled: Path, tmp_path: Path) -> None:
     damaged = Path(shutil.copytree(filled, tmp_path / "damaged"))
     files = _kernels(damaged)

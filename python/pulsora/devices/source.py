@@ -41,8 +41,7 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
     taken from a folder of compiled models. Its kernels for a GPU are compiled in the same way, each
     when a tile there first needs it. The folder is `$PULSORA_CACHE_DIR`, else
     `$XDG_CACHE_HOME/pulsora`, else `~/.cache/pulsora`; with `PULSORA_COMPILE=never` nothing is
-    compiled. Without the plugin and a C++ compiler, but with a GPU, the model works on the GPU
-    alone: its tiles on the CPU raise CompilerNotFound.
+    compiled. Without the compiled model and a C++ compiler, this raises CompilerNotFound.
 
     The class becomes a member of `pulsora.devices`, so that its objects can be pickled; another
     process must make the same call before it reads them.

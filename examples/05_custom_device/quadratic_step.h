@@ -3,8 +3,7 @@
 #include <pulsora/devices/range_response.h>
 
 namespace pulsora {
-/// The step falls quadratically on both sides of weight 0, with a curvature that varies between
-/// cells.
+/// A step that falls quadratically on both sides of weight 0; its curvature varies between cells.
 struct QuadraticStep {
   static constexpr const char *kName = "QuadraticStep";
   static constexpr const char *kDoc =

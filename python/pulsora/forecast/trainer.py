@@ -52,9 +52,8 @@ class HybridTrainer:
 
     The default forecaster, "linear", continues the drift between the means of earlier and later
     blocks of training; nothing that was tried is better. "gru" lets a trained recurrent ensemble
-    continue the main directions of these means (`GRUForecaster`), and keeps 33 copies of the
-    weights. Averaging alone (forecaster="none") comes close to both; docs/explain/forecasts.md has
-    the numbers.
+    continue the main directions of these means (`GRUForecaster`), with 33 copies of the weights.
+    Averaging alone (forecaster="none") comes close to both (docs/explain/forecasts.md).
 
     Args:
         model: A module of torch, in training mode.
@@ -66,8 +65,7 @@ class HybridTrainer:
         forecaster: "linear"; "gru"; another forecaster, such as `GRUForecaster(ensemble)`; or
             "none", which does not move weights: with an average, the schedule then ends early, and
             without one it is stretched over the passes.
-        average: Whether the mean of the weights over the last tenth of the passes becomes the
-            result.
+        average: Whether the mean of the weights over the last tenth of the passes is the result.
         cycles: Number of jumps.
         warm_up: Passes before the first cycle; by default a tenth of the steps.
         full: Passes between two jumps; by default 3.75 % of the steps.
@@ -78,8 +76,7 @@ class HybridTrainer:
         rank: None sends moves of weights in tiles column by column, which takes the fewest pulses.
             A number cuts them to this rank, sent as so many outer products, which takes fewer pulse
             trains.
-        before_step: Called between each backward pass and the optimiser's step, for example to clip
-            gradients.
+        before_step: Called between each backward pass and the optimiser's step, as for clipping.
         stop_below: Ends the training early, after averaging, once the forecast of the training loss
             leaves less than this share of it to be gained; None never.
 
@@ -372,7 +369,6 @@ class HybridTrainer:
         self._running = saved["running"]
 
     def _settings(self) -> str:
-        """The settings that a saved state must agree on."""
         return f"{self.plan}, forecaster={self._forecasts}, parameters={self._weights.shapes}"
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -396,12 +392,8 @@ class HybridTrainer:
 
     def _parts(self) -> dict[str, Stateful | None]:
         """All parts of a checkpoint, in the order of loading."""
-        return {
-            "trainer": self,
-            "model": self.model,
-            "optimizer": self.optimizer,
-            "scheduler": self.scheduler,
-        }
+        others = ("model", "optimizer", "scheduler")
+        return {"trainer": self, **{name: getattr(self, name) for name in others}}
 
     def _status(self) -> str:
         text = f"{self.plan.phase(self._passes)}, {self._step - self._passes} passes saved"

@@ -4,9 +4,11 @@ mark_as_advanced(PULSORA_CCACHE)
 if(PULSORA_CCACHE)
   foreach(language CXX CUDA)
     if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
-      # These two settings let ccache also cache sources with a precompiled header.
-      set(CMAKE_${language}_COMPILER_LAUNCHER
-        ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${PULSORA_CCACHE})
+      # The sloppiness lets sources with a precompiled header be cached. Paths are relative to the
+      # sources, so that another checkout of the same sources finds the objects.
+      set(CMAKE_${language}_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+        CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+        CCACHE_NOHASHDIR=1 ${PULSORA_CCACHE})
     endif()
   endforeach()
 endif()

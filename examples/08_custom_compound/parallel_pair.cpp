@@ -28,8 +28,15 @@ class ParallelPair final : public AnalogDevice {
   /// Each array follows the whole gradient, and so does their weighted sum.
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               float lr, const Counters &c) override {
+    reserveUpdate(context, x.rows, lr);
     first_.update(context, x, d, lr, c.updateSamples);
     second_.update(context, x, d, lr, c.updateSamples);
+  }
+
+  /// Memory for both arrays before either changes, so that an update without memory changes nothing.
+  void reserveUpdate(const Context &context, int64_t samples, float lr) override {
+    first_.updater().reserve(context, first_.cells(), samples, lr);
+    second_.updater().reserve(context, second_.cells(), samples, lr);
   }
 
   void getWeights(const Context &context, MatrixView<float> out) const override {

@@ -106,7 +106,19 @@ def test_the_same_text_is_the_same_class(copy: type[pl.devices.Device]) -> None:
     assert after == {**before, "from_memory": before["from_memory"] + 1}
 
 
-def test_texts_by_the_earlier_names_compile(environment: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+@pytest.mark.parametrize("name", ["math.h", "random.h", "devices/range_response.h"])
+@pytest.mark.usefixtures("environment")
+def test_a_text_may_include_public_headers(name: str) -> None:
+    own = "SoftBounds" + "".join(part.title() for part in name.replace("/", ".").split("."))
+    own = own.replace("_", "")
+    text = COPY.replace("SoftBoundsCopy", own)
+    text = text.replace("#pragma once", f"#pragma once\n#include <pulsora/{name}>")
+    assert f"<pulsora/{name}>" in text
+    assert pl.devices.from_source(text)().dw_min == pl.devices.SoftBounds().dw_min
+
+
+@pytest.mark.usefixtures("environment")
+def test_texts_by_the_earlier_names_compile() -> None:
     text = COPY.replace("SoftBoundsCopy", "SoftBoundsEarlier")
     text = text.replace("pulsora", "RPU").replace("PULSORA_HD", "RPU_HD")
     assert "namespace RPU" in text

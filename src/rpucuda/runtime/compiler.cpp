@@ -135,7 +135,7 @@ std::string plainFile(const PluginSource &source) {
   const std::string name = fs::path(source.file).filename().string();
   const bool plain = !name.empty() && name[0] != '.' && name[0] != '-' &&
                      name.find_first_of("\"\\\n") == name.npos && name != "plugin.cpp" &&
-                     name != "log" && name != "include";
+                     name != "log" && name != "include" && name != "rooms";
   return plain ? name : source.name + ".h";
 }
 
@@ -206,12 +206,18 @@ std::vector<std::string> pluginOptions(Isa isa) {
 
 std::string compilePlugin(const HostCompiler &compiler, const PluginSource &source, Isa isa) {
   const PrivateFolder folder;
-  const fs::path headers = folder.path() / "include" / "pulsora";
+  // Headers name each other by their rooms. Models say <pulsora/name.h>, or <pulsora/room/name.h>.
+  // The rooms are a folder of their own: a search path with our math.h would hide the system's.
+  const fs::path rooms = folder.path() / "rooms", include = folder.path() / "include";
+  fs::create_directories(include / "pulsora");
   for (const EmbeddedHeader &header : embeddedHeaders()) {
-    const fs::path path = headers / header.path;
+    const std::string name = header.path;
+    const fs::path path = (name.rfind("pulsora/", 0) == 0 ? include : rooms) / name;
     fs::create_directories(path.parent_path());
     writeAll(path, header.text);
   }
+  for (const auto &room : fs::directory_iterator(rooms))
+    fs::create_directory_symlink(room, include / "pulsora" / room.path().filename());
   const std::string file = plainFile(source);
   writeAll(folder.path() / file, source.text);
   const fs::path unit = folder.path() / "plugin.cpp";
@@ -220,9 +226,7 @@ std::string compilePlugin(const HostCompiler &compiler, const PluginSource &sour
   const fs::path object = folder.path() / "plugin.so";
   std::vector<std::string> command = compiler.command;
   for (const std::string &option : pluginOptions(isa)) command.push_back(option);
-  // Headers name each other by their rooms; models may say <pulsora/room/name.h> as well.
-  for (const fs::path &path : {headers, headers.parent_path()})
-    command.push_back("-I" + path.string());
+  for (const fs::path &path : {rooms, include}) command.push_back("-I" + path.string());
   command.insert(command.end(), {unit.string(), "-o", object.string()});
   const Outcome outcome = runProgram(command, folder.path());
   PULSORA_CHECK(CompileError, outcome.status == 0 && fs::exists(object), "the device model '",

@@ -47,7 +47,7 @@ const std::map<std::string, std::string> &kernelHeaders() {
     for (const EmbeddedHeader &header : embeddedHeaders()) {
       const std::string path = header.path;
       headers[path] = header.text;
-      refer("pulsora/" + path, path);
+      if (path.rfind("pulsora/", 0) != 0) refer("pulsora/" + path, path);
     }
     for (const char *name : {"cstdint", "limits", "type_traits"})
       refer(name, message("runtime/device_std/", name, ".cuh"));

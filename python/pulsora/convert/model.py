@@ -74,8 +74,8 @@ def convert_to_analog(
     Raises:
         TypeError: if `conversions` has something else than types of layers and functions, or one of
             these gives no module.
-        ValueError: if a name in `exclude` or `untie` does not occur, a layer to untie shares no
-            table, or layers share a weight that could not be shared afterwards.
+        ValueError: if a name in `exclude` or `untie` does not occur, a layer in `untie`
+            is not tied to a table, or conversion would separate tied layers.
     """
     converted = converted_copy(
         model, config, exclude=exclude, untie=untie, conversions=conversions, seed=seed, **options

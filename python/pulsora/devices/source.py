@@ -48,8 +48,9 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
 
     Args:
         source: The path of a header, or its text (a text has several lines). It may include
-            <pulsora/...> headers of the rooms core, devices, pulses and array, and headers of the
-            system; no files beside it.
+            headers of the system and those headers <pulsora/name.h>, <pulsora/devices/name.h> and
+            <pulsora/room/name.h> that need only the base rooms, devices, pulses and array; no files
+            beside it.
         name: Name of the struct in namespace pulsora; by default the only `kName` in the text.
 
     Returns:
@@ -61,8 +62,8 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
             name.
         CompileError: If the source does not compile; the message has the compiler's log, with the
             file and line.
-        CompilerNotFound: If there is no C++ compiler that may be used, no GPU with NVRTC either,
-            and the model has not been compiled before.
+        CompilerNotFound: If the model has not been compiled before, and there is no C++ compiler or
+            PULSORA_COMPILE=never.
         FileNotFoundError: If there is no such file.
     """
     text, file = _read(source)

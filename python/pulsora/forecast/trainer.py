@@ -63,22 +63,22 @@ class HybridTrainer:
         saved: The share of its backward passes that is saved, from 0 to below 1.
         scheduler: A scheduler of torch that counts mini-batches, if the learning rate changes.
         forecaster: "linear"; "gru"; another forecaster, such as `GRUForecaster(ensemble)`; or
-            "none", which does not move weights: with an average, the schedule then ends early, and
-            without one it is stretched over the passes.
+            "none", which moves no weights: with `average`, the schedule then ends early; without,
+            it is stretched over the passes.
         average: Whether the mean of the weights over the last tenth of the passes is the result.
         cycles: Number of jumps.
         warm_up: Passes before the first cycle; by default a tenth of the steps.
         full: Passes between two jumps; by default 3.75 % of the steps.
         alpha: Factor of the predicted moves; by default the forecaster's own.
-        guard: Whether a jump is halved, at most twice, and then left out, as long as it raises the
-            loss at the mean of the weights over the latest half of a cycle by more than 3 %. This
-            takes forward passes of four batches.
+        guard: Whether a jump that raises the loss by more than 3 % is halved, at most twice, and
+            then left out. The loss is taken at the mean of the weights over the latest half of a
+            cycle, with forward passes of four batches.
         rank: None sends moves of weights in tiles column by column, which takes the fewest pulses.
             A number cuts them to this rank, sent as so many outer products, which takes fewer pulse
             trains.
         before_step: Called between each backward pass and the optimiser's step, as for clipping.
-        stop_below: Ends the training early, after averaging, once the forecast of the training loss
-            leaves less than this share of it to be gained; None never.
+        stop_below: Stops early, after averaging, once the predicted further fall of the training
+            loss is below this share of the loss; None: never.
 
     Raises:
         TypeError: for an optimiser or a scheduler that cannot go on mini-batch by mini-batch.

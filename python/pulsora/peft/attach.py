@@ -122,9 +122,9 @@ def add_adapters(
 
     - 'digital_base': the base is unchanged and frozen; A and B are pulsed arrays, trained by pulses
       with `pulsora.optim`.
-    - 'analog_base': the base is an analog array; A and B are pulsed arrays in each tile, spanning
-      the layer, or beside the layer, with or without transfers (LRTT), trained by pulses with
-      `pulsora.optim`.
+    - 'analog_base': the base is an analog array; A and B are pulsed arrays, trained by pulses with
+      `pulsora.optim`. By default each tile has an A and a B (LRTT); `adapter_span` has two other
+      layouts.
     - 'analog_base_digital_adapter': the base is a frozen analog array, read with its noise; A and B
       are tensors of torch, trained by any optimiser of torch.
 

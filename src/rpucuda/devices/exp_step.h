@@ -29,9 +29,9 @@ struct ExpStep {
     static void fields(Visitor &f) {
       using P = Params;
       PulsedParams::fields(f);
-      f(&P::a_up, "a_up", anyNumber(), "", "Weight of the up step's exponential (AIHWKit: A_up).");
+      f(&P::a_up, "a_up", anyNumber(), "", "Factor of the up step's exponential (AIHWKit: A_up).");
       f(&P::a_down, "a_down", anyNumber(), "",
-        "Weight of the down step's exponential (AIHWKit: A_down).");
+        "Factor of the down step's exponential (AIHWKit: A_down).");
       f(&P::gamma_up, "gamma_up", anyNumber(), "", "Rate of the up step's exponential.");
       f(&P::gamma_down, "gamma_down", anyNumber(), "", "Rate of the down step's exponential.");
       f(&P::a, "a", anyNumber(), "", "Scale of the weight, relative to half the cell's range.");

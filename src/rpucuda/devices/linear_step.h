@@ -41,7 +41,7 @@ struct LinearStep {
         "Admit negative gammas, whose steps grow towards the bound; otherwise a cell takes the "
         "absolute value.");
       f(&P::mean_bound_reference, "mean_bound_reference", anyNumber(), "",
-        "Measure gamma at the mean bound (w_max or w_min) instead of at the cell's own.");
+        "Measure gamma at the mean bound (w_max or w_min) instead of the cell's own bound.");
       f(&P::mult_noise, "mult_noise", anyNumber(), "",
         "Whether cycle noise scales with the whole step or only with its constant part.");
       f(&P::reverse_up, "reverse_up", anyNumber(), "",

@@ -27,8 +27,8 @@ struct PowStep {
       f(&P::pow_gamma_dtod, "pow_gamma_dtod", nonNegative(), "relative",
         "Device-to-device spread of the exponent.");
       f(&P::pow_up_down, "pow_up_down", anyNumber(), "relative",
-        "Asymmetry of the exponents: a positive value lowers that of the down step, a negative one "
-        "that of the up step.");
+        "Asymmetry of the exponents: a positive value lowers the down step's exponent, a "
+        "negative value the up step's.");
       f(&P::pow_up_down_dtod, "pow_up_down_dtod", nonNegative(), "relative",
         "Device-to-device spread of the asymmetry of the exponents.");
     }

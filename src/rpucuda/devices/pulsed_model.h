@@ -109,16 +109,15 @@ struct PulsedParams {
     f(&P::w_min_dtod, "w_min_dtod", nonNegative(), "relative",
       "Device-to-device spread of the lower bound.");
     f(&P::up_down, "up_down", anyNumber(), "relative",
-      "Mean asymmetry: a positive value weakens the down step, a negative one the up step.");
+      "Mean asymmetry: a positive value weakens the down step, a negative value the up step.");
     f(&P::up_down_dtod, "up_down_dtod", nonNegative(), "relative",
       "Device-to-device spread of the asymmetry.");
     f(&P::enforce_consistency, "enforce_consistency", anyNumber(), "",
       "Take the absolute value of sampled steps, swap inverted bounds, keep w_max >= 0 >= w_min "
       "per cell.");
     f(&P::adjust_bounds_with_up_down, "adjust_bounds_with_up_down", anyNumber(), "",
-      "Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps up "
-      "easily reaches "
-      "further down.");
+      "Shift both bounds of a cell by its asymmetry, keeping their distance: a cell that steps "
+      "up easily reaches further down.");
     f(&P::adjust_bounds_with_up_down_dev, "adjust_bounds_with_up_down_dev", nonNegative(),
       "relative",
       "Asymmetry, as deviation of the up step's share from 1/2, at which tanh(1) of the shift is "
@@ -144,7 +143,8 @@ struct PulsedParams {
       "Device-to-device spread (additive) of the reset value.");
     f(&P::reset_std, "reset_std", nonNegative(), "weight", "Cycle-to-cycle spread of one reset.");
     f(&P::write_noise_std, "write_noise_std", nonNegative(), "dw_min",
-      "Spread of the visible weight around the stored one, redrawn after each write; 0 is off.");
+      "Spread of the visible weight around the stored weight, redrawn after each write; 0 is "
+      "off.");
     f(&P::apply_write_noise_on_set, "apply_write_noise_on_set", anyNumber(), "",
       "Whether setting weights also draws write noise.");
     f(&P::pulse_noise, "pulse_noise", anyNumber(), "",

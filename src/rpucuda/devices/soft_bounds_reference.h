@@ -27,9 +27,9 @@ struct SoftBoundsReference {
       using P = Params;
       PulsedParams::fields(f);
       f(&P::slope_up_dtod, "slope_up_dtod", nonNegative(), "relative",
-        "Device-to-device spread of the up step's slope, beside that of its bound.");
+        "Device-to-device spread of the up step's slope, beside the spread of its bound.");
       f(&P::slope_down_dtod, "slope_down_dtod", nonNegative(), "relative",
-        "Device-to-device spread of the down step's slope, beside that of its bound.");
+        "Device-to-device spread of the down step's slope, beside the spread of its bound.");
       f(&P::reference_mean, "reference_mean", anyNumber(), "weight", "Mean reference.");
       f(&P::reference_std, "reference_std", nonNegative(), "weight",
         "Device-to-device spread of the reference.");

@@ -56,8 +56,8 @@ struct TableStep {
       f(&P::table_std_down, "table_std_down", nonNegative(), "dw_min_std",
         "Cycle noise of down steps at the nodes; one number holds everywhere.");
       f(&P::table_curve, "table_curve", anyNumber(), "",
-        "How tables are read between nodes: 'cubic' is monotone (PCHIP), so that it is never "
-        "negative, nor beyond its neighbours.");
+        "Interpolation of tables between nodes: 'cubic' is monotone (PCHIP), so that values are "
+        "never negative, nor beyond neighbouring nodes.");
       f(&P::table_spread, "table_spread", anyNumber(), "",
         "Whether cycle noise is relative to the step at that weight, or to dw_min (with the gain "
         "of the cell), whatever the weight.");

@@ -124,10 +124,9 @@ struct LRTTParams : CompoundBase {
     f(&P::fast, "fast", anyNumber(), "",
       "Device model of the fast arrays A [d, K] and B [K, x]; the measured 6T1C cell by default.");
     f(&P::lora_alpha, "lora_alpha", anyNumber(), "",
-      "Weight alpha of the adapter, y = W x + alpha A (B x); 'auto': so that its first step "
-      "matches "
-      "plain SGD, sqrt(x / (2 K)) / reinit_gain, or with ab_lr_scale = 'matched' so that A fills "
-      "its cells.",
+      "Factor alpha of the adapter, y = W x + alpha A (B x); 'auto': its first step matches "
+      "plain SGD, sqrt(x / (2 K)) / reinit_gain, or with ab_lr_scale = 'matched' A fills its "
+      "cells.",
       "auto");
     f(&P::transfer_lr, "transfer_lr", anyNumber(), "",
       "A transfer adds transfer_lr A B to W; 'alpha' keeps the effective weight continuous.",
@@ -135,89 +134,87 @@ struct LRTTParams : CompoundBase {
     f(&P::rank_scaling, "rank_scaling", anyNumber(), "", "'rslora' divides alpha by sqrt(K).");
     f(&P::ab_lr_scale, "ab_lr_scale", anyNumber(), "",
       "Learning rates of A and B: 'matched' makes the first step match plain SGD whatever "
-      "lora_alpha and reinit_gain are; 'alpha' is lr alpha for both, the gradient of the injected "
-      "forward; 'none' is lr.");
+      "lora_alpha and reinit_gain are; 'alpha' is lr alpha for both, the gradient of the "
+      "forward read with the adapter; 'none' is lr.");
     f(&P::a_lr, "a_lr", anyNumber(), "relative",
       "Learning rate of A, in units of the tile's; 'auto' follows ab_lr_scale.", "auto");
     f(&P::b_lr, "b_lr", anyNumber(), "relative",
       "Learning rate of B, in units of the tile's; 'auto' follows ab_lr_scale.", "auto");
     f(&P::forward_inject, "forward_inject", anyNumber(), "",
-      "Whether forward and backward see the adapter; otherwise A and B only learn and transfer.");
+      "Whether forward and backward reads include the adapter; otherwise A and B act only "
+      "through transfers.");
     f(&P::inject_io, "inject_io", anyNumber(), "",
       "'per_array': each read has its own DAC, noise and ADC; 'shared': one ADC after an analog "
       "sum.");
     f(&P::projection, "projection", anyNumber(), "",
-      "How g = B x and e = A^T d of an update are read: through the arrays' IO, exactly, or as the "
-      "last forward and "
-      "backward of the same batch read them.");
+      "Reads of g = B x and e = A^T d for an update: 'analog' through the arrays' periphery, "
+      "'exact', or 'reuse' of the last forward and backward reads of the batch.");
     f(&P::ab_update, "ab_update", anyNumber(), "",
-      "How A and B are pulsed: 'sample': by pulse trains for each sample; 'accumulated': gradients "
-      "are "
-      "summed digitally, and at the end of a mini-batch each cell gets the whole pulses that it is "
-      "owed; fewer pulses, for cells that are noisy or not symmetric.");
+      "Pulses of A and B: 'sample': pulse trains for each sample; 'accumulated': gradients are "
+      "summed digitally, and at the end of a mini-batch each cell gets the whole pulses in its "
+      "sum; this saves pulses on noisy or asymmetric cells.");
     f(&P::reference, "reference", anyNumber(), "",
-      "What cells of A and B are read against and written from: 'none', or a second conductance "
-      "per "
-      "cell at its 'symmetric_point', to which pulses pull it; for cells whose point is not 0.");
+      "Reference that reads of A and B subtract: 'none', or a second conductance per cell at "
+      "its 'symmetric_point', to which pulses pull it; for cells whose point is not 0.");
     f(&P::reference_pulses, "reference_pulses", between(0.0, 1e5), "pulse pairs",
-      "How reference = 'symmetric_point' is found: 0 exactly, otherwise by so many pairs of a "
-      "pulse "
-      "up and one down, with the noise that pulses of these cells have.");
+      "Pairs of a pulse up and one down that find reference = 'symmetric_point', with the noise "
+      "of pulses of these cells; 0 is exact.");
     f(&P::chopper, "chopper", anyNumber(), "",
-      "Random signs that the components of A are stored and pulsed with: 'reinit' turns them at "
-      "re-inits, where A is 0, so that a drift of cells adds to W with either sign.");
+      "Random signs of the stored components of A: 'reinit' turns them at re-inits, where A is "
+      "0, so that a drift of cells adds to W with either sign.");
     f(&P::chopper_prob, "chopper_prob", probability(), "",
       "Probability with which a re-init turns the sign of a component (chopper = 'reinit').");
     f(&P::ab_use_update_management, "ab_use_update_management", anyNumber(), "",
-      "Update management of A and B.");
+      "Whether updates of A and B use update management.");
     f(&P::ab_use_bl_management, "ab_use_bl_management", anyNumber(), "",
-      "Pulse-train-length management of A and B.");
+      "Whether updates of A and B use pulse-train-length management.");
     f(&P::ab_desired_bl, "ab_desired_bl", atLeast(-1), "slots",
       "Length of the pulse trains of A and B; -1 takes the update parameters'.");
     f(&P::swap_xd, "swap_xd", anyNumber(), "",
-      "Exchange the roles of x and d: the adapter is that of the transposed tile.");
+      "Exchange the roles of x and d: the adapter belongs to the transposed tile.");
     f(&P::transfer_every, "transfer_every", atLeast(0), "mini-batches",
       "Mini-batches (or samples, see units_in_mbatch) per transfer; 0 is never.");
     f(&P::units_in_mbatch, "units_in_mbatch", anyNumber(), "",
-      "Whether transfer_every counts mini-batches; otherwise it counts samples, of which a "
-      "convolution has one per pixel of its output.");
+      "Whether transfer_every counts mini-batches; otherwise it counts samples (in a "
+      "convolution, one per pixel of the output).");
     f(&P::transfer_mode, "transfer_mode", anyNumber(), "",
-      "'lossless': as many pulse trains per component as its largest element needs; 'single': one "
-      "pulse train, "
-      "clipped; 'exact': a "
-      "digital write; 'verified': lossless, and what a read then finds missing is sent again.");
+      "'lossless': as many pulse trains per component as its largest element needs; 'single': "
+      "one clipped pulse train; 'exact': a digital write; 'verified': lossless, then the part "
+      "that a read finds missing is sent again.");
     f(&P::transfer_max_trains, "transfer_max_trains", atLeast(1), "pulse trains",
       "Upper limit of pulse trains per component.");
     f(&P::transfer_rounds, "transfer_rounds", atLeast(1), "rounds",
-      "How often at most a transfer with transfer_mode = 'verified' is read back and sent again.");
+      "Largest number of times that a 'verified' transfer is read back and sent again.");
     f(&P::transfer_read, "transfer_read", anyNumber(), "",
-      "How A and B are read for a transfer: exactly, or one-hot through their IO.");
+      "Reads of A and B for a transfer: 'exact', or 'analog': one-hot inputs through the "
+      "arrays' periphery.");
     f(&P::transfer_use_update_management, "transfer_use_update_management", anyNumber(), "",
-      "Update management of the pulse trains of transfers.");
+      "Whether pulse trains of transfers use update management.");
     f(&P::transfer_use_bl_management, "transfer_use_bl_management", anyNumber(), "",
-      "Pulse-train-length management of transfers.");
+      "Whether transfers use pulse-train-length management.");
     f(&P::transfer_desired_bl, "transfer_desired_bl", atLeast(-1), "slots",
       "Length of the pulse trains of transfers; -1 takes the update parameters'.");
     f(&P::rank_chunk, "rank_chunk", atLeast(-1), "",
       "Components written per pass of a transfer; -1 is all.");
     f(&P::rank_offset, "rank_offset", nonNegative(), "",
       "Component at which a pass of a transfer begins; the result does not depend on it.");
-    f(&P::reinit, "reinit", anyNumber(), "", "What A and B become after a transfer.");
+    f(&P::reinit, "reinit", anyNumber(), "", "New values of A and B after a transfer.");
     f(&P::reinit_gain, "reinit_gain", positive(), "",
-      "Gain g of the re-init: B is drawn with standard deviation g sqrt(2 / x), x being the number "
-      "of inputs of B; 'auto' is 0.5, or with ab_lr_scale = 'matched' what fills the cells of B.",
+      "Gain g of the re-init: B is drawn with standard deviation g sqrt(2 / x), x being the "
+      "number of inputs of B; 'auto' is 0.5, or with ab_lr_scale = 'matched' the gain that "
+      "fills the cells of B.",
       "auto");
     f(&P::reinit_decay, "reinit_decay", anyNumber(), "", "Factor on B for reinit = 'decay'.");
     f(&P::reinit_write, "reinit_write", anyNumber(), "",
       "Whether a re-init is written digitally or by pulses.");
     f(&P::adapter_span, "adapter_span", anyNumber(), "",
-      "What one A and one B stand beside: each 'tile' of a layer, or the 'layer', which then is "
-      "one "
-      "tile whose W, A and B are read in blocks.");
+      "Extent of one A and one B: each 'tile' of a layer, or the whole 'layer', which then is "
+      "one tile whose W, A and B are read in blocks.");
     f(&P::max_input_size, "max_input_size", atLeast(0), "lines",
-      "With adapter_span = 'layer': how many inputs x a block has at most; 0 is the "
-      "limit of the layer, and none for a tile by itself.");
-    f(&P::max_output_size, "max_output_size", atLeast(0), "lines", "The same for outputs d.");
+      "Largest number of inputs x of a block with adapter_span = 'layer'; 0 is the limit of the "
+      "layer, and none for a tile by itself.");
+    f(&P::max_output_size, "max_output_size", atLeast(0), "lines",
+      "Largest number of outputs d of a block; see max_input_size.");
   }
 
   CompoundFacts facts() const;

@@ -150,18 +150,18 @@ struct IOParameters {
     f(&P::out_nonlinearity, "out_nonlinearity", nonNegative(), "1",
       "Compression of the output stage, y / (1 + |n y|) with n = out_nonlinearity / out_bound.");
     f(&P::out_nonlinearity_std, "out_nonlinearity_std", nonNegative(), "relative",
-      "Spread of n from output to output.");
+      "Spread of out_nonlinearity from output to output.");
     f(&P::slope_calibration, "slope_calibration", nonNegative(), "",
-      "How far the gain lost by out_nonlinearity and r_series is made up for: a factor "
-      "(1 + (mean n + r_series) slope_calibration out_bound)^2.");
+      "Strength of the amplifier's compensation for the gain lost by out_nonlinearity and "
+      "r_series: a factor (1 + (mean n + r_series) slope_calibration out_bound)^2.");
   }
 
   template <class Visitor>
   static void managementFields(Visitor &f) {
     f(&P::noise_management, "noise_management", anyNumber(), "",
-      "What a sample is divided by before the DAC: nothing, its largest absolute value, its "
-      "largest value, nm_thres, a running mean of absolute maxima, or what keeps the sums of "
-      "positive and of negative inputs within the ADC.");
+      "Scale that a sample is divided by before the DAC: none, its largest absolute value, its "
+      "largest value, nm_thres, a running mean of absolute maxima, or the scale that keeps the "
+      "sums of positive and of negative inputs within the ADC.");
     f(&P::nm_thres, "nm_thres", nonNegative(), "input",
       "Scale of 'constant'; upper limit of the scale of 'abs_max', 0 being none.");
     f(&P::nm_decay, "nm_decay", probability(), "",
@@ -169,17 +169,16 @@ struct IOParameters {
     f(&P::nm_assumed_wmax, "nm_assumed_wmax", positive(), "weight",
       "Largest weight that 'abs_max_np_sum' and 'iterative_worst_case' assume.");
     f(&P::bound_management, "bound_management", anyNumber(), "",
-      "What happens to a sample that exceeds the ADC: it is clipped; it is read again with twice "
-      "the scale until it fits; it is read again once, with the scale of 'abs_max_np_sum'.");
+      "Treatment of a sample that exceeds the ADC: clipped; read again with twice the scale "
+      "until it fits; or read again once, with the scale of 'abs_max_np_sum'.");
     f(&P::bm_backward, "bm_backward", anyNumber(), "",
       "Whether bound management works in the backward direction too.");
     f(&P::max_bm_factor, "max_bm_factor", atLeast(1), "",
-      "Scales are doubled until the factor has reached this.");
+      "Factor at which the doubling of scales ends.");
     f(&P::max_bm_res, "max_bm_res", positive(), "",
-      "Scales are doubled until the step of the DAC, relative to the largest input, has reached "
-      "this.");
+      "Step of the DAC, relative to the largest input, at which the doubling of scales ends.");
     f(&P::bm_test_negative_bound, "bm_test_negative_bound", anyNumber(), "",
-      "Whether exceeding -out_bound counts; it need not where a rectifier follows.");
+      "Whether an output below -out_bound is out of range; not needed where a rectifier follows.");
   }
 
   template <class Visitor>
@@ -189,13 +188,13 @@ struct IOParameters {
       "'additive_constant': the same for every weight; 'pcm_read': grows with the square root of "
       "the weight.");
     f(&P::w_read_asymmetry_dtod, "w_read_asymmetry_dtod", nonNegative(), "relative",
-      "Spread from cell to cell of the weight that the read of negative inputs sees.");
+      "Spread from cell to cell of the weight in reads of negative inputs.");
     f(&P::ir_drop, "ir_drop", nonNegative(), "",
-      "Strength of the IR drop along a line; 1 is real.");
+      "Strength of the IR drop along a line; 1 is physical.");
     f(&P::ir_drop_gw_div_gmax, "ir_drop_gw_div_gmax", positive(), "",
       "Conductance of the wire between two cells over that of a cell of weight 1.");
     f(&P::v_offset_std, "v_offset_std", nonNegative(), "relative",
-      "Spread of the voltage offsets of outputs; negative ones count as 0.");
+      "Spread of the voltage offsets of outputs; negative offsets count as 0.");
     f(&P::v_offset_w_min, "v_offset_w_min", nonPositive(), "weight",
       "Weight of the reference column of smallest conductance; 0 is a read without reference.");
     f(&P::r_series, "r_series", nonNegative(), "1/scaled output",

@@ -47,18 +47,19 @@ struct UpdateParameters {
   static void fields(Visitor &f) {
     using P = UpdateParameters;
     f(&P::pulse_type, "pulse_type", anyNumber(), "",
-      "How activations and gradients become pulses; 'none' and 'none_with_device' add the outer "
-      "product in floating point, without bounds or with bounds that are met when the mini-batch "
-      "ends.");
+      "Conversion of activations and gradients to pulses; 'none' and 'none_with_device' add the "
+      "outer product in floating point, without bounds or with bounds applied when the "
+      "mini-batch ends.");
     f(&P::desired_bl, "desired_bl", between(1, 65536), "slots",
       "Length of the pulse trains, or its upper limit.");
     f(&P::fixed_bl, "fixed_bl", anyNumber(), "",
-      "Keep the train length at desired_bl; otherwise it follows the learning rate, ceil(lr / "
-      "dw_min), up to desired_bl.");
+      "Keep the length of pulse trains at desired_bl; otherwise it follows the learning rate, "
+      "ceil(lr / dw_min), up to desired_bl.");
     f(&P::update_management, "update_management", anyNumber(), "",
       "Balance the pulse probabilities of x and d by the ratio of their largest values.");
     f(&P::update_bl_management, "update_bl_management", anyNumber(), "",
-      "Shorten each sample's trains to what its largest update needs. Implies update_management.");
+      "Shorten each sample's pulse trains to the length its largest update needs. Implies "
+      "update_management.");
     f(&P::um_grad_scale, "um_grad_scale", positive(), "",
       "Factor on the largest d that update management assumes.");
     f(&P::res, "res", nonNegative(), "probability",

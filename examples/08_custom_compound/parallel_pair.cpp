@@ -33,7 +33,7 @@ class ParallelPair final : public AnalogDevice {
     second_.update(context, x, d, lr, c.updateSamples);
   }
 
-  /// Memory for both arrays before either changes, so that an update without memory changes nothing.
+  /// Reserves memory for both arrays, so that an update that finds no memory changes neither.
   void reserveUpdate(const Context &context, int64_t samples, float lr) override {
     first_.updater().reserve(context, first_.cells(), samples, lr);
     second_.updater().reserve(context, second_.cells(), samples, lr);

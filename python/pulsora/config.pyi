@@ -111,20 +111,22 @@ class UpdateParameters(Parameters):
     """How activations and gradients become pulses."""
 
     pulse_type: _PulseType
-    """How activations and gradients become pulses; 'none' and 'none_with_device' add the outer
-    product in floating point, without bounds or with bounds that are met when the mini-
+    """Conversion of activations and gradients to pulses; 'none' and 'none_with_device' add the
+    outer product in floating point, without bounds or with bounds applied when the mini-
     batch ends.
     """
     desired_bl: int
     """[slots] >= 1 and <= 65536. Length of the pulse trains, or its upper limit."""
     fixed_bl: bool
-    """Keep the train length at desired_bl; otherwise it follows the learning rate, ceil(lr /
-    dw_min), up to desired_bl.
+    """Keep the length of pulse trains at desired_bl; otherwise it follows the learning rate,
+    ceil(lr / dw_min), up to desired_bl.
     """
     update_management: bool
     """Balance the pulse probabilities of x and d by the ratio of their largest values."""
     update_bl_management: bool
-    """Shorten each sample's trains to what its largest update needs. Implies update_management."""
+    """Shorten each sample's pulse trains to the length its largest update needs. Implies
+    update_management.
+    """
     um_grad_scale: float
     """> 0. Factor on the largest d that update management assumes."""
     res: float
@@ -199,15 +201,15 @@ class IOParameters(Parameters):
     out_bound.
     """
     out_nonlinearity_std: float
-    """[relative] >= 0. Spread of n from output to output."""
+    """[relative] >= 0. Spread of out_nonlinearity from output to output."""
     slope_calibration: float
-    """>= 0. How far the gain lost by out_nonlinearity and r_series is made up for: a factor (1
-    + (mean n + r_series) slope_calibration out_bound)^2.
+    """>= 0. Strength of the amplifier's compensation for the gain lost by out_nonlinearity and
+    r_series: a factor (1 + (mean n + r_series) slope_calibration out_bound)^2.
     """
     noise_management: _NoiseManagement
-    """What a sample is divided by before the DAC: nothing, its largest absolute value, its
-    largest value, nm_thres, a running mean of absolute maxima, or what keeps the sums of
-    positive and of negative inputs within the ADC.
+    """Scale that a sample is divided by before the DAC: none, its largest absolute value, its
+    largest value, nm_thres, a running mean of absolute maxima, or the scale that keeps the
+    sums of positive and of negative inputs within the ADC.
     """
     nm_thres: float
     """[input] >= 0. Scale of 'constant'; upper limit of the scale of 'abs_max', 0 being none."""
@@ -216,20 +218,17 @@ class IOParameters(Parameters):
     nm_assumed_wmax: float
     """[weight] > 0. Largest weight that 'abs_max_np_sum' and 'iterative_worst_case' assume."""
     bound_management: _BoundManagement
-    """What happens to a sample that exceeds the ADC: it is clipped; it is read again with
-    twice the scale until it fits; it is read again once, with the scale of
-    'abs_max_np_sum'.
+    """Treatment of a sample that exceeds the ADC: clipped; read again with twice the scale
+    until it fits; or read again once, with the scale of 'abs_max_np_sum'.
     """
     bm_backward: bool
     """Whether bound management works in the backward direction too."""
     max_bm_factor: float
-    """>= 1. Scales are doubled until the factor has reached this."""
+    """>= 1. Factor at which the doubling of scales ends."""
     max_bm_res: float
-    """> 0. Scales are doubled until the step of the DAC, relative to the largest input, has
-    reached this.
-    """
+    """> 0. Step of the DAC, relative to the largest input, at which the doubling of scales ends."""
     bm_test_negative_bound: bool
-    """Whether exceeding -out_bound counts; it need not where a rectifier follows."""
+    """Whether an output below -out_bound is out of range; not needed where a rectifier follows."""
     w_noise: float
     """[weight] >= 0. Strength of the read noise of weights."""
     w_noise_type: _WNoiseType
@@ -237,15 +236,13 @@ class IOParameters(Parameters):
     of the weight.
     """
     w_read_asymmetry_dtod: float
-    """[relative] >= 0. Spread from cell to cell of the weight that the read of negative inputs
-    sees.
-    """
+    """[relative] >= 0. Spread from cell to cell of the weight in reads of negative inputs."""
     ir_drop: float
-    """>= 0. Strength of the IR drop along a line; 1 is real."""
+    """>= 0. Strength of the IR drop along a line; 1 is physical."""
     ir_drop_gw_div_gmax: float
     """> 0. Conductance of the wire between two cells over that of a cell of weight 1."""
     v_offset_std: float
-    """[relative] >= 0. Spread of the voltage offsets of outputs; negative ones count as 0."""
+    """[relative] >= 0. Spread of the voltage offsets of outputs; negative offsets count as 0."""
     v_offset_w_min: float
     """[weight] <= 0. Weight of the reference column of smallest conductance; 0 is a read
     without reference.
@@ -363,9 +360,9 @@ class LRTTConfig(TileConfig):
     fast: Device
     """Device model of the fast arrays A [d, K] and B [K, x]; the measured 6T1C cell by default."""
     lora_alpha: float | Literal["auto"]
-    """Weight alpha of the adapter, y = W x + alpha A (B x); 'auto': so that its first step
-    matches plain SGD, sqrt(x / (2 K)) / reinit_gain, or with ab_lr_scale = 'matched' so
-    that A fills its cells.
+    """Factor alpha of the adapter, y = W x + alpha A (B x); 'auto': its first step matches
+    plain SGD, sqrt(x / (2 K)) / reinit_gain, or with ab_lr_scale = 'matched' A fills its
+    cells.
     """
     transfer_lr: float | Literal["alpha"]
     """A transfer adds transfer_lr A B to W; 'alpha' keeps the effective weight continuous."""
@@ -374,78 +371,80 @@ class LRTTConfig(TileConfig):
     ab_lr_scale: _AbLrScale
     """Learning rates of A and B: 'matched' makes the first step match plain SGD whatever
     lora_alpha and reinit_gain are; 'alpha' is lr alpha for both, the gradient of the
-    injected forward; 'none' is lr.
+    forward read with the adapter; 'none' is lr.
     """
     a_lr: float | Literal["auto"]
     """[relative] Learning rate of A, in units of the tile's; 'auto' follows ab_lr_scale."""
     b_lr: float | Literal["auto"]
     """[relative] Learning rate of B, in units of the tile's; 'auto' follows ab_lr_scale."""
     forward_inject: bool
-    """Whether forward and backward see the adapter; otherwise A and B only learn and transfer."""
+    """Whether forward and backward reads include the adapter; otherwise A and B act only
+    through transfers.
+    """
     inject_io: _InjectIo
     """'per_array': each read has its own DAC, noise and ADC; 'shared': one ADC after an analog
     sum.
     """
     projection: _Projection
-    """How g = B x and e = A^T d of an update are read: through the arrays' IO, exactly, or as
-    the last forward and backward of the same batch read them.
+    """Reads of g = B x and e = A^T d for an update: 'analog' through the arrays' periphery,
+    'exact', or 'reuse' of the last forward and backward reads of the batch.
     """
     ab_update: _AbUpdate
-    """How A and B are pulsed: 'sample': by pulse trains for each sample; 'accumulated':
-    gradients are summed digitally, and at the end of a mini-batch each cell gets the whole
-    pulses that it is owed; fewer pulses, for cells that are noisy or not symmetric.
+    """Pulses of A and B: 'sample': pulse trains for each sample; 'accumulated': gradients are
+    summed digitally, and at the end of a mini-batch each cell gets the whole pulses in its
+    sum; this saves pulses on noisy or asymmetric cells.
     """
     reference: _Reference
-    """What cells of A and B are read against and written from: 'none', or a second conductance
-    per cell at its 'symmetric_point', to which pulses pull it; for cells whose point is not
-    0.
+    """Reference that reads of A and B subtract: 'none', or a second conductance per cell at
+    its 'symmetric_point', to which pulses pull it; for cells whose point is not 0.
     """
     reference_pulses: int
-    """[pulse pairs] >= 0 and <= 100000. How reference = 'symmetric_point' is found: 0 exactly,
-    otherwise by so many pairs of a pulse up and one down, with the noise that pulses of
-    these cells have.
+    """[pulse pairs] >= 0 and <= 100000. Pairs of a pulse up and one down that find reference =
+    'symmetric_point', with the noise of pulses of these cells; 0 is exact.
     """
     chopper: _Chopper
-    """Random signs that the components of A are stored and pulsed with: 'reinit' turns them at
-    re-inits, where A is 0, so that a drift of cells adds to W with either sign.
+    """Random signs of the stored components of A: 'reinit' turns them at re-inits, where A is
+    0, so that a drift of cells adds to W with either sign.
     """
     chopper_prob: float
     """>= 0 and <= 1. Probability with which a re-init turns the sign of a component (chopper =
     'reinit').
     """
     ab_use_update_management: bool
-    """Update management of A and B."""
+    """Whether updates of A and B use update management."""
     ab_use_bl_management: bool
-    """Pulse-train-length management of A and B."""
+    """Whether updates of A and B use pulse-train-length management."""
     ab_desired_bl: int
     """[slots] >= -1. Length of the pulse trains of A and B; -1 takes the update parameters'."""
     swap_xd: bool
-    """Exchange the roles of x and d: the adapter is that of the transposed tile."""
+    """Exchange the roles of x and d: the adapter belongs to the transposed tile."""
     transfer_every: int
     """[mini-batches] >= 0. Mini-batches (or samples, see units_in_mbatch) per transfer; 0 is
     never.
     """
     units_in_mbatch: bool
-    """Whether transfer_every counts mini-batches; otherwise it counts samples, of which a
-    convolution has one per pixel of its output.
+    """Whether transfer_every counts mini-batches; otherwise it counts samples (in a
+    convolution, one per pixel of the output).
     """
     transfer_mode: _TransferMode
     """'lossless': as many pulse trains per component as its largest element needs; 'single':
-    one pulse train, clipped; 'exact': a digital write; 'verified': lossless, and what a
-    read then finds missing is sent again.
+    one clipped pulse train; 'exact': a digital write; 'verified': lossless, then the part
+    that a read finds missing is sent again.
     """
     transfer_max_trains: int
     """[pulse trains] >= 1. Upper limit of pulse trains per component."""
     transfer_rounds: int
-    """[rounds] >= 1. How often at most a transfer with transfer_mode = 'verified' is read back
-    and sent again.
+    """[rounds] >= 1. Largest number of times that a 'verified' transfer is read back and sent
+    again.
     """
     transfer_read: _TransferRead
-    """How A and B are read for a transfer: exactly, or one-hot through their IO."""
+    """Reads of A and B for a transfer: 'exact', or 'analog': one-hot inputs through the
+    arrays' periphery.
+    """
     transfer_use_update_management: bool
-    """Update management of the pulse trains of transfers."""
+    """Whether pulse trains of transfers use update management."""
     transfer_use_bl_management: bool
-    """Pulse-train-length management of transfers."""
+    """Whether transfers use pulse-train-length management."""
     transfer_desired_bl: int
     """[slots] >= -1. Length of the pulse trains of transfers; -1 takes the update parameters'."""
     rank_chunk: int
@@ -453,26 +452,26 @@ class LRTTConfig(TileConfig):
     rank_offset: int
     """>= 0. Component at which a pass of a transfer begins; the result does not depend on it."""
     reinit: _Reinit
-    """What A and B become after a transfer."""
+    """New values of A and B after a transfer."""
     reinit_gain: float | Literal["auto"]
     """Gain g of the re-init: B is drawn with standard deviation g sqrt(2 / x), x being the
-    number of inputs of B; 'auto' is 0.5, or with ab_lr_scale = 'matched' what fills the
-    cells of B.
+    number of inputs of B; 'auto' is 0.5, or with ab_lr_scale = 'matched' the gain that
+    fills the cells of B.
     """
     reinit_decay: float
     """Factor on B for reinit = 'decay'."""
     reinit_write: _ReinitWrite
     """Whether a re-init is written digitally or by pulses."""
     adapter_span: _AdapterSpan
-    """What one A and one B stand beside: each 'tile' of a layer, or the 'layer', which then is
+    """Extent of one A and one B: each 'tile' of a layer, or the whole 'layer', which then is
     one tile whose W, A and B are read in blocks.
     """
     max_input_size: int
-    """[lines] >= 0. With adapter_span = 'layer': how many inputs x a block has at most; 0 is
+    """[lines] >= 0. Largest number of inputs x of a block with adapter_span = 'layer'; 0 is
     the limit of the layer, and none for a tile by itself.
     """
     max_output_size: int
-    """[lines] >= 0. The same for outputs d."""
+    """[lines] >= 0. Largest number of outputs d of a block; see max_input_size."""
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters

@@ -63,8 +63,8 @@ class Device(Parameters):
     w_min_dtod: float
     """[relative] >= 0. Device-to-device spread of the lower bound."""
     up_down: float
-    """[relative] Mean asymmetry: a positive value weakens the down step, a negative one the up
-    step.
+    """[relative] Mean asymmetry: a positive value weakens the down step, a negative value the
+    up step.
     """
     up_down_dtod: float
     """[relative] >= 0. Device-to-device spread of the asymmetry."""
@@ -105,7 +105,7 @@ class Device(Parameters):
     reset_std: float
     """[weight] >= 0. Cycle-to-cycle spread of one reset."""
     write_noise_std: float
-    """[dw_min] >= 0. Spread of the visible weight around the stored one, redrawn after each
+    """[dw_min] >= 0. Spread of the visible weight around the stored weight, redrawn after each
     write; 0 is off.
     """
     apply_write_noise_on_set: bool
@@ -188,7 +188,7 @@ class LinearStep(Device):
     absolute value.
     """
     mean_bound_reference: bool
-    """Measure gamma at the mean bound (w_max or w_min) instead of at the cell's own."""
+    """Measure gamma at the mean bound (w_max or w_min) instead of the cell's own bound."""
     mult_noise: bool
     """Whether cycle noise scales with the whole step or only with its constant part."""
     reverse_up: bool
@@ -233,10 +233,12 @@ class SoftBoundsReference(Device):
     """
 
     slope_up_dtod: float
-    """[relative] >= 0. Device-to-device spread of the up step's slope, beside that of its bound."""
+    """[relative] >= 0. Device-to-device spread of the up step's slope, beside the spread of
+    its bound.
+    """
     slope_down_dtod: float
-    """[relative] >= 0. Device-to-device spread of the down step's slope, beside that of its
-    bound.
+    """[relative] >= 0. Device-to-device spread of the down step's slope, beside the spread of
+    its bound.
     """
     reference_mean: float
     """[weight] Mean reference."""
@@ -267,9 +269,9 @@ class ExpStep(Device):
     """
 
     a_up: float
-    """Weight of the up step's exponential (AIHWKit: A_up)."""
+    """Factor of the up step's exponential (AIHWKit: A_up)."""
     a_down: float
-    """Weight of the down step's exponential (AIHWKit: A_down)."""
+    """Factor of the down step's exponential (AIHWKit: A_down)."""
     gamma_up: float
     """Rate of the up step's exponential."""
     gamma_down: float
@@ -308,8 +310,8 @@ class PowStep(Device):
     pow_gamma_dtod: float
     """[relative] >= 0. Device-to-device spread of the exponent."""
     pow_up_down: float
-    """[relative] Asymmetry of the exponents: a positive value lowers that of the down step, a
-    negative one that of the up step.
+    """[relative] Asymmetry of the exponents: a positive value lowers the down step's exponent,
+    a negative value the up step's.
     """
     pow_up_down_dtod: float
     """[relative] >= 0. Device-to-device spread of the asymmetry of the exponents."""
@@ -364,8 +366,8 @@ class TableStep(Device):
     table_std_down: tuple[float, ...]
     """[dw_min_std] Cycle noise of down steps at the nodes; one number holds everywhere."""
     table_curve: _TableCurve
-    """How tables are read between nodes: 'cubic' is monotone (PCHIP), so that it is never
-    negative, nor beyond its neighbours.
+    """Interpolation of tables between nodes: 'cubic' is monotone (PCHIP), so that values are
+    never negative, nor beyond neighbouring nodes.
     """
     table_spread: _TableSpread
     """Whether cycle noise is relative to the step at that weight, or to dw_min (with the gain

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # Builds for the GPU of this machine, and runs every test that needs a GPU, the checkers of
 # compute-sanitizer and the benchmark.
-# Usage: scripts/gpu_check.sh [--quick] [--results DIR]
+# Usage: scripts/gpu_check.sh [--quick | --untimed] [--results DIR]
 #   --quick     tests alone
+#   --untimed   tests and the checkers of compute-sanitizer, without benchmarks
 #   --results   where the logs, summary.txt and benchmark.json go; build/gpu-check by default
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 quick=0
+untimed=0
 results=build/gpu-check
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) quick=1 ;;
+    --untimed) untimed=1 ;;
     --results) results=$2; shift ;;
     *) echo "unknown option $1" >&2; exit 2 ;;
   esac
@@ -84,7 +87,7 @@ run install cmake --install $build --prefix $build/installed &&
   run program-build cmake --build $build/on_gpu &&
   run program $build/on_gpu/on_gpu
 for each in "${checks[@]}"; do wait "$each" || failed=1; done
-if [ $quick = 1 ]; then
+if [ $quick = 1 ] || [ $untimed = 1 ]; then
   cat "$results/summary.txt"
   exit $failed
 fi

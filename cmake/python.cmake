@@ -16,10 +16,11 @@ file(GLOB binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/bindings/*
 # Link-time optimisation of these few sources would take longest of all, and gain nothing.
 pybind11_add_module(_core NO_EXTRAS ${binding_sources})
 target_link_libraries(_core PRIVATE pulsora_internal pulsora pulsora_warnings)
-target_precompile_headers(_core PRIVATE <pybind11/numpy.h> <pybind11/stl.h>)
 if(PULSORA_SANITIZE)
-  # The bindings take longer to compile than to run.
+  # The bindings take longer to compile than to run. Other builds have no precompiled header: with
+  # one, GCC 13 warns of array bounds within pybind11, whose headers are then no system headers.
   target_compile_options(_core PRIVATE -O0)
+  target_precompile_headers(_core PRIVATE <pybind11/numpy.h> <pybind11/stl.h>)
 endif()
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   # If libstdc++ is linked statically, its symbols must not clash with other extensions', such as

@@ -188,17 +188,17 @@ void backward(py::handle dy, py::handle x, py::handle v, py::handle codes, py::h
   gatedLowRankBackward(context, update, given, gradients);
 }
 
-void adapter(py::handle dc, py::handle a, py::handle b, bool accumulate, py::handle da,
-             py::handle db, int device, intptr_t stream, int threads) {
+void adapter(py::handle dc, py::handle a, py::handle b, py::handle da, py::handle db,
+             std::array<bool, 2> accumulate, int device, intptr_t stream, int threads) {
   const AnyMatrix gradient = matrixOf(dc, "dc");
   const AnyMatrix left = matrixOf(a, "a");
   const AnyMatrix right = matrixOf(b, "b");
-  const MatrixView<float> leftGradient = floatMatrixOf(da, "da");
-  const MatrixView<float> rightGradient = floatMatrixOf(db, "db");
+  const AdapterGradient leftGradient{floatMatrixOf(da, "da"), accumulate[0]};
+  const AdapterGradient rightGradient{floatMatrixOf(db, "db"), accumulate[1]};
   Context context = contextOf(device, stream, threads);
   const GraphMemory memory(context, dc);
   const py::gil_scoped_release release;
-  adapterGradients(context, gradient, left, right, accumulate, leftGradient, rightGradient);
+  adapterGradients(context, gradient, left, right, leftGradient, rightGradient);
 }
 
 }  // namespace
@@ -213,8 +213,8 @@ void bindLowRank(py::module_ &module) {
   module.def("gated_low_rank_backward", &backward, arg("dy"), arg("x"), arg("v"), arg("codes"),
              arg("layout"), arg("u"), arg("scale"), arg("dx"), arg("dv"), arg("dcodes"), arg("du"),
              arg("device"), arg("stream"), arg("threads"));
-  module.def("adapter_gradients", &adapter, arg("dc"), arg("a"), arg("b"), arg("accumulate"),
-             arg("da"), arg("db"), arg("device"), arg("stream"), arg("threads"));
+  module.def("adapter_gradients", &adapter, arg("dc"), arg("a"), arg("b"), arg("da"), arg("db"),
+             arg("accumulate"), arg("device"), arg("stream"), arg("threads"));
 }
 
 }  // namespace pulsora::bindings

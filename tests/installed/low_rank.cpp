@@ -79,10 +79,11 @@ template <class T>
 void checkAdapter(const pulsora::Context &context) {
   Matrix<float> dc{1, 0, 2, -1}, da = empty<float>(), db = empty<float>();
   Matrix<T> a{1, 2, 3, -1}, b{2, 0, 1, 1};
-  pulsora::adapterGradients(context, dc.view(), a.view(), b.view(), false, da.view(), db.view());
+  pulsora::adapterGradients(context, dc.view(), a.view(), b.view(), {da.view()}, {db.view()});
   require(da, {2, 1, 4, 1}, "dA");
   require(db, {7, -3, 0, 1}, "dB");
-  pulsora::adapterGradients(context, dc.view(), a.view(), b.view(), true, da.view(), db.view());
+  pulsora::adapterGradients(context, dc.view(), a.view(), b.view(), {da.view(), true},
+                            {db.view(), true});
   require(da, {4, 2, 8, 2}, "dA of two batches");
   require(db, {14, -6, 0, 2}, "dB of two batches");
 }

@@ -41,6 +41,80 @@ def test_property_47_adapter_gradients_and_what_they_are_added_to(
     assert error(db, 2 * exact[1]) < 1e-6
 
 
+@pytest.mark.parametrize("rank", [5, 16, 40, 64, 65])
+def test_property_47_one_gradient_has_the_bits_of_both(device: str, rank: int) -> None:
+    torch.manual_seed(0)
+    shapes = ((200, 260), (200, rank), (rank, 260))
+    dc, a, b = (torch.randn(shape, device=device) for shape in shapes)
+    da, db = lowrank.adapter_gradients(dc, a, b)
+    assert da is not None
+    assert db is not None
+    nan_a, nan_b = torch.full_like(a, torch.nan), torch.full_like(b, torch.nan)
+    only_a, none = lowrank.adapter_gradients(dc, nan_a, b, wanted=(True, False))
+    assert none is None
+    assert only_a is not None
+    assert torch.equal(only_a, da)
+    none, only_b = lowrank.adapter_gradients(dc, a, nan_b, wanted=(False, True))
+    assert none is None
+    assert only_b is not None
+    assert torch.equal(only_b, db)
+    assert lowrank.adapter_gradients(dc, a, b, wanted=(False, False)) == (None, None)
+    # Each is accumulated by itself.
+    out = (torch.ones_like(a), torch.ones_like(b))
+    lowrank.adapter_gradients(dc, a, b, out=out, accumulate=(True, False))
+    assert error(out[0], da.double() + 1) < 1e-6
+    assert torch.equal(out[1], db)
+    lowrank.adapter_gradients(dc, a, b, out=(None, out[1]), accumulate=True)
+    assert error(out[1], 2 * db.double()) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("frozen", ["", "a", "b"])
+def test_the_product_of_an_adapter_has_the_gradients_of_torch(
+    device: str, frozen: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    a = torch.randn(3, 30, 4, device=device).to(dtype).requires_grad_(frozen != "a")
+    b = torch.randn(4, 20, device=device).to(dtype).requires_grad_(frozen != "b")
+    weights = torch.randn(3, 30, 20, device=device).to(dtype)
+    made, exact = lowrank.adapter_product(a, b), a.detach().double() @ b.detach().double()
+    assert torch.equal(made, a @ b)
+    wanted = []
+    whole = lowrank.functional.operators.adapter_gradients
+    monkeypatch.setattr(
+        lowrank.functional.operators,
+        "adapter_gradients",
+        lambda *given: (wanted.append([each is not None for each in given[3:5]]), whole(*given)),
+    )
+    (made * weights).sum().backward()
+    assert wanted == [[frozen != "a", frozen != "b"]]
+    flat = weights.double().reshape(90, 20)
+    tolerance = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}[dtype]
+    for factor, gradient in (
+        (a, weights.double() @ b.detach().double().T),
+        (b, a.detach().double().reshape(90, 4).T @ flat),
+    ):
+        assert (factor.grad is None) == (not factor.requires_grad)
+        if factor.grad is not None:
+            assert factor.grad.dtype == dtype
+            assert error(factor.grad, gradient) < tolerance
+    assert exact.shape == made.shape
+
+
+def test_the_product_of_an_adapter_has_second_derivatives(device: str) -> None:
+    torch.manual_seed(0)
+    a, b = (torch.randn(size, device=device, requires_grad=True) for size in ((6, 2), (2, 5)))
+
+    def penalty(product: torch.Tensor) -> torch.Tensor:
+        made = torch.autograd.grad(product.pow(3).sum(), (a, b), create_graph=True)
+        return made[0].pow(2).sum() + made[1].pow(2).sum()
+
+    of_ours = torch.autograd.grad(penalty(lowrank.adapter_product(a, b)), (a, b))
+    of_torch = torch.autograd.grad(penalty(a @ b), (a, b))
+    for ours, torchs in zip(of_ours, of_torch, strict=True):
+        assert error(ours, torchs.double()) < 1e-6
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("k", [4, 8])
 @pytest.mark.parametrize("rows", [17, 200])
@@ -108,6 +182,8 @@ def test_errors_of_adapter_gradients_name_the_argument(device: str) -> None:
         lowrank.adapter_gradients(dc, a, torch.zeros(3, 3, device=device))
     with pytest.raises(pl.InputError, match="accumulate is True without out"):
         lowrank.adapter_gradients(dc, a, b, accumulate=True)
+    with pytest.raises(pl.InputError, match="wanted is given with out"):
+        lowrank.adapter_gradients(dc, a, b, wanted=(True, False), out=(a.clone(), b.clone()))
     with pytest.raises(pl.InputError, match=r"db is \[2, 3\] of torch.float16"):
         lowrank.adapter_gradients(dc, a, b, out=(torch.zeros_like(a), torch.zeros_like(b).half()))
     joined = torch.zeros(14, device=device)

@@ -105,5 +105,6 @@ def test_the_operator_of_adapters_is_registered_as_torch_asks(
     device: str, accumulate: bool
 ) -> None:
     dc, a, b = (torch.randn(shape, device=device) for shape in ((2, 3, 17), (2, 3, 4), (4, 17)))
-    given = (dc, a.half(), b, torch.zeros_like(a), torch.zeros_like(b), accumulate)
+    given = (dc, a.half(), b, torch.zeros_like(a), torch.zeros_like(b), [accumulate, False])
     opcheck(torch.ops.pulsora.adapter_gradients.default, given)
+    opcheck(torch.ops.pulsora.adapter_gradients.default, (*given[:3], None, *given[4:]))

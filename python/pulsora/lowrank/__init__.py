@@ -5,11 +5,12 @@
 takes tensors of torch on the CPU or a GPU, in float32, float16 or bfloat16, and works with
 autograd, torch.compile, autocast and checkpointing as torch's own products do.
 `gated_low_rank_linear` computes the layer as well, in one operation: y = x weight^T + bias + the
-update. `adapter_gradients` gives dA and dB of an adapter C = A B; `validate` compares with double
-precision, and `benchmark` with the speed of PyTorch and the bandwidth of memory.
+update. `adapter_gradients` gives dA and dB of an adapter C = A B, or one of them, and
+`adapter_product` is C = A B with these gradients; `validate` compares with double precision, and
+`benchmark` with the speed of PyTorch and the bandwidth of memory.
 """
 
-from pulsora.lowrank.functional import adapter_gradients, gated_low_rank
+from pulsora.lowrank.functional import adapter_gradients, adapter_product, gated_low_rank
 from pulsora.lowrank.linear import gated_low_rank_linear
 from pulsora.lowrank.measure import Benchmark, Validation, benchmark, validate
 
@@ -17,6 +18,7 @@ __all__ = [
     "Benchmark",
     "Validation",
     "adapter_gradients",
+    "adapter_product",
     "benchmark",
     "gated_low_rank",
     "gated_low_rank_linear",

@@ -87,9 +87,11 @@ def outputs_of(u: Tensor, u_layout: str) -> int:
     return u.shape[0 if u_layout == "kn" else 1]
 
 
-def check_adapter(dc: Tensor, a: Tensor, b: Tensor, da: Tensor, db: Tensor) -> None:
+def check_adapter(dc: Tensor, a: Tensor, b: Tensor, da: Tensor | None, db: Tensor | None) -> None:
     """Raises InputError, TypeError or DeviceError, naming the operand, unless all operands fit."""
     for name, tensor in (("dc", dc), ("a", a), ("b", b), ("da", da), ("db", db)):
+        if tensor is None:
+            continue
         _check_type(name, tensor)
         _check_place("dc", dc, name, tensor)
     if dc.dim() == 0 or a.dim() == 0:
@@ -107,6 +109,8 @@ def check_adapter(dc: Tensor, a: Tensor, b: Tensor, da: Tensor, db: Tensor) -> N
             f"{[a.shape[-1], dc.shape[-1]]}"
         )
     for name, tensor, like in (("da", da, a), ("db", db, b)):
+        if tensor is None:
+            continue
         if tensor.shape != like.shape or tensor.dtype != torch.float32:
             raise InputError(
                 f"{name} is {_shape(tensor)} of {tensor.dtype}; it must be float32 {_shape(like)}"
@@ -115,12 +119,12 @@ def check_adapter(dc: Tensor, a: Tensor, b: Tensor, da: Tensor, db: Tensor) -> N
             raise InputError(f"{name} has gaps; it must be contiguous")
 
 
-def check_apart(dc: Tensor, a: Tensor, b: Tensor, da: Tensor, db: Tensor) -> None:
+def check_apart(dc: Tensor, a: Tensor, b: Tensor, da: Tensor | None, db: Tensor | None) -> None:
     """Raises InputError if a result overlaps an operand (read after it) or the other result."""
     operands = (("dc", dc), ("a", a), ("b", b))
     for name, tensor, others in (("da", da, (*operands, ("db", db))), ("db", db, operands)):
         for other, operand in others:
-            if _share_memory(tensor, operand):
+            if tensor is not None and operand is not None and _share_memory(tensor, operand):
                 raise InputError(
                     f"{name} and {other} share memory, which is read after it has been written; "
                     "give out memory of its own"

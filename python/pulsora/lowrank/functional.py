@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "adapter_gradients",
+    "adapter_product",
     "autocast_type",
     "gated_low_rank",
     "gradients_by_torch",
@@ -187,9 +188,10 @@ def adapter_gradients(
     a: Tensor,
     b: Tensor,
     *,
-    out: tuple[Tensor, Tensor] | None = None,
-    accumulate: bool = False,
-) -> tuple[Tensor, Tensor]:
+    wanted: tuple[bool, bool] = (True, True),
+    out: tuple[Tensor | None, Tensor | None] | None = None,
+    accumulate: bool | tuple[bool, bool] = False,
+) -> tuple[Tensor | None, Tensor | None]:
     """(dA, dB) = (dC b^T, a^T dC), the gradients of an adapter C = A B, in single precision.
 
     Each operand may be float32, float16 or bfloat16 on its own; a 16-bit copy of weights may stand
@@ -200,11 +202,15 @@ def adapter_gradients(
         dc: the gradient at C, [..., n].
         a: [..., K].
         b: [K, n].
-        out: contiguous float32 tensors for dA and dB, of the shapes of a and b; None: new ones.
-        accumulate: whether to add to the values in `out`, as for the next micro-batch.
+        wanted: whether dA and dB are made; a gradient that is not wanted costs nothing. With `out`,
+            leave `wanted` out.
+        out: contiguous float32 tensors for dA and dB, of the shapes of a and b, or None in the
+            place of a gradient that is not wanted. By default, tensors are made.
+        accumulate: whether to add to the values in `out`, as for the next micro-batch; one bool, or
+            one for each of dA and dB.
 
     Returns:
-        dA and dB, or `out`.
+        dA and dB, or `out`; None in the place of a gradient that is not wanted.
 
     Raises:
         InputError: if a shape does not fit, there is nothing to add to, or `out` shares memory with
@@ -212,12 +218,58 @@ def adapter_gradients(
         TypeError: if a dtype does not fit.
         DeviceError: if the operands are on several devices.
     """
+    adds = (accumulate, accumulate) if isinstance(accumulate, bool) else tuple(accumulate)
     if out is None:
-        if accumulate:
+        if any(adds):
             raise InputError("accumulate is True without out; pass out=(da, db) to add to")
-        out = (
-            torch.empty(a.shape, dtype=torch.float32, device=a.device),
-            torch.empty(b.shape, dtype=torch.float32, device=b.device),
-        )
-    operators.adapter_gradients(dc, a, b, *out, accumulate)
+        out = _like(a) if wanted[0] else None, _like(b) if wanted[1] else None
+    elif not all(wanted):
+        raise InputError("wanted is given with out; pass None in out for a gradient not wanted")
+    operators.adapter_gradients(dc, a, b, *out, adds)
     return out
+
+
+def _like(operand: Tensor) -> Tensor:
+    return torch.empty(operand.shape, dtype=torch.float32, device=operand.device)
+
+
+class _AdapterProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    @staticmethod
+    def backward(ctx: Any, dc: Tensor) -> tuple[Tensor | None, Tensor | None]:  # noqa: ANN401
+        a, b = ctx.saved_tensors
+        of_a, of_b = ctx.needs_input_grad
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            flat = a.reshape(-1, a.shape[-1]).t() @ dc.reshape(-1, dc.shape[-1]) if of_b else None
+            return dc @ b.t() if of_a else None, flat
+        da, db = adapter_gradients(dc, a, b, wanted=(of_a, of_b))
+        return (
+            None if da is None else da.to(a.dtype),
+            None if db is None else db.to(b.dtype),
+        )
+
+
+def adapter_product(a: Tensor, b: Tensor) -> Tensor:
+    """C = A B, a product of torch, with the gradients of `adapter_gradients`.
+
+    Only the gradients that autograd asks for are computed: the factor that is frozen
+    (`requires_grad=False`) costs nothing in the backward pass.
+
+    Args:
+        a: [..., K], float32, float16 or bfloat16.
+        b: [K, n], of the type of a.
+
+    Returns:
+        C [..., n].
+
+    Raises:
+        TypeError: if an operand is no tensor.
+        RuntimeError: if shapes or types do not fit, as for torch's product.
+    """
+    require_tensors(a=a, b=b)
+    made: Tensor = _AdapterProduct.apply(a, b)  # type: ignore[no-untyped-call]
+    return made

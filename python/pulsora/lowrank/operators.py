@@ -48,7 +48,7 @@ define(
 define("pulsora::gated_low_rank_backward", f"(Tensor dy, {_UPDATE}, bool[4] wanted) -> Tensor[]")
 define(
     "pulsora::adapter_gradients",
-    "(Tensor dc, Tensor a, Tensor b, Tensor(a!) da, Tensor(b!) db, bool accumulate) -> ()",
+    "(Tensor dc, Tensor a, Tensor b, Tensor(a!)? da, Tensor(b!)? db, bool[2] accumulate) -> ()",
 )
 
 
@@ -261,11 +261,17 @@ def _fake_gated_low_rank_backward(
 
 
 def _adapter_gradients(
-    dc: Tensor, a: Tensor, b: Tensor, da: Tensor, db: Tensor, accumulate: bool
+    dc: Tensor,
+    a: Tensor,
+    b: Tensor,
+    da: Tensor | None,
+    db: Tensor | None,
+    accumulate: Sequence[bool],
 ) -> None:
     check_adapter(dc, a, b, da, db)
     check_apart(dc, a, b, da, db)
-    _core.adapter_gradients(_rows(dc), _rows(a), b, accumulate, _rows(da), _rows(db), *_place(dc))
+    of_a, of_b = (None if made is None else _rows(made) for made in (da, db))
+    _core.adapter_gradients(_rows(dc), _rows(a), b, of_a, of_b, accumulate, *_place(dc))
 
 
 @register_fake("pulsora::adapter_gradients")  # type: ignore[untyped-decorator]
@@ -273,9 +279,9 @@ def _fake_adapter_gradients(
     dc: Tensor,
     a: Tensor,
     b: Tensor,
-    da: Tensor,
-    db: Tensor,
-    accumulate: bool,  # noqa: ARG001 - as the operator has it
+    da: Tensor | None,
+    db: Tensor | None,
+    accumulate: Sequence[bool],  # noqa: ARG001 - as the operator has it
 ) -> None:
     check_adapter(dc, a, b, da, db)
 

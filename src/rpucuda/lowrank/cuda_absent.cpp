@@ -21,7 +21,8 @@ bool cudaGatedLowRankBackward(const Context &, const GatedLowRank &, ConstAnyMat
   throwWithoutCuda();
 }
 bool cudaAdapterGradients(const Context &, MatrixView<const float>, MatrixView<const float>,
-                          MatrixView<const float>, bool, MatrixView<float>, MatrixView<float>) {
+                          MatrixView<const float>, const AdapterGradient &,
+                          const AdapterGradient &) {
   throwWithoutCuda();
 }
 int64_t cudaGatedLowRankScratch(const Context &, const GatedLowRank &, ConstAnyMatrix,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lowrank/adapter_gradients.h"
 #include "lowrank/gated_low_rank.h"
 
 // The fused kernels of a GPU (cuda/lowrank/). A function that returns true has enqueued the whole
@@ -16,10 +17,10 @@ bool cudaGatedLowRankLinearPays(const Context &context, const GatedLowRank &upda
                                 ConstAnyMatrix weight, ConstAnyMatrix bias, AnyMatrix y);
 bool cudaGatedLowRankBackward(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
                               const GatedGradients &gradients);
-/// Both gradients of an adapter in one pass over dc (see adapterGradients()).
+/// The gradients of an adapter in one pass over dc (see adapterGradients()).
 bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
-                          MatrixView<const float> a, MatrixView<const float> b, bool accumulate,
-                          MatrixView<float> da, MatrixView<float> db);
+                          MatrixView<const float> a, MatrixView<const float> b,
+                          const AdapterGradient &da, const AdapterGradient &db);
 /// Floats of scratch that the fused kernel needs; 0 if no fused kernel takes the case.
 int64_t cudaGatedLowRankScratch(const Context &context, const GatedLowRank &update,
                                 ConstAnyMatrix dy, const GatedGradients &gradients);

@@ -4,12 +4,12 @@
 #include "cuda/lowrank/tensor_floats.cuh"
 #include "lowrank/kernels.h"
 
-// Both gradients of an adapter C = A B in single precision, da = dc b^T and db = a^T dc, in one
-// pass over dc. A block takes tile after tile of 16 rows of a group of columns, and a warp takes a
-// slab of these columns. The sums of db stay in registers; the sums of da are short, and added over
-// the warps in shared memory. A second kernel adds the blocks' parts in a fixed order. In both
-// products, K is the 16 rows of the tensor cores' results, and dc the right factor: the rows of dc
-// are columns of one product and terms of the other.
+// The gradients of an adapter C = A B in single precision, da = dc b^T and db = a^T dc, or one of
+// them, in one pass over dc. A block takes tile after tile of 16 rows of a group of columns, and a
+// warp takes a slab of these columns. The sums of db stay in registers; the sums of da are short,
+// and added over the warps in shared memory. A second kernel adds the blocks' parts in a fixed
+// order. In both products, 16 components of the adapter are the rows of the tensor cores' results,
+// and dc is the right factor: the rows of dc are columns of one product and terms of the other.
 
 namespace pulsora {
 namespace {
@@ -20,25 +20,32 @@ using lowrank::splitValue;
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kRank = 16;
+constexpr int kPart = 16;  // components of the adapter in a product of the tensor cores
+constexpr int kMostRank = 64;
 constexpr int kStep = 8;   // columns or rows of a product of the tensor cores
 constexpr int kShort = 4;  // steps summed inside the tensor cores
 
 struct Pair32 {
   MatrixView<const float> dc, a, b;
-  float *da;  // [groups, m, K], or the result itself for a single group
+  AdapterGradient toA, toB;  // without data where not wanted
+  int m, n, k;
+  int groups, chunks;
+  float *da;  // [groups, m, K]; null for a single group, which writes the result itself
   float *db;  // [chunks, K, n]
-  MatrixView<float> toA, toB;
-  int m, n, k, groups, chunks;
-  bool accumulates;
 };
+
+__device__ inline void store(const AdapterGradient &to, int64_t i, int64_t j, float sum) {
+  float &value = to.to(i, j);
+  value = to.accumulates ? value + sum : sum;
+}
 
 /// A tile of dc, b, and the warps' parts of da, in shared memory. A row is padded by 8 floats, so
 /// that neither pairs along rows nor single floats across rows conflict in a bank.
-template <int kSlab>
+template <int kSlab, int kParts>
 struct Memory {
   static constexpr int kColumns = kWarps * kSlab;
   static constexpr int kPitch = kColumns + 8;
+  static constexpr int kRank = kParts * kPart;
   float tile[2][kTileRows][kPitch];
   float b[kRank][kPitch];
   float parts[kWarps][kTileRows][kRank];
@@ -46,6 +53,7 @@ struct Memory {
 
 struct Split4 {
   uint32_t big[4], rest[4];
+  __device__ Split4() {}
   __device__ Split4(float a0, float a1, float a2, float a3) {
     splitValue(a0, big[0], rest[0]);
     splitValue(a1, big[1], rest[1]);
@@ -54,14 +62,19 @@ struct Split4 {
   }
 };
 
-/// d += a (x, y).
-__device__ inline void multiply(float (&d)[4], const Split4 &a, float x, float y) {
+struct Split2 {
   uint32_t big[2], rest[2];
-  splitValue(x, big[0], rest[0]);
-  splitValue(y, big[1], rest[1]);
-  multiplyTile(d, a.rest, big);
-  multiplyTile(d, a.big, rest);
-  multiplyTile(d, a.big, big);
+  __device__ Split2(float x, float y) {
+    splitValue(x, big[0], rest[0]);
+    splitValue(y, big[1], rest[1]);
+  }
+};
+
+/// d += a b.
+__device__ inline void multiply(float (&d)[4], const Split4 &a, const Split2 &b) {
+  multiplyTile(d, a.rest, b.big);
+  multiplyTile(d, a.big, b.rest);
+  multiplyTile(d, a.big, b.big);
 }
 
 __device__ inline void copyPiece(float *to, const float *from, bool isThere) {
@@ -71,10 +84,10 @@ __device__ inline void copyPiece(float *to, const float *from, bool isThere) {
                : "memory");
 }
 
-template <int kSlab>
+template <int kSlab, int kParts>
 __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant__ Pair32 p) {
-  using Shared = Memory<kSlab>;
-  constexpr int kColumns = Shared::kColumns;
+  using Shared = Memory<kSlab, kParts>;
+  constexpr int kColumns = Shared::kColumns, kRank = Shared::kRank;
   extern __shared__ __align__(128) char bytes[];
   Shared &shared = *reinterpret_cast<Shared *>(bytes);
   const int me = static_cast<int>(threadIdx.x);
@@ -84,6 +97,7 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
   const int chunk = static_cast<int>(blockIdx.x) / p.groups;
   const int col0 = group * kColumns;
   const int tiles = (p.m + kTileRows - 1) / kTileRows;
+  const bool wantsA = p.toA.to.data != nullptr, wantsB = p.toB.to.data != nullptr;
   const auto load = [&](int tile, int stage) {
     constexpr int kPieces = kColumns / 4;
     for (int i = me; i < kTileRows * kPieces; i += kThreads) {
@@ -98,96 +112,123 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
   int tile = chunk;
   if (tile < tiles) load(tile, 0);
   endCopyGroup();
-  for (int i = me; i < kRank * kColumns; i += kThreads) {
-    const int k = i / kColumns, col = i % kColumns;
-    shared.b[k][col] = k < p.k && col0 + col < p.n ? p.b(k, col0 + col) : 0.0f;
+  if (wantsA) {
+    for (int i = me; i < kRank * kColumns; i += kThreads) {
+      const int k = i / kColumns, col = i % kColumns;
+      shared.b[k][col] = k < p.k && col0 + col < p.n ? p.b(k, col0 + col) : 0.0f;
+    }
   }
   const int slab = warp * kSlab;
-  float sumB[kSlab / kStep][4] = {};
+  float sumB[kSlab / kStep][kParts][4] = {};
   for (int stage = 0; tile < tiles; tile += p.chunks, stage ^= 1) {
     if (tile + p.chunks < tiles) load(tile + p.chunks, stage ^ 1);
     endCopyGroup();
     // a as the left factor of db: columns of a are rows of the results.
-    float a[2][4];
+    Split4 left[kParts][2];
+    if (wantsB) {
 #pragma unroll
-    for (int s = 0; s < 2; ++s) {
+      for (int q = 0; q < kParts; ++q) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int row = tile * kTileRows + s * kStep + t + e / 2 * 4, k = g + e % 2 * 8;
-        a[s][e] = row < p.m && k < p.k ? p.a(row, k) : 0.0f;
+        for (int s = 0; s < 2; ++s) {
+          float a[4];
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int row = tile * kTileRows + s * kStep + t + e / 2 * 4;
+            const int k = q * kPart + g + e % 2 * 8;
+            a[e] = row < p.m && k < p.k ? p.a(row, k) : 0.0f;
+          }
+          left[q][s] = Split4(a[0], a[1], a[2], a[3]);
+        }
       }
     }
     awaitCopies<1>();
     __syncthreads();
     const auto &rows = shared.tile[stage];
-    float sumA[2][4] = {};  // da of 16 rows, transposed
+    if (wantsA) {
+      float sumA[kParts][2][4] = {};  // da of 16 rows, transposed
 #pragma unroll(kSlab > 32 ? 1 : 2)
-    for (int first = 0; first < kSlab; first += kShort * kStep) {
-      float part[2][4] = {};
+      for (int first = 0; first < kSlab; first += kShort * kStep) {
+        float part[kParts][2][4] = {};
 #pragma unroll
-      for (int s = 0; s < kShort; ++s) {
-        const int col = slab + first + s * kStep + 2 * t;
-        if (s * kStep >= kSlab) break;
-        const float2 upper = *reinterpret_cast<const float2 *>(&shared.b[g][col]);
-        const float2 lower = *reinterpret_cast<const float2 *>(&shared.b[g + 8][col]);
-        const Split4 left(upper.x, lower.x, upper.y, lower.y);
+        for (int s = 0; s < kShort; ++s) {
+          const int col = slab + first + s * kStep + 2 * t;
+          if (s * kStep >= kSlab) break;
+          const float2 d0 = *reinterpret_cast<const float2 *>(&rows[g][col]);
+          const float2 d1 = *reinterpret_cast<const float2 *>(&rows[g + 8][col]);
+          const Split2 right[2] = {{d0.x, d0.y}, {d1.x, d1.y}};
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const float2 d = *reinterpret_cast<const float2 *>(&rows[g + 8 * r][col]);
-          multiply(part[r], left, d.x, d.y);
+          for (int q = 0; q < kParts; ++q) {
+            const float2 upper = *reinterpret_cast<const float2 *>(&shared.b[q * kPart + g][col]);
+            const float2 lower =
+                *reinterpret_cast<const float2 *>(&shared.b[q * kPart + g + 8][col]);
+            const Split4 factor(upper.x, lower.x, upper.y, lower.y);
+            multiply(part[q][0], factor, right[0]);
+            multiply(part[q][1], factor, right[1]);
+          }
+        }
+#pragma unroll
+        for (int q = 0; q < kParts; ++q) {
+#pragma unroll
+          for (int e = 0; e < 8; ++e) sumA[q][e / 4][e % 4] += part[q][e / 4][e % 4];
         }
       }
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      for (int q = 0; q < kParts; ++q) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) sumA[r][e] += part[r][e];
+        for (int e = 0; e < 8; ++e) {
+          const int row = 8 * (e / 4) + 2 * t + e % 2, k = q * kPart + g + e % 4 / 2 * 8;
+          shared.parts[warp][row][k] = sumA[q][e / 4][e % 4];
+        }
       }
     }
-    const Split4 left[2] = {{a[0][0], a[0][1], a[0][2], a[0][3]},
-                            {a[1][0], a[1][1], a[1][2], a[1][3]}};
+    if (wantsB) {
 #pragma unroll
-    for (int c = 0; c < kSlab / kStep; ++c) {
-      const int col = slab + c * kStep + g;
-      float part[4] = {};
+      for (int c = 0; c < kSlab / kStep; ++c) {
+        const int col = slab + c * kStep + g;
+        const Split2 right[2] = {{rows[t][col], rows[t + 4][col]},
+                                 {rows[t + 8][col], rows[t + 12][col]}};
 #pragma unroll
-      for (int s = 0; s < 2; ++s)
-        multiply(part, left[s], rows[s * kStep + t][col], rows[s * kStep + t + 4][col]);
+        for (int q = 0; q < kParts; ++q) {
+          float part[4] = {};
+          multiply(part, left[q][0], right[0]);
+          multiply(part, left[q][1], right[1]);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) sumB[c][e] += part[e];
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        shared.parts[warp][8 * r + 2 * t + e % 2][g + e / 2 * 8] = sumA[r][e];
+          for (int e = 0; e < 4; ++e) sumB[c][q][e] += part[e];
+        }
+      }
     }
     __syncthreads();
-    const int row = me / kRank, k = me % kRank;
-    const int64_t at = int64_t{tile} * kTileRows + row;
-    if (at < p.m && k < p.k) {
-      float sum = 0.0f;
+    if (wantsA) {
+      for (int i = me; i < kTileRows * kRank; i += kThreads) {
+        const int row = i / kRank, k = i % kRank;
+        const int64_t at = int64_t{tile} * kTileRows + row;
+        if (at >= p.m || k >= p.k) continue;
+        float sum = 0.0f;
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) sum += shared.parts[w][row][k];
-      if (p.groups == 1) {
-        float &to = p.toA(at, k);
-        to = p.accumulates ? to + sum : sum;
-      } else {
-        p.da[(int64_t{group} * p.m + at) * p.k + k] = sum;
+        for (int w = 0; w < kWarps; ++w) sum += shared.parts[w][row][k];
+        if (p.da) {
+          p.da[(int64_t{group} * p.m + at) * p.k + k] = sum;
+        } else {
+          store(p.toA, at, k, sum);
+        }
       }
     }
-    // The next round's barrier ends these reads before the next parts are written. The next round's
-    // copies overwrite this tile, which no warp reads after the barrier above.
+    // The next round's barrier ends these reads before the next parts are written: parts are
+    // written after it. The next round's copies overwrite this tile, which no warp reads after the
+    // barrier above.
   }
   letNextBegin();
+  if (!wantsB) return;
 #pragma unroll
   for (int c = 0; c < kSlab / kStep; ++c) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < 2 * kParts; ++half) {
       const int k = g + 8 * half, col = col0 + slab + c * kStep + 2 * t;
       if (k >= p.k || col >= p.n) continue;
+      const float *sums = &sumB[c][half / 2][half % 2 * 2];
       // n is a multiple of four, so the next column exists, and pairs are aligned.
       *reinterpret_cast<float2 *>(p.db + (int64_t{chunk} * p.k + k) * p.n + col) =
-          make_float2(sumB[c][2 * half], sumB[c][2 * half + 1]);
+          make_float2(sums[0], sums[1]);
     }
   }
 }
@@ -198,7 +239,7 @@ __global__ void __launch_bounds__(kThreads) sumPairKernel(const __grid_constant_
   awaitEarlier();
   __shared__ float shared[kThreads];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t sizeOfB = int64_t{p.k} * p.n, sizeOfA = p.groups > 1 ? int64_t{p.m} * p.k : 0;
+  const int64_t sizeOfB = p.db ? int64_t{p.k} * p.n : 0, sizeOfA = p.da ? int64_t{p.m} * p.k : 0;
   const int64_t blocksOfB = (sizeOfB + 31) / 32;
   const bool ofB = blockIdx.x < blocksOfB;
   const int64_t size = ofB ? sizeOfB : sizeOfA;
@@ -214,61 +255,68 @@ __global__ void __launch_bounds__(kThreads) sumPairKernel(const __grid_constant_
   __syncthreads();
   if (warp != 0 || e >= size) return;
   for (int other = 1; other < kWarps; ++other) sum += shared[other * 32 + lane];
-  float &to = ofB ? p.toB(e / p.n, e % p.n) : p.toA(e / p.k, e % p.k);
-  to = p.accumulates ? to + sum : sum;
+  const int columns = ofB ? p.n : p.k;
+  store(ofB ? p.toB : p.toA, e / columns, e % columns, sum);
 }
 
-template <int kSlab>
+template <int kSlab, int kParts>
 void launchPair(const Context &context, Pair32 &p, int processors) {
-  constexpr int kBytes = sizeof(Memory<kSlab>);
+  using Shared = Memory<kSlab, kParts>;
   const int tiles = (p.m + kTileRows - 1) / kTileRows;
-  p.groups = (p.n + Memory<kSlab>::kColumns - 1) / Memory<kSlab>::kColumns;
+  p.groups = (p.n + Shared::kColumns - 1) / Shared::kColumns;
   p.chunks = pulsora::max(pulsora::min(tiles, processors / p.groups), 1);
-  Buffer<float> da(context, p.groups > 1 ? int64_t{p.groups} * p.m * p.k : 0);
-  Buffer<float> db(context, int64_t{p.chunks} * p.k * p.n);
-  p.da = da.data(), p.db = db.data();
-  PULSORA_CUDA_CHECK(
-      cudaFuncSetAttribute(pairKernel<kSlab>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  launch(context.stream, pairKernel<kSlab>, static_cast<unsigned>(p.groups * p.chunks), kThreads,
-         kBytes, p);
-  const int64_t ofA = p.groups > 1 ? int64_t{p.m} * p.k : 0;
-  const auto blocks = static_cast<unsigned>((int64_t{p.k} * p.n + 31) / 32 + (ofA + 31) / 32);
-  launch(context.stream, sumPairKernel, blocks, kThreads, 0, p);
+  const int64_t ofA = p.toA.to.data && p.groups > 1 ? int64_t{p.m} * p.k : 0;
+  const int64_t ofB = p.toB.to.data ? int64_t{p.k} * p.n : 0;
+  Buffer<float> da(context, p.groups * ofA), db(context, p.chunks * ofB);
+  p.da = ofA > 0 ? da.data() : nullptr;
+  p.db = ofB > 0 ? db.data() : nullptr;
+  PULSORA_CUDA_CHECK(cudaFuncSetAttribute(
+      pairKernel<kSlab, kParts>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
+  launch(context.stream, pairKernel<kSlab, kParts>, static_cast<unsigned>(p.groups * p.chunks),
+         kThreads, sizeof(Shared), p);
+  const auto blocks = static_cast<unsigned>((ofB + 31) / 32 + (ofA + 31) / 32);
+  if (blocks > 0) launch(context.stream, sumPairKernel, blocks, kThreads, 0, p);
+}
+
+/// Columns of a warp: many where whole tiles of rows occupy the processors.
+template <int kLongSlab, int kParts>
+void launchPairOfRank(const Context &context, Pair32 &p, int processors) {
+  constexpr int kColumns = Memory<kLongSlab, kParts>::kColumns;
+  const int64_t blocks =
+      (p.m + kTileRows - 1) / kTileRows * ((int64_t{p.n} + kColumns - 1) / kColumns);
+  if (blocks >= processors) {
+    launchPair<kLongSlab, kParts>(context, p, processors);
+  } else {
+    launchPair<16, kParts>(context, p, processors);
+  }
 }
 
 }  // namespace
 
 bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
-                          MatrixView<const float> a, MatrixView<const float> b, bool accumulate,
-                          MatrixView<float> da, MatrixView<float> db) {
+                          MatrixView<const float> a, MatrixView<const float> b,
+                          const AdapterGradient &da, const AdapterGradient &db) {
   // With fewer terms, the error of leaving out the smallest of the four products of halves would
   // show.
   constexpr int64_t kLeastRows = 64, kLeastColumns = 128;
-  if (!da.data || !db.data || dc.rows < kLeastRows || dc.cols < kLeastColumns || a.cols < 1 ||
-      a.cols > kRank || !lowrank::hasPieces(dc) || !lowrank::isCountable(dc.rows) ||
-      !lowrank::isCountable(dc.cols * kRank) || context.gpuProducts == GpuProducts::Reproducible)
+  if (dc.rows < kLeastRows || dc.cols < kLeastColumns || a.cols < 1 || a.cols > kMostRank ||
+      !lowrank::hasPieces(dc) || !lowrank::isCountable(dc.rows) ||
+      !lowrank::isCountable(dc.cols * kMostRank) ||
+      context.gpuProducts == GpuProducts::Reproducible)
     return false;
   const CudaScope scope(context.device);
   const lowrank::GpuFacts gpu = lowrank::factsOf(context.device);
   if (gpu.capability < 90) return false;  // less shared memory
-  Pair32 p{dc,
-           a,
-           b,
-           nullptr,
-           nullptr,
-           da,
-           db,
-           static_cast<int>(dc.rows),
-           static_cast<int>(dc.cols),
-           static_cast<int>(a.cols),
-           0,
-           0,
-           accumulate};
-  const int64_t wholeBlocks = (dc.rows + kTileRows - 1) / kTileRows * ((dc.cols + 1023) / 1024);
-  if (wholeBlocks >= gpu.processors) {
-    launchPair<128>(context, p, gpu.processors);
+  Pair32 p{dc, a, b, da, db};
+  p.m = static_cast<int>(dc.rows);
+  p.n = static_cast<int>(dc.cols);
+  p.k = static_cast<int>(a.cols);
+  if (p.k <= kPart) {
+    launchPairOfRank<128, 1>(context, p, gpu.processors);
+  } else if (p.k <= 2 * kPart) {
+    launchPairOfRank<64, 2>(context, p, gpu.processors);
   } else {
-    launchPair<16>(context, p, gpu.processors);
+    launchPairOfRank<32, 4>(context, p, gpu.processors);
   }
   return true;
 }

@@ -227,8 +227,8 @@ TEST(CudaLowRank, Property47_AdapterGradientsAreThoseOfSinglePrecision) {
   constexpr int64_t kSizes[][2] = {{1, 15},    {17, 64},    {1000, 15},  {1000, 64},  {64, 128},
                                    {90, 1100}, {200, 4100}, {2200, 300}, {1000, 2100}};
   for (const auto &[m, n] : kSizes) {
-    for (const int64_t k : {1, 5, 16, 64}) {
-      if (k > 16 && m * n > 1000000) continue;  // the same products of cuBLAS as of fewer rows
+    for (const int64_t k : {1, 5, 16, 17, 32, 50, 64, 65}) {
+      if (k > 64 && m * n > 1000000) continue;  // the same products of cuBLAS as of fewer rows
       for (const float magnitude : {1.0f, 1e30f}) {
         LaidOut<float> dc(m, n, Layout::RowMajor, 1);
         const LaidOut<float> a(m, k, Layout::CutOut, 2), b(k, n, Layout::ColMajor, 3);
@@ -240,8 +240,8 @@ TEST(CudaLowRank, Property47_AdapterGradientsAreThoseOfSinglePrecision) {
         DeviceLaidOut<float> toA(context, da), toB(context, db);
         for (const bool accumulate : {false, true}) {
           const Fetched<float> beforeA(context, toA), beforeB(context, toB);
-          adapterGradients(context, onD.view(), onA.view(), onB.view(), accumulate, toA.view(),
-                           toB.view());
+          adapterGradients(context, onD.view(), onA.view(), onB.view(), {toA.view(), accumulate},
+                           {toB.view(), accumulate});
           const Fetched<float> madeA(context, toA), madeB(context, toB);
           const float beta = accumulate ? 1.0f : 0.0f;
           EXPECT_TRUE(
@@ -251,14 +251,15 @@ TEST(CudaLowRank, Property47_AdapterGradientsAreThoseOfSinglePrecision) {
               isProduct(1.0f, a.view().transposed(), dc.view(), beta, beforeB.view(), madeB.view()))
               << m << " x " << n << ", K " << k;
         }
-        DeviceLaidOut<float> againA(context, da), againB(context, db), onceA(context, da),
-            onceB(context, db);
-        adapterGradients(context, onD.view(), onA.view(), onB.view(), true, onceA.view(),
-                         onceB.view());
-        adapterGradients(context, onD.view(), onA.view(), onB.view(), true, againA.view(),
-                         againB.view());
-        EXPECT_TRUE(sameBits(onceA.storage(context), againA.storage(context)));
-        EXPECT_TRUE(sameBits(onceB.storage(context), againB.storage(context)));
+        // The bits of each gradient alone, one added and one not, again.
+        DeviceLaidOut<float> bothA(context, da), bothB(context, db), aloneA(context, da),
+            aloneB(context, db);
+        adapterGradients(context, onD.view(), onA.view(), onB.view(), {bothA.view(), true},
+                         {bothB.view(), false});
+        adapterGradients(context, onD.view(), onA.view(), onB.view(), {aloneA.view(), true}, {});
+        adapterGradients(context, onD.view(), onA.view(), onB.view(), {}, {aloneB.view(), false});
+        EXPECT_TRUE(sameBits(bothA.storage(context), aloneA.storage(context)));
+        EXPECT_TRUE(sameBits(bothB.storage(context), aloneB.storage(context)));
       }
     }
   }

@@ -28,10 +28,10 @@ constexpr int kShort = 4;  // steps summed inside the tensor cores
 struct Pair32 {
   MatrixView<const float> dc, a, b;
   AdapterGradient toA, toB;  // without data where not wanted
-  int m, n, k;
-  int groups, chunks;
-  float *da;  // [groups, m, K]; null for a single group, which writes the result itself
-  float *db;  // [chunks, K, n]
+  int m = 0, n = 0, k = 0;
+  int groups = 0, chunks = 0;
+  float *da = nullptr;  // [groups, m, K]; null for a single group, which writes the result itself
+  float *db = nullptr;  // [chunks, K, n]
 };
 
 __device__ inline void store(const AdapterGradient &to, int64_t i, int64_t j, float sum) {

@@ -70,11 +70,27 @@ struct Split2 {
   }
 };
 
-/// d += a b.
-__device__ inline void multiply(float (&d)[4], const Split4 &a, const Split2 &b) {
-  multiplyTile(d, a.rest, b.big);
-  multiplyTile(d, a.big, b.rest);
-  multiplyTile(d, a.big, b.big);
+/// d[i] += a b[i] for all i; products that add to one sum are kept apart, because each waits for the
+/// one before it.
+template <int kCount>
+__device__ inline void multiply(float (&d)[kCount][4], const Split4 &a, const Split2 (&b)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) multiplyTile(d[i], a.rest, b[i].big);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) multiplyTile(d[i], a.big, b[i].rest);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) multiplyTile(d[i], a.big, b[i].big);
+}
+
+/// d[q] += a[q] b for all q.
+template <int kCount>
+__device__ inline void multiply(float (&d)[kCount][4], const Split4 (&a)[kCount], const Split2 &b) {
+#pragma unroll
+  for (int q = 0; q < kCount; ++q) multiplyTile(d[q], a[q].rest, b.big);
+#pragma unroll
+  for (int q = 0; q < kCount; ++q) multiplyTile(d[q], a[q].big, b.rest);
+#pragma unroll
+  for (int q = 0; q < kCount; ++q) multiplyTile(d[q], a[q].big, b.big);
 }
 
 __device__ inline void copyPiece(float *to, const float *from, bool isThere) {
@@ -124,7 +140,7 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
     if (tile + p.chunks < tiles) load(tile + p.chunks, stage ^ 1);
     endCopyGroup();
     // a as the left factor of db: columns of a are rows of the results.
-    Split4 left[kParts][2];
+    Split4 left[2][kParts];
     if (wantsB) {
 #pragma unroll
       for (int q = 0; q < kParts; ++q) {
@@ -137,7 +153,7 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
             const int k = q * kPart + g + e % 2 * 8;
             a[e] = row < p.m && k < p.k ? p.a(row, k) : 0.0f;
           }
-          left[q][s] = Split4(a[0], a[1], a[2], a[3]);
+          left[s][q] = Split4(a[0], a[1], a[2], a[3]);
         }
       }
     }
@@ -162,8 +178,7 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
             const float2 lower =
                 *reinterpret_cast<const float2 *>(&shared.b[q * kPart + g + 8][col]);
             const Split4 factor(upper.x, lower.x, upper.y, lower.y);
-            multiply(part[q][0], factor, right[0]);
-            multiply(part[q][1], factor, right[1]);
+            multiply(part[q], factor, right);
           }
         }
 #pragma unroll
@@ -187,13 +202,13 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
         const int col = slab + c * kStep + g;
         const Split2 right[2] = {{rows[t][col], rows[t + 4][col]},
                                  {rows[t + 8][col], rows[t + 12][col]}};
+        float part[kParts][4] = {};
+        multiply(part, left[0], right[0]);
+        multiply(part, left[1], right[1]);
 #pragma unroll
         for (int q = 0; q < kParts; ++q) {
-          float part[4] = {};
-          multiply(part, left[q][0], right[0]);
-          multiply(part, left[q][1], right[1]);
 #pragma unroll
-          for (int e = 0; e < 4; ++e) sumB[c][q][e] += part[e];
+          for (int e = 0; e < 4; ++e) sumB[c][q][e] += part[q][e];
         }
       }
     }

@@ -18,7 +18,7 @@ using lowrank::kTileRows;
 using lowrank::multiplyTile;
 using lowrank::splitValue;
 
-constexpr int kWarps = 8;
+constexpr int kWarps = 16;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kPart = 16;  // components of the adapter in a product of the tensor cores
 constexpr int kMostRank = 64;
@@ -39,16 +39,17 @@ __device__ inline void store(const AdapterGradient &to, int64_t i, int64_t j, fl
   value = to.accumulates ? value + sum : sum;
 }
 
-/// A tile of dc, b, and the warps' parts of da, in shared memory. A row is padded by 8 floats, so
-/// that neither pairs along rows nor single floats across rows conflict in a bank.
+/// Tiles of dc and a, b, and the warps' parts of da, in shared memory. Rows are padded, so that
+/// neither pairs along rows nor single floats across rows conflict in a bank.
 template <int kSlab, int kParts>
 struct Memory {
   static constexpr int kColumns = kWarps * kSlab;
   static constexpr int kPitch = kColumns + 8;
   static constexpr int kRank = kParts * kPart;
   float tile[2][kTileRows][kPitch];
+  float a[2][kTileRows][kRank + 8];
   float b[kRank][kPitch];
-  float parts[kWarps][kTileRows][kRank];
+  float parts[kWarps][kTileRows][kRank + 4];
 };
 
 struct Split4 {
@@ -124,45 +125,48 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
       copyPiece(&shared.tile[stage][row][col], p.dc.data + from, isThere);
     }
   };
+  // Elements of a tile of a that this thread loads.
+  constexpr int kElements = (kTileRows * kRank + kThreads - 1) / kThreads;
+  float ofA[kElements];
+  const auto loadA = [&](int tile) {
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      const int at = me + e * kThreads, row = tile * kTileRows + at / kRank, k = at % kRank;
+      const bool isThere = wantsB && at < kTileRows * kRank && row < p.m && k < p.k;
+      ofA[e] = isThere ? p.a(row, k) : 0.0f;
+    }
+  };
+  const auto storeA = [&](int stage) {
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      const int at = me + e * kThreads;
+      if (at < kTileRows * kRank) shared.a[stage][at / kRank][at % kRank] = ofA[e];
+    }
+  };
   awaitEarlier();
   int tile = chunk;
   if (tile < tiles) load(tile, 0);
   endCopyGroup();
+  loadA(tile);
   if (wantsA) {
     for (int i = me; i < kRank * kColumns; i += kThreads) {
       const int k = i / kColumns, col = i % kColumns;
       shared.b[k][col] = k < p.k && col0 + col < p.n ? p.b(k, col0 + col) : 0.0f;
     }
   }
+  storeA(0);
   const int slab = warp * kSlab;
   float sumB[kSlab / kStep][kParts][4] = {};
   for (int stage = 0; tile < tiles; tile += p.chunks, stage ^= 1) {
     if (tile + p.chunks < tiles) load(tile + p.chunks, stage ^ 1);
     endCopyGroup();
-    // a as the left factor of db: columns of a are rows of the results.
-    Split4 left[2][kParts];
-    if (wantsB) {
-#pragma unroll
-      for (int q = 0; q < kParts; ++q) {
-#pragma unroll
-        for (int s = 0; s < 2; ++s) {
-          float a[4];
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const int row = tile * kTileRows + s * kStep + t + e / 2 * 4;
-            const int k = q * kPart + g + e % 2 * 8;
-            a[e] = row < p.m && k < p.k ? p.a(row, k) : 0.0f;
-          }
-          left[s][q] = Split4(a[0], a[1], a[2], a[3]);
-        }
-      }
-    }
+    loadA(tile + p.chunks);
     awaitCopies<1>();
     __syncthreads();
     const auto &rows = shared.tile[stage];
     if (wantsA) {
       float sumA[kParts][2][4] = {};  // da of 16 rows, transposed
-#pragma unroll(kSlab > 32 ? 1 : 2)
+#pragma unroll
       for (int first = 0; first < kSlab; first += kShort * kStep) {
         float part[kParts][2][4] = {};
 #pragma unroll
@@ -197,21 +201,34 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
       }
     }
     if (wantsB) {
+      float part[kSlab / kStep][kParts][4] = {};
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        // a is the left factor: columns of a are rows of the results.
+        const auto &upper = shared.a[stage][s * kStep + t],
+                   &lower = shared.a[stage][s * kStep + t + 4];
+        Split4 left[kParts];
+#pragma unroll
+        for (int q = 0; q < kParts; ++q) {
+          const int k = q * kPart + g;
+          left[q] = Split4(upper[k], upper[k + 8], lower[k], lower[k + 8]);
+        }
+#pragma unroll
+        for (int c = 0; c < kSlab / kStep; ++c) {
+          const int col = slab + c * kStep + g;
+          multiply(part[c], left, {rows[s * kStep + t][col], rows[s * kStep + t + 4][col]});
+        }
+      }
 #pragma unroll
       for (int c = 0; c < kSlab / kStep; ++c) {
-        const int col = slab + c * kStep + g;
-        const Split2 right[2] = {{rows[t][col], rows[t + 4][col]},
-                                 {rows[t + 8][col], rows[t + 12][col]}};
-        float part[kParts][4] = {};
-        multiply(part, left[0], right[0]);
-        multiply(part, left[1], right[1]);
 #pragma unroll
         for (int q = 0; q < kParts; ++q) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) sumB[c][q][e] += part[q][e];
+          for (int e = 0; e < 4; ++e) sumB[c][q][e] += part[c][q][e];
         }
       }
     }
+    storeA(stage ^ 1);
     __syncthreads();
     if (wantsA) {
       for (int i = me; i < kTileRows * kRank; i += kThreads) {
@@ -228,9 +245,8 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
         }
       }
     }
-    // The next round's barrier ends these reads before the next parts are written: parts are
-    // written after it. The next round's copies overwrite this tile, which no warp reads after the
-    // barrier above.
+    // The next round's barrier ends these reads before the next parts are written. The next round's
+    // copies overwrite this tile, which no warp reads after the barrier above.
   }
   letNextBegin();
   if (!wantsB) return;
@@ -248,7 +264,7 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
   }
 }
 
-/// Adds the parts of db, eight warps taking every eighth part each, and the parts of da of several
+/// Adds the parts of db, each warp taking every kWarps-th part, and the parts of da of several
 /// groups.
 __global__ void __launch_bounds__(kThreads) sumPairKernel(const __grid_constant__ Pair32 p) {
   awaitEarlier();
@@ -302,7 +318,7 @@ void launchPairOfRank(const Context &context, Pair32 &p, int processors) {
   if (blocks >= processors) {
     launchPair<kLongSlab, kParts>(context, p, processors);
   } else {
-    launchPair<16, kParts>(context, p, processors);
+    launchPair<8, kParts>(context, p, processors);
   }
 }
 
@@ -327,11 +343,11 @@ bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
   p.n = static_cast<int>(dc.cols);
   p.k = static_cast<int>(a.cols);
   if (p.k <= kPart) {
-    launchPairOfRank<128, 1>(context, p, gpu.processors);
+    launchPairOfRank<64, 1>(context, p, gpu.processors);
   } else if (p.k <= 2 * kPart) {
-    launchPairOfRank<64, 2>(context, p, gpu.processors);
+    launchPairOfRank<32, 2>(context, p, gpu.processors);
   } else {
-    launchPairOfRank<32, 4>(context, p, gpu.processors);
+    launchPairOfRank<16, 4>(context, p, gpu.processors);
   }
   return true;
 }

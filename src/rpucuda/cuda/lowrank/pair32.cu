@@ -8,8 +8,8 @@
 // them, in one pass over dc. A block takes tile after tile of 16 rows of a group of columns, and a
 // warp takes a slab of these columns. The sums of db stay in registers; the sums of da are short,
 // and added over the warps in shared memory. A second kernel adds the blocks' parts in a fixed
-// order. In both products, 16 components of the adapter are the rows of the tensor cores' results,
-// and dc is the right factor: the rows of dc are columns of one product and terms of the other.
+// order. In both products, K is the 16 rows of the tensor cores' results, and dc the right factor: the
+// rows of dc are columns of one product and terms of the other.
 
 namespace pulsora {
 namespace {
@@ -20,8 +20,8 @@ using lowrank::splitValue;
 
 constexpr int kWarps = 16;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kPart = 16;  // components of the adapter in a product of the tensor cores
-constexpr int kMostRank = 64;
+constexpr int kRank = 16;
+constexpr int kSumWarps = 8;
 constexpr int kStep = 8;   // columns or rows of a product of the tensor cores
 constexpr int kShort = 4;  // steps summed inside the tensor cores
 
@@ -41,11 +41,10 @@ __device__ inline void store(const AdapterGradient &to, int64_t i, int64_t j, fl
 
 /// Tiles of dc and a, b, and the warps' parts of da, in shared memory. Rows are padded, so that
 /// neither pairs along rows nor single floats across rows conflict in a bank.
-template <int kSlab, int kParts>
+template <int kSlab>
 struct Memory {
   static constexpr int kColumns = kWarps * kSlab;
   static constexpr int kPitch = kColumns + 8;
-  static constexpr int kRank = kParts * kPart;
   float tile[2][kTileRows][kPitch];
   float a[2][kTileRows][kRank + 8];
   float b[kRank][kPitch];
@@ -54,7 +53,6 @@ struct Memory {
 
 struct Split4 {
   uint32_t big[4], rest[4];
-  __device__ Split4() {}
   __device__ Split4(float a0, float a1, float a2, float a3) {
     splitValue(a0, big[0], rest[0]);
     splitValue(a1, big[1], rest[1]);
@@ -71,27 +69,22 @@ struct Split2 {
   }
 };
 
-/// d[i] += a b[i] for all i; products that add to one sum are kept apart, because each waits for the
-/// one before it.
-template <int kCount>
-__device__ inline void multiply(float (&d)[kCount][4], const Split4 &a, const Split2 (&b)[kCount]) {
+/// d[i] += a b[i]; products that add to one sum are kept apart, because each waits for the one before
+/// it.
+__device__ inline void multiply(float (&d)[2][4], const Split4 &a, const Split2 (&b)[2]) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) multiplyTile(d[i], a.rest, b[i].big);
+  for (int i = 0; i < 2; ++i) multiplyTile(d[i], a.rest, b[i].big);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) multiplyTile(d[i], a.big, b[i].rest);
+  for (int i = 0; i < 2; ++i) multiplyTile(d[i], a.big, b[i].rest);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) multiplyTile(d[i], a.big, b[i].big);
+  for (int i = 0; i < 2; ++i) multiplyTile(d[i], a.big, b[i].big);
 }
 
-/// d[q] += a[q] b for all q.
-template <int kCount>
-__device__ inline void multiply(float (&d)[kCount][4], const Split4 (&a)[kCount], const Split2 &b) {
-#pragma unroll
-  for (int q = 0; q < kCount; ++q) multiplyTile(d[q], a[q].rest, b.big);
-#pragma unroll
-  for (int q = 0; q < kCount; ++q) multiplyTile(d[q], a[q].big, b.rest);
-#pragma unroll
-  for (int q = 0; q < kCount; ++q) multiplyTile(d[q], a[q].big, b.big);
+/// d += a b.
+__device__ inline void multiply(float (&d)[4], const Split4 &a, const Split2 &b) {
+  multiplyTile(d, a.rest, b.big);
+  multiplyTile(d, a.big, b.rest);
+  multiplyTile(d, a.big, b.big);
 }
 
 __device__ inline void copyPiece(float *to, const float *from, bool isThere) {
@@ -101,10 +94,10 @@ __device__ inline void copyPiece(float *to, const float *from, bool isThere) {
                : "memory");
 }
 
-template <int kSlab, int kParts>
+template <int kSlab>
 __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant__ Pair32 p) {
-  using Shared = Memory<kSlab, kParts>;
-  constexpr int kColumns = Shared::kColumns, kRank = Shared::kRank;
+  using Shared = Memory<kSlab>;
+  constexpr int kColumns = Shared::kColumns;
   extern __shared__ __align__(128) char bytes[];
   Shared &shared = *reinterpret_cast<Shared *>(bytes);
   const int me = static_cast<int>(threadIdx.x);
@@ -125,23 +118,17 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
       copyPiece(&shared.tile[stage][row][col], p.dc.data + from, isThere);
     }
   };
-  // Elements of a tile of a that this thread loads.
-  constexpr int kElements = (kTileRows * kRank + kThreads - 1) / kThreads;
-  float ofA[kElements];
+  // A thread has one element of a tile of a, and of a tile's result da.
+  static_assert(kTileRows * kRank <= kThreads);
+  const int myRow = me / kRank, myK = me % kRank;
+  const bool hasElement = myRow < kTileRows && myK < p.k;
+  float ofA = 0.0f;
   const auto loadA = [&](int tile) {
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-      const int at = me + e * kThreads, row = tile * kTileRows + at / kRank, k = at % kRank;
-      const bool isThere = wantsB && at < kTileRows * kRank && row < p.m && k < p.k;
-      ofA[e] = isThere ? p.a(row, k) : 0.0f;
-    }
+    const int row = tile * kTileRows + myRow;
+    ofA = wantsB && hasElement && row < p.m ? p.a(row, myK) : 0.0f;
   };
   const auto storeA = [&](int stage) {
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-      const int at = me + e * kThreads;
-      if (at < kTileRows * kRank) shared.a[stage][at / kRank][at % kRank] = ofA[e];
-    }
+    if (myRow < kTileRows) shared.a[stage][myRow][myK] = ofA;
   };
   awaitEarlier();
   int tile = chunk;
@@ -156,7 +143,7 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
   }
   storeA(0);
   const int slab = warp * kSlab;
-  float sumB[kSlab / kStep][kParts][4] = {};
+  float sumB[kSlab / kStep][4] = {};
   for (int stage = 0; tile < tiles; tile += p.chunks, stage ^= 1) {
     if (tile + p.chunks < tiles) load(tile + p.chunks, stage ^ 1);
     endCopyGroup();
@@ -165,10 +152,10 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
     __syncthreads();
     const auto &rows = shared.tile[stage];
     if (wantsA) {
-      float sumA[kParts][2][4] = {};  // da of 16 rows, transposed
+      float sumA[2][4] = {};  // da of 16 rows, transposed
 #pragma unroll
       for (int first = 0; first < kSlab; first += kShort * kStep) {
-        float part[kParts][2][4] = {};
+        float part[2][4] = {};
 #pragma unroll
         for (int s = 0; s < kShort; ++s) {
           const int col = slab + first + s * kStep + 2 * t;
@@ -176,43 +163,25 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
           const float2 d0 = *reinterpret_cast<const float2 *>(&rows[g][col]);
           const float2 d1 = *reinterpret_cast<const float2 *>(&rows[g + 8][col]);
           const Split2 right[2] = {{d0.x, d0.y}, {d1.x, d1.y}};
-#pragma unroll
-          for (int q = 0; q < kParts; ++q) {
-            const float2 upper = *reinterpret_cast<const float2 *>(&shared.b[q * kPart + g][col]);
-            const float2 lower =
-                *reinterpret_cast<const float2 *>(&shared.b[q * kPart + g + 8][col]);
-            const Split4 factor(upper.x, lower.x, upper.y, lower.y);
-            multiply(part[q], factor, right);
-          }
+          const float2 upper = *reinterpret_cast<const float2 *>(&shared.b[g][col]);
+          const float2 lower = *reinterpret_cast<const float2 *>(&shared.b[g + 8][col]);
+          multiply(part, Split4(upper.x, lower.x, upper.y, lower.y), right);
         }
 #pragma unroll
-        for (int q = 0; q < kParts; ++q) {
-#pragma unroll
-          for (int e = 0; e < 8; ++e) sumA[q][e / 4][e % 4] += part[q][e / 4][e % 4];
-        }
+        for (int e = 0; e < 8; ++e) sumA[e / 4][e % 4] += part[e / 4][e % 4];
       }
 #pragma unroll
-      for (int q = 0; q < kParts; ++q) {
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-          const int row = 8 * (e / 4) + 2 * t + e % 2, k = q * kPart + g + e % 4 / 2 * 8;
-          shared.parts[warp][row][k] = sumA[q][e / 4][e % 4];
-        }
-      }
+      for (int e = 0; e < 8; ++e)
+        shared.parts[warp][8 * (e / 4) + 2 * t + e % 2][g + e % 4 / 2 * 8] = sumA[e / 4][e % 4];
     }
     if (wantsB) {
-      float part[kSlab / kStep][kParts][4] = {};
+      float part[kSlab / kStep][4] = {};
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
         // a is the left factor: columns of a are rows of the results.
         const auto &upper = shared.a[stage][s * kStep + t],
                    &lower = shared.a[stage][s * kStep + t + 4];
-        Split4 left[kParts];
-#pragma unroll
-        for (int q = 0; q < kParts; ++q) {
-          const int k = q * kPart + g;
-          left[q] = Split4(upper[k], upper[k + 8], lower[k], lower[k + 8]);
-        }
+        const Split4 left(upper[g], upper[g + 8], lower[g], lower[g + 8]);
 #pragma unroll
         for (int c = 0; c < kSlab / kStep; ++c) {
           const int col = slab + c * kStep + g;
@@ -222,27 +191,20 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
 #pragma unroll
       for (int c = 0; c < kSlab / kStep; ++c) {
 #pragma unroll
-        for (int q = 0; q < kParts; ++q) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) sumB[c][q][e] += part[c][q][e];
-        }
+        for (int e = 0; e < 4; ++e) sumB[c][e] += part[c][e];
       }
     }
     storeA(stage ^ 1);
     __syncthreads();
-    if (wantsA) {
-      for (int i = me; i < kTileRows * kRank; i += kThreads) {
-        const int row = i / kRank, k = i % kRank;
-        const int64_t at = int64_t{tile} * kTileRows + row;
-        if (at >= p.m || k >= p.k) continue;
-        float sum = 0.0f;
+    const int64_t at = int64_t{tile} * kTileRows + myRow;
+    if (wantsA && hasElement && at < p.m) {
+      float sum = 0.0f;
 #pragma unroll
-        for (int w = 0; w < kWarps; ++w) sum += shared.parts[w][row][k];
-        if (p.da) {
-          p.da[(int64_t{group} * p.m + at) * p.k + k] = sum;
-        } else {
-          store(p.toA, at, k, sum);
-        }
+      for (int w = 0; w < kWarps; ++w) sum += shared.parts[w][myRow][myK];
+      if (p.da) {
+        p.da[(int64_t{group} * p.m + at) * p.k + myK] = sum;
+      } else {
+        store(p.toA, at, myK, sum);
       }
     }
     // The next round's barrier ends these reads before the next parts are written. The next round's
@@ -253,22 +215,21 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
 #pragma unroll
   for (int c = 0; c < kSlab / kStep; ++c) {
 #pragma unroll
-    for (int half = 0; half < 2 * kParts; ++half) {
+    for (int half = 0; half < 2; ++half) {
       const int k = g + 8 * half, col = col0 + slab + c * kStep + 2 * t;
       if (k >= p.k || col >= p.n) continue;
-      const float *sums = &sumB[c][half / 2][half % 2 * 2];
       // n is a multiple of four, so the next column exists, and pairs are aligned.
       *reinterpret_cast<float2 *>(p.db + (int64_t{chunk} * p.k + k) * p.n + col) =
-          make_float2(sums[0], sums[1]);
+          make_float2(sumB[c][2 * half], sumB[c][2 * half + 1]);
     }
   }
 }
 
-/// Adds the parts of db, each warp taking every kWarps-th part, and the parts of da of several
+/// Adds the parts of db, eight warps taking every eighth part each, and the parts of da of several
 /// groups.
-__global__ void __launch_bounds__(kThreads) sumPairKernel(const __grid_constant__ Pair32 p) {
+__global__ void __launch_bounds__(32 * kSumWarps) sumPairKernel(const __grid_constant__ Pair32 p) {
   awaitEarlier();
-  __shared__ float shared[kThreads];
+  __shared__ float shared[32 * kSumWarps];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t sizeOfB = p.db ? int64_t{p.k} * p.n : 0, sizeOfA = p.da ? int64_t{p.m} * p.k : 0;
   const int64_t blocksOfB = (sizeOfB + 31) / 32;
@@ -280,19 +241,19 @@ __global__ void __launch_bounds__(kThreads) sumPairKernel(const __grid_constant_
   float sum = 0.0f;
   if (e < size) {
 #pragma unroll 8
-    for (int i = warp; i < count; i += kWarps) sum += from[i * size + e];
+    for (int i = warp; i < count; i += kSumWarps) sum += from[i * size + e];
   }
   shared[threadIdx.x] = sum;
   __syncthreads();
   if (warp != 0 || e >= size) return;
-  for (int other = 1; other < kWarps; ++other) sum += shared[other * 32 + lane];
+  for (int other = 1; other < kSumWarps; ++other) sum += shared[other * 32 + lane];
   const int columns = ofB ? p.n : p.k;
   store(ofB ? p.toB : p.toA, e / columns, e % columns, sum);
 }
 
-template <int kSlab, int kParts>
+template <int kSlab>
 void launchPair(const Context &context, Pair32 &p, int processors) {
-  using Shared = Memory<kSlab, kParts>;
+  using Shared = Memory<kSlab>;
   const int tiles = (p.m + kTileRows - 1) / kTileRows;
   p.groups = (p.n + Shared::kColumns - 1) / Shared::kColumns;
   p.chunks = pulsora::max(pulsora::min(tiles, processors / p.groups), 1);
@@ -302,24 +263,11 @@ void launchPair(const Context &context, Pair32 &p, int processors) {
   p.da = ofA > 0 ? da.data() : nullptr;
   p.db = ofB > 0 ? db.data() : nullptr;
   PULSORA_CUDA_CHECK(cudaFuncSetAttribute(
-      pairKernel<kSlab, kParts>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
-  launch(context.stream, pairKernel<kSlab, kParts>, static_cast<unsigned>(p.groups * p.chunks),
-         kThreads, sizeof(Shared), p);
+      pairKernel<kSlab>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
+  launch(context.stream, pairKernel<kSlab>, static_cast<unsigned>(p.groups * p.chunks), kThreads,
+         sizeof(Shared), p);
   const auto blocks = static_cast<unsigned>((ofB + 31) / 32 + (ofA + 31) / 32);
-  if (blocks > 0) launch(context.stream, sumPairKernel, blocks, kThreads, 0, p);
-}
-
-/// Columns of a warp: many where whole tiles of rows occupy the processors.
-template <int kLongSlab, int kParts>
-void launchPairOfRank(const Context &context, Pair32 &p, int processors) {
-  constexpr int kColumns = Memory<kLongSlab, kParts>::kColumns;
-  const int64_t blocks =
-      (p.m + kTileRows - 1) / kTileRows * ((int64_t{p.n} + kColumns - 1) / kColumns);
-  if (blocks >= processors) {
-    launchPair<kLongSlab, kParts>(context, p, processors);
-  } else {
-    launchPair<8, kParts>(context, p, processors);
-  }
+  if (blocks > 0) launch(context.stream, sumPairKernel, blocks, 32 * kSumWarps, 0, p);
 }
 
 }  // namespace
@@ -330,10 +278,9 @@ bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
   // With fewer terms, the error of leaving out the smallest of the four products of halves would
   // show.
   constexpr int64_t kLeastRows = 64, kLeastColumns = 128;
-  if (dc.rows < kLeastRows || dc.cols < kLeastColumns || a.cols < 1 || a.cols > kMostRank ||
+  if (dc.rows < kLeastRows || dc.cols < kLeastColumns || a.cols < 1 || a.cols > kRank ||
       !lowrank::hasPieces(dc) || !lowrank::isCountable(dc.rows) ||
-      !lowrank::isCountable(dc.cols * kMostRank) ||
-      context.gpuProducts == GpuProducts::Reproducible)
+      !lowrank::isCountable(dc.cols * kRank) || context.gpuProducts == GpuProducts::Reproducible)
     return false;
   const CudaScope scope(context.device);
   const lowrank::GpuFacts gpu = lowrank::factsOf(context.device);
@@ -342,12 +289,12 @@ bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
   p.m = static_cast<int>(dc.rows);
   p.n = static_cast<int>(dc.cols);
   p.k = static_cast<int>(a.cols);
-  if (p.k <= kPart) {
-    launchPairOfRank<64, 1>(context, p, gpu.processors);
-  } else if (p.k <= 2 * kPart) {
-    launchPairOfRank<32, 2>(context, p, gpu.processors);
+  constexpr int kSlab = 64;  // many columns of a warp, where tiles of rows occupy the processors
+  const int64_t ofColumns = (dc.cols + kWarps * kSlab - 1) / (kWarps * kSlab);
+  if ((dc.rows + kTileRows - 1) / kTileRows * ofColumns >= gpu.processors) {
+    launchPair<kSlab>(context, p, gpu.processors);
   } else {
-    launchPairOfRank<16, 4>(context, p, gpu.processors);
+    launchPair<8>(context, p, gpu.processors);
   }
   return true;
 }

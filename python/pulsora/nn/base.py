@@ -170,7 +170,7 @@ class AnalogModule(nn.Module):
 
     @property
     def config(self) -> TileConfig:
-        """The configuration of the tiles."""
+        """The configuration of the tiles, frozen: `replace()` gives a copy that can be changed."""
         return self.tiles.config
 
     @property

@@ -89,8 +89,8 @@ class Tile:
 
     @property
     def config(self) -> TileConfig:
-        """A copy of the configuration; the configuration of a tile does not change."""
-        return TileConfig.from_dict(self._core.config())
+        """The configuration, frozen: `replace()` gives a copy that can be changed."""
+        return TileConfig.from_dict(self._core.config()).frozen()
 
     @property
     def seed(self) -> int:

@@ -93,6 +93,7 @@ class TileArray:
             if limit < 0:
                 raise ValueError(f"{name} = {limit}: give a tile size, or 0 for no limit")
         self.shape = (out_features, in_features)
+        config = config.frozen()
         self.config = config
         self.facts = config.facts
         self.threads = threads

@@ -86,7 +86,7 @@ class Parameters:
                 value = _from_plain(field, checked[name])
             else:
                 value = values[name] if name in values else default_of(field)
-            if isinstance(value, Parameters) and value._is_frozen:
+            if isinstance(value, Parameters) and value._is_frozen:  # noqa: SLF001 - of this class
                 value = value.replace()
             object.__setattr__(self, name, value)
 

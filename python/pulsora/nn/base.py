@@ -14,7 +14,7 @@ from pulsora._internal.parameters import suggestion
 from pulsora.config import SingleConfig
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.gated_product import flat_gate
-from pulsora.nn.autograd.readonly_weight import WeightCopy
+from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
@@ -175,8 +175,13 @@ class AnalogModule(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """A read-only copy of the weights that a perfect read would see, adapter included."""
-        return self.get_weights()[0].as_subclass(WeightCopy)
+        """A read-only copy of the weights that a perfect read would see, adapter included.
+
+        It is differentiable. A penalty on it in a loss acts on the tiles, by pulses: each column of
+        its gradient is one sample.
+        """
+        columns = self.tiles.shape[1] - self.analog_bias
+        return weight_copy(self.analog_weight, self.out_scaling, columns)
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
         if name == "weight":

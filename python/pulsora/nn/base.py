@@ -131,10 +131,11 @@ class AnalogModule(nn.Module):
             scaling=WeightScaling.of(weight_scaling, scaling_per, config),
         )
         has_bias = bias and digital_bias
+        # The order of torch's layers: weight, then bias.
+        self.register_parameter("analog_weight", AnalogParameter(array))
         self.register_parameter(
             "bias", nn.Parameter(torch.empty(rows, device=array.device)) if has_bias else None
         )
-        self.register_parameter("analog_weight", AnalogParameter(array))
         learned = torch.ones(rows if scaling_per == "output" else 1, device=array.device)
         self.register_parameter("out_scaling", nn.Parameter(learned) if learn_out_scaling else None)
         self._initialise(seed * 1_000_003 + tile_id)
@@ -299,9 +300,18 @@ class AnalogModule(nn.Module):
         try:
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         finally:
-            self._parameters["analog_weight"] = weight
+            self._put_first(weight)
         self.digital_dtype = probe.dtype
         return self
+
+    def _put_first(self, weight: nn.Parameter | None) -> None:
+        others = dict(self._parameters)
+        self._parameters.clear()
+        self._parameters.update({"analog_weight": weight} | others)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._put_first(self._parameters.pop("analog_weight"))  # not so in earlier versions
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool

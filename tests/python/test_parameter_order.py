@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import pulsora as pl
+from pulsora.forecast.weights import Weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,6 +97,13 @@ def test_a_state_of_an_earlier_version_is_loaded_in_its_order(
     for mine, theirs in zip(first.state_dict().items(), whole.state_dict().items(), strict=True):
         assert mine[0] == theirs[0]
         assert torch.equal(mine[1], theirs[1])
+
+
+def test_a_hybrid_training_keeps_the_order_of_its_saved_histories() -> None:
+    trained = model(learns=True)
+    optimizer = pl.optim.AnalogSGD(trained.parameters(), lr=0.1)
+    shapes = Weights(trained, optimizer, None).shapes
+    assert shapes == [[4], [4, 5], [1], [4], [4], [4], [4, 4], [1], [3], [3, 4], [1]]
 
 
 @pytest.mark.parametrize("kind", ["linear", "conv", "lstm", "lstm2", "projected"])

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed as dist
 
-from pulsora._internal.optimizer_states import in_present_order
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
+from pulsora.nn.autograd.optimizer_states import in_present_order
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
 
 if TYPE_CHECKING:

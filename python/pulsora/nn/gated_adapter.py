@@ -189,8 +189,7 @@ class GatedAdapter(nn.Module):
 
     def _of_base(self, name: str) -> Tensor:
         own: Tensor = getattr(self.base, name)
-        has_adapter = self.in_tiles and isinstance(own, WeightCopy)
-        return own if has_adapter else base_weight(own)
+        return own if self.in_tiles and isinstance(own, WeightCopy) else base_weight(own)
 
     def _make_tensors(self, seed: int) -> None:
         place = next((each.device for each in self.base.parameters()), None)

@@ -129,6 +129,7 @@ class AnalogModule(nn.Module):
             threads=threads,
             groups=groups,
             scaling=WeightScaling.of(weight_scaling, scaling_per, config),
+            has_bias=self.analog_bias,
         )
         has_bias = bias and digital_bias
         # The order of torch's layers: weight, then bias.

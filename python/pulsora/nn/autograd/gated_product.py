@@ -21,7 +21,18 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.batch_shard import BatchShard
     from pulsora.nn.tiles.tile_array import TileArray
 
-__all__ = ["flat_gate", "gated_read"]
+__all__ = ["flat_gate", "gated_read", "require_unchanged"]
+
+
+def require_unchanged(weight: AnalogParameter, changes: int) -> None:
+    """Raises RuntimeError, as torch does, if the weights have changed since their forward read."""
+    changed = weight.array.changes - changes
+    if changed:
+        raise RuntimeError(
+            f"{weight}, which a backward pass has to read, has been modified by an inplace "
+            f"operation ({changed} times: a step, set_weights or load_state_dict) since the forward "
+            "pass; run the backward pass before the step, or the forward pass again after it"
+        )
 
 
 def flat_gate(gate: Tensor, x: Tensor) -> Tensor:
@@ -120,6 +131,7 @@ class _GatedProduct(torch.autograd.Function):
         y, ctx.reads = _forward(weight.array, x, gate, shard)
         ctx.save_for_backward(x, gate, bias)
         ctx.weight, ctx.shard = weight, shard
+        ctx.changes = weight.array.changes
         return y if bias is None else y + bias
 
     @staticmethod
@@ -129,6 +141,9 @@ class _GatedProduct(torch.autograd.Function):
         weight: AnalogParameter = ctx.weight
         process_group, shard = weight.array.process_group, ctx.shard
         needs_x, needs_gate, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        reads = needs_x or needs_gate or weight.array.facts.reuses_reads
+        if reads:
+            require_unchanged(weight, ctx.changes)
         d = process_group.to_global(d).float().contiguous()  # of a float64 bias, too
         gathered = process_group.gather(
             weight.array,
@@ -140,7 +155,7 @@ class _GatedProduct(torch.autograd.Function):
             ],
         )
         dx = d_gate = None
-        if needs_x or needs_gate or weight.array.facts.reuses_reads:
+        if reads:
             dx, d_gate = map(
                 process_group.to_local, _backward(weight.array, d, gate, ctx.reads, shard)
             )

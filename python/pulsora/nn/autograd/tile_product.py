@@ -8,7 +8,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from pulsora.nn.autograd.factored_gradient import bias_gradient
-from pulsora.nn.autograd.gated_product import gated_read
+from pulsora.nn.autograd.gated_product import gated_read, require_unchanged
 from pulsora.nn.tiles.checkpointing import require_first_run
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class _AnalogProduct(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, bias)
         ctx.weight, ctx.shard = weight, position.shard
+        ctx.changes = weight.array.changes
         y = weight.array.forward(x, position)
         if bias is None:
             return y
@@ -50,6 +51,9 @@ class _AnalogProduct(torch.autograd.Function):
         x, bias = ctx.saved_tensors
         weight: AnalogParameter = ctx.weight
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        reads = needs_x or weight.array.facts.reuses_reads
+        if reads:
+            require_unchanged(weight, ctx.changes)
         d = weight.array.process_group.to_global(d).float().contiguous()  # of a float64 bias, too
         gathered = weight.array.process_group.gather(
             weight.array,
@@ -57,7 +61,7 @@ class _AnalogProduct(torch.autograd.Function):
             [x if needs_weight else None, d if needs_weight or needs_bias else None],
         )
         dx = None
-        if needs_x or weight.array.facts.reuses_reads:
+        if reads:
             dx = weight.array.process_group.to_local(weight.array.backward(d, ctx.shard))
         all_x, all_d = gathered()
         return (

@@ -65,6 +65,7 @@ class TileArray:
         scales: Factors on the weights in the cells, [1] or [out_features]; None without scaling.
         process_group: The processes that train these weights; a copy of the array has a single
             process.
+        changes: Number of changes of the weights, which a backward read compares with its forward.
         evaluated: Counters of the tiles, and evaluation samples read since they last changed.
 
     Raises:
@@ -106,6 +107,7 @@ class TileArray:
         self.scales: Tensor | None = None
         self.process_group: SingleProcess = SINGLE_PROCESS
         self.evaluated: tuple[list[int], int] = ([], 0)
+        self.changes = 0
         self._limits = limits
         self.tile_config, largest = tiles_of_layer(config, limits)
         block = out_features // groups
@@ -253,6 +255,7 @@ class TileArray:
         """
         if not samples:
             return
+        self.changes += 1
         is_gated = any(each.gate is not None for each in samples)
         rows = sum(len(each.d) for each in samples)
         mine = None if is_gated else self.process_group.pulsed_here(self, rows)
@@ -296,6 +299,7 @@ class TileArray:
             wanted = wanted / scales[:, None]
             require_finite_weights(wanted, "divided by its scale: give a larger one")
         self.scales = None if scales is None else scales.to(self.device)
+        self.changes += 1
         matrix = wanted.numpy()
         for row, col, tile in self.parts():
             tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
@@ -330,6 +334,7 @@ class TileArray:
             for i, tiles in enumerate(self.grid)
         ]
         self.scales = scales
+        self.changes += 1
         self.seed, self.tile_id = self.grid[0][0].seed, self.grid[0][0].tile_id
 
     def _sizes_differ(self) -> str:

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from pulsora._internal.checks import require_boolean
-from pulsora._internal.parameters import suggestion
 from pulsora.config import SingleConfig
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
+from pulsora.nn.options import require_none, whole_signature
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
 from pulsora.tile.clipping import warn_of_clipping
@@ -88,6 +88,13 @@ class AnalogModule(nn.Module):
     digital_dtype: torch.dtype = torch.float32
     """The type of the layer after `convert_to_digital`; old pickles have this default."""
 
+    is_part: bool = False
+    """Whether the layer is part of another (`lstm.ih_l0`), which resets its parameters."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__signature__ = whole_signature(cls, AnalogModule)  # type: ignore[attr-defined]
+
     def __init__(
         self,
         rows: int,
@@ -109,7 +116,7 @@ class AnalogModule(nn.Module):
         **unknown: object,
     ) -> None:
         super().__init__()
-        _require_none(type(self).__name__, unknown)
+        require_none(type(self).__name__, unknown, inspect.signature(type(self)).parameters)
         config = SingleConfig() if config is None else config
         require_boolean("bias", bias)
         place = _place(torch.get_default_device() if device is None else torch.device(device))
@@ -156,6 +163,19 @@ class AnalogModule(nn.Module):
         if self.bias is not None:
             with torch.no_grad():
                 self.bias.copy_(uniform[:, columns])
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draws weights and bias anew from torch's generator, as torch's layer does.
+
+        They are written to the same cells, within their bounds, with scales chosen anew;
+        `out_scaling` becomes 1. A part of another layer is left to the `reset_parameters` of that.
+        """
+        if self.is_part:
+            return
+        self._initialise(int(torch.randint(2**62, (), device="cpu").item()))
+        if self.out_scaling is not None:
+            self.out_scaling.fill_(1.0)
 
     def _warn_of_clipping(self, wanted: Tensor, stacklevel: int, share: float = 0.01) -> None:
         written = self.tiles.get_weights().cpu().numpy()
@@ -374,20 +394,3 @@ def _output_type(x: Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
         return torch.get_autocast_dtype(kind)
     return x.dtype
-
-
-_HINTS = {
-    "rpu_config": "it is called config here",
-    "dtype": "tiles are in single precision; layer.to(dtype) sets the type of its bias",
-}
-
-
-def _require_none(layer: str, unknown: Mapping[str, object]) -> None:
-    """Raises TypeError, with a hint, for arguments that a layer does not have."""
-    for name in unknown:
-        parameters = inspect.signature(AnalogModule.__init__).parameters.values()
-        known = ["bias", "config", *(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)]
-        hint = _HINTS.get(name)
-        raise TypeError(
-            f"{layer} has no argument {name!r}" + (f"; {hint}" if hint else suggestion(name, known))
-        )

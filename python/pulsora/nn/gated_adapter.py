@@ -222,11 +222,10 @@ class GatedAdapter(nn.Module):
             tile_id=tile_id,
             **settings,
         )
-        first = tile_id + len(down.tiles)
-        up = AnalogLinear(
-            self.components, self.out_features, bias=False, config=config, tile_id=first, **settings
-        )
+        settings["tile_id"] = tile_id + len(down.tiles)
+        up = AnalogLinear(self.components, self.out_features, bias=False, config=config, **settings)
         self.down, self.up = down, up
+        down.is_part = up.is_part = True
         gauge = matched_gauge(self.rank, self.in_features, config)
         if alpha is None:
             self.alpha = gauge.alpha

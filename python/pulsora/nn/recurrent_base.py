@@ -10,17 +10,18 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from pulsora._internal.checks import require_boolean
+from pulsora.nn.base import AnalogModule
 from pulsora.nn.linear import AnalogLinear
+from pulsora.nn.options import require_size, whole_signature
+from pulsora.nn.recurrent_inputs import initial_state, require_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import TypeAlias
 
     from torch import Tensor
 
     from pulsora.config import TileConfig
-
-    State: TypeAlias = tuple[Tensor, ...]
+    from pulsora.nn.recurrent_inputs import State
 
 __all__ = ["AnalogRNNBase"]
 
@@ -79,6 +80,10 @@ class AnalogRNNBase(nn.Module):
     bidirectional: bool
     proj_size: int
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__signature__ = whole_signature(cls, AnalogModule)  # type: ignore[attr-defined]
+
     def __init__(
         self,
         input_size: int,
@@ -100,6 +105,7 @@ class AnalogRNNBase(nn.Module):
                 "AnalogRNNBase is what recurrent layers have in common; make an AnalogLSTM"
             )
         super().__init__()
+        require_size(type(self).__name__, input_size)
         require_boolean("bias", bias)
         if "proj_size" in options and "proj_size" not in self.settings:
             raise TypeError(f"{type(self).__name__} has no argument 'proj_size'; AnalogLSTM has")
@@ -137,6 +143,7 @@ class AnalogRNNBase(nn.Module):
                 digital_bias=False,
                 **options,
             )
+            made.is_part = True
             tile_id += len(made.tiles)
             self.add_module(part, made)
             if has_bias and digital_bias:
@@ -159,6 +166,14 @@ class AnalogRNNBase(nn.Module):
             for bias in self._parameters.values():
                 if bias is not None:
                     bias.copy_(uniform(bias.shape))
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draws weights and biases anew, as torch's layer does; see `AnalogModule`."""
+        self._initialise(int(torch.randint(2**62, (), device="cpu").item()))
+        for part in self._parts:
+            if (scaling := self._layer(part).out_scaling) is not None:
+                scaling.fill_(1.0)
 
     def _layer(self, part: str) -> AnalogLinear:
         layer: AnalogLinear = self._modules[part]  # type: ignore[assignment]
@@ -336,7 +351,9 @@ class AnalogRNNBase(nn.Module):
         """
         packed = x if isinstance(x, PackedSequence) else None
         data: Tensor = x.data if isinstance(x, PackedSequence) else x
-        self._require_shape(data, is_packed=packed is not None)
+        require_steps(
+            data, self.input_size, batch_first=self.batch_first, is_packed=packed is not None
+        )
         if packed is not None:
             self._layer(self._parts[0]).tiles.process_group.require_padded()
         is_one = packed is None and data.ndim == 2
@@ -347,7 +364,9 @@ class AnalogRNNBase(nn.Module):
             flat = steps.flatten(0, 1)
         else:
             counts, flat = packed.batch_sizes.tolist(), data
-        state = self._initial(hx, counts[0], flat, is_one=is_one)
+        count = self.num_layers * (1 + self.bidirectional)
+        shapes = [(count, counts[0], size) for size in self._sizes()]
+        state = initial_state(hx, shapes, flat, is_one=is_one)
         if packed is not None and packed.sorted_indices is not None and hx is not None:
             state = tuple(each[:, packed.sorted_indices] for each in state)
         y, last = self._run(flat, counts, state)
@@ -363,34 +382,6 @@ class AnalogRNNBase(nn.Module):
             if is_one:
                 last = tuple(each[:, 0] for each in last)
         return outputs, last if len(last) > 1 else last[0]
-
-    def _require_shape(self, x: Tensor, *, is_packed: bool) -> None:
-        dimensions = (2,) if is_packed else (2, 3)
-        steps = x.shape[self.batch_first] if x.ndim == 3 else len(x)
-        if x.ndim not in dimensions or x.shape[-1] != self.input_size or not steps:
-            batch = "m, steps" if self.batch_first else "steps, m"
-            size = self.input_size
-            raise ValueError(
-                f"x has shape {list(x.shape)}: give [{batch}, {size}], [steps, {size}] for one "
-                "sequence, or a PackedSequence of such features, with at least one step"
-            )
-
-    def _initial(self, hx: Tensor | State | None, batch: int, x: Tensor, *, is_one: bool) -> State:
-        """Returns the checked states before the first step, with a batch; zeros by default."""
-        count = self.num_layers * (1 + self.bidirectional)
-        shapes = [(count, batch, size) for size in self._sizes()]
-        if hx is None:
-            return tuple(x.new_zeros(shape) for shape in shapes)
-        given = (hx,) if isinstance(hx, torch.Tensor) else tuple(hx)
-        if is_one:
-            given = tuple(each[:, None] if each.ndim == 2 else each[None] for each in given)
-        if [tuple(each.shape) for each in given] != shapes:
-            wanted = [list(shape[::2] if is_one else shape) for shape in shapes]
-            raise ValueError(
-                f"hx has shapes {[list(each.shape) for each in given]}: give {wanted}, in a tuple "
-                "if they are two"
-            )
-        return given
 
     def extra_repr(self) -> str:
         """Returns the text between the brackets of `print(layer)`."""

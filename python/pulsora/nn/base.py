@@ -15,6 +15,7 @@ from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
+from pulsora.nn.inputs import output_type, require_input, require_type
 from pulsora.nn.options import require_none, whole_signature
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
@@ -156,10 +157,10 @@ class AnalogModule(nn.Module):
         columns_too = columns + (self.bias is not None)
         uniform = torch.rand(rows, columns_too, generator=generator, device="cpu")
         uniform = bound * (2.0 * uniform - 1.0)
-        self.tiles.set_weights(uniform[:, :columns])
         if self.tiles.scaling is not None:
             # The user has not chosen these weights, so clipping matters only if it hits many.
             self._warn_of_clipping(uniform[:, :columns], stacklevel=5, share=0.1)
+        self.tiles.set_weights(uniform[:, :columns])
         if self.bias is not None:
             with torch.no_grad():
                 self.bias.copy_(uniform[:, columns])
@@ -178,9 +179,9 @@ class AnalogModule(nn.Module):
             self.out_scaling.fill_(1.0)
 
     def _warn_of_clipping(self, wanted: Tensor, stacklevel: int, share: float = 0.01) -> None:
-        written = self.tiles.get_weights().cpu().numpy()
+        """Warns of weights that a write is going to confine to the bounds of their cells."""
         remedy = None if self.tiles.scaling is None else "give a smaller weight_scaling"
-        warn_of_clipping(self.config, wanted.numpy(), written, stacklevel, remedy, share)
+        warn_of_clipping(self.tiles.confined(wanted), wanted, stacklevel, remedy, share)
 
     @property
     def tiles(self) -> TileArray:
@@ -225,12 +226,19 @@ class AnalogModule(nn.Module):
     def set_weights(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """Writes weights [out_features, in_features], and the bias where the layer has one.
 
-        Scales are chosen anew, and `out_scaling` is set to 1. Weights are clipped to the bounds of
-        their cells, with a warning if that concerns more than 1 %.
+        Scales are chosen anew, and `out_scaling` is set to 1. Weights are confined to the bounds of
+        their cells. A warning comes before the write if that will concern more than 1 % of them,
+        and change the matrix by more than 10 % of its norm.
 
         Raises:
             ValueError: for a wrong shape, a missing bias, or a bias that the layer does not have.
         """
+        wanted = self._wanted(weight, bias)
+        self._warn_of_clipping(wanted, stacklevel=4)
+        self._write(wanted, bias)
+
+    def _wanted(self, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Returns checked weights, and a bias in cells, as the matrix of the tiles."""
         has_bias = self.analog_bias or self.bias is not None
         if has_bias != (bias is not None):
             raise ValueError("this layer has a bias: give one" if has_bias else "no bias here")
@@ -243,13 +251,15 @@ class AnalogModule(nn.Module):
         wanted = weight.detach().float().cpu()
         if self.analog_bias and bias is not None:
             wanted = torch.cat([wanted, bias.detach().float().cpu()[:, None]], dim=1)
+        return wanted
+
+    @torch.no_grad()
+    def _write(self, wanted: Tensor, bias: Tensor | None) -> None:
         self.tiles.set_weights(wanted)
-        with torch.no_grad():
-            if self.bias is not None and bias is not None:
-                self.bias.copy_(bias)
-            if self.out_scaling is not None:
-                self.out_scaling.fill_(1.0)
-        self._warn_of_clipping(wanted, stacklevel=4)
+        if self.bias is not None and bias is not None:
+            self.bias.copy_(bias)
+        if self.out_scaling is not None:
+            self.out_scaling.fill_(1.0)
 
     def product(
         self, x: Tensor, gate: Tensor | None = None, steps: int = 1, bias: Tensor | None = None
@@ -264,20 +274,11 @@ class AnalogModule(nn.Module):
         require_untraced()
         tiles = self.tiles
         rows, columns = tiles.shape
-        if not x.is_floating_point():
-            raise TypeError(f"x has type {x.dtype}: give floating-point values, as by x.float()")
-        device = tiles.device
-        if x.device != device:
-            raise ValueError(
-                f"x is on {x.device}, and this layer on {device}; move one by .to(...)"
-            )
         groups = tiles.groups
         features = groups * (columns - self.analog_bias)
-        if x.shape[-1] != features:
-            raise ValueError(
-                f"x has shape {list(x.shape)}: this layer takes {features} features in the last "
-                "dimension"
-            )
+        require_input(x, features, tiles.device)
+        if not self.is_part:  # a part takes what the layer around it has checked
+            require_type(x, self.digital_dtype)
         # A matrix is not reshaped, because torch would record a node for the view.
         flat = (x if x.dim() == 2 else x.reshape(-1, features)).float()
         if self.analog_bias:
@@ -290,7 +291,7 @@ class AnalogModule(nn.Module):
         y = read_tiles(flat, self.analog_weight, added, flat_weights, (x.shape[:-1], steps))
         if scaling is not None:
             y = y * scaling if bias is None else y * scaling + bias
-        wanted = _output_type(x)
+        wanted = output_type(x)
         y = y if y.dtype == wanted else y.to(wanted)
         return y if x.dim() == 2 else y.reshape(*x.shape[:-1], rows)
 
@@ -386,11 +387,3 @@ def _place(device: torch.device) -> torch.device:
     if device.type == "cuda" and str(device) == "cuda" and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return device if device.type == "cuda" else torch.device(device.type)
-
-
-def _output_type(x: Tensor) -> torch.dtype:
-    """Returns the type of y that a layer of torch would return."""
-    kind = x.device.type
-    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
-        return torch.get_autocast_dtype(kind)
-    return x.dtype

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from pulsora._internal.checks import require_boolean
 from pulsora.nn.base import AnalogModule
+from pulsora.nn.inputs import require_type
 from pulsora.nn.linear import AnalogLinear
 from pulsora.nn.options import require_size, whole_signature
 from pulsora.nn.recurrent_inputs import initial_state, require_steps
@@ -232,13 +233,18 @@ class AnalogRNNBase(nn.Module):
                 raise ValueError(
                     f"{name} has shape {list(weights[name].shape)}; expected {list(shape)}"
                 )
+        wanted = {}
         for part in self._parts:
             layer, bias = self._layer(part), weights.get(f"bias_{part}")
-            layer.set_weights(weights[f"weight_{part}"], bias if layer.analog_bias else None)
+            in_cells = bias if layer.analog_bias else None
+            wanted[part] = layer._wanted(weights[f"weight_{part}"], in_cells)  # noqa: SLF001
+            layer._warn_of_clipping(wanted[part], stacklevel=4)  # noqa: SLF001
+        for part in self._parts:
+            self._layer(part)._write(wanted[part], None)  # noqa: SLF001
             own = self._parameters.get(f"bias_{part}")
-            if own is not None and bias is not None:
+            if own is not None:
                 with torch.no_grad():
-                    own.copy_(bias)
+                    own.copy_(weights[f"bias_{part}"])
 
     def _load_from_state_dict(
         self,
@@ -354,6 +360,7 @@ class AnalogRNNBase(nn.Module):
         require_steps(
             data, self.input_size, batch_first=self.batch_first, is_packed=packed is not None
         )
+        require_type(data, self._layer(self._parts[0]).digital_dtype)
         if packed is not None:
             self._layer(self._parts[0]).tiles.process_group.require_padded()
         is_one = packed is None and data.ndim == 2

@@ -18,16 +18,20 @@ from pulsora.nn.tiles.tile_read import ReadPosition, for_tile, read
 from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
 from pulsora.state import StateError, to_tensors
 from pulsora.tile import Tile
+from pulsora.tile.clipping import confined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from pulsora.config import TileConfig
     from pulsora.nn.tiles.batch_shard import SingleProcess
     from pulsora.nn.tiles.factor_pairs import Pair
     from pulsora.nn.tiles.weight_scaling import WeightScaling
+    from pulsora.tile.clipping import Confined
 
 __all__ = ["TileArray"]
 
@@ -286,6 +290,24 @@ class TileArray:
             ValueError: for another shape, and weights or scales that are not finite; nothing has
                 changed then.
         """
+        matrix, scales = self._in_cells(weights, scales)
+        self.scales = None if scales is None else scales.to(self.device)
+        self.changes += 1
+        for row, col, tile in self.parts():
+            tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
+
+    def confined(self, weights: Tensor) -> list[Confined]:
+        """Returns for each tile which of the weights `set_weights` would confine to bounds."""
+        matrix, _ = self._in_cells(weights, None)
+        return [
+            confined(tile._core, matrix[row, col])  # noqa: SLF001
+            for row, col, tile in self.parts()
+        ]
+
+    def _in_cells(
+        self, weights: Tensor, scales: Tensor | None
+    ) -> tuple[NDArray[np.float32], Tensor | None]:
+        """Returns checked weights as they go to the cells, and their scales."""
         if tuple(weights.shape) != self.shape:
             raise ValueError(
                 f"weights have shape {list(weights.shape)}; expected {list(self.shape)}"
@@ -298,11 +320,7 @@ class TileArray:
             scales = require_scales(scales.detach().float().cpu(), self.shape[0])
             wanted = wanted / scales[:, None]
             require_finite_weights(wanted, "divided by its scale: give a larger one")
-        self.scales = None if scales is None else scales.to(self.device)
-        self.changes += 1
-        matrix = wanted.numpy()
-        for row, col, tile in self.parts():
-            tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
+        return wanted.numpy(), scales
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Returns the complete state of the tiles and the scales as named tensors (copies)."""

@@ -17,6 +17,7 @@ from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
 from pulsora.nn.inputs import output_type, require_input, require_type
 from pulsora.nn.options import require_none, whole_signature
+from pulsora.nn.tiled_module import TiledModule
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
 from pulsora.tile.clipping import warn_of_clipping
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["AnalogModule"]
 
 
-class AnalogModule(nn.Module):
+class AnalogModule(TiledModule):
     """A layer whose weight matrix [out_features, in_features] is on tiles.
 
     Reads are noisy in `eval()` as in `train()`, as on a chip. `analog_weight` is the parameter: a
@@ -256,8 +257,7 @@ class AnalogModule(nn.Module):
     @torch.no_grad()
     def _write(self, wanted: Tensor, bias: Tensor | None) -> None:
         self.tiles.set_weights(wanted)
-        if self.bias is not None and bias is not None:
-            self.bias.copy_(bias)
+        self._write_bias("bias", bias)
         if self.out_scaling is not None:
             self.out_scaling.fill_(1.0)
 

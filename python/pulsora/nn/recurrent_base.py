@@ -13,8 +13,9 @@ from pulsora._internal.checks import require_boolean
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.inputs import require_type
 from pulsora.nn.linear import AnalogLinear
-from pulsora.nn.options import require_size, whole_signature
+from pulsora.nn.options import require_none, require_size, whole_signature
 from pulsora.nn.recurrent_inputs import initial_state, require_steps
+from pulsora.nn.tiled_module import TiledModule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["AnalogRNNBase"]
 
 
-class AnalogRNNBase(nn.Module):
+class AnalogRNNBase(TiledModule):
     """Base class of recurrent layers: every weight matrix of torch's layer is an analog layer.
 
     The matrix that torch calls weight_ih_l0 is the layer `rnn.ih_l0`, an `AnalogLinear`, with its
@@ -124,6 +125,8 @@ class AnalogRNNBase(nn.Module):
         )
         for name in {*self.settings, "proj_size"}:
             setattr(self, name, getattr(twin, name))
+        known = whole_signature(AnalogRNNBase, AnalogModule).parameters
+        require_none(type(self).__name__, {n: options[n] for n in options if n not in known}, known)
         if seed is None:
             seed = int(torch.randint(2**62, (), device="cpu").item())
         self._parts: tuple[str, ...] = tuple(
@@ -185,7 +188,9 @@ class AnalogRNNBase(nn.Module):
         if kind in {"weight", "bias"} and part in self.__dict__.get("_parts", ()):
             layer = self._layer(part)
             if kind == "weight":
-                return layer.weight
+                weight: Any = layer.weight
+                weight.part = part
+                return weight
             if layer.analog_bias:
                 return layer.get_weights()[1]
         return super().__getattr__(name)
@@ -213,7 +218,8 @@ class AnalogRNNBase(nn.Module):
         found: dict[str, Tensor] = {}
         for part in self._parts:
             weight, bias = self._layer(part).get_weights()
-            bias = self._parameters.get(f"bias_{part}", bias)
+            own = self._own_bias(f"bias_{part}")
+            bias = bias if own is None else own
             found[f"weight_{part}"] = weight
             if bias is not None:
                 found[f"bias_{part}"] = bias.detach().clone()
@@ -241,10 +247,7 @@ class AnalogRNNBase(nn.Module):
             layer._warn_of_clipping(wanted[part], stacklevel=4)  # noqa: SLF001
         for part in self._parts:
             self._layer(part)._write(wanted[part], None)  # noqa: SLF001
-            own = self._parameters.get(f"bias_{part}")
-            if own is not None:
-                with torch.no_grad():
-                    own.copy_(weights[f"bias_{part}"])
+            self._write_bias(f"bias_{part}", weights.get(f"bias_{part}"))
 
     def _load_from_state_dict(
         self,
@@ -285,7 +288,7 @@ class AnalogRNNBase(nn.Module):
         """Does nothing; torch's layer has the method for kernels that tiles do not use."""
 
     def _product(self, part: str, x: Tensor, steps: int = 1) -> Tensor:
-        y: Tensor = self._layer(part)(x, steps=steps, bias=self._parameters.get(f"bias_{part}"))
+        y: Tensor = self._layer(part)(x, steps=steps, bias=self._own_bias(f"bias_{part}"))
         return y
 
     def _step(self, suffix: str, gates: Tensor, state: State) -> State:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.utils.dlpack import from_dlpack
 
+from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.factored_gradient import bias_gradient
 from pulsora.nn.tiles.checkpointing import repeats
 from pulsora.nn.tiles.separate_tiles import adapter_in
@@ -135,7 +135,7 @@ class _GatedProduct(torch.autograd.Function):
         return y if bias is None else y + bias
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, gate, bias = ctx.saved_tensors
         weight: AnalogParameter = ctx.weight

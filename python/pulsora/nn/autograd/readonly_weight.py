@@ -9,9 +9,10 @@ from weakref import WeakSet
 import numpy as np
 import torch
 from torch._compile import _disable_dynamo
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map
+
+from pulsora.nn.autograd.differentiation import differentiable_once, require_no_transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,7 @@ def weight_copy(parameter: AnalogParameter, scaling: Tensor | None, columns: int
 
     The copy is differentiable in the weights in the tiles and in `scaling`, the factors on outputs.
     """
+    require_no_transform()
     copied: Tensor = _read(parameter, columns)
     if scaling is not None:
         copied = copied * scaling.float()[:, None]
@@ -55,7 +57,7 @@ class _PerfectRead(torch.autograd.Function):
         return parameter.array.get_weights()[:, :columns].contiguous()
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         parameter: AnalogParameter = ctx.parameter
         array = parameter.array
@@ -90,16 +92,34 @@ class WeightCopy(torch.Tensor):
     array: TileArray | None = None
     """The tiles that were copied; None after `detach()`, which asks for a perfect read."""
 
-    of_products: ClassVar[str] = (
-        "was given a copy of an analog layer's weights, so the tiles would not be read, noise and "
-        "converters included; call the layer itself. A perfect product is x @ layer.weight.T"
-    )
-    of_writes: ClassVar[str] = (
-        "layer.weight of an analog layer is a copy; what is written to it does not reach the "
-        "tiles. Fill a tensor of your own, as in w = "
-        "torch.nn.init.xavier_uniform_(layer.weight.clone()), and call layer.set_weights(w, bias); "
-        "freeze weights by layer.analog_weight.requires_grad_(False)"
-    )
+    part: str = ""
+    """Torch's name of the matrix in a recurrent layer, without "weight_"."""
+
+    @property
+    def of_products(self) -> str:
+        """The end of the error about a product."""
+        return (
+            "was given a copy of an analog layer's weights, so the tiles would not be read, noise "
+            "and converters included; call the layer itself. A perfect product is x @ "
+            f"{self._name()}.T"
+        )
+
+    @property
+    def of_writes(self) -> str:
+        """The error about a write."""
+        name, owner, call = self._name(), "layer", "layer.set_weights(w, bias)"
+        if self.part:
+            owner = f"layer.{self.part}"
+            call = f"layer.set_weights(layer.get_weights() | {{'weight_{self.part}': w}})"
+        return (
+            f"{name} of an analog layer is a copy; what is written to it does not reach the tiles. "
+            f"Fill a tensor of your own, as in w = torch.nn.init.xavier_uniform_({name}.clone()), "
+            f"and call {call}; freeze weights by {owner}.analog_weight.requires_grad_(False)"
+        )
+
+    def _name(self) -> str:
+        return f"layer.weight_{self.part}" if self.part else "layer.weight"
+
     _conversions: ClassVar[frozenset[str]] = frozenset()  # whose results are copies of this kind
 
     @classmethod
@@ -114,11 +134,11 @@ class WeightCopy(torch.Tensor):
         settings = kwargs or {}
         name = getattr(func, "__name__", "").partition(".")[0]
         if func in _PRODUCTS:
-            raise RuntimeError(f"{name} {cls.of_products}")
+            raise RuntimeError(f"{name} {_copies((args, settings))[0].of_products}")
         if (_is_write(name) and _copies((*args[:1], settings.get("tensor")))) or _copies(
             settings.get("out")
         ):
-            raise RuntimeError(cls.of_writes)
+            raise RuntimeError(_copies((args, settings))[0].of_writes)
         ours = _copies((args, settings))
         with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001
             if name in _MATRIX_PRODUCTS:
@@ -137,6 +157,7 @@ class WeightCopy(torch.Tensor):
                         return value.as_subclass(torch.Tensor)
                     view = value.as_subclass(cls)
                     view.array = None if name == "detach" else ours[0].array
+                    view.part = ours[0].part
                     return view
                 return value
 

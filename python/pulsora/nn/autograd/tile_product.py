@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from pulsora.nn.autograd.differentiation import differentiable_once, require_no_transform
 from pulsora.nn.autograd.factored_gradient import bias_gradient
 from pulsora.nn.autograd.gated_product import gated_read, require_unchanged
 from pulsora.nn.tiles.checkpointing import require_first_run
@@ -46,7 +46,7 @@ class _AnalogProduct(torch.autograd.Function):
         return y.add_(bias) if bias.dtype == y.dtype else y + bias  # nothing else holds y
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, bias = ctx.saved_tensors
         weight: AnalogParameter = ctx.weight
@@ -80,7 +80,8 @@ NOT_TRACED = (
 
 
 def require_untraced() -> None:
-    """Raises RuntimeError if a tracer would record the result of one read as a constant."""
+    """Raises RuntimeError if a tracer would record one read, and inside torch.func."""
+    require_no_transform()
     if (
         torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
         or torch.compiler.is_exporting()

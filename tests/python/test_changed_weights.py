@@ -73,7 +73,7 @@ def test_a_change_before_the_backward_pass_is_torchs_error(
 
 
 def test_a_first_layer_needs_no_backward_read() -> None:
-    """As in torch, where nothing but the gradient of the input needs the weight."""
+    """Only the gradient of the input needs the weight, as in torch."""
     layer = pl.nn.AnalogLinear(6, 4, bias=False, config=IDEAL)
     y = layer(torch.ones(1, 6))
     by_writing(layer)

@@ -79,8 +79,9 @@ def warn_of_clipping(
     """
     count, size, lost, total = map(sum, zip(*parts, strict=True))
     if count > share * size and lost > 0.01 * total:
+        largest = float(abs(wanted).max())
         warnings.warn(
-            f"{count} of {size} weights (up to {float(abs(wanted).max()):.3g}) lie outside the bounds of their "
+            f"{count} of {size} weights (up to {largest:.3g}) lie outside the bounds of their "
             "cells and are confined to them; "
             + (remedy or "choose a device with a larger w_max or scale the weights down"),
             stacklevel=stacklevel,

@@ -18,8 +18,8 @@ _NOT_TWICE = (
     "take differences of gradients, or the second derivatives of pulsora.convert_to_digital(model)"
 )
 _NO_TRANSFORM = (
-    "torch.func (vmap, grad, vjp, jvp, jacrev, jacfwd, hessian) is not available for analog layers; "
-    "use torch.autograd.grad or torch.autograd.functional.jacobian, batches in the first dimension "
+    "torch.func (vmap, grad, vjp, jvp, jacrev, jacfwd, hessian) is not available for analog "
+    "layers; use torch.autograd.grad or torch.autograd.functional.jacobian, batches in the first dimension "
     "instead of vmap, or pulsora.convert_to_digital(model)"
 )
 

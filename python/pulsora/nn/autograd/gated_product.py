@@ -30,8 +30,9 @@ def require_unchanged(weight: AnalogParameter, changes: int) -> None:
     if changed:
         raise RuntimeError(
             f"{weight}, which a backward pass has to read, has been modified by an inplace "
-            f"operation ({changed} times: a step, set_weights or load_state_dict) since the forward "
-            "pass; run the backward pass before the step, or the forward pass again after it"
+            f"operation ({changed} times: a step, set_weights or load_state_dict) since the "
+            "forward pass; run the backward pass before the step, or the forward pass again "
+            "after it"
         )
 
 

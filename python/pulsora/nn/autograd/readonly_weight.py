@@ -172,8 +172,8 @@ class WeightCopy(torch.Tensor):
         if any(factor.requires_grad for factor in _others(arguments)):
             _warned.add(array)
             warnings.warn(
-                f"{name} multiplies by a copy of an analog layer's weights: a perfect read, without "
-                "the noise and the converters of the tiles, although gradients reach the tiles. "
+                f"{name} multiplies by a copy of an analog layer's weights: a perfect read, "
+                "without the noise and the converters of the tiles, although gradients reach the tiles. "
                 "Call the layer to read them. If a perfect read is meant, multiply by "
                 "layer.get_weights()[0] or layer.weight.detach(), without a gradient of the tiles, "
                 "or ignore this warning",

@@ -19,8 +19,8 @@ _NOT_TWICE = (
 )
 _NO_TRANSFORM = (
     "torch.func (vmap, grad, vjp, jvp, jacrev, jacfwd, hessian) is not available for analog "
-    "layers; use torch.autograd.grad or torch.autograd.functional.jacobian, batches in the first dimension "
-    "instead of vmap, or pulsora.convert_to_digital(model)"
+    "layers; use torch.autograd.grad or torch.autograd.functional.jacobian, batches in the first "
+    "dimension instead of vmap, or pulsora.convert_to_digital(model)"
 )
 
 

@@ -173,7 +173,7 @@ class WeightCopy(torch.Tensor):
             _warned.add(array)
             warnings.warn(
                 f"{name} multiplies by a copy of an analog layer's weights: a perfect read, "
-                "without the noise and the converters of the tiles, although gradients reach the tiles. "
+                "without the noise and the converters of the tiles, although gradients reach them. "
                 "Call the layer to read them. If a perfect read is meant, multiply by "
                 "layer.get_weights()[0] or layer.weight.detach(), without a gradient of the tiles, "
                 "or ignore this warning",

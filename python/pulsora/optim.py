@@ -25,6 +25,7 @@ from torch import distributed as dist
 
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
+from pulsora.nn.autograd.optimizer_states import in_present_order
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
 
 if TYPE_CHECKING:
@@ -70,6 +71,14 @@ class _Pulses(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._take_up()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads a saved state, of earlier versions and of digital runs too.
+
+        A state of a digital run has entries for weights that are analog now. They are left out,
+        with a warning.
+        """
+        super().load_state_dict(in_present_order(self.param_groups, state_dict))
 
     def _analog(self) -> Iterator[tuple[dict[str, Any], AnalogParameter]]:
         for group in self.param_groups:

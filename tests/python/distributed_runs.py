@@ -157,6 +157,19 @@ def accumulated(world: World) -> dict[str, Any]:
     return outcome(model)
 
 
+def penalised(world: World) -> dict[str, Any]:
+    """Terms of the loss on weights, in layers with and without several tiles."""
+    model = world.wrap(mlp())
+    optimizer = AnalogSGD(model.parameters(), lr=LR)
+    for step in range(3):
+        optimizer.zero_grad()
+        y = model(world.mine(data(step, 8, 12)))
+        loss = nn.functional.cross_entropy(y, world.mine(labels(step, 8)))
+        (loss + 0.1 * sum(model[i].weight.pow(2).sum() for i in (0, 2))).backward()
+        optimizer.step()
+    return outcome(model)
+
+
 def convolution(world: World) -> dict[str, Any]:
     torch.manual_seed(5)
     config = pl.LRTTConfig(rank=2, transfer_every=20, units_in_mbatch=False)
@@ -279,6 +292,7 @@ EXACT: dict[str, Callable[[World], dict[str, Any]]] = {
         lrtt_shared,
         gated,
         accumulated,
+        penalised,
         convolution,
         checkpointed,
         other_cells,

@@ -77,3 +77,27 @@ def test_conversions_that_are_none_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         pl.convert_to_analog(nn.Sequential(OwnLinear(3, 3)), IDEAL, conversions=conversions)
+
+
+class Twice(pl.nn.AnalogLinear):
+    def forward(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        return 2.0 * super().forward(x, *rest)
+
+
+class Named(pl.nn.AnalogLinear):
+    """Computes what its base computes."""
+
+
+def test_a_subclass_with_a_forward_of_its_own_has_no_digital_twin() -> None:
+    config = pl.IdealConfig()
+    with pytest.raises(TypeError, match=r"layer '1' \(Twice\) is of a subclass of AnalogLinear"):
+        pl.convert_to_digital(nn.Sequential(nn.ReLU(), Twice(3, 2, config=config)))
+    patched = pl.nn.AnalogLinear(3, 2, config=config)
+    patched.forward = lambda x: x  # type: ignore[method-assign, assignment]
+    with pytest.raises(TypeError, match="forward of its own"):
+        pl.convert_to_digital(nn.Sequential(patched))
+    named = Named(3, 2, config=config)
+    x = torch.ones(4, 3)
+    digital = pl.convert_to_digital(nn.Sequential(named))
+    assert torch.allclose(digital(x), named(x))
+    assert type(digital[0]) is nn.Linear

@@ -153,7 +153,7 @@ def test_pulses_move_the_weights_by_the_learning_rate_at_any_scale() -> None:
             optimizer.step()
         # 1, 10 or 20 pulses a step in trains of up to 31 slots: the mean of 12 cells and 200 steps
         # spreads by less than 0.5 %.
-        moved = float((layer.weight - 0.5).mean())
+        moved = (layer.weight - 0.5).mean().item()
         assert moved == pytest.approx(-200 * 0.01 * 0.5, rel=0.025)
 
 

@@ -54,9 +54,13 @@ class Parameters:
     Values are kept as the core keeps them (numbers in single precision), so that a configuration
     that went into a tile equals the one that comes out. Lists are kept as tuples. Where two
     parameters constrain one another, set both at once with replace().
+
+    Tiles and layers keep a frozen copy (`frozen`), whose parameters cannot be assigned to; copies
+    of a frozen object by replace(), copy and pickle can be changed.
     """
 
     _fields: ClassVar[dict[str, Field]] = {}
+    _is_frozen: ClassVar[bool] = False  # an attribute of frozen objects says True
 
     def __init__(self, **values: object) -> None:
         self._assign(values)
@@ -82,6 +86,8 @@ class Parameters:
                 value = _from_plain(field, checked[name])
             else:
                 value = values[name] if name in values else default_of(field)
+            if isinstance(value, Parameters) and value._is_frozen:  # noqa: SLF001 - of this class
+                value = value.replace()
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -107,8 +113,33 @@ class Parameters:
                 f"{made}()?"
             )
 
+    def frozen(self) -> Self:
+        """A copy whose parameters cannot be assigned to, objects in it included."""
+        if self._is_frozen:
+            return self
+        made = type(self).__new__(type(self))
+        for name, value in self._values().items():
+            kept = value.frozen() if isinstance(value, Parameters) else value
+            object.__setattr__(made, name, kept)
+        object.__setattr__(made, "_is_frozen", True)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters, so that copies are not frozen."""
+        return self._values()
+
+    def __copy__(self) -> Self:
+        return self.replace()
+
     def __setattr__(self, name: str, value: object) -> None:
         self._require_known(name)
+        if self._is_frozen:
+            raise AttributeError(
+                f"{name} cannot be set: this {type(self).__name__} is of tiles that are made, and "
+                "their configuration does not change. For new tiles, change a copy, "
+                f"config.replace({name}=...) or copy.deepcopy(config); to read these cells under "
+                "other converters, use pulsora.with_io(model, forward=...)"
+            )
         self._assign(self._values() | {name: value})
 
     def __delattr__(self, name: str) -> None:
@@ -135,12 +166,17 @@ class Parameters:
         return made
 
     def replace(self, **changes: object) -> Self:
-        """A copy with some parameters changed, checked together.
+        """A copy with some parameters changed, checked together; objects in it are copies, too.
 
         Raises:
             ConfigError: For an unknown name or a bad value.
         """
-        return type(self)(**(self._values() | changes))
+        kept = {
+            name: value.replace() if isinstance(value, Parameters) else value
+            for name, value in self._values().items()
+            if name not in changes
+        }
+        return type(self)(**(kept | changes))
 
     def __repr__(self) -> str:
         changed = [

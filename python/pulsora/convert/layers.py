@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Conversion: TypeAlias = Callable[..., nn.Module]
 
-__all__ = ["TO_ANALOG", "conversion_of", "digital", "digital_recurrent"]
+__all__ = ["TO_ANALOG", "conversion_of", "digital", "digital_recurrent", "require_twin"]
 
 
 def _linear(layer: nn.Linear, config: TileConfig, **options: Any) -> AnalogLinear:
@@ -68,6 +68,7 @@ def _conv(
     return made
 
 
+_ANALOG = (AnalogLinear, AnalogConv1d, AnalogConv2d, AnalogConv3d, AnalogRNN, AnalogLSTM, AnalogGRU)
 _CONVOLUTIONS: dict[type[nn.Module], type[AnalogConvNd]] = {
     nn.Conv1d: AnalogConv1d,
     nn.Conv2d: AnalogConv2d,
@@ -130,6 +131,24 @@ def _take_over(
     if bias is not None and made.bias is not None:
         bias.data = bias.data.to(made.bias.device)
         made.bias = bias
+
+
+def require_twin(where: str, layer: nn.Module) -> None:
+    """Raises TypeError for a subclass that computes something else than its class of pulsora.nn."""
+    kind = type(layer)
+    base = next((each for each in kind.__mro__ if each in _ANALOG), kind)
+    methods = [each for each in ("forward", "product", "__call__") if hasattr(base, each)]
+    own = [
+        method
+        for method in methods
+        if getattr(kind, method) is not getattr(base, method) or method in vars(layer)
+    ]
+    if base in _ANALOG and own:
+        raise TypeError(
+            f"layer '{where}' ({kind.__name__}) is of a subclass of {base.__name__} with {own[0]} "
+            "of its own, and may compute something else than the layer of torch; put a layer of "
+            "torch that you make in its place first"
+        )
 
 
 def digital(layer: AnalogModule) -> nn.Module:

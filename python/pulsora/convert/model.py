@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from pulsora.convert.layers import TO_ANALOG, conversion_of, digital, digital_recurrent
+from pulsora.convert.layers import (
+    TO_ANALOG,
+    conversion_of,
+    digital,
+    digital_recurrent,
+    require_twin,
+)
 from pulsora.convert.report import (
     TWINS,
     analog_parts,
@@ -156,11 +162,13 @@ def convert_to_digital(model: nn.Module) -> nn.Module:
     passes stay.
 
     Raises:
-        TypeError: for analog layers of other classes than those of `pulsora.nn`.
+        TypeError: for analog layers of other classes than those of `pulsora.nn`, and for subclasses
+            of these with a forward of their own.
         ValueError: for gates on the adapters in tiles.
     """
     converted = copy.deepcopy(model)
     for name, layer in converted.named_modules():
+        require_twin(name, layer)
         if isinstance(layer, GatedAdapter) and layer.in_tiles and layer.gate is not None:
             raise ValueError(
                 f"the adapters in the tiles of layer '{name}' have a gate, which no digital layer "

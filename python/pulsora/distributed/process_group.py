@@ -228,6 +228,13 @@ class ProcessGroup(SingleProcess):
 
         return wait
 
+    def summed(self, array: object, gradient: Tensor) -> Tensor:
+        """Adds the gradients of all ranks, each scaled to the loss of the global batch."""
+        shard = BatchShard((len(gradient),) * self.size, self.rank)
+        (everyone,) = self.gather(array, shard, [self.to_global(gradient)])()
+        total: Tensor = everyone.reshape(self.size, *gradient.shape).sum(0)
+        return total
+
     def _require_same_layer(self, numbers: Tensor) -> None:
         theirs = [self._names[int(number)] for number in numbers.tolist()]
         if len(set(theirs)) > 1:

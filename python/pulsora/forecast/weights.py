@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.base import AnalogModule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,11 +43,9 @@ class Weights:
     ) -> None:
         self.rank = rank
         places = {id(parameter): place for place, parameter in enumerate(model.parameters())}
+        given = [each for group in optimizer.param_groups for each in group["params"]]
         self._parameters: list[nn.Parameter] = [
-            parameter
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.requires_grad
+            parameter for parameter in _bias_first(model, given) if parameter.requires_grad
         ]
         strange = [tuple(p.shape) for p in self._parameters if id(p) not in places]
         if strange:
@@ -131,6 +130,20 @@ class Weights:
         devices = sorted({value.device.index for value in values if value.device.type == "cuda"})
         with torch.random.fork_rng(devices):
             return float(torch.stack([loss(batch) for batch in batches]).mean())
+
+
+def _bias_first(model: nn.Module, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
+    """Puts the bias of an analog layer before its weight: the order in all saved trainings."""
+    biases = {
+        id(layer.analog_weight): layer.bias
+        for layer in model.modules()
+        if isinstance(layer, AnalogModule)
+    }
+    ordered = list(parameters)
+    for i, parameter in enumerate(parameters[:-1]):
+        if biases.get(id(parameter)) is parameters[i + 1]:
+            ordered[i : i + 2] = parameters[i + 1], parameter
+    return ordered
 
 
 def _precise(parameter: Tensor) -> Tensor:

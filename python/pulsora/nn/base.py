@@ -10,12 +10,14 @@ import torch
 from torch import nn
 
 from pulsora._internal.checks import require_boolean
-from pulsora._internal.parameters import suggestion
 from pulsora.config import SingleConfig
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.gated_product import flat_gate
-from pulsora.nn.autograd.readonly_weight import WeightCopy
+from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
+from pulsora.nn.inputs import output_type, require_input, require_type
+from pulsora.nn.options import require_none, whole_signature
+from pulsora.nn.tiled_module import TiledModule
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
 from pulsora.tile.clipping import warn_of_clipping
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["AnalogModule"]
 
 
-class AnalogModule(nn.Module):
+class AnalogModule(TiledModule):
     """A layer whose weight matrix [out_features, in_features] is on tiles.
 
     Reads are noisy in `eval()` as in `train()`, as on a chip. `analog_weight` is the parameter: a
@@ -88,6 +90,13 @@ class AnalogModule(nn.Module):
     digital_dtype: torch.dtype = torch.float32
     """The type of the layer after `convert_to_digital`; old pickles have this default."""
 
+    is_part: bool = False
+    """Whether the layer is part of another (`lstm.ih_l0`), which resets its parameters."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__signature__ = whole_signature(cls, AnalogModule)  # type: ignore[attr-defined]
+
     def __init__(
         self,
         rows: int,
@@ -109,7 +118,7 @@ class AnalogModule(nn.Module):
         **unknown: object,
     ) -> None:
         super().__init__()
-        _require_none(type(self).__name__, unknown)
+        require_none(type(self).__name__, unknown, inspect.signature(type(self)).parameters)
         config = SingleConfig() if config is None else config
         require_boolean("bias", bias)
         place = _place(torch.get_default_device() if device is None else torch.device(device))
@@ -129,12 +138,14 @@ class AnalogModule(nn.Module):
             threads=threads,
             groups=groups,
             scaling=WeightScaling.of(weight_scaling, scaling_per, config),
+            has_bias=self.analog_bias,
         )
         has_bias = bias and digital_bias
+        # The order of torch's layers: weight, then bias.
+        self.register_parameter("analog_weight", AnalogParameter(array))
         self.register_parameter(
             "bias", nn.Parameter(torch.empty(rows, device=array.device)) if has_bias else None
         )
-        self.register_parameter("analog_weight", AnalogParameter(array))
         learned = torch.ones(rows if scaling_per == "output" else 1, device=array.device)
         self.register_parameter("out_scaling", nn.Parameter(learned) if learn_out_scaling else None)
         self._initialise(seed * 1_000_003 + tile_id)
@@ -147,18 +158,31 @@ class AnalogModule(nn.Module):
         columns_too = columns + (self.bias is not None)
         uniform = torch.rand(rows, columns_too, generator=generator, device="cpu")
         uniform = bound * (2.0 * uniform - 1.0)
-        self.tiles.set_weights(uniform[:, :columns])
         if self.tiles.scaling is not None:
             # The user has not chosen these weights, so clipping matters only if it hits many.
             self._warn_of_clipping(uniform[:, :columns], stacklevel=5, share=0.1)
+        self.tiles.set_weights(uniform[:, :columns])
         if self.bias is not None:
             with torch.no_grad():
                 self.bias.copy_(uniform[:, columns])
 
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draws weights and bias anew from torch's generator, as torch's layer does.
+
+        They are written to the same cells, within their bounds, with scales chosen anew;
+        `out_scaling` becomes 1. A part of another layer is left to the `reset_parameters` of that.
+        """
+        if self.is_part:
+            return
+        self._initialise(int(torch.randint(2**62, (), device="cpu").item()))
+        if self.out_scaling is not None:
+            self.out_scaling.fill_(1.0)
+
     def _warn_of_clipping(self, wanted: Tensor, stacklevel: int, share: float = 0.01) -> None:
-        written = self.tiles.get_weights().cpu().numpy()
+        """Warns of weights that a write is going to confine to the bounds of their cells."""
         remedy = None if self.tiles.scaling is None else "give a smaller weight_scaling"
-        warn_of_clipping(self.config, wanted.numpy(), written, stacklevel, remedy, share)
+        warn_of_clipping(self.tiles.confined(wanted), wanted, stacklevel, remedy, share)
 
     @property
     def tiles(self) -> TileArray:
@@ -170,13 +194,18 @@ class AnalogModule(nn.Module):
 
     @property
     def config(self) -> TileConfig:
-        """The configuration of the tiles."""
+        """The configuration of the tiles, frozen: `replace()` gives a copy that can be changed."""
         return self.tiles.config
 
     @property
     def weight(self) -> Tensor:
-        """A read-only copy of the weights that a perfect read would see, adapter included."""
-        return self.get_weights()[0].as_subclass(WeightCopy)
+        """A read-only copy of the weights that a perfect read would see, adapter included.
+
+        It is differentiable. A penalty on it in a loss acts on the tiles, by pulses: each column of
+        its gradient is one sample.
+        """
+        columns = self.tiles.shape[1] - self.analog_bias
+        return weight_copy(self.analog_weight, self.out_scaling, columns)
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
         if name == "weight":
@@ -198,12 +227,19 @@ class AnalogModule(nn.Module):
     def set_weights(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """Writes weights [out_features, in_features], and the bias where the layer has one.
 
-        Scales are chosen anew, and `out_scaling` is set to 1. Weights are clipped to the bounds of
-        their cells, with a warning if that concerns more than 1 %.
+        Scales are chosen anew, and `out_scaling` is set to 1. Weights are confined to the bounds of
+        their cells. A warning comes before the write if that will concern more than 1 % of them,
+        and change the matrix by more than 10 % of its norm.
 
         Raises:
             ValueError: for a wrong shape, a missing bias, or a bias that the layer does not have.
         """
+        wanted = self._wanted(weight, bias)
+        self._warn_of_clipping(wanted, stacklevel=4)
+        self._write(wanted, bias)
+
+    def _wanted(self, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Returns checked weights, and a bias in cells, as the matrix of the tiles."""
         has_bias = self.analog_bias or self.bias is not None
         if has_bias != (bias is not None):
             raise ValueError("this layer has a bias: give one" if has_bias else "no bias here")
@@ -216,13 +252,14 @@ class AnalogModule(nn.Module):
         wanted = weight.detach().float().cpu()
         if self.analog_bias and bias is not None:
             wanted = torch.cat([wanted, bias.detach().float().cpu()[:, None]], dim=1)
+        return wanted
+
+    @torch.no_grad()
+    def _write(self, wanted: Tensor, bias: Tensor | None) -> None:
         self.tiles.set_weights(wanted)
-        with torch.no_grad():
-            if self.bias is not None and bias is not None:
-                self.bias.copy_(bias)
-            if self.out_scaling is not None:
-                self.out_scaling.fill_(1.0)
-        self._warn_of_clipping(wanted, stacklevel=4)
+        self._write_bias("bias", bias)
+        if self.out_scaling is not None:
+            self.out_scaling.fill_(1.0)
 
     def product(
         self, x: Tensor, gate: Tensor | None = None, steps: int = 1, bias: Tensor | None = None
@@ -237,20 +274,11 @@ class AnalogModule(nn.Module):
         require_untraced()
         tiles = self.tiles
         rows, columns = tiles.shape
-        if not x.is_floating_point():
-            raise TypeError(f"x has type {x.dtype}: give floating-point values, as by x.float()")
-        device = tiles.device
-        if x.device != device:
-            raise ValueError(
-                f"x is on {x.device}, and this layer on {device}; move one by .to(...)"
-            )
         groups = tiles.groups
         features = groups * (columns - self.analog_bias)
-        if x.shape[-1] != features:
-            raise ValueError(
-                f"x has shape {list(x.shape)}: this layer takes {features} features in the last "
-                "dimension"
-            )
+        require_input(x, features, tiles.device)
+        if not self.is_part:  # a part takes what the layer around it has checked
+            require_type(x, self.digital_dtype)
         # A matrix is not reshaped, because torch would record a node for the view.
         flat = (x if x.dim() == 2 else x.reshape(-1, features)).float()
         if self.analog_bias:
@@ -263,7 +291,7 @@ class AnalogModule(nn.Module):
         y = read_tiles(flat, self.analog_weight, added, flat_weights, (x.shape[:-1], steps))
         if scaling is not None:
             y = y * scaling if bias is None else y * scaling + bias
-        wanted = _output_type(x)
+        wanted = output_type(x)
         y = y if y.dtype == wanted else y.to(wanted)
         return y if x.dim() == 2 else y.reshape(*x.shape[:-1], rows)
 
@@ -294,9 +322,18 @@ class AnalogModule(nn.Module):
         try:
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         finally:
-            self._parameters["analog_weight"] = weight
+            self._put_first(weight)
         self.digital_dtype = probe.dtype
         return self
+
+    def _put_first(self, weight: nn.Parameter | None) -> None:
+        others = dict(self._parameters)
+        self._parameters.clear()
+        self._parameters.update({"analog_weight": weight} | others)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._put_first(self._parameters.pop("analog_weight"))  # not so in earlier versions
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
@@ -350,28 +387,3 @@ def _place(device: torch.device) -> torch.device:
     if device.type == "cuda" and str(device) == "cuda" and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return device if device.type == "cuda" else torch.device(device.type)
-
-
-def _output_type(x: Tensor) -> torch.dtype:
-    """Returns the type of y that a layer of torch would return."""
-    kind = x.device.type
-    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
-        return torch.get_autocast_dtype(kind)
-    return x.dtype
-
-
-_HINTS = {
-    "rpu_config": "it is called config here",
-    "dtype": "tiles are in single precision; layer.to(dtype) sets the type of its bias",
-}
-
-
-def _require_none(layer: str, unknown: Mapping[str, object]) -> None:
-    """Raises TypeError, with a hint, for arguments that a layer does not have."""
-    for name in unknown:
-        parameters = inspect.signature(AnalogModule.__init__).parameters.values()
-        known = ["bias", "config", *(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)]
-        hint = _HINTS.get(name)
-        raise TypeError(
-            f"{layer} has no argument {name!r}" + (f"; {hint}" if hint else suggestion(name, known))
-        )

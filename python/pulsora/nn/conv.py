@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from pulsora import _core
+from pulsora.nn.autograd.differentiation import differentiable_once
+from pulsora.nn.autograd.tile_product import require_untraced
 from pulsora.nn.base import AnalogModule
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class AnalogConvNd(AnalogModule):
             raise ValueError(f"x has shape {list(x.shape)}: give [m, {sizes}] or [{sizes}]")
         if not is_batch:
             return self.forward(x[None])[0]
+        require_untraced()
         sizes_of_y = self.output_size(*x.shape[2:])
         if min(sizes_of_y) < 1:
             raise ValueError(
@@ -269,7 +271,7 @@ class _Unfold(torch.autograd.Function):
         return x.permute(0, 2, 3, 1, 4, 5).reshape(len(x), -1, x.shape[1] * kernel[0] * kernel[1])
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         kernel, stride, dilation = ctx.settings
         if d.is_cpu:

@@ -14,7 +14,7 @@ from pulsora.lowrank import gated_low_rank, gated_low_rank_linear
 from pulsora.lowrank.checks import TYPES
 from pulsora.lowrank.functional import autocast_type
 from pulsora.nn.adapter_init import balanced, cell_scale, error_of, matched_gauge
-from pulsora.nn.autograd.readonly_weight import BaseWeight, WeightCopy
+from pulsora.nn.autograd.readonly_weight import WeightCopy, base_weight
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.gates import ConstantGate
 from pulsora.nn.linear import AnalogLinear
@@ -189,7 +189,7 @@ class GatedAdapter(nn.Module):
 
     def _of_base(self, name: str) -> Tensor:
         own: Tensor = getattr(self.base, name)
-        return own if isinstance(own, WeightCopy) else own.detach().as_subclass(BaseWeight)
+        return own if self.in_tiles and isinstance(own, WeightCopy) else base_weight(own)
 
     def _make_tensors(self, seed: int) -> None:
         place = next((each.device for each in self.base.parameters()), None)
@@ -222,11 +222,10 @@ class GatedAdapter(nn.Module):
             tile_id=tile_id,
             **settings,
         )
-        first = tile_id + len(down.tiles)
-        up = AnalogLinear(
-            self.components, self.out_features, bias=False, config=config, tile_id=first, **settings
-        )
+        settings["tile_id"] = tile_id + len(down.tiles)
+        up = AnalogLinear(self.components, self.out_features, bias=False, config=config, **settings)
         self.down, self.up = down, up
+        down.is_part = up.is_part = True
         gauge = matched_gauge(self.rank, self.in_features, config)
         if alpha is None:
             self.alpha = gauge.alpha

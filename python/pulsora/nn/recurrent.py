@@ -12,7 +12,7 @@ from pulsora.nn.recurrent_base import AnalogRNNBase
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pulsora.nn.recurrent_base import State
+    from pulsora.nn.recurrent_inputs import State
 
 __all__ = ["AnalogGRU", "AnalogLSTM", "AnalogRNN"]
 

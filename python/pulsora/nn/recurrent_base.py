@@ -10,22 +10,25 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from pulsora._internal.checks import require_boolean
+from pulsora.nn.base import AnalogModule
+from pulsora.nn.inputs import require_type
 from pulsora.nn.linear import AnalogLinear
+from pulsora.nn.options import require_none, require_size, whole_signature
+from pulsora.nn.recurrent_inputs import initial_state, require_steps
+from pulsora.nn.tiled_module import TiledModule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import TypeAlias
 
     from torch import Tensor
 
     from pulsora.config import TileConfig
-
-    State: TypeAlias = tuple[Tensor, ...]
+    from pulsora.nn.recurrent_inputs import State
 
 __all__ = ["AnalogRNNBase"]
 
 
-class AnalogRNNBase(nn.Module):
+class AnalogRNNBase(TiledModule):
     """Base class of recurrent layers: every weight matrix of torch's layer is an analog layer.
 
     The matrix that torch calls weight_ih_l0 is the layer `rnn.ih_l0`, an `AnalogLinear`, with its
@@ -79,6 +82,10 @@ class AnalogRNNBase(nn.Module):
     bidirectional: bool
     proj_size: int
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__signature__ = whole_signature(cls, AnalogModule)  # type: ignore[attr-defined]
+
     def __init__(
         self,
         input_size: int,
@@ -100,6 +107,7 @@ class AnalogRNNBase(nn.Module):
                 "AnalogRNNBase is what recurrent layers have in common; make an AnalogLSTM"
             )
         super().__init__()
+        require_size(type(self).__name__, input_size)
         require_boolean("bias", bias)
         if "proj_size" in options and "proj_size" not in self.settings:
             raise TypeError(f"{type(self).__name__} has no argument 'proj_size'; AnalogLSTM has")
@@ -117,6 +125,8 @@ class AnalogRNNBase(nn.Module):
         )
         for name in {*self.settings, "proj_size"}:
             setattr(self, name, getattr(twin, name))
+        known = whole_signature(AnalogRNNBase, AnalogModule).parameters
+        require_none(type(self).__name__, {n: options[n] for n in options if n not in known}, known)
         if seed is None:
             seed = int(torch.randint(2**62, (), device="cpu").item())
         self._parts: tuple[str, ...] = tuple(
@@ -137,6 +147,7 @@ class AnalogRNNBase(nn.Module):
                 digital_bias=False,
                 **options,
             )
+            made.is_part = True
             tile_id += len(made.tiles)
             self.add_module(part, made)
             if has_bias and digital_bias:
@@ -160,6 +171,14 @@ class AnalogRNNBase(nn.Module):
                 if bias is not None:
                     bias.copy_(uniform(bias.shape))
 
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draws weights and biases anew, as torch's layer does; see `AnalogModule`."""
+        self._initialise(int(torch.randint(2**62, (), device="cpu").item()))
+        for part in self._parts:
+            if (scaling := self._layer(part).out_scaling) is not None:
+                scaling.fill_(1.0)
+
     def _layer(self, part: str) -> AnalogLinear:
         layer: AnalogLinear = self._modules[part]  # type: ignore[assignment]
         return layer
@@ -169,7 +188,9 @@ class AnalogRNNBase(nn.Module):
         if kind in {"weight", "bias"} and part in self.__dict__.get("_parts", ()):
             layer = self._layer(part)
             if kind == "weight":
-                return layer.weight
+                weight: Any = layer.weight
+                weight.part = part
+                return weight
             if layer.analog_bias:
                 return layer.get_weights()[1]
         return super().__getattr__(name)
@@ -197,7 +218,8 @@ class AnalogRNNBase(nn.Module):
         found: dict[str, Tensor] = {}
         for part in self._parts:
             weight, bias = self._layer(part).get_weights()
-            bias = self._parameters.get(f"bias_{part}", bias)
+            own = self._own_bias(f"bias_{part}")
+            bias = bias if own is None else own
             found[f"weight_{part}"] = weight
             if bias is not None:
                 found[f"bias_{part}"] = bias.detach().clone()
@@ -217,13 +239,15 @@ class AnalogRNNBase(nn.Module):
                 raise ValueError(
                     f"{name} has shape {list(weights[name].shape)}; expected {list(shape)}"
                 )
+        wanted = {}
         for part in self._parts:
             layer, bias = self._layer(part), weights.get(f"bias_{part}")
-            layer.set_weights(weights[f"weight_{part}"], bias if layer.analog_bias else None)
-            own = self._parameters.get(f"bias_{part}")
-            if own is not None and bias is not None:
-                with torch.no_grad():
-                    own.copy_(bias)
+            in_cells = bias if layer.analog_bias else None
+            wanted[part] = layer._wanted(weights[f"weight_{part}"], in_cells)  # noqa: SLF001
+            layer._warn_of_clipping(wanted[part], stacklevel=4)  # noqa: SLF001
+        for part in self._parts:
+            self._layer(part)._write(wanted[part], None)  # noqa: SLF001
+            self._write_bias(f"bias_{part}", weights.get(f"bias_{part}"))
 
     def _load_from_state_dict(
         self,
@@ -264,7 +288,7 @@ class AnalogRNNBase(nn.Module):
         """Does nothing; torch's layer has the method for kernels that tiles do not use."""
 
     def _product(self, part: str, x: Tensor, steps: int = 1) -> Tensor:
-        y: Tensor = self._layer(part)(x, steps=steps, bias=self._parameters.get(f"bias_{part}"))
+        y: Tensor = self._layer(part)(x, steps=steps, bias=self._own_bias(f"bias_{part}"))
         return y
 
     def _step(self, suffix: str, gates: Tensor, state: State) -> State:
@@ -336,7 +360,10 @@ class AnalogRNNBase(nn.Module):
         """
         packed = x if isinstance(x, PackedSequence) else None
         data: Tensor = x.data if isinstance(x, PackedSequence) else x
-        self._require_shape(data, is_packed=packed is not None)
+        require_steps(
+            data, self.input_size, batch_first=self.batch_first, is_packed=packed is not None
+        )
+        require_type(data, self._layer(self._parts[0]).digital_dtype)
         if packed is not None:
             self._layer(self._parts[0]).tiles.process_group.require_padded()
         is_one = packed is None and data.ndim == 2
@@ -347,7 +374,9 @@ class AnalogRNNBase(nn.Module):
             flat = steps.flatten(0, 1)
         else:
             counts, flat = packed.batch_sizes.tolist(), data
-        state = self._initial(hx, counts[0], flat, is_one=is_one)
+        count = self.num_layers * (1 + self.bidirectional)
+        shapes = [(count, counts[0], size) for size in self._sizes()]
+        state = initial_state(hx, shapes, flat, is_one=is_one)
         if packed is not None and packed.sorted_indices is not None and hx is not None:
             state = tuple(each[:, packed.sorted_indices] for each in state)
         y, last = self._run(flat, counts, state)
@@ -363,34 +392,6 @@ class AnalogRNNBase(nn.Module):
             if is_one:
                 last = tuple(each[:, 0] for each in last)
         return outputs, last if len(last) > 1 else last[0]
-
-    def _require_shape(self, x: Tensor, *, is_packed: bool) -> None:
-        dimensions = (2,) if is_packed else (2, 3)
-        steps = x.shape[self.batch_first] if x.ndim == 3 else len(x)
-        if x.ndim not in dimensions or x.shape[-1] != self.input_size or not steps:
-            batch = "m, steps" if self.batch_first else "steps, m"
-            size = self.input_size
-            raise ValueError(
-                f"x has shape {list(x.shape)}: give [{batch}, {size}], [steps, {size}] for one "
-                "sequence, or a PackedSequence of such features, with at least one step"
-            )
-
-    def _initial(self, hx: Tensor | State | None, batch: int, x: Tensor, *, is_one: bool) -> State:
-        """Returns the checked states before the first step, with a batch; zeros by default."""
-        count = self.num_layers * (1 + self.bidirectional)
-        shapes = [(count, batch, size) for size in self._sizes()]
-        if hx is None:
-            return tuple(x.new_zeros(shape) for shape in shapes)
-        given = (hx,) if isinstance(hx, torch.Tensor) else tuple(hx)
-        if is_one:
-            given = tuple(each[:, None] if each.ndim == 2 else each[None] for each in given)
-        if [tuple(each.shape) for each in given] != shapes:
-            wanted = [list(shape[::2] if is_one else shape) for shape in shapes]
-            raise ValueError(
-                f"hx has shapes {[list(each.shape) for each in given]}: give {wanted}, in a tuple "
-                "if they are two"
-            )
-        return given
 
     def extra_repr(self) -> str:
         """Returns the text between the brackets of `print(layer)`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from pulsora.config import CLASSES, SingleConfig, TileConfig
 from pulsora.devices.source import from_state
 from pulsora.tile.adapter import adapter_of
 from pulsora.tile.arrays import Arrays, read_only
-from pulsora.tile.clipping import on_host, warn_of_clipping
+from pulsora.tile.clipping import as_written, confined, warn_of_clipping
 from pulsora.tile.explanation import Explanation
 
 if TYPE_CHECKING:
@@ -89,8 +88,8 @@ class Tile:
 
     @property
     def config(self) -> TileConfig:
-        """A copy of the configuration; the configuration of a tile does not change."""
-        return TileConfig.from_dict(self._core.config())
+        """The configuration, frozen: `replace()` gives a copy that can be changed."""
+        return TileConfig.from_dict(self._core.config()).frozen()
 
     @property
     def seed(self) -> int:
@@ -204,8 +203,10 @@ class Tile:
     def weights(self) -> Matrix:
         """The weights [d_size, x_size] that a perfect read would see, adapter included; a copy.
 
-        The array is read-only. Setting `tile.weights` writes digitally: weights are clipped to the
-        bounds of their cells, with a warning if more than 1 % lay outside, and an adapter is reset.
+        The array is read-only. Setting `tile.weights` writes digitally: weights are confined to the
+        bounds of their cells, and an adapter is reset. A warning comes before the write if it will
+        confine more than 1 % of the weights, and change the matrix by more than 10 % of its norm.
+        Lists and other types of numbers are converted as NumPy does.
 
         Raises:
             InputError: On setting a wrong shape, or values that are not finite.
@@ -214,10 +215,9 @@ class Tile:
 
     @weights.setter
     def weights(self, weights: Array) -> None:
-        self._core.set_weights(weights)
-        # The write has been made, so nothing after it may fail.
-        with contextlib.suppress(MemoryError):
-            warn_of_clipping(self.config, on_host(weights), self.weights)
+        wanted = as_written(weights)
+        warn_of_clipping([confined(self._core, wanted)], wanted)
+        self._core.set_weights(wanted)
 
     @property
     def arrays(self) -> Arrays:

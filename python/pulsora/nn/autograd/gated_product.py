@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.utils.dlpack import from_dlpack
 
+from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.factored_gradient import bias_gradient
 from pulsora.nn.tiles.checkpointing import repeats
 from pulsora.nn.tiles.separate_tiles import adapter_in
@@ -21,7 +21,19 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.batch_shard import BatchShard
     from pulsora.nn.tiles.tile_array import TileArray
 
-__all__ = ["flat_gate", "gated_read"]
+__all__ = ["flat_gate", "gated_read", "require_unchanged"]
+
+
+def require_unchanged(weight: AnalogParameter, changes: int) -> None:
+    """Raises RuntimeError, as torch does, if the weights have changed since their forward read."""
+    changed = weight.array.changes - changes
+    if changed:
+        raise RuntimeError(
+            f"{weight}, which a backward pass has to read, has been modified by an inplace "
+            f"operation ({changed} times: a step, set_weights or load_state_dict) since the "
+            "forward pass; run the backward pass before the step, or the forward pass again "
+            "after it"
+        )
 
 
 def flat_gate(gate: Tensor, x: Tensor) -> Tensor:
@@ -120,15 +132,19 @@ class _GatedProduct(torch.autograd.Function):
         y, ctx.reads = _forward(weight.array, x, gate, shard)
         ctx.save_for_backward(x, gate, bias)
         ctx.weight, ctx.shard = weight, shard
+        ctx.changes = weight.array.changes
         return y if bias is None else y + bias
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, gate, bias = ctx.saved_tensors
         weight: AnalogParameter = ctx.weight
         process_group, shard = weight.array.process_group, ctx.shard
         needs_x, needs_gate, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        reads = needs_x or needs_gate or weight.array.facts.reuses_reads
+        if reads:
+            require_unchanged(weight, ctx.changes)
         d = process_group.to_global(d).float().contiguous()  # of a float64 bias, too
         gathered = process_group.gather(
             weight.array,
@@ -140,7 +156,7 @@ class _GatedProduct(torch.autograd.Function):
             ],
         )
         dx = d_gate = None
-        if needs_x or needs_gate or weight.array.facts.reuses_reads:
+        if reads:
             dx, d_gate = map(
                 process_group.to_local, _backward(weight.array, d, gate, ctx.reads, shard)
             )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from pulsora.nn.autograd.differentiation import differentiable_once, require_no_transform
 from pulsora.nn.autograd.factored_gradient import bias_gradient
-from pulsora.nn.autograd.gated_product import gated_read
+from pulsora.nn.autograd.gated_product import gated_read, require_unchanged
 from pulsora.nn.tiles.checkpointing import require_first_run
 
 if TYPE_CHECKING:
@@ -39,17 +39,21 @@ class _AnalogProduct(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, bias)
         ctx.weight, ctx.shard = weight, position.shard
+        ctx.changes = weight.array.changes
         y = weight.array.forward(x, position)
         if bias is None:
             return y
         return y.add_(bias) if bias.dtype == y.dtype else y + bias  # nothing else holds y
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, bias = ctx.saved_tensors
         weight: AnalogParameter = ctx.weight
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        reads = needs_x or weight.array.facts.reuses_reads
+        if reads:
+            require_unchanged(weight, ctx.changes)
         d = weight.array.process_group.to_global(d).float().contiguous()  # of a float64 bias, too
         gathered = weight.array.process_group.gather(
             weight.array,
@@ -57,7 +61,7 @@ class _AnalogProduct(torch.autograd.Function):
             [x if needs_weight else None, d if needs_weight or needs_bias else None],
         )
         dx = None
-        if needs_x or weight.array.facts.reuses_reads:
+        if reads:
             dx = weight.array.process_group.to_local(weight.array.backward(d, ctx.shard))
         all_x, all_d = gathered()
         return (
@@ -76,7 +80,8 @@ NOT_TRACED = (
 
 
 def require_untraced() -> None:
-    """Raises RuntimeError if a tracer would record the result of one read as a constant."""
+    """Raises RuntimeError if a tracer would record one read, and inside torch.func."""
+    require_no_transform()
     if (
         torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
         or torch.compiler.is_exporting()

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from pulsora.config import TileConfig
 
-__all__ = ["even_slices", "tiles_of_layer"]
+__all__ = ["configs_of_columns", "even_slices", "tiles_of_layer"]
 
 
 def even_slices(size: int, limit: int) -> list[slice]:
@@ -30,3 +30,19 @@ def tiles_of_layer(config: TileConfig, limits: dict[str, int]) -> tuple[TileConf
         return config, limits
     own = {name: getattr(config, name) or limit for name, limit in limits.items()}
     return config.replace(**own), dict.fromkeys(limits, 0)
+
+
+def configs_of_columns(config: TileConfig, count: int, *, has_bias: bool) -> list[TileConfig]:
+    """Returns the configuration of the tiles in each column of tiles.
+
+    `perfect_bias` holds in the last column of the array with the weights, if that is a bias. It is
+    switched off elsewhere, adapters included, whose last columns are no bias.
+    """
+    given = [name for name, each in config.devices().items() if getattr(each, "perfect_bias", 0)]
+
+    def without(names: list[str]) -> TileConfig:
+        devices = {name: config.devices()[name].replace(perfect_bias=False) for name in names}
+        return config.replace(**devices).frozen() if names else config
+
+    last = [name for name in given if name != config.facts.written] if has_bias else given
+    return [without(given)] * (count - 1) + [without(last)]

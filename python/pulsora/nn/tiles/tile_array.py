@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from pulsora import _core
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
 from pulsora.nn.tiles.checkpointing import repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated, require_finite
-from pulsora.nn.tiles.partition import even_slices, tiles_of_layer
+from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of_layer
+from pulsora.nn.tiles.saved_tiles import restored
 from pulsora.nn.tiles.separate_tiles import SeparateTiles
 from pulsora.nn.tiles.tile_read import ReadPosition, for_tile, read
 from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
-from pulsora.state import StateError, from_tensors, to_tensors
+from pulsora.state import StateError, to_tensors
 from pulsora.tile import Tile
+from pulsora.tile.clipping import confined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.batch_shard import SingleProcess
     from pulsora.nn.tiles.factor_pairs import Pair
     from pulsora.nn.tiles.weight_scaling import WeightScaling
+    from pulsora.tile.clipping import Confined
 
 __all__ = ["TileArray"]
 
@@ -58,12 +61,15 @@ class TileArray:
         threads: CPU threads per tile; None takes all that the process may run on.
         groups: Number of blocks, a divisor of out_features.
         scaling: How weights are scaled before they are written to the cells; None for no scaling.
+        has_bias: Whether the last column of the matrix is a bias; the option `perfect_bias` of a
+            device acts in that column alone.
 
     Attributes:
-        tile_config: The configuration that the tiles have.
+        tile_config: The configuration of the tiles, with `perfect_bias` as it was given.
         scales: Factors on the weights in the cells, [1] or [out_features]; None without scaling.
         process_group: The processes that train these weights; a copy of the array has a single
             process.
+        changes: Number of changes of the weights, which a backward read compares with its forward.
         evaluated: Counters of the tiles, and evaluation samples read since they last changed.
 
     Raises:
@@ -84,6 +90,7 @@ class TileArray:
         threads: int | None = None,
         groups: int = 1,
         scaling: WeightScaling | None = None,
+        has_bias: bool = False,
     ) -> None:
         for name, size in (("out_features", out_features), ("in_features", in_features)):
             if size < 1:
@@ -93,6 +100,7 @@ class TileArray:
             if limit < 0:
                 raise ValueError(f"{name} = {limit}: give a tile size, or 0 for no limit")
         self.shape = (out_features, in_features)
+        config = config.frozen()
         self.config = config
         self.facts = config.facts
         self.threads = threads
@@ -103,6 +111,7 @@ class TileArray:
         self.scales: Tensor | None = None
         self.process_group: SingleProcess = SINGLE_PROCESS
         self.evaluated: tuple[list[int], int] = ([], 0)
+        self.changes = 0
         self._limits = limits
         self.tile_config, largest = tiles_of_layer(config, limits)
         block = out_features // groups
@@ -112,12 +121,14 @@ class TileArray:
             for row in even_slices(block, largest["max_output_size"])
         ]
         self.cols = even_slices(in_features, largest["max_input_size"])
+        self.has_bias = has_bias
+        self._configs = configs_of_columns(self.tile_config, len(self.cols), has_bias=has_bias)
         self.grid = [
             [
                 Tile(
                     row.stop - row.start,
                     col.stop - col.start,
-                    self.tile_config,
+                    self._configs[j],
                     seed=seed,
                     tile_id=tile_id + i * len(self.cols) + j,
                     device=device,
@@ -248,6 +259,7 @@ class TileArray:
         """
         if not samples:
             return
+        self.changes += 1
         is_gated = any(each.gate is not None for each in samples)
         rows = sum(len(each.d) for each in samples)
         mine = None if is_gated else self.process_group.pulsed_here(self, rows)
@@ -278,6 +290,24 @@ class TileArray:
             ValueError: for another shape, and weights or scales that are not finite; nothing has
                 changed then.
         """
+        matrix, scales = self._in_cells(weights, scales)
+        self.scales = None if scales is None else scales.to(self.device)
+        self.changes += 1
+        for row, col, tile in self.parts():
+            tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
+
+    def confined(self, weights: Tensor) -> list[Confined]:
+        """Returns for each tile which of the weights `set_weights` would confine to bounds."""
+        matrix, _ = self._in_cells(weights, None)
+        return [
+            confined(tile._core, matrix[row, col])  # noqa: SLF001
+            for row, col, tile in self.parts()
+        ]
+
+    def _in_cells(
+        self, weights: Tensor, scales: Tensor | None
+    ) -> tuple[NDArray[np.float32], Tensor | None]:
+        """Returns checked weights as they go to the cells, and their scales."""
         if tuple(weights.shape) != self.shape:
             raise ValueError(
                 f"weights have shape {list(weights.shape)}; expected {list(self.shape)}"
@@ -290,10 +320,7 @@ class TileArray:
             scales = require_scales(scales.detach().float().cpu(), self.shape[0])
             wanted = wanted / scales[:, None]
             require_finite_weights(wanted, "divided by its scale: give a larger one")
-        self.scales = None if scales is None else scales.to(self.device)
-        matrix = wanted.numpy()
-        for row, col, tile in self.parts():
-            tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
+        return wanted.numpy(), scales
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Returns the complete state of the tiles and the scales as named tensors (copies)."""
@@ -321,10 +348,11 @@ class TileArray:
         if scales is not None:
             scales = require_scales(scales, self.shape[0]).detach().to(self.device, copy=True)
         self.grid = [
-            [self._restored(tile, f"{i}_{j}.", tensors) for j, tile in enumerate(tiles)]
+            [self._restored(i, j, tensors) for j in range(len(tiles))]
             for i, tiles in enumerate(self.grid)
         ]
         self.scales = scales
+        self.changes += 1
         self.seed, self.tile_id = self.grid[0][0].seed, self.grid[0][0].tile_id
 
     def _sizes_differ(self) -> str:
@@ -333,31 +361,21 @@ class TileArray:
             "and the max_input_size and max_output_size it was saved with"
         )
 
-    def _restored(self, tile: Tile, prefix: str, tensors: Mapping[str, Tensor]) -> Tile:
-        """Makes a tile like `tile`, in the state of the tensors with this prefix."""
-        arrays = {
-            name.removeprefix(prefix): _array(name, tensor)
-            for name, tensor in tensors.items()
-            if name.startswith(prefix)
-        }
-        if not arrays:
+    def _restored(self, i: int, j: int, tensors: Mapping[str, Tensor]) -> Tile:
+        """Makes tile (i, j) anew, in the state of its tensors."""
+        prefix = f"{i}_{j}."
+        if not any(name.startswith(prefix) for name in tensors):
             raise StateError(f"there are no tensors '{prefix}*', but {self._sizes_differ()}")
-        restored = Tile.from_state(from_tensors(arrays), device=tile.device, threads=self.threads)
-        restored.gpu_products = tile.gpu_products
-        if (restored.d_size, restored.x_size) != (tile.d_size, tile.x_size):
-            raise StateError(
-                f"tile '{prefix}' was saved with size [{restored.d_size}, {restored.x_size}], but "
-                f"here it has [{tile.d_size}, {tile.x_size}]"
-            )
-        if restored.config != self.tile_config:
-            raise StateError(
-                f"tile '{prefix}' was saved with another configuration: {restored.config!r}; "
-                f"this layer has {self.tile_config!r}"
-            )
-        return restored
+        # Tiles of earlier versions have perfect_bias as it was given, and go on with it.
+        configs = (self._configs[j], self.tile_config)
+        return restored(self.grid[i][j], prefix, tensors, configs, self.threads)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the arguments and the state, for pickle and deepcopy."""
+        """Returns the arguments and the state, for pickle and deepcopy.
+
+        The state is in NumPy arrays: torch would put tensors into shared memory when processes are
+        started, which is gone before they can take it.
+        """
         return {
             "arguments": (*self.shape, self.config),
             "options": {
@@ -367,19 +385,14 @@ class TileArray:
                 "threads": self.threads,
                 "groups": self.groups,
                 "scaling": self.scaling,
+                "has_bias": self.has_bias,
                 **self._limits,
             },
-            "state": self.state_tensors(),
+            "state": {name: tensor.numpy() for name, tensor in self.state_tensors().items()},
         }
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         TileArray.__init__(self, *saved["arguments"], **saved["options"])
-        self.load_state_tensors(saved["state"])
-
-
-def _array(name: str, tensor: Tensor) -> NDArray[Any]:
-    """Converts a tensor of a state for a tile; StateError for other kinds, such as sparse."""
-    try:
-        return np.asarray(tensor.detach().cpu().numpy())
-    except (AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
-        raise StateError(f"{name!r} is no tensor of a tile's state ({error})") from None
+        self.load_state_tensors(  # of tensors in earlier versions
+            {name: torch.as_tensor(values) for name, values in saved["state"].items()}
+        )

@@ -1,0 +1,49 @@
+"""Checks of the input of analog layers, and the type of their output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["output_type", "require_input", "require_type"]
+
+
+def require_type(x: Tensor, dtype: torch.dtype) -> None:
+    """Raises TypeError unless x has the type of the layer, as torch does outside autocast."""
+    if x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(
+            f"x has type {x.dtype}, and this layer {dtype}: convert one by .to(...), or use "
+            "torch.autocast"
+        )
+
+
+def require_input(x: Tensor, features: int, device: torch.device) -> None:
+    """Raises an error unless a layer with so many features takes x.
+
+    Raises:
+        TypeError: for whole numbers and sparse tensors.
+        ValueError: for another device or number of features.
+    """
+    if not x.is_floating_point():
+        raise TypeError(f"x has type {x.dtype}: give floating-point values, as by x.float()")
+    if x.layout != torch.strided:
+        raise TypeError(f"x is sparse ({x.layout}): give a dense tensor, as by x.to_dense()")
+    if x.device != device:
+        raise ValueError(f"x is on {x.device}, and this layer on {device}; move one by .to(...)")
+    if x.shape[-1:] != (features,):
+        raise ValueError(
+            f"x has shape {list(x.shape)}: this layer takes {features} features in the last "
+            "dimension"
+        )
+
+
+def output_type(x: Tensor) -> torch.dtype:
+    """Returns the type of y that a layer of torch would return."""
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
+        return torch.get_autocast_dtype(kind)
+    return x.dtype

@@ -1,0 +1,60 @@
+"""Tiles of a layer made from saved tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pulsora.state import StateError, from_tensors
+from pulsora.tile import Tile
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from pulsora.config import TileConfig
+
+__all__ = ["restored"]
+
+
+def restored(
+    tile: Tile,
+    prefix: str,
+    tensors: Mapping[str, Tensor],
+    configs: Collection[TileConfig],
+    threads: int | None,
+) -> Tile:
+    """Makes a tile like `tile`, in the state of the tensors with this prefix.
+
+    Raises:
+        StateError: if the state is damaged, of another size, or of none of the configurations.
+    """
+    arrays = {
+        name.removeprefix(prefix): _array(name, tensor)
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+    made = Tile.from_state(from_tensors(arrays), device=tile.device, threads=threads)
+    made.gpu_products = tile.gpu_products
+    if (made.d_size, made.x_size) != (tile.d_size, tile.x_size):
+        raise StateError(
+            f"tile '{prefix}' was saved with size [{made.d_size}, {made.x_size}], but here it has "
+            f"[{tile.d_size}, {tile.x_size}]"
+        )
+    if made.config not in configs:
+        raise StateError(
+            f"tile '{prefix}' was saved with another configuration: {made.config!r}; this layer "
+            f"has {next(iter(configs))!r}"
+        )
+    return made
+
+
+def _array(name: str, tensor: Tensor) -> NDArray[Any]:
+    """Converts a tensor of a state for a tile; StateError for other kinds, such as sparse."""
+    try:
+        return np.asarray(tensor.detach().cpu().numpy())
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError) as error:
+        raise StateError(f"{name!r} is no tensor of a tile's state ({error})") from None

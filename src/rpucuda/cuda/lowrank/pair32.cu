@@ -8,8 +8,8 @@
 // them, in one pass over dc. A block takes tile after tile of 16 rows of a group of columns, and a
 // warp takes a slab of these columns. The sums of db stay in registers; the sums of da are short,
 // and added over the warps in shared memory. A second kernel adds the blocks' parts in a fixed
-// order. In both products, K is the 16 rows of the tensor cores' results, and dc the right factor: the
-// rows of dc are columns of one product and terms of the other.
+// order. In both products, K is the 16 rows of the tensor cores' results, and dc the right factor:
+// the rows of dc are columns of one product and terms of the other.
 
 namespace pulsora {
 namespace {
@@ -69,8 +69,7 @@ struct Split2 {
   }
 };
 
-/// d[i] += a b[i]; products that add to one sum are kept apart, because each waits for the one before
-/// it.
+/// d[i] += a b[i].
 __device__ inline void multiply(float (&d)[2][4], const Split4 &a, const Split2 (&b)[2]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) multiplyTile(d[i], a.rest, b[i].big);

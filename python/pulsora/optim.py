@@ -26,6 +26,7 @@ from torch import distributed as dist
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
+from pulsora.nn.tiles.twins import warn_of_twins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -80,6 +81,8 @@ class _Pulses(torch.optim.Optimizer):
     def _take_up(self) -> None:
         for _, parameter in self._analog():
             parameter.is_trained = True
+        arrays = (parameter.array for _, parameter in self._analog())
+        warn_of_twins(arrays, self.__dict__.setdefault("_told", set()), stacklevel=5)
 
     def step(  # type: ignore[override]
         self, closure: Callable[[], float] | None = None

@@ -9,31 +9,41 @@ from typing import TYPE_CHECKING, Any
 from pulsora import _core
 from pulsora import state as states
 from pulsora._internal.threads import chosen_threads
+from pulsora.config import TileConfig
 from pulsora.devices.source import from_state
 from pulsora.tile.clipping import warn_of_clipping
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pulsora.config import IOParameters, TileConfig, UpdateParameters
+    from pulsora._core import Tile as CoreTile
+    from pulsora.config import IOParameters, UpdateParameters
     from pulsora.tile.arrays import Matrix
 
 __all__ = ["StatefulTile"]
 
 
 class StatefulTile:
-    """The part of `Tile` that saves, restores and copies its state."""
+    """The part of `Tile` that saves, restores and copies its configuration and its state."""
 
-    _core: _core.Tile
+    _core: CoreTile
 
     if TYPE_CHECKING:
-        config: TileConfig
-        weights: Matrix
-        device: str
         threads: int
         gpu_products: str
+        weights: Matrix
 
-        def _hold(self, core: _core.Tile) -> None: ...
+        def _hold(self, core: CoreTile) -> None: ...
+
+    @property
+    def config(self) -> TileConfig:
+        """A copy of the configuration; the configuration of a tile does not change."""
+        return TileConfig.from_dict(self._core.config())
+
+    @property
+    def device(self) -> str:
+        """Device of the tile: "cpu" or "cuda:<number>"."""
+        return self._core.device
 
     def to(self, device: str) -> Self:
         """Returns a copy of the tile, in the same state, on another device.
@@ -41,7 +51,17 @@ class StatefulTile:
         Raises:
             DeviceError: If the device cannot be used.
         """
-        return _restored(*self._copied(device))
+        copied: Self = _restored(*self._copied(device))
+        return copied
+
+    @property
+    def evaluated(self) -> int:
+        """Samples that evaluations have read since training last read or updated the tile.
+
+        With `counters` they number the random draws of the next evaluation. States do not contain
+        this number, so that an evaluation is a function of the trained state.
+        """
+        return self._core.evaluated
 
     def state(self) -> states.State:
         """A copy of the state, from which a tile resumes bit-exactly.
@@ -111,7 +131,7 @@ class StatefulTile:
         return cls._made_of(_core.tile_from_state(saved.tensors, saved.values, device, count))
 
     @classmethod
-    def _made_of(cls, core: _core.Tile) -> Self:
+    def _made_of(cls, core: CoreTile) -> Self:
         made = cls.__new__(cls)
         made._hold(core)  # noqa: SLF001 - of this class
         return made
@@ -183,7 +203,7 @@ class StatefulTile:
         )
 
 
-def _restored(  # noqa: PLR0917 - pickles of earlier versions call it so
+def _restored(
     made: type[StatefulTile],
     saved: states.State,
     device: str,

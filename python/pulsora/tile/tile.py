@@ -86,11 +86,6 @@ class Tile(StatefulTile):
         return self._core.x_size
 
     @property
-    def config(self) -> TileConfig:
-        """A copy of the configuration; the configuration of a tile does not change."""
-        return TileConfig.from_dict(self._core.config())
-
-    @property
     def seed(self) -> int:
         """Seed of all random numbers of the tile."""
         return self._core.seed
@@ -99,11 +94,6 @@ class Tile(StatefulTile):
     def tile_id(self) -> int:
         """Number that distinguishes this tile from others with the same seed."""
         return self._core.tile_id
-
-    @property
-    def device(self) -> str:
-        """Device of the tile: "cpu" or "cuda:<number>"."""
-        return self._core.device
 
     @property
     def threads(self) -> int:

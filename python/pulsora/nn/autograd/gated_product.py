@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pulsora.nn.autograd.analog_parameter import AnalogParameter
-    from pulsora.nn.tiles.tile_read import ReadPosition
     from pulsora.nn.tiles.tile_array import TileArray
+    from pulsora.nn.tiles.tile_read import ReadPosition
 
 __all__ = ["flat_gate", "gated_read"]
 

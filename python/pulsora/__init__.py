@@ -48,7 +48,13 @@ from pulsora.tile import Explanation, Tile
 
 if TYPE_CHECKING:
     from pulsora import distributed, lowrank, nn, optim, peft, training_step
-    from pulsora.convert import conversion_report, convert_to_analog, convert_to_digital
+    from pulsora.convert import (
+        conversion_report,
+        convert_to_analog,
+        convert_to_digital,
+        reseed,
+        with_io,
+    )
 
 __all__ = [
     "CompileError",
@@ -77,9 +83,11 @@ __all__ = [
     "optim",
     "peft",
     "presets",
+    "reseed",
     "runtime",
     "state",
     "training_step",
+    "with_io",
 ]
 __all__ += config.__all__
 
@@ -94,6 +102,8 @@ _NEEDS_TORCH = {
     "conversion_report": "pulsora.convert",
     "convert_to_analog": "pulsora.convert",
     "convert_to_digital": "pulsora.convert",
+    "reseed": "pulsora.convert",
+    "with_io": "pulsora.convert",
 }
 
 

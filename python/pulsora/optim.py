@@ -27,6 +27,7 @@ from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
 from pulsora.nn.autograd.optimizer_states import in_present_order
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
+from pulsora.nn.tiles.twins import warn_of_twins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -89,6 +90,8 @@ class _Pulses(torch.optim.Optimizer):
     def _take_up(self) -> None:
         for _, parameter in self._analog():
             parameter.is_trained = True
+        arrays = (parameter.array for _, parameter in self._analog())
+        warn_of_twins(arrays, self.__dict__.setdefault("_told", set()), stacklevel=5)
 
     def step(  # type: ignore[override]
         self, closure: Callable[[], float] | None = None

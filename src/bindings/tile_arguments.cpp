@@ -45,9 +45,9 @@ InputMatrix inputOf(SharedTile *const *tiles, size_t count, py::handle array, co
   return matrix;
 }
 
-BatchPart readPart(py::handle first, py::handle of) {
+BatchPart readPart(py::handle first, py::handle of, bool evaluation) {
   return {readArgument<int64_t>(first, "first", atLeast(0)),
-          of.is_none() ? -1 : readArgument<int64_t>(of, "of", atLeast(0))};
+          of.is_none() ? -1 : readArgument<int64_t>(of, "of", atLeast(0)), evaluation};
 }
 
 float readLearningRate(py::handle lr) { return readArgument<float>(lr, "lr", anyNumber()); }

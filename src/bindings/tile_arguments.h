@@ -25,7 +25,7 @@ inline InputMatrix inputOf(SharedTile &tile, py::handle array, const char *name)
 }
 
 /// Rows from `first` on of a mini-batch of `of` rows; `of` may be None.
-BatchPart readPart(py::handle first, py::handle of);
+BatchPart readPart(py::handle first, py::handle of, bool evaluation);
 
 float readLearningRate(py::handle lr);
 

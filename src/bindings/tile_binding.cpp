@@ -68,9 +68,9 @@ Tile makeTile(py::handle dSize, py::handle xSize, py::handle config, py::handle 
   return Tile(rows, cols, params, seedNumber, id, context);
 }
 
-py::object forward(SharedTile &self, py::handle x, py::handle out, py::handle first,
-                   py::handle of) {
-  const BatchPart part = readPart(first, of);
+py::object forward(SharedTile &self, py::handle x, py::handle out, py::handle first, py::handle of,
+                   bool evaluation) {
+  const BatchPart part = readPart(first, of, evaluation);
   const InputMatrix in = inputOf(self, x, "x");
   OutputMatrix y(out, in.view().rows, self.dSize(), in, self.context());
   self.enqueue([in = in.view(), y = y.view(), part](Tile &tile) { tile.forward(in, y, part); });
@@ -87,9 +87,9 @@ void forwardAgain(SharedTile &self, py::handle x, py::handle out, py::handle fir
   y.result(self.context());
 }
 
-py::object backward(SharedTile &self, py::handle d, py::handle out, py::handle first,
-                    py::handle of) {
-  const BatchPart part = readPart(first, of);
+py::object backward(SharedTile &self, py::handle d, py::handle out, py::handle first, py::handle of,
+                    bool evaluation) {
+  const BatchPart part = readPart(first, of, evaluation);
   const InputMatrix in = inputOf(self, d, "d");
   OutputMatrix dx(out, in.view().rows, self.xSize(), in, self.context());
   self.enqueue([in = in.view(), dx = dx.view(), part](Tile &tile) { tile.backward(in, dx, part); });
@@ -167,8 +167,8 @@ py::dict describeCells(SharedTile &self, const std::string &name) {
 }
 
 py::tuple forwardGated(SharedTile &self, py::handle x, py::handle gate, py::handle first,
-                       py::handle of) {
-  const BatchPart part = readPart(first, of);
+                       py::handle of, bool evaluation) {
+  const BatchPart part = readPart(first, of, evaluation);
   const InputMatrix in = inputOf(self, x, "x");
   const InputMatrix gates = inputOf(self, gate, "gate");
   OutputMatrix y(py::none(), in.view().rows, self.dSize(), in, self.context());
@@ -180,8 +180,8 @@ py::tuple forwardGated(SharedTile &self, py::handle x, py::handle gate, py::hand
 }
 
 py::tuple backwardGated(SharedTile &self, py::handle d, py::handle gate, py::handle read,
-                        py::handle first, py::handle of) {
-  const BatchPart part = readPart(first, of);
+                        py::handle first, py::handle of, bool evaluation) {
+  const BatchPart part = readPart(first, of, evaluation);
   const InputMatrix in = inputOf(self, d, "d");
   const InputMatrix gates = inputOf(self, gate, "gate");
   const InputMatrix reads = inputOf(self, read, "read");
@@ -225,6 +225,22 @@ py::dict counters(SharedTile &self) {
   dict["mini_batches"] = c.miniBatches;
   dict["events"] = c.events;
   return dict;
+}
+
+void reseed(SharedTile &self, py::handle seed, bool cells) {
+  const auto number = readArgument<uint64_t>(seed, "seed", atLeast(0));
+  self.run([&](Tile &tile) { tile.reseed(number, cells); });
+}
+
+std::unique_ptr<SharedTile> withPeriphery(SharedTile &self, py::handle config) {
+  const auto changed = readParams<TileConfig>(toValue(config, "config"), "");
+  return std::make_unique<SharedTile>(
+      self.run([&](Tile &tile) { return tile.withPeriphery(changed); }));
+}
+
+void setEvaluated(SharedTile &self, py::handle samples) {
+  const auto count = readArgument<uint64_t>(samples, "evaluated", atLeast(0));
+  self.run([&](Tile &tile) { tile.setEvaluated(count); });
 }
 
 void loadState(SharedTile &self, const py::dict &tensors, const py::dict &values) {
@@ -287,6 +303,16 @@ void bindTile(py::module_ &module) {
       .def_property_readonly("tile_id", &SharedTile::tileId)
       .def_property_readonly("device", &deviceName)
       .def_property(
+          "evaluated",
+          [](SharedTile &self) { return self.run([](Tile &tile) { return tile.evaluated(); }); },
+          &setEvaluated)
+      .def("evaluation_sample",
+           [](SharedTile &self) {
+             return self.run([](Tile &tile) { return tile.evaluationSample(); });
+           })
+      .def("reseed", &reseed, arg("seed"), arg("cells") = false)
+      .def("with_periphery", &withPeriphery, arg("config"))
+      .def_property(
           "threads", [](const SharedTile &self) { return self.context().cpu.threads; }, &setThreads)
       .def_property("gpu_products", &gpuProductsName, &setGpuProducts)
       .def_property(
@@ -295,10 +321,10 @@ void bindTile(py::module_ &module) {
           &setStream)
       .def_readwrite("in_step_graph", &SharedTile::inStepGraph)
       .def("forward", &forward, arg("x"), arg("out") = py::none(), arg("first") = 0,
-           arg("of") = py::none())
+           arg("of") = py::none(), arg("evaluation") = false)
       .def("forward_again", &forwardAgain, arg("x"), arg("out"), arg("first_sample"), arg("of") = 0)
       .def("backward", &backward, arg("d"), arg("out") = py::none(), arg("first") = 0,
-           arg("of") = py::none())
+           arg("of") = py::none(), arg("evaluation") = false)
       .def("update", &update, arg("x"), arg("d"), arg("lr"))
       .def("post_update", &postUpdate, arg("lr"))
       .def("get_weights", &getWeights)
@@ -318,9 +344,9 @@ void bindTile(py::module_ &module) {
       .def("set_array", &setArray, arg("name"), arg("weights"))
       .def("describe_cells", &describeCells, arg("name"))
       .def("forward_gated", &forwardGated, arg("x"), arg("gate"), arg("first") = 0,
-           arg("of") = py::none())
+           arg("of") = py::none(), arg("evaluation") = false)
       .def("backward_gated", &backwardGated, arg("d"), arg("gate"), arg("read"), arg("first") = 0,
-           arg("of") = py::none())
+           arg("of") = py::none(), arg("evaluation") = false)
       .def("update_gated", &updateGated, arg("x"), arg("d"), arg("gate"), arg("lr"))
       .def("transfer",
            [](SharedTile &self) { self.run([](Tile &tile) { tile.adapter().transfer(); }); })

@@ -65,8 +65,9 @@ class SharedGrid {
 
 using Grid = std::shared_ptr<SharedGrid>;
 
-void forward(const Grid &self, py::handle x, py::handle out, py::handle first, py::handle of) {
-  const BatchPart part = readPart(first, of);
+void forward(const Grid &self, py::handle x, py::handle out, py::handle first, py::handle of,
+             bool evaluation) {
+  const BatchPart part = readPart(first, of, evaluation);
   const InputMatrix in = self->input(x, "x");
   OutputMatrix y(out, in.view().rows, self->outputs(), in, self->context());
   SharedGrid::enqueue(
@@ -74,8 +75,9 @@ void forward(const Grid &self, py::handle x, py::handle out, py::handle first, p
   y.result(self->context());
 }
 
-void backward(const Grid &self, py::handle d, py::handle out, py::handle first, py::handle of) {
-  const BatchPart part = readPart(first, of);
+void backward(const Grid &self, py::handle d, py::handle out, py::handle first, py::handle of,
+              bool evaluation) {
+  const BatchPart part = readPart(first, of, evaluation);
   const InputMatrix in = self->input(d, "d");
   OutputMatrix dx(out, in.view().rows, self->inputs(), in, self->context());
   SharedGrid::enqueue(self, [in = in.view(), dx = dx.view(), part](TileGrid &grid) {
@@ -136,8 +138,10 @@ void unpackChanges(const Grid &self, const TileGrid::Numbers &tiles, py::handle 
 void bindTileGrid(py::module_ &module) {
   using py::arg;
   py::class_<SharedGrid, Grid>(module, "TileGrid", py::custom_type_setup(&withoutNew))
-      .def("forward", &forward, arg("x"), arg("out"), arg("first") = 0, arg("of") = py::none())
-      .def("backward", &backward, arg("d"), arg("out"), arg("first") = 0, arg("of") = py::none())
+      .def("forward", &forward, arg("x"), arg("out"), arg("first") = 0, arg("of") = py::none(),
+           arg("evaluation") = false)
+      .def("backward", &backward, arg("d"), arg("out"), arg("first") = 0, arg("of") = py::none(),
+           arg("evaluation") = false)
       .def("update", &update, arg("x"), arg("d"), arg("lr"), arg("tiles") = py::none())
       .def("post_update", &postUpdate, arg("lr"), arg("tiles") = py::none())
       .def("changes_size", &changesSize, arg("tiles"))

@@ -121,7 +121,7 @@ def test_generation_reads_the_tiles() -> None:
     text = analog.generate(prompt, max_new_tokens=4, do_sample=False, pad_token_id=0)
     assert text.shape[1] > 3
     (tile,) = analog.transformer.h[0].attn.c_attn.tiles
-    assert tile.counters["forward_samples"] >= 6
+    assert tile.evaluated >= 6
 
 
 class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):

@@ -182,7 +182,7 @@ def test_a_fused_encoder_reads_the_tiles() -> None:
     x = torch.randn(2, 5, 8, device="cuda")
     with torch.no_grad():
         assert not torch.equal(model(x), model(x))
-    assert [tile.counters["forward_samples"] for tile in model.linear1.tiles] == [20]
+    assert [tile.evaluated for tile in model.linear1.tiles] == [20]
 
 
 def test_copies_stay_on_their_device() -> None:

@@ -129,7 +129,7 @@ def test_fused_encoders_read_the_tiles(layers: int) -> None:
     analog = [layer for layer in model.modules() if isinstance(layer, AnalogLinear)]
     assert len(analog) == 2 * max(layers, 1)
     for layer in analog:
-        assert [tile.counters["forward_samples"] for tile in layer.tiles] == [2 * 2 * 5]
+        assert [tile.evaluated for tile in layer.tiles] == [2 * 2 * 5]
 
 
 def test_attention_that_would_bypass_an_analog_projection_is_refused() -> None:

@@ -1,7 +1,9 @@
-"""Conversion of models of torch to analog layers and back, and a report on what is analog."""
+"""Conversion of models of torch to analog layers and back, and changes of all tiles of a model."""
 
 from pulsora.convert.model import convert_to_analog, convert_to_digital
+from pulsora.convert.periphery import with_io
 from pulsora.convert.report import ConversionReport, LayerReport, conversion_report
+from pulsora.convert.seeds import reseed
 
 __all__ = [
     "ConversionReport",
@@ -9,4 +11,6 @@ __all__ = [
     "conversion_report",
     "convert_to_analog",
     "convert_to_digital",
+    "reseed",
+    "with_io",
 ]

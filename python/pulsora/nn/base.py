@@ -288,7 +288,14 @@ class AnalogModule(TiledModule):
         bias = self.bias if bias is None else bias
         scaling = self.out_scaling
         added = bias if scaling is None else None
-        y = read_tiles(flat, self.analog_weight, added, flat_weights, (x.shape[:-1], steps))
+        y = read_tiles(
+            flat,
+            self.analog_weight,
+            added,
+            flat_weights,
+            (x.shape[:-1], steps),
+            training=self.training,
+        )
         if scaling is not None:
             y = y * scaling if bias is None else y * scaling + bias
         wanted = output_type(x)

@@ -58,7 +58,13 @@ class Adapter:
         self._arrays["fast_b"] = weights
 
     def forward(
-        self, x: Array, gate: Array, *, first: int = 0, of: int | None = None
+        self,
+        x: Array,
+        gate: Array,
+        *,
+        first: int = 0,
+        of: int | None = None,
+        evaluation: bool = False,
     ) -> tuple[Array, Array]:
         """A gated read of the tile: y = W x + alpha A (gate * (B x)).
 
@@ -67,6 +73,7 @@ class Adapter:
             gate: Weight of each component for each sample, [m, K] or [K].
             first: Number of the first row of x in the mini-batch, as in Tile.forward().
             of: Number of rows of the whole mini-batch.
+            evaluation: Whether the read is part of an evaluation, as in Tile.forward().
 
         Returns:
             y, and B x [m, K] as it was read, which backward() needs.
@@ -75,10 +82,17 @@ class Adapter:
             ConfigError: If the adapter is not injected with inject_io="per_array".
             InputError: For wrong shapes, or values that are not finite.
         """
-        return self._core.forward_gated(x, gate, first, of)
+        return self._core.forward_gated(x, gate, first, of, evaluation)
 
     def backward(
-        self, d: Array, gate: Array, read: Array, *, first: int = 0, of: int | None = None
+        self,
+        d: Array,
+        gate: Array,
+        read: Array,
+        *,
+        first: int = 0,
+        of: int | None = None,
+        evaluation: bool = False,
     ) -> tuple[Array, Array]:
         """Reads the gradients of x, dx = W^T d + alpha B^T (gate * (A^T d)), and of the gate.
 
@@ -88,6 +102,7 @@ class Adapter:
             read: B x, the second result of forward().
             first: Number of the first row of d in the mini-batch, as in Tile.forward().
             of: Number of rows of the whole mini-batch.
+            evaluation: Whether the read is part of an evaluation, as in Tile.forward().
 
         Returns:
             dx, and the gradient of the gate, alpha (B x) * (A^T d) [m, K].
@@ -96,7 +111,7 @@ class Adapter:
             ConfigError: If the adapter is not injected with inject_io="per_array".
             InputError: For wrong shapes, or values that are not finite.
         """
-        return self._core.backward_gated(d, gate, read, first, of)
+        return self._core.backward_gated(d, gate, read, first, of, evaluation)
 
     def update(
         self, x: Array, d: Array, gate: Array, lr: float, *, end_of_batch: bool = True

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from pulsora import _core
-from pulsora import state as states
 from pulsora._internal.threads import chosen_threads
 from pulsora.config import CLASSES, SingleConfig, TileConfig
-from pulsora.devices.source import from_state
 from pulsora.tile.adapter import adapter_of
 from pulsora.tile.arrays import Arrays, read_only
 from pulsora.tile.clipping import as_written, confined, warn_of_clipping
 from pulsora.tile.explanation import Explanation
+from pulsora.tile.stateful import StatefulTile, _restored  # noqa: F401 - old pickles name it
 
 if TYPE_CHECKING:
     from pulsora.tile.adapter import Adapter
@@ -24,7 +22,7 @@ __all__ = ["Explanation", "Tile"]
 _CONFIGS = " or ".join(made.__name__ for made in CLASSES.values())
 
 
-class Tile:
+class Tile(StatefulTile):
     """A simulated crossbar array W [d_size, x_size] with its periphery.
 
     Inputs are NumPy arrays or anything with `__dlpack__` (torch tensors): float32 is used in place
@@ -87,11 +85,6 @@ class Tile:
         return self._core.x_size
 
     @property
-    def config(self) -> TileConfig:
-        """The configuration, frozen: `replace()` gives a copy that can be changed."""
-        return TileConfig.from_dict(self._core.config()).frozen()
-
-    @property
     def seed(self) -> int:
         """Seed of all random numbers of the tile."""
         return self._core.seed
@@ -100,11 +93,6 @@ class Tile:
     def tile_id(self) -> int:
         """Number that distinguishes this tile from others with the same seed."""
         return self._core.tile_id
-
-    @property
-    def device(self) -> str:
-        """Device of the tile: "cpu" or "cuda:<number>"."""
-        return self._core.device
 
     @property
     def threads(self) -> int:
@@ -133,7 +121,13 @@ class Tile:
         self._core.gpu_products = products
 
     def forward(
-        self, x: Array, out: Array | None = None, *, first: int = 0, of: int | None = None
+        self,
+        x: Array,
+        out: Array | None = None,
+        *,
+        first: int = 0,
+        of: int | None = None,
+        evaluation: bool = False,
     ) -> Array:
         """Reads y = W x through the forward periphery.
 
@@ -143,6 +137,9 @@ class Tile:
             first: Number of x's first row in the mini-batch, if tiles in one state share its rows.
             of: Number of rows of the whole mini-batch, m by default. x gets the random numbers that
                 its rows have in a read of the whole, and all rows are counted.
+            evaluation: Whether the read changes nothing that a training depends on: it is not
+                counted, and its random numbers follow from the counters and from the samples that
+                evaluations have read since these changed.
 
         Returns:
             y [m, d_size] or [d_size], or `out`.
@@ -153,10 +150,16 @@ class Tile:
             TypeError: For anything but floating-point arrays.
             DeviceError: If x is on another device than the tile.
         """
-        return self._core.forward(x, out, first, of)
+        return self._core.forward(x, out, first, of, evaluation)
 
     def backward(
-        self, d: Array, out: Array | None = None, *, first: int = 0, of: int | None = None
+        self,
+        d: Array,
+        out: Array | None = None,
+        *,
+        first: int = 0,
+        of: int | None = None,
+        evaluation: bool = False,
     ) -> Array:
         """Reads dx = W^T d through the backward periphery.
 
@@ -165,11 +168,12 @@ class Tile:
             out: Array for dx, as in forward(). The errors of forward() are raised here too.
             first: Number of the first row of d in the mini-batch.
             of: Number of rows of the whole mini-batch.
+            evaluation: Whether the read is part of an evaluation, as in forward().
 
         Returns:
             dx [m, x_size] or [x_size], or `out`.
         """
-        return self._core.backward(d, out, first, of)
+        return self._core.backward(d, out, first, of, evaluation)
 
     def update(self, x: Array, d: Array, lr: float, *, end_of_batch: bool = True) -> None:
         """One step of gradient descent by pulses: W <- W - lr d^T x for a batch, in expectation.
@@ -303,98 +307,8 @@ class Tile:
         values = self._core.explain(x, d, lr)
         return Explanation(values, warnings=tuple(values.pop("warnings", ())))
 
-    def to(self, device: str) -> Tile:
-        """Returns a copy of the tile, in the same state, on another device.
-
-        Raises:
-            DeviceError: If the device cannot be used.
-        """
-        return _restored(Tile, self.state(), device, self.threads, self.gpu_products)
-
-    def state(self) -> states.State:
-        """A copy of the state, from which a tile resumes bit-exactly.
-
-        Raises:
-            StateError: If a weight is not finite, as after a training that diverged.
-        """
-        return states.State(*self._core.state())
-
-    def load_state(self, saved: states.State) -> None:
-        """Restores the state of a tile that has the same sizes, configuration and seed.
-
-        Raises:
-            StateError: If the state does not fit, is incomplete or damaged, or was changed and not
-                signed (`State.signed`); nothing has changed then.
-        """
-        self._core.load_state(saved.tensors, saved.values)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the state to a safetensors file atomically.
-
-        Raises:
-            OSError: If the file cannot be written; a previous one is then still there.
-            StateError: If a weight is not finite.
-        """
-        states.save(self.state(), path)
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        device: str = "cpu",
-        threads: int | None = None,
-        trust_device_source: bool = False,
-    ) -> Tile:
-        """Returns the saved tile, in its saved state.
-
-        Args:
-            path: A file that save() wrote.
-            device: Device of the tile.
-            threads: As in the constructor.
-            trust_device_source: Whether to compile and run source of device models in the file.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            StateError: If the file is damaged, of another version, or not the state of a tile.
-        """
-        saved = states.load(path)
-        try:
-            if trust_device_source:
-                from_state(saved)
-            return cls.from_state(saved, device=device, threads=threads)
-        except states.StateError as error:
-            raise states.StateError(f"{os.fspath(path)}: {error}") from None
-
-    @classmethod
-    def from_state(
-        cls, saved: states.State, *, device: str = "cpu", threads: int | None = None
-    ) -> Tile:
-        """Makes a tile from the state of another tile.
-
-        Raises:
-            StateError: For a damaged or incomplete state, another version, or an unsigned change.
-        """
-        made, count = cls.__new__(cls), chosen_threads(threads)
-        made._hold(  # noqa: SLF001
-            _core.tile_from_state(saved.tensors, saved.values, device, count)
-        )
-        return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Supports pickle and copy: they make a tile in the same state on the same device."""
-        return _restored, (type(self), self.state(), self.device, self.threads, self.gpu_products)
-
     def __repr__(self) -> str:
         return (
             f"Tile({self.d_size}, {self.x_size}, {self.config!r}, seed={self.seed}, "
             f"tile_id={self.tile_id}, device={self.device!r})"
         )
-
-
-def _restored(
-    made: type[Tile], saved: states.State, device: str, threads: int, gpu_products: str
-) -> Tile:
-    tile = made.from_state(saved, device=device, threads=threads)
-    tile.gpu_products = gpu_products
-    return tile

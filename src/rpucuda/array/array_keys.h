@@ -38,13 +38,32 @@ constexpr uint32_t streamOf(uint32_t slot, Role role) {
   return kFirstFree + slot * kRolesPerSlot + r;
 }
 
+/// Keys of a read: of its noise, and of the fixed spreads of its lines and converters.
+struct ReadKeys {
+  RandomKey noise;
+  RandomKey spreads;
+
+  ReadKeys(RandomKey both) : ReadKeys(both, both) {}  // NOLINT(google-explicit-constructor)
+  ReadKeys(RandomKey noise_, RandomKey spreads_) : noise(noise_), spreads(spreads_) {}
+
+  ReadKeys part(uint32_t number) const {
+    return {partKey(noise, number), partKey(spreads, number)};
+  }
+};
+
 /// Seed and number of a tile, which key its random numbers.
 struct TileKeys {
   uint64_t seed = 0;
   uint32_t tileId = 0;
+  /// Seed of everything that was sampled when the hardware was made. It differs from `seed` if the
+  /// tile was given new noise since (Tile::reseed()).
+  uint64_t cellSeed = seed;
 
   RandomKey of(uint32_t slot, Role role) const {
     return makeKey(seed, tileId, streamOf(slot, role));
+  }
+  ReadKeys ofRead(uint32_t slot, Role role) const {
+    return {of(slot, role), makeKey(cellSeed, tileId, streamOf(slot, role))};
   }
 };
 

@@ -24,6 +24,13 @@ const PulsedKernels &kernelsOf(const DeviceModel &model, const Context &context)
   return *kernels;
 }
 
+// Tensors of a state that describe cells.
+constexpr const char *kCells = "cells";
+constexpr const char *kReference = "reference";
+constexpr const char *kDecayRates = "decay_rates";
+constexpr const char *kDiffusions = "diffusions";
+constexpr const char *kResets = "resets";
+
 // Work per cell, as `steps` of overCells(), of everything but a pulsed update.
 constexpr int64_t kCellSteps = 8;
 
@@ -329,23 +336,30 @@ size_t PulsedDevice::memoryBytes() const {
          deferred_.bytes();
 }
 
+bool PulsedDevice::isOfCells(const std::string &tensor) {
+  const std::string name = tensor.substr(tensor.rfind('/') + 1);
+  for (const char *of : {kCells, kReference, kDecayRates, kDiffusions, kResets})
+    if (name == of) return true;
+  return false;
+}
+
 void PulsedDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {
   const std::vector<int64_t> shape{rows_, cols_};
   const auto members = static_cast<int64_t>(params_.model().cellMembers.size());
   state.put(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
-  state.putFixed(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
+  state.putFixed(context, prefix + kCells, Tensor::Type::F16, {members, rows_, cols_}, cells_);
   if (!visible_.empty())
     state.put(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
   if (!reference_.empty())
-    state.put(context, prefix + "reference", Tensor::Type::F32, shape, reference_);
+    state.put(context, prefix + kReference, Tensor::Type::F32, shape, reference_);
   if (!signs_.empty())
     state.put(context, prefix + "column_signs", Tensor::Type::F32, {cols_}, signs_);
   if (!decayRates_.empty())
-    state.putFixed(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
+    state.putFixed(context, prefix + kDecayRates, Tensor::Type::F16, shape, decayRates_);
   if (!diffusions_.empty())
-    state.putFixed(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
+    state.putFixed(context, prefix + kDiffusions, Tensor::Type::F16, shape, diffusions_);
   if (!resets_.empty())
-    state.putFixed(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
+    state.putFixed(context, prefix + kResets, Tensor::Type::F16, shape, resets_);
   state.values[prefix + "pulses"] = Value(pulseCount(context));
   // Only within a mini-batch, so that states saved between mini-batches keep their set of values.
   if (boundsDue_) state.values[prefix + kBoundsDue] = Value(boundsEvent_);
@@ -358,19 +372,19 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
   const bool due = state.values.count(prefix + kBoundsDue) != 0;
   const uint64_t event = due ? state.counter(prefix + kBoundsDue) : 0;
   state.take(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
-  state.takeFixed(context, prefix + "cells", Tensor::Type::F16, {members, rows_, cols_}, cells_);
+  state.takeFixed(context, prefix + kCells, Tensor::Type::F16, {members, rows_, cols_}, cells_);
   if (!visible_.empty())
     state.take(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
   if (!reference_.empty())
-    state.take(context, prefix + "reference", Tensor::Type::F32, shape, reference_);
+    state.take(context, prefix + kReference, Tensor::Type::F32, shape, reference_);
   if (!signs_.empty())
     state.take(context, prefix + "column_signs", Tensor::Type::F32, {cols_}, signs_);
   if (!decayRates_.empty())
-    state.takeFixed(context, prefix + "decay_rates", Tensor::Type::F16, shape, decayRates_);
+    state.takeFixed(context, prefix + kDecayRates, Tensor::Type::F16, shape, decayRates_);
   if (!diffusions_.empty())
-    state.takeFixed(context, prefix + "diffusions", Tensor::Type::F16, shape, diffusions_);
+    state.takeFixed(context, prefix + kDiffusions, Tensor::Type::F16, shape, diffusions_);
   if (!resets_.empty())
-    state.takeFixed(context, prefix + "resets", Tensor::Type::F16, shape, resets_);
+    state.takeFixed(context, prefix + kResets, Tensor::Type::F16, shape, resets_);
   detail::copyFromHost(context, pulseCount_.data(), &pulses, sizeof pulses);
   boundsDue_ = due;
   boundsEvent_ = event;

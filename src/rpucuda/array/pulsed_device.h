@@ -99,6 +99,8 @@ class PulsedDevice {
   /// Bytes of device state per array (weights, cells, optional planes).
   size_t memoryBytes() const;
 
+  /// Whether a tensor of a state describes cells: what was sampled when the array was made.
+  static bool isOfCells(const std::string &tensor);
   /// Writes / reads the tensors `<prefix>weights`, `<prefix>cells/<member>`, ... of this array.
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);

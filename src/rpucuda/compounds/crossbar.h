@@ -23,7 +23,7 @@ class Crossbar {
            const ReadLimits &limits = {})
       : cells_(context, device, rows, cols, keys.of(slot, Role::Cells), slot),
         reads_(context, periphery.forward, periphery.backward, rows, cols,
-               keys.of(slot, Role::Read), limits),
+               keys.ofRead(slot, Role::Read), limits),
         updater_(periphery.update, keys.of(slot, Role::Update)) {}
 
   int64_t rows() const { return cells_.rows(); }

@@ -15,7 +15,7 @@ IdealDevice::IdealDevice(const CompoundSite &site)
       xSize_(site.xSize),
       weights_(Buffer<float>::zeros(site.context, site.dSize * site.xSize)),
       reads_(site.context, site.periphery.forward, site.periphery.backward, site.dSize, site.xSize,
-             site.keys.of(0, Role::Read)) {}
+             site.keys.ofRead(0, Role::Read)) {}
 
 void IdealDevice::forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                           const Counters &c) {

@@ -39,9 +39,9 @@ LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const Ti
       b_(context, s.params.fast, s.rank, s.inputs, aroundFast(s, tile), keys, kSlotB,
          s.readLimitsOfFactors()),
       projectionA_(context, a_.read(Pass::Backward).parameters(), Pass::Backward, s.outputs, s.rank,
-                   keys.of(kSlotA, Role::Projection), s.readLimitsOfFactors().reversed()),
+                   keys.ofRead(kSlotA, Role::Projection), s.readLimitsOfFactors().reversed()),
       projectionB_(context, b_.read(Pass::Forward).parameters(), Pass::Forward, s.inputs, s.rank,
-                   keys.of(kSlotB, Role::Projection), s.readLimitsOfFactors()),
+                   keys.ofRead(kSlotB, Role::Projection), s.readLimitsOfFactors()),
       reinitKey_(keys.of(kSlotB, Role::Start)),
       chopperKey_(keys.of(kSlotA, Role::Start)),
       snapshotA_(Buffer<float>::zeros(context, a_.cells().size())),
@@ -84,7 +84,8 @@ void LRTTAdapter::readWith(const Context &context, Pass pass, const ArrayRead &b
                            MatrixView<const float> in, MatrixView<const float> gate,
                            MatrixView<float> ungated, MatrixView<float> out, uint64_t firstSample) {
   const MatrixView<float> inner = scratch(context, inner_, in.rows, settings_.rank);
-  const bool reuses = settings_.params.projection == Projection::Reuse;
+  const bool reuses =
+      settings_.params.projection == Projection::Reuse && !isEvaluation(firstSample);
   if (reuses) kept(own(pass)).values.reserve(context, inner.size());
   const ChainedRead chain{first(own(pass)), second(own(pass)), inner, gate,
                           ungated,          settings_.alpha};

@@ -11,9 +11,9 @@ LRTTTransfer::LRTTTransfer(const Context &context, const LRTTSettings &s,
     : settings_(s),
       // With swap_xd, an array's forward direction serves the tile's backward.
       readA_(context, s.params.swap_xd ? around.backward : around.forward, Pass::Forward, s.rank,
-             s.outputs, keys.of(LRTTAdapter::kSlotA, Role::Transfer), s.readLimitsOfFactors()),
+             s.outputs, keys.ofRead(LRTTAdapter::kSlotA, Role::Transfer), s.readLimitsOfFactors()),
       readB_(context, s.params.swap_xd ? around.forward : around.backward, Pass::Backward, s.rank,
-             s.inputs, keys.of(LRTTAdapter::kSlotB, Role::Transfer),
+             s.inputs, keys.ofRead(LRTTAdapter::kSlotB, Role::Transfer),
              s.readLimitsOfFactors().reversed()),
       sender_(context, s.transferRule(), keys.of(LRTTAdapter::kSlotVisible, Role::Update)) {}
 

@@ -33,7 +33,8 @@ std::vector<LineRange> cutLines(int64_t size, int64_t limit) {
 }
 
 AnalogRead::AnalogRead(const Context &context, const IOParameters &parameters, Pass pass,
-                       int64_t inSize, int64_t outSize, RandomKey key, const ReadLimits &limits)
+                       int64_t inSize, int64_t outSize, const ReadKeys &keys,
+                       const ReadLimits &limits)
     : inSize_(inSize),
       outSize_(outSize),
       inputs_(cutLines(inSize, limits.inputs)),
@@ -45,7 +46,7 @@ AnalogRead::AnalogRead(const Context &context, const IOParameters &parameters, P
       const size_t number =
           pass == Pass::Forward ? i * inputs_.size() + j : j * outputs_.size() + i;
       blocks_.emplace_back(context, parameters, pass, inputs_[j].count, outputs_[i].count,
-                           partKey(key, static_cast<uint32_t>(number)));
+                           keys.part(static_cast<uint32_t>(number)));
     }
   }
 }
@@ -181,8 +182,8 @@ void AnalogRead::loadFrom(const Context &context, const State &state, const std:
 
 ForwardBackwardPass::ForwardBackwardPass(const Context &context, const IOParameters &forward,
                                          const IOParameters &backward, int64_t dSize, int64_t xSize,
-                                         RandomKey key, const ReadLimits &limits)
-    : forward_(context, forward, Pass::Forward, xSize, dSize, key, limits),
-      backward_(context, backward, Pass::Backward, dSize, xSize, key, limits.reversed()) {}
+                                         const ReadKeys &keys, const ReadLimits &limits)
+    : forward_(context, forward, Pass::Forward, xSize, dSize, keys, limits),
+      backward_(context, backward, Pass::Backward, dSize, xSize, keys, limits.reversed()) {}
 
 }  // namespace pulsora

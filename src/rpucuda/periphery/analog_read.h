@@ -38,10 +38,10 @@ class AnalogRead {
  public:
   using Product = BlockRead::Product;
 
-  /// Block 0 draws with `key`, the others with keys that follow from it. `pass` selects the noise
+  /// Block 0 draws with `keys`, the others with keys that follow from it. `pass` selects the noise
   /// streams.
   AnalogRead(const Context &context, const IOParameters &parameters, Pass pass, int64_t inSize,
-             int64_t outSize, RandomKey key, const ReadLimits &limits = {});
+             int64_t outSize, const ReadKeys &keys, const ReadLimits &limits = {});
 
   /// Reserves storage for run() of up to `rows` samples with weights of this shape: run() then
   /// cannot run out of memory. `product`: whether run() will read through a Product.
@@ -108,8 +108,8 @@ class AnalogRead {
 class ForwardBackwardPass {
  public:
   ForwardBackwardPass(const Context &context, const IOParameters &forward,
-                      const IOParameters &backward, int64_t dSize, int64_t xSize, RandomKey key,
-                      const ReadLimits &limits = {});
+                      const IOParameters &backward, int64_t dSize, int64_t xSize,
+                      const ReadKeys &keys, const ReadLimits &limits = {});
 
   AnalogRead &forward() { return forward_; }
   AnalogRead &backward() { return backward_; }

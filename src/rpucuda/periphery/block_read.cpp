@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "array/events.h"
 #include "core/backend.h"
 #include "core/isa_dispatch.h"
 #include "linalg/math_util.h"
@@ -61,8 +62,8 @@ void finish(const Context &context, const OutputStage &stage) {
 }  // namespace
 
 BlockRead::BlockRead(const Context &context, const IOParameters &parameters, Pass pass,
-                     int64_t inSize, int64_t outSize, RandomKey key)
-    : parameters_(parameters), pass_(pass), inSize_(inSize), outSize_(outSize), key_(key) {
+                     int64_t inSize, int64_t outSize, const ReadKeys &keys)
+    : parameters_(parameters), pass_(pass), inSize_(inSize), outSize_(outSize), key_(keys.noise) {
   const IOParameters &p = parameters_;
   if (p.is_perfect) return;
   const auto count = static_cast<size_t>(outSize);
@@ -71,7 +72,7 @@ BlockRead::BlockRead(const Context &context, const IOParameters &parameters, Pas
   double bendSum = 0.0;
   for (size_t i = 0; i < count; ++i) {
     const auto normal = [&](Spread what) {
-      return constructNormal(key, pass, static_cast<int64_t>(i), what);
+      return constructNormal(keys.spreads, pass, static_cast<int64_t>(i), what);
     };
     lines[i] = pulsora::abs(p.out_noise * fma(p.out_noise_std, normal(kNoiseSpread), 1.0f));
     lines[count + i] = pulsora::max(p.v_offset_std * normal(kOffsetSpread), 0.0f);
@@ -87,7 +88,7 @@ BlockRead::BlockRead(const Context &context, const IOParameters &parameters, Pas
   if (p.w_read_asymmetry_dtod > 0.0f) {
     asymmetry_ = Buffer<float>(context, outSize * inSize);
     forEach(context, outSize * inSize,
-            ReadAsymmetry{key, kCellSpread, p.w_read_asymmetry_dtod,
+            ReadAsymmetry{keys.spreads, kCellSpread, p.w_read_asymmetry_dtod,
                           rowMajor(asymmetry_.data(), outSize, inSize), pass == Pass::Backward});
   }
 }
@@ -154,7 +155,7 @@ void BlockRead::readBatch(const Context &context, MatrixView<const float> weight
     measure(context, input);
     forEach(context, 1,
             AverageScales{scratch_.scale.data(), in.rows, parameters_.nm_decay, averageMax_.data(),
-                          context.nonfiniteFlag});
+                          context.nonfiniteFlag, !isEvaluation(firstSample)});
   }
   if (plainOnGpu) {
     readInStages(context, plain, averages);

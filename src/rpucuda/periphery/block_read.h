@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "array/array_keys.h"
 #include "core/buffer.h"
 #include "core/context.h"
 #include "core/view.h"
@@ -29,10 +30,10 @@ class BlockRead {
   /// Row i is always sample i of the mini-batch. It may be called several times for one mini-batch.
   using Product = std::function<void(MatrixView<const float> in, MatrixView<float> out)>;
 
-  /// Samples the fixed spreads of lines and converters from `key` (purpose IoConstruct). `pass`
+  /// Samples the fixed spreads of lines and converters (purpose IoConstruct). `pass`
   /// selects the noise streams.
   BlockRead(const Context &context, const IOParameters &parameters, Pass pass, int64_t inSize,
-            int64_t outSize, RandomKey key);
+            int64_t outSize, const ReadKeys &keys);
 
   /// Reserves storage for reads of up to `rows` samples with weights of this shape: the reads then
   /// cannot run out of memory. `product`: whether the reads go through a Product.

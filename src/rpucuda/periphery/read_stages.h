@@ -132,13 +132,16 @@ struct AverageScales {
   float decay;
   float *mean;
   const uint32_t *nonfiniteFlag;  // see Context; may be null
+  bool isKept;                    // whether later reads start from this mean
 
   PULSORA_HD void operator()(int64_t) const {
     if (nonfiniteFlag && *nonfiniteFlag) return;
+    float running = *mean;
     for (int64_t i = 0; i < rows; ++i) {
-      *mean = runningMean(*mean, scale[i], decay);
-      scale[i] = *mean;
+      running = runningMean(running, scale[i], decay);
+      scale[i] = running;
     }
+    if (isKept) *mean = running;
   }
 };
 

@@ -7,6 +7,10 @@
 namespace pulsora {
 
 Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, uint64_t seed, uint32_t tileId,
+           const Context &context)
+    : Tile(dSize, xSize, config, TileKeys{seed, tileId}, context) {}
+
+Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, const TileKeys &keys,
            const Context &context) {
   PULSORA_CHECK(ConfigError, dSize >= 1, "d_size is ", dSize, "; it must be >= 1");
   PULSORA_CHECK(ConfigError, xSize >= 1, "x_size is ", xSize, "; it must be >= 1");
@@ -17,7 +21,7 @@ Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, uint64_t seed
   checkContext(context);
   checkParams(config, "");
   static_cast<void>(readParams<TileConfig>(writeParams(config), ""));  // as when a state is loaded
-  impl_ = std::make_unique<Impl>(config, context, dSize, xSize, TileKeys{seed, tileId});
+  impl_ = std::make_unique<Impl>(config, context, dSize, xSize, keys);
 }
 
 Tile::~Tile() = default;
@@ -30,6 +34,7 @@ const TileConfig &Tile::config() const { return impl_->config; }
 const Context &Tile::context() const { return impl_->context; }
 uint64_t Tile::seed() const { return impl_->keys.seed; }
 uint32_t Tile::tileId() const { return impl_->keys.tileId; }
+uint64_t Tile::cellSeed() const { return impl_->keys.cellSeed; }
 const Counters &Tile::counters() const { return impl_->counters; }
 
 void Tile::setContext(const Context &context) {
@@ -63,7 +68,7 @@ void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t
       "forward.noise_management is 'average_abs_max', and its scale depends on every earlier "
       "read, so that none can be repeated; choose 'abs_max'");
   requireForward(x, y);
-  Impl::requireRoom(firstSample, x.rows, "samples of forward");
+  if (!isEvaluation(firstSample)) Impl::requireRoom(firstSample, x.rows, "samples of forward");
   Counters then = impl_->counters;
   then.forwardSamples = firstSample;
   read(impl_->partOf(of), x, y, then);

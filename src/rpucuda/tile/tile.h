@@ -18,9 +18,14 @@ using Pause = std::function<void()>;
 /// The rows of a mini-batch that a read takes: [first, first + m) of `of` rows; other tiles in the
 /// same state read the other rows. Random draws are the same as in a read of the whole mini-batch,
 /// and the tile counts the whole mini-batch. By default m rows are the whole mini-batch.
+///
+/// An `evaluation` changes nothing that a training depends on: it is not counted, and has random
+/// numbers of its own, which follow from the counters and from the number of samples that
+/// evaluations have read since these last changed (evaluationSample()).
 struct BatchPart {
   int64_t first = 0;
   int64_t of = -1;
+  bool evaluation = false;
 
   int64_t size(int64_t rows) const { return of < 0 ? rows : of; }
   bool isWhole(int64_t rows) const { return first == 0 && size(rows) == rows; }
@@ -92,7 +97,26 @@ class Tile final {
 
   uint64_t seed() const;
   uint32_t tileId() const;
+  /// Seed of the cells and of the fixed spreads of lines and converters: seed(), unless reseed()
+  /// has kept the cells.
+  uint64_t cellSeed() const;
   const Counters &counters() const;
+
+  /// Gives the tile the random numbers of another seed from now on; counters, weights and cells
+  /// stay. With `cells`, cells and the fixed spreads of lines and converters are sampled anew, and
+  /// the weights of each array are written to the new cells, within their bounds. Reads that
+  /// projection = 'reuse' has stored for an update are lost. StateError if a weight is not finite.
+  void reseed(uint64_t seed, bool cells = false);
+  /// Makes a tile with the cells, weights, counters and seeds of this tile and another periphery.
+  /// ConfigError if the periphery does not suit the tile.
+  Tile withPeriphery(const TilePeriphery &periphery) const;
+
+  /// Number of the next sample in an evaluation, which forwardAgain() takes.
+  uint64_t evaluationSample() const;
+  /// Samples that evaluations have read since the counters that number them changed. States do not
+  /// contain this number; whoever copies a tile by its state may set it.
+  uint64_t evaluated() const;
+  void setEvaluated(uint64_t samples);
 
   /// The complete state, from which a tile continues to the bit, signed (storage/state.h).
   /// StateError if a weight is not finite: no tile could continue from such a state.
@@ -119,6 +143,10 @@ class Tile final {
   friend class TileAdapter;
   friend class TileGrid;
   struct Impl;
+  Tile(int64_t dSize, int64_t xSize, const TileConfig &config, const TileKeys &keys,
+       const Context &context);
+  /// A tile of another configuration, with the same compound, or of other keys in this state.
+  Tile variant(const TileConfig &config, const TileKeys &keys) const;
   State collect() const;
   void take(const State &state);
   /// forward(), backward() and update() of inputs whose shapes, and values on the CPU, the caller

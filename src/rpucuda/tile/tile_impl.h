@@ -28,12 +28,24 @@ inline constexpr NamedCounter kCounters[] = {
     {"mini_batches", &Counters::miniBatches, kRelaxEvents},
     {"events", &Counters::events, kOwnWrites}};
 
+/// Samples that evaluations have read since training last read or updated the tile.
+struct EvaluationCount {
+  uint64_t trained = 0;  ///< samples of training when it began to count
+  uint64_t samples = 0;
+
+  static uint64_t trainedIn(const Counters &c) { return c.forwardSamples + c.updateSamples; }
+  uint64_t at(const Counters &c) const { return trainedIn(c) == trained ? samples : 0; }
+  uint64_t next(const Counters &c) const { return evaluationSample(trainedIn(c), at(c)); }
+  void add(const Counters &c, uint64_t more) { *this = {trainedIn(c), at(c) + more}; }
+};
+
 /// The members of a Tile; for the sources in tile/ alone.
 struct Tile::Impl {
   TileConfig config;
   Context context;
   TileKeys keys;
   Counters counters;
+  EvaluationCount evaluation;
   Buffer<uint32_t> nonfiniteFlag;  // on a GPU; see Context
   std::unique_ptr<AnalogDevice> device;
 
@@ -91,6 +103,7 @@ struct Tile::Impl {
     return own;
   }
   /// Calls read(context, counters at the first row of this part), and counts the whole mini-batch.
+  /// An evaluation is not among the counters.
   template <class Read>
   void readPart(Pass pass, MatrixView<const float> in, const char *name, const BatchPart &part,
                 const Read &read) {
@@ -99,8 +112,13 @@ struct Tile::Impl {
                 forward ? "forward" : "backward");
     uint64_t Counters::*samples = forward ? &Counters::forwardSamples : &Counters::backwardSamples;
     const int64_t size = part.size(in.rows);
-    requireRoom(counters.*samples, size, forward ? "samples of forward" : "samples of backward");
     Counters start = counters;
+    if (part.evaluation) {
+      requireRoom(evaluation.at(counters), size, "samples of evaluations");
+      start.*samples = evaluation.next(counters);
+    } else {
+      requireRoom(counters.*samples, size, forward ? "samples of forward" : "samples of backward");
+    }
     start.*samples += static_cast<uint64_t>(part.first);
     const auto means = runningMeans();
     try {
@@ -109,7 +127,11 @@ struct Tile::Impl {
       for (const auto &[mean, before] : means) *mean = before;
       throw;
     }
-    counters.*samples += static_cast<uint64_t>(size);
+    if (part.evaluation) {
+      evaluation.add(counters, static_cast<uint64_t>(size));
+    } else {
+      counters.*samples += static_cast<uint64_t>(size);
+    }
   }
   /// Calls update(start, count) for all samples, on the CPU in parts that take a fraction of a
   /// second, with calls of `pause`, if given, between them. The bits do not depend on the parts.

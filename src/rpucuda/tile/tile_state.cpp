@@ -1,6 +1,7 @@
 #include <charconv>
 
 #include "array/device_sources.h"
+#include "linalg/math_util.h"
 #include "tile/tile_impl.h"
 
 namespace pulsora {
@@ -15,15 +16,20 @@ constexpr uint64_t kOldestVersion = 1;
 // The value that holds the sources of device models (array/device_sources.h), if there are any.
 constexpr const char *kSources = "device_sources";
 
+// The value of Tile::cellSeed(), where it is not the tile's seed.
+constexpr const char *kCellSeed = "cell_seed";
+
 void requireSameTile(const State &state, const State &mine) {
-  for (const char *name : {"config", "d_size", "x_size", "tile_id", "seed"}) {
+  for (const char *name : {"config", "d_size", "x_size", "tile_id", "seed", kCellSeed}) {
     const auto found = state.values.find(name);
-    bool same = found != state.values.end();
+    const auto own = mine.values.find(name);
+    if (found == state.values.end() && own == mine.values.end()) continue;
+    bool same = found != state.values.end() && own != mine.values.end();
     if (same && std::string(name) == "config") {
       // Compared in the present form, with missing parameters at their defaults.
-      same = writeParams(readParams<TileConfig>(found->second, name)) == mine.values.at(name);
+      same = writeParams(readParams<TileConfig>(found->second, name)) == own->second;
     } else if (same) {
-      same = found->second == mine.values.at(name);
+      same = found->second == own->second;
     }
     PULSORA_CHECK(
         StateError, same, "the state has another '", name,
@@ -96,14 +102,14 @@ const Value &valueOf(const State &state, const char *name) {
   return found->second;
 }
 
-uint64_t seedOf(const State &state) {
-  const Value &seed = valueOf(state, "seed");
+uint64_t seedOf(const State &state, const char *name) {
+  const Value &seed = valueOf(state, name);
   const std::string text = seed.text() ? *seed.text() : "";
   uint64_t number = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
   PULSORA_CHECK(StateError,
                 !text.empty() && read.ec == std::errc{} && read.ptr == text.data() + text.size(),
-                "the state's seed is ", seed.describe(), "; it must be a number, as text");
+                "the state's ", name, " is ", seed.describe(), "; it must be a number, as text");
   return number;
 }
 
@@ -135,6 +141,8 @@ State Tile::collect() const {
   state.values["x_size"] = Value(xSize());
   // As text, because 64 bits do not fit every reader's integers.
   state.values["seed"] = Value(std::to_string(t.keys.seed));
+  if (t.keys.cellSeed != t.keys.seed)
+    state.values[kCellSeed] = Value(std::to_string(t.keys.cellSeed));
   state.values["tile_id"] = Value(static_cast<int64_t>(t.keys.tileId));
   for (const NamedCounter &each : kCounters)
     state.values[each.name] = Value(t.counters.*each.member);
@@ -188,6 +196,65 @@ void Tile::take(const State &state) {
   t.counters = counters;
 }
 
+Tile Tile::variant(const TileConfig &config, const TileKeys &keys) const {
+  const Impl &t = *impl_;
+  Tile made(dSize(), xSize(), config, keys, t.context);
+  State fresh = made.collect();
+  State state = collect();
+  state.values.erase(kCellSeed);
+  for (const char *name : {"config", "seed", kCellSeed}) {
+    const auto found = fresh.values.find(name);
+    if (found != fresh.values.end()) state.values[name] = found->second;
+  }
+  // What the new hardware brings along: cells, and where other reads follow a running mean, the
+  // mean at its start.
+  const bool newCells = keys.cellSeed != t.keys.cellSeed;
+  for (auto &[name, tensor] : fresh.tensors) {
+    const auto found = state.tensors.find(name);
+    if (found != state.tensors.end() && !(newCells && PulsedDevice::isOfCells(name)))
+      tensor = std::move(found->second);
+  }
+  state.tensors = std::move(fresh.tensors);
+  made.take(state);
+  made.impl_->evaluation = t.evaluation;
+  return made;
+}
+
+void Tile::reseed(uint64_t seed, bool cells) {
+  impl_->reportNonfinite();
+  const Context &context = impl_->context;
+  std::vector<std::pair<std::string, Buffer<float>>> written;
+  if (cells) {
+    for (const std::string &name : arrayNames()) {
+      const MatrixView<const float> seen = array(name).weights();
+      written.emplace_back(name, Buffer<float>(context, seen.size()));
+      copy(context, seen, rowMajor(written.back().second.data(), seen.rows, seen.cols));
+    }
+  }
+  Tile made = variant(impl_->config, {seed, tileId(), cells ? seed : cellSeed()});
+  for (const auto &[name, weights] : written) {
+    const PulsedDevice &to = made.array(name);
+    made.setArray(name, rowMajor<const float>(weights.data(), to.rows(), to.cols()));
+  }
+  *this = std::move(made);
+}
+
+Tile Tile::withPeriphery(const TilePeriphery &periphery) const {
+  impl_->reportNonfinite();
+  TileConfig config = impl_->config;
+  static_cast<TilePeriphery &>(config) = periphery;
+  return variant(config, impl_->keys);
+}
+
+uint64_t Tile::evaluationSample() const { return impl_->evaluation.next(impl_->counters); }
+
+uint64_t Tile::evaluated() const { return impl_->evaluation.at(impl_->counters); }
+
+void Tile::setEvaluated(uint64_t samples) {
+  pulsora::requireRoom(samples, 0, kMostCounted, "samples of evaluations");
+  impl_->evaluation = {EvaluationCount::trainedIn(impl_->counters), samples};
+}
+
 Tile Tile::fromState(const State &state, const Context &context) {
   checkContext(context);
   state.verify();
@@ -195,10 +262,11 @@ Tile Tile::fromState(const State &state, const Context &context) {
   const auto dSize = static_cast<int64_t>(state.counter("d_size"));
   const auto xSize = static_cast<int64_t>(state.counter("x_size"));
   requireEnoughWeights(state, dSize, xSize);
-  const auto tileId = static_cast<uint32_t>(state.counter("tile_id", UINT32_MAX));
+  TileKeys keys{seedOf(state, "seed"), static_cast<uint32_t>(state.counter("tile_id", UINT32_MAX))};
+  if (state.values.count(kCellSeed) > 0) keys.cellSeed = seedOf(state, kCellSeed);
   try {
     const auto config = readParams<TileConfig>(valueOf(state, "config"), "config");
-    Tile tile(dSize, xSize, config, seedOf(state), tileId, context);
+    Tile tile(dSize, xSize, config, keys, context);
     tile.take(state);
     return tile;
   } catch (const ConfigError &error) {

@@ -14,8 +14,8 @@ class LineRead {
   /// Reads an array of which `lines` can be driven and `outputs` sensed, in the direction of
   /// `pass`.
   LineRead(const Context &context, const IOParameters &periphery, Pass pass, int64_t lines,
-           int64_t outputs, RandomKey key, const ReadLimits &limits = {})
-      : read_(context, periphery, pass, lines, outputs, key, limits),
+           int64_t outputs, const ReadKeys &keys, const ReadLimits &limits = {})
+      : read_(context, periphery, pass, lines, outputs, keys, limits),
         lines_(lines),
         outputs_(outputs) {}
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pulsora.nn.autograd.analog_parameter import AnalogParameter
-    from pulsora.nn.tiles.batch_shard import BatchShard
     from pulsora.nn.tiles.tile_array import TileArray
+    from pulsora.nn.tiles.tile_read import ReadPosition
 
 __all__ = ["flat_gate", "gated_read", "require_unchanged"]
 
@@ -64,6 +64,8 @@ def gated_read(
     weight: AnalogParameter,
     bias: Tensor | None,
     rows: tuple[Sequence[int], int],
+    *,
+    training: bool,
 ) -> Tensor:
     """Reads y = W x + alpha A (gate * (B x)) + bias, with the same gate in all tiles of a layer.
 
@@ -72,13 +74,13 @@ def gated_read(
         gate: Weights [m, rank], or [m, 1] for all components alike.
         weight: Weight of the layer.
         bias: Bias of the layer, if it has one.
-        rows: Arguments of `begin_read`.
+        rows: Arguments of `begin_read`, as is `training`.
+        training: Whether the module that reads is in training mode.
 
     Raises:
         ValueError: if a tile has no adapter, the adapters have different ranks, or the gate another
             shape.
-        RuntimeError: within a part of a model that is run again for its gradient, and in an
-            evaluation by one of several processes.
+        RuntimeError: within a part of a model that is run again for its gradient.
     """
     array = weight.array
     ranks = {adapter_in(tile).rank for tile in array}
@@ -104,15 +106,9 @@ def gated_read(
             "gated reads of tiles cannot be repeated (gradient checkpointing with replayed_reads); "
             "leave the layer out of the checkpointed part"
         )
-    shard, uncounted = array.begin_read(*rows)
-    if uncounted is not None:
-        raise RuntimeError(
-            "gated reads of tiles are counted, so that one of several processes cannot make them "
-            "alone; let all evaluate their rows of a global batch, under torch.enable_grad(), or "
-            "evaluate pulsora.convert_to_digital(model)"
-        )
+    position = array.begin_read(*rows, training=training)
     y: Tensor = _GatedProduct.apply(  # type: ignore[no-untyped-call]
-        x, weights, weight, bias, shard
+        x, weights, weight, bias, position
     )
     return y
 
@@ -127,11 +123,11 @@ class _GatedProduct(torch.autograd.Function):
         gate: Tensor,
         weight: AnalogParameter,
         bias: Tensor | None,
-        shard: BatchShard,
+        position: ReadPosition,
     ) -> Tensor:
-        y, ctx.reads = _forward(weight.array, x, gate, shard)
+        y, ctx.reads = _forward(weight.array, x, gate, position)
         ctx.save_for_backward(x, gate, bias)
-        ctx.weight, ctx.shard = weight, shard
+        ctx.weight, ctx.position = weight, position
         ctx.changes = weight.array.changes
         return y if bias is None else y + bias
 
@@ -140,7 +136,7 @@ class _GatedProduct(torch.autograd.Function):
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, gate, bias = ctx.saved_tensors
         weight: AnalogParameter = ctx.weight
-        process_group, shard = weight.array.process_group, ctx.shard
+        process_group, position = weight.array.process_group, ctx.position
         needs_x, needs_gate, needs_weight, needs_bias, _ = ctx.needs_input_grad
         reads = needs_x or needs_gate or weight.array.facts.reuses_reads
         if reads:
@@ -148,7 +144,7 @@ class _GatedProduct(torch.autograd.Function):
         d = process_group.to_global(d).float().contiguous()  # of a float64 bias, too
         gathered = process_group.gather(
             weight.array,
-            shard,
+            position.shard,
             [
                 x if needs_weight else None,
                 d if needs_weight or needs_bias else None,
@@ -158,7 +154,7 @@ class _GatedProduct(torch.autograd.Function):
         dx = d_gate = None
         if reads:
             dx, d_gate = map(
-                process_group.to_local, _backward(weight.array, d, gate, ctx.reads, shard)
+                process_group.to_local, _backward(weight.array, d, gate, ctx.reads, position)
             )
         all_x, all_d, all_gate = gathered()
         return (
@@ -171,7 +167,7 @@ class _GatedProduct(torch.autograd.Function):
 
 
 def _forward(
-    array: TileArray, x: Tensor, gate: Tensor, shard: BatchShard
+    array: TileArray, x: Tensor, gate: Tensor, position: ReadPosition
 ) -> tuple[Tensor, list[list[Tensor]]]:
     """Reads y [m, out_features], and B x [m, rank] of each tile, which the backward pass needs."""
     y = x.new_zeros(len(x), array.shape[0])
@@ -180,14 +176,18 @@ def _forward(
         reads.append([])
         for col, tile in zip(array.cols, tiles, strict=True):
             lines = x[:, array.lines(i, col)].detach().contiguous()
-            of_tile, inner = _in_steps(adapter_in(tile).forward, shard, lines, gate.detach())
+            of_tile, inner = _in_steps(adapter_in(tile).forward, position, lines, gate.detach())
             y[:, row] += of_tile
             reads[-1].append(inner)
     return y if array.scales is None else y * array.scales, reads
 
 
 def _backward(
-    array: TileArray, d: Tensor, gate: Tensor, reads: list[list[Tensor]], shard: BatchShard
+    array: TileArray,
+    d: Tensor,
+    gate: Tensor,
+    reads: list[list[Tensor]],
+    position: ReadPosition,
 ) -> tuple[Tensor, Tensor]:
     """Reads dx [m, in_features] and the gradient of the gate [m, rank]."""
     d = d if array.scales is None else d * array.scales
@@ -197,15 +197,17 @@ def _backward(
         back = d[:, row].contiguous()
         for col, tile, inner in zip(array.cols, tiles, reads[i], strict=True):
             of_tile, of_gate = _in_steps(
-                adapter_in(tile).backward, shard, back, gate.detach(), inner
+                adapter_in(tile).backward, position, back, gate.detach(), inner
             )
             dx[:, array.lines(i, col)] += of_tile
             d_gate += of_gate
     return dx, d_gate
 
 
-def _in_steps(by: Callable[..., Any], shard: BatchShard, *given: Tensor) -> list[Tensor]:
+def _in_steps(by: Callable[..., Any], position: ReadPosition, *given: Tensor) -> list[Tensor]:
     """Makes a read mini-batch after mini-batch, and returns its two results, concatenated."""
+    shard = position.shard
+    part = {"first": shard.first, "of": shard.of, "evaluation": position.evaluation}
     steps = zip(*(shard.split(each) for each in given), strict=True)
-    results = [map(from_dlpack, by(*each, first=shard.first, of=shard.of)) for each in steps]
+    results = [map(from_dlpack, by(*each, **part)) for each in steps]
     return [torch.cat(parts) for parts in zip(*results, strict=True)]

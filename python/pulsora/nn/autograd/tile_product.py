@@ -38,7 +38,7 @@ class _AnalogProduct(torch.autograd.Function):
         position: ReadPosition,
     ) -> Tensor:
         ctx.save_for_backward(x, bias)
-        ctx.weight, ctx.shard = weight, position.shard
+        ctx.weight, ctx.position = weight, position
         ctx.changes = weight.array.changes
         y = weight.array.forward(x, position)
         if bias is None:
@@ -57,12 +57,12 @@ class _AnalogProduct(torch.autograd.Function):
         d = weight.array.process_group.to_global(d).float().contiguous()  # of a float64 bias, too
         gathered = weight.array.process_group.gather(
             weight.array,
-            ctx.shard,
+            ctx.position.shard,
             [x if needs_weight else None, d if needs_weight or needs_bias else None],
         )
         dx = None
         if reads:
-            dx = weight.array.process_group.to_local(weight.array.backward(d, ctx.shard))
+            dx = weight.array.process_group.to_local(weight.array.backward(d, ctx.position))
         all_x, all_d = gathered()
         return (
             dx,
@@ -95,15 +95,20 @@ def read_tiles(
     bias: Tensor | None,
     gate: Tensor | None,
     rows: tuple[Sequence[int], int],
+    *,
+    training: bool,
 ) -> Tensor:
-    """Reads y = W x + bias, differentiable, outside torch.compile; `rows` is for `begin_read`."""
+    """Reads y = W x + bias, differentiable, outside torch.compile.
+
+    `rows` and `training` are arguments of `begin_read`.
+    """
     if torch.compiler.is_compiling():
         torch._dynamo.graph_break(msg=NOT_TRACED)  # noqa: SLF001 - documented for this
         read: Callable[..., Tensor] = torch.compiler.disable(  # type: ignore[no-untyped-call]
             _product
         )
-        return read(x, weight, bias, gate, rows)
-    return _product(x, weight, bias, gate, rows)
+        return read(x, weight, bias, gate, rows, training)
+    return _product(x, weight, bias, gate, rows, training)
 
 
 def _product(
@@ -112,10 +117,11 @@ def _product(
     bias: Tensor | None,
     gate: Tensor | None,
     rows: tuple[Sequence[int], int],
+    training: bool,
 ) -> Tensor:
     require_first_run()
     if gate is not None:
-        return gated_read(x, gate, weight, bias, rows)
-    position = weight.array.begin_read(*rows)
+        return gated_read(x, gate, weight, bias, rows, training=training)
+    position = weight.array.begin_read(*rows, training=training)
     y: Tensor = _AnalogProduct.apply(x, weight, bias, position)  # type: ignore[no-untyped-call]
     return y

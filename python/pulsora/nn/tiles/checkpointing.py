@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-__all__ = ["repeated_read", "repeats", "replayed_reads", "require_first_run"]
+__all__ = ["is_evaluation", "repeated_read", "repeats", "replayed_reads", "require_first_run"]
 
 _Read = tuple[object, Any]  # the reader, and the position of its read
 
@@ -110,6 +110,14 @@ def require_first_run() -> None:
             "use_reentrant=False, context_fn=pulsora.nn.replayed_reads), or give a model of "
             "transformers both as gradient_checkpointing_kwargs"
         )
+
+
+def is_evaluation(*, training: bool) -> bool:
+    """Whether a read by a module, in training mode or not, is part of an evaluation.
+
+    Without gradients, every read is, unless it is the first run of a checkpointed part.
+    """
+    return not training or not (torch.is_grad_enabled() or _active.stack)
 
 
 def repeats() -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pulsora.nn.tiles.tile_read import for_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -32,15 +32,15 @@ class SeparateTiles:
             for tile, row, col in places
         ]
 
-    def forward(self, x: Array, out: Array, first: int = 0, of: int | None = None) -> None:
-        """Reads y = W x into `out`."""
+    def forward(self, x: Array, out: Array, **part: Any) -> None:
+        """Reads y = W x into `out`; `part` are the options of `Tile.forward`."""
         reads = [(tile.forward, cols, rows) for tile, rows, cols in self._places]
-        _add_up(reads, x, out, first, of)
+        _add_up(reads, x, out, part)
 
-    def backward(self, d: Array, out: Array, first: int = 0, of: int | None = None) -> None:
-        """Reads dx = W^T d into `out`."""
+    def backward(self, d: Array, out: Array, **part: Any) -> None:
+        """Reads dx = W^T d into `out`; `part` are the options of `Tile.backward`."""
         reads = [(tile.backward, rows, cols) for tile, rows, cols in self._places]
-        _add_up(reads, d, out, first, of)
+        _add_up(reads, d, out, part)
 
     def replayed(self, numbers: Sequence[int]) -> Callable[..., None]:
         """Returns a `forward` that repeats earlier reads, one mini-batch a call.
@@ -50,15 +50,16 @@ class SeparateTiles:
         """
         passed = 0
 
-        def forward(x: Array, out: Array, first: int, of: int) -> None:
+        def forward(x: Array, out: Array, *, first: int, of: int, **_: Any) -> None:
             nonlocal passed
             begun = passed + first
             passed += of
             reads = [
-                (_again(tile, number + begun), cols, rows)
-                for number, (tile, rows, cols) in zip(numbers, self._places, strict=True)
+                (tile._core.forward_again, cols, rows)  # noqa: SLF001 - of this package
+                for tile, rows, cols in self._places
             ]
-            _add_up(reads, x, out, first, of)
+            parts = [{"first_sample": number + begun, "of": of} for number in numbers]
+            _add_up(reads, x, out, *parts)
 
         return forward
 
@@ -103,33 +104,26 @@ def adapter_in(tile: Tile) -> Adapter:
     return tile.adapter
 
 
-def _again(tile: Tile, number: int) -> Callable[..., object]:
-    """Returns a function that repeats the read of a mini-batch from sample `number` on."""
-
-    def read(lines: Array, out: Array, first: int, of: int) -> None:
-        del first  # `number` contains it
-        tile._core.forward_again(lines, out, number, of)  # noqa: SLF001 - of this package
-
-    return read
-
-
 def _add_up(
     reads: Sequence[tuple[Callable[..., object], slice, slice]],
     given: Array,
     out: Array,
-    first: int,
-    of: int | None,
+    *parts: Mapping[str, Any],
 ) -> None:
-    """Makes reads of columns of `given`, and adds their results to columns of `out`."""
+    """Makes reads of columns of `given`, and adds their results to columns of `out`.
+
+    `parts` are the options of each read, or of all.
+    """
     if len(reads) == 1:
-        reads[0][0](given, out, first=first, of=of)
+        reads[0][0](given, out, **parts[0])
         return
+    parts = parts * len(reads) if len(parts) == 1 else parts
     given, out = torch.as_tensor(given), torch.as_tensor(out)
     lines = _cut(given, [taken for _, taken, _ in reads])
     begun = set()
-    for read, taken, columns in reads:
+    for (read, taken, columns), part in zip(reads, parts, strict=True):
         made = out.new_empty(len(given), columns.stop - columns.start)
-        read(for_tile(lines[taken.start]), for_tile(made), first=first, of=of)
+        read(for_tile(lines[taken.start]), for_tile(made), **part)
         if columns.start in begun:
             out[:, columns] += made
         else:

@@ -9,7 +9,7 @@ import torch
 
 from pulsora import _core
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
-from pulsora.nn.tiles.checkpointing import repeated_read, repeats
+from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated, require_finite
 from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of_layer
 from pulsora.nn.tiles.saved_tiles import restored
@@ -70,7 +70,6 @@ class TileArray:
         process_group: The processes that train these weights; a copy of the array has a single
             process.
         changes: Number of changes of the weights, which a backward read compares with its forward.
-        evaluated: Counters of the tiles, and evaluation samples read since they last changed.
 
     Raises:
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
@@ -110,7 +109,6 @@ class TileArray:
         self.scaling = scaling
         self.scales: Tensor | None = None
         self.process_group: SingleProcess = SINGLE_PROCESS
-        self.evaluated: tuple[list[int], int] = ([], 0)
         self.changes = 0
         self._limits = limits
         self.tile_config, largest = tiles_of_layer(config, limits)
@@ -122,13 +120,13 @@ class TileArray:
         ]
         self.cols = even_slices(in_features, largest["max_input_size"])
         self.has_bias = has_bias
-        self._configs = configs_of_columns(self.tile_config, len(self.cols), has_bias=has_bias)
+        self.configs = configs_of_columns(self.tile_config, len(self.cols), has_bias=has_bias)
         self.grid = [
             [
                 Tile(
                     row.stop - row.start,
                     col.stop - col.start,
-                    self._configs[j],
+                    self.configs[j],
                     seed=seed,
                     tile_id=tile_id + i * len(self.cols) + j,
                     device=device,
@@ -191,27 +189,27 @@ class TileArray:
             for col, tile in zip(self.cols, tiles, strict=True):
                 yield row, col, tile
 
-    def begin_read(self, shape: Sequence[int], steps: int = 1) -> ReadPosition:
+    def begin_read(
+        self, shape: Sequence[int], steps: int = 1, *, training: bool = True
+    ) -> ReadPosition:
         """Begins a read of x [*shape, features], with `steps` concatenated mini-batches.
 
         If a checkpointed part of a model runs again, its first read is repeated (`replayed_reads`).
-        An evaluation by one of several processes counts no samples, since other processes may
-        evaluate differently.
+        `training` is the mode of the module that reads.
         """
-        whole = BatchShard((math.prod(shape),))
         shard = None if repeats() else self.process_group.shard(shape, steps)
+        # In an evaluation, other processes may read other rows, or none.
+        evaluation = shard is None or is_evaluation(training=training)
+        begun = ReadPosition(shard or BatchShard((math.prod(shape),)), evaluation=evaluation)
         repeated: ReadPosition | None = repeated_read(
-            self, lambda: ReadPosition(shard or whole, self._counted())
+            self, lambda: begun._replace(numbers=self._next_samples(evaluation=evaluation))
         )
-        if repeated is not None or shard is not None:
-            return repeated or ReadPosition(shard or whole)
-        counted = self._counted()
-        at, samples = self.evaluated
-        begun = samples if at == counted else 0
-        self.evaluated = counted, begun + math.prod(shape)
-        return ReadPosition(whole, [number + begun for number in counted])
+        return repeated or begun
 
-    def _counted(self) -> list[int]:
+    def _next_samples(self, *, evaluation: bool) -> list[int]:
+        """Returns the number of the next sample in each tile."""
+        if evaluation:
+            return [tile._core.evaluation_sample() for tile in self]  # noqa: SLF001
         return [tile.counters["forward_samples"] for tile in self]
 
     def forward(self, x: Tensor, position: ReadPosition | None = None) -> Tensor:
@@ -222,18 +220,18 @@ class TileArray:
         position = position or self.begin_read(x.shape[:1])
         numbers = position.numbers
         by = self.whole.forward if numbers is None else self.separate.replayed(numbers)
-        y = read(by, x.detach().contiguous(), self.shape[0], position.shard)
+        y = read(by, x.detach().contiguous(), self.shape[0], position)
         return y if self.scales is None else y * self.scales
 
-    def backward(self, d: Tensor, shard: BatchShard | None = None) -> Tensor:
+    def backward(self, d: Tensor, position: ReadPosition | None = None) -> Tensor:
         """Reads dx [m, groups * in_features] = W^T d for d [m, out_features] through the periphery.
 
-        `shard` is the shard of the forward read.
+        `position` is the position of the forward read.
         """
-        shard = shard or BatchShard((len(d),))
+        position = position or ReadPosition(BatchShard((len(d),)))
         d = d if self.scales is None else d * self.scales
         columns = self.groups * self.shape[1]
-        return read(self.whole.backward, d.detach().contiguous(), columns, shard)
+        return read(self.whole.backward, d.detach().contiguous(), columns, position)
 
     def prepared(self, pairs: Sequence[Pair]) -> list[TileSamples]:
         """Prepares pairs (x, d) for `update`; pairs of few samples are concatenated.
@@ -367,7 +365,7 @@ class TileArray:
         if not any(name.startswith(prefix) for name in tensors):
             raise StateError(f"there are no tensors '{prefix}*', but {self._sizes_differ()}")
         # Tiles of earlier versions have perfect_bias as it was given, and go on with it.
-        configs = (self._configs[j], self.tile_config)
+        configs = (self.configs[j], self.tile_config)
         return restored(self.grid[i][j], prefix, tensors, configs, self.threads)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -389,6 +387,7 @@ class TileArray:
                 **self._limits,
             },
             "state": {name: tensor.numpy() for name, tensor in self.state_tensors().items()},
+            "evaluated": [tile._core.evaluated for tile in self],  # noqa: SLF001
         }
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
@@ -396,3 +395,5 @@ class TileArray:
         self.load_state_tensors(  # of tensors in earlier versions
             {name: torch.as_tensor(values) for name, values in saved["state"].items()}
         )
+        for tile, samples in zip(self, saved.get("evaluated", ()), strict=False):
+            tile._core.evaluated = samples  # noqa: SLF001

@@ -20,23 +20,26 @@ class ReadPosition(NamedTuple):
 
     Attributes:
         shard: The rows that are read, among the rows of all processes.
-        numbers: The number of the mini-batch's first sample in each tile, for a read that counts no
-            samples because it is repeated or an evaluation; None for any other read.
+        numbers: The number of the mini-batch's first sample in each tile, for a read that is
+            repeated; None for any other read.
+        evaluation: Whether the read is part of an evaluation, which counts no samples of training.
     """
 
     shard: BatchShard
     numbers: list[int] | None = None
+    evaluation: bool = False
 
 
-def read(by: Callable[..., object], lines: Tensor, outputs: int, shard: BatchShard) -> Tensor:
+def read(by: Callable[..., object], lines: Tensor, outputs: int, position: ReadPosition) -> Tensor:
     """Reads contiguous rows, mini-batch after mini-batch, into a tensor allocated by torch.
 
     Wrapping a tile's own buffer would cost more than the read.
     """
     out = lines.new_empty(len(lines), outputs)
+    shard = position.shard
     first, of = shard.first, shard.of
     for into, given in zip(shard.split(out), shard.split(lines), strict=True):
-        by(for_tile(given), for_tile(into), first=first, of=of)
+        by(for_tile(given), for_tile(into), first=first, of=of, evaluation=position.evaluation)
     return out
 
 

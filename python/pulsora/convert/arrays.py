@@ -1,0 +1,28 @@
+"""The tiles of a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pulsora.nn.autograd.analog_parameter import AnalogParameter
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from pulsora.nn.tiles.tile_array import TileArray
+
+__all__ = ["arrays_of"]
+
+
+def arrays_of(model: nn.Module) -> list[TileArray]:
+    """Returns the tiles of each layer in the order of the layers; shared tiles once.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    parameters = [each for each in model.parameters() if isinstance(each, AnalogParameter)]
+    if not parameters:
+        raise ValueError(
+            "the model has no analog layer; make one by pulsora.convert_to_analog(model, config)"
+        )
+    return list({id(each.array): each.array for each in parameters}.values())

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from pulsora.config import TileConfig
     from pulsora.convert.layers import Conversion
 
-__all__ = ["convert_to_analog", "convert_to_digital", "converted_copy", "replaced"]
+__all__ = [
+    "convert_to_analog",
+    "convert_to_digital",
+    "converted_copy",
+    "in_place_of",
+    "move_hooks",
+    "replaced",
+    "separate_hooks",
+]
 
 
 def convert_to_analog(
@@ -144,7 +152,7 @@ def converted_copy(
                 "no AnalogModule, which could share tiles; exclude it, or give it a weight of its "
                 "own"
             )
-        made[layer] = _in_place_of(layer, twin)
+        made[layer] = in_place_of(layer, twin)
     return replaced(converted, made)
 
 
@@ -173,7 +181,7 @@ def convert_to_digital(model: nn.Module) -> nn.Module:
     made |= {layer: digital_recurrent(layer) for layer in recurrent}
     first: dict[object, Any] = {}
     for layer, twin in made.items():
-        _in_place_of(layer, twin)
+        in_place_of(layer, twin)
     for layer in single:
         twin = made[layer]
         twin.weight = first.setdefault(layer.analog_weight, twin).weight
@@ -327,9 +335,27 @@ _HOOKS = (
 )
 
 
-def _in_place_of(layer: nn.Module, twin: nn.Module) -> nn.Module:
-    """The twin, in the mode and with the hooks of the layer that it replaces."""
+def in_place_of(layer: nn.Module, twin: nn.Module) -> nn.Module:
+    """Returns the twin, in the mode and with the hooks of the layer that it replaces.
+
+    Hooks that the twin has already come first.
+    """
     for name in _HOOKS:
         getattr(twin, name).update(getattr(layer, name))
-    twin._is_full_backward_hook = layer._is_full_backward_hook  # noqa: SLF001
+    if layer._is_full_backward_hook is not None:  # noqa: SLF001
+        twin._is_full_backward_hook = layer._is_full_backward_hook  # noqa: SLF001
     return twin.train(layer.training)
+
+
+def move_hooks(layer: nn.Module, outer: nn.Module) -> None:
+    """Moves the hooks on forward and backward passes of a layer to the module around it."""
+    in_place_of(layer, outer)
+    for name in _HOOKS:
+        getattr(layer, name).clear()
+    layer._is_full_backward_hook = None  # noqa: SLF001
+
+
+def separate_hooks(layer: nn.Module) -> None:
+    """Gives a shallow copy of a layer tables of hooks of its own."""
+    for name in _HOOKS:
+        setattr(layer, name, copy.copy(getattr(layer, name)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from pulsora import _core
 from pulsora.convert.layers import TO_ANALOG, conversion_of, digital, digital_recurrent
 from pulsora.convert.report import (
     TWINS,
@@ -64,8 +65,9 @@ def convert_to_analog(
         model: Any torch model. It is not changed.
         config: Configuration of all tiles; or a function of a layer's name and the layer that
             gives its configuration, or None to leave it digital.
-        exclude: Names of layers to leave digital, as `model.named_modules()` gives them; a name
-            also covers what is inside.
+        exclude: Names of layers to leave digital, as `model.named_modules()` gives them, or last
+            parts of names ('conv1d') where no layer has the name itself; a name also covers what
+            is inside.
         untie: Names of layers that share their weight with an embedding table, and shall get tiles
             with a copy of the weight.
         conversions: Functions for types of layers that have no analog twin of their own, or for
@@ -115,6 +117,7 @@ def converted_copy(
     """Returns the result of `convert_to_analog`, without its warning about digital layers."""
     functions = _functions(conversions)
     names = dict(model.named_modules(remove_duplicate=False))
+    exclude = _whole_names(names, exclude)
     for argument, given in (("exclude", exclude), ("untie", untie)):
         unknown = sorted(set(given) - set(names))
         if unknown:
@@ -135,7 +138,15 @@ def converted_copy(
         place = next((parameter.device for parameter in layer.parameters()), None)
         settings = {"device": place, "seed": seed, "tile_id": tiles} | options
         function: Any = conversion_of(layer, functions)
-        twin = function(layer, layer_config, **settings)
+        try:
+            twin = function(layer, layer_config, **settings)
+        except (TypeError, ValueError) as error:
+            kind = type(error)
+            if kind not in {TypeError, ValueError, _core.ConfigError}:
+                raise  # of the user's own; its arguments are unknown
+            raise kind(
+                f"layer '{name}': {error}; exclude = ['{name}'] leaves the layer digital"
+            ) from None
         if not isinstance(twin, nn.Module):
             raise TypeError(
                 f"conversions[{type(layer).__name__}] gave {twin!r} for layer '{name}': return a "
@@ -186,6 +197,17 @@ def convert_to_digital(model: nn.Module) -> nn.Module:
         twin = made[layer]
         twin.weight = first.setdefault(layer.analog_weight, twin).weight
     return replaced(converted, made)
+
+
+def _whole_names(names: Mapping[str, nn.Module], given: Collection[str]) -> list[str]:
+    """Returns names of layers for names, or for last parts of names where no layer is called so."""
+    if isinstance(given, str):
+        raise TypeError("exclude: give a list of names, not one text")
+    found = []
+    for part in given:
+        ends = [name for name in names if name.endswith(f".{part}")]
+        found += [part] if part in names or not ends else ends
+    return found
 
 
 def _functions(

@@ -77,7 +77,9 @@ def _modules(names: Sequence[str], trained: Collection[str], layers: Collection[
     taken: list[str] = []
     for name in names:
         own = {each.rpartition(".")[2] for each in trained if each.rpartition(".")[0] == name}
-        is_apart = not any(f"{each}.".startswith(f"{name}.") for each in layers)
+        is_apart = not any(
+            f"{each}.".startswith(f"{name}.") or name.startswith(f"{each}.") for each in layers
+        )
         is_inside = any(name.startswith(f"{each}.") for each in taken)
         is_clear = [each for each in (*names, *inner) if each.endswith(name)] == [name]
         if own - {"bias"} and name and is_apart and not is_inside and is_clear:

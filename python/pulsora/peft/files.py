@@ -248,8 +248,8 @@ def write_adapter(
         tensors[f"{_PREFIX}{name}.lora_A.weight"] = layer.b.detach().cpu().contiguous()
         tensors[f"{_PREFIX}{name}.lora_B.weight"] = layer.a.detach().cpu().contiguous()
     for name, value in beside.tensors.items():
-        module, _, last = name.rpartition(".")
-        own = f"{module}.base_layer.{last}" if module in layers else name
+        outer = next((each for each in layers if name.startswith(f"{each}.")), None)
+        own = name if outer is None else f"{outer}.base_layer{name[len(outer) :]}"
         # A copy, because safetensors refuses tensors that share memory (tied weights).
         tensors[f"{_PREFIX}{own}"] = value.detach().cpu().clone().contiguous()
     metadata = {"format": "pt"} | ({_MARK: "\n".join(beside.tensors)} if beside.tensors else {})

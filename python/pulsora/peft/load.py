@@ -266,5 +266,5 @@ def _write(name: str, layer: nn.Module, factors: LayerFactors, wanted: LayerFact
             (now_alpha * now_a, now_b), (wanted.alpha * wanted.a[row], whole_b[:, col])
         )
         error, whole = error + lost**2, whole + size**2
-    off = (error / whole) ** 0.5 if whole > 0.0 else math.inf * (error > 0.0)
+    off = (error / whole) ** 0.5 if whole > 0.0 else math.inf if error > 0.0 else 0.0
     return AdapterRow(name, type(tiles).__name__, len(b), alpha, "in each tile", off, clipped)

@@ -1,0 +1,285 @@
+"""Random models with adapters: files, merges, conversions and copies compute the same, or refuse.
+
+Every draw is a model of some kind, with adapters in some mode, hooks, gates, learned scales, several
+tiles and parameters that were trained beside. Outputs are compared on random inputs.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+import warnings
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+
+import pulsora as pl
+from conftest import PERFECT, repetitions
+from peft_files import Conv1D
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytest.importorskip("safetensors")
+
+FEATURES, WIDTH, CLASSES = 7, 8, 3
+CELLS = pl.devices.ConstantStep(
+    w_max_dtod=0.0, w_min_dtod=0.0, w_max=2.0, w_min=-2.0, dw_min_std=0.0, dw_min_dtod=0.0
+)
+ARRAYS = pl.SingleConfig(device=CELLS, **PERFECT)
+
+
+class Half(nn.Linear):
+    """A layer that computes something else with its weight than x W^T + bias."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 0.5 * super().forward(x)
+
+
+class Net(nn.Module):
+    """A body of some kind, a fully connected layer of some kind, and a head with a scale."""
+
+    def __init__(self, kind: str, inner: nn.Module) -> None:
+        super().__init__()
+        self.kind = kind
+        self.body: nn.Module
+        if kind == "convolution":
+            self.body = nn.Conv1d(1, WIDTH, 3, padding=1)
+        elif kind == "recurrent":
+            self.body = nn.LSTM(FEATURES, WIDTH, batch_first=True)
+        elif kind == "transformer":
+            layer = nn.TransformerEncoderLayer(WIDTH, 2, 12, dropout=0.0, batch_first=True)
+            self.body = nn.Sequential(nn.Linear(FEATURES, WIDTH), layer)
+        else:
+            self.body = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.Tanh())
+        self.inner = inner
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+        self.scale = nn.Parameter(torch.ones(CLASSES))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kind == "convolution":
+            h = self.body(x[:, :1]).mT
+        else:
+            h = self.body(x)
+            h = h[0] if isinstance(h, tuple) else h
+        y: torch.Tensor = self.head(torch.tanh(self.norm(self.inner(h)))) * self.scale
+        return y
+
+
+HOOKS: dict[str, Callable[[nn.Module], object]] = {
+    "none": lambda _: None,
+    "look": lambda layer: layer.register_forward_hook(lambda *_: None),
+    "double": lambda layer: layer.register_forward_hook(lambda _l, _x, y: 2.0 * y),
+    "shift": lambda layer: layer.register_forward_hook(lambda _l, _x, y: y + 1.0),
+    "before": lambda layer: layer.register_forward_pre_hook(lambda _l, x: (0.5 * x[0],)),
+    "named": lambda layer: layer.register_forward_hook(
+        lambda _l, _x, _named, y: 3.0 * y, with_kwargs=True
+    ),
+    "gradient": lambda layer: layer.register_full_backward_hook(lambda *_: None),
+}
+
+
+def lrtt(draw: random.Random, **more: Any) -> pl.LRTTConfig:
+    settings: dict[str, Any] = {"rank": 2, "transfer_every": 0, **PERFECT}
+    return pl.LRTTConfig(visible=CELLS, fast=CELLS, **settings | more)
+
+
+def options_of(draw: random.Random, *, is_analog: bool) -> dict[str, Any]:
+    """Options of arrays; several tiles in a third of the draws."""
+    made: dict[str, Any] = {"threads": 1}
+    if draw.random() < 0.33:
+        made |= {"max_input_size": draw.choice([3, 5]), "max_output_size": draw.choice([0, 4])}
+    if is_analog:
+        made["digital_bias"] = draw.random() < 0.6
+        made["scaling_per"] = draw.choice(["layer", "output"])
+        made["learn_out_scaling"] = draw.random() < 0.3
+    return made
+
+
+def gate_of(draw: random.Random, adapters: int) -> Any:
+    kind = draw.choice(["none", "none", "number", "numbers", "task", "mixture", "learned"])
+    return {
+        "none": None,
+        "number": draw.choice([0.0, -1.0, 0.5]),
+        "numbers": [draw.uniform(-1.0, 1.0) for _ in range(adapters)],
+        "task": pl.nn.TaskGate(adapters),
+        "mixture": pl.nn.MixtureGate(adapters),
+        "learned": lambda _n, layer: pl.nn.LearnedGate(
+            pl.nn.gated_adapter.features_of(layer)[0], adapters
+        ),
+    }[kind]
+
+
+def drawn(seed: int) -> tuple[nn.Module, nn.Module, str]:
+    """A model without adapters, the same with adapters that have been trained, and its kind."""
+    draw = random.Random(seed)  # noqa: S311 - no secrets
+    torch.manual_seed(seed)
+    inner_kind = draw.choice(["linear", "linear", "conv1d", "half"])
+    inner = {
+        "linear": lambda: nn.Linear(WIDTH, WIDTH, bias=draw.random() < 0.8),
+        "conv1d": lambda: Conv1D(WIDTH, WIDTH),
+        "half": lambda: Half(WIDTH, WIDTH),
+    }[inner_kind]()
+    kind = draw.choice(["linear", "convolution", "recurrent", "transformer"])
+    plain: nn.Module = Net(kind, inner)
+    mode = draw.choice(
+        ["digital_base", "analog_base", "analog_base", "analog_base_digital_adapter", "lrtt",
+         "beside", "own"]
+    )  # fmt: skip
+    hook = draw.choice(["none", "none", *HOOKS])
+    HOOKS[hook](plain.inner)  # type: ignore[arg-type]
+    adapters = draw.choice([1, 1, 2])
+    gate = gate_of(draw, adapters)
+    chosen = ["head"] if inner_kind == "half" else draw.choice([["inner"], ["inner", "head"], None])
+    beside = draw.choice([(), (), ("norm",), ("inner",), ("body", "norm"), ("head",)])
+    given: dict[str, Any] = {"seed": seed, "gate": gate, "adapters": adapters, "rank": 2}
+    given |= {"targets": chosen, "trainable": beside}
+    if mode == "digital_base":
+        made = pl.peft.add_adapters(
+            plain, mode, config=ARRAYS, **given, **options_of(draw, is_analog=False)
+        )
+    elif mode == "analog_base":
+        span = draw.choice(["tile", "layer"])
+        made = pl.peft.add_adapters(
+            plain, mode, config=lrtt(draw, adapter_span=span), **given,
+            **options_of(draw, is_analog=True),
+        )  # fmt: skip
+    elif mode == "analog_base_digital_adapter":
+        made = pl.peft.add_adapters(
+            plain, mode, base_config=ARRAYS, **given, **options_of(draw, is_analog=True)
+        )
+    elif mode == "beside":
+        made = pl.peft.add_adapters(
+            plain, "analog_base", adapter_span="layer", config=ARRAYS, base_config=ARRAYS, **given,
+            **options_of(draw, is_analog=True),
+        )  # fmt: skip
+    elif mode == "lrtt":  # all layers analog, trained in their tiles
+        made = pl.convert_to_analog(
+            plain, lrtt(draw, forward_inject=draw.random() < 0.9), weight_scaling="abs_max",
+            exclude=["body"], seed=seed, **options_of(draw, is_analog=True),
+        )  # fmt: skip
+    else:  # a GatedAdapter by hand, on any base; everything else is trained too
+        made = copy.deepcopy(plain)
+        own = gate(None, made.inner) if inner_kind != "conv1d" and callable(gate) and not isinstance(gate, nn.Module) else gate  # type: ignore[operator] # noqa: E501
+        own = None if callable(own) and not isinstance(own, nn.Module) else own
+        made.inner = pl.nn.GatedAdapter(made.inner, 2, own, adapters=adapters, seed=seed)  # type: ignore[arg-type]
+        made.body.requires_grad_(draw.random() < 0.5)  # type: ignore[union-attr]
+        made.scale.requires_grad_(draw.random() < 0.5)  # type: ignore[union-attr]
+    perturb(made, draw)
+    late = draw.choice(["none", "none", "none", *HOOKS])
+    if isinstance(made.inner, pl.nn.GatedAdapter):
+        HOOKS[late](draw.choice([made.inner, made.inner, made.inner.base]))  # type: ignore[arg-type]
+    return plain, made, f"{seed}: {kind} {inner_kind} {mode} hook {hook} late {late} {beside}"
+
+
+@torch.no_grad()
+def perturb(model: nn.Module, draw: random.Random) -> None:
+    """Changes all that is trained, as training would."""
+    for layer in model.modules():
+        if isinstance(layer, pl.nn.GatedAdapter) and not layer.in_tiles:
+            a, b = layer.factors()
+            layer.set_factors(0.3 * torch.randn(a.shape), 0.3 * torch.randn(b.shape))
+        elif isinstance(layer, pl.nn.AnalogModule):
+            for tile in layer.tiles:
+                if tile.adapter is not None:
+                    tile.adapter.a = (0.3 * torch.randn(tile.adapter.a.shape)).numpy()
+                    tile.adapter.b = (0.3 * torch.randn(tile.adapter.b.shape)).numpy()
+    for parameter in model.parameters():
+        is_analog = isinstance(parameter, pl.nn.AnalogParameter)
+        if parameter.requires_grad and not is_analog and draw.random() < 0.7:
+            parameter += 0.2 * torch.randn_like(parameter)
+
+
+def saved(plain: nn.Module, model: nn.Module, draw: random.Random, folder: Path) -> nn.Module:
+    """The model that a file becomes, loaded onto the model without adapters."""
+    adapter = draw.choice([None, None, 0])
+    base = draw.choice([None, plain])
+    rank = draw.choice([None, None, CLASSES])
+    report = pl.peft.save_adapter(model, folder, base=base, adapter=adapter, rank=rank)
+    if report.error > 1e-6 or report.missing or adapter is not None:
+        raise Said
+    way: dict[str, Any] = draw.choice(
+        [
+            {"mode": "digital_base", "config": pl.IdealConfig()},
+            {"mode": "analog_base_digital_adapter", "base_config": ARRAYS},
+            {"mode": "analog_base", "config": lrtt(draw)},
+        ]
+    )
+    loaded, report = pl.peft.load_adapter(plain, folder, seed=1, threads=1, **way)
+    if report.error > 1e-4:
+        raise Said
+    return loaded
+
+
+class Said(Exception):  # noqa: N818
+    """A report says that something differs."""
+
+
+def restored(seed: int, model: nn.Module) -> nn.Module:
+    _, again, _ = drawn(seed)
+    with torch.no_grad():
+        for parameter in again.parameters():
+            if not isinstance(parameter, pl.nn.AnalogParameter):
+                parameter += 1.0
+    again.load_state_dict(model.state_dict())
+    return again
+
+
+def outcome(way: Callable[[], nn.Module], expected: torch.Tensor, x: torch.Tensor) -> str:
+    """'equal', 'said', or the refusal; 'WRONG' with the difference."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = way()
+    except Said:
+        return "said"
+    except (ValueError, TypeError) as error:
+        return re.sub(r"[-\d.e]+|'[\w.]+'", "_", str(error))[:60]
+    off = float((made(x) - expected).norm() / expected.norm())
+    return "equal" if off < 3e-4 else f"WRONG by {off:.1e}"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_adapters_leave_as_they_are_or_are_refused(tmp_path: Path) -> None:
+    count = repetitions(10_000) if repetitions(10) == 10 else 150
+    seen: Counter[tuple[str, str]] = Counter()
+    for seed in range(count):
+        wrong = one(seed, tmp_path, seen)
+        assert not wrong, wrong
+    for way in ("file", "merged", "digital"):
+        equal = seen[way, "equal"]
+        assert equal > 0.2 * count, (way, seen)
+    assert seen["copy", "equal"] == seen["state", "equal"]
+
+
+def one(seed: int, folder: Path, seen: Counter[tuple[str, str]]) -> list[str]:
+    """Tries all ways for one model; returns what is wrong."""
+    try:
+        plain, model, text = drawn(seed)
+    except (ValueError, TypeError) as error:
+        seen["draw", re.sub(r"[-\d.e]+|'[\w.]+'", "_", str(error))[:60]] += 1
+        return []
+    x = torch.randn(4, 5, FEATURES)
+    with torch.no_grad():
+        expected = model.eval()(x)
+        draw = random.Random(seed)  # noqa: S311
+        ways: dict[str, Callable[[], nn.Module]] = {
+            "copy": lambda: copy.deepcopy(model),
+            "state": lambda: restored(seed, model).eval(),
+            "merged": lambda: pl.peft.merge_adapters(model),
+            "digital": lambda: pl.convert_to_digital(model),
+            "file": lambda: saved(plain.eval(), model, draw, folder).eval(),
+        }
+        wrong = []
+        for name, way in ways.items():
+            result = outcome(way, expected, x)
+            seen[name, result] += 1
+            if result.startswith("WRONG") or (name in {"copy", "state"} and result != "equal"):
+                wrong.append(f"{text}: {name} {result}")
+    return wrong

@@ -124,9 +124,9 @@ def _state(
 
 
 def without_twin(model: nn.Module) -> list[str]:
-    """Returns the names of trained analog layers whose class has no digital twin for a file."""
+    """Returns what is trained, but not in a file: analog layers of other classes."""
     return [
-        name
+        f"the trained layer '{name}' ({type(layer).__name__})"
         for name, (layer, _) in _plain_modules(model)
         if isinstance(layer, AnalogModule) and not _has_twin(layer)
         if any(each.requires_grad for each in layer.parameters())

@@ -18,12 +18,19 @@ from pulsora.peft.changes import (
     tile_weights,
 )
 from pulsora.peft.files import LayerFactors, write_adapter
-from pulsora.peft.outputs import gated_by, perfect_reads, random_rows, require_equal_outputs
+from pulsora.peft.outputs import (
+    gated_by,
+    hooks_change,
+    perfect_reads,
+    random_rows,
+    require_equal_outputs,
+)
 from pulsora.peft.report import AdapterReport, AdapterRow
 from pulsora.peft.tiles import tile_factors
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
     from torch import Tensor, nn
 
@@ -92,11 +99,12 @@ def save_adapter(
         )
     if not layers:
         raise ValueError("model has no adapters; add them by pulsora.peft.add_adapters")
-    beside, missing = collect(model, base, adapter), without_twin(model)
+    beside = collect(model, base, adapter)
+    missing = [*without_twin(model), *_changing_hooks(model)]
     if missing:
         warnings.warn(
-            f"these layers are trained, but files of PEFT have no place for them: {missing}; save "
-            "their state_dict() too",
+            f"files of PEFT have no place for {', '.join(missing)}; whoever loads the file needs "
+            "them too",
             stacklevel=2,
         )
     write_adapter(
@@ -110,6 +118,15 @@ def save_adapter(
     report = AdapterReport(rows)
     report.beside, report.missing = tuple(beside.tensors), tuple(missing)
     return report
+
+
+@torch.no_grad()
+def _changing_hooks(model: nn.Module) -> Iterator[str]:
+    """Yields what adapted layers have beside their computation: hooks that change outputs."""
+    for name, layer in adapted(model):
+        with perfect_reads(layer):
+            if hooks_change(layer, random_rows(layer)):
+                yield f"hooks of '{name}' that change outputs"
 
 
 def _of_layer(
@@ -176,6 +193,12 @@ def _require_change(
         added = rows @ change.to(rows).T
     codes = gate_codes(name, layer, adapter)
     with perfect_reads(layer), gated_by(layer, codes if adapter is not None else None):
+        if isinstance(layer, GatedAdapter) and hooks_change(layer.base, x):
+            raise ValueError(
+                f"layer '{name}': hooks on its base change outputs before the adapter is added, "
+                "but where a file is loaded, hooks see the layer with its adapter; put them on the "
+                "adapted layer"
+            )
         if isinstance(layer, GatedAdapter) and not layer.in_tiles:
             plain = layer.base(x).double()
         else:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["gated_by", "perfect_reads", "random_rows", "require_equal_outputs"]
+__all__ = ["gated_by", "hooks_change", "perfect_reads", "random_rows", "require_equal_outputs"]
 
 _ROWS = 8
 
@@ -113,6 +113,16 @@ def random_rows(layer: nn.Module) -> Tensor:
     held = [*inner.parameters(), *inner.buffers()]
     kinds = [each.dtype for each in held if each.is_floating_point()]
     return x.to(held[0].device if held else x.device, kinds[0] if kinds else x.dtype)
+
+
+def hooks_change(layer: nn.Module, x: Tensor) -> bool:
+    """Whether hooks on the forward pass of a layer change its outputs; or fail on rows."""
+    if not (layer._forward_hooks or layer._forward_pre_hooks):  # noqa: SLF001 - has no other way
+        return False
+    try:
+        return not torch.equal(layer(x), layer.forward(x))
+    except Exception:  # noqa: BLE001 - hooks of the user's
+        return True
 
 
 def require_equal_outputs(

@@ -39,8 +39,8 @@ class AdapterReport(tuple[AdapterRow, ...]):  # noqa: SLOT001 - it has attribute
     Attributes:
         beside: Names of the parameters and buffers that were trained beside the adapters, and were
             saved or loaded with them.
-        missing: Names of trained layers that are not in the file, because PEFT's format has no
-            place for them.
+        missing: What PEFT's format has no place for: hooks that change outputs of adapted layers,
+            trained layers of classes without a digital twin.
     """
 
     beside: tuple[str, ...] = ()

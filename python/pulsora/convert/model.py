@@ -144,9 +144,7 @@ def converted_copy(
             kind = type(error)
             if kind not in {TypeError, ValueError, _core.ConfigError}:
                 raise  # of the user's own; its arguments are unknown
-            raise kind(
-                f"layer '{name}': {error}; exclude = ['{name}'] leaves the layer digital"
-            ) from None
+            raise kind(f"layer '{name}': {error}") from None
         if not isinstance(twin, nn.Module):
             raise TypeError(
                 f"conversions[{type(layer).__name__}] gave {twin!r} for layer '{name}': return a "

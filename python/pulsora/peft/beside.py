@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from pulsora.convert.layers import digital, digital_recurrent
+from pulsora.convert.report import analog_parts
 from pulsora.nn import AnalogConvNd, AnalogLinear, AnalogModule, AnalogRNNBase, GatedAdapter
 from pulsora.nn.gates import Gate
 from pulsora.peft.changes import adapted, change_of_tiles, gate_codes, tile_weights
@@ -30,11 +31,13 @@ class _Own(NamedTuple):
         value: Its value; of analog layers what perfect reads see.
         is_trained: Whether it has a gradient.
         is_analog: Whether it is in cells.
+        is_buffer: Whether it is a buffer.
     """
 
     value: Tensor
     is_trained: bool
     is_analog: bool = False
+    is_buffer: bool = False
 
 
 def collect(model: nn.Module, base: nn.Module | None, adapter: int | None) -> Beside:
@@ -48,7 +51,8 @@ def collect(model: nn.Module, base: nn.Module | None, adapter: int | None) -> Be
     own = _state(model, layers, adapter)
     before = {} if base is None else _state(base)
     trained = {name for name, each in own.items() if _is_trained(each, before.get(name))}
-    modules = _modules(list(dict(_plain_modules(model))), trained, layers)
+    parameters = {name for name in trained if not own[name].is_buffer}
+    modules = _modules(list(dict(_plain_modules(model))), parameters, layers)
     inside = {name for name in own if any(name.startswith(f"{each}.") for each in modules)}
     alone = trained - inside
     biases = {name for name in alone if name.rpartition(".")[2] == "bias"}
@@ -142,7 +146,10 @@ def _own(layer: nn.Module) -> dict[str, _Own]:
         return {}
     if isinstance(layer, AnalogModule | AnalogRNNBase):
         is_single = isinstance(layer, AnalogModule)
-        twin = digital(layer) if isinstance(layer, AnalogModule) else digital_recurrent(layer)
+        place = next(analog_parts(layer)).tiles.device
+        # A new layer of torch draws initial weights; saving shall not change what is drawn later.
+        with torch.random.fork_rng([place] if place.type == "cuda" else []):
+            twin = digital(layer) if isinstance(layer, AnalogModule) else digital_recurrent(layer)
         scaled = is_single and layer.out_scaling is not None and layer.out_scaling.requires_grad
         return {
             name: _Own(each.detach(), each.requires_grad or (scaled and name == "weight"), True)  # noqa: FBT003
@@ -154,7 +161,7 @@ def _own(layer: nn.Module) -> dict[str, _Own]:
     }
     persistent = layer.named_buffers(recurse=False)
     return own | {
-        name: _Own(each.detach(), False)  # noqa: FBT003
+        name: _Own(each.detach(), is_trained=False, is_buffer=True)
         for name, each in persistent
         if name not in layer._non_persistent_buffers_set  # noqa: SLF001
     }

@@ -28,13 +28,13 @@ def adapted(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     inside: list[str] = []
     for name, layer in model.named_modules():
         if any(name.startswith(outer) for outer in inside):
-            if isinstance(layer, GatedAdapter):
-                raise ValueError(
-                    f"layer '{name}' is an adapter in the base of another one, which no file and "
-                    "no merged weight has; make a pool of both (adapters = 2)"
-                )
             continue
         if isinstance(layer, GatedAdapter):
+            if any(isinstance(part, GatedAdapter) for part in layer.base.modules()):
+                raise ValueError(
+                    f"layer '{name}' has an adapter in the base of its adapter, which no file and "
+                    "no merged weight has; make a pool of both (adapters = 2)"
+                )
             inside.append(f"{name}." if name else "")
             yield name, layer
         elif isinstance(layer, AnalogLinear) and all(tile.adapter for tile in layer.tiles):

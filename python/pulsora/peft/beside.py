@@ -78,15 +78,15 @@ def _modules(names: Sequence[str], trained: Collection[str], layers: Collection[
     """
     # Names that PEFT makes inside of an adapted layer.
     inner = [f"{name}.{part}{rest}" for name in layers for part in _OF_PEFT for rest in _RESTS]
+    owners = {each.rpartition(".")[0] for each in trained if each.rpartition(".")[2] != "bias"}
     taken: list[str] = []
     for name in names:
-        own = {each.rpartition(".")[2] for each in trained if each.rpartition(".")[0] == name}
+        if not name or name not in owners or any(name.startswith(f"{each}.") for each in taken):
+            continue
         is_apart = not any(
             f"{each}.".startswith(f"{name}.") or name.startswith(f"{each}.") for each in layers
         )
-        is_inside = any(name.startswith(f"{each}.") for each in taken)
-        is_clear = [each for each in (*names, *inner) if each.endswith(name)] == [name]
-        if own - {"bias"} and name and is_apart and not is_inside and is_clear:
+        if is_apart and [each for each in (*names, *inner) if each.endswith(name)] == [name]:
             taken.append(name)
     return taken
 
@@ -151,8 +151,9 @@ def _own(layer: nn.Module) -> dict[str, _Own]:
         with torch.random.fork_rng([place] if place.type == "cuda" else []):
             twin = digital(layer) if isinstance(layer, AnalogModule) else digital_recurrent(layer)
         scaled = is_single and layer.out_scaling is not None and layer.out_scaling.requires_grad
+        of_scale = {"weight"} if scaled else set()
         return {
-            name: _Own(each.detach(), each.requires_grad or (scaled and name == "weight"), True)  # noqa: FBT003
+            name: _Own(each.detach(), each.requires_grad or name in of_scale, is_analog=True)
             for name, each in twin.named_parameters()
         }
     own = {

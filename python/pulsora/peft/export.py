@@ -100,7 +100,7 @@ def save_adapter(
     if not layers:
         raise ValueError("model has no adapters; add them by pulsora.peft.add_adapters")
     beside = collect(model, base, adapter)
-    missing = [*without_twin(model), *_changing_hooks(model)]
+    missing = [*without_twin(model), *_changing_hooks(model, adapter)]
     if missing:
         warnings.warn(
             f"files of PEFT have no place for {', '.join(missing)}; whoever loads the file needs "
@@ -121,10 +121,11 @@ def save_adapter(
 
 
 @torch.no_grad()
-def _changing_hooks(model: nn.Module) -> Iterator[str]:
+def _changing_hooks(model: nn.Module, adapter: int | None) -> Iterator[str]:
     """Yields what adapted layers have beside their computation: hooks that change outputs."""
     for name, layer in adapted(model):
-        with perfect_reads(layer):
+        codes = None if adapter is None else gate_codes(name, layer, adapter)
+        with perfect_reads(layer), gated_by(layer, codes):
             if hooks_change(layer, random_rows(layer)):
                 yield f"hooks of '{name}' that change outputs"
 

@@ -171,8 +171,8 @@ def _factors(
     kinds = {tensor.dtype for tensor in pair.values()}
     if not kinds <= _FLOATS:
         raise ValueError(
-            f"{path}: the factors of layer '{name}' are of type {_names(kinds)}; only floating-point "
-            "factors can be loaded (quantised ones lack their scales): save them in "
+            f"{path}: the factors of layer '{name}' are of type {_names(kinds)}; only "
+            "floating-point factors can be loaded (quantised ones lack their scales): save them in "
             f"{_names(_FLOATS)}"
         )
     a, b = pair["B"].float(), pair["A"].float()

@@ -43,10 +43,9 @@ _KNOWN = {
     *("alpha_pattern", "auto_mapping", "base_model_name_or_path", "bias", "corda_config"),
     *("ensure_weight_tying", "eva_config", "exclude_modules", "fan_in_fan_out", "inference_mode"),
     *("init_lora_weights", "layers_pattern", "layers_to_transform", "loftq_config", "lora_alpha"),
-    *("lora_dropout", "lora_ga_config", "megatron_core", "modules_to_save", "peft_type", "peft_version"),
-    *("qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules",
-       "task_type"),
-    "use_rslora",
+    *("lora_dropout", "lora_ga_config", "megatron_core", "modules_to_save", "peft_type"),
+    *("peft_version", "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config"),
+    *("target_modules", "task_type", "use_rslora"),
 }  # fmt: skip
 """The settings of PEFT 0.21, and all of _REFUSED."""
 

@@ -206,6 +206,44 @@ def test_bases_that_compute_something_else_are_not_merged_but_saved(
     torch.testing.assert_close(change, adapter.alpha * a @ b, rtol=1e-4, atol=1e-4)
 
 
+def test_gates_of_other_classes_are_compared(tmp_path: Path) -> None:
+    class Squared(pl.nn.ConstantGate):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.weights + x.square().mean(-1, keepdim=True)
+
+    adapter = pl.nn.GatedAdapter(nn.Linear(16, 8), rank=2, gate=Squared(1.0))
+    adapter.set_factors(torch.randn(8, 2), torch.randn(2, 16))
+    model = nn.Sequential(adapter)
+    for way in (pl.peft.merge_adapters, lambda m: pl.peft.save_adapter(m, tmp_path)):
+        with pytest.raises(ValueError, match=r"layer '0': on random inputs, its outputs would"):
+            way(model)
+    assert not list(tmp_path.iterdir())
+
+
+def test_factors_that_have_no_part_are_not_loaded(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    write_file(tmp_path)
+    with pytest.raises(ValueError, match=r"layer 'block.q_proj': on random inputs, its outputs"):
+        pl.peft.load_adapter(
+            Net(), tmp_path, "analog_base", config=LRTT.replace(forward_inject=False)
+        )
+
+
+def test_layers_with_another_forward_have_no_array() -> None:
+    net = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+    own = net[1]
+    own.forward = lambda x: 2.0 * nn.functional.linear(x, own.weight, own.bias)  # type: ignore[method-assign]
+    x = inputs()
+    with pytest.warns(UserWarning, match=r"1 \(Linear: its forward was replaced by another"):
+        analog = pl.convert_to_analog(net, pl.IdealConfig(), seed=1)
+    assert distance(analog, net, x) < 1e-5
+    for mode in ("analog_base", "analog_base_digital_adapter"):
+        with pytest.raises(ValueError, match=r"layer '1' cannot be in an array: its forward was"):
+            pl.peft.add_adapters(net, mode, rank=2)
+    adapted = pl.peft.add_adapters(net, rank=2, config=pl.IdealConfig())
+    assert distance(adapted, net, x) < 1e-6
+
+
 def test_adapters_in_adapters_and_shared_bases() -> None:
     inner = pl.nn.GatedAdapter(nn.Linear(16, 8), rank=2)
     nested = nn.Sequential(pl.nn.GatedAdapter(inner, rank=2))

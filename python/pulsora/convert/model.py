@@ -17,7 +17,9 @@ from pulsora.convert.report import (
     analog_parts,
     choice,
     conversion_report,
+    is_conv1d,
     mark_as_chosen,
+    own_forward,
     tables,
     why_digital,
 )
@@ -232,7 +234,8 @@ def _functions(
 
 def _convertible(layer: nn.Module, functions: dict[type[nn.Module], Conversion]) -> bool:
     has_twin = conversion_of(layer, functions) is not None
-    return has_twin and (type(layer) not in TWINS or not why_digital(layer))
+    is_plain = type(layer) in TWINS or is_conv1d(layer)
+    return has_twin and not (is_plain and (why_digital(layer) or own_forward(layer)))
 
 
 def _chosen(

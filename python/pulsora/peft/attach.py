@@ -9,7 +9,7 @@ from torch import nn
 
 from pulsora.config import LRTTConfig, SingleConfig, TileConfig
 from pulsora.convert.model import converted_copy, move_hooks, replaced
-from pulsora.convert.report import analog_parts, is_conv1d, mark_as_chosen, why_digital
+from pulsora.convert.report import analog_parts, is_conv1d, mark_as_chosen, own_forward, why_digital
 from pulsora.devices import SixT1C
 from pulsora.nn import AnalogLinear, GatedAdapter
 
@@ -208,7 +208,7 @@ def attach(
     if plan.base is None:
         made = converted_copy(model, lambda *_: None, seed=seed)
     else:
-        _require_untied(model, ranks)
+        _require_alone(model, ranks)
         configs = _configs(model, plan, ranks, alphas, adapters)
         made = converted_copy(
             model, lambda name, _: configs.get(name), seed=seed, **plan.base_options(given)
@@ -241,9 +241,15 @@ def attach(
     return replaced(made, wrapped)
 
 
-def _require_untied(model: nn.Module, names: Collection[str]) -> None:
+def _require_alone(model: nn.Module, names: Collection[str]) -> None:
+    """Raises ValueError for layers whose weight cannot be in an array of its own."""
     tied = tied_layers(model)
     for name in names:
+        if reason := own_forward(model.get_submodule(name)):
+            raise ValueError(
+                f"layer '{name}' cannot be in an array: {reason}; leave the layer out (exclude), "
+                "or take mode = 'digital_base'"
+            )
         if model.get_submodule(name) in tied:
             raise ValueError(
                 f"layer '{name}': its weight is that of another layer too, so it cannot be in an "

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
 
     from pulsora.nn import AnalogModule
 
-__all__ = ["adapted", "change_of_tiles", "gate_codes", "matrix", "own_factors", "tile_weights"]
+__all__ = [
+    "NO_ADAPTERS",
+    "adapted",
+    "change_of_tiles",
+    "gate_codes",
+    "matrix",
+    "own_factors",
+    "tile_weights",
+]
+
+NO_ADAPTERS = torch.zeros(1, device="cpu")
+"""Gates that leave adapters out."""
 
 
 def adapted(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

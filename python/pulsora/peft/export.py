@@ -10,6 +10,7 @@ import torch
 from pulsora.nn import GatedAdapter
 from pulsora.peft.beside import collect, without_twin
 from pulsora.peft.changes import (
+    NO_ADAPTERS,
     adapted,
     change_of_tiles,
     gate_codes,
@@ -23,7 +24,7 @@ from pulsora.peft.outputs import (
     hooks_change,
     perfect_reads,
     random_rows,
-    require_equal_outputs,
+    require_change,
 )
 from pulsora.peft.report import AdapterReport, AdapterRow
 from pulsora.peft.tiles import tile_factors
@@ -134,11 +135,11 @@ def _of_layer(
     name: str, layer: nn.Module, base: nn.Module | None, adapter: int | None, rank: int | None
 ) -> tuple[LayerFactors, str, float]:
     """Returns the factors for the file, their origin, and their error."""
+    codes = gate_codes(name, layer, adapter)
     if isinstance(layer, GatedAdapter) and not layer.in_tiles:
         factors = LayerFactors(*own_factors(name, layer, adapter))
-        _require_change(name, layer, factors, adapter)
+        require_change(name, layer, factors, codes, is_gated=adapter is None)
         return factors, "as they are", 0.0
-    codes = gate_codes(name, layer, adapter)
     tiles: Any = layer.base if isinstance(layer, GatedAdapter) else layer
     _require_known_base(name, tiles, base)
     change = change_of_tiles(tiles, codes)[:, : tiles.in_features]
@@ -148,12 +149,12 @@ def _of_layer(
         a = a if codes is None else a * codes
         a = a if tiles.tiles.scales is None else a * tiles.tiles.scales[:, None].cpu()
         factors = LayerFactors(a, b[:, : tiles.in_features], alpha)
-        _require_change(name, layer, factors, adapter)
+        require_change(name, layer, factors, codes, is_gated=adapter is None)
         return factors, "as they are", 0.0
-    _require_change(name, layer, change, adapter)
+    require_change(name, layer, change, codes, is_gated=adapter is None)
     if base is not None:
         # W without adapters: `change` contains the gated adapters already.
-        change = change + tile_weights(tiles, _NONE)[0] - matrix(_layer_of(base, name))
+        change = change + tile_weights(tiles, NO_ADAPTERS)[0] - matrix(_layer_of(base, name))
     own = next(iter(tiles.tiles)).adapter.rank if rank is None else rank
     factors, error = _truncated(change, own)
     how = "SVD of " + ("W - W0 + alpha A B" if base is not None else f"{len(tiles.tiles)} tiles")
@@ -179,52 +180,6 @@ def _require_known_base(name: str, tiles: Any, base: nn.Module | None) -> None: 
             f"layer '{name}' has {changed}, so that its array holds a part of what was learned; "
             "pass base = the model that the file will be loaded onto"
         )
-
-
-@torch.no_grad()
-def _require_change(
-    name: str, layer: nn.Module, change: LayerFactors | Tensor, adapter: int | None
-) -> None:
-    """Raises ValueError if a change of weights is not the one that the layer computes."""
-    x = random_rows(layer)
-    rows = x.double()
-    if isinstance(change, LayerFactors):
-        added = change.alpha * (rows @ change.b.to(rows).T) @ change.a.to(rows).T
-    else:
-        added = rows @ change.to(rows).T
-    codes = gate_codes(name, layer, adapter)
-    with perfect_reads(layer), gated_by(layer, codes if adapter is not None else None):
-        if isinstance(layer, GatedAdapter) and hooks_change(layer.base, x):
-            raise ValueError(
-                f"layer '{name}': hooks on its base change outputs before the adapter is added, "
-                "but where a file is loaded, hooks see the layer with its adapter; put them on the "
-                "adapted layer"
-            )
-        if isinstance(layer, GatedAdapter) and not layer.in_tiles:
-            plain = layer.base(x).double()
-        else:
-            plain = _without_adapters(layer, rows, codes)
-        size = float(plain.norm() + added.norm()) / len(x) ** 0.5
-        require_equal_outputs(
-            name, layer.forward, lambda _: plain + added, x, size,
-            "alpha A B, which is all that a file holds, is not all that the adapter does here",
-        )  # fmt: skip
-
-
-def _without_adapters(layer: Any, rows: Tensor, codes: Tensor | None) -> Tensor:  # noqa: ANN401
-    """Returns the outputs of a layer without the adapters in its tiles, but with their bias."""
-    tiles: Any = layer.base if isinstance(layer, GatedAdapter) else layer
-    weight, bias = tile_weights(tiles, _NONE)
-    y = rows @ weight.to(rows).T
-    if bias is None:
-        return y
-    if tiles.analog_bias:
-        bias = bias + change_of_tiles(tiles, codes)[:, -1]
-    return y + bias.to(rows)
-
-
-_NONE = torch.zeros(1, device="cpu")
-"""Gates of adapters that have no part."""
 
 
 def _truncated(change: Tensor, rank: int) -> tuple[LayerFactors, float]:

@@ -16,6 +16,7 @@ from pulsora.nn.tiles.weight_scaling import WeightScaling, reach
 from pulsora.peft.attach import Plan, adaptable, attach
 from pulsora.peft.beside import load_beside, train_again
 from pulsora.peft.files import LayerFactors, read_adapter
+from pulsora.peft.outputs import require_change
 from pulsora.peft.report import AdapterReport, AdapterRow
 from pulsora.peft.tiles import alpha_of, set_tile_factors, tile_factors
 
@@ -87,7 +88,8 @@ def load_adapter(
         FileNotFoundError: if a file is missing.
         ValueError: naming the file and the setting, for settings without a meaning here (use_dora,
             lora_bias, target_parameters, ...), damaged files, layers that the model does not have,
-            and weights of the model in the file that differ, without having been trained.
+            weights of the model in the file that differ, without having been trained, and layers whose
+            outputs do not change by what the file holds (compared on a few random rows).
     """
     plan = Plan.of(mode, config, base_config, adapter_span)
     folders = [folder] if isinstance(folder, str | os.PathLike) else list(folder)
@@ -124,18 +126,33 @@ def load_adapter(
     )
     modules = dict(made.named_modules())
     rows = [_write(name, modules[name], layer, wanted[name]) for name, layer in written.items()]
+    for row in rows:
+        _require_outputs(modules[row.name], wanted[row.name], row)
     if not trainable:
-        for name in wanted:
-            for part in (modules[name], *modules[name].children()):
-                if isinstance(part, AnalogModule):
-                    part.analog_weight.requires_grad_(False)  # noqa: FBT003 - torch's own
-            if isinstance(modules[name], GatedAdapter) and not modules[name].in_tiles:
-                modules[name].freeze_factors()
-    else:
-        train_again(made, beside)
+        _freeze([modules[name] for name in wanted])
+    train_again(made, beside if trainable else ())
     report = AdapterReport(rows)
     report.beside = tuple(beside)
     return Loaded(made, report)
+
+
+def _freeze(layers: Sequence[nn.Module]) -> None:
+    """Freezes the factors of adapted layers."""
+    for layer in layers:
+        for part in (layer, *layer.children()):
+            if isinstance(part, AnalogModule):
+                part.analog_weight.requires_grad_(False)  # noqa: FBT003 - torch's own
+        if isinstance(layer, GatedAdapter) and not layer.in_tiles:
+            layer.freeze_factors()
+
+
+def _require_outputs(layer: nn.Module, wanted: LayerFactors, row: AdapterRow) -> None:
+    """Raises ValueError if outputs of an adapted layer differ by more than its row says."""
+    codes = None
+    if isinstance(layer, GatedAdapter):
+        codes = torch.ones(layer.components, device="cpu")
+    known = row.error if math.isfinite(row.error) else 0.0
+    require_change(row.name, layer, wanted, codes, is_gated=False, known=known)
 
 
 def _require_fit(model: nn.Module, folder: str, factors: Mapping[str, LayerFactors]) -> None:

@@ -12,6 +12,8 @@ from torch import nn
 from pulsora.convert.report import analog_parts
 from pulsora.nn import AnalogModule, ConstantGate, GatedAdapter
 from pulsora.nn.gated_adapter import features_of
+from pulsora.peft.changes import NO_ADAPTERS, change_of_tiles, tile_weights
+from pulsora.peft.files import LayerFactors
 from pulsora.peft.tiles import tile_factors
 
 if TYPE_CHECKING:
@@ -19,7 +21,14 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["gated_by", "hooks_change", "perfect_reads", "random_rows", "require_equal_outputs"]
+__all__ = [
+    "gated_by",
+    "hooks_change",
+    "perfect_reads",
+    "random_rows",
+    "require_change",
+    "require_equal_outputs",
+]
 
 _ROWS = 8
 
@@ -132,6 +141,7 @@ def require_equal_outputs(
     x: Tensor,
     parts: float,
     remedy: str,
+    slack: float = 0.0,
 ) -> None:
     """Raises ValueError if the outputs of a layer are not what they become, within rounding.
 
@@ -142,13 +152,72 @@ def require_equal_outputs(
         x: Rows of inputs.
         parts: Sum of the sizes of the terms of an output row, which their rounding is relative to.
         remedy: End of the message.
+        slack: Size of a difference that is known already.
     """
     before, after = layer(x).double(), becomes(x).double()
     error, size = float((after - before).norm()), float(before.norm())
     eps = torch.finfo(x.dtype).eps
     share = 4.0 * eps if eps > 1e-6 else 64.0 * torch.finfo(torch.float32).eps
-    if not error <= share * (size + parts * len(x) ** 0.5):
+    if not error <= slack + share * (size + parts * len(x) ** 0.5):
         off = f"{error / size:.2g} of their size" if size > 0.0 else f"{error:.2g}"
         raise ValueError(
             f"layer '{name}': on random inputs, its outputs would change by {off}; {remedy}"
         )
+
+
+@torch.no_grad()
+def require_change(
+    name: str,
+    layer: nn.Module,
+    change: LayerFactors | Tensor,
+    codes: Tensor | None,
+    *,
+    is_gated: bool,
+    known: float = 0.0,
+) -> None:
+    """Raises ValueError if a change of weights is not the one that an adapted layer computes.
+
+    Args:
+        name: The layer's name.
+        layer: The layer with its adapter.
+        change: Factors, or the change [out_features, in_features].
+        codes: Weights of the components; None for 1.
+        is_gated: Whether the gate gives these weights, or else they take its place.
+        known: The known error of the change, relative to it.
+    """
+    x = random_rows(layer)
+    rows = x.double()
+    if isinstance(change, LayerFactors):
+        added = change.alpha * (rows @ change.b.to(rows).T) @ change.a.to(rows).T
+    else:
+        added = rows @ change.to(rows).T
+    with perfect_reads(layer), gated_by(layer, None if is_gated else codes):
+        if isinstance(layer, GatedAdapter) and hooks_change(layer.base, x):
+            raise ValueError(
+                f"layer '{name}': hooks on its base change outputs before the adapter is added, "
+                "but where a file is loaded, hooks see the layer with its adapter; put them on the "
+                "adapted layer"
+            )
+        if isinstance(layer, GatedAdapter) and not layer.in_tiles:
+            plain = layer.base(x).double()
+        else:
+            plain = _without_adapters(layer, rows, codes)
+        size = float(plain.norm() + added.norm()) / len(x) ** 0.5
+        require_equal_outputs(
+            name, layer.forward, lambda _: plain + added, x, size,
+            "alpha A B, which is all that a file holds, is not all that the adapter does here",
+            # Random rows show an error that is a few times smaller or larger than its mean.
+            5.0 * known * float(added.norm()),
+        )  # fmt: skip
+
+
+def _without_adapters(layer: Any, rows: Tensor, codes: Tensor | None) -> Tensor:  # noqa: ANN401
+    """Returns the outputs of a layer without the adapters in its tiles, but with their bias."""
+    tiles: Any = layer.base if isinstance(layer, GatedAdapter) else layer
+    weight, bias = tile_weights(tiles, NO_ADAPTERS)
+    y = rows @ weight.to(rows).T
+    if bias is None:
+        return y
+    if tiles.analog_bias:
+        bias = bias + change_of_tiles(tiles, codes)[:, -1]
+    return y + bias.to(rows)

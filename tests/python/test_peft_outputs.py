@@ -231,8 +231,8 @@ def test_factors_that_have_no_part_are_not_loaded(tmp_path: Path) -> None:
 
 def test_layers_with_another_forward_have_no_array() -> None:
     net = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
-    own = net[1]
-    own.forward = lambda x: 2.0 * nn.functional.linear(x, own.weight, own.bias)  # type: ignore[method-assign]
+    own: Any = net[1]
+    own.forward = lambda x: 2.0 * nn.functional.linear(x, own.weight, own.bias)
     x = inputs()
     with pytest.warns(UserWarning, match=r"1 \(Linear: its forward was replaced by another"):
         analog = pl.convert_to_analog(net, pl.IdealConfig(), seed=1)

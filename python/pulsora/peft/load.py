@@ -88,8 +88,8 @@ def load_adapter(
         FileNotFoundError: if a file is missing.
         ValueError: naming the file and the setting, for settings without a meaning here (use_dora,
             lora_bias, target_parameters, ...), damaged files, layers that the model does not have,
-            weights of the model in the file that differ, without having been trained, and layers whose
-            outputs do not change by what the file holds (compared on a few random rows).
+            weights of the model in the file that differ without having been trained, and layers
+            whose outputs do not change by what the file holds (compared on a few random rows).
     """
     plan = Plan.of(mode, config, base_config, adapter_span)
     folders = [folder] if isinstance(folder, str | os.PathLike) else list(folder)

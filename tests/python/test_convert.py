@@ -78,6 +78,27 @@ def test_excluded_layers_and_what_is_inside_stay_digital(model: Net) -> None:
     assert type(analog.head) is nn.Linear
     with pytest.raises(ValueError, match=r"exclude = \['haed'\]: the model has no such layers"):
         pl.convert_to_analog(model, IDEAL, exclude=["haed"])
+    with pytest.raises(TypeError, match="exclude: give a list of names, not one text"):
+        pl.convert_to_analog(model, IDEAL, exclude="head")
+
+
+@pytest.mark.filterwarnings("error")
+def test_last_parts_of_names_exclude_layers_too() -> None:
+    blocks = [nn.ModuleDict({"mix": nn.Linear(3, 3), "out": nn.Linear(3, 3)}) for _ in range(2)]
+    model = nn.ModuleDict({"blocks": nn.ModuleList(blocks), "out": nn.Linear(3, 3)})
+    parts = pl.convert_to_analog(model, IDEAL, exclude=["mix", "blocks.1.out"])
+    assert pl.conversion_report(parts).analog == ["blocks.0.out", "out"]
+    # A whole name means that layer alone.
+    whole = pl.convert_to_analog(model, IDEAL, exclude=["out"])
+    assert pl.conversion_report(whole).digital == {"out": "excluded"}
+
+
+def test_errors_of_a_configuration_name_the_layer() -> None:
+    model = nn.Sequential(nn.Linear(24, 24), nn.Linear(24, 3))
+    with pytest.raises(pl.ConfigError, match=r"^layer '1': lrtt.rank is 4; for a tile of size"):
+        pl.convert_to_analog(model, pl.LRTTConfig(rank=4))
+    with pytest.raises(pl.ConfigError, match=r"^layer '1': lrtt.rank is 4; for a tile of size"):
+        pl.peft.add_adapters(model, "analog_base", rank=4)
 
 
 def test_shared_layers_stay_shared() -> None:

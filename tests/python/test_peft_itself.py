@@ -102,7 +102,6 @@ def test_logits_are_those_of_peft_and_its_files_go_there_and_back(
         ({"use_dora": True}, "use_dora"),
         ({"lora_bias": True}, "lora_bias"),
         ({"lora_dropout": 0.1}, "lora_dropout"),
-        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"target_parameters": ["mlp.down_proj.weight"]}, "target_parameters"),
     ],
 )

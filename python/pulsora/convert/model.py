@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from pulsora import _core
 from pulsora.convert.layers import (
     TO_ANALOG,
     conversion_of,
@@ -22,7 +23,9 @@ from pulsora.convert.report import (
     analog_parts,
     choice,
     conversion_report,
+    is_conv1d,
     mark_as_chosen,
+    own_forward,
     tables,
     why_digital,
 )
@@ -34,7 +37,15 @@ if TYPE_CHECKING:
     from pulsora.config import TileConfig
     from pulsora.convert.layers import Conversion
 
-__all__ = ["convert_to_analog", "convert_to_digital", "converted_copy", "replaced"]
+__all__ = [
+    "convert_to_analog",
+    "convert_to_digital",
+    "converted_copy",
+    "in_place_of",
+    "move_hooks",
+    "replaced",
+    "separate_hooks",
+]
 
 
 def convert_to_analog(
@@ -62,8 +73,9 @@ def convert_to_analog(
         model: Any torch model. It is not changed.
         config: Configuration of all tiles; or a function of a layer's name and the layer that
             gives its configuration, or None to leave it digital.
-        exclude: Names of layers to leave digital, as `model.named_modules()` gives them; a name
-            also covers what is inside.
+        exclude: Names of layers to leave digital, as `model.named_modules()` gives them, or last
+            parts of names ('conv1d') where no layer has the name itself; a name also covers what
+            is inside.
         untie: Names of layers that share their weight with an embedding table, and shall get tiles
             with a copy of the weight.
         conversions: Functions for types of layers that have no analog twin of their own, or for
@@ -113,6 +125,7 @@ def converted_copy(
     """Returns the result of `convert_to_analog`, without its warning about digital layers."""
     functions = _functions(conversions)
     names = dict(model.named_modules(remove_duplicate=False))
+    exclude = _whole_names(names, exclude)
     for argument, given in (("exclude", exclude), ("untie", untie)):
         unknown = sorted(set(given) - set(names))
         if unknown:
@@ -133,7 +146,13 @@ def converted_copy(
         place = next((parameter.device for parameter in layer.parameters()), None)
         settings = {"device": place, "seed": seed, "tile_id": tiles} | options
         function: Any = conversion_of(layer, functions)
-        twin = function(layer, layer_config, **settings)
+        try:
+            twin = function(layer, layer_config, **settings)
+        except (TypeError, ValueError) as error:
+            kind = type(error)
+            if kind not in {TypeError, ValueError, _core.ConfigError}:
+                raise  # of the user's own; its arguments are unknown
+            raise kind(f"layer '{name}': {error}") from None
         if not isinstance(twin, nn.Module):
             raise TypeError(
                 f"conversions[{type(layer).__name__}] gave {twin!r} for layer '{name}': return a "
@@ -150,7 +169,7 @@ def converted_copy(
                 "no AnalogModule, which could share tiles; exclude it, or give it a weight of its "
                 "own"
             )
-        made[layer] = _in_place_of(layer, twin)
+        made[layer] = in_place_of(layer, twin)
     return replaced(converted, made)
 
 
@@ -181,11 +200,22 @@ def convert_to_digital(model: nn.Module) -> nn.Module:
     made |= {layer: digital_recurrent(layer) for layer in recurrent}
     first: dict[object, Any] = {}
     for layer, twin in made.items():
-        _in_place_of(layer, twin)
+        in_place_of(layer, twin)
     for layer in single:
         twin = made[layer]
         twin.weight = first.setdefault(layer.analog_weight, twin).weight
     return replaced(converted, made)
+
+
+def _whole_names(names: Mapping[str, nn.Module], given: Collection[str]) -> list[str]:
+    """Returns names of layers for names, or for last parts of names where no layer is called so."""
+    if isinstance(given, str):
+        raise TypeError("exclude: give a list of names, not one text")
+    found = []
+    for part in given:
+        ends = [name for name in names if name.endswith(f".{part}")]
+        found += [part] if part in names or not ends else ends
+    return found
 
 
 def _functions(
@@ -212,7 +242,8 @@ def _functions(
 
 def _convertible(layer: nn.Module, functions: dict[type[nn.Module], Conversion]) -> bool:
     has_twin = conversion_of(layer, functions) is not None
-    return has_twin and (type(layer) not in TWINS or not why_digital(layer))
+    is_plain = type(layer) in TWINS or is_conv1d(layer)
+    return has_twin and not (is_plain and (why_digital(layer) or own_forward(layer)))
 
 
 def _chosen(
@@ -335,9 +366,27 @@ _HOOKS = (
 )
 
 
-def _in_place_of(layer: nn.Module, twin: nn.Module) -> nn.Module:
-    """The twin, in the mode and with the hooks of the layer that it replaces."""
+def in_place_of(layer: nn.Module, twin: nn.Module) -> nn.Module:
+    """Returns the twin, in the mode and with the hooks of the layer that it replaces.
+
+    Hooks that the twin has already come first.
+    """
     for name in _HOOKS:
         getattr(twin, name).update(getattr(layer, name))
-    twin._is_full_backward_hook = layer._is_full_backward_hook  # noqa: SLF001
+    if layer._is_full_backward_hook is not None:  # noqa: SLF001
+        twin._is_full_backward_hook = layer._is_full_backward_hook  # noqa: SLF001
     return twin.train(layer.training)
+
+
+def move_hooks(layer: nn.Module, outer: nn.Module) -> None:
+    """Moves the hooks on forward and backward passes of a layer to the module around it."""
+    in_place_of(layer, outer)
+    for name in _HOOKS:
+        getattr(layer, name).clear()
+    layer._is_full_backward_hook = None  # noqa: SLF001
+
+
+def separate_hooks(layer: nn.Module) -> None:
+    """Gives a shallow copy of a layer tables of hooks of its own."""
+    for name in _HOOKS:
+        setattr(layer, name, copy.copy(getattr(layer, name)))

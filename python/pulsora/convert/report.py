@@ -27,6 +27,7 @@ __all__ = [
     "conversion_report",
     "is_conv1d",
     "mark_as_chosen",
+    "own_forward",
     "tables",
     "why_digital",
 ]
@@ -174,6 +175,13 @@ def why_digital(layer: nn.Module) -> str:
     return reason
 
 
+def own_forward(layer: nn.Module) -> str:
+    """Returns why a layer that has a forward of its own stays digital; empty if it has none."""
+    return "its forward was replaced by another, which no analog layer has" * (
+        "forward" in vars(layer)
+    )
+
+
 def is_conv1d(layer: nn.Module) -> bool:
     """Whether a layer is the Conv1D of transformers, by name; its weight is [inputs, outputs]."""
     own = dict(layer.named_parameters(recurse=False))
@@ -214,6 +222,8 @@ def _why(layer: nn.Module, of_tables: Mapping[Tensor, str]) -> tuple[str, bool]:
     if table is not None and not isinstance(layer, _TABLES):
         return f"its weight is the table '{table}', too; see untie=", True
     reason = why_digital(layer)
+    if not reason and (type(layer) in TWINS or is_conv1d(layer)) and own_forward(layer):
+        return own_forward(layer), True
     if not reason and (type(layer) in TWINS or is_conv1d(layer)):
         return "not converted", False
     return reason, bool(reason) and not isinstance(layer, _TABLES)

@@ -8,8 +8,9 @@ Needs torch, and safetensors for the files.
 """
 
 from pulsora.peft.attach import add_adapters
-from pulsora.peft.export import merge_adapters, save_adapter
+from pulsora.peft.export import save_adapter
 from pulsora.peft.load import Loaded, load_adapter
+from pulsora.peft.merge import merge_adapters
 from pulsora.peft.register import register
 from pulsora.peft.report import AdapterReport, AdapterRow
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from pulsora.config import LRTTConfig, SingleConfig, TileConfig
-from pulsora.convert.model import converted_copy, replaced
-from pulsora.convert.report import analog_parts, is_conv1d, mark_as_chosen, why_digital
+from pulsora.convert.model import converted_copy, move_hooks, replaced
+from pulsora.convert.report import analog_parts, is_conv1d, mark_as_chosen, own_forward, why_digital
 from pulsora.devices import SixT1C
 from pulsora.nn import AnalogLinear, GatedAdapter
 
@@ -208,7 +208,7 @@ def attach(
     if plan.base is None:
         made = converted_copy(model, lambda *_: None, seed=seed)
     else:
-        _require_untied(model, ranks)
+        _require_alone(model, ranks)
         configs = _configs(model, plan, ranks, alphas, adapters)
         made = converted_copy(
             model, lambda name, _: configs.get(name), seed=seed, **plan.base_options(given)
@@ -231,17 +231,25 @@ def attach(
         if plan.factors is not None:
             settings |= {"config": plan.factors, "tile_id": tiles, **of_arrays}
         try:
-            adapter = GatedAdapter(layer, gate=own, **settings).train(layer.training)
+            adapter = GatedAdapter(layer, gate=own, **settings)
         except ValueError as error:
             raise ValueError(f"layer '{name}': {error}") from None
         tiles += sum(len(part.tiles) for part in analog_parts(adapter) if part is not layer)
+        # A hook sees what the whole layer computes, as it does where the adapter is in tiles.
+        move_hooks(layer, adapter)
         wrapped[layer] = adapter
     return replaced(made, wrapped)
 
 
-def _require_untied(model: nn.Module, names: Collection[str]) -> None:
+def _require_alone(model: nn.Module, names: Collection[str]) -> None:
+    """Raises ValueError for layers whose weight cannot be in an array of its own."""
     tied = tied_layers(model)
     for name in names:
+        if reason := own_forward(model.get_submodule(name)):
+            raise ValueError(
+                f"layer '{name}' cannot be in an array: {reason}; leave the layer out (exclude), "
+                "or take mode = 'digital_base'"
+            )
         if model.get_submodule(name) in tied:
             raise ValueError(
                 f"layer '{name}': its weight is that of another layer too, so it cannot be in an "
@@ -264,13 +272,18 @@ def _configs(
         return dict.fromkeys(names, plan.base)
     kept = plan.base.to_dict()
     return {
-        name: TileConfig.from_dict(
-            kept
-            | {"rank": ranks[name] * adapters}
-            | ({} if alphas[name] is None else {"lora_alpha": alphas[name], "rank_scaling": "none"})
-        )
+        name: TileConfig.from_dict(kept | {"rank": ranks[name] * adapters} | _scaling(alphas[name]))
         for name in names
     }
+
+
+def _scaling(alpha: float | None) -> dict[str, Any]:
+    """Returns the settings of tiles that make alpha the factor on A B; none for 'auto'."""
+    if alpha is None:
+        return {}
+    # No rates match plain SGD with a factor of 0, with which nothing learns.
+    rates = {"ab_lr_scale": "alpha"} if alpha == 0.0 else {}
+    return {"lora_alpha": alpha, "rank_scaling": "none", **rates}
 
 
 _OF_ARRAYS = {"max_input_size", "max_output_size", "threads"}

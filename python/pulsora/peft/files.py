@@ -7,19 +7,21 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 from pulsora._internal.checks import require_folder
-from pulsora._internal.files import replace_file
+from pulsora._internal.files import replace_together
 from pulsora.peft.settings import pattern_of, read_settings
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torch import Tensor
 
     from pulsora.peft.settings import LoraSettings
 
-__all__ = ["AdapterFile", "LayerFactors", "read_adapter", "write_adapter"]
+__all__ = ["AdapterFile", "Beside", "LayerFactors", "read_adapter", "write_adapter"]
 
 _SETTINGS, _TENSORS, _PICKLE = (
     "adapter_config.json",
@@ -27,7 +29,8 @@ _SETTINGS, _TENSORS, _PICKLE = (
     "adapter_model.bin",
 )
 _PREFIX = "base_model.model."
-_OF_BASE = re.compile(r"(?:base_model\.model\.)?(?P<layer>.+)\.base_layer\.(?P<which>weight|bias)")
+_MARK = "pulsora_trained"  # the metadata with the names of parameters that were trained
+_OF_MODEL = re.compile(r"\.(base_layer|modules_to_save(\.default)?)\.")
 _NAME = re.compile(
     r"(?:base_model\.model\.)?(?P<layer>.+)\.lora_(?P<factor>[AB])(\.default)?\.weight"
 )
@@ -47,28 +50,59 @@ class LayerFactors(NamedTuple):
     alpha: float
 
 
+class Beside(NamedTuple):
+    """Parameters and buffers of a model that were trained beside the adapter.
+
+    Attributes:
+        tensors: The values by names in the model without adapters.
+        modules: Names of modules whose whole state is in `tensors`; PEFT's modules_to_save.
+        bias: PEFT's setting of biases: 'none', 'lora_only' or 'all'.
+    """
+
+    tensors: Mapping[str, Tensor]
+    modules: Sequence[str] = ()
+    bias: str = "none"
+
+
 class AdapterFile(NamedTuple):
     """The content of the files of an adapter.
 
     Attributes:
+        path: The file with the tensors.
         settings: Settings of the adapter.
         factors: Factors by the name of the layer.
-        of_base: Parameters of the base model by name; PEFT adds the parameters of heads that are
-            tied to a table.
+        beside: Parameters and buffers of the model by name: what was trained beside the adapter,
+            and parameters that PEFT repeats (heads that are tied to a table).
+        trained: Names in `beside` that Pulsora has marked as trained.
     """
 
+    path: Path
     settings: LoraSettings
     factors: dict[str, LayerFactors]
-    of_base: dict[str, Tensor]
+    beside: dict[str, Tensor]
+    trained: frozenset[str]
+
+    def brings(self, name: str) -> bool:
+        """Whether the file says that a parameter of the model was trained."""
+        module, _, last = name.rpartition(".")
+        bias = self.settings.bias
+        is_bias = bias == "all" or (bias == "lora_only" and module in self.factors)
+        return name in self.trained or (last == "bias" and is_bias) or self.is_saved_whole(name)
+
+    def is_saved_whole(self, name: str) -> bool:
+        """Whether the settings name a module around a parameter, by its end as PEFT."""
+        parts = name.split(".")
+        modules = [".".join(parts[:count]) for count in range(1, len(parts))]
+        return any(each.endswith(end) for each in modules for end in self.settings.modules_to_save)
 
 
 def read_adapter(folder: str | os.PathLike[str]) -> AdapterFile:
-    """Reads the settings of an adapter, its factors, and the parameters of the base in the files.
+    """Reads the settings of an adapter, its factors, and the parameters of the model in the files.
 
     Raises:
         FileNotFoundError: if a file is missing.
         ValueError: naming the file and the fault, if the file is damaged or has content without a
-            meaning here.
+            meaning here, or is replaced meanwhile.
     """
     where = Path(folder)
     if not (where / _SETTINGS).is_file():
@@ -81,30 +115,52 @@ def read_adapter(folder: str | os.PathLike[str]) -> AdapterFile:
             + f"; {_PICKLE} is a pickle, which could execute anything: save the adapter again with "
             "safe_serialization = True" * (where / _PICKLE).is_file()
         )
-    settings = read_settings(where / _SETTINGS)
+    first = (where / _SETTINGS).read_bytes()
+    settings = read_settings(where / _SETTINGS, first)
+    data = (where / _TENSORS).read_bytes()
+    # `replace_together` takes the settings away before it replaces the tensors.
+    if not (where / _SETTINGS).is_file() or (where / _SETTINGS).read_bytes() != first:
+        raise ValueError(f"{where}: another adapter is being saved there; load again")
     found: dict[str, dict[str, Tensor]] = {}
-    of_base: dict[str, Tensor] = {}
-    others = []
-    for name, tensor in _tensors(where / _TENSORS).items():
+    beside: dict[str, Tensor] = {}
+    for name, tensor in _tensors(where / _TENSORS, data).items():
         match = _NAME.fullmatch(name)
         if match:
-            found.setdefault(match["layer"], {})[match["factor"]] = tensor
-        elif match := _OF_BASE.fullmatch(name):
-            of_base[f"{match['layer']}.{match['which']}"] = tensor
-        else:
-            others.append(name)
-    if others:
-        raise ValueError(
-            f"{where / _TENSORS} holds more than factors of fully connected layers: "
-            f"{', '.join(others[:5])}{', ...' if len(others) > 5 else ''}; embeddings, "
-            "convolutions, biases and whole layers have no meaning here"
-        )
+            pair = found.setdefault(match["layer"], {})
+            _require_one(where / _TENSORS, name, pair.get(match["factor"]), tensor, equal=False)
+            pair[match["factor"]] = tensor
+        elif ".original_module." not in name:  # PEFT repeats it beside the trained one
+            own = _OF_MODEL.sub(".", name.removeprefix(_PREFIX))
+            _require_one(where / _TENSORS, name, beside.get(own), tensor, equal=True)
+            beside[own] = tensor
     if not found:
         raise ValueError(f"{where / _TENSORS} holds no adapter")
     factors = {
         name: _factors(where / _TENSORS, settings, name, pair) for name, pair in found.items()
     }
-    return AdapterFile(settings, factors, of_base)
+    return AdapterFile(where / _TENSORS, settings, factors, beside, _trained(data))
+
+
+def _require_one(
+    path: Path, name: str, first: Tensor | None, tensor: Tensor, *, equal: bool
+) -> None:
+    """Raises ValueError if a tensor is in a file under two names."""
+    if first is not None and not (equal and torch.equal(first, tensor)):
+        raise ValueError(f"{path} holds '{name}' under another name, too")
+
+
+def _trained(data: bytes) -> frozenset[str]:
+    """Returns the names that `write_adapter` has marked as trained in the header of a file."""
+    size = int.from_bytes(data[:8], "little")
+    own = json.loads(data[8 : 8 + size]).get("__metadata__") or {}
+    return frozenset(filter(None, str(own.get(_MARK, "")).split("\n")))
+
+
+_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+
+
+def _names(kinds: Iterable[torch.dtype]) -> str:
+    return ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
 
 
 def _factors(
@@ -112,6 +168,13 @@ def _factors(
 ) -> LayerFactors:
     if set(pair) != {"A", "B"}:
         raise ValueError(f"{path}: layer '{name}' has only lora_{''.join(pair)}")
+    kinds = {tensor.dtype for tensor in pair.values()}
+    if not kinds <= _FLOATS:
+        raise ValueError(
+            f"{path}: the factors of layer '{name}' are of type {_names(kinds)}; only "
+            "floating-point factors can be loaded (quantised ones lack their scales): save them in "
+            f"{_names(_FLOATS)}"
+        )
     a, b = pair["B"].float(), pair["A"].float()
     rank = settings.rank_of(name)
     if a.ndim != 2 or b.ndim != 2 or (a.shape[1], b.shape[0]) != (rank, rank):
@@ -125,10 +188,10 @@ def _factors(
     return LayerFactors(a, b, settings.scaling_of(name))
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
+def _tensors(path: Path, data: bytes) -> dict[str, Tensor]:
     library = _safetensors()
     try:
-        tensors: dict[str, Tensor] = library.load(path.read_bytes())
+        tensors: dict[str, Tensor] = library.load(data)
     except Exception as error:  # noqa: BLE001 - of many types
         raise ValueError(f"{path} is no complete safetensors file ({error})") from None
     return tensors
@@ -148,12 +211,13 @@ def _safetensors() -> Any:  # noqa: ANN401 - a module
 def write_adapter(
     folder: str | os.PathLike[str],
     layers: Mapping[str, LayerFactors],
+    beside: Beside,
     *,
     fan_in_fan_out: bool,
     base_model: str,
     task_type: str | None,
 ) -> None:
-    """Writes the two files, each atomically.
+    """Writes the two files together, as `replace_together` says.
 
     Raises:
         OSError: if a file cannot be written.
@@ -166,12 +230,12 @@ def write_adapter(
     settings = {
         "alpha_pattern": _patterns(alphas, alpha),
         "base_model_name_or_path": base_model,
-        "bias": "none",
+        "bias": beside.bias,
         "fan_in_fan_out": fan_in_fan_out,
         "inference_mode": True,
         "lora_alpha": alpha,
         "lora_dropout": 0.0,
-        "modules_to_save": None,
+        "modules_to_save": list(beside.modules) or None,
         "peft_type": "LORA",
         "r": rank,
         "rank_pattern": _patterns(ranks, rank),
@@ -183,9 +247,17 @@ def write_adapter(
     for name, layer in layers.items():
         tensors[f"{_PREFIX}{name}.lora_A.weight"] = layer.b.detach().cpu().contiguous()
         tensors[f"{_PREFIX}{name}.lora_B.weight"] = layer.a.detach().cpu().contiguous()
-    data: bytes = _safetensors().save(tensors, metadata={"format": "pt"})
-    replace_file(where / _TENSORS, data)
-    replace_file(where / _SETTINGS, f"{json.dumps(settings, indent=2)}\n".encode())
+    for name, value in beside.tensors.items():
+        outer = next((each for each in layers if name.startswith(f"{each}.")), None)
+        own = name if outer is None else f"{outer}.base_layer{name[len(outer) :]}"
+        # A copy, because safetensors refuses tensors that share memory (tied weights).
+        tensors[f"{_PREFIX}{own}"] = value.detach().cpu().clone().contiguous()
+    metadata = {"format": "pt"} | ({_MARK: "\n".join(beside.tensors)} if beside.tensors else {})
+    data: bytes = _safetensors().save(tensors, metadata=metadata)
+    replace_together(
+        (where / _SETTINGS, f"{json.dumps(settings, indent=2)}\n".encode()),
+        {where / _TENSORS: data},
+    )
 
 
 def _plain(value: float) -> float:

@@ -33,10 +33,18 @@ class AdapterRow:
     clipped: int = 0
 
 
-class AdapterReport(tuple[AdapterRow, ...]):
-    """The adapters of a model, in order; `print` shows a table."""
+class AdapterReport(tuple[AdapterRow, ...]):  # noqa: SLOT001 - it has attributes
+    """The adapters of a model, in order; `print` shows a table.
 
-    __slots__ = ()
+    Attributes:
+        beside: Names of the parameters and buffers that were trained beside the adapters, and were
+            saved or loaded with them.
+        missing: What PEFT's format has no place for: hooks that change outputs of adapted layers,
+            trained layers of classes without a digital twin.
+    """
+
+    beside: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def error(self) -> float:
@@ -62,6 +70,9 @@ class AdapterReport(tuple[AdapterRow, ...]):
             )
             for row in self
         ]
-        return aligned(rows)
+        lists = (("trained beside them", self.beside), ("not in the file", self.missing))
+        return aligned(rows) + "".join(
+            f"\n{what}: {', '.join(names)}" for what, names in lists if names
+        )
 
     __str__ = __repr__

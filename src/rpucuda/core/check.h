@@ -6,42 +6,62 @@
 
 namespace pulsora {
 
-// Every error a caller can provoke is one of these classes; the bindings map each onto a Python
-// exception of the same name. A message says what is wrong (with the configuration path and the
-// value), why, and what to do.
+// Every error a caller can provoke is one of these classes, all of which are caught as Error or as
+// std::exception; the bindings map each onto a Python exception of the same name. A message says
+// what is wrong (with the configuration path and the value), why, and what to do.
+
+/// Base of all errors of Pulsora.
+class Error {
+ public:
+  virtual const char *what() const noexcept = 0;
+
+ protected:
+  Error() = default;
+  Error(const Error &) = default;
+  Error &operator=(const Error &) = default;
+  ~Error() = default;
+};
+
+/// An Error that is also an exception `Base` of the standard library.
+template <class Base>
+class ErrorOf : public Base, public Error {
+ public:
+  using Base::Base;
+  const char *what() const noexcept override { return Base::what(); }
+};
 
 /// A parameter, or a combination of parameters, is out of its range. Python:
 /// ConfigError(ValueError).
-class ConfigError : public std::invalid_argument {
+class ConfigError : public ErrorOf<std::invalid_argument> {
  public:
-  using std::invalid_argument::invalid_argument;
+  using ErrorOf::ErrorOf;
 };
 
 /// An array has the wrong shape, type, layout or non-finite values. Python: InputError(ValueError).
-class InputError : public std::invalid_argument {
+class InputError : public ErrorOf<std::invalid_argument> {
  public:
-  using std::invalid_argument::invalid_argument;
+  using ErrorOf::ErrorOf;
 };
 
 /// A saved state does not fit the object that loads it, or is damaged. Python:
 /// StateError(ValueError).
-class StateError : public std::invalid_argument {
+class StateError : public ErrorOf<std::invalid_argument> {
  public:
-  using std::invalid_argument::invalid_argument;
+  using ErrorOf::ErrorOf;
 };
 
 /// The device or its driver reports an error: no GPU, launch failure, library failure. Python:
 /// DeviceError(RuntimeError).
-class DeviceError : public std::runtime_error {
+class DeviceError : public ErrorOf<std::runtime_error> {
  public:
-  using std::runtime_error::runtime_error;
+  using ErrorOf::ErrorOf;
 };
 
 /// Code could not be compiled at run time; the message ends with what the compiler said. Python:
 /// CompileError(RuntimeError).
-class CompileError : public std::runtime_error {
+class CompileError : public ErrorOf<std::runtime_error> {
  public:
-  using std::runtime_error::runtime_error;
+  using ErrorOf::ErrorOf;
 };
 
 /// There is no compiler to compile with at run time, or none may be used. Python:
@@ -53,9 +73,9 @@ class CompilerNotFound : public CompileError {
 
 /// Memory could not be allocated; the object that asked for it is unchanged. Python:
 /// OutOfMemoryError(MemoryError).
-class OutOfMemoryError : public std::runtime_error {
+class OutOfMemoryError : public ErrorOf<std::runtime_error> {
  public:
-  using std::runtime_error::runtime_error;
+  using ErrorOf::ErrorOf;
 };
 
 /// Concatenates anything printable: message("dw_min is ", value, "; it must be > 0").

@@ -24,6 +24,11 @@ Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, const TileKey
   impl_ = std::make_unique<Impl>(config, context, dSize, xSize, keys);
 }
 
+Tile::Members &Tile::Members::operator=(std::unique_ptr<Impl> made) {
+  made_ = std::move(made);
+  return *this;
+}
+
 Tile::~Tile() = default;
 Tile::Tile(Tile &&) noexcept = default;
 Tile &Tile::operator=(Tile &&) noexcept = default;

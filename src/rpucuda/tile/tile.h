@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "compounds/analog_device.h"
+#include "core/check.h"
+#include "core/container_views.h"
 #include "tile/tile_config.h"
 
 namespace pulsora {
@@ -32,7 +34,8 @@ struct BatchPart {
 };
 
 /// A crossbar tile [dSize, xSize] with its periphery: the only class a caller needs. Inputs are
-/// checked here, before anything changes. A Tile is not copied; save and load its state instead.
+/// checked here, before anything changes. A Tile is not copied; save and load its state instead. The
+/// calls of a tile that has been moved from are InputErrors.
 class Tile final {
  public:
   /// Validates `config`, then samples the cells. `tileId` distinguishes tiles that share a seed.
@@ -158,7 +161,21 @@ class Tile final {
   void requireForward(MatrixView<const float> x, MatrixView<const float> y) const;
   void read(const Context &context, MatrixView<const float> x, MatrixView<float> y,
             const Counters &counters);
-  std::unique_ptr<Impl> impl_;
+  /// The members; InputError where they have been moved to another tile.
+  class Members {
+   public:
+    Members &operator=(std::unique_ptr<Impl> made);
+    Impl &operator*() const {
+      PULSORA_CHECK(InputError, made_ != nullptr,
+                    "this tile has been moved from; use the tile that it was moved to");
+      return *made_;
+    }
+    Impl *operator->() const { return &**this; }
+
+   private:
+    std::unique_ptr<Impl> made_;
+  };
+  Members impl_;
 };
 
 }  // namespace pulsora

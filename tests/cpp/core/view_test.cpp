@@ -4,6 +4,8 @@
 #include <numeric>
 #include <vector>
 
+#include "core/container_views.h"
+
 namespace pulsora {
 namespace {
 
@@ -25,6 +27,23 @@ TEST(View, BlocksRowsAndTranspositionsNameTheSameElements) {
   EXPECT_EQ(colMajor(data.data(), 3, 4)(1, 2), 8.0f);
   const MatrixView<const float> constant = m;
   EXPECT_EQ(&constant(2, 3), &m(2, 3));
+}
+
+TEST(View, OfAContainerHasItsElements) {
+  std::vector<float> data = ramp(12);
+  const std::vector<float> constant = data;
+  MatrixView<float> m = rowMajor(data, 3, 4);
+  const MatrixView<const float> c = rowMajor(constant, 4, 3);
+  m(1, 2) = -1.0f;
+  EXPECT_EQ(data[6], -1.0f);
+  EXPECT_EQ(c(2, 0), 7.0f);
+  try {
+    rowMajor(data, 3, 5);
+    FAIL() << "12 elements are no matrix [3, 5]";
+  } catch (const Error &error) {
+    EXPECT_STREQ(error.what(), "a container of 12 elements cannot be a matrix [3, 5]");
+  }
+  EXPECT_THROW(rowMajor(data, -3, -4), InputError);
 }
 
 TEST(View, KnowsItsStorageOrder) {

@@ -163,6 +163,18 @@ TEST_P(TileOfKind, ArraysAreReadWrittenAndResetByName) {
   }
 }
 
+TEST(Tile, CallsOfATileThatHasBeenMovedFromAreErrors) {
+  Tile tile(2, 3, TileConfig{}, 1);
+  const Tile moved = std::move(tile);
+  EXPECT_EQ(moved.dSize(), 2);
+  float x[3] = {}, y[2] = {};
+  EXPECT_THROW(tile.dSize(), InputError);  // NOLINT(bugprone-use-after-move)
+  EXPECT_THROW(tile.forward(rowMajor(x, 1, 3), rowMajor(y, 1, 2)), InputError);
+  EXPECT_THROW(static_cast<void>(tile.state()), InputError);
+  tile = Tile(4, 3, TileConfig{}, 1);
+  EXPECT_EQ(tile.dSize(), 4);
+}
+
 TEST(Tile, OnlyATileWithAnAdapterOffersOne) {
   EXPECT_FALSE(makeTile("single").hasAdapter());
   EXPECT_FALSE(makeTile("ideal").hasAdapter());

@@ -18,13 +18,16 @@ namespace py = pybind11;
 /// `pairs` has the factors of the gradient.
 class LayerUpdate {
  public:
-  explicit LayerUpdate(const py::tuple &given)
-      : grid_(given[0].cast<Grid>()),
-        rate_(grid_->rate(readLearningRate(given[2]))),
-        tiles_(given[3].is_none() ? grid_->grid().all() : given[3].cast<TileGrid::Numbers>()),
-        factors_(given[4]) {
-    for (const py::handle each : given[1]) {
-      const auto [x, d, gate] = each.cast<std::tuple<py::object, py::object, py::object>>();
+  using Sample = std::tuple<py::object, py::object, py::object>;
+  using Given = std::tuple<Grid, std::vector<Sample>, py::object, std::optional<TileGrid::Numbers>,
+                           py::object>;
+
+  explicit LayerUpdate(const Given &given)
+      : grid_(std::get<0>(given)),
+        rate_(grid_->rate(readLearningRate(std::get<2>(given)))),
+        tiles_(std::get<3>(given).value_or(grid_->grid().all())),
+        factors_(std::get<4>(given)) {
+    for (const auto &[x, d, gate] : std::get<1>(given)) {
       samples_.push_back({take(x, "x"), take(d, "d"), {}});
       if (!gate.is_none()) samples_.back().gate = take(gate, "gate");
     }
@@ -74,10 +77,10 @@ std::vector<SharedTile *> tilesOf(const std::vector<LayerUpdate> &updates) {
   return tiles;
 }
 
-void applyUpdates(const py::list &given, bool askOnly) {
+void applyUpdates(const std::vector<LayerUpdate::Given> &given, bool askOnly) {
   std::vector<LayerUpdate> updates;
   updates.reserve(given.size());
-  for (const py::handle each : given) updates.emplace_back(each.cast<py::tuple>());
+  for (const LayerUpdate::Given &each : given) updates.emplace_back(each);
   if (updates.empty()) return;
   if (updates.front().isRecorded() && !askOnly) {
     for (const LayerUpdate &each : updates) each.record();
@@ -113,11 +116,12 @@ void applyUpdates(const py::list &given, bool askOnly) {
 }  // namespace
 
 void bindTrainingUpdate(py::module_ &module) {
-  module.def("apply_updates", &applyUpdates, py::arg("updates"), py::arg("ask_only") = false,
-             "Makes the mini-batches of layers: (TileGrid, [(x, d, gate or None)], lr, numbers of "
-             "tiles or None, object whose attribute `pairs` becomes () when its layer is done). "
-             "What a layer refuses is raised before any changes; with ask_only, nothing else happens. No "
-             "signal is served meanwhile.");
+  module.def(
+      "apply_updates", &applyUpdates, py::arg("updates"), py::arg("ask_only") = false,
+      "Makes the mini-batches of layers: (TileGrid, [(x, d, gate or None)], lr, numbers of "
+      "tiles or None, object whose attribute `pairs` becomes () when its layer is done). "
+      "What a layer refuses is raised before any changes; with ask_only, nothing else happens. No "
+      "signal is served meanwhile.");
 }
 
 }  // namespace pulsora::bindings

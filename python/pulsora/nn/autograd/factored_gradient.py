@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
-from pulsora.nn.tiles.factor_pairs import Factors, Pair
+from pulsora.nn.tiles.factor_pairs import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
     from typing_extensions import Self
+
+    from pulsora.nn.tiles.factor_pairs import Factors
 
 __all__ = ["AnalogGradient", "bias_gradient"]
 
@@ -187,11 +189,11 @@ def _is_number(value: object) -> bool:
 
 
 def _view(self: AnalogGradient, **_: object) -> AnalogGradient:
-    return self._sharing()  # noqa: SLF001 - of this class, like the next ones
+    return self._sharing()
 
 
 def _clone(self: AnalogGradient, **_: object) -> AnalogGradient:
-    return self._with(self.factors.pairs)  # noqa: SLF001
+    return self._with(self.factors.pairs)
 
 
 def _empty_like(
@@ -224,7 +226,7 @@ def _add(self: object, other: object, *, alpha: float = 1) -> Any:  # noqa: ANN4
 def _add_to(self: object, other: object, *, alpha: float = 1) -> Any:  # noqa: ANN401
     if not isinstance(self, AnalogGradient) or not isinstance(other, AnalogGradient) or alpha != 1:
         return NotImplemented
-    self.factors.pairs = self._plus(other)  # noqa: SLF001
+    self.factors.pairs = self._plus(other)
     return self
 
 

@@ -48,17 +48,22 @@ def apply_updates(updates: Sequence[LayerUpdate]) -> None:
             a tile refuses. Nothing has changed then.
         MemoryError: if memory cannot be reserved; nothing has changed then.
     """
-    calls = [_call(update) for update in updates if update.samples]
+    updates = [update for update in updates if update.samples]
+    calls = [_call(update) for update in updates]
     shared = [i for i, call in enumerate(calls) if call[3] is not None]
-    if shared:
-        _core.apply_updates(calls, ask_only=True)
-    begun = 0
-    arrays = [update.array for update in updates if update.samples]
-    for last in shared:
-        _core.apply_updates(calls[begun : last + 1])
-        arrays[last].process_group.exchange(arrays[last])
-        begun = last + 1
-    _core.apply_updates(calls[begun:])
+    try:
+        if shared:
+            _core.apply_updates(calls, ask_only=True)
+        begun = 0
+        for last in shared:
+            _core.apply_updates(calls[begun : last + 1])
+            array = updates[last].array
+            array.process_group.exchange(array)
+            begun = last + 1
+        _core.apply_updates(calls[begun:])
+    finally:
+        for update in updates:
+            update.array.changes += update.factors.pairs == ()
 
 
 def _call(update: LayerUpdate) -> tuple[Any, ...]:

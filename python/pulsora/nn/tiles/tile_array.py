@@ -70,6 +70,7 @@ class TileArray:
         process_group: The processes that train these weights; a copy of the array has a single
             process.
         changes: Number of changes of the weights, which a backward read compares with its forward.
+        was_read: Whether a layer has read the tiles since they were made.
 
     Raises:
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
@@ -110,6 +111,7 @@ class TileArray:
         self.scales: Tensor | None = None
         self.process_group: SingleProcess = SINGLE_PROCESS
         self.changes = 0
+        self.was_read = False
         self._limits = limits
         self.tile_config, largest = tiles_of_layer(config, limits)
         block = out_features // groups
@@ -196,6 +198,7 @@ class TileArray:
         If a checkpointed part of a model runs again, its first read is repeated (`replayed_reads`).
         `training` is the mode of the module that reads.
         """
+        self.was_read = True
         shard = None if repeats() else self.process_group.shard(shape, steps)
         # In an evaluation, other processes may read other rows, or none.
         evaluation = shard is None or is_evaluation(training=training)

@@ -26,6 +26,7 @@ __all__: list[str] = [
     "TrainingGraph",
     "adapter_gradients",
     "add_patches",
+    "apply_updates",
     "compile_ahead",
     "compile_ahead_for_gpu",
     "compile_counts",
@@ -292,6 +293,24 @@ def add_patches(
 ) -> None:
     """Writes images: each pixel is the sum of the elements of patches that are taken from that
     pixel.
+    """
+
+def apply_updates(
+    updates: collections.abc.Sequence[
+        tuple[
+            TileGrid,
+            collections.abc.Sequence[tuple[typing.Any, typing.Any, typing.Any]],
+            typing.Any,
+            collections.abc.Sequence[int] | None,
+            typing.Any,
+        ]
+    ],
+    ask_only: bool = False,
+) -> None:
+    """Makes the mini-batches of layers: (TileGrid, [(x, d, gate or None)], lr, numbers of
+    tiles or None, object whose attribute `pairs` becomes () when its layer is done). What a
+    layer refuses is raised before any changes; with ask_only, nothing else happens. No
+    signal is served meanwhile.
     """
 
 def compile_ahead(text: str, name: str, file: str, isa: str) -> str:

@@ -18,6 +18,7 @@
 #include "tile_binding.h"
 #include "tile_grid_binding.h"
 #include "training_graph_binding.h"
+#include "training_update_binding.h"
 
 PYBIND11_MODULE(_core, module) {
   module.doc() =
@@ -33,6 +34,7 @@ PYBIND11_MODULE(_core, module) {
   pulsora::bindings::bindTileGrid(module);
   pulsora::bindings::bindStepGraph(module);
   pulsora::bindings::bindTrainingGraph(module);
+  pulsora::bindings::bindTrainingUpdate(module);
   pulsora::bindings::bindLayers(module);
   pulsora::bindings::bindLowRank(module);
   pulsora::bindings::bindForecast(module);

@@ -15,6 +15,7 @@ from pulsora._internal.checks import require_boolean
 from pulsora.graphs.capture import captured
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
+from pulsora.nn.tiles.layer_update import apply_updates
 from pulsora.optim import _learning_rate, _Pulses
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from pulsora.nn.tiles.factor_pairs import TileSamples
+    from pulsora.nn.tiles.layer_update import LayerUpdate
     from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = ["TrainingStep"]
@@ -328,15 +329,20 @@ class _Recorded:
 
     def _pulse(
         self,
-        updates: Sequence[tuple[AnalogParameter, float, Sequence[TileSamples]]],
-        optimizer: torch.optim.Optimizer,
+        updates: Sequence[LayerUpdate],
+        optimizer: _Pulses,
     ) -> None:
         """Records the updates of the tiles, each with the number of its learning rate."""
-        groups = optimizer.param_groups
-        numbers = {id(each): i for i, group in enumerate(groups) for each in group["params"]}
-        for parameter, lr, samples in updates:
-            self.tiles.use_rate(numbers[id(parameter)])
-            parameter.array.update(samples, lr)
+        numbers = {
+            id(each.array): i
+            for i, group in enumerate(optimizer.param_groups)
+            for each in group["params"]
+            if isinstance(each, AnalogParameter)
+        }
+        for update in updates:
+            self.tiles.use_rate(numbers[id(update.array)])
+            apply_updates([update])
+        optimizer._use_up()  # noqa: SLF001 - of this package
 
     def run(self, optimizer: _Pulses, batch: Sequence[Tensor]) -> Tensor:
         """Runs the step with another batch, and returns the loss."""

@@ -29,6 +29,10 @@ std::vector<AnalogRead *> AnalogDevice::reads() {
   return reads;
 }
 
+void AnalogDevice::prepareUpdate(const Context &context, int64_t, int64_t longest, float lr) {
+  reserveUpdate(context, longest, lr);
+}
+
 bool AnalogDevice::updateMayBeCut() const {
   for (const NamedArray &each : arraysOf()) {
     if (each.array->cells().params().common().noise_merge == NoiseMerge::Batch) return false;

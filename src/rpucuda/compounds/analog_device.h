@@ -66,6 +66,10 @@ class AnalogDevice {
   /// updates then cannot run out of memory. Not needed by a device without such storage, or whose
   /// updates may stop between samples.
   virtual void reserveUpdate(const Context &, int64_t /*samples*/, float /*lr*/) {}
+  /// Refuses whatever the update()s by a mini-batch of `samples` samples, at most `longest` in a
+  /// call, and its postUpdate() would refuse, before anything changes, and reserves their storage.
+  /// By default, reserveUpdate().
+  virtual void prepareUpdate(const Context &context, int64_t samples, int64_t longest, float lr);
   /// Whether an update may be split into several calls, with the same bits. By default, unless an
   /// array merges noise.
   virtual bool updateMayBeCut() const;

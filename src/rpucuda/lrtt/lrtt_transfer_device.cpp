@@ -117,9 +117,7 @@ void LRTTTransferDevice::updateGated(const Context &context, MatrixView<const fl
     visible_.update(context, x, d, lr, c.updateSamples);
     return;
   }
-  requireRoom(schedule_.dueWithin(TransferSchedule::Unit::Samples, x.rows) +
-                  schedule_.dueWithin(TransferSchedule::Unit::MiniBatches, 1),
-              1);
+  requireRoom(dueWithin(x.rows), 1);
   reserveUpdate(context, x.rows, lr);
   for (int64_t start = 0; start < x.rows;) {
     const int64_t count = schedule_.next(x.rows - start);
@@ -132,6 +130,22 @@ void LRTTTransferDevice::updateGated(const Context &context, MatrixView<const fl
       transfer(context);
     }
   }
+}
+
+int64_t LRTTTransferDevice::dueWithin(int64_t samples) const {
+  return schedule_.dueWithin(TransferSchedule::Unit::Samples, samples) +
+         schedule_.dueWithin(TransferSchedule::Unit::MiniBatches, 1);
+}
+
+void LRTTTransferDevice::prepareUpdate(const Context &context, int64_t samples, int64_t longest,
+                                       float lr) {
+  if (adapter_) {
+    const int64_t due = dueWithin(samples);
+    requireRoom(due, 1);
+    adapter_->requireReady(samples);
+    if (due > 0) reserveTransfer(context);
+  }
+  reserveUpdate(context, longest, lr);
 }
 
 void LRTTTransferDevice::reserveUpdate(const Context &context, int64_t samples, float lr) {

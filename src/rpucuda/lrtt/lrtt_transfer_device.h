@@ -33,6 +33,7 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
               float lr, const Counters &c) override;
   void postUpdate(const Context &context, float lr, const Counters &c) override;
   void reserveUpdate(const Context &context, int64_t samples, float lr) override;
+  void prepareUpdate(const Context &context, int64_t samples, int64_t longest, float lr) override;
   /// False with projection = 'reuse', where an update uses the reads of all its samples or none. An
   /// update that might exhaust the numbers of transfers is refused before its first sample.
   bool updateMayBeCut() const override;
@@ -82,6 +83,8 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   /// InputError unless there are random numbers left for so many transfers and ends of
   /// mini-batches.
   void requireRoom(int64_t transfers, int64_t ends) const;
+  /// Transfers that are due by the end of a mini-batch with so many samples to come.
+  int64_t dueWithin(int64_t samples) const;
   void requireAdapter() const;
   void read(const Context &context, Pass pass, MatrixView<const float> in, MatrixView<float> out,
             uint64_t firstSample);

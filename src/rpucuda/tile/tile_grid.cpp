@@ -10,7 +10,9 @@
 #include "core/cuda_api.h"
 #include "linalg/math_util.h"
 #include "periphery/additive_reads.h"
+#include "tile/tile_adapter.h"
 #include "tile/tile_checks.h"
+#include "tile/tile_impl.h"
 
 namespace pulsora {
 
@@ -118,7 +120,7 @@ std::vector<MatrixView<const float>> TileGrid::blocksOf(MatrixView<const float> 
 // Calls call(i) for each of these tiles in order; on a GPU, their launches are batched.
 template <class Call>
 void TileGrid::forEachOf(const Numbers &tiles, const Call &call) {
-  if (context().onCpu()) {
+  if (context().onCpu() || tiles.size() == 1) {
     for (const size_t i : tiles) call(i);
     return;
   }
@@ -196,23 +198,61 @@ void TileGrid::update(MatrixView<const float> x, MatrixView<const float> d, floa
 void TileGrid::updateSome(const Numbers &tiles, MatrixView<const float> x,
                           MatrixView<const float> d, float lr, const Pause &pause) {
   requireKnown(tiles);
+  requireSamples(x, d, lr);
+  updateChecked(tiles, {x, d, {}}, lr, pause);
+}
+
+void TileGrid::requireSamples(MatrixView<const float> x, MatrixView<const float> d,
+                              float lr) const {
   requireShape(x, anyBatch(), {inputs_.name, inputs_.size}, "x", "update");
   requireShape(d, batchOf(x), {outputs_.name, outputs_.size}, "d", "update");
   requireLearningRate(lr);
-  const bool onCpu = context().onCpu();
-  if (onCpu) requireStep(context(), x, d, lr);
-  const std::vector<MatrixView<const float>> inputs = blocksOf(x, inputs_);
-  const std::vector<MatrixView<const float>> outputs = blocksOf(d, outputs_);
+  if (context().onCpu()) requireStep(context(), x, d, lr);
+}
+
+void TileGrid::updateChecked(const Numbers &tiles, const Samples &samples, float lr,
+                             const Pause &pause) {
+  const std::vector<MatrixView<const float>> inputs = blocksOf(samples.x, inputs_);
+  const std::vector<MatrixView<const float>> outputs = blocksOf(samples.d, outputs_);
   forEachOf(tiles, [&](size_t i) {
-    tiles_[i]->updateChecked(inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]], lr, pause);
+    const MatrixView<const float> x = inputs[inputs_.ofPlace[i]];
+    const MatrixView<const float> d = outputs[outputs_.ofPlace[i]];
+    if (samples.gate.data) {
+      tiles_[i]->adapter().update(x, d, samples.gate, lr, pause);
+    } else {
+      tiles_[i]->updateChecked(x, d, lr, pause);
+    }
   });
-  if (onCpu || tiles.size() == tiles_.size()) return;
+  if (context().onCpu() || tiles.size() == tiles_.size()) return;
   std::vector<bool> updated(tiles_.size());
   for (const size_t i : tiles) updated[i] = true;
   // The other tiles report non-finite values too.
   for (size_t i = 0; i < tiles_.size(); ++i)
     if (!updated[i])
       requireFinite(tiles_[i]->context(), inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]]);
+}
+
+void TileGrid::prepareStep(const Numbers &tiles, const std::vector<Samples> &samples, float lr) {
+  requireKnown(tiles);
+  int64_t rows = 0;
+  int64_t longest = 0;
+  for (const auto &[x, d, gate] : samples) {
+    requireSamples(x, d, lr);
+    rows += x.rows;
+    longest = std::max(longest, x.rows);
+    if (!gate.data) continue;
+    for (const size_t i : tiles)
+      requireShape(gate, batchOf(x), {"rank", tiles_[i]->adapter().rank()}, "gate", "update");
+    if (context().onCpu()) requireFinite(context(), gate, "gate");
+  }
+  for (const size_t i : tiles) tiles_[i]->impl_->prepareUpdate(rows, longest, lr);
+}
+
+void TileGrid::step(const Numbers &tiles, const std::vector<Samples> &samples, float lr) {
+  // Without a pause, a long update would need memory for all samples at once.
+  const Pause none = [] {};
+  for (const Samples &each : samples) updateChecked(tiles, each, lr, none);
+  postUpdateSome(tiles, lr);
 }
 
 void TileGrid::postUpdate(float lr) { postUpdateSome(all_, lr); }

@@ -49,6 +49,18 @@ class TileGrid final {
   void updateSome(const Numbers &tiles, MatrixView<const float> x, MatrixView<const float> d,
                   float lr, const Pause &pause = {});
   void postUpdateSome(const Numbers &tiles, float lr);
+
+  /// The samples of one call of an update; with a gate [m, K], their forward was gated.
+  struct Samples {
+    MatrixView<const float> x, d, gate;
+  };
+  /// A whole mini-batch of some tiles, in two steps. prepareStep() refuses, before anything changes,
+  /// what updates by these samples and the end of the mini-batch would refuse, and reserves their
+  /// memory. step() makes them; after prepareStep(), only a fault of the machine can end it early.
+  void prepareStep(const Numbers &tiles, const std::vector<Samples> &samples, float lr);
+  void step(const Numbers &tiles, const std::vector<Samples> &samples, float lr);
+  /// The numbers of all tiles.
+  const Numbers &all() const { return all_; }
   /// Tile::changesSize(), packChanges() and unpackChanges() of some tiles, one after another.
   /// InputError for memory of another size.
   int64_t changesSize(const Numbers &tiles) const;
@@ -82,6 +94,8 @@ class TileGrid final {
   template <class Call>
   void forEachOf(const Numbers &tiles, const Call &call);
   void requireKnown(const Numbers &tiles) const;
+  void requireSamples(MatrixView<const float> x, MatrixView<const float> d, float lr) const;
+  void updateChecked(const Numbers &tiles, const Samples &samples, float lr, const Pause &pause);
   void requirePacked(const Numbers &tiles, int64_t size) const;
   template <class Read>
   void readAll(MatrixView<const float> in, const char *name, Side &from, MatrixView<float> out,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
-from pulsora.nn.tiles.factor_pairs import Pair
+from pulsora.nn.tiles.factor_pairs import Factors, Pair
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AnalogParameter"]
 
-_PASSES_KEPT = 8  # backward passes, for a parameter without an optimiser of pulsora.optim
+# Backward passes whose gradients are kept:
+_PASSES_KEPT = 8  # for a parameter without an optimiser of pulsora.optim
+_MOST_PASSES = 10_000  # for one with an optimiser that makes no step
+_MANY_PASSES = 1_000  # before a warning
+_MANY_BYTES = 1 << 30
+_PASSES_BETWEEN_CHECKS = 100
 
 
 class AnalogParameter(torch.nn.Parameter):
@@ -31,12 +37,13 @@ class AnalogParameter(torch.nn.Parameter):
 
     Attributes:
         array: The tiles.
-        is_trained: Whether an optimiser of `pulsora.optim` has the parameter. Until then, only the
-            gradients of a few backward passes are kept.
+        optimizers: The optimisers of `pulsora.optim` that have the parameter.
+        used_by: The optimiser whose step used up the gradient, since the last backward pass.
     """
 
     array: TileArray
-    is_trained: bool
+    optimizers: weakref.WeakSet[torch.optim.Optimizer]
+    used_by: weakref.ref[torch.optim.Optimizer] | None
 
     @staticmethod
     def __new__(cls: type[Self], array: TileArray, requires_grad: bool = True) -> Self:
@@ -49,7 +56,8 @@ class AnalogParameter(torch.nn.Parameter):
             requires_grad=True,
         )
         parameter.array = array
-        parameter.is_trained = False
+        parameter.optimizers = weakref.WeakSet()
+        parameter.used_by = None
         parameter.register_post_accumulate_grad_hook(_count_pass)  # type: ignore[no-untyped-call]
         parameter.requires_grad_(requires_grad)
         return parameter
@@ -63,9 +71,19 @@ class AnalogParameter(torch.nn.Parameter):
 
         `gate` [m, rank] is the gate of the read, if the read was gated.
         """
-        pairs = (Pair.of(x.detach(), d.detach(), gate),)
-        return AnalogGradient(
-            pairs, self.shape, self.device, is_fixed=self.array.facts.reuses_reads
+        factors = Factors(
+            (Pair.of(x.detach(), d.detach(), gate),), is_fixed=self.array.facts.reuses_reads
+        )
+        return AnalogGradient(factors, self.shape, self.device)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether an optimiser of `pulsora.optim` that exists has the parameter in a group."""
+        return any(
+            each is self
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for each in group["params"]
         )
 
     def move(self, device: torch.device) -> None:
@@ -128,19 +146,41 @@ def _message(operation: str) -> str:
 
 
 def _count_pass(parameter: Tensor) -> None:
-    """Counts backward passes, and drops gradients of a layer that no optimiser trains."""
+    """Counts backward passes, and limits how many of them are kept without a step."""
     gradient = parameter.grad
     if not isinstance(gradient, AnalogGradient) or not isinstance(parameter, AnalogParameter):
         return
-    gradient.passes += 1
-    if parameter.is_trained or gradient.passes <= _PASSES_KEPT:
+    parameter.used_by = None
+    factors = gradient.factors
+    factors.passes += 1
+    passes = factors.passes
+    is_first = passes == _PASSES_KEPT + 1
+    if factors.pairs is None or not (is_first or passes % _PASSES_BETWEEN_CHECKS == 0):
         return
-    gradient.drop()
-    if gradient.passes == _PASSES_KEPT + 1:
+    if not parameter.is_trained:
+        factors.drop(
+            f"this gradient of an analog layer is of more than {_PASSES_KEPT} backward passes, "
+            "which are not kept for a layer without an optimiser; call zero_grad(), and give the "
+            "layer to an optimiser of pulsora.optim before the first backward pass"
+        )
         warnings.warn(
-            f"{gradient.passes} backward passes have gone through {parameter}, which no optimiser "
-            "of pulsora.optim has taken up; their gradients are not kept. Make an AnalogSGD or "
+            f"{passes} backward passes have gone through {parameter}, which no optimiser of "
+            "pulsora.optim has taken up; their gradients are not kept. Make an AnalogSGD or "
             "AnalogOptimizer with all parameters of the model, or freeze the layer by "
+            "layer.analog_weight.requires_grad_(False)",
+            stacklevel=2,
+        )
+    elif passes >= _MOST_PASSES:
+        factors.drop(
+            f"this gradient of an analog layer is of {passes} backward passes or more without a "
+            "step, which are not kept; call step() or zero_grad() of the optimiser more often"
+        )
+    elif not factors.has_warned and (passes >= _MANY_PASSES or factors.bytes >= _MANY_BYTES):
+        factors.has_warned = True
+        warnings.warn(
+            f"{passes} backward passes have gone through {parameter} without a step of its "
+            f"optimiser; all their factors are kept ({factors.bytes / 1e6:.0f} MB). Call step() "
+            "or zero_grad() more often, or freeze the layer by "
             "layer.analog_weight.requires_grad_(False)",
             stacklevel=2,
         )

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from torch import Tensor
     from typing_extensions import Self
 
+    from pulsora.nn.tiles.factor_pairs import Factors
+
 __all__ = ["AnalogGradient", "bias_gradient"]
 
 _aten: Any = torch.ops.aten
+_COMMUNICATES = {"c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd"}
 
 
 class AnalogGradient(torch.Tensor):
@@ -32,26 +35,18 @@ class AnalogGradient(torch.Tensor):
     Other operations that write to it raise a RuntimeError, because pulses are made of the factors.
     """
 
-    passes: int
-    """Number of backward passes in the sum."""
-    _pairs: tuple[Pair, ...] | None  # None: there were more passes than are kept
-    _is_fixed: bool  # the update reuses reads of d, so that d may not be scaled afterwards
+    factors: Factors
+    """The pairs, shared with `.data` and `detach()` as torch's tensors share memory."""
 
     @staticmethod
     def __new__(
-        cls: type[Self],
-        pairs: tuple[Pair, ...] | None,
-        shape: Sequence[int],
-        device: torch.device,
-        *,
-        is_fixed: bool = False,
-        passes: int = 0,
+        cls: type[Self], factors: Factors, shape: Sequence[int], device: torch.device
     ) -> Self:
         """Makes a tensor without memory of its own, on the device of the factors."""
         made: Self = torch.Tensor._make_wrapper_subclass(  # noqa: SLF001 - documented by torch
             cls, torch.Size(shape), dtype=torch.float32, device=device
         )
-        made._pairs, made._is_fixed, made.passes = pairs, is_fixed, passes
+        made.factors = factors
         return made
 
     __torch_function__ = (
@@ -65,24 +60,17 @@ class AnalogGradient(torch.Tensor):
         Raises:
             RuntimeError: if some were dropped, or have been written to since the backward pass.
         """
-        if self._pairs is None:
-            raise RuntimeError(
-                "this gradient of an analog layer is of more backward passes than are kept for a "
-                "layer without an optimiser; call zero_grad(), and give the layer to an optimiser "
-                "of pulsora.optim before the first backward pass"
-            )
-        for x, d, versions, _ in self._pairs:
+        pairs = self.factors.pairs
+        if pairs is None:
+            raise RuntimeError(self.factors.lost)
+        for x, d, versions, _ in pairs:
             if (x._version, d._version) != versions:  # noqa: SLF001
                 raise RuntimeError(
                     "the input of an analog layer, or the gradient at its output, was changed in "
                     "place after the backward pass, but pulses are made of it; write into another "
                     "tensor, or clone() the input"
                 )
-        return self._pairs
-
-    def drop(self) -> None:
-        """Drops the factors, so that reading them is an error until zero_()."""
-        self._pairs = None
+        return pairs
 
     def scaled(self, factor: Tensor | float) -> AnalogGradient:
         """The gradient times a number.
@@ -90,7 +78,7 @@ class AnalogGradient(torch.Tensor):
         Raises:
             RuntimeError: if the update reuses reads of d.
         """
-        if self._is_fixed:
+        if self.factors.is_fixed:
             raise RuntimeError(
                 "the gradient of a tile with projection = 'reuse' cannot be scaled (clipping, "
                 "GradScaler, maximize), because the update reuses reads of it as it was; choose "
@@ -118,25 +106,24 @@ class AnalogGradient(torch.Tensor):
 
     def moved(self, device: torch.device) -> AnalogGradient:
         """This gradient on another device."""
-        pairs = None if self._pairs is None else self.pairs
+        pairs = None if self.factors.pairs is None else self.pairs
         if pairs is not None:
             pairs = tuple(
                 Pair.of(x.to(device), d.to(device), None if gate is None else gate.to(device))
                 for x, d, _, gate in pairs
             )
-        return AnalogGradient(
-            pairs, self.shape, device, is_fixed=self._is_fixed, passes=self.passes
-        )
+        return AnalogGradient(self.factors.replaced(pairs), self.shape, device)
+
+    def _sharing(self) -> AnalogGradient:
+        return AnalogGradient(self.factors, self.shape, self.device)
 
     def _with(self, pairs: tuple[Pair, ...] | None) -> AnalogGradient:
-        return AnalogGradient(
-            pairs, self.shape, self.device, is_fixed=self._is_fixed, passes=self.passes
-        )
+        return AnalogGradient(self.factors.replaced(pairs), self.shape, self.device)
 
     def _plus(self, other: AnalogGradient) -> tuple[Pair, ...] | None:
-        if self._pairs is None or other._pairs is None:
-            return None
-        return self._pairs + other._pairs
+        mine, more = self.factors.pairs, other.factors.pairs
+        self.factors.lost = self.factors.lost or other.factors.lost
+        return None if mine is None or more is None else mine + more
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override] # no class method in torch
@@ -155,7 +142,8 @@ class AnalogGradient(torch.Tensor):
         return func(*tree_map(_formed, args), **tree_map(_formed, settings))
 
     def __repr__(self) -> str:  # type: ignore[override]
-        kept = "dropped" if self._pairs is None else f"{len(self._pairs)} pairs (x, d)"
+        pairs = self.factors.pairs
+        kept = "dropped" if pairs is None else f"{len(pairs)} pairs (x, d)"
         return f"AnalogGradient(shape={list(self.shape)}, device='{self.device}', {kept})"
 
 
@@ -174,7 +162,13 @@ def _require_unwritten(
     args: tuple[Any, ...],
     settings: dict[str, Any],
 ) -> None:
-    """Raises RuntimeError if the operation would write to a gradient."""
+    """Raises RuntimeError if the operation would write to a gradient, or send it to processes."""
+    if func.namespace in _COMMUNICATES:
+        raise RuntimeError(
+            f"{func.overloadpacket.__name__} of torch.distributed was given the gradient of an "
+            "analog layer, which has no memory to send: pulses are made of its factors x and d. "
+            "pulsora.distributed.prepare(model) makes several processes train one model"
+        )
     for position, spec in enumerate(func._schema.arguments):  # noqa: SLF001
         value = args[position] if position < len(args) else settings.get(spec.name)
         if spec.alias_info is None or not spec.alias_info.is_write:
@@ -194,8 +188,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float)
 
 
-def _same(self: AnalogGradient, **_: object) -> AnalogGradient:
-    return self._with(self._pairs)
+def _view(self: AnalogGradient, **_: object) -> AnalogGradient:
+    return self._sharing()
+
+
+def _clone(self: AnalogGradient, **_: object) -> AnalogGradient:
+    return self._with(self.factors.pairs)
 
 
 def _empty_like(
@@ -210,12 +208,12 @@ def _empty_like(
 def _copy(self: object, other: object, *_: object) -> Any:  # noqa: ANN401
     if not isinstance(self, AnalogGradient) or not isinstance(other, AnalogGradient):
         return NotImplemented
-    self._pairs, self.passes = other._pairs, other.passes  # noqa: SLF001 - of this class
+    self.factors.take(other.factors)
     return self
 
 
 def _zero(self: AnalogGradient) -> AnalogGradient:
-    self._pairs, self.passes = (), 0
+    self.factors.clear()
     return self
 
 
@@ -228,7 +226,7 @@ def _add(self: object, other: object, *, alpha: float = 1) -> Any:  # noqa: ANN4
 def _add_to(self: object, other: object, *, alpha: float = 1) -> Any:  # noqa: ANN401
     if not isinstance(self, AnalogGradient) or not isinstance(other, AnalogGradient) or alpha != 1:
         return NotImplemented
-    self._pairs = self._plus(other)
+    self.factors.pairs = self._plus(other)
     return self
 
 
@@ -242,7 +240,7 @@ def _multiply(self: object, factor: object) -> Any:  # noqa: ANN401
 def _multiply_into(self: object, factor: object) -> Any:  # noqa: ANN401
     if not isinstance(self, AnalogGradient) or not _is_number(factor):
         return NotImplemented
-    self._pairs = self.scaled(factor).pairs  # type: ignore[arg-type]
+    self.factors.pairs = self.scaled(factor).pairs  # type: ignore[arg-type]
     return self
 
 
@@ -282,9 +280,9 @@ def _each(rule: Callable[..., Any]) -> Callable[..., None]:
 
 
 _RULES: dict[Any, Callable[..., Any]] = {
-    _aten.detach.default: _same,
-    _aten.alias.default: _same,
-    _aten.clone.default: _same,
+    _aten.detach.default: _view,
+    _aten.alias.default: _view,
+    _aten.clone.default: _clone,
     _aten.new_empty_strided.default: _empty_like,
     _aten.copy_.default: _copy,
     _aten.zero_.default: _zero,

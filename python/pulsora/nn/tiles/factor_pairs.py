@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from pulsora import _core
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
-__all__ = ["Pair", "TileSamples", "concatenated", "require_finite"]
+__all__ = ["Factors", "Pair", "TileSamples", "concatenated"]
 
 
 class Pair(NamedTuple):
@@ -42,6 +40,52 @@ class Pair(NamedTuple):
         """Returns a pair with d times the factor; the tensors of this pair do not change."""
         d = self.d * factor
         return self._replace(d=d, versions=(self.versions[0], d._version))  # noqa: SLF001
+
+
+class Factors:
+    """The pairs (x, d) of a gradient, which all views of the gradient share.
+
+    Attributes:
+        pairs: The pairs; None if there were more backward passes than are kept.
+        passes: Number of backward passes in the sum.
+        is_fixed: Whether the update reuses reads of d, so that d may not be scaled afterwards.
+        lost: Why pairs were dropped.
+        has_warned: Whether a warning has told how many passes are kept.
+    """
+
+    __slots__ = ("has_warned", "is_fixed", "lost", "pairs", "passes")
+
+    def __init__(
+        self, pairs: tuple[Pair, ...] | None, *, is_fixed: bool = False, passes: int = 0
+    ) -> None:
+        self.pairs = pairs
+        self.passes = passes
+        self.is_fixed = is_fixed
+        self.lost = ""
+        self.has_warned = False
+
+    def replaced(self, pairs: tuple[Pair, ...] | None) -> Factors:
+        """Returns other pairs with these properties."""
+        made = Factors(pairs, is_fixed=self.is_fixed, passes=self.passes)
+        made.lost = self.lost
+        return made
+
+    def take(self, other: Factors) -> None:
+        """Takes over the pairs of another gradient."""
+        self.pairs, self.passes, self.lost = other.pairs, other.passes, other.lost
+
+    def clear(self) -> None:
+        """Makes the gradient zero."""
+        self.pairs, self.passes, self.lost, self.has_warned = (), 0, "", False
+
+    def drop(self, reason: str) -> None:
+        """Drops the pairs, so that reading them is an error with this reason until clear()."""
+        self.pairs, self.lost = None, reason
+
+    @property
+    def bytes(self) -> int:
+        """Memory of x and d."""
+        return sum(pair.x.nbytes + pair.d.nbytes for pair in self.pairs or ())
 
 
 class TileSamples(NamedTuple):
@@ -75,24 +119,3 @@ def concatenated(pairs: Sequence[Pair]) -> Iterator[Pair]:
         size += more
     if group:
         yield Pair.concatenated(group)
-
-
-def require_finite(pairs: Sequence[Pair]) -> None:
-    """Raises ValueError if one of the pairs holds a value that is not finite."""
-    for name, values in (
-        ("activations", [pair.x for pair in pairs]),
-        ("gradients", [pair.d for pair in pairs]),
-        ("gates", [pair.gate for pair in pairs if pair.gate is not None]),
-    ):
-        if not all(_is_finite(each) for each in values):
-            raise ValueError(
-                f"the {name} of an analog layer are not finite (nan or inf); no pulse was "
-                "sent. Lower the learning rate or look at the loss"
-            )
-
-
-def _is_finite(values: Tensor) -> bool:
-    """Whether all values are finite, in one pass over CPU memory; torch takes several."""
-    if values.is_cpu and values.dtype == torch.float32:
-        return _core.is_finite(values.detach().contiguous().numpy())
-    return bool(values.isfinite().all())

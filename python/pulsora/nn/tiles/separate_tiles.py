@@ -1,4 +1,4 @@
-"""Runs the tiles of a layer one after another: single tiles, replayed reads, gated adapters."""
+"""Reads the tiles of a layer one after another: single tiles and replayed reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from pulsora.nn.tiles.tile_read import for_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -20,7 +20,7 @@ __all__ = ["SeparateTiles", "adapter_in"]
 
 
 class SeparateTiles:
-    """The matrix [outputs, inputs] of tiles, with the methods and the results of `_core.TileGrid`.
+    """The matrix [outputs, inputs] of tiles, with the reads of `_core.TileGrid`.
 
     Args:
         places: A tile, its first output and its first input, for each tile.
@@ -62,36 +62,6 @@ class SeparateTiles:
             _add_up(reads, x, out, *parts)
 
         return forward
-
-    def update(self, x: Array, d: Array, lr: float, tiles: Sequence[int] | None = None) -> None:
-        """Updates W <- W - lr d^T x by pulses in all or some tiles; the mini-batch does not end."""
-        if len(self._places) == 1 and tiles is None:
-            self._places[0][0].update(x, d, lr, end_of_batch=False)
-            return
-        for tile, lines, back in self._parts(x, d, tiles):
-            tile.update(for_tile(lines), for_tile(back), lr, end_of_batch=False)
-
-    def update_gated(self, x: Tensor, d: Tensor, gate: Tensor, lr: float) -> None:
-        """Makes an `update` by samples of a gated read, with its gate [m, rank]."""
-        for tile, lines, back in self._parts(x, d, None):
-            adapter_in(tile).update(for_tile(lines), for_tile(back), gate, lr, end_of_batch=False)
-
-    def post_update(self, lr: float, tiles: Sequence[int] | None = None) -> None:
-        """Ends the mini-batch of all tiles, or of some."""
-        for number, (tile, *_) in enumerate(self._places):
-            if tiles is None or number in tiles:
-                tile.post_update(lr)
-
-    def _parts(
-        self, x: Array, d: Array, tiles: Sequence[int] | None
-    ) -> Iterator[tuple[Tile, Tensor, Tensor]]:
-        """Yields each tile, with its columns of x and of d."""
-        x, d = torch.as_tensor(x), torch.as_tensor(d)
-        inputs = _cut(x, [cols for _, _, cols in self._places])
-        outputs = _cut(d, [rows for _, rows, _ in self._places])
-        for number, (tile, rows, cols) in enumerate(self._places):
-            if tiles is None or number in tiles:
-                yield tile, inputs[cols.start], outputs[rows.start]
 
 
 def adapter_in(tile: Tile) -> Adapter:

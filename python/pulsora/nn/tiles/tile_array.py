@@ -10,11 +10,11 @@ import torch
 from pulsora import _core
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
 from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
-from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated, require_finite
+from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated
 from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of_layer
 from pulsora.nn.tiles.saved_tiles import restored
 from pulsora.nn.tiles.separate_tiles import SeparateTiles
-from pulsora.nn.tiles.tile_read import ReadPosition, for_tile, read
+from pulsora.nn.tiles.tile_read import ReadPosition, read
 from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
 from pulsora.state import StateError, to_tensors
 from pulsora.tile import Tile
@@ -70,6 +70,7 @@ class TileArray:
         process_group: The processes that train these weights; a copy of the array has a single
             process.
         changes: Number of changes of the weights, which a backward read compares with its forward.
+        was_read: Whether a layer has read the tiles since they were made.
 
     Raises:
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
@@ -110,6 +111,7 @@ class TileArray:
         self.scales: Tensor | None = None
         self.process_group: SingleProcess = SINGLE_PROCESS
         self.changes = 0
+        self.was_read = False
         self._limits = limits
         self.tile_config, largest = tiles_of_layer(config, limits)
         block = out_features // groups
@@ -149,11 +151,10 @@ class TileArray:
             for i, (row, tiles) in enumerate(zip(self.rows, grid, strict=True))
             for col, tile in zip(self.cols, tiles, strict=True)
         ]
+        cores = [(tile._core, *place) for tile, *place in places]  # noqa: SLF001
+        self.together = _core.make_tile_grid(cores, self.shape[0], self.groups * self.shape[1])
         self.separate = SeparateTiles(places)
-        self.whole: _core.TileGrid | SeparateTiles = self.separate
-        if len(places) > 1:
-            cores = [(tile._core, *place) for tile, *place in places]  # noqa: SLF001
-            self.whole = _core.make_tile_grid(cores, self.shape[0], self.groups * self.shape[1])
+        self.whole = self.together if len(places) > 1 else self.separate
         self._grid = tuple(map(tuple, grid))
 
     @property
@@ -197,6 +198,7 @@ class TileArray:
         If a checkpointed part of a model runs again, its first read is repeated (`replayed_reads`).
         `training` is the mode of the module that reads.
         """
+        self.was_read = True
         shard = None if repeats() else self.process_group.shard(shape, steps)
         # In an evaluation, other processes may read other rows, or none.
         evaluation = shard is None or is_evaluation(training=training)
@@ -234,41 +236,12 @@ class TileArray:
         return read(self.whole.backward, d.detach().contiguous(), columns, position)
 
     def prepared(self, pairs: Sequence[Pair]) -> list[TileSamples]:
-        """Prepares pairs (x, d) for `update`; pairs of few samples are concatenated.
-
-        Raises:
-            ValueError: if x, d or a gate holds values that are not finite, on the CPU.
-        """
-        pairs = list(concatenated(pairs))
-        if self.device.type == "cpu":
-            require_finite(pairs)
+        """Prepares pairs (x, d) for an update; pairs of few samples are concatenated."""
         made = []
-        for x, d, _, gate in pairs:
+        for x, d, _, gate in concatenated(pairs):
             back = d if self.scales is None else d / self.scales
             made.append(TileSamples(x.contiguous(), back.contiguous(), gate))
         return made
-
-    def update(self, samples: Sequence[TileSamples], lr: float) -> None:
-        """Updates W <- W - lr d^T x by pulses, for one mini-batch of samples from `prepared`.
-
-        Without samples nothing happens, and no mini-batch is counted. On a GPU nothing waits: a
-        tile that gets non-finite values stops changing, and raises an InputError when it is waited
-        for next (weights, state, statistics).
-        """
-        if not samples:
-            return
-        self.changes += 1
-        is_gated = any(each.gate is not None for each in samples)
-        rows = sum(len(each.d) for each in samples)
-        mine = None if is_gated else self.process_group.pulsed_here(self, rows)
-        for x, d, gate in samples:
-            if gate is None:
-                self.whole.update(for_tile(x), for_tile(d), lr, mine)
-            else:
-                self.separate.update_gated(x, d, gate, lr)
-        self.whole.post_update(lr, mine)
-        if mine is not None:
-            self.process_group.exchange(self)
 
     def get_weights(self) -> Tensor:
         """Returns a copy of the weights [out_features, in_features] that a perfect read sees."""

@@ -18,6 +18,7 @@ import functools
 import inspect
 import math
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +28,7 @@ from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
 from pulsora.nn.autograd.optimizer_states import in_present_order
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
+from pulsora.nn.tiles.layer_update import LayerUpdate, apply_updates
 from pulsora.nn.tiles.twins import warn_of_twins
 
 if TYPE_CHECKING:
@@ -34,9 +36,10 @@ if TYPE_CHECKING:
 
     from torch.optim.optimizer import ParamsT
 
-    from pulsora.nn.tiles.factor_pairs import Pair, TileSamples
 
 __all__ = ["AnalogAdam", "AnalogOptimizer", "AnalogSGD"]
+
+_STEPS_BEFORE_UNREAD = 10  # until a layer that no forward pass reads is named
 
 # Arguments that act on analog layers too, or make no difference to the rule of the update.
 _NEUTRAL = {"params", "lr", "maximize", "foreach", "fused", "capturable", "differentiable"}
@@ -89,7 +92,7 @@ class _Pulses(torch.optim.Optimizer):
 
     def _take_up(self) -> None:
         for _, parameter in self._analog():
-            parameter.is_trained = True
+            parameter.optimizers.add(self)
         arrays = (parameter.array for _, parameter in self._analog())
         warn_of_twins(arrays, self.__dict__.setdefault("_told", set()), stacklevel=5)
 
@@ -112,27 +115,70 @@ class _Pulses(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         updates = self._updates()
-        self._step_digitally()
+        self._warn_of_gradients()
         self._warn_if_apart()
-        for parameter, lr, samples in updates:
-            parameter.array.update(samples, lr)
-        for process_group in {parameter.array.process_group for parameter, _, _ in updates}:
+        # Pulses come first: a step that is interrupted afterwards can be made again.
+        apply_updates(updates)
+        self._use_up()
+        self._step_digitally()
+        for process_group in {update.array.process_group for update in updates}:
             process_group.stepped()
         return loss
 
-    def _updates(self) -> Sequence[tuple[AnalogParameter, float, Sequence[TileSamples]]]:
-        """Returns the samples of the pulsed updates, and clears the gradients of analog layers."""
-        updates = [
-            (
-                parameter,
-                _learning_rate(group),
-                parameter.array.prepared(_pairs(parameter, ascend=bool(group.get("maximize")))),
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears the gradients of all parameters, as torch does."""
+        super().zero_grad(set_to_none)
+        for _, parameter in self._analog():
+            parameter.used_by = None
+
+    def _updates(self) -> list[LayerUpdate]:
+        """Returns the pulsed updates by the present gradients of analog layers."""
+        updates = []
+        for group, parameter in self._analog():
+            if parameter.grad is None:
+                continue
+            gradient = _gradient(parameter)
+            pairs = gradient.pairs
+            if pairs and group.get("maximize"):
+                pairs = gradient.scaled(-1.0).pairs
+            samples = parameter.array.prepared(pairs)
+            updates.append(
+                LayerUpdate(parameter.array, _learning_rate(group), samples, gradient.factors)
             )
-            for group, parameter in self._analog()
-        ]
-        for parameter, _, _ in updates:
-            parameter.grad = None
         return updates
+
+    def _use_up(self) -> None:
+        """Removes the gradients of analog layers, whose factors have become pulses."""
+        for _, parameter in self._analog():
+            if parameter.grad is not None:
+                parameter.grad = None
+                parameter.used_by = weakref.ref(self)
+
+    def _warn_of_gradients(self) -> None:
+        """Warns once of a gradient that another optimiser used up, and of layers never read."""
+        told: set[str] = self.__dict__.setdefault("_told", set())
+        for _, parameter in self._analog():
+            user = None if parameter.used_by is None else parameter.used_by()
+            if parameter.grad is None and user not in {None, self} and "used" not in told:
+                told.add("used")
+                warnings.warn(
+                    f"the gradient of {parameter} has been used up by the step of another "
+                    "optimiser, so this step sends it no pulses. Give a shared layer to one "
+                    "optimiser alone, or run a backward pass before each step",
+                    stacklevel=4,
+                )
+        steps = self.__dict__["_steps"] = self.__dict__.get("_steps", 0) + 1
+        if steps != _STEPS_BEFORE_UNREAD:
+            return
+        unread = [each for _, each in self._analog() if not each.array.was_read]
+        if unread and len(unread) < sum(1 for _ in self._analog()):
+            warnings.warn(
+                f"after {steps} steps, no forward pass has read the tiles of "
+                f"{', '.join(map(str, unread[:3]))}{', ...' * (len(unread) > 3)}. A module that "
+                "multiplies by the weight itself does not use the tiles; call the layer, or keep "
+                "it digital by `exclude`",
+                stacklevel=4,
+            )
 
     def _step_digitally(self) -> None:
         digital = super().step
@@ -164,17 +210,15 @@ def _learning_rate(group: dict[str, Any]) -> float:
     return lr
 
 
-def _pairs(parameter: AnalogParameter, *, ascend: bool) -> Sequence[Pair]:
-    """Returns the factors of a parameter's gradient; none if it has no gradient."""
+def _gradient(parameter: AnalogParameter) -> AnalogGradient:
+    """Returns the gradient of a parameter that has one."""
     gradient = parameter.grad
-    if gradient is None:
-        return ()
     if not isinstance(gradient, AnalogGradient):
         raise RuntimeError(  # noqa: TRY004 - no argument has this type
             f"the gradient of {parameter} has been replaced by another tensor, but pulses are made "
             "of its factors; scale it as a whole (hooks may return grad * number), or leave it"
         )
-    return gradient.scaled(-1.0).pairs if ascend and gradient.pairs else gradient.pairs
+    return gradient
 
 
 class AnalogSGD(_Pulses, torch.optim.SGD):

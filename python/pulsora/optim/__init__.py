@@ -32,7 +32,7 @@ from pulsora.nn.tiles.layer_update import LayerUpdate, apply_updates
 from pulsora.nn.tiles.twins import warn_of_twins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from torch.optim.optimizer import ParamsT
 

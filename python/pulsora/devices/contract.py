@@ -157,7 +157,7 @@ def _signs(suite: _Suite) -> Iterator[str]:
         cells, before = tile.describe_cells("visible"), tile.get_weights()
         step = cells["step_up" if up else "step_down"]
         d = np.full(_ROWS, -1.0 if up else 1.0, np.float32)
-        suite.update(tile, np.ones(_COLS, np.float32), d, 10.0)
+        suite.update(tile, np.ones(_COLS, np.float32), d, 1e15)  # one pulse, at any step
         direction = "up" if up else "down"
         if (step * (1 if up else -1) < 0).any():
             yield f"a pulse {direction} moves the mean of a cell the other way"

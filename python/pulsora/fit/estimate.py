@@ -27,6 +27,7 @@ _DIFFERENCE = 3e-4  # step of difference quotients, for free numbers of order 1
 _FEWEST = 3  # least pulses off the bounds for a polynomial through their steps
 _FEWEST_CELLS = 3  # least for a spread between cells
 _FLAT = 1e-9  # curvature relative to the largest, below which a direction counts as undetermined
+_NO_CURVATURE = 1e-5  # largest that rounding makes
 _VAGUE = 0.1  # relative error of a hard bound, from which on no cell seems to reach it
 _LEAST_GAIN = 4.0  # of the log-likelihood by a hard bound; without it no cell seems to reach it
 _BOUNDS = {"w_max": "log_high", "w_min": "log_low"}
@@ -120,13 +121,15 @@ class Estimate:
 
     def _root_of_covariance(self) -> tuple[Array, Array]:
         """A root of the covariance of the free numbers, and the undetermined directions."""
-        sizes = np.sqrt(np.maximum(np.diag(self.curvature), 1e-300))
-        values, vectors = np.linalg.eigh(self.curvature / np.multiply.outer(sizes, sizes))
+        own = np.diag(self.curvature)
+        sizes = np.sqrt(np.maximum(own, _NO_CURVATURE))
+        curved = np.outer(own > _NO_CURVATURE, own > _NO_CURVATURE)
+        values, vectors = np.linalg.eigh(
+            np.where(curved, self.curvature / np.multiply.outer(sizes, sizes), 0.0)
+        )
         known = values > _FLAT * values.max()
         directions = vectors / sizes[:, None]
-        directions[~np.isfinite(directions)] = 0.0
-        unknown = vectors[:, ~known]
-        return directions[:, known] / np.sqrt(values[known]), unknown
+        return directions[:, known] / np.sqrt(values[known]), vectors[:, ~known]
 
 
 def beginning(pulses: Pulses, *, hard: bool) -> Beginning:

@@ -41,8 +41,8 @@ class Parameter:
 
     @property
     def determined(self) -> bool:
-        """Whether the data determine the value."""
-        return bool(np.isfinite(np.array(self.error)).all())
+        """Whether the data determine the value, or take it to its limit."""
+        return bool((np.isfinite(self.error) | np.asarray(self.limit)).all())
 
     @property
     def at_limit(self) -> bool:

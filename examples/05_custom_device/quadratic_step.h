@@ -54,7 +54,7 @@ struct QuadraticStep {
         r.step(up) * pulsora::max(pulsora::fma(-r.curvature * place, place, 1.0f), 0.0f);
     return pulsora::fma(step, pulsora::fma(p.dw_min_std, xi, 1.0f), w);
   }
-  static float granularity(const Params &p) { return p.dw_min; }
+  static float granularity(const Params &p) { return stepAtZero<QuadraticStep>(p); }
 };
 
 }  // namespace pulsora

@@ -46,6 +46,7 @@ _COLORS = ("#1b6ca8", "#d1495b", "#2e933c", "#7a5195", "#e08e0b")
 
 
 _NEARLY = 0.95  # share of the range of weights that pulses cross by default
+_ENOUGH = 1e15  # learning rate, the largest that there is
 _MOST_RANGES = 20.0  # limit of pulses by default, in ranges of weights over dw_min
 
 
@@ -91,7 +92,8 @@ def device_response(
     """
     for name, value in (("cells", cells), ("points", points)):
         require_at_least(name, value, 1)
-    # One slot with probability 1 on both lines is exactly one pulse per sample.
+    # One slot with probability 1 on both lines is exactly one pulse per sample: probabilities end
+    # at 1, which this learning rate asks for whatever the step of the device.
     one_pulse = UpdateParameters(
         desired_bl=1, fixed_bl=True, update_management=False, update_bl_management=False
     )
@@ -107,7 +109,7 @@ def device_response(
         for batch in np.diff(edges):
             x = np.ones((batch, 1), np.float32)
             d = np.full((batch, cells), -direction, np.float32)  # descent: d < 0 drives up
-            tile.update(x, d, lr=1.0)
+            tile.update(x, d, lr=_ENOUGH)
             seen.append(tile.weights[:, 0].copy())
     limits = tile.describe_cells()
     bounds = float(limits["w_min"].mean()), float(limits["w_max"].mean())

@@ -27,7 +27,7 @@ def measured(
     for way in (-1.0, 1.0):
         rows = [tile.weights[:, 0].astype(np.float64)]
         for _ in range(pulses):
-            tile.update(np.ones(1, np.float32), np.full(cells, way, np.float32), lr=1.0)
+            tile.update(np.ones(1, np.float32), np.full(cells, way, np.float32), lr=1e15)
             rows.append(tile.weights[:, 0].astype(np.float64))
         traces.append(np.array(rows).T + read * rng.standard_normal((cells, pulses + 1)))
     return traces[0], traces[1]

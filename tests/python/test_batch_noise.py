@@ -71,7 +71,7 @@ def test_property_44_an_update_is_that_of_the_oracle(pulse_type: str) -> None:
             x.astype(float),
             d.astype(float),
             float(np.float32(LR)),
-            params["dw_min"],
+            0.5 * params["dw_min"] * (2.0 - params["up_down"]),  # of both directions
             make_key(SEED, 0, VISIBLE_UPDATE),
             first,
         )

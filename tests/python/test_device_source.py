@@ -237,7 +237,7 @@ def test_the_contract_is_kept_by_models_from_source_and_built_in(
     copy: type[pl.devices.Device],
 ) -> None:
     promises = pl.devices.check(copy)
-    assert len(promises) == 9
+    assert len(promises) == 10
     assert pl.devices.check(pl.devices.ConstantStep(dw_min=0.01)) == promises
     with pytest.raises(TypeError, match="pass a class of pulsora"):
         pl.devices.check(pl.devices.Device)
@@ -255,5 +255,11 @@ def test_a_model_that_breaks_the_contract_is_told_so(
     made = pl.devices.from_source(wrong)
     with pytest.raises(pl.devices.ContractError, match="steps and their signs: a pulse up"):
         pl.devices.check(made)
+    coarse = text.replace("stepAtZero<BackwardStep>(p)", "2.0f * p.dw_min").replace(
+        "BackwardStep", "CoarseStep"
+    )
+    assert coarse != text
+    with pytest.raises(pl.devices.ContractError, match="by 0.5 lr.*return stepAtZero<CoarseStep>"):
+        pl.devices.check(pl.devices.from_source(coarse))
     with pytest.raises(pl.devices.ContractError, match="w_max of cells without spread is 60"):
         pl.devices.check(made(perfect_bias=True))

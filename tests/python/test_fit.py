@@ -17,9 +17,10 @@ from pulse_data import measured
 from pulsora.cli.main import app
 from pulsora.fit.estimate import Estimate
 from pulsora.fit.likelihood import filtered
-from pulsora.fit.models import MODELS, Setting
+from pulsora.fit.models import MODELS
 from pulsora.fit.pulses import pulses_of, traces_of
 from pulsora.fit.report import Parameter, device_of
+from pulsora.fit.setting import Setting
 from pulsora.fit.table import read_traces
 
 if TYPE_CHECKING:

@@ -57,6 +57,20 @@ def test_pulses_have_a_limit_where_a_cell_never_arrives() -> None:
     assert response.turn == round(20 * (numbers["w_max"] - numbers["w_min"]) / numbers["dw_min"])
 
 
+@pytest.mark.parametrize("dw_min", [1e-4, 0.3, 1.0, 5.0, 1e6])
+def test_every_pulse_is_counted_whatever_the_step(dw_min: float) -> None:
+    spreads = dict.fromkeys(("dw_min_dtod", "dw_min_std", "w_max_dtod", "w_min_dtod"), 0.0)
+    device = pl.devices.ConstantStep(
+        dw_min=dw_min, w_max=20 * dw_min, w_min=-20 * dw_min, up_down_dtod=0.0, **spreads
+    )
+    response = device_response(device, cells=2, pulses=20, points=20)
+    counted = np.minimum(response.pulses, 40 - response.pulses)
+    np.testing.assert_allclose(
+        response.weights, dw_min * (counted - 20.0)[:, None] * np.ones(2), rtol=1e-5,
+        atol=1e-5 * dw_min,
+    )  # fmt: skip
+
+
 def test_single_cells_are_typical_ones_from_low_to_high() -> None:
     weights = np.zeros((3, 10), np.float32)
     weights[1] = [5, 3, 100, 1, 4, 2, 7, 6, 9, 8]  # at the turn; the third one is odd

@@ -38,8 +38,8 @@ def check(device: type[Device] | Device, *, on: str = "cpu") -> tuple[str, ...]:
     """Checks that a device model keeps the contract of all device models.
 
     Weights stay within the bounds of their cells. No pulse changes nothing. A pulse makes the step
-    of `describe_cells()`, with the sign of its direction. Cells without spread are equal and
-    nominal, and spreads have their mean and standard deviation. Results depend neither on how a
+    of `describe_cells()`, with the sign of its direction. An update of learning rate lr moves
+    weights at 0 by lr, on the mean of both directions. Cells without spread are equal and nominal, and spreads have their mean and standard deviation. Results depend neither on how a
     batch is split, nor on threads, nor on where the tile is; from a saved state they go on to the
     bit.
 
@@ -157,7 +157,7 @@ def _signs(suite: _Suite) -> Iterator[str]:
         cells, before = tile.describe_cells("visible"), tile.get_weights()
         step = cells["step_up" if up else "step_down"]
         d = np.full(_ROWS, -1.0 if up else 1.0, np.float32)
-        suite.update(tile, np.ones(_COLS, np.float32), d, 10.0)
+        suite.update(tile, np.ones(_COLS, np.float32), d, 1e15)  # one pulse, at any step
         direction = "up" if up else "down"
         if (step * (1 if up else -1) < 0).any():
             yield f"a pulse {direction} moves the mean of a cell the other way"
@@ -166,6 +166,26 @@ def _signs(suite: _Suite) -> Iterator[str]:
             yield (
                 f"a pulse {direction} without noise makes another step than describe_cells() tells"
             )
+
+
+def _learning_rate(suite: _Suite) -> Iterator[str]:
+    tile = suite.tile(changes=suite.without_spread())
+    tile.set_weights(np.zeros((_ROWS, _COLS), np.float32))
+    if tile.get_weights()[0, 0] != 0.0:
+        return  # no cell holds the weight 0
+    cell = {name: float(plane[0, 0]) for name, plane in tile.describe_cells("visible").items()}
+    ways = {"step_up": cell["w_max"], "step_down": cell["w_min"]}
+    steps = [abs(cell[step]) for step, bound in ways.items() if bound != 0.0]
+    if not any(steps):
+        return  # no pulse moves a weight at 0
+    x, d = np.ones((1, _COLS), np.float32), np.ones((1, _ROWS), np.float32)
+    sides = (x, d) if suite.on == "cpu" else (_core.upload(x, suite.on), _core.upload(d, suite.on))
+    moved = tile.explain(*sides, 1.0)["mean_pulses_of_largest"] * float(np.mean(steps))
+    if abs(moved - 1.0) > 1e-4:
+        yield (
+            f"an update of learning rate lr moves weights at 0 by {moved:.4g} lr, on the mean of "
+            f"both directions; let granularity() return stepAtZero<{suite.device.model}>(p)"
+        )
 
 
 def _equal_cells(suite: _Suite) -> Iterator[str]:
@@ -266,6 +286,7 @@ _PROMISES: dict[str, Callable[[_Suite], Iterator[str]]] = {
     "weights stay within bounds": _bounds,
     "no pulses, no change": _no_pulses,
     "steps and their signs": _signs,
+    "updates by the learning rate": _learning_rate,
     "cells without spread are equal": _equal_cells,
     "spreads have their mean and standard deviation": _statistics,
     "splits change nothing": _splits,

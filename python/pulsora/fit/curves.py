@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["linear_curve", "monotone_curve"]
 
 
-def _place(nodes: Array, w: Array) -> tuple[NDArray[np.int64], Array]:
+def _place(low: Array, high: Array, last: int, w: Array) -> tuple[NDArray[np.int64], Array]:
     """The interval of each weight, and the part of it below the weight; clamped at the ends."""
-    last = len(nodes) - 1
-    at = np.clip((w - nodes[0]) / (nodes[1] - nodes[0]), 0.0, float(last))
+    at = np.clip((w - low) / (high - low) * last, 0.0, float(last))
     interval = np.minimum(at.astype(np.int64), last - 1)
     return interval, at - interval
 
@@ -31,19 +30,21 @@ def _take(table: Array, at: NDArray[np.int64]) -> Array:
     return found
 
 
-def linear_curve(nodes: Array, values: Array, w: Array) -> Array:
+def linear_curve(low: Array, high: Array, values: Array, w: Array) -> Array:
     """Straight lines between equally spaced nodes.
 
-    nodes: Places of the nodes, [n].
-        nodes: Where they are, [n].
+    Args:
+        low: Place of the first node.
+        high: Place of the last node.
         values: Values at the nodes, [n, ...].
-        w: Places to evaluate, of a shape that broadcasts against the other axes of `values`.
+        w: Places to evaluate. Like `low` and `high`, they broadcast against the other axes of
+            `values`.
     """
-    at, share = _place(nodes, w)
+    at, share = _place(low, high, len(values) - 1, w)
     return _take(values, at) + share * _take(np.diff(values, axis=0), at)
 
 
-def monotone_curve(nodes: Array, values: Array, w: Array) -> Array:
+def monotone_curve(low: Array, high: Array, values: Array, w: Array) -> Array:
     """The monotone cubic (PCHIP) through equally spaced nodes; arguments as in `linear_curve`."""
     rise = np.diff(values, axis=0)  # slopes per interval
     slopes = np.empty(values.shape)
@@ -56,7 +57,7 @@ def monotone_curve(nodes: Array, values: Array, w: Array) -> Array:
         slope = np.where(slope * own > 0.0, slope, 0.0)
         beyond = (own * neighbour <= 0.0) & (np.abs(slope) > 3.0 * np.abs(own))
         slopes[end] = np.where(beyond, 3.0 * own, slope)
-    at, t = _place(nodes, w)
+    at, t = _place(low, high, len(values) - 1, w)
     square = 3.0 * rise - 2.0 * slopes[:-1] - slopes[1:]
     cube = slopes[:-1] + slopes[1:] - 2.0 * rise
     # A polynomial of t per interval.

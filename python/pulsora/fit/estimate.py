@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pulsora.fit.likelihood import filtered, read_variance
-from pulsora.fit.models import Setting, Starts
+from pulsora.fit.models import MODELS
+from pulsora.fit.setting import NODES, Setting, Starts, bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["Beginning", "Estimate", "beginning", "estimate"]
 
 _DIFFERENCE = 3e-4  # step of difference quotients, for free numbers of order 1
+_FEWEST = 3  # least pulses off the bounds for a polynomial through their steps
 _FEWEST_CELLS = 3  # least for a spread between cells
 _FLAT = 1e-9  # curvature relative to the largest, below which a direction counts as undetermined
+_NO_CURVATURE = 1e-5  # largest that rounding makes
+_VAGUE = 0.1  # relative error of a hard bound, from which on no cell seems to reach it
+_LEAST_GAIN = 4.0  # of the log-likelihood by a hard bound; without it no cell seems to reach it
+_BOUNDS = {"w_max": "log_high", "w_min": "log_low"}
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class Beginning:
     starts: Starts
     noise: float  # cycle noise relative to the step
     read: float  # read noise in steps
+    reached: tuple[str, ...] = ()  # free numbers of hard bounds that cells reach
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,7 @@ class Estimate:
         log_likelihood: Of all readings.
         curvature: Second derivatives of minus the log-likelihood, [numbers, numbers].
         converged: Whether the search ended at a maximum.
+        given: Whether the caller gave the bounds.
     """
 
     model: Model
@@ -58,6 +66,7 @@ class Estimate:
     log_likelihood: float
     curvature: Array
     converged: bool
+    given: bool = False
 
     def named(self, sets: Array | None = None) -> dict[str, Array]:
         """Free numbers by name, each [sets]; spreads that were not free are 0."""
@@ -65,7 +74,11 @@ class Estimate:
         return _named(self.model, self.names, rows)
 
     def natural(self) -> dict[str, tuple[Array, Array]]:
-        """Parameters of the device and their standard errors (infinite where undetermined)."""
+        """Parameters of the device and their standard errors (infinite where undetermined).
+
+        Bounds that were given are no parameters. A hard bound that no cell reaches is at the
+        extreme of the readings, and undetermined.
+        """
         step = 1e-5
         rows = self.values + step * np.concatenate(
             [np.zeros((1, len(self.names))), np.eye(len(self.names)), -np.eye(len(self.names))]
@@ -82,11 +95,20 @@ class Estimate:
             size = np.sqrt((parts * parts).sum(axis=-1))
             scale = 1e-4 * np.abs(slopes).max(axis=-1, initial=0.0)
             found[name] = values[..., 0], np.where(unknown > scale, np.inf, size)
+        for parameter, number in _BOUNDS.items():
+            if number not in self.names:
+                if self.given:
+                    del found[parameter]
+                else:
+                    found[parameter] = found[parameter][0], np.array(np.inf)
         return found
 
     def _parameters(self, rows: Array) -> dict[str, Array]:
         t = self.named(rows)
+        low, high = bounds(t, {}, self.setting)
         values = {k: np.asarray(v) for k, v in self.model.natural(t, self.setting).items()}
+        ends = {"w_max": high, "w_min": low}
+        values |= {name: np.broadcast_to(end, len(rows)) for name, end in ends.items()}
         # The likelihood does not depend on their signs. Taking away the sign that was found leaves
         # the slope 1 around 0.
         signs = dict(zip(self.names, np.where(self.values < 0.0, -1.0, 1.0), strict=True))
@@ -99,23 +121,58 @@ class Estimate:
 
     def _root_of_covariance(self) -> tuple[Array, Array]:
         """A root of the covariance of the free numbers, and the undetermined directions."""
-        sizes = np.sqrt(np.maximum(np.diag(self.curvature), 1e-300))
-        values, vectors = np.linalg.eigh(self.curvature / np.multiply.outer(sizes, sizes))
+        own = np.diag(self.curvature)
+        sizes = np.sqrt(np.maximum(own, _NO_CURVATURE))
+        curved = np.outer(own > _NO_CURVATURE, own > _NO_CURVATURE)
+        values, vectors = np.linalg.eigh(
+            np.where(curved, self.curvature / np.multiply.outer(sizes, sizes), 0.0)
+        )
         known = values > _FLAT * values.max()
         directions = vectors / sizes[:, None]
-        directions[~np.isfinite(directions)] = 0.0
-        unknown = vectors[:, ~known]
-        return directions[:, known] / np.sqrt(values[known]), unknown
+        return directions[:, known] / np.sqrt(values[known]), vectors[:, ~known]
 
 
-def beginning(pulses: Pulses) -> Beginning:
-    """A scale of steps, polynomials through them, and how noise divides into cycles and readings.
+def beginning(pulses: Pulses, *, hard: bool) -> Beginning:
+    """A scale of steps, polynomials through them, noise, and hard bounds if there are models of any.
+
+    Bounds that were not given are those of a fit of LinearStep, at the ends that its cells reach,
+    and elsewhere the extremes of the readings.
 
     Raises:
         ValueError: if pulses move weights the wrong way, or not at all.
     """
-    low, high = pulses.bounds
-    curves, left, means = [], [], []
+    if pulses.given or not hard:
+        return _beginning(pulses, pulses.bounds, ())
+    ends = np.nanquantile(pulses.weights, (0.02, 0.98))
+    within = (float(ends[0]), float(ends[1])) if ends[0] < 0.0 < ends[1] else pulses.bounds
+    first = _beginning(pulses, within, tuple(_BOUNDS.values()))
+    probe = estimate(MODELS["LinearStep"], pulses, first, most=30)
+    extremes = dict(zip(("low", "high"), pulses.bounds, strict=True))
+    for end, extreme in extremes.items():
+        probe = _without(probe, f"log_{end}", replace(probe.setting, **{end: extreme}), pulses)
+    low, high = (
+        float(bound[0]) if f"log_{end}" in probe.names else extremes[end]
+        for end, bound in zip(extremes, bounds(probe.named(), {}, probe.setting), strict=True)
+    )
+    return _beginning(pulses, (low, high), tuple(set(_BOUNDS.values()) & set(probe.names)))
+
+
+def _without(one: Estimate, bound: str, setting: Setting, pulses: Pulses) -> Estimate:
+    """The estimate, or one without a bound that hardly makes the readings more likely."""
+    if bound not in one.names:
+        return one
+    start = dict(zip(one.names, one.values, strict=True))
+    del start[bound]
+    other = _search(one.model, pulses, setting, start, 15)
+    return one if one.log_likelihood > other.log_likelihood + _LEAST_GAIN else other
+
+
+def _beginning(
+    pulses: Pulses, limits: tuple[float, float], reached: tuple[str, ...]
+) -> Beginning:
+    low, high = limits
+    read = _read_noise(pulses)
+    curves, left, means, seen = [], [], [], {}
     for up, sign in ((True, 1.0), (False, -1.0)):
         before, change = pulses.increments(up)
         name = "up" if up else "down"
@@ -129,16 +186,27 @@ def beginning(pulses: Pulses) -> Beginning:
                 f"{name} pulses move readings by {sign * mean:g} on average, that is not {name}; "
                 "check which direction is which, and that readings change with pulses"
             )
+        after = before + change
+        free = after < high - 2.0 * read if up else after > low + 2.0 * read
+        if reached and free.sum() >= _FEWEST:  # bounds cut steps short
+            before, change = before[free], change[free]
         order = min(2, len(np.unique(before)) - 1)
         curve = np.polynomial.Polynomial.fit(before, sign * change, order, domain=[low, high])
         curves.append(_held(curve, low, high, 0.05 * mean))
         left.append(sign * change - curve(before))
         means.append(mean)
-    setting = Setting(low, high, float(np.mean(means)))
+        seen[name] = _seen(before, low, high)
+    setting = Setting(low, high, float(np.mean(means)), seen)
     variance = float(np.mean([np.mean(part * part) for part in left])) / setting.step**2
-    read = _read_noise(pulses) / setting.step
-    noise = np.sqrt(max(variance - 2.0 * read**2, 0.05 * variance, 1e-4))
-    return Beginning(setting, Starts(*curves), float(noise), max(read, 0.01))
+    steps = read / setting.step
+    noise = np.sqrt(max(variance - 2.0 * steps**2, 0.05 * variance, 1e-4))
+    return Beginning(setting, Starts(*curves), float(noise), max(steps, 0.01), reached)
+
+
+def _seen(before: Array, low: float, high: float) -> tuple[int, ...]:
+    """Nodes of a table that pulses begin near to."""
+    places = np.clip(np.round((before - low) / (high - low) * (NODES - 1)), 0, NODES - 1)
+    return tuple(np.unique(places.astype(int)).tolist())
 
 
 def _held(curve: Any, low: float, high: float, least: float) -> Any:  # noqa: ANN401 - a polynomial
@@ -176,23 +244,48 @@ def estimate(
         start: An estimate from similar data, to begin with instead.
         most: Iterations at most.
     """
+    setting = begin.setting if start is None else start.setting
     if start is not None:
         sets = [dict(zip(start.names, start.values, strict=True))]
     else:
-        sets = [
-            one | {"noise": begin.noise, "read": begin.read}
-            for one in model.start(begin.starts, begin.setting)
-        ]
+        more = {"noise": begin.noise, "read": begin.read}
+        if model.hard:
+            more |= dict.fromkeys(begin.reached, 0.0)
+        sets = [one | more for one in model.start(begin.starts, setting)]
     if len(pulses.cells) >= _FEWEST_CELLS:
         sets = [dict.fromkeys(model.effects, 0.1) | one for one in sets]
     else:
         sets = [{k: v for k, v in one.items() if k not in model.effects} for one in sets]
-    found = [_search(model, pulses, begin.setting, one, most) for one in sets]
-    return max(found, key=lambda one: one.log_likelihood)
+    found = [_search(model, pulses, setting, one, most) for one in sets]
+    return _settled(max(found, key=lambda one: one.log_likelihood))
+
+
+def _settled(one: Estimate) -> Estimate:
+    """The estimate without the hard bounds that hardly matter, because no cell reaches them."""
+    if not one.model.hard:
+        return one
+    errors = 1.0 / np.sqrt(np.maximum(np.diag(one.curvature), 1e-300))
+    vague = [
+        name in _BOUNDS.values() and error > _VAGUE
+        for name, error in zip(one.names, errors, strict=True)
+    ]
+    if not any(vague):
+        return one
+    low, high = (float(bound[0]) for bound in bounds(one.named(), {}, one.setting))
+    kept = ~np.array(vague)
+    names = tuple(name for name, drop in zip(one.names, vague, strict=True) if not drop)
+    values = one.values[kept]
+    setting = replace(one.setting, low=low, high=high)
+    for at, name in enumerate(names):
+        if name in _BOUNDS.values():  # the setting has this bound now
+            values[at] = 0.0
+    return replace(
+        one, setting=setting, names=names, values=values, curvature=one.curvature[kept][:, kept]
+    )
 
 
 def _named(model: Model, names: tuple[str, ...], rows: Array) -> dict[str, Array]:
-    t = {name: np.zeros(len(rows)) for name in model.effects}
+    t = {name: np.zeros(len(rows)) for name in (*model.effects, *_BOUNDS.values())}
     return t | {name: rows[:, i] for i, name in enumerate(names)}
 
 
@@ -206,7 +299,7 @@ def _search(
     def minus(rows: Array) -> Array:
         with np.errstate(all="ignore"):  # far from the maximum, values may overflow
             parts = filtered(model, setting, _named(model, names, rows), pulses).log_likelihood
-        total: Array = -parts.sum(axis=1)
+        total: Array = _prior(model, names, rows) - parts.sum(axis=1)
         return np.nan_to_num(total, nan=1e15, posinf=1e15, neginf=1e15)
 
     derivatives = _Derivatives(minus, len(names))
@@ -227,7 +320,17 @@ def _search(
     # Expected gain of another step, the criterion where the data hardly determine a number.
     gain = 0.5 * float(gradient @ np.linalg.lstsq(curvature, gradient, rcond=1e-9)[0])
     converged = bool(found.success) or abs(gain) < 0.05
-    return Estimate(model, setting, names, found.x, -float(found.fun), curvature, converged)
+    most_likely = float(_prior(model, names, found.x[None])[0]) - float(found.fun)
+    return Estimate(
+        model, setting, names, found.x, most_likely, curvature, converged, pulses.given
+    )
+
+
+def _prior(model: Model, names: tuple[str, ...], rows: Array) -> Array:
+    """Minus the logarithm of the prior, [sets], up to a constant."""
+    widths = np.array([model.priors.get(name, np.inf) for name in names])
+    total: Array = 0.5 * ((rows / widths) ** 2).sum(axis=1)
+    return total
 
 
 class _Derivatives:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from pulsora.fit.likelihood import expected
+from pulsora.fit.likelihood import predicted
+from pulsora.fit.setting import bounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,8 +48,8 @@ def _draw_readings(axes: Axes, pulses: Pulses, name: str, fitted: Estimate) -> N
     axes.plot(weights[:, :_CELLS], color="0.6", linewidth=0.6)
     axes.plot([], [], color="0.6", linewidth=0.6, label="readings of cells")
     axes.plot(np.nanmean(weights, axis=1), color=_UP, label="their mean")
-    path = expected(fitted.model, fitted.setting, fitted.named(), pulses)
-    axes.plot(path, color=_MODEL, linestyle="--", label=f"{name}, mean cell")
+    path = predicted(fitted.model, fitted.setting, fitted.named(), pulses)
+    axes.plot(np.nanmean(path, axis=1), color=_MODEL, linestyle="--", label=f"{name}, mean cell")
     axes.set(title="readings", xlabel="reading", ylabel="weight")
     axes.legend(frameon=False, fontsize="small")
 
@@ -56,10 +57,11 @@ def _draw_readings(axes: Axes, pulses: Pulses, name: str, fitted: Estimate) -> N
 def _draw_steps(axes: Axes, pulses: Pulses, fitted: Estimate) -> None:
     t = {name: value[:, None] for name, value in fitted.named().items()}
     none = {name: np.zeros((1, 1)) for name in fitted.model.effects}
-    w = np.linspace(fitted.setting.low, fitted.setting.high, 200)
+    low, high = (float(bound[0]) for bound in bounds(fitted.named(), {}, fitted.setting))
+    w = np.linspace(low, high, 200)
     for up, color, name in ((True, _UP, "up"), (False, _DOWN, "down")):
         before, change = pulses.increments(up)
-        edges = np.linspace(fitted.setting.low, fitted.setting.high, _BINS + 1)
+        edges = np.linspace(*pulses.bounds, _BINS + 1)
         at = np.digitize(before, edges)
         for number in range(1, _BINS + 1):
             own = change[at == number]

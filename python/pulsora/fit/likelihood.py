@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["Filtered", "expected", "filtered", "read_variance"]
+__all__ = ["Filtered", "filtered", "predicted", "read_variance"]
 
 _NUDGE = 1e-6  # difference quotients of steps: of the range, and of deviations
 _LEAST_READ = 0.01  # read noise in mean steps: without any, the likelihood has no maximum
@@ -63,12 +63,9 @@ def filtered(
         counted: Which readings the likelihood counts, [steps, cells]; by default all.
     """
     lanes = {name: np.asarray(value)[:, None] for name, value in t.items()}
-    effects = list(model.effects)
-    shape = next(iter(lanes.values())).shape[0], len(pulses.cells)
-    spreads = [np.broadcast_to(lanes[name] ** 2, shape) for name in effects]
-    read = np.broadcast_to(read_variance(lanes["read"], setting), shape)
-    run = _Run(model, setting, lanes, effects, shape, spreads)
-    total = np.zeros(shape)
+    run = _run(model, setting, lanes, pulses)
+    total = np.zeros(run.mean.shape[1:])
+    read = np.broadcast_to(read_variance(lanes["read"], setting), total.shape)
     residuals = np.full(pulses.weights.shape, np.nan)
     for at, (row, direction) in enumerate(zip(pulses.weights, pulses.direction, strict=True)):
         starts = (direction == 0) & np.isfinite(row)
@@ -88,6 +85,13 @@ def filtered(
         total += np.where(seen if counted is None else seen & counted[at], one, 0.0)
         residuals[at] = np.where(seen, error[0] / np.sqrt(variance[0]), np.nan)
     return Filtered(total, residuals)
+
+
+def _run(model: Model, setting: Setting, lanes: Mapping[str, Array], pulses: Pulses) -> _Run:
+    effects = list(model.effects)
+    shape = next(iter(lanes.values())).shape[0], len(pulses.cells)
+    spreads = [np.broadcast_to(lanes[name] ** 2, shape) for name in effects]
+    return _Run(model, setting, lanes, effects, shape, spreads)
 
 
 def read_variance(read: Array, setting: Setting) -> Array:
@@ -124,6 +128,12 @@ class _Run:
 
     def pulse(self, direction: NDArray[np.int8]) -> None:
         """Applies a pulse to the state; cells with direction 0 had none."""
+        if self.model.hard:  # read noise may have moved the belief beyond a bound
+            mean, variance, inside = self._confined(self.mean[0], self.covariance[0, 0])
+            self.mean[0] = mean
+            self.covariance[0] = inside * self.covariance[0]
+            self.covariance[:, 0] = self.covariance[0]
+            self.covariance[0, 0] = variance
         state = self.mean[None] + self.nudges
         steps, noise = self._steps(state, direction)
         slopes = (steps[1:] - steps[0]) / self.nudge
@@ -186,21 +196,19 @@ class _Run:
         return confined, np.where(far, 0.0, variance * spread), np.where(far, 0.0, inside)
 
 
-def expected(model: Model, setting: Setting, t: Mapping[str, Array], pulses: Pulses) -> Array:
-    """The path of a mean cell without noise through the pulses of the first cell, [steps].
+def predicted(model: Model, setting: Setting, t: Mapping[str, Array], pulses: Pulses) -> Array:
+    """Mean weights after each pulse, from the first reading of each trace alone, [steps, cells].
 
-    Each trace begins at the mean of the readings there.
+    They are the means of many cells of the device, with its noise and spreads.
     """
     lanes = {name: np.asarray(value)[:1, None] for name, value in t.items()}
-    none = {name: np.zeros((1, 1)) for name in model.effects}
-    low, high = (float(np.squeeze(bound)) for bound in model.bounds(lanes, none, setting))
-    path = np.full(len(pulses.weights), np.nan)
-    weight = np.nan
-    for at, direction in enumerate(pulses.direction[:, 0]):
-        if direction != 0:
-            step = model.step(lanes, none, setting, np.full((1, 1), weight), direction == 1)
-            weight = min(max(weight + direction * float(step[0, 0]), low), high)
-        elif np.isfinite(pulses.weights[at]).any():
-            weight = float(np.nanmean(pulses.weights[at]))
-        path[at] = weight
+    run = _run(model, setting, lanes, pulses)
+    read = read_variance(lanes["read"], setting)
+    path = np.full(pulses.weights.shape, np.nan)
+    for at, (row, direction) in enumerate(zip(pulses.weights, pulses.direction, strict=True)):
+        starts = (direction == 0) & np.isfinite(row)
+        run.begin(starts, np.where(starts, row, 0.0), read)
+        if direction.any():
+            run.pulse(direction)
+        path[at] = np.where(starts | (direction != 0), run.mean[0, 0], np.nan)
     return path

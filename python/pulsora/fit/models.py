@@ -13,41 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsora.fit.curves import linear_curve, monotone_curve
+from pulsora.fit import nodes
+from pulsora.fit.setting import bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
+    from pulsora.fit.setting import Setting, Starts
+
     Array = NDArray[np.float64]
     Named = Mapping[str, Array]
 
-__all__ = ["MODELS", "Model", "Setting", "Starts"]
-
-NODES = 5  # nodes of a table
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Numbers that are not fitted: bounds of the weights, and a scale that makes steps order 1."""
-
-    low: float
-    high: float
-    step: float
-
-    @property
-    def nodes(self) -> NDArray[np.float64]:
-        """Weights of the nodes of tables."""
-        return np.linspace(self.low, self.high, NODES)
-
-
-@dataclass(frozen=True)
-class Starts:
-    """Mean steps as polynomials of the weight, by least squares, from which fits begin."""
-
-    up: Callable[[Array], Array]
-    down: Callable[[Array], Array]
+__all__ = ["MODELS", "Model"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +44,8 @@ class Model:
         fixed: Parameters that are not fitted.
         bounds: (t, e, setting) -> lowest and highest weight.
         hard: Whether pulses drive weights into their bounds; otherwise steps vanish there.
+        limits: The least and the largest value of parameters, beyond which no search goes.
+        priors: Free numbers that are taken to be normal around 0, with their standard deviations.
     """
 
     name: str
@@ -74,8 +55,10 @@ class Model:
     effects: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     spread: Callable[[Named, Setting, Array, bool], Array | float] = lambda *_: 1.0
-    bounds: Callable[[Named, Named, Setting], tuple[Any, Any]] = lambda _t, _e, s: (s.low, s.high)
+    bounds: Callable[[Named, Named, Setting], tuple[Any, Any]] = bounds
     hard: bool = True
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    priors: Mapping[str, float] = field(default_factory=dict)
 
 
 _GAINS = {"gain": "dw_min_dtod", "asymmetry": "up_down_dtod"}
@@ -129,9 +112,10 @@ def _constant(t: Named, e: Named, s: Setting, w: Array, up: bool) -> Array:
 
 
 def _linear(t: Named, e: Named, s: Setting, w: Array, up: bool) -> Array:
+    low, high = bounds(t, e, s)
     if up:
-        return _gain(t, e, s, up) * (1.0 - (np.tanh(t["gamma_up"]) + e["shift_up"]) * w / s.high)
-    return _gain(t, e, s, up) * (1.0 - (np.tanh(t["gamma_down"]) + e["shift_down"]) * w / s.low)
+        return _gain(t, e, s, up) * (1.0 - (np.tanh(t["gamma_up"]) + e["shift_up"]) * w / high)
+    return _gain(t, e, s, up) * (1.0 - (np.tanh(t["gamma_down"]) + e["shift_down"]) * w / low)
 
 
 def _linear_start(starts: Starts, s: Setting) -> list[dict[str, float]]:
@@ -149,8 +133,8 @@ def _linear_natural(t: Named, s: Setting) -> dict[str, Any]:
 
 
 def _soft_bounds(t: Named, e: Named, s: Setting) -> tuple[Array, Array]:
-    low = s.low * np.exp(t["log_low"]) * (1.0 + e["low"])
-    return low, s.high * np.exp(t["log_high"]) * (1.0 + e["high"])
+    low, high = bounds(t, e, s)
+    return low * (1.0 + e["low"]), high * (1.0 + e["high"])
 
 
 def _soft(t: Named, e: Named, s: Setting, w: Array, up: bool) -> Array:
@@ -165,11 +149,7 @@ def _soft_start(starts: Starts, s: Setting) -> list[dict[str, float]]:
     return [_at_zero(starts, s) | {"log_high": float(np.log(high)), "log_low": float(np.log(low))}]
 
 
-def _bounds_natural(t: Named, s: Setting) -> dict[str, Any]:
-    return {"w_max": s.high * np.exp(t["log_high"]), "w_min": s.low * np.exp(t["log_low"])}
-
-
-# ExpStep, with a = half the range and b = 0, so that its z is the weight. It is written as s0 (1 +
+# ExpStep, with a = 1 and b = 0, so that its z is the weight over half the range. It is written as s0 (1 +
 # k expm1(g w)/g), with the step s0 and its slope k at weight 0. A device has 1 - k/g > 0: either g
 # > 0, and the step falls faster and faster with the weight ("log_rate" is log g), or g < -abs(k),
 # and it falls less and less ("log_excess" is log(-g - abs(k))).
@@ -213,19 +193,17 @@ def _exp_start(starts: Starts, s: Setting) -> list[dict[str, float]]:
 
 
 def _exp_natural(t: Named, s: Setting) -> dict[str, Any]:
-    (up, a_up, gamma_up), (down, a_down, gamma_down) = _exp_parts(t, s).values()
+    (up, a_up, rate_up), (down, a_down, rate_down) = _exp_parts(t, s).values()
     largest = np.maximum(up, down)
+    low, high = bounds(t, {}, s)
+    half = 0.5 * (high - low)
     return {
         "dw_min": largest, "up_down": (up - down) / largest, "a_up": a_up, "a_down": a_down,
-        "gamma_up": gamma_up, "gamma_down": gamma_down,
+        "gamma_up": rate_up * half, "gamma_down": rate_down * half,
     }  # fmt: skip
 
 
 # PowStep
-
-
-def _pow_bounds(t: Named, _e: Named, s: Setting) -> tuple[Array, Array]:
-    return s.low * np.exp(t["log_low"]), s.high * np.exp(t["log_high"])
 
 
 def _exponents(t: Named) -> tuple[Array, Array, Array]:
@@ -235,7 +213,7 @@ def _exponents(t: Named) -> tuple[Array, Array, Array]:
 
 
 def _pow(t: Named, e: Named, s: Setting, w: Array, up: bool) -> Array:
-    low, high = _pow_bounds(t, e, s)
+    low, high = bounds(t, e, s)
     largest, of_up, of_down = _exponents(t)
     distance = np.maximum((high - w if up else w - low) / (high - low), 1e-9)
     exponent = largest * ((of_up if up else of_down) + e["gamma"])
@@ -264,78 +242,11 @@ def _pow_start(starts: Starts, s: Setting) -> list[dict[str, float]]:
 def _pow_natural(t: Named, s: Setting) -> dict[str, Any]:
     gamma, up, down = _exponents(t)
     exponents = {"pow_gamma": gamma, "pow_up_down": up - down}
-    return _natural_pair(t, s) | _bounds_natural(t, s) | exponents
+    return _natural_pair(t, s) | exponents
 
 
-# PiecewiseStep and TableStep: steps at nodes, which a fit may take below 0
-
-
-def _node_names(way: str) -> list[str]:
-    return [f"{way}_{i}" for i in range(NODES)]
-
-
-def _nodes(t: Named, s: Setting, way: str) -> Array:
-    return s.step * np.stack(np.broadcast_arrays(*(t[name] for name in _node_names(way))))
-
-
-def _of_cell(e: Named, up: bool) -> Array:
-    return 1.0 + e["gain"] + (e["asymmetry"] if up else -e["asymmetry"])
-
-
-def _piecewise(t: Named, e: Named, s: Setting, w: Array, up: bool) -> Array:
-    curve = linear_curve(s.nodes, _nodes(t, s, "up" if up else "down"), w)
-    return curve * _of_cell(e, up)
-
-
-def _table(t: Named, e: Named, s: Setting, w: Array, up: bool) -> Array:
-    curve = monotone_curve(s.nodes, _nodes(t, s, "up" if up else "down"), w)
-    return curve * _of_cell(e, up)
-
-
-def _trend(t: Named, up: bool) -> Array:
-    """Cycle noise at the nodes relative to the middle: it rises or falls exponentially."""
-    places = np.linspace(-1.0, 1.0, NODES)
-    rate = t["noise_up" if up else "noise_down"]
-    return np.exp(np.multiply.outer(places, np.clip(rate, -3.0, 3.0)))
-
-
-def _table_spread(t: Named, s: Setting, w: Array, up: bool) -> Array:
-    return monotone_curve(s.nodes, _trend(t, up), w)
-
-
-def _nodes_start(starts: Starts, s: Setting) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for way, curve in (("up", starts.up), ("down", starts.down)):
-        values = np.maximum(curve(s.nodes) / s.step, 0.02)
-        found |= dict(zip(_node_names(way), map(float, values), strict=True))
-    return found
-
-
-def _nodes_natural(t: Named, s: Setting, curve: Callable[..., Array]) -> tuple[Array, Array, Array]:
-    """dw_min (the mean of both steps at weight 0), and the nodes in units of dw_min."""
-    up, down = (np.maximum(_nodes(t, s, way), 0.0) for way in ("up", "down"))
-    zero = np.zeros(up.shape[1:])
-    dw_min = np.maximum(
-        0.5 * (curve(s.nodes, up, zero) + curve(s.nodes, down, zero)), 1e-6 * s.step
-    )
-    return dw_min, up / dw_min, down / dw_min
-
-
-def _piecewise_natural(t: Named, s: Setting) -> dict[str, Any]:
-    dw_min, up, down = _nodes_natural(t, s, linear_curve)
-    return {"dw_min": dw_min, "piecewise_up": up, "piecewise_down": down}
-
-
-def _table_natural(t: Named, s: Setting) -> dict[str, Any]:
-    dw_min, up, down = _nodes_natural(t, s, monotone_curve)
-    return {
-        "dw_min": dw_min,
-        "table_up": up,
-        "table_down": down,
-        "table_std_up": _trend(t, up=True),
-        "table_std_down": _trend(t, up=False),
-    }
-
+_GAMMAS = dict.fromkeys(("gamma_up", "gamma_down"), (-1.0, 1.0))
+_TREND = (float(np.exp(-nodes.STEEPEST)), float(np.exp(nodes.STEEPEST)))
 
 MODELS: dict[str, Model] = {
     model.name: model
@@ -344,27 +255,32 @@ MODELS: dict[str, Model] = {
         Model(
             "LinearStep", _linear, _linear_start, _linear_natural,
             {**_GAINS, "shift_up": "gamma_up_dtod", "shift_down": "gamma_down_dtod"},
-            {"allow_increasing": True},
+            {"allow_increasing": True}, limits=_GAMMAS,
         ),
         Model(
-            "SoftBounds", _soft, _soft_start,
-            lambda t, s: _natural_pair(t, s) | _bounds_natural(t, s),
+            "SoftBounds", _soft, _soft_start, _natural_pair,
             {**_GAINS, "low": "w_min_dtod", "high": "w_max_dtod"}, {"mult_noise": True},
             bounds=_soft_bounds, hard=False,
         ),
-        Model("ExpStep", _exp, _exp_start, _exp_natural, _GAINS, {"b": 0.0}),
+        Model("ExpStep", _exp, _exp_start, _exp_natural, _GAINS, {"a": 1.0, "b": 0.0}),
         Model(
-            "PowStep", _pow, _pow_start, _pow_natural,
-            {**_GAINS, "gamma": "pow_gamma_dtod"}, bounds=_pow_bounds, hard=False,
+            "PowStep", _pow, _pow_start, _pow_natural, {**_GAINS, "gamma": "pow_gamma_dtod"},
+            hard=False,
         ),
         Model(
-            "PiecewiseStep", _piecewise,
-            lambda a, s: [_nodes_start(a, s)], _piecewise_natural, _GAINS,
+            "PiecewiseStep", nodes.piecewise, lambda a, s: [nodes.nodes_start(a, s)],
+            nodes.piecewise_natural, _GAINS,
+            limits=dict.fromkeys(("piecewise_up", "piecewise_down"), (0.0, np.inf)),
         ),
         Model(
-            "TableStep", _table,
-            lambda a, s: [_nodes_start(a, s) | {"noise_up": 0.0, "noise_down": 0.0}],
-            _table_natural, _GAINS, {"table_curve": "cubic"}, spread=_table_spread,
+            "TableStep", nodes.table,
+            lambda a, s: [nodes.nodes_start(a, s) | {"noise_up": 0.0, "noise_down": 0.0}],
+            nodes.table_natural, _GAINS, {"table_curve": "cubic"}, spread=nodes.table_spread,
+            limits={
+                **dict.fromkeys(("table_up", "table_down"), (0.0, np.inf)),
+                **dict.fromkeys(("table_std_up", "table_std_down"), _TREND),
+            },
+            priors={"noise_up": 0.5, "noise_down": 0.5},
         ),
     )
 }  # fmt: skip

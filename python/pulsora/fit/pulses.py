@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,7 @@ class Pulses:
         cells: Names of the cells.
         scale: Conversion of readings to weights.
         bounds: The lowest and the highest weight of the mean cell.
+        given: Whether the caller gave these bounds; otherwise they are the extremes.
     """
 
     weights: NDArray[np.float64]
@@ -69,14 +70,18 @@ class Pulses:
     cells: tuple[str, ...]
     scale: Scale
     bounds: tuple[float, float]
+    given: bool = False
 
     def of_cells(self, chosen: Sequence[int]) -> Pulses:
         """The data of some of the cells."""
         at = list(chosen)
-        return Pulses(
-            self.weights[:, at], self.direction[:, at], self.cycle[:, at],
-            tuple(self.cells[i] for i in at), self.scale, self.bounds,
-        )  # fmt: skip
+        return replace(
+            self,
+            weights=self.weights[:, at],
+            direction=self.direction[:, at],
+            cycle=self.cycle[:, at],
+            cells=tuple(self.cells[i] for i in at),
+        )
 
     def increments(self, up: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Weights before pulses of a direction, and the change per pulse until the next reading."""
@@ -88,6 +93,23 @@ class Pulses:
                     before.append(weights[start])
                     change.append((weights[end] - weights[start]) / (end - start))
         return np.array(before), np.array(change)
+
+    def range(self, up: bool) -> tuple[float, float]:
+        """The lowest and the highest weight between which pulses of a direction were measured."""
+        before, change = self.increments(up)
+        ends = np.concatenate([before, before + change])
+        return float(ends.min()), float(ends.max())
+
+    @property
+    def place(self) -> NDArray[np.int64]:
+        """Number of pulses since the beginning of the trace, [steps, cells]."""
+        at = np.broadcast_to(np.arange(len(self.weights))[:, None], self.weights.shape)
+        starts = np.maximum.accumulate(np.where(self.direction == 0, at, 0), axis=0)
+        return at - starts
+
+    def spikes(self) -> list[str]:
+        """Readings that differ from both their neighbours as no others do, in words."""
+        return []
 
     @property
     def readings(self) -> int:
@@ -186,7 +208,7 @@ def pulses_of(
             f"weights lie between {low:g} and {high:g}, which do not enclose 0; shift them, or "
             "give them as conductances, which are scaled to -1 to 1"
         )
-    return _columns(traces, scale, bounds)
+    return replace(_columns(traces, scale, bounds), given=span is not None)
 
 
 def _span(span: tuple[float, float], middle: float) -> tuple[float, float]:

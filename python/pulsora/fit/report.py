@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Candidate", "Parameter", "Report", "device_of"]
 
+_BOUNDS = ("w_max", "w_min")
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -30,23 +32,34 @@ class Parameter:
     Attributes:
         value: The value; a tuple for a list.
         error: Its standard error; infinite if the data do not determine the value.
+        limit: Whether the value is the least or the largest that the model admits.
     """
 
     value: float | tuple[float, ...]
     error: float | tuple[float, ...]
+    limit: bool | tuple[bool, ...] = False
 
     @property
     def determined(self) -> bool:
-        """Whether the data determine the value."""
-        return bool(np.isfinite(np.array(self.error)).all())
+        """Whether the data determine the value, or take it to its limit."""
+        return bool((np.isfinite(self.error) | np.asarray(self.limit)).all())
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether the value, or one of a list, is at its limit."""
+        return bool(np.any(self.limit))
 
     def __str__(self) -> str:
-        values, errors = np.atleast_1d(self.value), np.atleast_1d(self.error)
-        pairs = [
-            f"{value:.4g} +- {error:.1g}" if np.isfinite(error) else f"{value:.4g} (not determined)"
-            for value, error in zip(values, errors, strict=True)
-        ]
-        return ", ".join(pairs)
+        values, errors, limits = np.broadcast_arrays(self.value, self.error, self.limit)
+        return ", ".join(map(_in_words, values.flat, errors.flat, limits.flat))
+
+
+def _in_words(value: float, error: float, limit: bool) -> str:
+    if limit:
+        return f"{value:.4g} (at its limit)"
+    if error == 0.0:  # by convention
+        return f"{value:.4g}"
+    return f"{value:.4g} +- {error:.1g}" if np.isfinite(error) else f"{value:.4g} (not determined)"
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,9 @@ class Candidate:
         log_likelihood: Of all readings.
         aic: Akaike's criterion: twice the number of parameters minus twice the log-likelihood.
         held_out: Log-likelihood of the readings that were held out, or NaN if none were.
+        curve: For "up" and "down", how far the mean cell is from the mean readings: root mean
+            square over all pulses, from the first reading of each trace on, relative to the range
+            of the weights.
         estimate: The numbers that the search found.
         problem: Why the fit is not to be trusted, or "".
     """
@@ -70,8 +86,20 @@ class Candidate:
     log_likelihood: float
     aic: float
     held_out: float
+    curve: Mapping[str, float]
     estimate: Estimate
     problem: str
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the search ended early or at a limit, or the data do not determine a number.
+
+        A hard bound that no cell reaches does not count. `dw_min` counts as undetermined from an
+        error of half its value on.
+        """
+        own = {name: one for name, one in self.parameters.items() if name not in _BOUNDS}
+        vague = any(one.at_limit or not one.determined for one in own.values())
+        return bool(self.problem) or vague or own["dw_min"].error > 0.5 * own["dw_min"].value  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -84,6 +112,8 @@ class Report:
         pulses: The data, as weights.
         chosen_by: "held-out likelihood", or "AIC" if there was nothing to hold out.
         held_out: Number of readings held out.
+        measured: For "up" and "down", the lowest and the highest weight between which pulses were
+            measured.
         notes: Facts that the data do not tell.
     """
 
@@ -92,6 +122,7 @@ class Report:
     pulses: Pulses = field(repr=False)
     chosen_by: str
     held_out: int
+    measured: Mapping[str, tuple[float, float]]
     notes: tuple[str, ...]
 
     @property
@@ -141,10 +172,33 @@ class Report:
         best = self.best
         return plot_fit(self.pulses, best.model, best.estimate, self.residuals())
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """A row per model: name, number of parameters, differences to the best.
+    columns: ClassVar = ("model", "numbers", "log-lik.", "AIC", "held out", "curve", "")
+    """Names of the columns of `rows`."""
 
-        The differences are in AIC and in held-out likelihood.
+    def data(self) -> list[str]:
+        """Lines about the data: their number, their scale, and the range of each direction."""
+        low, high = self.pulses.bounds
+        ranges = [
+            f"{way} pulses from {start:.3g} to {end:.3g} ({(end - start) / (high - low):.0%} of "
+            "the range)"
+            for way, (start, end) in self.measured.items()
+        ]
+        return [
+            f"{self.pulses.readings} readings of {len(self.pulses.cells)} cells; {self.scale}",
+            ", ".join(ranges),
+        ]
+
+    def legend(self) -> str:
+        """A line that explains the columns of `rows`."""
+        return (
+            f"AIC, held out: relative to the best; chosen by {self.chosen_by}; curve: error up, "
+            "down"
+        )
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """A row per model, for a table with the columns `Report.columns`.
+
+        AIC and the held-out likelihood are differences to the best.
         """
         best = self.best
         lowest = min(one.aic for one in self.candidates)
@@ -155,26 +209,26 @@ class Report:
                 f"{one.log_likelihood:.1f}",
                 f"{one.aic - lowest:.1f}",
                 "-" if np.isnan(one.held_out) else f"{one.held_out - best.held_out:.1f}",
+                " ".join(f"{100.0 * off:.1f}" for off in one.curve.values()) + " %",
                 one.problem or ("chosen" if one is best else ""),
             )
             for one in self.candidates
         ]
 
     def __str__(self) -> str:
-        header = ("model", "numbers", "log-lik.", "AIC", "held out", "")
-        rows = [header, *self.rows()]
-        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        rows = [self.columns, *self.rows()]
+        widths = [max(len(row[i]) for row in rows) for i in range(6)]
         lines = [
-            f"{self.pulses.readings} readings of {len(self.pulses.cells)} cells; {self.scale}",
+            *self.data(),
             *(
                 "  ".join(
                     cell.ljust(width) if i == 0 else cell.rjust(width)
                     for i, (cell, width) in enumerate(zip(row, widths, strict=False))
                 )
-                + f"  {row[5]}".rstrip()
+                + f"  {row[6]}".rstrip()
                 for row in rows
             ),
-            "AIC and held-out log-likelihood are relative to the best; chosen by " + self.chosen_by,
+            self.legend(),
             "",
             self.best.model,
             *(f"  {name:15} {value}" for name, value in self.best.parameters.items()),
@@ -193,7 +247,5 @@ def device_of(estimate: Estimate, values: Mapping[str, Parameter]) -> Device:
     made = getattr(devices, estimate.model.name)
     settings: dict[str, Any] = {name: 0.0 for name in made().to_dict() if name.endswith("_dtod")}
     settings |= {"w_max": setting.high, "w_min": setting.low} | dict(estimate.model.fixed)
-    if estimate.model.name == "ExpStep":
-        settings["a"] = 0.5 * (setting.high - setting.low)
     settings |= {name: one.value for name, one in values.items() if name != "read noise"}
     return made(**settings)  # type: ignore[no-any-return]

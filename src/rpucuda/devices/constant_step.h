@@ -50,7 +50,7 @@ struct ConstantStep {
     return {mean, variance > 0.0f ? p.dw_min_std * root : 0.0f, 0.0f};
   }
 
-  static float granularity(const Params &p) { return p.dw_min; }
+  static float granularity(const Params &p) { return stepAtZero<ConstantStep>(p); }
 };
 
 }  // namespace pulsora

@@ -101,10 +101,7 @@ struct ExpStep {
     return pulsora::fma(p.dw_min_std * spread, xi, w + step);
   }
 
-  /// The mean of both steps at weight 0.
-  static float granularity(const Params &p) {
-    return 0.5f * p.dw_min * (shape(offset(true, p), true, p) + shape(offset(false, p), false, p));
-  }
+  static float granularity(const Params &p) { return stepAtZero<ExpStep>(p); }
 };
 
 }  // namespace pulsora

@@ -70,7 +70,7 @@ constexpr bool isDeviceModel() {
       "&, const Params &, float xi), the weight after one pulse");
   static_assert(detail::HasGranularity<Device>::value,
                 "a device model needs: static float granularity(const Params &), the weight change "
-                "of one pulse, mostly p.dw_min");
+                "of one pulse at weight 0: return stepAtZero<the model>(p)");
   return true;
 }
 

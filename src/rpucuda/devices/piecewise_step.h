@@ -33,7 +33,7 @@ struct PiecewiseStep {
       checkNodes(c, piecewise_down, "piecewise_down");
       c.require(granularity(*this) > 0.0f, c.path("piecewise_up"), " and ",
                 c.path("piecewise_down"),
-                " are both 0 halfway between the bounds, so that no pulse moves a weight there; "
+                " are both 0 at weight 0, so that no pulse moves a weight there; "
                 "make one of them positive");
     }
     template <class Check>
@@ -73,11 +73,7 @@ struct PiecewiseStep {
     return pulsora::fma(step, pulsora::fma(p.dw_min_std, xi, 1.0f), w);
   }
 
-  /// The mean of both steps halfway between the bounds.
-  static float granularity(const Params &p) {
-    return 0.5f * p.dw_min *
-           (interpolate(p.piecewise_up, 0.5f) + interpolate(p.piecewise_down, 0.5f));
-  }
+  static float granularity(const Params &p) { return stepAtZero<PiecewiseStep>(p); }
 };
 
 }  // namespace pulsora

@@ -87,8 +87,7 @@ struct PowStep {
     return pulsora::fma(step, pulsora::fma(p.dw_min_std, xi, 1.0f), w);
   }
 
-  /// The mean step halfway between the bounds.
-  static float granularity(const Params &p) { return p.dw_min * pulsora::pow(0.5f, p.pow_gamma); }
+  static float granularity(const Params &p) { return stepAtZero<PowStep>(p); }
 };
 
 }  // namespace pulsora

@@ -195,9 +195,16 @@ PULSORA_HD const Params &paramsOf(const PulsedParams &common) {
 class CellDraws {
  public:
   PULSORA_HD CellDraws(RandomKey key, uint64_t cell) : key_(key), cell_(cell) {}
+  /// Draws of a cell without spread: every normal is 0, and the cell is not stuck.
+  static CellDraws withoutSpread() {
+    CellDraws draws({}, 0);
+    draws.spread_ = false;
+    return draws;
+  }
 
   /// The next standard normal.
   PULSORA_HD float normal() {
+    if (!spread_) return 0.0f;
     const uint32_t index = used_++;
     const Philox4 block = draw(key_, Purpose::Construct, cell_, 0, index >> 1);
     const NormalPair pair = normalPair(block.v[0], block.v[1]);
@@ -210,6 +217,7 @@ class CellDraws {
   }
   /// The next number uniform in [0, 1).
   PULSORA_HD float uniformNumber() {
+    if (!spread_) return 1.0f;
     const uint32_t index = used_++;
     return uniform(draw(key_, Purpose::Construct, cell_, 0, index >> 1).v[2 + (index & 1)]);
   }
@@ -218,6 +226,7 @@ class CellDraws {
   RandomKey key_;
   uint64_t cell_;
   uint32_t used_ = 0;
+  bool spread_ = true;
 };
 
 /// The stored quantities that every model has.
@@ -359,6 +368,18 @@ PULSORA_HD PulsedResponse pulsedResponse(const PulsedCell &cell, const PulsedPar
 /// Confines a weight to its cell's bounds. Bounds are never -0, nor is the result.
 PULSORA_HD float clipWeight(float w, const PulsedResponse &r) {
   return pulsora::minForCompare(pulsora::maxForCompare(w, r.w_min), r.w_max);
+}
+
+/// The weight change that pulse trains are scaled by: the mean of a pulse up and a pulse down at
+/// weight 0, without noise, of a cell without spread. A bound at 0 leaves one direction.
+template <class Device>
+float stepAtZero(const typename Device::Params &p) {
+  CellDraws draws = CellDraws::withoutSpread();
+  const auto r = Device::response(Device::construct(p, draws, false), p);
+  const float up = pulsora::abs(Device::pulse(0.0f, true, r, p, 0.0f));
+  const float down = pulsora::abs(Device::pulse(0.0f, false, r, p, 0.0f));
+  if (r.w_max <= 0.0f) return down;
+  return r.w_min >= 0.0f ? up : 0.5f * (up + down);
 }
 
 /// The square of the skewness that closed forms may neglect; pulse_noise = "sequential" gives -1,

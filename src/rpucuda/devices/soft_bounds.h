@@ -47,7 +47,7 @@ struct SoftBounds {
   PULSORA_HD static float reach(const Response &r, const Params &) { return linearReach(r, 0.0f); }
   PULSORA_HD static float symmetricPoint(const Response &r) { return r.symmetricPoint(); }
 
-  static float granularity(const Params &p) { return p.dw_min; }
+  static float granularity(const Params &p) { return stepAtZero<SoftBounds>(p); }
 };
 
 }  // namespace pulsora

@@ -102,7 +102,11 @@ struct SoftBoundsReference {
     return r.symmetricPoint() - r.reference;
   }
 
-  static float granularity(const Params &p) { return p.dw_min; }
+  /// No step is left at weight 0 where the symmetric point, subtracted, is a bound.
+  static float granularity(const Params &p) {
+    const float step = stepAtZero<SoftBoundsReference>(p);
+    return step > 0.0f ? step : p.dw_min;
+  }
 };
 
 }  // namespace pulsora

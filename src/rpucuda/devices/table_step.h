@@ -79,7 +79,7 @@ struct TableStep {
       checkTable(c, table_std_up, "table_std_up");
       checkTable(c, table_std_down, "table_std_down");
       c.require(granularity(*this) > 0.0f, c.path("table_up"), " and ", c.path("table_down"),
-                " are both 0 halfway between the bounds, so that no pulse moves a weight there; "
+                " are both 0 at weight 0, so that no pulse moves a weight there; "
                 "make one of them positive");
     }
     template <class Check>
@@ -196,12 +196,7 @@ struct TableStep {
     return pulsora::fma(base, p.dw_min_std * spread * xi, pulsora::fma(step, mean, w));
   }
 
-  /// The mean of both steps halfway between the bounds.
-  static float granularity(const Params &p) {
-    const Spot s = spot(0.5f, p);
-    return 0.5f * p.dw_min *
-           (read(p.table_up, s, p.table_curve) + read(p.table_down, s, p.table_curve));
-  }
+  static float granularity(const Params &p) { return stepAtZero<TableStep>(p); }
 };
 
 }  // namespace pulsora

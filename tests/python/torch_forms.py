@@ -211,7 +211,8 @@ def hooked(model: nn.Module, step: int) -> None:
 
 def full_hooks(model: nn.Module, step: int) -> None:
     """Full backward hooks of modules change the gradients of their inputs."""
-    hooks = [m.register_full_backward_hook(lambda _, g, __: (2.0 * g[0],)) for m in list(model)[1:]]  # type: ignore[call-overload]
+    modules = list(model.children())[1:]
+    hooks = [m.register_full_backward_hook(lambda _, g, __: (2.0 * g[0],)) for m in modules]
     loss_of(model, step).backward()
     for hook in hooks:
         hook.remove()
@@ -298,7 +299,8 @@ def own_rates(model: nn.Module, make: Make) -> None:
 
 
 def two_optimizers(model: nn.Module, make: Make) -> None:
-    both = [make(part.parameters(), lr=rate) for part, rate in ((model[:2], 0.2), (model[2:], 0.1))]  # type: ignore[index]
+    first, second = model[:2], model[2:]  # type: ignore[index]
+    both = [make(first.parameters(), lr=0.2), make(second.parameters(), lr=LR)]
     for step in range(3):
         for optimizer in both:
             optimizer.zero_grad()

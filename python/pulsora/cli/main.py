@@ -155,8 +155,15 @@ def train(
 
 
 def plot_device(
-    name: Annotated[str, typer.Argument(help="A device preset or model, see 'pulsora info'.")],
-    out: Annotated[Path | None, typer.Option(help="The PNG.", show_default="NAME.png")] = None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A device preset or model, see 'pulsora info', or a file of 'pulsora fit --save'."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The PNG.", show_default="NAME.png, in this folder")
+    ] = None,
     cells: Annotated[int, typer.Option(help="Number of cells.")] = 64,
     pulses: Annotated[
         int | None, typer.Option(help="Pulses per direction.", show_default="most of the range")
@@ -165,11 +172,12 @@ def plot_device(
 ) -> None:
     """Draw how a device responds to pulses up and down."""
     device = presets.device(name)
-    path = Path(f"{name}.png") if out is None else out
+    title = Path(name).stem  # of a preset its name
+    path = Path(f"{title}.png") if out is None else out
     require_picture("--out", path)
     from pulsora.plot import plot_device as figure_of  # noqa: PLC0415 - matplotlib takes a second
 
-    figure = figure_of(device, title=name, cells=cells, pulses=pulses, seed=seed)
+    figure = figure_of(device, title=title, cells=cells, pulses=pulses, seed=seed)
     figure.savefig(path, dpi=150)
     console.print(f"written: {path}", highlight=False)
 

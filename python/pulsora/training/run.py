@@ -26,6 +26,7 @@ from pulsora.nn import AnalogModule
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
 from pulsora.training.epochs import HybridEpochs, PlainEpochs
+from pulsora.training.experiment import ALGORITHMS, TILE_DEFAULTS
 from pulsora.training.models import network
 
 if TYPE_CHECKING:
@@ -311,7 +312,11 @@ def _checkpoint(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
     try:
         saved = read_checkpoint(data, _CONTENT, _HYBRID_CONTENT)
-        return saved | {"experiment": _UNWRITTEN | json.loads(saved["experiment"])}
+        experiment = _UNWRITTEN | json.loads(saved["experiment"])
+        if experiment["algorithm"] in ALGORITHMS:  # older checkpoints name unused settings too
+            used = ("algorithm", *ALGORITHMS[experiment["algorithm"]].settings)
+            experiment |= dict.fromkeys(set(TILE_DEFAULTS).difference(used))
+        return saved | {"experiment": experiment}
     except Exception as error:  # noqa: BLE001 - there is no end to what damaged files raise
         raise ValueError(
             f"resume: {path} is no checkpoint of a run, or is damaged ({short_line(error)}); "

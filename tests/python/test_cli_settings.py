@@ -1,9 +1,11 @@
-"""Settings of the command line: files, options that no run would use, and devices by name or file."""
+"""Settings of the command line: files, options that no run would use, and devices in files."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -210,3 +212,30 @@ def test_device_models_are_accepted_wherever_presets_are(tmp_path: Path) -> None
     made = pl.presets.lrtt("SoftBounds", 4)
     assert (made.rank, made.visible, made.fast) == (4, pl.devices.SoftBounds(), pl.devices.SixT1C())
     assert made.forward == pl.presets.io()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "--lr", "nan"],
+        ["train", "--data", "no/folder"],
+        ["train", "--resume"],
+        ["train", "--threads", "0"],
+        ["demo", "--epochs", "0"],
+        ["explain", "8", "8", "--rank", "0"],
+        ["plot-device", "EcRom"],
+        ["--help"],
+    ],
+)
+def test_mistakes_are_found_before_torch_is_imported(arguments: list[str], tmp_path: Path) -> None:
+    program = (
+        "import atexit, sys; from pulsora.cli import app; "
+        "slow = {'torch', 'sklearn', 'matplotlib', 'scipy'}; "
+        "atexit.register(lambda: print('imported:', sorted(slow & set(sys.modules)))); "
+        f"app({arguments!r})"
+    )
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == (0 if arguments == ["--help"] else 2), done.stderr
+    assert done.stdout.splitlines()[-1] == "imported: []"

@@ -1,9 +1,10 @@
 """One table of the ways to train in torch that analog layers follow as torch's own layers do.
 
 Each line trains a digital model and its analog twin of ideal tiles by the same code. After some
-steps all weights agree to 1e-6. More about single forms: test_torch_conv.py, test_torch_recurrent.py
-and test_torch_gradients.py; Trainer, accelerate and Lightning: test_hugging_face.py; recorded and
-compiled steps: test_training_step.py.
+steps all weights agree to 1e-6.
+
+More about single forms: test_torch_conv.py, test_torch_gradients.py and test_torch_recurrent.py;
+Trainer, accelerate and Lightning: test_hugging_face.py; recorded steps: test_training_step.py.
 """
 
 from __future__ import annotations

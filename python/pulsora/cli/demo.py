@@ -10,7 +10,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pulsora import presets
-from pulsora._internal.checks import require_at_least, require_folder
 from pulsora.cli.progress import console, metrics_table, progress_bar, train_with_bar
 from pulsora.plot import plot_accuracy, plot_training
 from pulsora.training.data import digits
@@ -35,8 +34,6 @@ _RUNS: dict[str, dict[str, Any]] = {
 
 def run_demo(out: Path, epochs: int, threads: int | None) -> None:
     """Trains the three networks, shows a table, writes two figures and demo.json to `out`."""
-    require_at_least("epochs", epochs, 1)
-    require_folder("--out", out)
     data = digits()
     console.print(
         f"{len(data.train_x)} handwritten digits of 8x8 pixels; 64-64-10 network, the first layer "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pulsora import presets
@@ -19,7 +20,15 @@ from pulsora.devices.saved import is_file_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ALGORITHMS", "MODELS", "TILE_DEFAULTS", "Algorithm", "Experiment"]
+__all__ = [
+    "ALGORITHMS",
+    "CHECKPOINT",
+    "MODELS",
+    "TILE_DEFAULTS",
+    "Algorithm",
+    "Experiment",
+    "require_beginning",
+]
 
 _BY_MODEL: Any = None  # __post_init__ puts the model's default in its place
 
@@ -242,6 +251,26 @@ ALGORITHMS = {
     ),
 }
 """The algorithms by name."""
+
+
+CHECKPOINT = "checkpoint.pt"
+"""Name of the file from which a run is resumed."""
+
+
+def require_beginning(out: Path | None, *, resume: bool, overwrite: bool) -> None:
+    """Raises ValueError unless a run in the folder `out` can begin, or resume, as it was asked."""
+    held = out is not None and (out / CHECKPOINT).is_file()
+    if resume and overwrite:
+        raise ValueError("resume and overwrite: a run is continued or begun anew, choose one")
+    if resume and not held:
+        raise ValueError(
+            f"resume: there is no {(out or Path()) / CHECKPOINT}; start without --resume"
+        )
+    if held and not resume and not overwrite:
+        raise ValueError(
+            f"out = {out} holds the checkpoint of a run: continue it (--resume, resume=True), "
+            "replace it (--overwrite, overwrite=True), or choose another folder"
+        )
 
 
 def _hidden(sizes: object) -> tuple[int, ...]:

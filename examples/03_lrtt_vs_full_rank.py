@@ -10,13 +10,14 @@ from pulsora.training.experiment import Experiment
 from pulsora.training.run import Run
 
 # 1. The same network, data, device and learning rate; cycles in mini-batches.
-common = {"hidden": (64,), "epochs": 20, "lr": 0.4, "device_preset": "ReRamSB", "seed": 1}
+common = {"hidden": (64,), "epochs": 20, "lr": 0.4, "seed": 1}
+cells = {"device_preset": "ReRamSB", **common}
 ways = {
     "floating point": Experiment(algorithm="digital", **common),
-    "full-rank pulses": Experiment(algorithm="pulsed", **common),
-    "LRTT, rank 4, cycles of 100": Experiment(rank=4, transfer_every=100, **common),
-    "LRTT, rank 16, cycles of 10": Experiment(rank=16, transfer_every=10, **common),
-    "LRTT, rank 16, cycles of 100": Experiment(rank=16, transfer_every=100, **common),
+    "full-rank pulses": Experiment(algorithm="pulsed", **cells),
+    "LRTT, rank 4, cycles of 100": Experiment(rank=4, transfer_every=100, **cells),
+    "LRTT, rank 16, cycles of 10": Experiment(rank=16, transfer_every=10, **cells),
+    "LRTT, rank 16, cycles of 100": Experiment(rank=16, transfer_every=100, **cells),
 }
 
 # 2. Train each, and compare.

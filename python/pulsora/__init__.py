@@ -11,7 +11,7 @@ A tile without torch:
 
 The same tile as a torch layer, `pl.nn.AnalogLinear(784, 256, config=config)`, is trained by
 `pl.optim.AnalogSGD`; `pl.convert_to_analog(model, config)` converts all layers of a model. Both
-need torch, which is imported on first use.
+need torch, which is imported on first use. `pl.plot.plot_device(config.visible)` draws a device.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pulsora.state import State
 from pulsora.tile import Explanation, Tile
 
 if TYPE_CHECKING:
-    from pulsora import distributed, lowrank, nn, optim, peft, training_step
+    from pulsora import distributed, lowrank, nn, optim, peft, plot, training_step
     from pulsora.convert import (
         conversion_report,
         convert_to_analog,
@@ -82,6 +82,7 @@ __all__ = [
     "nn",
     "optim",
     "peft",
+    "plot",
     "presets",
     "reseed",
     "runtime",
@@ -91,13 +92,14 @@ __all__ = [
 ]
 __all__ += config.__all__
 
-# Names that need torch, and their modules.
-_NEEDS_TORCH = {
+# Names whose modules are imported on first use: they need matplotlib (plot) or torch.
+_ON_FIRST_USE = {
     "distributed": "pulsora.distributed",
     "lowrank": "pulsora.lowrank",
     "nn": "pulsora.nn",
     "optim": "pulsora.optim",
     "peft": "pulsora.peft",
+    "plot": "pulsora.plot",
     "training_step": "pulsora.training_step",
     "conversion_report": "pulsora.convert",
     "convert_to_analog": "pulsora.convert",
@@ -108,10 +110,10 @@ _NEEDS_TORCH = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _NEEDS_TORCH:
+    if name not in _ON_FIRST_USE:
         raise AttributeError(f"module 'pulsora' has no attribute {name!r}")
     try:
-        module = importlib.import_module(_NEEDS_TORCH[name])
+        module = importlib.import_module(_ON_FIRST_USE[name])
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -1,7 +1,10 @@
 """Figures: a device's response to pulses, training curves, the fidelity of transfers.
 
-Every plot function returns a new matplotlib Figure: save it with
-`figure.savefig("name.png")`. No window is opened, and no state of pyplot is touched.
+    pl.plot.plot_device(pl.devices.EcRam())
+
+Every plot function returns a new matplotlib Figure. A notebook shows the figure at the end of a
+cell; `figure.savefig("name.png")` saves it. No window is opened, and no state of pyplot is touched.
+matplotlib is imported on first use of `pl.plot`.
 """
 
 from __future__ import annotations
@@ -10,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pulsora._internal.checks import require_at_least
+from pulsora._internal.figures import ShownFigure
 from pulsora.config import SingleConfig, UpdateParameters
 from pulsora.tile import Tile
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from pulsora.bench.machine import Ceilings
@@ -157,7 +161,7 @@ def draw_response(axes: Axes, response: Response, title: str) -> None:
 
 def plot_device(device: Device, *, title: str = "", **options: Any) -> Figure:
     """The response of a device, with some single cells; options as of `device_response`."""
-    figure = Figure(figsize=(6.0, 4.2), layout="constrained")
+    figure = ShownFigure(figsize=(6.0, 4.2), layout="constrained")
     response = device_response(device, **options)
     draw_response(figure.subplots(), response, title or type(device).__name__)
     return figure
@@ -176,7 +180,9 @@ def plot_training(
         device_name: Name of the device in the title; by default its model.
     """
     panels = 2 + (device is not None)
-    figure = Figure(figsize=(4.2 * panels, 3.6 if device is None else 4.2), layout="constrained")
+    figure = ShownFigure(
+        figsize=(4.2 * panels, 3.6 if device is None else 4.2), layout="constrained"
+    )
     loss, test, *rest = figure.subplots(1, panels)
     _draw_curves(loss, test, histories)
     for axes in (loss, test):
@@ -198,7 +204,7 @@ def plot_accuracy(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Fig
         histories: Per run, one table per epoch with epoch and accuracy, as `plot_training` takes
             them.
     """
-    figure = Figure(figsize=(6.4, 2.7), layout="constrained")
+    figure = ShownFigure(figsize=(6.4, 2.7), layout="constrained")
     axes = figure.subplots()
     labels = []
     for number, (name, history) in enumerate(histories.items()):
@@ -243,7 +249,7 @@ def plot_forecast(forecast: LossForecast, target: float | None = None) -> Figure
         forecast: Result of `pulsora.forecast.forecast_loss`.
         target: A loss that is to be reached, drawn as a line.
     """
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    figure = ShownFigure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
     seen = np.arange(1, len(forecast.observed) + 1)
     axes.plot(seen, forecast.observed, color=_COLORS[0], marker=".", label="so far")
@@ -275,7 +281,7 @@ def plot_comparison(
     """
     if not groups:
         raise ValueError("there is nothing to compare: groups is empty")
-    figure = Figure(figsize=(4.4 * len(groups), 6.4), layout="constrained")
+    figure = ShownFigure(figsize=(4.4 * len(groups), 6.4), layout="constrained")
     panels = figure.subplots(2, len(groups), sharex=True, sharey="row", squeeze=False)
     first = next(iter(groups.values()))
     for (name, histories), (loss, test) in zip(groups.items(), panels.T, strict=True):
@@ -299,7 +305,7 @@ def plot_transfer(transfers: Sequence[Mapping[str, float]]) -> Figure:
     """
     if not transfers:
         raise ValueError("there has been no transfer yet; train for transfer_every samples first")
-    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    figure = ShownFigure(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.subplots()
     numbers = np.arange(1, len(transfers) + 1)
     axes.plot(numbers, [t["gain"] for t in transfers], color=_COLORS[0], label="gain")
@@ -326,7 +332,7 @@ def plot_roofline(results: Sequence[Result], ceilings: Ceilings, title: str = ""
     """
     if not results:
         raise ValueError("there are no results to draw")
-    figure = Figure(figsize=(8.4, 4.8), layout="constrained")
+    figure = ShownFigure(figsize=(8.4, 4.8), layout="constrained")
     axes = figure.subplots()
     operations = list(dict.fromkeys(result.case.operation for result in results))
     tiles = list(dict.fromkeys(result.case.tile for result in results))

@@ -21,9 +21,10 @@ from pulsora.devices import (
     ReRamSB,
     SixT1C,
 )
-from pulsora.devices.presets import device, find, names
+from pulsora.devices.presets import device, names
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     from pulsora.devices import Device
@@ -70,7 +71,7 @@ def io(**changes: Any) -> IOParameters:
 
 def _single(preset: Callable[..., Device]) -> Callable[..., SingleConfig]:
     def make(**settings: Any) -> SingleConfig:
-        return SingleConfig(**({"device": preset(), "forward": io(), "backward": io()} | settings))
+        return single(preset(), **settings)
 
     make.__name__ = make.__qualname__ = f"{preset.__name__}Single"
     make.__doc__ = f"One array of {preset.__name__} devices under pulsed SGD, with `io()`."
@@ -78,12 +79,8 @@ def _single(preset: Callable[..., Device]) -> Callable[..., SingleConfig]:
 
 
 def _lrtt(preset: Callable[..., Device]) -> Callable[..., LRTTConfig]:
-    # Fast arrays take many pulses around zero: cells that are symmetric there and do not forget
-    # serve for every visible device, and of the presets with a measured fit, the 6T1C cell does so
-    # best (docs/explain/results.md).
     def make(rank: int | Literal["auto"] = "auto", **settings: Any) -> LRTTConfig:
-        defaults = {"visible": preset(), "fast": SixT1C(), "forward": io(), "backward": io()}
-        return LRTTConfig(rank=rank, **(defaults | settings))
+        return lrtt(preset(), rank, **settings)
 
     make.__name__ = make.__qualname__ = f"{preset.__name__}LRTT"
     make.__doc__ = (
@@ -103,23 +100,36 @@ ReRamESSingle, ReRamESLRTT = _single(ReRamES), _lrtt(ReRamES)
 ReRamSBSingle, ReRamSBLRTT = _single(ReRamSB), _lrtt(ReRamSB)
 
 
-def single(name: str, **settings: Any) -> SingleConfig:
-    """`<name>Single` of a device preset, or the same of a device model with its default parameters.
+def single(name: str | os.PathLike[str] | Device, **settings: Any) -> SingleConfig:
+    """One array under pulsed SGD, with `io()`; `EcRamSingle()` is `single("EcRam")`.
+
+    Args:
+        name: The device, as `device()` takes it: a preset, a model, a file or a device.
+        settings: Settings of the configuration.
 
     Raises:
         ValueError: for an unknown name.
     """
-    made = find(name)
-    make: Callable[..., SingleConfig] = globals().get(f"{made.__name__}Single", _single(made))
-    return make(**settings)
+    defaults = {"device": device(name), "forward": io(), "backward": io()}
+    return SingleConfig(**(defaults | settings))
 
 
-def lrtt(name: str, rank: int | Literal["auto"] = "auto", **settings: Any) -> LRTTConfig:
-    """`<name>LRTT` of a device preset, or the same of a device model with its default parameters.
+def lrtt(
+    name: str | os.PathLike[str] | Device, rank: int | Literal["auto"] = "auto", **settings: Any
+) -> LRTTConfig:
+    """A low-rank adapter of SixT1C cells with `io()`; `EcRamLRTT()` is `lrtt("EcRam")`.
+
+    Args:
+        name: The device of the large array, as `device()` takes it: a preset, a model, a file or a
+            device.
+        rank: Rank of the adapter.
+        settings: Settings of the configuration.
 
     Raises:
         ValueError: for an unknown name.
     """
-    made = find(name)
-    make: Callable[..., LRTTConfig] = globals().get(f"{made.__name__}LRTT", _lrtt(made))
-    return make(rank, **settings)
+    # Fast arrays take many pulses around zero: cells that are symmetric there and do not forget
+    # serve for every visible device, and of the presets with a measured fit, the 6T1C cell does so
+    # best (docs/explain/results.md).
+    defaults = {"visible": device(name), "fast": SixT1C(), "forward": io(), "backward": io()}
+    return LRTTConfig(rank=rank, **(defaults | settings))

@@ -33,13 +33,12 @@ SMALL = [
     "24",
     "--batch",
     "6",
-    "--rank",
-    "3",
     "--seconds",
     "0",
     "--threads",
     "1",
 ]
+ADAPTER = [*SMALL, "--rank", "3"]
 ALL = cases(["ConstantStep", "ReRamSB"], [24], 6, ranks=(0, 3), transfer_every=2)
 
 
@@ -187,7 +186,7 @@ def test_a_gpu_is_not_timed_without_torch(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_command_writes_a_table_a_roofline_and_numbers(tmp_path: Path) -> None:
     picture, numbers = tmp_path / "roofline.png", tmp_path / "bench.json"
-    code, output = call(*SMALL, "--models", "EcRam", "--plot", picture, "--json", numbers)
+    code, output = call(*ADAPTER, "--models", "EcRam", "--plot", picture, "--json", numbers)
     assert code == 0, output
     for text in ("EcRam, LRTT K=3", "update sparse", "reached", "GB/s", "operations"):
         assert text in output
@@ -271,7 +270,7 @@ def test_cases_may_be_chosen() -> None:
     ],
 )
 def test_errors_are_one_line(arguments: list[str], message: str) -> None:
-    code, output = call(*SMALL, *arguments)
+    code, output = call(*ADAPTER, *arguments)
     assert code == 2, output
     line = output.strip().splitlines()[-1]
     assert line.startswith("error: ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import subprocess
@@ -23,8 +22,9 @@ from pulsora.training.run import Run
 if TYPE_CHECKING:
     from pathlib import Path
 
-SMALL = ["train", "--hidden", "16", "--epochs", "1", "--rank", "4", "--threads", "1"]
-SMALL += ["--transfer-every", "10"]
+TINY = ["train", "--hidden", "16", "--epochs", "1", "--threads", "1"]
+ADAPTER = ["--rank", "4", "--transfer-every", "10"]
+SMALL = [*TINY, *ADAPTER]
 
 
 def run(*arguments: object) -> tuple[int, str]:
@@ -34,7 +34,8 @@ def run(*arguments: object) -> tuple[int, str]:
 
 @pytest.mark.parametrize("algorithm", ["digital", "pulsed", "lrtt"])
 def test_train_writes_metrics_checkpoint_and_picture(algorithm: str, tmp_path: Path) -> None:
-    code, output = run(*SMALL, "--algorithm", algorithm, "--out", tmp_path)
+    settings = ADAPTER if algorithm == "lrtt" else []
+    code, output = run(*TINY, *settings, "--algorithm", algorithm, "--out", tmp_path)
     assert code == 0, output
     report = json.loads((tmp_path / "metrics.json").read_text())
     assert report["experiment"]["algorithm"] == algorithm
@@ -56,27 +57,6 @@ def test_property_38_resume_equals_an_uninterrupted_run(tmp_path: Path) -> None:
         for epoch in report["epochs"]:
             del epoch["seconds"]
     assert reports[0]["epochs"] == reports[1]["epochs"]
-
-
-def test_settings_come_from_a_file_and_options_override_them(tmp_path: Path) -> None:
-    file = tmp_path / "settings.toml"
-    file.write_text('algorithm = "pulsed"\nhidden = [8]\nlr = 0.2\nepochs = 7\n')
-    code, output = run("train", "--config", file, "--epochs", 1, "--out", tmp_path)
-    assert code == 0, output
-    experiment = json.loads((tmp_path / "metrics.json").read_text())["experiment"]
-    assert (experiment["algorithm"], experiment["hidden"]) == ("pulsed", [8])
-    assert (experiment["lr"], experiment["epochs"]) == (0.2, 1)
-
-
-def test_a_file_may_hold_a_complete_tile(tmp_path: Path) -> None:
-    file = tmp_path / "settings.json"
-    tile = pl.LRTTConfig(rank=3, transfer_every=0).to_dict()
-    file.write_text(json.dumps({"tile": tile, "hidden": [8], "epochs": 1}))
-    code, output = run("train", "--config", file, "--out", tmp_path)
-    assert code == 0, output
-    (epoch,) = json.loads((tmp_path / "metrics.json").read_text())["epochs"]
-    assert epoch["cells"] == 64 * 8 + 3 * (64 + 8)
-    assert "gain" not in epoch
 
 
 @pytest.mark.parametrize(
@@ -103,6 +83,8 @@ def test_a_file_may_hold_a_complete_tile(tmp_path: Path) -> None:
         (["explain", "8", "8", "--device-preset", "EcRom"], "no device preset or model 'EcRom'"),
         (["explain", "0", "8"], "d_size is 0"),
         (["plot-device", "EcRom"], "did you mean 'EcRam'"),
+        (["plot-device", "ReRam"], "did you mean 'ReRamES' or 'ReRamSB'?"),
+        (["bench", "--no-lrtt", "--rank", "4"], "--rank is for adapters, which --no-lrtt leaves"),
         (["plot-device", "EcRom"], "presets: Idealized, "),
         (["plot-device", "EcRom"], "models: ConstantStep, "),
         (["plot-device", "EcRam", "--pulses", "0"], "--pulses must be at least 1 (got 0)"),
@@ -122,74 +104,6 @@ def test_errors_are_one_line(
     assert line.startswith("error: ")
     assert message in line
     assert "Traceback" not in output
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[1, 2]", "no table of settings"),
-        ("{", "settings.json: "),
-        ('{"rnak": 2}', "['rnak']"),
-        ('{"epochs": "x"}', "epochs must be a whole number (got 'x')"),
-        ('{"epochs": 2.5}', "epochs must be a whole number (got 2.5)"),
-        ('{"batch": true}', "batch must be a whole number (got True)"),
-        ('{"rank": "8"}', "rank must be a whole number (got '8')"),
-        ('{"lr": "0.1"}', "lr must be a positive number (got '0.1')"),
-        ('{"lr": Infinity}', "lr must be a positive number (got inf)"),
-        ('{"data": 3}', "data must be text (got 3)"),
-        ('{"device_preset": 3}', "device_preset must be text (got 3)"),
-        ('{"algorithm": ["lrtt"]}', "algorithm must be text (got ['lrtt'])"),
-        ('{"hidden": "256;128"}', "hidden must be whole numbers, such as 256,128 (got '256;128')"),
-        ('{"hidden": [8, "x"]}', "hidden must be a whole number (got 'x')"),
-        ('{"hidden": []}', "hidden must be sizes of layers"),
-        ('{"hidden": 8}', "hidden must be sizes of layers, such as [256, 128] (got 8)"),
-        ('{"tile": "lrtt"}', "tile must be a table of settings (got 'lrtt')"),
-        ('{"tile": {"kind": "single"}, "rank": 4}', "nothing for rank to say"),
-    ],
-)
-def test_bad_settings_files_are_refused(text: str, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "settings.json"
-    file.write_text(text)
-    code, output = run("train", "--config", file, "--out", tmp_path / "out")
-    assert code == 2
-    assert message in output
-    assert "error: --" not in output  # no option was given
-    assert not (tmp_path / "out").exists()
-
-
-def test_lists_of_a_settings_file_may_be_text_as_on_the_command_line() -> None:
-    experiment = Experiment.from_dict({"hidden": "256,128"})
-    assert experiment == Experiment(hidden=(256, 128))
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("--device-preset", "EcRam"),
-        ("--algorithm", "pulsed"),
-        ("--rank", "8"),
-        ("--transfer-every", "100"),
-    ],
-)
-@pytest.mark.parametrize("command", [("train",), ("explain", "8", "8")])
-def test_options_that_a_whole_tile_would_silence_are_refused(
-    command: tuple[str, ...], option: str, value: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "settings.json"
-    file.write_text(json.dumps({"tile": pl.SingleConfig().to_dict()}))
-    out = () if command[0] == "explain" else ("--out", tmp_path / "out")
-    code, output = run(*command, "--config", file, *out, option, value)
-    assert code == 2
-    name = option[2:].replace("-", "_")
-    assert f"leave out either tile or {name}" in " ".join(output.split())
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_experiment_goes_through_plain_values() -> None:
-    for experiment in (Experiment(rank=3), Experiment(tile=pl.SingleConfig().to_dict())):
-        assert Experiment.from_dict(dataclasses.asdict(experiment)) == experiment
-    assert Experiment().name == "lrtt"
-    assert Experiment(tile=pl.SingleConfig().to_dict()).name == "single"
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
@@ -257,21 +171,6 @@ def test_the_defaults_learn(tmp_path: Path) -> None:
     epochs = json.loads((tmp_path / "metrics.json").read_text())["epochs"]
     assert epochs[0]["accuracy"] > 0.5
     assert epochs[2]["accuracy"] > 0.8
-
-
-def test_device_models_are_accepted_wherever_presets_are(tmp_path: Path) -> None:
-    for algorithm in ("pulsed", "lrtt"):
-        options = ["--device-preset", "softbounds", "--algorithm", algorithm]
-        out = tmp_path / algorithm
-        code, output = run(*SMALL, *options, "--out", out)
-        assert code == 0, output
-        code, output = run("explain", 8, 8, *options)
-        assert code == 0, output
-        assert "=SoftBounds" in output
-    assert pl.presets.single("SoftBounds").device == pl.devices.SoftBounds()
-    made = pl.presets.lrtt("SoftBounds", 4)
-    assert (made.rank, made.visible, made.fast) == (4, pl.devices.SoftBounds(), pl.devices.SixT1C())
-    assert made.forward == pl.presets.io()
 
 
 def test_transfer_every_counts_mini_batches_everywhere() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -24,6 +27,20 @@ def test_the_legend_names_everything_that_is_drawn() -> None:
     assert len(axes.collections) == 1  # the band
     kinds = {(to_hex(line.get_color()), line.get_linestyle()) for line in axes.lines}
     assert len(kinds) == 4  # mean, cells, bounds, and where the direction turns
+
+
+def test_a_notebook_shows_a_figure_without_pyplot() -> None:
+    program = """if True:
+        import sys, pulsora as pl
+        assert "plot" in dir(pl) and "matplotlib" not in sys.modules
+        figure = pl.plot.plot_device(pl.devices.EcRam(), pulses=20, cells=2)
+        assert not {"torch", "matplotlib.pyplot"} & set(sys.modules)
+        sys.stdout.buffer.write(figure._repr_png_())
+    """
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"\x89PNG")
 
 
 def test_bounds_are_drawn_where_the_cells_have_them() -> None:

@@ -110,15 +110,6 @@ def test_zero_grad_discards(of: str, set_to_none: bool) -> None:
     assert (counters["update_samples"], counters["mini_batches"]) == (0, 0)
 
 
-def test_a_layer_used_several_times_sums_its_gradients() -> None:
-    layer = AnalogLinear(4, 4, config=IDEAL, seed=1)
-    digital = pl.convert_to_digital(layer)
-    x = random(3, 4)
-    for model in (layer, digital):
-        model(model(model(x))).sum().backward()
-    torch.testing.assert_close(layer.analog_weight.grad.dense(), digital.weight.grad)
-
-
 def test_hooks_may_scale_a_gradient_and_not_replace_it() -> None:
     analog, digital = twins()
     hooks = [
@@ -211,21 +202,6 @@ def test_a_copied_optimiser_goes_on_taking_micro_batches() -> None:
 # Scaling: clipping, GradScaler, maximize
 
 
-@pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf")])
-@pytest.mark.parametrize("foreach", [None, False, True])
-def test_clipping_by_norm_acts_as_on_torch_s_layers(norm_type: float, foreach: bool | None) -> None:
-    analog, digital = twins(max_output_size=4)
-    norms = []
-    for model, make in ((analog, AnalogSGD), (digital, torch.optim.SGD)):
-        backward(model, 1)
-        backward(model, 2)
-        norms.append(nn.utils.clip_grad_norm_(model.parameters(), 0.1, norm_type, foreach=foreach))
-        make(model.parameters(), lr=0.5).step()
-    torch.testing.assert_close(norms[0], norms[1], rtol=1e-4, atol=1e-5)
-    assert norms[0] > 1.0
-    close(analog, digital)
-
-
 def test_clipping_that_does_not_bind_leaves_every_bit() -> None:
     clipped, plain = (twins(pl.SingleConfig(), max_input_size=3)[0] for _ in range(2))
     for model in (clipped, plain):
@@ -263,18 +239,6 @@ def test_grad_scaler_leaves_the_bits_of_unscaled_training(fused: bool, unscales:
             scaler.step(optimizer)
             scaler.update()
     assert same(scaled, plain)
-
-
-def test_grad_scaler_and_clipping_act_together() -> None:
-    analog, digital = twins()
-    for model, make in ((analog, AnalogSGD), (digital, torch.optim.SGD)):
-        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-        optimizer = make(model.parameters(), lr=0.5)
-        scaler.scale(model(random(7, 4)).square().sum()).backward()
-        scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-        scaler.step(optimizer)
-    close(analog, digital)
 
 
 @pytest.mark.parametrize("fused", [False, True])

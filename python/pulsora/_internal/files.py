@@ -84,7 +84,12 @@ def read_settings(name: str, path: Path) -> dict[str, Any]:
     except ImportError as error:
         raise ValueError(f"{path}: TOML needs Python 3.11; write the settings as JSON") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: {error}") from error
+        remedy = (
+            ""
+            if path.suffix in {".toml", ".json"}
+            else "; TOML is read from files that end in .toml, and JSON from all others"
+        )
+        raise ValueError(f"{path}: {error}{remedy}") from error
     if not isinstance(settings, dict):
         raise ValueError(f"{path}: the file holds no table of settings")  # noqa: TRY004
     return settings

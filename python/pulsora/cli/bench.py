@@ -18,11 +18,16 @@ from pulsora.cli.progress import console, progress_bar
 
 __all__ = ["bench"]
 
+_RANK, _TRANSFER_EVERY = 8, 10
+
 
 def bench(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:<number>.")] = "cpu",
     models: Annotated[
-        str, typer.Option(help="Device presets or models, see 'pulsora info'.")
+        str,
+        typer.Option(
+            help="Device presets, models or files of 'pulsora fit --save', with commas between."
+        ),
     ] = "ConstantStep,SoftBounds",
     sizes: Annotated[str, typer.Option(help="Rows and columns of the arrays, e.g. 512,4096.")] = (
         "512"
@@ -32,10 +37,16 @@ def bench(
         str, typer.Option(help="Operations to measure, with commas between them.")
     ] = ",".join(OPERATIONS),
     lrtt: Annotated[bool, typer.Option(help="Measure tiles with an adapter as well.")] = True,
-    rank: Annotated[int, typer.Option(help="Rank of the adapter.")] = 8,
+    rank: Annotated[
+        int | None, typer.Option(help="Rank of the adapter.", show_default=str(_RANK))
+    ] = None,
     transfer_every: Annotated[
-        int, typer.Option(help="Mini-batches per transfer of the adapter, in steps; 0 is never.")
-    ] = 10,
+        int | None,
+        typer.Option(
+            help="Mini-batches per transfer of the adapter, in steps; 0 is never.",
+            show_default=str(_TRANSFER_EVERY),
+        ),
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Time for each case.")] = 0.3,
     threads: Threads = None,
     plot: Annotated[
@@ -51,8 +62,7 @@ def bench(
     Every case is checked before it is timed. A case with a wrong result is left out, and the exit
     status is 1 then.
     """
-    if lrtt:
-        require_at_least("rank", rank, 1)
+    ranks, every = _adapters(lrtt, rank, transfer_every)
     if not seconds >= 0.0:
         raise ValueError(f"seconds must be at least 0 (got {seconds})")
     require_picture("--plot", plot)  # now, and not after minutes of measuring
@@ -61,9 +71,9 @@ def bench(
         models=_names(models),
         sizes=whole_numbers("sizes", sizes),
         batch=batch,
-        ranks=(0, rank) if lrtt else (0,),
+        ranks=ranks,
         operations=_names(operations),
-        transfer_every=transfer_every,
+        transfer_every=every,
     )
     place = Place(device, threads)
     ceilings = measure_ceilings(place)
@@ -97,6 +107,22 @@ def bench(
         errors.print(f"wrong: {message}", style="bold red", markup=False, highlight=False)
     if wrong:
         raise typer.Exit(1)
+
+
+def _adapters(
+    wanted: bool, rank: int | None, transfer_every: int | None
+) -> tuple[tuple[int, ...], int]:
+    """Ranks to measure, 0 for a single array, and the mini-batches per transfer."""
+    for name, value in (("rank", rank), ("transfer_every", transfer_every)):
+        if not wanted and value is not None:
+            raise ValueError(
+                f"{name} is for adapters, which --no-lrtt leaves out; leave {name} out"
+            )
+    rank = _RANK if rank is None else rank
+    require_at_least("rank", rank, 1)
+    return (0, rank) if wanted else (0,), (
+        _TRANSFER_EVERY if transfer_every is None else transfer_every
+    )
 
 
 def _names(text: str) -> list[str]:

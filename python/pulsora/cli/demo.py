@@ -7,10 +7,9 @@ LRTT what a pulsed low-rank adapter does on the same device.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pulsora import presets
-from pulsora._internal.checks import require_at_least, require_folder
 from pulsora.cli.progress import console, metrics_table, progress_bar, train_with_bar
 from pulsora.plot import plot_accuracy, plot_training
 from pulsora.training.data import digits
@@ -26,17 +25,15 @@ __all__ = ["run_demo"]
 
 _DEVICE = "ReRamSB"
 _RANK = 16
-_RUNS = {
-    "floating point": "digital",
-    "full-rank pulses": "pulsed",
-    f"LRTT, rank {_RANK}": "lrtt",
+_RUNS: dict[str, dict[str, Any]] = {
+    "floating point": {"algorithm": "digital"},
+    "full-rank pulses": {"algorithm": "pulsed", "device_preset": _DEVICE},
+    f"LRTT, rank {_RANK}": {"algorithm": "lrtt", "device_preset": _DEVICE, "rank": _RANK},
 }
 
 
 def run_demo(out: Path, epochs: int, threads: int | None) -> None:
     """Trains the three networks, shows a table, writes two figures and demo.json to `out`."""
-    require_at_least("epochs", epochs, 1)
-    require_folder("--out", out)
     data = digits()
     console.print(
         f"{len(data.train_x)} handwritten digits of 8x8 pixels; 64-64-10 network, the first layer "
@@ -45,11 +42,8 @@ def run_demo(out: Path, epochs: int, threads: int | None) -> None:
     )
     histories: dict[str, list[Metrics]] = {}
     with progress_bar() as progress:
-        for name, algorithm in _RUNS.items():
-            settings = Experiment(
-                algorithm=algorithm, epochs=epochs, device_preset=_DEVICE, rank=_RANK
-            )
-            run = Run(settings, threads=threads, data=data)
+        for name, settings in _RUNS.items():
+            run = Run(Experiment(epochs=epochs, **settings), threads=threads, data=data)
             train_with_bar(run, progress, name)
             histories[name] = run.history
     last = {name: history[-1] for name, history in histories.items()}

@@ -27,7 +27,10 @@ def fit(
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option(help="The device, as TOML or JSON, for devices.load().", show_default="none"),
+        typer.Option(
+            help="A file for the device, in TOML or JSON: for devices.load() and other commands.",
+            show_default="none",
+        ),
     ] = None,
     models: Annotated[
         str | None, typer.Option(help="Models to fit, e.g. SoftBounds,ExpStep.", show_default="all")

@@ -10,7 +10,8 @@ from rich.table import Table
 
 import pulsora
 from pulsora import _core, devices, presets
-from pulsora._internal.checks import require_picture
+from pulsora._internal.checks import require_at_least, require_folder, require_picture
+from pulsora._internal.threads import chosen_threads
 from pulsora.cli.bench import bench
 from pulsora.cli.errors import OneLineErrors
 from pulsora.cli.fit import fit
@@ -31,7 +32,8 @@ from pulsora.cli.options import (
 )
 from pulsora.cli.progress import console, metrics_table, progress_bar, train_with_bar
 from pulsora.tile import Tile
-from pulsora.training.experiment import ALGORITHMS, MODELS
+from pulsora.training.data import load, require_batch
+from pulsora.training.experiment import ALGORITHMS, MODELS, require_beginning
 
 app = typer.Typer(
     help="Training neural networks on simulated analog crossbar arrays.",
@@ -111,8 +113,6 @@ def train(
     ] = "cpu",
 ) -> None:
     """Train a network on images or text, all its layers analog but the last."""
-    from pulsora.training.run import Run  # noqa: PLC0415 - needs torch
-
     experiment = experiment_of(
         config,
         data=data,
@@ -129,6 +129,12 @@ def train(
         amp=amp,
         hybrid=hybrid,
     )
+    require_beginning(out, resume=resume, overwrite=overwrite)
+    _core.require_place(device, chosen_threads(threads))
+    dataset = load(experiment.data)
+    require_batch(dataset, experiment.batch)
+    from pulsora.training.run import Run  # noqa: PLC0415 - torch takes seconds, so checks are first
+
     run = Run(
         experiment,
         out,
@@ -136,6 +142,7 @@ def train(
         overwrite=overwrite,
         threads=threads_of(threads),
         device=device,
+        data=dataset,
     )
     if run.passes_made == run.passes:
         made = f"{out} already has {len(run.history)} epochs"
@@ -155,8 +162,15 @@ def train(
 
 
 def plot_device(
-    name: Annotated[str, typer.Argument(help="A device preset or model, see 'pulsora info'.")],
-    out: Annotated[Path | None, typer.Option(help="The PNG.", show_default="NAME.png")] = None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A device preset or model, see 'pulsora info', or a file of 'pulsora fit --save'."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The PNG.", show_default="NAME.png, in this folder")
+    ] = None,
     cells: Annotated[int, typer.Option(help="Number of cells.")] = 64,
     pulses: Annotated[
         int | None, typer.Option(help="Pulses per direction.", show_default="most of the range")
@@ -165,11 +179,12 @@ def plot_device(
 ) -> None:
     """Draw how a device responds to pulses up and down."""
     device = presets.device(name)
-    path = Path(f"{name}.png") if out is None else out
+    title = Path(name).stem  # of a preset its name
+    path = Path(f"{title}.png") if out is None else out
     require_picture("--out", path)
     from pulsora.plot import plot_device as figure_of  # noqa: PLC0415 - matplotlib takes a second
 
-    figure = figure_of(device, title=name, cells=cells, pulses=pulses, seed=seed)
+    figure = figure_of(device, title=title, cells=cells, pulses=pulses, seed=seed)
     figure.savefig(path, dpi=150)
     console.print(f"written: {path}", highlight=False)
 
@@ -265,6 +280,9 @@ def demo(
     ] = 1,
 ) -> None:
     """Train on handwritten digits: a low-rank adapter, full-rank pulses, floating point."""
+    require_at_least("epochs", epochs, 1)
+    require_folder("--out", out)
+    _core.require_place("cpu", threads)
     from pulsora.cli.demo import run_demo  # noqa: PLC0415 - needs torch
 
     run_demo(out, epochs, threads_of(threads))

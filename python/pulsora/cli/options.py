@@ -57,7 +57,11 @@ ConfigFile = Annotated[
 ]
 Algorithm = Annotated[str | None, setting("algorithm", f"One of {', '.join(ALGORITHMS)}.")]
 Preset = Annotated[
-    str | None, setting("device_preset", "A device preset or model, see 'pulsora info'.")
+    str | None,
+    setting(
+        "device_preset",
+        "A device preset or model, see 'pulsora info', or a file of 'pulsora fit --save'.",
+    ),
 ]
 Rank = Annotated[int | None, setting("rank", "Rank of the adapter.")]
 TransferEvery = Annotated[

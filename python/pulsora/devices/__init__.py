@@ -10,8 +10,6 @@ that the model keeps the contract of all models.
 
 from typing import TYPE_CHECKING
 
-from pulsora import _core
-from pulsora._internal.parameters import registered_devices
 from pulsora.devices import contract, models, presets, source
 from pulsora.devices.contract import *  # noqa: F403
 from pulsora.devices.models import *  # noqa: F403 - the core names its models
@@ -29,5 +27,4 @@ __all__ += contract.__all__
 if not TYPE_CHECKING:  # a type checker knows the names, and reports others itself
 
     def __getattr__(name: str) -> object:
-        hint = _core.suggest(name, [*registered_devices(), *presets.DEVICES])
-        raise AttributeError(f"pulsora.devices has no device {name!r}{hint}")
+        raise AttributeError(f"pulsora.devices has no device {name!r}{presets.hint(name)}")

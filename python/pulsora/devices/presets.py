@@ -10,13 +10,15 @@ measurements; each docstring names them.
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Any
 
-from pulsora import _core
 from pulsora._internal.parameters import registered_devices
 from pulsora.devices import models
+from pulsora.devices.saved import is_file_name, load
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     from pulsora.devices.models import Device
@@ -239,27 +241,39 @@ def names() -> list[str]:
     return list(DEVICES)
 
 
-def find(name: str) -> Callable[..., Device]:
-    """The constructor of a device: a preset, or the class of a model; the case of letters is free.
+def hint(name: str) -> str:
+    """The end of a message about an unknown device: the names that may be meant, and all names."""
+    classes = registered_devices()
+    known = {one.lower(): one for one in (*DEVICES, *classes)}
+    near = [one for low, one in known.items() if name and low.startswith(name.lower())]
+    near = near or [known[low] for low in difflib.get_close_matches(name.lower(), known, n=1)]
+    meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return f"; {meant}presets: {', '.join(DEVICES)}; models: {', '.join(classes)}"
+
+
+def device(name: str | os.PathLike[str] | Device, **changes: Any) -> Device:
+    """The device of a name, with other values of some parameters.
+
+    Args:
+        name: A device preset or a model, in which the case of letters is free; a file of
+            `devices.save()`, which ends in .toml or .json; or a device, which is taken as it is.
+        changes: Parameters of the device's model.
 
     Raises:
-        ValueError: if there is no such preset or model.
+        ValueError: if there is no such preset or model, or the file is no TOML or JSON.
+        ConfigError: for an unknown parameter or a bad value.
+        OSError: if the file cannot be read.
     """
-    classes = registered_devices()
-    known: dict[str, Callable[..., Any]] = {**DEVICES, **classes}
-    for one, made in known.items():
-        if one.lower() == name.lower():
+    if isinstance(name, models.Device):
+        return name.replace(**changes)
+    if is_file_name(name):
+        return load(name).replace(**changes)
+    known: dict[str, Callable[..., Any]] = {**DEVICES, **registered_devices()}
+    for one, make in known.items():
+        if one.lower() == str(name).lower():
+            made: Device = make(**changes)
             return made
     raise ValueError(
-        f"there is no device preset or model '{name}'{_core.suggest(name, list(known))}; presets: "
-        f"{', '.join(DEVICES)}; models: {', '.join(classes)}"
+        f"there is no device preset or model '{name}', and a file of a device ends in .toml or "
+        f".json{hint(str(name))}"
     )
-
-
-def device(name: str, **changes: Any) -> Device:
-    """The device of a preset or model by name; the case of letters is free.
-
-    Raises:
-        ValueError: if there is no such preset or model.
-    """
-    return find(name)(**changes)

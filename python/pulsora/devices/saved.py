@@ -12,7 +12,7 @@ from pulsora.devices.models import Device
 if TYPE_CHECKING:
     import os
 
-__all__ = ["load", "save"]
+__all__ = ["is_file_name", "load", "save"]
 
 
 def save(device: Device, path: str | os.PathLike[str]) -> None:
@@ -51,8 +51,12 @@ def load(path: str | os.PathLike[str]) -> Device:
     return Device.from_dict(read_settings("path", Path(path)))
 
 
+def is_file_name(name: str | os.PathLike[str]) -> bool:
+    """Whether a name ends as the files of devices do, in .toml or .json."""
+    return Path(name).suffix in {".toml", ".json"}
+
+
 def _suffix(path: str | os.PathLike[str]) -> str:
-    suffix = Path(path).suffix
-    if suffix not in {".toml", ".json"}:
+    if not is_file_name(path):
         raise ValueError(f"path = '{path}' must end in .toml or .json")
-    return suffix
+    return Path(path).suffix

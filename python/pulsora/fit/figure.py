@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 
+from pulsora._internal.figures import ShownFigure
 from pulsora.fit.likelihood import predicted
 from pulsora.fit.setting import bounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from pulsora.fit.estimate import Estimate
     from pulsora.fit.pulses import Pulses
@@ -25,7 +26,7 @@ _CELLS = 5  # cells drawn one by one
 
 def plot_fit(pulses: Pulses, name: str, fitted: Estimate, residuals: np.ndarray) -> Figure:
     """Draws readings, the mean cell of the model, mean steps over the weight, and residuals."""
-    figure = Figure(figsize=(10.0, 6.4), layout="constrained")
+    figure = ShownFigure(figsize=(10.0, 6.4), layout="constrained")
     readings, steps, over_time, histogram = figure.subplots(2, 2).ravel()
     _draw_readings(readings, pulses, name, fitted)
     _draw_steps(steps, pulses, fitted)

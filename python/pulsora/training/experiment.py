@@ -8,16 +8,27 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pulsora import presets
 from pulsora._internal.checks import require_at_least, require_positive, whole_numbers
 from pulsora.config import TileConfig
+from pulsora.devices import Device
+from pulsora.devices.saved import is_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ALGORITHMS", "MODELS", "TILE_DEFAULTS", "Experiment"]
+__all__ = [
+    "ALGORITHMS",
+    "CHECKPOINT",
+    "MODELS",
+    "TILE_DEFAULTS",
+    "Algorithm",
+    "Experiment",
+    "require_beginning",
+]
 
 _BY_MODEL: Any = None  # __post_init__ puts the model's default in its place
 
@@ -28,7 +39,8 @@ class Experiment:
 
     "By model" means the default that `MODELS` gives. The last five attributes describe the tiles in
     one of two ways. Either `tile` holds a whole configuration, and the others must not be given and
-    stay None; or `tile` is None, and the others have the defaults below.
+    stay None; or `tile` is None, and the others have the defaults below. An attribute that the
+    algorithm does not use must not be given either, and stays None.
 
     Attributes:
         data: 'digits', a folder of IDX files, or a text file (for lstm and transformer), whose next
@@ -48,7 +60,9 @@ class Experiment:
             such as 0.3; 0 for none. See docs/explain/forecasts.md for the benefit.
         algorithm: 'digital': floating point; 'pulsed': pulsed SGD on one full array;
             'lrtt', the default: a pulsed low-rank adapter.
-        device_preset: Name of a device preset or model, see `pulsora info`; EcRam by default.
+        device_preset: Name of a device preset or model, see `pulsora info`; or a file that
+            `devices.save()` wrote, whose table takes the place of its name; EcRam by default
+            (pulsed, lrtt).
         rank: Rank of the adapter (lrtt), or 'auto', the default: 16, or fewer for small layers.
         transfer_every: Mini-batches per transfer of the adapter (lrtt); 100 by default, 0 for
             never.
@@ -56,7 +70,9 @@ class Experiment:
 
     Raises:
         ValueError: for a value of a wrong type or out of range, for `hidden` of a model that does
-            not take it, and for `tile` beside one of the four that it replaces.
+            not take it, for an attribute that the algorithm does not use, and for `tile` beside one
+            of the four that it replaces.
+        OSError: if the file of a device cannot be read.
     """
 
     data: str = "digits"
@@ -69,14 +85,14 @@ class Experiment:
     amp: bool = False
     hybrid: float = 0.0
     algorithm: str | None = None
-    device_preset: str | None = None
+    device_preset: str | Mapping[str, Any] | None = None
     rank: int | Literal["auto"] | None = None
     transfer_every: int | None = None
     tile: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self._settle_tiles()
-        self._require_text("data", "model", "algorithm", "device_preset")
+        _require_text("data", self.data)
+        _require_text("model", self.model)
         self._settle_model()
         for name, least in (("epochs", 1), ("batch", 1), ("seed", 0)):
             require_at_least(name, getattr(self, name), least)
@@ -87,16 +103,10 @@ class Experiment:
             raise ValueError(
                 f"hybrid must be a number of at least 0 and below 1 (got {self.hybrid!r})"
             )
-        if self.tile is not None:
-            return
-        if self.rank != "auto":
-            require_at_least("rank", self.rank, 1)
-        require_at_least("transfer_every", self.transfer_every, 0)
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(
-                f"algorithm must be one of {', '.join(ALGORITHMS)} (got '{self.algorithm}')"
-            )
-        presets.device(str(self.device_preset))
+        if self.tile is None:
+            self._settle_algorithm()
+        else:
+            self._require_tile_alone()
 
     def _settle_model(self) -> None:
         """Sets defaults that depend on the model, or refuses settings that it does not take."""
@@ -114,13 +124,45 @@ class Experiment:
         if self.hidden is not None:
             object.__setattr__(self, "hidden", _hidden(self.hidden))
 
-    def _settle_tiles(self) -> None:
-        """Sets defaults of the tiles, or refuses settings that `tile` replaces."""
-        if self.tile is None:
-            for name, default in TILE_DEFAULTS.items():
-                if getattr(self, name) is None:
-                    object.__setattr__(self, name, default)
+    def _settle_algorithm(self) -> None:
+        """Sets defaults of the tiles, or refuses settings that the algorithm does not use."""
+        if self.algorithm is None:
+            object.__setattr__(self, "algorithm", TILE_DEFAULTS["algorithm"])
+        _require_text("algorithm", self.algorithm)
+        if self.algorithm not in ALGORITHMS:
+            raise ValueError(
+                f"algorithm must be one of {', '.join(ALGORITHMS)} (got '{self.algorithm}')"
+            )
+        used = ("algorithm", *ALGORITHMS[self.algorithm].settings)
+        for name, default in TILE_DEFAULTS.items():
+            if name not in used and getattr(self, name) is not None:
+                users = " and ".join(one for one in ALGORITHMS if name in ALGORITHMS[one].settings)
+                raise ValueError(
+                    f"{name} is for {users}, and has no effect with algorithm = "
+                    f"'{self.algorithm}'; leave {name} out"
+                )
+            if name in used and getattr(self, name) is None:
+                object.__setattr__(self, name, default)
+        if "device_preset" in used:
+            self._settle_device()
+        if "rank" in used and self.rank != "auto":
+            require_at_least("rank", self.rank, 1)
+        if "transfer_every" in used:
+            require_at_least("transfer_every", self.transfer_every, 0)
+
+    def _settle_device(self) -> None:
+        """Puts the table of a device in the place of its file, so that runs do not depend on it."""
+        name = self.device_preset
+        if isinstance(name, Mapping):
+            Device.from_dict(name)
             return
+        _require_text("device_preset", name)
+        made = presets.device(str(name))
+        if is_file_name(str(name)):
+            object.__setattr__(self, "device_preset", made.to_dict())
+
+    def _require_tile_alone(self) -> None:
+        """Refuses settings that `tile` replaces."""
         if not isinstance(self.tile, Mapping):
             raise ValueError(  # noqa: TRY004
                 f"tile must be a table of settings (got {self.tile!r})"
@@ -131,12 +173,6 @@ class Experiment:
                 f"tile is a whole configuration and leaves nothing for {', '.join(given)} to say; "
                 f"leave out either tile or {', '.join(given)}"
             )
-
-    def _require_text(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if not isinstance(value, str) and not (value is None and self.tile is not None):
-                raise ValueError(f"{name} must be text (got {value!r})")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Experiment:
@@ -157,7 +193,18 @@ class Experiment:
         """The configuration of the tiles; None where there are none."""
         if self.tile is not None:
             return TileConfig.from_dict(self.tile)
-        return ALGORITHMS[str(self.algorithm)](self)
+        return ALGORITHMS[str(self.algorithm)].config(self)
+
+    def device(self) -> Device:
+        """The device of the large array that `device_preset` describes."""
+        if isinstance(self.device_preset, Mapping):
+            return Device.from_dict(self.device_preset)
+        return presets.device(str(self.device_preset))
+
+
+def _require_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be text (got {value!r})")  # noqa: TRY004
 
 
 def _is_share(value: object) -> bool:
@@ -172,7 +219,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 """The networks, each with its own defaults."""
 
-TILE_DEFAULTS = {
+TILE_DEFAULTS: dict[str, Any] = {
     "algorithm": "lrtt",
     "device_preset": "EcRam",
     "rank": "auto",
@@ -180,14 +227,50 @@ TILE_DEFAULTS = {
 }
 """What describes the tiles unless `tile` does."""
 
-ALGORITHMS: dict[str, Callable[[Any], TileConfig | None]] = {
-    "digital": lambda _: None,
-    "pulsed": lambda run: presets.single(run.device_preset),
-    "lrtt": lambda run: presets.lrtt(
-        run.device_preset, run.rank, transfer_every=run.transfer_every, units_in_mbatch=True
+
+class Algorithm(NamedTuple):
+    """An algorithm of training: its settings, and the configuration of its tiles.
+
+    Attributes:
+        settings: Names of the attributes of `Experiment` that it uses.
+        config: The configuration of the tiles of an experiment; None without tiles.
+    """
+
+    settings: tuple[str, ...]
+    config: Callable[[Any], TileConfig | None]
+
+
+ALGORITHMS = {
+    "digital": Algorithm((), lambda _: None),
+    "pulsed": Algorithm(("device_preset",), lambda run: presets.single(run.device())),
+    "lrtt": Algorithm(
+        ("device_preset", "rank", "transfer_every"),
+        lambda run: presets.lrtt(
+            run.device(), run.rank, transfer_every=run.transfer_every, units_in_mbatch=True
+        ),
     ),
 }
-"""Configurations of the tiles of each algorithm, from an experiment; None without tiles."""
+"""The algorithms by name."""
+
+
+CHECKPOINT = "checkpoint.pt"
+"""Name of the file from which a run is resumed."""
+
+
+def require_beginning(out: Path | None, *, resume: bool, overwrite: bool) -> None:
+    """Raises ValueError unless a run in the folder `out` can begin, or resume, as it was asked."""
+    held = out is not None and (out / CHECKPOINT).is_file()
+    if resume and overwrite:
+        raise ValueError("resume and overwrite: a run is continued or begun anew, choose one")
+    if resume and not held:
+        raise ValueError(
+            f"resume: there is no {(out or Path()) / CHECKPOINT}; start without --resume"
+        )
+    if held and not resume and not overwrite:
+        raise ValueError(
+            f"out = {out} holds the checkpoint of a run: continue it (--resume, resume=True), "
+            "replace it (--overwrite, overwrite=True), or choose another folder"
+        )
 
 
 def _hidden(sizes: object) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ import dataclasses
 import io
 import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -26,10 +25,17 @@ from pulsora.nn import AnalogModule
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
 from pulsora.training.epochs import HybridEpochs, PlainEpochs
+from pulsora.training.experiment import (
+    ALGORITHMS,
+    CHECKPOINT,
+    TILE_DEFAULTS,
+    require_beginning,
+)
 from pulsora.training.models import network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -42,7 +48,6 @@ __all__ = ["Metrics", "Run", "accuracy", "pulse_report"]
 
 Metrics: TypeAlias = dict[str, float]
 
-_CHECKPOINT = "checkpoint.pt"
 _CONTENT = {"experiment", "model", "optimizer", "history"}
 _HYBRID_CONTENT = {"trainer"}
 _METRICS = "metrics.json"
@@ -145,13 +150,7 @@ class Run:
         data: Dataset | None = None,
     ) -> None:
         _core.require_place(device, chosen_threads(threads))
-        if resume and overwrite:
-            raise ValueError("resume and overwrite: a run is continued or begun anew, choose one")
-        if out is not None and not resume and not overwrite and (out / _CHECKPOINT).exists():
-            raise ValueError(
-                f"out = {out} holds the checkpoint of a run: continue it (--resume, resume=True), "
-                "replace it (--overwrite, overwrite=True), or choose another folder"
-            )
+        require_beginning(out, resume=resume, overwrite=overwrite)
         self.experiment = experiment
         self.out = out
         self.data = datasets.load(experiment.data) if data is None else data
@@ -169,8 +168,8 @@ class Run:
             HybridEpochs if experiment.hybrid else PlainEpochs
         )(self.model, self.optimizer, experiment, self._batches, self.batches)
         self.history: list[Metrics] = []
-        if resume:
-            self._load()
+        if resume and out is not None:
+            self._load(out)
         if out is not None:
             require_folder("out", out)
 
@@ -274,7 +273,7 @@ class Run:
             },
             checkpoint,
         )
-        replace_file(self.out / _CHECKPOINT, checkpoint.getvalue())
+        replace_file(self.out / CHECKPOINT, checkpoint.getvalue())
         self._save_metrics(self.out)
 
     def _save_metrics(self, out: Path) -> None:
@@ -282,17 +281,15 @@ class Run:
         report = {"experiment": dataclasses.asdict(self.experiment), "epochs": self.history}
         replace_file(out / _METRICS, f"{json.dumps(report, indent=1)}\n".encode())
 
-    def _load(self) -> None:
-        path = (self.out or Path()) / _CHECKPOINT
-        if self.out is None or not path.is_file():
-            raise ValueError(f"resume: there is no {path}; start without --resume")
+    def _load(self, out: Path) -> None:
+        path = out / CHECKPOINT
         saved = _checkpoint(path)
         self._require_same(path, saved["experiment"])
         made = len(saved["history"])
         if made > self.experiment.epochs:
             raise ValueError(
                 f"epochs must be at least {made} (got {self.experiment.epochs}): the run in "
-                f"{self.out} already has {made} epochs"
+                f"{out} already has {made} epochs"
             )
         try:
             self.model.load_state_dict(saved["model"])
@@ -303,7 +300,7 @@ class Run:
                 f"resume: {path} does not fit this model ({short_line(error)})"
             ) from None
         self.history = saved["history"]
-        self._save_metrics(self.out)
+        self._save_metrics(out)
 
 
 def _checkpoint(path: Path) -> dict[str, Any]:
@@ -311,7 +308,11 @@ def _checkpoint(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
     try:
         saved = read_checkpoint(data, _CONTENT, _HYBRID_CONTENT)
-        return saved | {"experiment": _UNWRITTEN | json.loads(saved["experiment"])}
+        experiment = _UNWRITTEN | json.loads(saved["experiment"])
+        if experiment["algorithm"] in ALGORITHMS:  # older checkpoints name unused settings too
+            used = ("algorithm", *ALGORITHMS[experiment["algorithm"]].settings)
+            experiment |= dict.fromkeys(set(TILE_DEFAULTS).difference(used))
+        return saved | {"experiment": experiment}
     except Exception as error:  # noqa: BLE001 - there is no end to what damaged files raise
         raise ValueError(
             f"resume: {path} is no checkpoint of a run, or is damaged ({short_line(error)}); "

@@ -141,8 +141,18 @@ def _message(operation: str) -> str:
         "AnalogOptimizer around one of torch), write them by layer.set_weights(weight, bias), and "
         "average those of pulsora.convert_to_digital(model). DistributedDataParallel takes models "
         "that pulsora.distributed.prepare(model) has prepared; DataParallel and FSDP are not "
-        "available for analog layers"
+        "available for analog layers" + (_STATES if operation in _COPIES else "")
     )
+
+
+_COPIES = {"_to_copy", "copy_", "zeros_like"}
+"""What tools try that save, load or move a model parameter by parameter."""
+
+_STATES = (
+    ". Save model.state_dict() and optimizer.state_dict(), and load them by load_state_dict(): "
+    "accelerate's functions for large models and torch.distributed.checkpoint.state_dict go from "
+    "parameter to parameter"
+)
 
 
 def _count_pass(parameter: Tensor) -> None:

@@ -13,4 +13,5 @@ TARGETS = (
     "adapters",
     "bits",
     "sharded",
+    "late_errors",
 )

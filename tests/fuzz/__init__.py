@@ -14,4 +14,5 @@ TARGETS = (
     "bits",
     "sharded",
     "late_errors",
+    "interrupted_steps",
 )

@@ -15,4 +15,5 @@ TARGETS = (
     "sharded",
     "late_errors",
     "interrupted_steps",
+    "written_files",
 )

@@ -16,4 +16,5 @@ TARGETS = (
     "late_errors",
     "interrupted_steps",
     "written_files",
+    "parameter_order",
 )

@@ -17,4 +17,5 @@ TARGETS = (
     "interrupted_steps",
     "written_files",
     "parameter_order",
+    "hostile_calls",
 )

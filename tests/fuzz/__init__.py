@@ -18,4 +18,5 @@ TARGETS = (
     "written_files",
     "parameter_order",
     "hostile_calls",
+    "copies",
 )

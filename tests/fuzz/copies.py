@@ -125,7 +125,7 @@ def _state(made: nn.Module) -> dict[str, Any]:
 
 
 def _cells(made: nn.Module) -> object:
-    """What the cells of the probe are, without their weights."""
+    """Bounds of the probe's cells."""
     cells = made.get_submodule(PROBE).tiles.grid[0][0].describe_cells()
     return models.plain([cells["w_max"], cells["w_min"]])
 

@@ -82,7 +82,7 @@ def options(draws: Draws, width: int = WIDTH) -> dict[str, Any]:
 def analog_layer(
     draws: Draws, kind: str, config: pl.TileConfig | None = None, *, width: int = WIDTH
 ) -> nn.Module:
-    """An analog layer of a kind in KINDS, with `width` inputs and outputs; a refused is replaced."""
+    """An analog layer of a kind in KINDS, `width` by `width`; a refused one is replaced."""
     chosen = {"config": config or tile_config(draws), **options(draws, width)}
     draws.note(kind, chosen)
     try:

@@ -230,7 +230,7 @@ def run(draws: Draws) -> None:
 
 
 def _undisturbed(saved: Saved, folder: Path, content: int) -> object:
-    """What is loaded after a save without faults."""
+    """Content that is loaded after a save without faults."""
     folder.mkdir()
     for each in range(content + 1):
         saved.save(folder, each)

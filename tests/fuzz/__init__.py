@@ -13,4 +13,10 @@ TARGETS = (
     "adapters",
     "bits",
     "sharded",
+    "late_errors",
+    "interrupted_steps",
+    "written_files",
+    "parameter_order",
+    "hostile_calls",
+    "copies",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pulsora as pl
 from tests.fuzz import generators
 from tests.fuzz.checks import REFUSALS, bits, exercise, outcome, require
-from tests.fuzz.failing_new import Failing
+from tests.fuzz.failing import Failing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-_SOURCE = Path(__file__).parent / "cpp" / "failing_new.cpp"
-FAILING_NEW = "libfailing_new.so"
+_FOLDER = Path(__file__).parent / "cpp"
+_SOURCES = [_FOLDER / "failing_new.cpp", _FOLDER / "failing_files.cpp"]
+FAILING = "libfailing.so"
 # Leaks: Python never frees all. Too much memory: a null pointer, which failing_new.cpp turns into
 # bad_alloc. The order of the libraries: its operator new has to stand before the sanitizer's.
 _ASAN_OPTIONS = (
@@ -47,15 +48,15 @@ class Build:
         return self._package is not None and (self.folder / "fuzz_json_text").exists()
 
     def environment(self, scratch: Path) -> dict[str, str]:
-        """The environment of a process that uses this build, with an operator new that can fail.
+        """The environment of a process that uses this build, with memory and files that can fail.
 
         Args:
-            scratch: Where the library of that operator new may lie.
+            scratch: Folder for the library that makes them fail.
         """
         environment = {"OMP_WAIT_POLICY": "passive", "PYTHONUNBUFFERED": "1", **os.environ}
         if self._package:
             environment["PYTHONPATH"] = self._package
-        preload = [str(_failing_new(scratch)), self._runtime, os.environ.get("LD_PRELOAD")]
+        preload = [str(_failing(scratch)), self._runtime, os.environ.get("LD_PRELOAD")]
         environment["LD_PRELOAD"] = ":".join(filter(None, preload))
         if self._runtime:
             environment["ASAN_OPTIONS"] = _ASAN_OPTIONS
@@ -77,11 +78,11 @@ def _runtime(cache: str) -> str:
     raise FileNotFoundError(f"{compiler.group(1)} has no shared library of the address sanitizer")
 
 
-def _failing_new(folder: Path) -> Path:
-    """Compiles failing_new.cpp into a folder, which takes a second."""
-    library = folder / FAILING_NEW
+def _failing(folder: Path) -> Path:
+    """Compiles the library of calls that can fail into a folder, which takes a second."""
+    library = folder / FAILING
     if not library.exists():
         compiler = os.environ.get("CXX", "c++")
-        command = [compiler, "-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-o", library, _SOURCE]
-        subprocess.run(command, check=True)  # noqa: S603
+        command = [compiler, "-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-o", library]
+        subprocess.run([*command, *_SOURCES, "-ldl"], check=True)  # noqa: S603
     return library

@@ -42,6 +42,12 @@ class Draws:
         if self._echo:
             print(describe(parts), file=sys.stderr, flush=True)
 
+    def inner(self, seed: int) -> Draws:
+        """Choices that `seed` alone decides, to draw the same more than once; notes are shared."""
+        made = Draws("inner", seed, echo=self._echo)
+        made.notes = self.notes
+        return made
+
     def chance(self, probability: float) -> bool:
         return self._random.random() < probability
 

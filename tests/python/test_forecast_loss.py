@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pulsora.forecast import forecast_loss
+from pulsora.forecast.loss_curve.bend import student_quantile
 from pulsora.forecast.loss_curve.power_law import PowerLaw
 
 
@@ -70,6 +71,80 @@ def test_divergence_is_told() -> None:
     assert "diverging" in str(forecast)
     better = np.concatenate([calm, calm[-1] * 0.5 ** np.arange(1, 7)])
     assert not forecast_loss(better, 10).diverging
+
+
+def inside(whole: np.ndarray, count: int, ahead: int) -> float:
+    forecast = forecast_loss(whole[:count], ahead)
+    future = whole[count : count + ahead]
+    return float(np.mean((forecast.lower <= future) & (future <= forecast.upper)))
+
+
+def bent(name: str, seed: int) -> np.ndarray:
+    """Curves that are no power law, of 120 losses with noise."""
+    steps, rng = np.arange(1.0, 121.0), np.random.default_rng(seed)
+    log = {
+        "exponential above a floor": np.log(0.2 + np.exp(-steps / rng.uniform(6.0, 40.0))),
+        "exponential": -steps / 60.0,
+        "U shape": 0.15 * np.log(steps / rng.uniform(20.0, 50.0)) ** 2,
+    }[name]
+    return np.exp(log + 0.02 * rng.standard_normal(120))
+
+
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [("exponential above a floor", 0.80), ("exponential", 0.40), ("U shape", 0.55)],
+)
+def test_intervals_of_curves_that_bend_are_wide_and_it_is_told(name: str, before: float) -> None:
+    """The law alone has intervals with the share `before` of the losses, for the level 0.9."""
+    curves = [bent(name, seed) for seed in range(100)]
+    forecasts = [forecast_loss(whole[:60], 60) for whole in curves]
+    told = np.mean([not forecast.follows_law for forecast in forecasts])
+    share = np.mean([inside(whole, 60, 60) for whole in curves])
+    alone = np.mean([
+        inside(whole, 60, 60)
+        for whole, forecast in zip(curves, forecasts, strict=True)
+        if forecast.follows_law
+    ] or [1.0])  # fmt: skip
+    assert share > 0.85 > before
+    assert told > 0.5
+    assert alone > 0.5
+    has_turned = np.mean([forecast.turned for forecast in forecasts])
+    assert (has_turned > 0.5) if name == "U shape" else (has_turned < 0.05)
+
+
+def test_the_summary_tells_a_bend_and_a_turn() -> None:
+    steps = np.arange(1.0, 61.0)
+    noise = np.exp(0.01 * np.random.default_rng(0).standard_normal(60))
+    turned = forecast_loss(np.exp(0.3 * np.log(steps / 25.0) ** 2) * noise, 30)
+    assert turned.turned
+    assert not turned.follows_law
+    assert "it has passed its minimum and rises" in str(turned)
+    assert turned.upper[-1] > 1.4 * turned.expected[-1]
+    falling = forecast_loss(np.exp(-steps / 20.0) * noise, 30)
+    assert not falling.turned
+    assert "it bends away from the law" in str(falling)
+    straight = forecast_loss(curve(60, 0.4, 0.01), 30)
+    assert straight.follows_law
+    assert "warning" not in str(straight)
+
+
+def test_intervals_of_ten_losses_hold_what_they_promise() -> None:
+    """The share of a curve has a standard deviation below 0.25, the mean below 0.0125."""
+    shares = [inside(curve(20, 0.4, 0.05, seed), 10, 10) for seed in range(400)]
+    assert 0.9 - 5 * 0.0125 < np.mean(shares) < 0.9 + 5 * 0.0125
+
+
+@pytest.mark.parametrize("freedom", [4, 5, 10, 40])
+def test_quantiles_of_students_distribution(freedom: int) -> None:
+    """The density integrated up to the quantile is the probability."""
+    constant = (
+        math.gamma((freedom + 1) / 2) / math.gamma(freedom / 2) / math.sqrt(freedom * math.pi)
+    )
+    for probability in (0.75, 0.95, 0.995):
+        x = np.linspace(0.0, student_quantile(probability, freedom), 10001)
+        density = constant * (1.0 + x**2 / freedom) ** (-(freedom + 1) / 2)
+        area = float(np.sum(0.5 * (density[1:] + density[:-1]) * np.diff(x)))
+        assert area == pytest.approx(probability - 0.5, abs=5e-4)
 
 
 def test_few_calm_curves_are_called_diverging() -> None:

@@ -3,18 +3,20 @@
 The law is a straight line in log loss over log step, fitted by least squares to the last two thirds
 of the curve. A trained ensemble can add the residual of the law. The intervals are conformal: every
 earlier part of the curve is continued in the same way, and the errors, in units of the standard
-error of prediction of its fit, give the width of the interval now.
+error of prediction of its fit, give the width of the interval now. Where a curve bends away from
+the law, the interval also covers the bend and a loss that stays.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from pulsora._internal.checks import require_at_least
+from pulsora.forecast.loss_curve.bend import Bend, student_quantile
 from pulsora.forecast.loss_curve.power_law import PowerLaw
 from pulsora.forecast.loss_curve.residual import continued, trained
 
@@ -33,6 +35,7 @@ __all__ = ["LEAST", "LossForecast", "Reach", "forecast_loss"]
 LEAST = 10
 """Losses that a forecast needs."""
 _SHORTEST = 6  # losses of the shortest earlier part of the curve that is fitted
+_FEW = 30  # losses below which the parts are too few to tell the width of the interval
 _MOST_PARTS = 300  # earlier parts of a curve that are fitted, evenly spread over longer ones
 _FARTHEST = 1000.0  # farthest step that a search for a loss looks at, in lengths of the curve
 
@@ -54,20 +57,26 @@ class Reach:
 
 @dataclass(frozen=True)
 class _Outlook:
-    """A law, its residual, and the half-width of the interval in standard errors."""
+    """A law, its residual, the half-width of the interval in standard errors, and a bend."""
 
     law: PowerLaw
     residual: Residual | None
     width: float
+    bend: Bend | None = None
 
     def at(self, steps: Values) -> tuple[Values, Values, Values]:
         """Lower end, expectation and upper end."""
-        middle, half = (
-            _continued(self.law, self.residual, steps),
-            self.width * self.law.error(steps),
-        )
+        middle = _continued(self.law, self.residual, steps)
+        half = self.width * self.law.error(steps)
+        ways = [middle]
+        if self.bend is not None:
+            ways += [self.bend.at(steps), self.bend.staying(steps)]
         with np.errstate(over="ignore"):  # an interval may be infinite
-            return np.exp(middle - half), np.exp(middle), np.exp(middle + half)
+            return (
+                np.exp(np.min(ways, axis=0) - half),
+                np.exp(middle),
+                np.exp(np.max(ways, axis=0) + half),
+            )
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,12 @@ class LossForecast:
         exponent: b of the law loss = a step^-b; not above 0 where the loss does not fall.
         diverging: Whether the last losses rise above the interval that follows from the losses
             before.
+        follows_law: Whether the losses so far bend no more than chance allows. Otherwise the
+            expected losses are not to be trusted; the interval then also covers the bend, as a
+            parabola in log loss over log step, and a loss that stays as it is. Always true with a
+            residual, which bends by itself.
+        turned: Whether the losses have passed a minimum and rise, as of a validation set where a
+            model overfits.
     """
 
     observed: Values
@@ -94,6 +109,8 @@ class LossForecast:
     level: float
     exponent: float
     diverging: bool
+    follows_law: bool
+    turned: bool
     _outlook: _Outlook
 
     def at(self, steps: ArrayLike) -> tuple[Values, Values, Values]:
@@ -147,7 +164,13 @@ class LossForecast:
             f"with probability {self.level:g}), {abs(self.left):.1%} "
             f"{'less' if self.left >= 0.0 else 'more'} than the law has for now"
         )
-        return text + ("; warning: it is diverging" if self.diverging else "")
+        if self.diverging:
+            return f"{text}; warning: it is diverging"
+        if self.turned:
+            return f"{text}; warning: it has passed its minimum and rises"
+        if not self.follows_law:
+            return f"{text}; warning: it bends away from the law, do not rely on the expected loss"
+        return text
 
 
 def forecast_loss(
@@ -188,7 +211,9 @@ def forecast_loss(
         raise ValueError(f"residual must be None, 'gru' or an Ensemble (got {residual!r})")
     known = _rates(rates, count + ahead, ahead, residual)
     ensemble = trained() if residual == "gru" else residual
-    outlook = _looked(np.log(curve), ahead, level, ensemble, known)
+    logs = np.log(curve)
+    bend = Bend.found(logs) if ensemble is None else None
+    outlook = replace(_looked(logs, ahead, level, ensemble, known), bend=bend)
     steps = np.arange(count + 1, count + 1 + ahead)
     lower, expected, upper = outlook.at(steps.astype(np.float64))
     return LossForecast(
@@ -200,6 +225,8 @@ def forecast_loss(
         level=level,
         exponent=-outlook.law.slope,
         diverging=_is_diverging(curve, level),
+        follows_law=bend is None,
+        turned=bend is not None and bend.has_turned,
         _outlook=outlook,
     )
 
@@ -231,7 +258,10 @@ def _looked(
             f"level = {level}: these {count} losses allow for intervals up to level {most:.3f}; "
             "give more losses, or a lower level"
         )
-    return _Outlook(laws[-1], added[-1], float(sorted_scores[place - 1]))
+    width = float(sorted_scores[place - 1])
+    if ensemble is None and count < _FEW:  # right for independent normal errors around the law
+        width = max(width, student_quantile((1.0 + level) / 2.0, laws[-1].count - 2))
+    return _Outlook(laws[-1], added[-1], width)
 
 
 def _continued(law: PowerLaw, residual: Residual | None, steps: Values) -> Values:

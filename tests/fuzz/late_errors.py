@@ -61,8 +61,6 @@ def _sequence(draws: Draws, attempts: int) -> dict[str, Any] | None:
     for _ in range(attempts):
         _refused(draws, training)
         after = models.everything(training.model, training.optimizer)
-        if fault is _sparse:  # torch's Adam makes its state before it looks at the gradient
-            before["optimiser"] = after["optimiser"]
         models.require_equal(before, after, "a step was refused, but has changed")
     remedy()
     try:
@@ -181,7 +179,7 @@ def _written(draws: Draws, training: Training) -> Remedy:
 def _dropped(draws: Draws, training: Training) -> Remedy:
     def make(parameter: AnalogParameter) -> AnalogGradient:
         made = _large(parameter, 1.0)
-        made.drop()
+        made.factors.drop("dropped")
         return made
 
     return _with_gradient(draws, training, make)
@@ -193,23 +191,6 @@ def _with_gradient(
     parameter = _victim(draws, training)
     gradient = parameter.grad
     parameter.grad = make(parameter)
-
-    def remedy() -> None:
-        parameter.grad = gradient
-
-    return remedy
-
-
-def _sparse(draws: Draws, training: Training) -> Remedy:
-    """A digital gradient that torch's part of the step refuses."""
-    digital = [p for p in training.model.parameters() if not isinstance(p, AnalogParameter)]
-    # Of several groups, torch steps the first ones before it looks at the next.
-    groups = len(training.optimizer.param_groups)
-    if not digital or groups > 1 or isinstance(training.optimizer, torch.optim.SGD):
-        return _rate(draws, training)
-    parameter = draws.pick(digital)
-    gradient = parameter.grad
-    parameter.grad = torch.ones(parameter.shape).to_sparse()
 
     def remedy() -> None:
         parameter.grad = gradient
@@ -234,5 +215,5 @@ OF_ADAPTERS: dict[Fault, dict[str, Any]] = {
 """Settings of an adapter that a fault needs."""
 FAULTS: tuple[Fault, ...] = (
     _no_directions, _no_directions, _other_reads, _rate, _overflow, _not_finite, _other_gradient,
-    _written, _dropped, _sparse, _hook,
+    _written, _dropped, _hook,
 )  # fmt: skip

@@ -200,7 +200,7 @@ def test_property_07_values_that_are_not_finite_change_nothing() -> None:
     optimizer = AnalogSGD(layer.parameters(), lr=0.1)
     before = layer.weight
     (layer(random(2, 12)).sum() * float("nan")).backward()
-    with pytest.raises(ValueError, match="gradients of an analog layer are not finite"):
+    with pytest.raises(ValueError, match=r"d\[0, 0\] is -?nan"):
         optimizer.step()
     assert torch.equal(layer.weight, before)
 

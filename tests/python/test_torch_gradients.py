@@ -126,13 +126,42 @@ def test_hooks_may_scale_a_gradient_and_not_replace_it() -> None:
         AnalogSGD(analog.parameters(), lr=0.1).step()
 
 
-def test_inputs_that_change_before_the_step_are_refused() -> None:
+def test_inputs_that_change_before_the_step_are_those_of_the_forward_pass() -> None:
+    """Through NumPy, `.data` and in place; and a gradient in memory of NumPy."""
+    batches = [random(2, 4, seed=i) for i in range(3)]
+    memory, back = np.empty((2, 4), np.float32), np.ones((2, 3), np.float32)
+    layers = [AnalogLinear(4, 3, config=pl.IdealConfig(), seed=1), torch.nn.Linear(4, 3)]
+    assert layers[0].bias is not None
+    with torch.no_grad():
+        layers[1].weight.copy_(layers[0].weight)
+        layers[1].bias.copy_(layers[0].bias)
+    for layer, make in zip(layers, (AnalogSGD, torch.optim.SGD), strict=True):
+        optimizer = make(layer.parameters(), lr=0.1)
+        for batch in batches:  # accumulated over one buffer
+            memory[:] = batch.numpy()
+            back[:] = 1.0
+            layer(torch.from_numpy(memory)).backward(torch.from_numpy(back))
+            back[:] = 7.0
+        attacked = batches[0].clone().requires_grad_()
+        layer(attacked).square().sum().backward()
+        assert attacked.grad is not None
+        attacked.data.add_(0.3 * attacked.grad.sign())
+        changed = batches[1].clone()
+        layer(changed[:1]).sum().backward()
+        changed.copy_(batches[2])
+        optimizer.step()
+    # Torch itself makes the gradient of its weight in the backward pass.
+    assert torch.allclose(layers[0].weight, layers[1].weight, atol=1e-6)
+
+
+def test_results_that_change_before_the_step_are_refused() -> None:
     layer = AnalogLinear(4, 3, seed=1)
     optimizer = AnalogSGD(layer.parameters(), lr=0.1)
-    x = random(2, 4)
+    x = random(2, 4).requires_grad_() * 2.0
     layer(x).sum().backward()
     before = layer.weight
-    x.copy_(random(2, 4, seed=1))
+    with torch.no_grad():
+        x.copy_(random(2, 4, seed=1))
     with pytest.raises(RuntimeError, match="changed in place after the backward pass"):
         optimizer.step()
     assert torch.equal(layer.weight, before)
@@ -165,10 +194,10 @@ def test_passes_that_no_optimiser_takes_are_bounded_and_never_applied() -> None:
         step(8)
     for seed in range(20):
         step(seed)  # without another warning
-    assert parameter.grad._pairs is None
+    assert parameter.grad.factors.pairs is None
     late = AnalogSGD(model.parameters(), lr=0.1)
     before = weights(model)
-    with pytest.raises(RuntimeError, match="more backward passes than are kept"):
+    with pytest.raises(RuntimeError, match="more than 8 backward passes"):
         late.step()
     assert torch.equal(weights(model)[0], before[0])
     late.zero_grad()

@@ -13,6 +13,7 @@ from pulsora import _core
 from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.tile_product import require_untraced
 from pulsora.nn.base import AnalogModule
+from pulsora.nn.inputs import owned
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -136,6 +137,8 @@ class AnalogConvNd(AnalogModule):
         if any(self._added):
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x = functional.pad(x, self._added, mode=mode)
+        if max(self.kernel_size) == 1:  # other patches are copies
+            x = owned(x, self.analog_weight)
         patches = _patches(x, self.kernel_size, self.stride, self.dilation)
         y = self.product(patches).transpose(1, 2)
         y = y.reshape(len(x), self.out_channels, *sizes_of_y)

@@ -9,7 +9,7 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["output_type", "require_input", "require_type"]
+__all__ = ["output_type", "owned", "require_input", "require_type"]
 
 
 def require_type(x: Tensor, dtype: torch.dtype) -> None:
@@ -39,6 +39,21 @@ def require_input(x: Tensor, features: int, device: torch.device) -> None:
             f"x has shape {list(x.shape)}: this layer takes {features} features in the last "
             "dimension"
         )
+
+
+def owned(x: Tensor, weight: Tensor) -> Tensor:
+    """Returns x, or a copy if its memory may be overwritten before the step that makes pulses of x.
+
+    The caller may write to a mini-batch, to memory of NumPy and through `x.data`, and torch notices
+    no such write. Results of torch's operations have memory of their own.
+    """
+    if torch.compiler.is_compiling() or not (weight.requires_grad and torch.is_grad_enabled()):
+        return x
+    base = x._base if x._is_view() else x  # type: ignore[no-untyped-call] # noqa: SLF001
+    if base is not None and base.grad_fn is not None:
+        return x
+    is_recorded = x.is_cuda and torch.cuda.is_current_stream_capturing()
+    return x if is_recorded else x.clone()
 
 
 def output_type(x: Tensor) -> torch.dtype:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulsora.nn.base import AnalogModule
+from pulsora.nn.inputs import owned
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +60,7 @@ class AnalogLinear(AnalogModule):
         Raises:
             ValueError: for a gate if a tile has no adapter, or a gate of another shape.
         """
-        return self.product(x, gate, steps, bias)
+        return self.product(owned(x, self.analog_weight), gate, steps, bias)
 
     def extra_repr(self) -> str:
         """Returns the text between the brackets of `print(layer)`."""

@@ -53,11 +53,20 @@ class _Pulses(torch.optim.Optimizer):
     _step_supports_amp_scaling = property(lambda _: False, lambda _, __: None)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        self._warn_of_ignored(param_group)  # may be an error, so before anything changes
         super().add_param_group(param_group)
         self._take_up()
-        group = self.param_groups[-1]
-        if not any(isinstance(parameter, AnalogParameter) for parameter in group["params"]):
+
+    def _warn_of_ignored(self, param_group: dict[str, Any]) -> None:
+        """Warns once of settings that the analog layers of a new group will ignore."""
+        given = param_group.get("params")
+        parameters = [given] if isinstance(given, torch.Tensor) else given
+        if not isinstance(parameters, list | tuple) or not any(
+            isinstance(each[1] if isinstance(each, tuple) else each, AnalogParameter)
+            for each in parameters
+        ):
             return
+        group = {**self.defaults, **param_group}
         ignored = [
             f"{name}={group[name]}"
             for name, argument in inspect.signature(type(self)).parameters.items()
@@ -65,12 +74,12 @@ class _Pulses(torch.optim.Optimizer):
         ]
         told: set[str] = self.__dict__.setdefault("_told", set())
         if ignored and not told.issuperset(ignored):
-            told.update(ignored)
             warnings.warn(
                 f"analog layers ignore {', '.join(ignored)}: pulses follow plain SGD with the "
                 "group's lr. Digital parameters use it",
-                stacklevel=4,
+                stacklevel=5,
             )
+            told.update(ignored)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -109,6 +118,10 @@ class _Pulses(torch.optim.Optimizer):
                 rate, are not finite; nothing has changed then.
             RuntimeError: if a gradient of an analog layer is not what `backward()` left; nothing
                 has changed then.
+
+        What a layer refuses is raised before any layer changes. If torch's own step raises an
+        error, or a signal interrupts it, the analog layers are already updated; another call makes
+        the digital step alone.
         """
         loss = None
         if closure is not None:
@@ -117,7 +130,8 @@ class _Pulses(torch.optim.Optimizer):
         updates = self._updates()
         self._warn_of_gradients()
         self._warn_if_apart()
-        # Pulses come first: a step that is interrupted afterwards can be made again.
+        # Pulses come first, because torch's step must not see the gradients of analog layers. A
+        # step that is interrupted, or fails, afterwards can be made again.
         apply_updates(updates)
         self._use_up()
         self._step_digitally()

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.nn.tiles.tile_read import ReadPosition
 
-__all__ = ["flat_gate", "gated_read", "require_unchanged"]
+__all__ = ["flat_gate", "gated_read", "own", "require_unchanged"]
+
+
+def own(d: Tensor) -> Tensor:
+    """Returns d, or a copy if another library has its memory, and may write to it before a step."""
+    return d if d.untyped_storage().resizable() else d.clone()
 
 
 def require_unchanged(weight: AnalogParameter, changes: int) -> None:
@@ -141,7 +146,7 @@ class _GatedProduct(torch.autograd.Function):
         reads = needs_x or needs_gate or weight.array.facts.reuses_reads
         if reads:
             require_unchanged(weight, ctx.changes)
-        d = process_group.to_global(d).float().contiguous()  # of a float64 bias, too
+        d = process_group.to_global(own(d)).float().contiguous()  # of a float64 bias, too
         gathered = process_group.gather(
             weight.array,
             position.shard,

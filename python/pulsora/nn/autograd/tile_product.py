@@ -8,7 +8,7 @@ import torch
 
 from pulsora.nn.autograd.differentiation import differentiable_once, require_no_transform
 from pulsora.nn.autograd.factored_gradient import bias_gradient
-from pulsora.nn.autograd.gated_product import gated_read, require_unchanged
+from pulsora.nn.autograd.gated_product import gated_read, own, require_unchanged
 from pulsora.nn.tiles.checkpointing import require_first_run
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ class _AnalogProduct(torch.autograd.Function):
         reads = needs_x or weight.array.facts.reuses_reads
         if reads:
             require_unchanged(weight, ctx.changes)
-        d = weight.array.process_group.to_global(d).float().contiguous()  # of a float64 bias, too
+        d = (
+            weight.array.process_group.to_global(own(d)).float().contiguous()
+        )  # of a float64 bias, too
         gathered = weight.array.process_group.gather(
             weight.array,
             ctx.position.shard,

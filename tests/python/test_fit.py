@@ -18,7 +18,8 @@ from pulsora.cli.main import app
 from pulsora.fit.estimate import Estimate
 from pulsora.fit.likelihood import filtered
 from pulsora.fit.models import MODELS
-from pulsora.fit.pulses import pulses_of, traces_of
+from pulsora.fit.arrays import traces_of
+from pulsora.fit.pulses import pulses_of
 from pulsora.fit.report import Parameter, device_of
 from pulsora.fit.setting import Setting
 from pulsora.fit.table import read_traces

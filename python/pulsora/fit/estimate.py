@@ -172,9 +172,7 @@ def _without(one: Estimate, bound: str, setting: Setting, pulses: Pulses) -> Est
     return one if one.log_likelihood > other.log_likelihood + _LEAST_GAIN else other
 
 
-def _beginning(
-    pulses: Pulses, limits: tuple[float, float], reached: tuple[str, ...]
-) -> Beginning:
+def _beginning(pulses: Pulses, limits: tuple[float, float], reached: tuple[str, ...]) -> Beginning:
     low, high = limits
     read = _read_noise(pulses)
     curves, left, means, seen = [], [], [], {}
@@ -325,9 +323,7 @@ def _search(
     gain = 0.5 * float(gradient @ np.linalg.lstsq(curvature, gradient, rcond=1e-9)[0])
     converged = bool(found.success) or abs(gain) < 0.05
     most_likely = float(_prior(model, names, found.x[None])[0]) - float(found.fun)
-    return Estimate(
-        model, setting, names, found.x, most_likely, curvature, converged, pulses.given
-    )
+    return Estimate(model, setting, names, found.x, most_likely, curvature, converged, pulses.given)
 
 
 def _prior(model: Model, names: tuple[str, ...], rows: Array) -> Array:

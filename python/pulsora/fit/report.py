@@ -189,9 +189,7 @@ class Report:
 
     def legend(self) -> str:
         """A line that explains the columns of `rows`."""
-        return (
-            f"AIC, held out: relative to the best; by {self.chosen_by}; curve: up, down"
-        )
+        return f"AIC, held out: relative to the best; by {self.chosen_by}; curve: up, down"
 
     def rows(self) -> list[tuple[str, ...]]:
         """A row per model, for a table with the columns `Report.columns`.

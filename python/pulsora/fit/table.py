@@ -92,9 +92,7 @@ def _require_columns(where: str, words: list[str], header: list[str]) -> None:
         raise ValueError(f"{where}: {len(words)} columns, and {len(header)} are named")
 
 
-def _read(
-    name: str, header: list[str], lines: Iterator[list[str]]
-) -> tuple[list[Trace], str]:
+def _read(name: str, header: list[str], lines: Iterator[list[str]]) -> tuple[list[Trace], str]:
     unit = _unit_of(name, header)
     open_: dict[tuple[str, str], _Trace] = {}
     for number, words in _filled(lines):

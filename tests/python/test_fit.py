@@ -18,7 +18,8 @@ from pulsora.cli.main import app
 from pulsora.fit.estimate import Estimate
 from pulsora.fit.likelihood import filtered
 from pulsora.fit.models import MODELS
-from pulsora.fit.pulses import pulses_of, traces_of
+from pulsora.fit.arrays import traces_of
+from pulsora.fit.pulses import pulses_of
 from pulsora.fit.report import Parameter, device_of
 from pulsora.fit.setting import Setting
 from pulsora.fit.table import read_traces
@@ -149,12 +150,10 @@ def errors_of_fit(model: str, truth: dict[str, Any], seed: int) -> dict[str, flo
     """Errors of all fitted parameters, in standard errors."""
     device = getattr(pl.devices, model)(**truth)
     up, down = measured(device, cells=30, seed=seed)
-    _, report = pl.fit.device(
-        up=up, down=down, unit="weight", span=(device.w_min, device.w_max), models=[model]
-    )
+    _, report = pl.fit.device(up=up, down=down, unit="weight", models=[model])
     found = report.candidate(model).parameters
     true = device.to_dict() | {"read noise": 0.02}
-    assert set(found) >= {"dw_min", "dw_min_std", "dw_min_dtod", "up_down", "up_down_dtod"}
+    assert set(found) >= {"dw_min", "dw_min_std", "dw_min_dtod", "up_down", "w_max", "w_min"}
     return {k: abs(v.value - true[k]) / v.error for k, v in found.items()}  # type: ignore[operator]
 
 
@@ -166,11 +165,11 @@ def test_parameters_are_recovered(model: str) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("model", TRUTHS)
-def test_parameters_are_recovered_in_95_of_100_cases(model: str) -> None:
+def test_parameters_are_recovered_in_97_of_100_cases(model: str) -> None:
     cases = [errors_of_fit(model, TRUTHS[model], seed) for seed in range(100)]
     for name in cases[0]:
         within = sum(case[name] < 3.0 for case in cases)
-        assert within >= 95, (name, within)
+        assert within >= 97, (name, within)
 
 
 @pytest.mark.slow
@@ -284,12 +283,13 @@ UP = np.linspace(-0.9, 0.9, 30) + 0.01 * np.sin(np.arange(30))
         ({"up": UP[:2], "down": UP[::-1]}, "there are 1 up pulses; measure at least 4"),
         ({"up": 0 * UP, "down": 0 * UP}, "all readings are 0; measure a cell that answers"),
         (
-            {"up": np.where(UP > 0.5, np.nan, UP), "down": UP[::-1]},
-            r"up\[0, 0, \d+\] is nan; leave out",
+            {"up": np.where(abs(UP) < 0.1, np.nan, UP), "down": UP[::-1]},
+            r"up\[0\] has nan at reading 13; NaN may only fill up the end",
         ),
-        ({"up": "abc", "down": UP}, "up must be an array of numbers"),
-        ({"up": np.zeros((1, 1, 1, 2)), "down": UP}, r"up has shape \[1, 1, 1, 2\]"),
-        ({"up": np.stack([UP, UP]), "down": UP[::-1]}, "give the same of both"),
+        ({"up": ["a", "b"], "down": UP}, r"up\[0\] is no trace of numbers"),
+        ({"up": np.zeros((1, 1, 1, 2)), "down": UP}, "up has 4 dimensions; give .cells, cycles"),
+        ({"up": [[], []], "down": UP[::-1]}, r"up\[0\] has no readings; leave the trace out"),
+        ({"up": UP, "down": UP[::-1], "columns": ("up",)}, "columns names those of a file"),
         ({"up": UP[::-1], "down": UP}, "check which direction is which"),
         ({"up": UP + 3, "down": UP[::-1] + 3, "unit": "weight"}, "do not enclose 0"),
         ({"up": UP, "down": UP[::-1], "unit": "siemens"}, "unit must be 'conductance' or 'weight'"),
@@ -316,13 +316,16 @@ HEADER = "cell,cycle,pulse,direction,conductance\n"
         ("pulse,direction,weight,conductance\n", "line 1: columns conductance and weight"),
         ("pulse,pulse,direction,weight\n", "line 1: column pulse is there twice"),
         (HEADER, "no rows below the first line"),
-        (HEADER + "a,b,0,up\n", "line 2: 4 columns, and the first line names 5"),
+        (HEADER + "a,b,0,up\n", "line 2: 4 columns, and 5 are named"),
         (HEADER + "a,b,x,up,1\n", "line 2, column pulse: 'x' is no whole number"),
         (
             HEADER + "a,b,0,up,1\n\na,b,1,up,1..2\n",
             "line 4, column conductance: '1..2' is no number",
         ),
         (HEADER + "a,b,0,up,1\na,b,1,up,nan\n", "line 3, column conductance: nan is no reading"),
+        (HEADER + "a,b,0,up,1\na,b,1,up,\n", "conductance: an empty cell is no reading; leave out"),
+        (HEADER + "a,b,0.5,up,1\n", "line 2, column pulse: '0.5' is no whole number"),
+        ("1e-6,1e-6\n2e-6,2e-6\n", "line 1: there are numbers in place of the names of columns"),
         (HEADER + "a,b,0,up,1\na,b,1,sideways,1\n", "line 3, column direction: 'sideways'; write"),
         (HEADER + "a,b,0,,1\na,b,1,,1\n", "line 3, column direction: ''; write up or down"),
         (HEADER + "a,b,0,up,1\na,b,0,up,1\n", "line 3, column pulse: 0 after 0; numbers rise"),

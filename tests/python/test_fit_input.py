@@ -77,3 +77,70 @@ def test_readings_without_noise_give_the_formula_they_follow() -> None:
     expected |= dict.fromkeys(("dw_min_dtod", "up_down_dtod", "w_max_dtod", "w_min_dtod"), 0.0)
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, abs=2e-3), name
+
+
+def test_traces_of_different_lengths_and_numbers_are_those_of_a_file(tmp_path: Path) -> None:
+    traces = {"up": [UP, UP[:15], UP[:18]], "down": [UP[::-1], UP[:16][::-1]]}
+    lines = ["cell,cycle,pulse,direction,weight"]
+    for way, rows in traces.items():
+        for cycle, row in enumerate(rows):
+            lines += [f"0,{cycle} {way},{n}.0,{way},{w:.6f}" for n, w in enumerate(row)]
+    path = tmp_path / "pulses.csv"
+    path.write_text("\n".join(lines))
+    fits = [pl.fit.device(path, models="ConstantStep")]
+    ways = {way: [[*map(list, rows)]] for way, rows in traces.items()}
+    fits.append(pl.fit.device(**ways, unit="weight", models="ConstantStep"))
+    padded = {}
+    for way, rows in traces.items():
+        padded[way] = np.full((1, len(rows), 21), np.nan)
+        for cycle, row in enumerate(rows):
+            padded[way][0, cycle, : len(row)] = row
+    fits.append(pl.fit.device(**padded, unit="weight", models="ConstantStep"))
+    readings = {report.pulses.readings for _, report in fits}
+    assert readings == {20 + 14 + 17 + 20 + 15}
+    steps = [device.dw_min for device, _ in fits]
+    assert steps == pytest.approx([0.1] * 3, rel=1e-3)
+
+
+def test_numbers_as_spreadsheets_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "pulses.csv"
+    for up, down in (("1.0", "-1.0"), ("+1", "-1"), ("Up", "DOWN")):
+        rows = [f"{n}.0,{up},{w}" for n, w in enumerate(UP)]
+        rows += [f"{n + 21}.0,{down},{w}" for n, w in enumerate(UP[::-1])]
+        path.write_text("\n".join(["pulse,direction,weight", *rows]))
+        device, _ = pl.fit.device(path, models="ConstantStep")
+        assert device.dw_min == pytest.approx(0.1, rel=0.05)
+
+
+def test_a_table_of_two_columns(tmp_path: Path) -> None:
+    path = tmp_path / "pulses.csv"
+    rows = [f"{up},{down}" for up, down in zip(UP, UP[::-1], strict=True)]
+    path.write_text("\n".join([*rows, "1.0,"]))  # one more of the first column
+    device, report = pl.fit.device(path, columns=("up", "down"), unit="weight", models="LinearStep")
+    assert device.dw_min == pytest.approx(0.1, rel=0.05)
+    assert report.pulses.readings == 41
+    save = tmp_path / "device.json"
+    options = ["--columns", "up,down", "--unit", "weight", "--models", "LinearStep"]
+    done = CliRunner().invoke(app, ["fit", str(path), *options, "--save", str(save)])
+    assert done.exit_code == 0, done.output
+    assert pl.devices.load(save).to_dict() == device.to_dict()
+    path.write_text("up,down\n" + "\n".join(rows))  # the names are in the file
+    _, named = pl.fit.device(path, unit="weight", models="LinearStep")
+    assert named.pulses.readings == 40
+
+
+@pytest.mark.parametrize("factor", [1000.0, -50.0])
+def test_a_reading_far_from_all_others_is_named(factor: float) -> None:
+    up, down = soft_bounds(4)
+    up = up + 1.5
+    up[2, 7] *= factor
+    with pytest.raises(ValueError, match=r"cell '2', cycle '0 up', reading 7 is .*; leave it out"):
+        pl.fit.device(up=up, down=down + 1.5)
+
+
+def test_a_reading_apart_from_its_neighbours_is_noted() -> None:
+    up, down = soft_bounds(4)
+    down[1, 3] -= 0.9
+    _, report = pl.fit.device(up=up, down=down, unit="weight", models="LinearStep")
+    (note,) = (note for note in report.notes if "lies apart" in note)
+    assert note.startswith(f"cell '1', trace 2, pulse 3: the reading {down[1, 3]:.4g} lies apart")

@@ -41,6 +41,16 @@ def fit(
             help="Lowest and highest reading of the mean cell.", show_default="those in the file"
         ),
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of a file without their names: up,down is a trace of each.",
+            show_default="in line 1",
+        ),
+    ] = None,
+    unit: Annotated[
+        str, typer.Option(help="Unit of the columns up and down: conductance or weight.")
+    ] = "conductance",
 ) -> None:
     """Fit device models to measured pulses, and choose the best by held-out likelihood."""
     require_picture("--plot", plot)
@@ -48,24 +58,20 @@ def fit(
     if save is not None and save.suffix not in {".toml", ".json"}:
         raise ValueError(f"--save = '{save}' must end in .toml or .json")
     names = None if models is None else [name.strip() for name in models.split(",")]
+    listed = None if columns is None else columns.split(",")
     with console.status("fitting; one core takes seconds for each model and thousand pulses"):
-        made, report = fitted(path, span=span, models=names)
-    pulses = report.pulses
-    console.print(
-        f"{pulses.readings} readings of {len(pulses.cells)} cells; {report.scale}", highlight=False
-    )
+        made, report = fitted(path, span=span, models=names, columns=listed, unit=unit)
+    for line in report.data():
+        console.print(line, highlight=False)
     table = Table(box=None)
     table.add_column("model")
-    for column in ("numbers", "log-likelihood", "AIC", "held out"):
+    for column in report.columns[1:-1]:
         table.add_column(column, justify="right")
     table.add_column("")
     for row in report.rows():
         table.add_row(*row)
     console.print(table)
-    console.print(
-        f"AIC and held-out log-likelihood: relative to the best; chosen by {report.chosen_by}",
-        highlight=False,
-    )
+    console.print(report.legend(), highlight=False)
     parameters = Table(show_header=False, box=None)
     for name, value in report.best.parameters.items():
         parameters.add_row(name, str(value))

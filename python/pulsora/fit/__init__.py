@@ -14,9 +14,10 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from pulsora import _core, devices
+from pulsora.fit.arrays import traces_of
 from pulsora.fit.choice import compare
 from pulsora.fit.models import MODELS
-from pulsora.fit.pulses import Pulses, pulses_of, traces_of
+from pulsora.fit.pulses import pulses_of
 from pulsora.fit.report import Candidate, Parameter, Report
 from pulsora.fit.table import read_traces
 
@@ -39,25 +40,32 @@ def device(
     unit: str = "conductance",
     span: tuple[float, float] | None = None,
     models: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
 ) -> tuple[Device, Report]:
     """Fits device models to readings of cells between pulses, by maximum likelihood.
 
     Read noise, noise from cycle to cycle (`dw_min_std`), and spreads between cells (`..._dtod`,
-    from 3 cells on) are told apart. Every model is also fitted to a part of the data; the best
-    model is the one under which the rest is most likely. Where that hardly differs (by less than 1
-    in the logarithm), the lowest AIC decides.
+    from 3 cells on) are told apart. Bounds are fitted where cells reach them. Every model is also
+    fitted to a part of the data; the best model is the one under which the rest is most likely.
+    Where that hardly differs (by less than 5 in the logarithm), models with doubtful numbers and
+    models that follow the measured curves much worse come last; between the others, where it
+    differs by less than 1, the lowest AIC decides.
 
     Args:
         path: A CSV file with the columns `pulse`, `direction` (up or down), `conductance` or
             `weight`, and `cell` and `cycle` if there are several. Or, instead:
         up: Readings of traces of up pulses, the first before any pulse: [cells, cycles, readings],
-            [cells, readings] or [readings].
+            [cells, readings] or [readings]. Traces in lists may have different lengths and
+            numbers, and NaN may fill up the ends of traces in an array.
         down: Readings of traces of down pulses, likewise; each follows the up trace of its cycle.
         unit: Unit of `up` and `down`: "conductance", or "weight" for numbers that are not to be
             scaled.
-        span: The lowest and the highest reading of the mean cell, in units of the readings. Of
-            conductances they become the weights -1 and 1. By default the extremes in the data.
+        span: The lowest and the highest weight that the mean cell can have, in units of the
+            readings, if they are known. Of conductances they become the weights -1 and 1. By
+            default hard bounds are fitted, and the extremes of conductances become -1 and 1.
         models: Names of the models to fit, or one name; by default all of `MODELS` in this build.
+        columns: Names of the columns of a file without such a line. ("up", "down") is a table of
+            one trace of each direction, whose numbers have the unit of `unit`.
 
     Returns:
         The device of the best model, for `SingleConfig(device=...)`, and a `Report`.
@@ -73,7 +81,9 @@ def device(
     if (path is None) == (up is None and down is None):
         raise ValueError("give either path, or up and down")
     if path is not None:
-        traces, unit = read_traces(path)
+        traces, unit = read_traces(path, columns, unit)
+    elif columns is not None:
+        raise ValueError("columns names those of a file; leave it out with up and down")
     elif up is None or down is None:
         raise ValueError("up or down is missing; a device is trained by pulses of both directions")
     else:

@@ -30,6 +30,7 @@ _FLAT = 1e-9  # curvature relative to the largest, below which a direction count
 _NO_CURVATURE = 1e-5  # largest that rounding makes
 _VAGUE = 0.1  # relative error of a hard bound, from which on no cell seems to reach it
 _LEAST_GAIN = 4.0  # of the log-likelihood by a hard bound; without it no cell seems to reach it
+_COMMON = ("noise", "read", "gain", "asymmetry")  # numbers that all models have
 _BOUNDS = {"w_max": "log_high", "w_min": "log_low"}
 
 
@@ -39,8 +40,7 @@ class Beginning:
 
     setting: Setting
     starts: Starts
-    noise: float  # cycle noise relative to the step
-    read: float  # read noise in steps
+    common: dict[str, float]  # cycle noise relative to the step, read noise in steps, spreads
     reached: tuple[str, ...] = ()  # free numbers of hard bounds that cells reach
 
 
@@ -154,7 +154,12 @@ def beginning(pulses: Pulses, *, hard: bool) -> Beginning:
         float(bound[0]) if f"log_{end}" in probe.names else extremes[end]
         for end, bound in zip(extremes, bounds(probe.named(), {}, probe.setting), strict=True)
     )
-    return _beginning(pulses, (low, high), tuple(set(_BOUNDS.values()) & set(probe.names)))
+    reached = tuple(name for name in _BOUNDS.values() if name in probe.names)
+    begin = _beginning(pulses, (low, high), reached)
+    scale = probe.setting.step / begin.setting.step
+    own = dict(zip(probe.names, np.abs(probe.values), strict=True))
+    common = {name: float(own[name]) for name in _COMMON if name in own}
+    return replace(begin, common=common | {"read": max(common["read"] * scale, 0.01)})
 
 
 def _without(one: Estimate, bound: str, setting: Setting, pulses: Pulses) -> Estimate:
@@ -163,13 +168,11 @@ def _without(one: Estimate, bound: str, setting: Setting, pulses: Pulses) -> Est
         return one
     start = dict(zip(one.names, one.values, strict=True))
     del start[bound]
-    other = _search(one.model, pulses, setting, start, 15)
+    other = _search(one.model, pulses, setting, start, 6)  # one that is as good is near
     return one if one.log_likelihood > other.log_likelihood + _LEAST_GAIN else other
 
 
-def _beginning(
-    pulses: Pulses, limits: tuple[float, float], reached: tuple[str, ...]
-) -> Beginning:
+def _beginning(pulses: Pulses, limits: tuple[float, float], reached: tuple[str, ...]) -> Beginning:
     low, high = limits
     read = _read_noise(pulses)
     curves, left, means, seen = [], [], [], {}
@@ -200,7 +203,8 @@ def _beginning(
     variance = float(np.mean([np.mean(part * part) for part in left])) / setting.step**2
     steps = read / setting.step
     noise = np.sqrt(max(variance - 2.0 * steps**2, 0.05 * variance, 1e-4))
-    return Beginning(setting, Starts(*curves), float(noise), max(steps, 0.01), reached)
+    common = {"noise": float(noise), "read": max(steps, 0.01)}
+    return Beginning(setting, Starts(*curves), common, reached)
 
 
 def _seen(before: Array, low: float, high: float) -> tuple[int, ...]:
@@ -248,10 +252,8 @@ def estimate(
     if start is not None:
         sets = [dict(zip(start.names, start.values, strict=True))]
     else:
-        more = {"noise": begin.noise, "read": begin.read}
-        if model.hard:
-            more |= dict.fromkeys(begin.reached, 0.0)
-        sets = [one | more for one in model.start(begin.starts, setting)]
+        more = dict.fromkeys(begin.reached, 0.0) if model.hard else {}
+        sets = [one | more | begin.common for one in model.start(begin.starts, setting)]
     if len(pulses.cells) >= _FEWEST_CELLS:
         sets = [dict.fromkeys(model.effects, 0.1) | one for one in sets]
     else:
@@ -321,9 +323,7 @@ def _search(
     gain = 0.5 * float(gradient @ np.linalg.lstsq(curvature, gradient, rcond=1e-9)[0])
     converged = bool(found.success) or abs(gain) < 0.05
     most_likely = float(_prior(model, names, found.x[None])[0]) - float(found.fun)
-    return Estimate(
-        model, setting, names, found.x, most_likely, curvature, converged, pulses.given
-    )
+    return Estimate(model, setting, names, found.x, most_likely, curvature, converged, pulses.given)
 
 
 def _prior(model: Model, names: tuple[str, ...], rows: Array) -> Array:

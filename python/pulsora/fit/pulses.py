@@ -11,10 +11,16 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
-__all__ = ["Pulses", "Scale", "Trace", "pulses_of", "traces_of"]
+__all__ = ["Pulses", "Scale", "Trace", "pulses_of"]
 
+_SPIKE = 0.2  # of the range of weights
+_UNUSUAL = 10.0  # times the median change
+_MOST_SPIKES = 3  # that are named
+_FEW = 0.01  # share of readings that may be outliers
+_MANY = 20  # readings, one of which may be an outlier
+_APART = 5.0  # times the range of the other readings
 _FEWEST = 4  # fewest pulses per direction from which a step and its noise can be told
 
 
@@ -42,6 +48,10 @@ class Scale:
     unit: str
     offset: float = 0.0
     factor: float = 1.0
+
+    def reading(self, weight: float) -> float:
+        """The reading of a weight."""
+        return self.offset + self.factor * weight
 
     def __str__(self) -> str:
         if self.unit == "weight":
@@ -109,63 +119,31 @@ class Pulses:
 
     def spikes(self) -> list[str]:
         """Readings that differ from both their neighbours as no others do, in words."""
-        return []
+        found = []
+        for column, cell in enumerate(self.cells):
+            at = np.flatnonzero(np.isfinite(self.weights[:, column]))
+            own, turn = self.weights[at, column], self.direction[at, column]
+            if len(own) < 3:
+                continue
+            left, right = own[1:-1] - own[:-2], own[1:-1] - own[2:]
+            apart = np.where(left * right > 0.0, np.minimum(np.abs(left), np.abs(right)), 0.0)
+            apart[(turn[1:-1] == 0) | (turn[2:] != turn[1:-1])] = 0.0  # at ends of traces
+            usual = np.median(np.abs(np.diff(own)))
+            high = (self.bounds[1] - self.bounds[0]) * _SPIKE
+            for place in np.flatnonzero((apart > high) & (apart > _UNUSUAL * usual)):
+                step = at[place + 1]
+                found.append(
+                    f"cell {cell!r}, trace {self.cycle[step, column] + 1}, pulse "
+                    f"{self.place[step, column]}: the reading "
+                    f"{self.scale.reading(float(own[place + 1])):.4g} lies apart from those before "
+                    "and after it; leave it out if it is false"
+                )
+        return found[:_MOST_SPIKES]
 
     @property
     def readings(self) -> int:
         """Number of readings after pulses."""
         return int((np.isfinite(self.weights) & (self.direction != 0)).sum())
-
-
-def traces_of(up: ArrayLike, down: ArrayLike) -> list[Trace]:
-    """Traces from two arrays of readings: [cells, cycles, readings], [cells, readings], [readings].
-
-    Raises:
-        ValueError: if they are not such arrays.
-    """
-    arrays = [_readings(name, values) for name, values in (("up", up), ("down", down))]
-    if arrays[0].shape[:2] != arrays[1].shape[:2]:
-        raise ValueError(
-            f"up has {arrays[0].shape[:2]} cells and cycles, and down {arrays[1].shape[:2]}; give "
-            "the same of both"
-        )
-    traces = []
-    for cell in range(arrays[0].shape[0]):
-        for cycle in range(arrays[0].shape[1]):
-            for way, values in zip((True, False), arrays, strict=True):
-                row = values[cell, cycle]
-                traces.append(
-                    Trace(
-                        str(cell),
-                        f"{cycle} {'up' if way else 'down'}",
-                        row,
-                        np.full(len(row) - 1, way),
-                    )
-                )
-    return traces
-
-
-def _readings(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    try:
-        array = np.asarray(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} must be an array of numbers, [cells, cycles, readings]"
-        ) from error
-    if not 1 <= array.ndim <= 3 or 0 in array.shape:
-        raise ValueError(
-            f"{name} has shape {list(array.shape)}; give [cells, cycles, readings], [cells, "
-            "readings] or [readings]"
-        )
-    while array.ndim < 3:
-        array = array[None] if array.ndim == 1 else array[:, None]
-    if not np.isfinite(array).all():
-        cell, cycle, at = np.argwhere(~np.isfinite(array))[0]
-        raise ValueError(
-            f"{name}[{cell}, {cycle}, {at}] is {array[cell, cycle, at]}; leave out traces with "
-            "such readings, or use a CSV file, which may skip pulses"
-        )
-    return array
 
 
 def pulses_of(
@@ -197,6 +175,7 @@ def pulses_of(
     low, high = float(everything.min()), float(everything.max())
     if not low < high:
         raise ValueError(f"all readings are {low:g}; measure a cell that answers to pulses")
+    _require_no_outliers(traces, everything)
     if span is not None:
         low, high = _span(span, float(np.median(everything)))
     scale = Scale(unit)
@@ -209,6 +188,26 @@ def pulses_of(
             "give them as conductances, which are scaled to -1 to 1"
         )
     return replace(_columns(traces, scale, bounds), given=span is not None)
+
+
+def _require_no_outliers(traces: Sequence[Trace], readings: NDArray[np.float64]) -> None:
+    """Raises a ValueError for few readings that are far from all others."""
+    few = max(int(_FEW * len(readings)), int(len(readings) >= _MANY))
+    order = np.sort(readings)
+    for count in range(1, few + 1):
+        for kept in (order[count:], order[:-count]):
+            low, high = kept[0], kept[-1]
+            margin = _APART * (high - low)
+            if low - order[0] > margin or order[-1] - high > margin:
+                for trace in traces:
+                    values = np.nan_to_num(trace.values, nan=low)
+                    far = np.flatnonzero((values < low - margin) | (values > high + margin))
+                    if len(far):
+                        raise ValueError(
+                            f"cell {trace.cell!r}, cycle {trace.cycle!r}, reading {far[0]} is "
+                            f"{trace.values[far[0]]:g}, and all but {count} of the {len(readings)} "
+                            f"readings lie between {low:g} and {high:g}; leave it out"
+                        )
 
 
 def _span(span: tuple[float, float], middle: float) -> tuple[float, float]:

@@ -179,21 +179,17 @@ class Report:
         """Lines about the data: their number, their scale, and the range of each direction."""
         low, high = self.pulses.bounds
         ranges = [
-            f"{way} pulses from {start:.3g} to {end:.3g} ({(end - start) / (high - low):.0%} of "
-            "the range)"
+            f"{way} from {start:.2g} to {end:.2g} ({(end - start) / (high - low):.0%})"
             for way, (start, end) in self.measured.items()
         ]
         return [
             f"{self.pulses.readings} readings of {len(self.pulses.cells)} cells; {self.scale}",
-            ", ".join(ranges),
+            f"pulses measured {', '.join(ranges)} of the range",
         ]
 
     def legend(self) -> str:
         """A line that explains the columns of `rows`."""
-        return (
-            f"AIC, held out: relative to the best; chosen by {self.chosen_by}; curve: error up, "
-            "down"
-        )
+        return f"AIC, held out: relative to the best; by {self.chosen_by}; curve: up, down"
 
     def rows(self) -> list[tuple[str, ...]]:
         """A row per model, for a table with the columns `Report.columns`.

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pulsora._internal.checks import reading
+from pulsora.fit.arrays import traces_of
 from pulsora.fit.pulses import Trace
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["read_traces"]
 
-_DIRECTIONS = {"up": 1, "down": -1, "1": 1, "+1": 1, "-1": -1}
 _NEEDED = ("pulse", "direction")
 _VALUES = ("conductance", "weight")
 _LONGEST_GAP = 10_000  # most pulses without a reading
@@ -39,14 +39,19 @@ class _Trace:
         self.pulse = pulse
 
 
-def read_traces(path: str | os.PathLike[str]) -> tuple[list[Trace], str]:
+def read_traces(
+    path: str | os.PathLike[str], columns: Sequence[str] | None = None, unit: str = "conductance"
+) -> tuple[list[Trace], str]:
     """The traces of a CSV file, and whether its readings are "conductance" or "weight".
 
-    The first line names the columns: `pulse`, `direction` (up or down, 1 or -1), `conductance` or
+    The first line names the columns, unless `columns` does: `pulse`, `direction` (up or down, 1 or -1), `conductance` or
     `weight`, and, if there are several, `cell` and `cycle`; other columns are left alone. A row is
     a reading after the pulse of that number. A trace is the rows of one cell and cycle; it begins
     at its first row, whose direction does not count. If pulse numbers rise by n, n pulses of that
     direction were sent.
+
+    A table of the columns `up` and `down` has one trace of each, a reading in every row, in the
+    given unit; the shorter column ends with empty cells.
 
     Raises:
         ValueError: if the file is no such table, naming the line and the column.
@@ -58,21 +63,41 @@ def read_traces(path: str | os.PathLike[str]) -> tuple[list[Trace], str]:
             reading("path", file, "give a CSV file of measured pulses, or up and down"),
             file.open(newline="", encoding="utf-8-sig") as rows,
         ):
-            return _read(file.name, csv.reader(rows, strict=True))
+            lines = csv.reader(rows, strict=True)
+            names = next(lines, []) if columns is None else columns
+            header = [word.strip().lower() for word in names]
+            if sorted(header) == ["down", "up"]:
+                return _read_pair(file.name, header, lines), unit
+            return _read(file.name, header, lines)
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: no CSV file: {error}") from error
 
 
-def _read(name: str, lines: Iterator[list[str]]) -> tuple[list[Trace], str]:
-    header = [word.strip().lower() for word in next(lines, [])]
+def _read_pair(name: str, header: list[str], lines: Iterator[list[str]]) -> list[Trace]:
+    """The traces of a table of two columns, up and down."""
+    found: dict[str, list[float]] = {word: [] for word in header}
+    for number, words in _filled(lines):
+        where = f"{name}, line {number}"
+        _require_columns(where, words, header)
+        for word, text in zip(header, words, strict=True):
+            empty = text.strip() == ""
+            found[word].append(math.nan if empty else _number(f"{where}, column {word}", text))
+    if not found["up"]:
+        raise ValueError(f"{name}: there are no rows of readings")
+    return traces_of(found["up"], found["down"])
+
+
+def _require_columns(where: str, words: list[str], header: list[str]) -> None:
+    if len(words) != len(header):
+        raise ValueError(f"{where}: {len(words)} columns, and {len(header)} are named")
+
+
+def _read(name: str, header: list[str], lines: Iterator[list[str]]) -> tuple[list[Trace], str]:
     unit = _unit_of(name, header)
     open_: dict[tuple[str, str], _Trace] = {}
     for number, words in _filled(lines):
         where = f"{name}, line {number}"
-        if len(words) != len(header):
-            raise ValueError(
-                f"{where}: {len(words)} columns, and the first line names {len(header)}"
-            )
+        _require_columns(where, words, header)
         row = dict(zip(header, (word.strip() for word in words), strict=True))
         key = row.get("cell", ""), row.get("cycle", "")
         pulse = _whole(f"{where}, column pulse", row["pulse"])
@@ -87,11 +112,7 @@ def _read(name: str, lines: Iterator[list[str]]) -> tuple[list[Trace], str]:
                 f"and cycle, by {_LONGEST_GAP} at most. Give every sequence of pulses a cycle of "
                 "its own"
             )
-        if row["direction"].lower() not in _DIRECTIONS:
-            raise ValueError(
-                f"{where}, column direction: {row['direction']!r}; write up or down (or 1 or -1)"
-            )
-        trace.add(pulse, _DIRECTIONS[row["direction"].lower()] > 0, value)
+        trace.add(pulse, _is_up(f"{where}, column direction", row["direction"]), value)
     if not open_:
         raise ValueError(f"{name}: there are no rows below the first line")
     traces = [
@@ -108,6 +129,12 @@ def _filled(lines: Iterator[list[str]]) -> Iterable[tuple[int, list[str]]]:
 
 
 def _unit_of(name: str, header: list[str]) -> str:
+    if header and all(map(_is_number, header)):
+        raise ValueError(
+            f"{name}, line 1: there are numbers in place of the names of columns; write names into "
+            "the first line, or give them: columns=('up', 'down') (--columns up,down) for a table "
+            "of two columns, up and down"
+        )
     twice = sorted({word for word in header if header.count(word) > 1})
     if twice:
         raise ValueError(
@@ -130,20 +157,36 @@ def _unit_of(name: str, header: list[str]) -> str:
     return values[0]
 
 
-def _whole(where: str, text: str) -> int:
+def _is_number(text: str) -> bool:
     try:
-        return int(text)
+        float(text)
     except ValueError:
-        raise ValueError(f"{where}: {text!r} is no whole number") from None
+        return False
+    return True
+
+
+def _is_up(where: str, text: str) -> bool:
+    words = {"up": 1.0, "down": -1.0}
+    value = words.get(text.lower(), float(text) if _is_number(text) else 0.0)
+    if abs(value) != 1.0:
+        raise ValueError(f"{where}: {text!r}; write up or down (or 1 or -1)")
+    return value > 0.0
+
+
+def _whole(where: str, text: str) -> int:
+    value = float(text) if _is_number(text) else math.nan
+    if not value.is_integer():
+        raise ValueError(f"{where}: {text!r} is no whole number")
+    return int(value)
 
 
 def _number(where: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError(f"{where}: {text!r} is no number") from None
+    if text.strip() and not _is_number(text):
+        raise ValueError(f"{where}: {text!r} is no number")
+    value = float(text) if text.strip() else math.nan
     if not math.isfinite(value):
         raise ValueError(
-            f"{where}: {text} is no reading; leave out the row (pulse numbers may skip)"
+            f"{where}: {text.strip() or 'an empty cell'} is no reading; leave out the row (pulse "
+            "numbers may skip)"
         )
     return value

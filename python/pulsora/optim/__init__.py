@@ -54,8 +54,15 @@ class _Pulses(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
-        self._take_up()
-        group = self.param_groups[-1]
+        try:
+            self._take_up()
+            self._warn_of_ignored(self.param_groups[-1])
+        except Warning:  # filters make it an error, after which nothing has changed
+            self.param_groups.pop()
+            raise
+
+    def _warn_of_ignored(self, group: dict[str, Any]) -> None:
+        """Warns once of each setting of a group that analog layers ignore."""
         if not any(isinstance(parameter, AnalogParameter) for parameter in group["params"]):
             return
         ignored = [
@@ -65,12 +72,12 @@ class _Pulses(torch.optim.Optimizer):
         ]
         told: set[str] = self.__dict__.setdefault("_told", set())
         if ignored and not told.issuperset(ignored):
-            told.update(ignored)
             warnings.warn(
                 f"analog layers ignore {', '.join(ignored)}: pulses follow plain SGD with the "
                 "group's lr. Digital parameters use it",
-                stacklevel=4,
+                stacklevel=5,
             )
+            told.update(ignored)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -237,7 +237,8 @@ def test_a_shared_layer_tells_the_second_optimiser_that_its_gradient_is_used() -
 def test_a_layer_that_no_forward_pass_reads_is_named_once() -> None:
     used, unused = AnalogLinear(4, 3, config=pl.IdealConfig()), AnalogLinear(7, 2)
     optimizer = pl.optim.AnalogSGD([*used.parameters(), *unused.parameters()], lr=0.1)
-    with pytest.warns(UserWarning, match=r"no forward pass has read.*shape=\[2, 7\]") as told:  # noqa: PT031
+    text = r"no forward pass has read.*shape=\[2, 7\]"
+    with pytest.warns(UserWarning, match=text) as told:  # noqa: PT031
         for _ in range(25):
             optimizer.zero_grad()
             used(torch.ones(2, 4)).sum().backward()

@@ -34,8 +34,8 @@ struct BatchPart {
 };
 
 /// A crossbar tile [dSize, xSize] with its periphery: the only class a caller needs. Inputs are
-/// checked here, before anything changes. A Tile is not copied; save and load its state instead. The
-/// calls of a tile that has been moved from are InputErrors.
+/// checked here, before anything changes. A Tile is not copied; save and load its state instead.
+/// The calls of a tile that has been moved from are InputErrors.
 class Tile final {
  public:
   /// Validates `config`, then samples the cells. `tileId` distinguishes tiles that share a seed.

@@ -54,9 +54,10 @@ class TileGrid final {
   struct Samples {
     MatrixView<const float> x, d, gate;
   };
-  /// A whole mini-batch of some tiles, in two steps. prepareStep() refuses, before anything changes,
-  /// what updates by these samples and the end of the mini-batch would refuse, and reserves their
-  /// memory. step() makes them; after prepareStep(), only a fault of the machine can end it early.
+  /// A whole mini-batch of some tiles, in two steps. prepareStep() refuses, before anything
+  /// changes, what updates by these samples and the end of the mini-batch would refuse, and
+  /// reserves their memory. step() makes them; after prepareStep(), only a fault of the machine can
+  /// end it early.
   void prepareStep(const Numbers &tiles, const std::vector<Samples> &samples, float lr);
   void step(const Numbers &tiles, const std::vector<Samples> &samples, float lr);
   /// The numbers of all tiles.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any
 
@@ -57,3 +58,17 @@ def test_a_group_whose_warning_is_an_error_is_not_added() -> None:
     with pytest.warns(UserWarning, match="ignore momentum"):
         optimizer.add_param_group(dict(group))
     assert len(optimizer.param_groups) == 2
+
+
+class OwnTensor(torch.Tensor):
+    """A class of tensors of the user's own."""
+
+
+def test_weights_of_an_own_class_leave_plain_tensors_in_a_layer() -> None:
+    layer = pl.nn.AnalogLinear(5, 3, seed=1, threads=1, weight_scaling=0.3)
+    layer.set_weights(
+        torch.ones(3, 5).as_subclass(OwnTensor), torch.zeros(3).as_subclass(OwnTensor)
+    )
+    assert {type(value) for value in layer.state_dict().values()} == {torch.Tensor}
+    assert type(layer(torch.ones(2, 5))) is torch.Tensor
+    assert state(copy.deepcopy(layer)) == state(layer)

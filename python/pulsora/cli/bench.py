@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.measure import Measurement
 
 from pulsora._internal.checks import require_at_least, require_file, require_picture, whole_numbers
+from pulsora._internal.files import replace_file
 from pulsora.bench import report
 from pulsora.bench.cases import OPERATIONS, cases
 from pulsora.bench.machine import Place, measure_ceilings
@@ -101,7 +102,7 @@ def bench(
         plot_roofline(results, ceilings, place.name).savefig(plot, dpi=150)
         console.print(f"written: {plot}", highlight=False)
     if json_file is not None:
-        json_file.write_text(report.to_json(results, place, ceilings))
+        replace_file(json_file, report.to_json(results, place, ceilings).encode())
         console.print(f"written: {json_file}", highlight=False)
     for message in wrong:
         errors.print(f"wrong: {message}", style="bold red", markup=False, highlight=False)

@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pulsora import presets
+from pulsora._internal.files import replace_file
 from pulsora.cli.progress import console, metrics_table, progress_bar, train_with_bar
 from pulsora.plot import plot_accuracy, plot_training
 from pulsora.training.data import digits
@@ -51,5 +52,5 @@ def run_demo(out: Path, epochs: int, threads: int | None) -> None:
     figure = plot_training(histories, presets.device(_DEVICE), _DEVICE)
     figure.savefig(out / "demo.png", dpi=150)
     plot_accuracy(histories).savefig(out / "accuracy.png", dpi=150)
-    (out / "demo.json").write_text(json.dumps(histories, indent=1) + "\n")
+    replace_file(out / "demo.json", f"{json.dumps(histories, indent=1)}\n".encode())
     console.print(f"written: {out}/demo.png, {out}/accuracy.png, {out}/demo.json", highlight=False)

@@ -235,8 +235,9 @@ class AnalogModule(TiledModule):
             ValueError: for a wrong shape, a missing bias, or a bias that the layer does not have.
         """
         wanted = self._wanted(weight, bias)
+        added = self._converted_bias("bias", bias)
         self._warn_of_clipping(wanted, stacklevel=4)
-        self._write(wanted, bias)
+        self._write(wanted, added)
 
     def _wanted(self, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Returns checked weights, and a bias in cells, as the matrix of the tiles."""

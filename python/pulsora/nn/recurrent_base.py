@@ -236,18 +236,18 @@ class AnalogRNNBase(TiledModule):
             raise ValueError(f"weights has {sorted(weights)}: give {sorted(shapes)}")
         for name, shape in shapes.items():
             if tuple(weights[name].shape) != shape:
-                raise ValueError(
-                    f"{name} has shape {list(weights[name].shape)}; expected {list(shape)}"
-                )
-        wanted = {}
+                given = list(weights[name].shape)
+                raise ValueError(f"{name} has shape {given}; expected {list(shape)}")
+        wanted, added = {}, {}
         for part in self._parts:
             layer, bias = self._layer(part), weights.get(f"bias_{part}")
-            in_cells = bias if layer.analog_bias else None
-            wanted[part] = layer._wanted(weights[f"weight_{part}"], in_cells)  # noqa: SLF001
+            weight, in_cells = weights[f"weight_{part}"], bias if layer.analog_bias else None
+            wanted[part] = layer._wanted(weight, in_cells)  # noqa: SLF001
+            added[part] = self._converted_bias(f"bias_{part}", bias)
             layer._warn_of_clipping(wanted[part], stacklevel=4)  # noqa: SLF001
-        for part in self._parts:
+        for part, values in added.items():
             self._layer(part)._write(wanted[part], None)  # noqa: SLF001
-            self._write_bias(f"bias_{part}", weights.get(f"bias_{part}"))
+            self._write_bias(f"bias_{part}", values)
 
     def _load_from_state_dict(
         self,

@@ -40,6 +40,11 @@ class TiledModule(nn.Module):
             own = getattr(self, name)
         return own
 
+    def _converted_bias(self, name: str, values: Tensor | None) -> Tensor | None:
+        """Returns values like a digital bias, so that a later write cannot fail; None without."""
+        own = self._own_bias(name)
+        return None if own is None or values is None else values.detach().to(own)
+
     @torch.no_grad()
     def _write_bias(self, name: str, values: Tensor | None) -> None:
         """Writes a digital bias, if the module has one; a pruned bias keeps its mask."""

@@ -53,20 +53,18 @@ class _Pulses(torch.optim.Optimizer):
     _step_supports_amp_scaling = property(lambda _: False, lambda _, __: None)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        self._warn_of_ignored(param_group)  # may be an error, so before anything changes
         super().add_param_group(param_group)
-        self._take_up()
+        try:
+            self._take_up()
+            self._warn_of_ignored(self.param_groups[-1])
+        except Warning:  # filters make it an error, after which nothing has changed
+            self.param_groups.pop()
+            raise
 
-    def _warn_of_ignored(self, param_group: dict[str, Any]) -> None:
-        """Warns once of settings that the analog layers of a new group will ignore."""
-        given = param_group.get("params")
-        parameters = [given] if isinstance(given, torch.Tensor) else given
-        if not isinstance(parameters, list | tuple) or not any(
-            isinstance(each[1] if isinstance(each, tuple) else each, AnalogParameter)
-            for each in parameters
-        ):
+    def _warn_of_ignored(self, group: dict[str, Any]) -> None:
+        """Warns once of each setting of a group that analog layers ignore."""
+        if not any(isinstance(parameter, AnalogParameter) for parameter in group["params"]):
             return
-        group = {**self.defaults, **param_group}
         ignored = [
             f"{name}={group[name]}"
             for name, argument in inspect.signature(type(self)).parameters.items()

@@ -283,7 +283,8 @@ class TileArray:
             raise ValueError(
                 f"weights have shape {list(weights.shape)}; expected {list(self.shape)}"
             )
-        wanted = weights.detach().float().cpu()
+        # Scales follow from the weights, and are plain tensors whatever class the weights have.
+        wanted = weights.detach().float().cpu().as_subclass(torch.Tensor)
         require_finite_weights(wanted, "every weight must be finite")
         if scales is None and self.scaling is not None:
             scales = self.scaling.scales(wanted)

@@ -26,6 +26,7 @@ __all__ = ["run_demo"]
 
 _DEVICE = "ReRamSB"
 _RANK = 16
+_TRANSFER_EVERY = 100  # the data set is small
 _RUNS = {
     "floating point": "digital",
     "full-rank pulses": "pulsed",
@@ -47,7 +48,11 @@ def run_demo(out: Path, epochs: int, threads: int | None) -> None:
     with progress_bar() as progress:
         for name, algorithm in _RUNS.items():
             settings = Experiment(
-                algorithm=algorithm, epochs=epochs, device_preset=_DEVICE, rank=_RANK
+                algorithm=algorithm,
+                epochs=epochs,
+                device_preset=_DEVICE,
+                rank=_RANK,
+                transfer_every=_TRANSFER_EVERY,
             )
             run = Run(settings, threads=threads, data=data)
             train_with_bar(run, progress, name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pulsora import presets
 from pulsora._internal.checks import require_at_least, require_positive, whole_numbers
-from pulsora.config import TileConfig
+from pulsora.config import LRTTConfig, TileConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +50,8 @@ class Experiment:
             'lrtt', the default: a pulsed low-rank adapter.
         device_preset: Name of a device preset or model, see `pulsora info`; EcRam by default.
         rank: Rank of the adapter (lrtt), or 'auto', the default: 16, or fewer for small layers.
-        transfer_every: Mini-batches per transfer of the adapter (lrtt); 100 by default, 0 for
-            never.
+        transfer_every: Mini-batches per transfer of the adapter (lrtt); that of `LRTTConfig` by
+            default, 0 for never.
         tile: A complete tile configuration as `TileConfig.to_dict()` writes it.
 
     Raises:
@@ -176,7 +176,7 @@ TILE_DEFAULTS = {
     "algorithm": "lrtt",
     "device_preset": "EcRam",
     "rank": "auto",
-    "transfer_every": 100,
+    "transfer_every": LRTTConfig().transfer_every,
 }
 """What describes the tiles unless `tile` does."""
 

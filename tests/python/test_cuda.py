@@ -244,7 +244,7 @@ def test_layers_of_several_tiles_read_as_one_product() -> None:
     x = torch.randn(16, 12, device="cuda", requires_grad=True)
     y = layer(x)
     y.sum().backward()
-    weight = layer.weight.cuda()
+    weight = layer.weight.detach().cuda()
     torch.testing.assert_close(y, x @ weight.T)
     torch.testing.assert_close(x.grad, weight.sum(0).expand_as(x))
 

@@ -29,7 +29,12 @@ _RANK = 16
 _RUNS: dict[str, dict[str, Any]] = {
     "floating point": {"algorithm": "digital"},
     "full-rank pulses": {"algorithm": "pulsed", "device_preset": _DEVICE},
-    f"LRTT, rank {_RANK}": {"algorithm": "lrtt", "device_preset": _DEVICE, "rank": _RANK},
+    f"LRTT, rank {_RANK}": {
+        "algorithm": "lrtt",
+        "device_preset": _DEVICE,
+        "rank": _RANK,
+        "transfer_every": 100,  # the data set is small
+    },
 }
 
 

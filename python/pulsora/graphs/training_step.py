@@ -315,6 +315,7 @@ class _Recorded:
             with captured(self._graph):
                 self._loss = step.loss(self._batch)
                 updates = step.optimizer._updates()  # noqa: SLF001 - of this package
+                step.optimizer._use_up()  # noqa: SLF001 - torch's step must not see them
                 if digital_too:
                     step.optimizer._step_digitally()  # noqa: SLF001
                 # Last, so that the updates are launched while the graph runs.
@@ -342,7 +343,6 @@ class _Recorded:
         for update in updates:
             self.tiles.use_rate(numbers[id(update.array)])
             apply_updates([update])
-        optimizer._use_up()  # noqa: SLF001 - of this package
 
     def run(self, optimizer: _Pulses, batch: Sequence[Tensor]) -> Tensor:
         """Runs the step with another batch, and returns the loss."""

@@ -271,7 +271,9 @@ class _Unfold(torch.autograd.Function):
         for axis in (2, 3):
             k, s, d = kernel[axis - 2], stride[axis - 2], dilation[axis - 2]
             x = x.unfold(axis, d * (k - 1) + 1, s)[..., ::d]
-        return x.permute(0, 2, 3, 1, 4, 5).reshape(len(x), -1, x.shape[1] * kernel[0] * kernel[1])
+        return x.permute(0, 2, 3, 1, 4, 5).reshape(
+            len(x), math.prod(sizes), x.shape[1] * math.prod(kernel)
+        )
 
     @staticmethod
     @differentiable_once

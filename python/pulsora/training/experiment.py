@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pulsora import presets
 from pulsora._internal.checks import require_at_least, require_positive, whole_numbers
-from pulsora.config import TileConfig
+from pulsora.config import LRTTConfig, TileConfig
 from pulsora.devices import Device
 from pulsora.devices.saved import is_file_name
 
@@ -64,8 +64,8 @@ class Experiment:
             `devices.save()` wrote, whose table takes the place of its name; EcRam by default
             (pulsed, lrtt).
         rank: Rank of the adapter (lrtt), or 'auto', the default: 16, or fewer for small layers.
-        transfer_every: Mini-batches per transfer of the adapter (lrtt); 100 by default, 0 for
-            never.
+        transfer_every: Mini-batches per transfer of the adapter (lrtt); that of `LRTTConfig` by
+            default, 0 for never.
         tile: A complete tile configuration as `TileConfig.to_dict()` writes it.
 
     Raises:
@@ -223,7 +223,7 @@ TILE_DEFAULTS: dict[str, Any] = {
     "algorithm": "lrtt",
     "device_preset": "EcRam",
     "rank": "auto",
-    "transfer_every": 100,
+    "transfer_every": LRTTConfig().transfer_every,
 }
 """What describes the tiles unless `tile` does."""
 

@@ -11,6 +11,7 @@ import dataclasses
 import io
 import json
 import time
+import warnings
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -107,6 +108,27 @@ def pulse_report(model: nn.Module) -> Metrics:
         for name in ("gain", "undelivered"):
             report[name] = sum(table[name] for table in moved) / len(moved)
     return {name: float(value) for name, value in report.items()}
+
+
+def _warn_without_transfer(model: nn.Module) -> None:
+    """Warns if adapters were trained, and not one of them was transferred."""
+    tiles = [
+        tile
+        for layer in model.modules()
+        if isinstance(layer, AnalogModule) and getattr(layer.config, "transfer_every", 0) > 0
+        for tile in layer.tiles
+        if tile.adapter is not None and tile.counters["mini_batches"] > 0
+    ]
+    if not tiles or any(tile.statistics()["transfers"] > 0 for tile in tiles):
+        return
+    every = tiles[0].config.transfer_every  # type: ignore[attr-defined]
+    warnings.warn(
+        f"transfer_every = {every}: there was no transfer in "
+        f"{tiles[0].counters['mini_batches']} mini-batches, so that the visible arrays have the "
+        "weights of the beginning, and their device has no part in the result; train for longer, "
+        "or give a smaller transfer_every (0 for no transfers on purpose)",
+        stacklevel=3,
+    )
 
 
 def _cells(tile: Tile) -> int:
@@ -227,6 +249,7 @@ class Run:
             self._save()
             if on_epoch:
                 on_epoch(metrics)
+        _warn_without_transfer(self.model)
         return self.history
 
     def _batches(self, epoch: int) -> Iterator[tuple[torch.Tensor, ...]]:

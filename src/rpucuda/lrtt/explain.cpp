@@ -292,22 +292,29 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
         "by "
         "the next one");
   }
-  return {{"rank", Value(s.rank)},
-          {"alpha", Value(static_cast<double>(s.alpha))},
-          {"transfer_lr", Value(static_cast<double>(s.transferLr))},
-          {"a_lr", Value(static_cast<double>(lrA))},
-          {"b_lr", Value(static_cast<double>(lrB))},
-          {"reinit_std", Value(static_cast<double>(s.deviation))},
-          {"transfer_every", Value(s.params.transfer_every)},
-          {"since_transfer", Value(schedule_.since())},
-          {"a", Value(std::move(a))},
-          {"b", Value(std::move(b))},
-          {"adapter_noise", Value(std::sqrt(noise.total()))},
-          {"adapter_noise_backward", Value(std::sqrt(noiseOf(Pass::Backward, d).total()))},
-          {"fast_asymmetry", Value(asymmetry.steps)},
-          {"fast_symmetric_point", Value(asymmetry.point)},
-          {"transfer", Value(std::move(transfer))},
-          {"warnings", Value(limits.list())}};
+  Value::Map result{
+      {"rank", Value(s.rank)},
+      {"alpha", Value(static_cast<double>(s.alpha))},
+      {"transfer_lr", Value(static_cast<double>(s.transferLr))},
+      {"a_lr", Value(static_cast<double>(lrA))},
+      {"b_lr", Value(static_cast<double>(lrB))},
+      {"reinit_std", Value(static_cast<double>(s.deviation))},
+      {"transfer_every", Value(s.params.transfer_every)},
+      {"since_transfer", Value(schedule_.since())},
+      {"a", Value(std::move(a))},
+      {"b", Value(std::move(b))},
+      {"adapter_noise", Value(std::sqrt(noise.total()))},
+      {"adapter_noise_backward", Value(std::sqrt(noiseOf(Pass::Backward, d).total()))},
+      {"fast_asymmetry", Value(asymmetry.steps)},
+      {"fast_symmetric_point", Value(asymmetry.point)},
+      {"transfer", Value(std::move(transfer))},
+      {"warnings", Value(limits.list())}};
+  if (transfers_->count() == 0 && schedule_.period() > 0) {
+    result["first_transfer"] =
+        Value(message("no transfer before ", s.params.units_in_mbatch ? "mini-batch " : "sample ",
+                      s.params.transfer_every));
+  }
+  return result;
 }
 
 }  // namespace pulsora

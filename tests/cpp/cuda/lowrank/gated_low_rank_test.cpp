@@ -227,8 +227,8 @@ TEST(CudaLowRank, Property47_AdapterGradientsAreThoseOfSinglePrecision) {
   constexpr int64_t kSizes[][2] = {{1, 15},    {17, 64},    {1000, 15},  {1000, 64},  {64, 128},
                                    {90, 1100}, {200, 4100}, {2200, 300}, {1000, 2100}};
   for (const auto &[m, n] : kSizes) {
-    for (const int64_t k : {1, 5, 16, 17, 32, 50, 64, 65}) {
-      if (k > 64 && m * n > 1000000) continue;  // the same products of cuBLAS as of fewer rows
+    for (const int64_t k : {1, 5, 16, 64}) {
+      if (k > 16 && m * n > 1000000) continue;  // the same products of cuBLAS as of fewer rows
       for (const float magnitude : {1.0f, 1e30f}) {
         LaidOut<float> dc(m, n, Layout::RowMajor, 1);
         const LaidOut<float> a(m, k, Layout::CutOut, 2), b(k, n, Layout::ColMajor, 3);

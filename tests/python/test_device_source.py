@@ -259,7 +259,9 @@ def test_a_model_that_breaks_the_contract_is_told_so(
         "BackwardStep", "CoarseStep"
     )
     assert coarse != text
-    with pytest.raises(pl.devices.ContractError, match="by 0.5 lr.*return stepAtZero<CoarseStep>"):
+    with pytest.raises(
+        pl.devices.ContractError, match=r"by 0\.5 lr.*return stepAtZero<CoarseStep>"
+    ):
         pl.devices.check(pl.devices.from_source(coarse))
     with pytest.raises(pl.devices.ContractError, match="w_max of cells without spread is 60"):
         pl.devices.check(made(perfect_bias=True))

@@ -15,10 +15,10 @@ import pulsora as pl
 from conftest import ROOT
 from pulse_data import measured
 from pulsora.cli.main import app
+from pulsora.fit.arrays import traces_of
 from pulsora.fit.estimate import Estimate
 from pulsora.fit.likelihood import filtered
 from pulsora.fit.models import MODELS
-from pulsora.fit.arrays import traces_of
 from pulsora.fit.pulses import pulses_of
 from pulsora.fit.report import Parameter, device_of
 from pulsora.fit.setting import Setting

@@ -113,9 +113,9 @@ def _constant(t: Named, e: Named, s: Setting, w: Array, up: bool) -> Array:
 
 def _linear(t: Named, e: Named, s: Setting, w: Array, up: bool) -> Array:
     low, high = bounds(t, e, s)
-    if up:
-        return _gain(t, e, s, up) * (1.0 - (np.tanh(t["gamma_up"]) + e["shift_up"]) * w / high)
-    return _gain(t, e, s, up) * (1.0 - (np.tanh(t["gamma_down"]) + e["shift_down"]) * w / low)
+    way, at = ("up", high) if up else ("down", low)
+    shrunk: Array = 1.0 - (np.tanh(t[f"gamma_{way}"]) + e[f"shift_{way}"]) * w / at
+    return _gain(t, e, s, up) * shrunk
 
 
 def _linear_start(starts: Starts, s: Setting) -> list[dict[str, float]]:

@@ -39,9 +39,9 @@ def check(device: type[Device] | Device, *, on: str = "cpu") -> tuple[str, ...]:
 
     Weights stay within the bounds of their cells. No pulse changes nothing. A pulse makes the step
     of `describe_cells()`, with the sign of its direction. An update of learning rate lr moves
-    weights at 0 by lr, on the mean of both directions. Cells without spread are equal and nominal, and spreads have their mean and standard deviation. Results depend neither on how a
-    batch is split, nor on threads, nor on where the tile is; from a saved state they go on to the
-    bit.
+    weights at 0 by lr, on the mean of both directions. Cells without spread are equal and nominal,
+    and spreads have their mean and standard deviation. Results depend neither on how a batch is
+    split, nor on threads, nor on where the tile is; from a saved state they go on to the bit.
 
     Args:
         device: A class, which is checked with its defaults, or an object of one with its own

@@ -133,7 +133,7 @@ class Estimate:
 
 
 def beginning(pulses: Pulses, *, hard: bool) -> Beginning:
-    """A scale of steps, polynomials through them, noise, and hard bounds if there are models of any.
+    """A scale of steps, polynomials through them, noise, and, for `hard` models, their bounds.
 
     Bounds that were not given are those of a fit of LinearStep, at the ends that its cells reach,
     and elsewhere the extremes of the readings.

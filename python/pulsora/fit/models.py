@@ -149,10 +149,10 @@ def _soft_start(starts: Starts, s: Setting) -> list[dict[str, float]]:
     return [_at_zero(starts, s) | {"log_high": float(np.log(high)), "log_low": float(np.log(low))}]
 
 
-# ExpStep, with a = 1 and b = 0, so that its z is the weight over half the range. It is written as s0 (1 +
-# k expm1(g w)/g), with the step s0 and its slope k at weight 0. A device has 1 - k/g > 0: either g
-# > 0, and the step falls faster and faster with the weight ("log_rate" is log g), or g < -abs(k),
-# and it falls less and less ("log_excess" is log(-g - abs(k))).
+# ExpStep, with a = 1 and b = 0, so that its z is the weight over half the range. It is written as
+# s0 (1 + k expm1(g w)/g), with the step s0 and its slope k at weight 0. A device has 1 - k/g > 0:
+# either g > 0, and the step falls faster and faster with the weight ("log_rate" is log g), or g <
+# -abs(k), and it falls less and less ("log_excess" is log(-g - abs(k))).
 
 
 def _exp_parts(t: Named, s: Setting) -> dict[str, tuple[Array, Array, Array]]:

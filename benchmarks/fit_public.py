@@ -100,7 +100,7 @@ def compared(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--up", type=Path, help="table of up traces")
     parser.add_argument("--down", type=Path, help="table of down traces")
     parser.add_argument("--pair", type=Path, help="table of two columns, up and down")

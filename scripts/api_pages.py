@@ -90,12 +90,12 @@ def devices_page() -> str:
             "A device model defines the change of a weight by one pulse. `s` is the step of the "
             "cell at weight 0 in the direction of the pulse, `w_max` and `w_min` are its bounds, "
             "`sigma` is `dw_min_std`, and `xi` is a standard normal drawn anew for every pulse. "
-            "After every pulse the weight is confined to its bounds. Pulse trains are scaled by the "
-            "mean step of both directions at weight 0, so that an update of learning rate lr moves "
-            "weights there by lr x d on average; a bound at 0 leaves one direction. A plot shows "
-            "the default parameters without spread between devices: pulses up, then down, without "
-            "and with cycle noise. [Choose a device](../howto/choose_device.md) compares the "
-            "presets."
+            "After every pulse the weight is confined to its bounds. Pulse trains are scaled by "
+            "the mean step of both directions at weight 0, so that an update of learning rate lr "
+            "moves weights there by lr x d on average; a bound at 0 leaves one direction. A plot "
+            "shows the default parameters without spread between devices: pulses up, then down, "
+            "without and with cycle noise. [Choose a device](../howto/choose_device.md) compares "
+            "the presets."
         ),
         "",
         "## Parameters of every model",

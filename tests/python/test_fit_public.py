@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,12 +12,13 @@ from conftest import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import ModuleType
 
 K = np.arange(40)
 
 
 @pytest.fixture(scope="module")
-def benchmark() -> Any:
+def benchmark() -> ModuleType:
     spec = importlib.util.spec_from_file_location(
         "fit_public", ROOT / "benchmarks" / "fit_public.py"
     )
@@ -51,7 +52,7 @@ def printed(text: str) -> dict[str, list[float]]:
 
 
 def test_ramps_in_columns(
-    benchmark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    benchmark: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     up, down = traces(1, 3)
     files = ["--up", str(written(tmp_path / "set.csv", up, ","))]
@@ -65,7 +66,7 @@ def test_ramps_in_columns(
 
 
 def test_a_time_in_front_tabs_a_header_and_a_direction_listed_backwards(
-    benchmark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    benchmark: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (up,), (down,) = traces(2, 1)
     time = 1e-9 * K
@@ -76,7 +77,7 @@ def test_a_time_in_front_tabs_a_header_and_a_direction_listed_backwards(
 
 
 def test_two_columns_of_weights(
-    benchmark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    benchmark: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (up,), (down,) = traces(3, 1)
     path = written(tmp_path / "pair.csv", [1e6 * up - 1.2, 1e6 * down - 1.2], ",")

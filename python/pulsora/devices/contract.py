@@ -39,9 +39,9 @@ def check(device: type[Device] | Device, *, on: str = "cpu") -> tuple[str, ...]:
 
     Weights stay within the bounds of their cells. No pulse changes nothing. A pulse makes the step
     of `describe_cells()`, with the sign of its direction. An update of learning rate lr moves
-    weights at 0 by lr, on the mean of both directions. Cells without spread are equal and nominal, and spreads have their mean and standard deviation. Results depend neither on how a
-    batch is split, nor on threads, nor on where the tile is; from a saved state they go on to the
-    bit.
+    weights at 0 by lr, on the mean of both directions. Cells without spread are equal and nominal,
+    and spreads have their mean and standard deviation. Results depend neither on how a batch is
+    split, nor on threads, nor on where the tile is; from a saved state they go on to the bit.
 
     Args:
         device: A class, which is checked with its defaults, or an object of one with its own
@@ -179,8 +179,12 @@ def _learning_rate(suite: _Suite) -> Iterator[str]:
     if not any(steps):
         return  # no pulse moves a weight at 0
     x, d = np.ones((1, _COLS), np.float32), np.ones((1, _ROWS), np.float32)
-    sides = (x, d) if suite.on == "cpu" else (_core.upload(x, suite.on), _core.upload(d, suite.on))
-    moved = tile.explain(*sides, 1.0)["mean_pulses_of_largest"] * float(np.mean(steps))
+    told = (
+        tile.explain(x, d, 1.0)
+        if suite.on == "cpu"
+        else tile.explain(_core.upload(x, suite.on), _core.upload(d, suite.on), 1.0)
+    )
+    moved = told["mean_pulses_of_largest"] * float(np.mean(steps))
     if abs(moved - 1.0) > 1e-4:
         yield (
             f"an update of learning rate lr moves weights at 0 by {moved:.4g} lr, on the mean of "

@@ -122,7 +122,7 @@ def _candidate(one: Estimate, held_out: float, pulses: Pulses) -> Candidate:
 
 
 def _stuck(one: Estimate, pulses: Pulses) -> str:
-    """Where cells of this model would be stuck though no pulse was measured there, in words."""
+    """A place without measured pulses in which cells of this model are stuck, in words, or ""."""
     t = {name: value[:, None] for name, value in one.named().items()}
     none = {name: np.zeros((1, 1)) for name in one.model.effects}
     low, high = pulses.bounds

@@ -133,7 +133,7 @@ class Estimate:
 
 
 def beginning(pulses: Pulses, *, hard: bool) -> Beginning:
-    """A scale of steps, polynomials through them, noise, and hard bounds if there are models of any.
+    """A scale of steps, polynomials through them, noise, and, for `hard` models, their bounds.
 
     Bounds that were not given are those of a fit of LinearStep, at the ends that its cells reach,
     and elsewhere the extremes of the readings.
@@ -149,7 +149,7 @@ def beginning(pulses: Pulses, *, hard: bool) -> Beginning:
     probe = estimate(MODELS["LinearStep"], pulses, first, most=30)
     extremes = dict(zip(("low", "high"), pulses.bounds, strict=True))
     for end, extreme in extremes.items():
-        probe = _without(probe, f"log_{end}", replace(probe.setting, **{end: extreme}), pulses)
+        probe = _without(probe, f"log_{end}", _ending(probe.setting, end, extreme), pulses)
     low, high = (
         float(bound[0]) if f"log_{end}" in probe.names else extremes[end]
         for end, bound in zip(extremes, bounds(probe.named(), {}, probe.setting), strict=True)
@@ -160,6 +160,10 @@ def beginning(pulses: Pulses, *, hard: bool) -> Beginning:
     own = dict(zip(probe.names, np.abs(probe.values), strict=True))
     common = {name: float(own[name]) for name in _COMMON if name in own}
     return replace(begin, common=common | {"read": max(common["read"] * scale, 0.01)})
+
+
+def _ending(setting: Setting, end: str, at: float) -> Setting:
+    return replace(setting, low=at) if end == "low" else replace(setting, high=at)
 
 
 def _without(one: Estimate, bound: str, setting: Setting, pulses: Pulses) -> Estimate:

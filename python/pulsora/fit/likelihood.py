@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pulsora.fit.models import Model, Setting
+    from pulsora.fit.models import Model
     from pulsora.fit.pulses import Pulses
+    from pulsora.fit.setting import Setting
 
     Array = NDArray[np.float64]
 

@@ -113,9 +113,9 @@ def _constant(t: Named, e: Named, s: Setting, w: Array, up: bool) -> Array:
 
 def _linear(t: Named, e: Named, s: Setting, w: Array, up: bool) -> Array:
     low, high = bounds(t, e, s)
-    if up:
-        return _gain(t, e, s, up) * (1.0 - (np.tanh(t["gamma_up"]) + e["shift_up"]) * w / high)
-    return _gain(t, e, s, up) * (1.0 - (np.tanh(t["gamma_down"]) + e["shift_down"]) * w / low)
+    way, at = ("up", high) if up else ("down", low)
+    shrunk: Array = 1.0 - (np.tanh(t[f"gamma_{way}"]) + e[f"shift_{way}"]) * w / at
+    return _gain(t, e, s, up) * shrunk
 
 
 def _linear_start(starts: Starts, s: Setting) -> list[dict[str, float]]:
@@ -149,10 +149,10 @@ def _soft_start(starts: Starts, s: Setting) -> list[dict[str, float]]:
     return [_at_zero(starts, s) | {"log_high": float(np.log(high)), "log_low": float(np.log(low))}]
 
 
-# ExpStep, with a = 1 and b = 0, so that its z is the weight over half the range. It is written as s0 (1 +
-# k expm1(g w)/g), with the step s0 and its slope k at weight 0. A device has 1 - k/g > 0: either g
-# > 0, and the step falls faster and faster with the weight ("log_rate" is log g), or g < -abs(k),
-# and it falls less and less ("log_excess" is log(-g - abs(k))).
+# ExpStep, with a = 1 and b = 0, so that its z is the weight over half the range. It is written as
+# s0 (1 + k expm1(g w)/g), with the step s0 and its slope k at weight 0. A device has 1 - k/g > 0:
+# either g > 0, and the step falls faster and faster with the weight ("log_rate" is log g), or g <
+# -abs(k), and it falls less and less ("log_excess" is log(-g - abs(k))).
 
 
 def _exp_parts(t: Named, s: Setting) -> dict[str, tuple[Array, Array, Array]]:

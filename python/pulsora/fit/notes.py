@@ -97,7 +97,7 @@ def _on_cells(best: Candidate, pulses: Pulses) -> Iterator[str]:
     if len(pulses.cells) < 3:
         yield "spreads between cells are 0: measure at least 3 cells to know them"
     elif model.hard:
-        yield f"w_max_dtod and w_min_dtod are 0: the hard bounds of {best.model} are fitted as equal"
+        yield f"w_max_dtod and w_min_dtod are 0: {best.model} is fitted with equal hard bounds"
     if np.isnan(best.held_out):
         yield "nothing was held out; measure more cells or more cycles to compare models by it"
     yield "read noise is that of the measurement, and not part of the device"

@@ -99,7 +99,9 @@ class Candidate:
         """
         own = {name: one for name, one in self.parameters.items() if name not in _BOUNDS}
         vague = any(one.at_limit or not one.determined for one in own.values())
-        return bool(self.problem) or vague or own["dw_min"].error > 0.5 * own["dw_min"].value  # type: ignore[operator]
+        step = own["dw_min"]
+        coarse = bool(np.asarray(step.error) > 0.5 * np.asarray(step.value))
+        return bool(self.problem) or vague or coarse
 
 
 @dataclass(frozen=True)

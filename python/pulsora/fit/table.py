@@ -44,11 +44,11 @@ def read_traces(
 ) -> tuple[list[Trace], str]:
     """The traces of a CSV file, and whether its readings are "conductance" or "weight".
 
-    The first line names the columns, unless `columns` does: `pulse`, `direction` (up or down, 1 or -1), `conductance` or
-    `weight`, and, if there are several, `cell` and `cycle`; other columns are left alone. A row is
-    a reading after the pulse of that number. A trace is the rows of one cell and cycle; it begins
-    at its first row, whose direction does not count. If pulse numbers rise by n, n pulses of that
-    direction were sent.
+    The first line names the columns, unless `columns` does: `pulse`, `direction` (up or down, 1 or
+    -1), `conductance` or `weight`, and, if there are several, `cell` and `cycle`; other columns are
+    left alone. A row is a reading after the pulse of that number. A trace is the rows of one cell
+    and cycle; it begins at its first row, whose direction does not count. If pulse numbers rise by
+    n, n pulses of that direction were sent.
 
     A table of the columns `up` and `down` has one trace of each, a reading in every row, in the
     given unit; the shorter column ends with empty cells.

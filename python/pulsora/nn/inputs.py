@@ -49,7 +49,7 @@ def owned(x: Tensor, weight: Tensor) -> Tensor:
     """
     if torch.compiler.is_compiling() or not (weight.requires_grad and torch.is_grad_enabled()):
         return x
-    base = x._base if x._is_view() else x  # type: ignore[no-untyped-call] # noqa: SLF001
+    base = x._base if x._is_view() else x  # noqa: SLF001
     if base is not None and base.grad_fn is not None:
         return x
     is_recorded = x.is_cuda and torch.cuda.is_current_stream_capturing()

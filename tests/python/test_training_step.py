@@ -171,7 +171,7 @@ def test_a_recorded_step_leaves_gradients_and_uses_frozen_flags() -> None:
     assert model[0].analog_weight.grad is None
     model[5].requires_grad_(requires_grad=False)
     frozen = model[5].weight.clone()
-    weights = model[0].weight
+    weights = model[0].weight.detach()
     for number in range(4, 8):
         step(*_batch(number, "cuda"))
     assert torch.equal(frozen, model[5].weight)

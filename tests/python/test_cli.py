@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -143,6 +145,36 @@ def test_a_finished_run_says_so(tmp_path: Path) -> None:
     assert code == 2
     assert "--epochs must be at least 2 (got 1)" in output
     assert "already has 2 epochs" in output
+
+
+def test_ctrl_c_says_where_a_run_stopped_and_how_it_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pulsora", *TINY, "--epochs", "100000", "--out", "a"]
+    process = subprocess.Popen(  # noqa: S603
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    metrics = tmp_path / "a/metrics.json"
+    try:
+        for _ in range(600):
+            if metrics.is_file() or process.poll() is not None:
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    saved = len(json.loads(metrics.read_text())["epochs"])
+    assert f"stopped in epoch {saved + 1}; go on after epoch {saved} by --resume" in told
+    code, output = run(*TINY, "--epochs", saved + 1, "--resume", "--out", tmp_path / "a")
+    assert code == 0, output
+
+
+def test_ctrl_c_ends_any_command_with_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pulsora.cli.main.Tile", interrupted)
+    assert run("explain", 8, 8) == (130, "stopped\n")
 
 
 def test_what_cannot_be_written_is_found_before_any_work(

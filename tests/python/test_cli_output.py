@@ -10,6 +10,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import pulsora as pl
+from pulsora.bench import report
+from pulsora.bench.machine import Ceilings, Place
 from pulsora.cli import app
 from pulsora.cli.progress import metrics_table, progress_bar
 
@@ -33,6 +35,26 @@ def test_help_names_every_default_in_80_columns(
     options = re.split(r"(?m)^│ (?=--)", output.partition("─ Options ")[2])[1:-1]  # but --help
     assert options
     assert [text for text in options if "[default:" not in text] == []
+
+
+@pytest.mark.parametrize("command", ["", "train", "bench", "explain", "fit"])
+def test_help_pages_are_plain(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switches name no type, and lines of a paragraph end where the terminal ends."""
+    monkeypatch.setenv("COLUMNS", "200")
+    code, output = run(*command.split(), "--help")
+    assert code == 0, output
+    assert "bool" not in output.lower()
+    if command == "explain":
+        assert "standard deviation 1 and normal errors with standard deviation" in output
+
+
+def test_the_table_of_a_benchmark_is_explained_in_words() -> None:
+    table = report.table([], Place("cpu", 1), Ceilings(1.0, 1.0))
+    console = Console(width=80, file=io.StringIO())
+    console.print(report.legend(Place("cpu", 1)))
+    explained = {line.split()[0] for line in console.file.getvalue().splitlines() if line[0] != " "}
+    heads = {str(column.header).split()[0] for column in table.columns}
+    assert explained == heads - {"tile", "operation", "size"}
 
 
 def test_commands_are_listed_as_a_newcomer_needs_them() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pulsora.bench.machine import Ceilings, Place
     from pulsora.bench.measure import Result
 
-__all__ = ["headline", "remark", "table", "to_json"]
+__all__ = ["headline", "legend", "remark", "table", "to_json"]
 
 
 _SHORT = {"bytes": "bytes", "operations": "ops"}
@@ -52,11 +52,7 @@ def table(results: Sequence[Result], place: Place, ceilings: Ceilings) -> Table:
     heads = ["tile", "operation", "size", "median\nus", "spread"]
     heads += [] if place.on_cpu else ["host\nus"]
     heads += ["bound\nus", "by", "reached"]
-    shown = Table(
-        box=SIMPLE_HEAD,
-        padding=0,
-        caption="spread: between quartiles; by: what sets the bound, bytes or operations",
-    )
+    shown = Table(box=SIMPLE_HEAD, padding=0)
     for head in heads:
         justify: JustifyMethod = "left" if head in {"tile", "operation", "by"} else "right"
         shown.add_column(head, justify=justify, no_wrap=head != "tile")
@@ -68,6 +64,24 @@ def table(results: Sequence[Result], place: Place, ceilings: Ceilings) -> Table:
         row += [] if place.on_cpu else [_us(time.host)]
         row += [_us(bound), _SHORT[limit], f"{result.reached(ceilings):.0%}"]
         shown.add_row(*row)
+    return shown
+
+
+def legend(place: Place) -> Table:
+    """The meaning of the columns of `table`, in words."""
+    meanings = {
+        "median": "time of one call, in microseconds; half of the calls took less",
+        "spread": "distance between the quartiles of these times, in per cent of the median",
+        "host": "time until Python goes on, while the GPU still works",
+        "bound": "least time on this machine: all bytes at the bandwidth of copies, or all "
+        "operations at the rate of fused multiply-adds, whichever takes longer",
+        "by": "which of the two sets the bound: bytes, or operations (ops)",
+        "reached": "bound / median; 100 % would be the limit of the machine",
+    }
+    shown = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, meaning in meanings.items():
+        if name != "host" or not place.on_cpu:
+            shown.add_row(name, meaning)
     return shown
 
 

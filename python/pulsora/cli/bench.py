@@ -94,6 +94,7 @@ def bench(
     # Numbers and names are never cut off, on however narrow a terminal.
     width = Measurement.get(console, console.options.update(width=1000), table).minimum
     Console(width=max(width, console.width)).print(table)
+    console.print(report.legend(place))
     if remark := report.remark(place):
         console.print(remark, style="yellow", highlight=False)
     if plot is not None and results:

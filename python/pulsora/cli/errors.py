@@ -1,4 +1,4 @@
-"""Errors that a user can put right, and warnings, as one line each."""
+"""Commands: errors that a user can put right, and warnings, as one line each; plain help pages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from pulsora import _core
 
-__all__ = ["OneLineErrors", "errors"]
+__all__ = ["Commands", "OneLineErrors", "errors"]
 
 errors = Console(stderr=True, soft_wrap=True)
 
@@ -19,7 +19,23 @@ _AFTER_NAME = ("is ", "= ", "must ")
 """Continuations of a message that begins with the name of a parameter."""
 
 
-class OneLineErrors(TyperCommand):
+class _PlainSwitches:
+    """Help pages that name no type of options without a value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
+        """The parameters, as a help page shows them."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc] # of the command
+        for each in parameters:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+        return parameters
+
+
+class Commands(_PlainSwitches, TyperGroup):
+    """The commands of the program."""
+
+
+class OneLineErrors(_PlainSwitches, TyperCommand):
     """A command that shows errors of its user in one line each, and others as tracebacks."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's context, of click or its own
@@ -40,6 +56,9 @@ class OneLineErrors(TyperCommand):
             line = " ".join(self._as_option(str(error), ctx.params).split())
             errors.print(f"error: {line}", style="bold red", markup=False, highlight=False)
             raise typer.Exit(2) from error
+        except KeyboardInterrupt as interrupt:
+            errors.print(str(interrupt) or "stopped", style="yellow", markup=False, highlight=False)
+            raise typer.Exit(130) from None
         except _core.CompileError as error:  # with the lines that the compiler wrote
             errors.print(f"error: {error}", style="bold red", markup=False, highlight=False)
             raise typer.Exit(2) from error

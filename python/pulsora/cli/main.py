@@ -1,5 +1,6 @@
 """Command line: `pulsora demo|train|explain|plot-device|fit|compile|forecast|info|bench`."""
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ from pulsora import _core, devices, presets
 from pulsora._internal.checks import require_at_least, require_folder, require_picture
 from pulsora._internal.threads import chosen_threads
 from pulsora.cli.bench import bench
-from pulsora.cli.errors import OneLineErrors
+from pulsora.cli.errors import Commands, OneLineErrors
 from pulsora.cli.fit import fit
 from pulsora.cli.forecast import forecast
 from pulsora.cli.options import (
@@ -36,6 +37,7 @@ from pulsora.training.data import load, require_batch
 from pulsora.training.experiment import ALGORITHMS, MODELS, require_beginning
 
 app = typer.Typer(
+    cls=Commands,
     help="Training neural networks on simulated analog crossbar arrays.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -149,8 +151,13 @@ def train(
         further = "its length was planned" if experiment.hybrid else "raise --epochs to go on"
         console.print(f"{made}; {further}", highlight=False)
     else:
-        with progress_bar() as progress:
-            train_with_bar(run, progress, experiment.name)
+        try:
+            with progress_bar() as progress:
+                train_with_bar(run, progress, experiment.name)
+        except KeyboardInterrupt:
+            done = len(run.history)
+            further = f"go on after epoch {done} by --resume" if done else "nothing was saved"
+            raise KeyboardInterrupt(f"stopped in epoch {done + 1}; {further}") from None
     from pulsora.plot import plot_training  # noqa: PLC0415 - matplotlib takes a second
 
     plot_training({experiment.name: run.history}).savefig(out / "training.png", dpi=150)
@@ -301,4 +308,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "bench": bench,
 }
 for _name, _command in _COMMANDS.items():
-    app.command(_name, cls=OneLineErrors)(_command)
+    # Lines of a paragraph are joined, so that a help page breaks them where the terminal ends.
+    _paragraphs = inspect.cleandoc(_command.__doc__ or "").split("\n\n")
+    _help = "\n\n".join(" ".join(_paragraph.split()) for _paragraph in _paragraphs)
+    app.command(_name, cls=OneLineErrors, help=_help)(_command)

@@ -16,7 +16,6 @@ parameters.
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,7 +25,7 @@ from torch import distributed as dist
 
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
-from pulsora.nn.autograd.optimizer_groups import ignored, parted, rate, shares_lr
+from pulsora.nn.autograd.optimizer_groups import ignored, parted, rate, shares_lr, signature
 from pulsora.nn.autograd.optimizer_states import in_present_order
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
 from pulsora.nn.tiles.twins import warn_of_twins
@@ -58,13 +57,13 @@ class _Pulses(torch.optim.Optimizer):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls._kind = next(each for each in cls.__mro__ if not issubclass(each, _Pulses))
+        cls._kind = next(
+            each
+            for each in cls.__mro__
+            if issubclass(each, torch.optim.Optimizer) and not issubclass(each, _Pulses)
+        )
         if "__init__" not in cls.__dict__:
-            of_torch = inspect.signature(cls._kind)
-            added = inspect.Parameter("analog_lr", inspect.Parameter.KEYWORD_ONLY, default=None)
-            cls.__signature__ = of_torch.replace(  # type: ignore[attr-defined]
-                parameters=[*of_torch.parameters.values(), added]
-            )
+            cls.__signature__ = signature(cls._kind)  # type: ignore[attr-defined]
 
     def __init__(
         self, *arguments: Any, analog_lr: float | Tensor | None = None, **settings: Any

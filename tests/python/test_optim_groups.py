@@ -217,3 +217,12 @@ def test_settings_of_digital_groups_alone_are_not_named() -> None:
 def test_help_shows_the_arguments_of_torch_and_analog_lr() -> None:
     arguments = list(inspect.signature(AnalogSGD).parameters)
     assert arguments == [*inspect.signature(torch.optim.SGD).parameters, "analog_lr"]
+
+
+def test_optimisers_with_any_further_arguments_take_analog_lr() -> None:
+    class Own(torch.optim.SGD):
+        def __init__(self, params: Any, *, lr: float, **further: Any) -> None:
+            super().__init__(params, lr, **further)
+
+    optimizer = AnalogOptimizer(Own, Branches().parameters(), lr=0.1, analog_lr=0.4, momentum=0)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.4]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["has_analog", "ignored", "parted", "rate", "shares_lr"]
+__all__ = ["has_analog", "ignored", "parted", "rate", "shares_lr", "signature"]
 
 # Arguments that act on analog layers too, or make no difference to the rule of the update.
 _NEUTRAL = {"params", "lr", "maximize", "foreach", "fused", "capturable", "differentiable"}
@@ -34,6 +34,17 @@ def rate(value: float | Tensor | None) -> float | None:
     if not (math.isfinite(lr) and lr >= 0.0):
         raise ValueError(f"analog_lr = {value}: give a finite number, 0 or larger")
     return lr
+
+
+def signature(kind: type[torch.optim.Optimizer]) -> inspect.Signature:
+    """Returns the arguments of an optimiser of torch, and `analog_lr`."""
+    of_torch = inspect.signature(kind)
+    others = list(of_torch.parameters.values())
+    last = [each for each in others if each.kind is each.VAR_KEYWORD]
+    added = inspect.Parameter("analog_lr", inspect.Parameter.KEYWORD_ONLY, default=None)
+    return of_torch.replace(
+        parameters=[*(each for each in others if each not in last), added, *last]
+    )
 
 
 def has_analog(group: Mapping[str, Any]) -> bool:
@@ -95,7 +106,7 @@ def ignored(
         groups: Groups of the optimiser.
         told: Names of settings to leave out.
     """
-    defaults = _defaults(kind)
+    defaults = _defaults(kind)  # type: ignore[arg-type]  # a class is hashable
     found = [
         f"{name}={group[name]}"
         for group in groups

@@ -6,7 +6,7 @@ import copy
 import inspect
 import pickle
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -20,6 +20,8 @@ from pulsora.optim import AnalogAdam, AnalogOptimizer, AnalogSGD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from torch.optim.optimizer import ParamsT
 
 OPTIMISERS = [
     each
@@ -221,7 +223,7 @@ def test_help_shows_the_arguments_of_torch_and_analog_lr() -> None:
 
 def test_optimisers_with_any_further_arguments_take_analog_lr() -> None:
     class Own(torch.optim.SGD):
-        def __init__(self, params: Any, *, lr: float, **further: Any) -> None:
+        def __init__(self, params: ParamsT, *, lr: float, **further: Any) -> None:
             super().__init__(params, lr, **further)
 
     optimizer = AnalogOptimizer(Own, Branches().parameters(), lr=0.1, analog_lr=0.4, momentum=0)

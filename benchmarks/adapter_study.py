@@ -211,7 +211,7 @@ def adapted(model: nn.Module, way: Way) -> tuple[nn.Module, torch.optim.Optimize
                 )
                 setattr(block, name, layer)
     trained = [p for p in made.parameters() if p.requires_grad]
-    return made, pl.optim.AnalogOptimizer(torch.optim.Adam, trained, lr=way.lr)
+    return made, pl.optim.AnalogOptimizer(torch.optim.Adam, trained, lr=way.lr, analog_lr=way.lr)
 
 
 def trained_bytes(model: nn.Module) -> int:

@@ -49,6 +49,7 @@ from pulsora.tile import Explanation, Tile
 if TYPE_CHECKING:
     from pulsora import distributed, lowrank, nn, optim, peft, plot, training_step
     from pulsora.convert import (
+        average,
         conversion_report,
         convert_to_analog,
         convert_to_digital,
@@ -69,6 +70,7 @@ __all__ = [
     "StepGraph",
     "Tile",
     "__version__",
+    "average",
     "config",
     "conversion_report",
     "convert_to_analog",
@@ -101,6 +103,7 @@ _ON_FIRST_USE = {
     "peft": "pulsora.peft",
     "plot": "pulsora.plot",
     "training_step": "pulsora.training_step",
+    "average": "pulsora.convert",
     "conversion_report": "pulsora.convert",
     "convert_to_analog": "pulsora.convert",
     "convert_to_digital": "pulsora.convert",

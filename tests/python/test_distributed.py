@@ -261,3 +261,17 @@ def test_one_rank_may_evaluate_a_gated_read_of_tiles_alone() -> None:
         layer(torch.ones(2, 4), torch.ones(1))
     assert layer.tiles.grid[0][0].counters == before
     assert layer.tiles.grid[0][0].evaluated == 2
+
+
+def test_a_rank_waits_as_long_as_the_default_group_says(tmp_path: Path) -> None:
+    program = str(Path(runs.__file__).with_name("distributed_timeout.py"))
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, program, tmp_path, "4"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    waited, _, said = done.stdout.partition(" ")
+    assert 3.0 < float(waited) < 12.0, done.stderr
+    assert "Timed out" in said

@@ -158,9 +158,16 @@ def test_evaluation_leaves_nothing_behind() -> None:
     [
         (lambda p: AnalogSGD(p, lr=0.1, momentum=0.9), "momentum=0.9"),
         (lambda p: AnalogSGD(p, lr=0.1, weight_decay=1e-3), "weight_decay=0.001"),
-        (lambda p: AnalogAdam(p, lr=0.1, betas=(0.5, 0.9)), r"ignore betas=\(0.5, 0.9\): pulses"),
         (
-            lambda p: AnalogOptimizer(torch.optim.AdamW, p, lr=0.1, weight_decay=0.1),
+            lambda p: AnalogAdam(p, lr=0.1, analog_lr=0.1, betas=(0.5, 0.9)),
+            r"ignore betas=\(0.5, 0.9\): pulses",
+        ),
+        (
+            lambda p: AnalogOptimizer(
+                torch.optim.AdamW,
+                [{**group, "analog_lr": 0.1, "weight_decay": 0.1} for group in p],
+                lr=0.1,
+            ),
             r"ignore weight_decay=0.1: pulses",
         ),
     ],
@@ -185,7 +192,7 @@ def test_defaults_and_purely_digital_groups_warn_of_nothing() -> None:
         warnings.simplefilter("error")
         AnalogSGD(ideal_model().parameters(), lr=0.1)
         for optimizer in (torch.optim.AdamW, torch.optim.Adam, torch.optim.RMSprop):
-            AnalogOptimizer(optimizer, ideal_model().parameters(), lr=0.1)
+            AnalogOptimizer(optimizer, ideal_model().parameters(), lr=0.1, analog_lr=0.1)
         AnalogSGD(nn.Linear(3, 2).parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
 
 
@@ -260,7 +267,7 @@ def test_optimisers_that_cannot_work_are_refused_when_made(
 
 def test_the_digital_optimiser_sees_no_analog_gradient() -> None:
     model = nn.Sequential(ideal_model(), nn.Linear(3, 2))
-    optimizer = AnalogOptimizer(torch.optim.Adam, model.parameters(), lr=0.1)
+    optimizer = AnalogOptimizer(torch.optim.Adam, model.parameters(), lr=0.1, analog_lr=0.1)
     backward(model)
     optimizer.step()
     assert model[0][0].analog_weight not in optimizer.state

@@ -67,6 +67,7 @@ ORDERS: dict[str, Callable[[list[str]], list[str]]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:analog layers train by plain SGD")
 @pytest.mark.parametrize("frozen", [None, "0.bias", "1.weight", "2.bias"])
 @pytest.mark.parametrize("per", ["layer", "output"])
 @pytest.mark.parametrize("learns", [False, True])
@@ -106,6 +107,7 @@ def test_a_hybrid_training_keeps_the_order_of_its_saved_histories() -> None:
     assert shapes == [[4], [4, 5], [1], [4], [4], [4], [4, 4], [1], [3], [3, 4], [1]]
 
 
+@pytest.mark.filterwarnings("ignore:analog layers train by plain SGD")
 @pytest.mark.parametrize("kind", ["linear", "conv", "lstm", "lstm2", "projected"])
 def test_a_state_of_a_digital_run_goes_on_for_digital_parameters(kind: str) -> None:
     torch.manual_seed(0)

@@ -297,7 +297,9 @@ def test_maximize_ascends_by_pulses_without_a_warning(
     model = nn.Sequential(AnalogLinear(4, 3, config=pl.SingleConfig(**PERFECT), seed=1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        optimizer = AnalogOptimizer(make, model.parameters(), lr=0.01, maximize=True)
+        optimizer = AnalogOptimizer(
+            make, model.parameters(), lr=0.01, analog_lr=0.01, maximize=True
+        )
     values = []
     for _ in range(5):
         optimizer.zero_grad()

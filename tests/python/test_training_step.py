@@ -90,7 +90,7 @@ def test_property_37_steps_have_the_bits_of_the_plain_loop(
     models = [_model(device, config) for _ in range(2)]
     make = {
         "sgd": lambda model: AnalogSGD(model.parameters(), lr=0.1, momentum=0.9),
-        "adam": lambda model: AnalogAdam(model.parameters(), lr=0.01),
+        "adam": lambda model: AnalogAdam(model.parameters(), lr=0.01, analog_lr=0.01),
     }[optimiser]
     optimizers = [make(model) for model in models]
     schedules = [torch.optim.lr_scheduler.StepLR(each, 7, gamma=0.5) for each in optimizers]
@@ -348,7 +348,7 @@ def test_what_is_no_step_is_refused_by_name() -> None:
 
 def test_any_digital_optimiser_will_do() -> None:
     model = _model("cpu")
-    optimizer = AnalogOptimizer(torch.optim.AdamW, model.parameters(), lr=1e-2)
+    optimizer = AnalogOptimizer(torch.optim.AdamW, model.parameters(), lr=1e-2, analog_lr=1e-2)
     step = TrainingStep(model, optimizer, loss_fn)
     losses = [float(step(*_batch(0, "cpu"))) for _ in range(30)]
     assert losses[-1] < losses[0]

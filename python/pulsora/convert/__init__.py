@@ -1,5 +1,6 @@
 """Conversion of models of torch to analog layers and back, and changes of all tiles of a model."""
 
+from pulsora.convert.averages import average
 from pulsora.convert.model import convert_to_analog, convert_to_digital
 from pulsora.convert.periphery import with_io
 from pulsora.convert.report import ConversionReport, LayerReport, conversion_report
@@ -8,6 +9,7 @@ from pulsora.convert.seeds import reseed
 __all__ = [
     "ConversionReport",
     "LayerReport",
+    "average",
     "conversion_report",
     "convert_to_analog",
     "convert_to_digital",

@@ -20,6 +20,7 @@ from pulsora.nn.recurrent_base import AnalogRNNBase
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
+    from datetime import timedelta
 
 __all__ = ["batch", "check", "prepare", "rows"]
 
@@ -51,7 +52,7 @@ def prepare(
             others. 'auto': shared where that is faster, in large layers of one array of pulsed
             cells per tile, and large batches. The results are equal.
         group: The processes; by default all, in a new group, so that messages of analog layers do
-            not mix with others.
+            not mix with others. It has the timeout of the default group.
 
     Returns:
         The model itself.
@@ -78,7 +79,7 @@ def prepare(
         model,
         {name: layer.tiles for name, layer in layers.items()},
         digital,
-        group=_group(group),
+        group=_group(group, next(iter(layers.values())).tiles.device),
         loss=loss,
         batch_dim=batch_dim,
         check_every=check_every,
@@ -213,9 +214,9 @@ def _require_parted(name: str, layer: AnalogModule) -> None:
         )
 
 
-def _group(group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+def _group(group: dist.ProcessGroup | None, device: torch.device) -> dist.ProcessGroup | None:
     if dist.is_available() and dist.is_initialized():
-        return group or dist.new_group()
+        return group or dist.new_group(timeout=_timeout(device))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes > 1:
         raise RuntimeError(
@@ -223,6 +224,14 @@ def _group(group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
             "torch.distributed.init_process_group() before prepare"
         )
     return None
+
+
+def _timeout(device: torch.device) -> timedelta | None:
+    """Returns the timeout of the default group, which new groups of torch do not take over."""
+    default = dist.distributed_c10d._get_default_group()  # noqa: SLF001 - torch has no public one
+    options = getattr(default._get_backend(device), "options", None)  # noqa: SLF001
+    timeout: timedelta | None = getattr(options, "_timeout", None)
+    return timeout
 
 
 def _own_parameters(model: nn.Module) -> set[str]:

@@ -4,7 +4,8 @@ A pulsed tile takes its update from the factors (x, d) of a gradient, not from i
 W <- W - lr d^T x, by pulses. These optimisers do that for the analog layers among their
 parameters, and leave every other parameter to an optimiser of torch:
 
-    optimizer = AnalogSGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = AnalogSGD(model.parameters(), lr=0.1)
+    optimizer = AnalogOptimizer(torch.optim.AdamW, model.parameters(), lr=1e-3, analog_lr=0.4)
 
 Several forward and backward passes before one `step()` add up to one mini-batch. `step()` uses up
 the gradients of analog layers; `zero_grad()`, of the optimiser or the model, throws them away.
@@ -15,17 +16,17 @@ parameters.
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import distributed as dist
 
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
+from pulsora.nn.autograd.optimizer_groups import ignored, parted, rate, shares_lr, signature
 from pulsora.nn.autograd.optimizer_states import in_present_order
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
 from pulsora.nn.tiles.layer_update import LayerUpdate, apply_updates
@@ -34,15 +35,13 @@ from pulsora.nn.tiles.twins import warn_of_twins
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from torch import Tensor
     from torch.optim.optimizer import ParamsT
 
 
 __all__ = ["AnalogAdam", "AnalogOptimizer", "AnalogSGD"]
 
 _STEPS_BEFORE_UNREAD = 10  # until a layer that no forward pass reads is named
-
-# Arguments that act on analog layers too, or make no difference to the rule of the update.
-_NEUTRAL = {"params", "lr", "maximize", "foreach", "fused", "capturable", "differentiable"}
 
 
 class _Pulses(torch.optim.Optimizer):
@@ -52,36 +51,78 @@ class _Pulses(torch.optim.Optimizer):
     # False, GradScaler undoes the factor for all gradients beforehand.
     _step_supports_amp_scaling = property(lambda _: False, lambda _, __: None)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)
-        try:
-            self._take_up()
-            self._warn_of_ignored(self.param_groups[-1])
-        except Warning:  # filters make it an error, after which nothing has changed
-            self.param_groups.pop()
-            raise
+    analog_lr: float | None = None
+    """The lr of analog parameters; None where the lr of their groups holds for them too."""
 
-    def _warn_of_ignored(self, group: dict[str, Any]) -> None:
-        """Warns once of each setting of a group that analog layers ignore."""
-        if not any(isinstance(parameter, AnalogParameter) for parameter in group["params"]):
-            return
-        ignored = [
-            f"{name}={group[name]}"
-            for name, argument in inspect.signature(type(self)).parameters.items()
-            if name in group and name not in _NEUTRAL and group[name] != argument.default
-        ]
-        told: set[str] = self.__dict__.setdefault("_told", set())
-        if ignored and not told.issuperset(ignored):
-            warnings.warn(
-                f"analog layers ignore {', '.join(ignored)}: pulses follow plain SGD with the "
-                "group's lr. Digital parameters use it",
-                stacklevel=5,
+    _kind: ClassVar[type[torch.optim.Optimizer]]  # torch's optimiser for the digital parameters
+    _withheld: list[list[Tensor]] | None = None  # all parameters, while torch's constructor runs
+    _shares_lr = False  # whether analog parameters have the lr of an adaptive optimiser
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._kind = next(
+            each
+            for each in cls.__mro__
+            if issubclass(each, torch.optim.Optimizer) and not issubclass(each, _Pulses)
+        )
+        if "__init__" not in cls.__dict__:
+            cls.__signature__ = signature(cls._kind)  # type: ignore[attr-defined]
+
+    def __init__(
+        self, *arguments: Any, analog_lr: float | Tensor | None = None, **settings: Any
+    ) -> None:
+        self.analog_lr = rate(analog_lr)
+        # Constructors of torch make states for all parameters (Adagrad), or look at their values.
+        self._withheld = []
+        super().__init__(*arguments, **settings)
+        self._give_back()
+        self._withheld = None
+        if any("lr" not in group for group in self.param_groups):
+            raise ValueError(
+                f"optimizer = {self._kind.__name__} has no lr, which pulses need; choose one such "
+                "as torch.optim.AdamW"
             )
-            told.update(ignored)
+        self._take_up(stacklevel=3)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group of parameters, as in torch.
+
+        If there is an `analog_lr`, of the optimiser or as a key of the group, the analog parameters
+        become a group of their own with this lr. A group of analog parameters alone keeps an lr
+        that it has.
+        """
+        before = len(self.param_groups)
+        self._give_back()
+        shares_before = self._shares_lr
+        try:
+            for part in parted(param_group, self.analog_lr):
+                has_lr = "lr" in part
+                super().add_param_group(part)
+                self._shares_lr |= shares_lr(self._kind, self.param_groups[-1], has_lr=has_lr)
+            if self._withheld is None:
+                self._take_up(stacklevel=3)
+        except BaseException:  # a warning may be an error, too
+            del self.param_groups[before:]
+            self._shares_lr = shares_before
+            raise
+        if self._withheld is not None:
+            self._withheld = [group["params"] for group in self.param_groups]
+            for group in self.param_groups:
+                group["params"] = [
+                    each for each in group["params"] if not isinstance(each, AnalogParameter)
+                ]
+
+    def _give_back(self) -> None:
+        """Puts the analog parameters back into their groups."""
+        for group, parameters in zip(self.param_groups, self._withheld or (), strict=False):
+            group["params"] = parameters
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "analog_lr": self.analog_lr}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._take_up()
+        self._take_up(stacklevel=3)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a saved state, of earlier versions and of digital runs too.
@@ -97,11 +138,31 @@ class _Pulses(torch.optim.Optimizer):
                 if isinstance(parameter, AnalogParameter):
                     yield group, parameter
 
-    def _take_up(self) -> None:
+    def _take_up(self, stacklevel: int) -> None:
+        """Marks the analog parameters as trained, and warns of what they do not follow."""
         for _, parameter in self._analog():
             parameter.optimizers.add(self)
-        arrays = (parameter.array for _, parameter in self._analog())
-        warn_of_twins(arrays, self.__dict__.setdefault("_told", set()), stacklevel=5)
+        told: set[str] = self.__dict__.setdefault("_told", set())
+        warn_of_twins((each.array for _, each in self._analog()), told, stacklevel + 1)
+        self._warn_of_ignored(stacklevel + 1)
+        if self._shares_lr and "lr" not in told:
+            told.add("lr")
+            warnings.warn(
+                f"analog layers train by plain SGD with the lr of {self._kind.__name__}, which "
+                "suits adaptive steps and is mostly far too small for pulses; give analog_lr, such "
+                "as analog_lr=0.4, for the analog layers alone",
+                stacklevel=stacklevel,
+            )
+
+    def _warn_of_ignored(self, stacklevel: int) -> None:
+        """Warns once of each setting that analog layers ignore."""
+        told: set[str] = self.__dict__.setdefault("_told", set())
+        if names := ignored(self._kind, self.param_groups, told):
+            warnings.warn(
+                f"analog layers ignore {names}: pulses follow plain SGD with the group's lr. "
+                "Digital parameters use it",
+                stacklevel=stacklevel,
+            )
 
     def step(  # type: ignore[override]
         self, closure: Callable[[], float] | None = None
@@ -193,6 +254,7 @@ class _Pulses(torch.optim.Optimizer):
             )
 
     def _step_digitally(self) -> None:
+        self._warn_of_ignored(stacklevel=5)  # schedulers and users change settings between steps
         digital = super().step
         if getattr(digital, "hooked", False):  # its hooks run around this method already
             digital = functools.partial(digital.__wrapped__, self)  # type: ignore[attr-defined]
@@ -234,31 +296,53 @@ def _gradient(parameter: AnalogParameter) -> AnalogGradient:
 
 
 class AnalogSGD(_Pulses, torch.optim.SGD):
-    """`torch.optim.SGD`, with pulses for the analog layers. Same arguments."""
+    """`torch.optim.SGD`, with pulses for the analog layers.
+
+    Args:
+        params: As for torch's SGD.
+        **settings: As for torch's SGD: lr, momentum and others.
+        analog_lr: See `AnalogOptimizer`.
+    """
 
 
 class AnalogAdam(_Pulses, torch.optim.Adam):
-    """`torch.optim.Adam` for digital parameters; plain SGD by pulses, at the same lr, for tiles."""
+    """`torch.optim.Adam` for digital parameters; plain SGD by pulses for analog layers.
+
+    Args:
+        params: As for torch's Adam.
+        **settings: As for torch's Adam: lr, betas and others.
+        analog_lr: See `AnalogOptimizer`.
+    """
 
 
 class AnalogOptimizer:
     """Any optimiser of torch for the digital parameters, and pulses for the analog layers.
 
-    `AnalogOptimizer(torch.optim.AdamW, model.parameters(), lr=1e-3)` is an AdamW.
+    `AnalogOptimizer(torch.optim.AdamW, model.parameters(), lr=1e-3, analog_lr=0.4)` is an AdamW.
 
     Args:
         optimizer: The class of the digital optimiser; its groups must have an lr.
         parameters: As for the optimiser.
+        analog_lr: The lr of the analog layers, finite and at least 0. Each group with parameters of
+            both kinds is then parted in two, and schedulers act on both. Groups may have an
+            `analog_lr` of their own; a group of analog parameters alone keeps an lr that it has.
+            By default analog layers train with the lr of their group, and a warning says so if the
+            optimiser is adaptive.
         **settings: As for the optimiser.
 
     Raises:
         TypeError: if `optimizer` is no class of an optimiser.
         ValueError: if it cannot work with analog layers: LBFGS, whose line search needs the
-            gradient as one vector, and optimisers without an lr.
+            gradient as one vector, and optimisers without an lr; or for a bad `analog_lr`.
     """
 
     def __new__(  # type: ignore[misc]
-        cls, optimizer: type[torch.optim.Optimizer], parameters: ParamsT, **settings: Any
+        cls,
+        optimizer: type[torch.optim.Optimizer],
+        parameters: ParamsT,
+        *,
+        analog_lr: float | Tensor | None = None,
+        **settings: Any,
     ) -> torch.optim.Optimizer:
         """An object of a class derived from `optimizer`."""
         given: object = optimizer
@@ -271,11 +355,7 @@ class AnalogOptimizer:
                 "optimizer = LBFGS needs the gradient as one vector and goes back on its steps, "
                 "which pulses cannot; choose one such as torch.optim.AdamW"
             )
-        combined = type(f"Analog{optimizer.__name__}", (_Pulses, optimizer), {})
-        made: torch.optim.Optimizer = combined(parameters, **settings)
-        if any("lr" not in group for group in made.param_groups):
-            raise ValueError(
-                f"optimizer = {optimizer.__name__} has no lr, which pulses need; choose one such "
-                "as torch.optim.AdamW"
-            )
+        bases = (optimizer,) if issubclass(optimizer, _Pulses) else (_Pulses, optimizer)
+        combined = type(f"Analog{optimizer.__name__}", bases, {})
+        made: torch.optim.Optimizer = combined(parameters, analog_lr=analog_lr, **settings)
         return made

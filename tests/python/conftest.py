@@ -170,7 +170,10 @@ def cpp_build(tmp_path_factory: pytest.TempPathFactory) -> CppBuild:
     run("cmake", "--install", built, "--prefix", there / "first")
     prefix = (there / "first").rename(there / "moved")  # an installed library may be moved
     folder = tmp_path_factory.mktemp("cpp_build")
-    run("cmake", "-S", ROOT / "tests" / "installed", "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run(
+        *("cmake", "-S", ROOT / "tests" / "installed", "-B", folder),
+        *(f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"),
+    )
     run("cmake", "--build", folder, "--parallel", "2")
     return CppBuild(prefix, folder)
 

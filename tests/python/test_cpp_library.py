@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pulsora as pl
-from conftest import CONFIGS, ROOT, make_tile, run, train
+from conftest import CONFIGS, ROOT, cmake_refuses, make_tile, run, train
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 EXAMPLES = ROOT / "examples" / "cpp"
+SMALL = ("-DPULSORA_CUDA=OFF", "-DPULSORA_CPU_ISAS=V2", "-DPULSORA_DEVICES=ConstantStep;SoftBounds")
 
 
 def build(source: Path, folder: Path, cpp_build: CppBuild) -> Path:
@@ -39,8 +40,7 @@ def test_a_project_may_contain_the_sources(tmp_path: Path) -> None:
     """A small build: instruction set V2 and two models. Warnings are errors only on request."""
     run(
         *("cmake", "-S", ROOT / "tests" / "installed", "-B", tmp_path, f"-DPULSORA_SOURCE={ROOT}"),
-        *("-DPULSORA_CUDA=OFF", "-DPULSORA_CPU_ISAS=V2"),
-        "-DPULSORA_DEVICES=ConstantStep;SoftBounds",
+        *SMALL,
     )
     commands = json.loads((tmp_path / "compile_commands.json").read_text())
     ours = [c["command"] for c in commands if c["file"].startswith(f"{ROOT / 'src'}/")]
@@ -50,11 +50,67 @@ def test_a_project_may_contain_the_sources(tmp_path: Path) -> None:
     assert "may rely on it" in run(tmp_path / "consumer")
 
 
+def configured(source: Path, folder: Path, *settings: str) -> tuple[bool, str]:
+    """Whether `cmake` succeeds, and its messages."""
+    done = subprocess.run(  # noqa: S603
+        ["cmake", "-S", source, "-B", folder, *settings],  # noqa: S607
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.returncode == 0, " ".join(done.stderr.split())
+
+
+@pytest.mark.slow
+def test_as_part_of_a_project_nothing_is_installed_unless_asked_for(tmp_path: Path) -> None:
+    settings = (f"-DPULSORA_SOURCE={ROOT}", *SMALL)
+    installed = ROOT / "tests" / "installed"
+    made, text = configured(installed, tmp_path / "build", *settings, "-DBUILD_SHARED_LIBS=ON")
+    assert made
+    assert "CMake Warning" in text
+    assert "BUILD_SHARED_LIBS is ON, but Pulsora is a static library" in text
+    run("cmake", "--install", tmp_path / "build", "--prefix", tmp_path / "prefix")
+    assert not (tmp_path / "prefix").exists()
+    asked = (*settings, "-DPULSORA_INSTALL=ON", "-DBUILD_SHARED_LIBS=OFF")
+    assert configured(installed, tmp_path / "build", *asked) == (True, "")
+    rules = (tmp_path / "build" / "pulsora" / "cmake_install.cmake").read_text()
+    assert "libpulsora.a" in rules
+    assert "pulsoraConfig.cmake" in rules
+
+
+def test_by_itself_it_is_no_shared_library(tmp_path: Path) -> None:
+    text = cmake_refuses("BUILD_SHARED_LIBS=ON", tmp_path)
+    assert "BUILD_SHARED_LIBS is ON, but Pulsora is a static library" in text
+
+
+@pytest.mark.slow
+def test_a_project_of_c_alone_is_told_what_to_add(cpp_build: CppBuild, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.24)\nproject(plain LANGUAGES C)\n"
+        "find_package(pulsora REQUIRED)\n"
+    )
+    prefix = f"-DCMAKE_PREFIX_PATH={cpp_build.prefix}"
+    made, text = configured(tmp_path, tmp_path / "build", prefix)
+    assert not made
+    assert "Pulsora is a C++ library, and this project has not enabled C++" in text
+    assert "OpenMP" not in text
+
+
 @pytest.mark.slow
 def test_a_project_may_use_the_installed_library(cpp_build: CppBuild) -> None:
     assert "may rely on it" in run(cpp_build.folder / "consumer")
     # Low-rank updates by the headers that are installed, in a program that knows no tiles.
     assert "worked out by hand" in run(cpp_build.folder / "low_rank")
+
+
+@pytest.mark.slow
+def test_kernels_of_a_device_compile_where_warnings_are_errors(cpp_build: CppBuild) -> None:
+    commands = json.loads((cpp_build.folder / "compile_commands.json").read_text())
+    kernels = [c["command"] for c in commands if "/consumer_devices/DoubledStep_" in c["file"]]
+    assert kernels
+    is_gcc = "Free Software Foundation" in run(kernels[0].split()[0], "--version")
+    for command in kernels:
+        assert "-Wall -Wextra -Wshadow -Werror" in command
+        # Without it GCC 12 refuses its own headers, in builds for the instruction set V4.
+        assert ("-Wno-maybe-uninitialized" in command) == is_gcc
 
 
 @pytest.mark.slow
@@ -188,13 +244,10 @@ add_executable(app app.cpp)
 add_library(archive STATIC app.cpp)
 pulsora_add_device({call})
 """)
-    done = subprocess.run(  # noqa: S603
-        ["cmake", "-S", tmp_path, "-B", tmp_path / "build",  # noqa: S607
-         f"-DCMAKE_PREFIX_PATH={cpp_build.prefix}"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert message in " ".join(done.stderr.split())
+    prefix = f"-DCMAKE_PREFIX_PATH={cpp_build.prefix}"
+    made, text = configured(tmp_path, tmp_path / "build", prefix)
+    assert not made
+    assert message in text
 
 
 @pytest.mark.parametrize("name", ["01_train_tile/main.cpp", "02_device_test/device_test.cpp"])

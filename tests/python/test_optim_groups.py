@@ -228,3 +228,12 @@ def test_optimisers_with_any_further_arguments_take_analog_lr() -> None:
 
     optimizer = AnalogOptimizer(Own, Branches().parameters(), lr=0.1, analog_lr=0.4, momentum=0)
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.4]
+
+
+def test_a_group_whose_warning_is_an_error_is_not_added() -> None:
+    optimizer = AnalogSGD(Branches().parameters(), lr=0.1)
+    group = {"params": list(Branches().parameters()), "momentum": 0.9}
+    for _ in range(2):
+        with pytest.raises(UserWarning, match=r"analog layers ignore momentum=0\.9"):
+            optimizer.add_param_group(dict(group))
+        assert len(optimizer.param_groups) == 1

@@ -101,7 +101,7 @@ class _Pulses(torch.optim.Optimizer):
                 self._shares_lr |= shares_lr(self._kind, self.param_groups[-1], has_lr=has_lr)
             if self._withheld is None:
                 self._take_up(stacklevel=3)
-        except BaseException:  # a warning may be an error, too
+        except BaseException:  # filters make warnings errors, after which nothing has changed
             del self.param_groups[before:]
             self._shares_lr = shares_before
             raise
@@ -146,23 +146,25 @@ class _Pulses(torch.optim.Optimizer):
         warn_of_twins((each.array for _, each in self._analog()), told, stacklevel + 1)
         self._warn_of_ignored(stacklevel + 1)
         if self._shares_lr and "lr" not in told:
-            told.add("lr")
             warnings.warn(
                 f"analog layers train by plain SGD with the lr of {self._kind.__name__}, which "
                 "suits adaptive steps and is mostly far too small for pulses; give analog_lr, such "
                 "as analog_lr=0.4, for the analog layers alone",
                 stacklevel=stacklevel,
             )
+            told.add("lr")
 
     def _warn_of_ignored(self, stacklevel: int) -> None:
         """Warns once of each setting that analog layers ignore."""
         told: set[str] = self.__dict__.setdefault("_told", set())
-        if names := ignored(self._kind, self.param_groups, told):
+        if found := ignored(self._kind, self.param_groups, told):
+            named = ", ".join(f"{name}={value}" for name, value in found.items())
             warnings.warn(
-                f"analog layers ignore {names}: pulses follow plain SGD with the group's lr. "
+                f"analog layers ignore {named}: pulses follow plain SGD with the group's lr. "
                 "Digital parameters use it",
                 stacklevel=stacklevel,
             )
+            told.update(found)
 
     def step(  # type: ignore[override]
         self, closure: Callable[[], float] | None = None
@@ -188,6 +190,7 @@ class _Pulses(torch.optim.Optimizer):
                 loss = closure()
         updates = self._updates()
         self._warn_of_gradients()
+        self._warn_of_ignored(stacklevel=5)  # before the pulses, because filters make it an error
         self._warn_if_apart()
         # Pulses come first, because torch's step must not see the gradients of analog layers. A
         # step that is interrupted, or fails, afterwards can be made again.

@@ -12,7 +12,7 @@ import torch
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from torch import Tensor
 
@@ -97,9 +97,9 @@ def shares_lr(kind: type[torch.optim.Optimizer], group: Mapping[str, Any], *, ha
 
 
 def ignored(
-    kind: type[torch.optim.Optimizer], groups: Iterable[Mapping[str, Any]], told: set[str]
-) -> str:
-    """Returns the settings that analog layers ignore, as text, and adds their names to `told`.
+    kind: type[torch.optim.Optimizer], groups: Iterable[Mapping[str, Any]], told: Container[str]
+) -> dict[str, Any]:
+    """Returns the settings that analog layers ignore, by name.
 
     Args:
         kind: The optimiser of torch for the digital parameters.
@@ -107,16 +107,16 @@ def ignored(
         told: Names of settings to leave out.
     """
     defaults = _defaults(kind)  # type: ignore[arg-type]  # a class is hashable
-    found = [
-        f"{name}={group[name]}"
-        for group in groups
-        for name in defaults
-        if group.get(name, defaults[name]) != defaults[name]
-        and name not in told
-        and has_analog(group)
-        and not told.add(name)  # type: ignore[func-returns-value]
-    ]
-    return ", ".join(found)
+    found: dict[str, Any] = {}
+    for group in groups:
+        changed = {
+            name: group[name]
+            for name, default in defaults.items()
+            if group.get(name, default) != default and name not in told
+        }
+        if changed and has_analog(group):
+            found = changed | found
+    return found
 
 
 @functools.cache

@@ -250,9 +250,6 @@ class AnalogModule(TiledModule):
             raise ValueError(f"weights have shape {list(weight.shape)}; expected {list(expected)}")
         if bias is not None and bias.shape != (rows,):
             raise ValueError(f"bias has shape {list(bias.shape)}; expected [{rows}]")
-        for name, given in (("weight", weight), ("bias", bias)):
-            if given is not None and not isinstance(given, torch.Tensor):
-                raise TypeError(f"{name} is of type {type(given).__name__}: give a tensor")
         wanted = weight.detach().float().cpu()
         if self.analog_bias and bias is not None:
             wanted = torch.cat([wanted, bias.detach().float().cpu()[:, None]], dim=1)

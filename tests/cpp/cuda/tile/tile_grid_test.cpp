@@ -178,6 +178,10 @@ TEST(CudaTileGrid, Property36_HasTheBitsOfItsTilesInEverySetting) {
                                {{"write_noise_std", Value(0.5)}, {"lifetime", Value(100.0)}});
        })},
       {"wires", singleConfig([](Parts &p) { p.forward.ir_drop = 1.0f; })},
+      {"poor wires", singleConfig([](Parts &p) {
+         p.forward.ir_drop = p.backward.ir_drop = 1.0f;
+         p.forward.ir_drop_gw_div_gmax = p.backward.ir_drop_gw_div_gmax = 5.0f;
+       })},
       {"perfect", idealConfig()},
   };
   for (const auto &[name, config] : configs) {

@@ -51,6 +51,14 @@ TEST(CudaTile, Property36_PeripheryWithReproducibleProducts) {
       {"pcm noise",
        [](IOParameters &io) { io.w_noise = 0.02f, io.w_noise_type = WeightNoiseType::PcmRead; }},
       {"wire", [](IOParameters &io) { io.ir_drop = 1.0f, io.ir_drop_gw_div_gmax = 500.0f; }},
+      {"wires near the junction",
+       [](IOParameters &io) { io.ir_drop = 1.0f, io.ir_drop_gw_div_gmax = 50.0f; }},
+      {"poor wires", [](IOParameters &io) { io.ir_drop = 1.0f, io.ir_drop_gw_div_gmax = 5.0f; }},
+      {"poor wires in two passes",
+       [](IOParameters &io) {
+         io.mv_type = MvType::PosNegSeparateDigitalSum, io.w_read_asymmetry_dtod = 0.1f;
+         io.ir_drop = 1.0f, io.ir_drop_gw_div_gmax = 5.0f, io.r_series = 0.01f;
+       }},
       {"offsets",
        [](IOParameters &io) { io.v_offset_std = 0.05f, io.r_series = 0.01f, io.out_bound = 0.5f; }},
       {"nonlinear",

@@ -105,7 +105,7 @@ JUNCTION = _junction()
 
 
 def wire_loss(a: Floats) -> tuple[Floats, Floats]:
-    """What each cell loses at a load a, and what it loses times its lateness (IR drop)."""
+    """Shares of its current that a cell loses at a load a: always, and times its lateness."""
     t = _uniform_line(np.where(a > 0.0, a, 1.0))
     poor = (a > JUNCTION) & (3.0 * t < 1.0)
     far = np.select([a <= JUNCTION, poor], [_fit(a), 3.0 * t], 1.5 * (1.0 - t))

@@ -115,14 +115,11 @@ def lines(name: str, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Weights and inputs [DRAWS, N] of a row of the table in docs/reference/io.md."""
     j, full = np.arange(N), (DRAWS, N)
     weights = rng.uniform(0.0, 1.0, full)
-    if name == "equal weights, inputs 1":
-        return np.ones(full), np.ones(full)
-    if name == "inputs 1":
-        return weights, np.ones(full)
-    if name == "half of the inputs 1, others off":
-        return weights, 1.0 * (rng.random(full) < 1 / 2)
-    if name == "1/16 of the inputs 1, others off":
-        return weights, 1.0 * (rng.random(full) < 1 / 16)
+    if name in {"equal weights, inputs 1", "inputs 1"}:
+        return (weights if name == "inputs 1" else np.ones(full)), np.ones(full)
+    active = {"half of the inputs 1, others off": 1 / 2, "1/16 of the inputs 1, others off": 1 / 16}
+    if name in active:
+        return weights, 1.0 * (rng.random(full) < active[name])
     if name == "weights of both signs, half of the inputs 1":
         return 2.0 * weights - 1.0, 1.0 * (rng.random(full) < 1 / 2)
     if name in {"inputs as pulse widths", "inputs as voltages"}:

@@ -74,7 +74,7 @@ TEST(Array, IrDropFollowsItsFormula) {
   EXPECT_FLOAT_EQ(lateness(3, 4), 1.0f - 1.0f / 16.0f);
 }
 
-/// What a cell of a lateness delivers of its ideal current.
+/// The share of its ideal current that a cell delivers.
 float kept(const WireLoss &loss, float late) { return 1.0f - loss.everywhere - loss.far * late; }
 
 TEST(Wires, KeepThePolynomialUpToTheJunction) {
@@ -86,7 +86,8 @@ TEST(Wires, KeepThePolynomialUpToTheJunction) {
 
 TEST(Wires, TheJunctionIsTheOnlyCrossingOfBothCurves) {
   const auto above = [](double a) {
-    return a * (0.05 * a * a - 0.2 * a + 0.5) - 1.5 * (1.0 - std::tanh(std::sqrt(a)) / std::sqrt(a));
+    const double t = std::tanh(std::sqrt(a)) / std::sqrt(a);
+    return a * (0.05 * a * a - 0.2 * a + 0.5) - 1.5 * (1.0 - t);
   };
   EXPECT_NEAR(above(double(kWireJunction)), 0.0, 1e-8);
   for (double a = 0.01; a < 1e4; a *= 1.01) EXPECT_EQ(above(a) > 0.0, a > double(kWireJunction));

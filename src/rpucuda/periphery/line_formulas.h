@@ -237,7 +237,7 @@ PULSORA_HD float lineDifference(const ArrayEffects &e, float y, float inputSum, 
 
 /// The sum as it arrives at the output stage. z is standard normal.
 PULSORA_HD float arrayOutput(const ArrayEffects &e, const LineSums &in, float offset, float z) {
-  const float dropped = behindWire(e, in);
+  const float dropped = e.irDrop > 0.0f ? behindWire(e, in) : in.sum;
   const float y = select(e.lineVoltage, lineDifference(e, dropped, in.inputSum, offset), dropped);
   return fma(e.weightNoise * sqrt(in.squares), z, y);
 }

@@ -256,7 +256,10 @@ def device_from_dict(values: Mapping[str, object]) -> Parameters:
     model = rest.pop("model", None)
     if not isinstance(model, str) or model not in _DEVICES:
         hint = suggestion(model, _DEVICES)
-        raise _core.ConfigError(f"model is {model!r}, which is not a device model{hint}")
+        raise _core.ConfigError(
+            f"model is {model!r}, which is not a device model (a model from source is known after "
+            f"pulsora.devices.from_source()){hint}"
+        )
     return _DEVICES[model].from_dict(rest)
 
 

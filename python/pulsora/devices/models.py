@@ -1,7 +1,7 @@
 """Device models: one class per model of the core, made from its table of parameters."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, SupportsIndex
 
 from pulsora import _core
 from pulsora._internal.parameters import (
@@ -9,12 +9,25 @@ from pulsora._internal.parameters import (
     device_from_dict,
     parameter_class,
     register_device,
+    registered_devices,
     require_mapping,
 )
+
+SOURCE_KEY = "source_sha256"
+"""Name of the SHA-256 of a model's source in files and pickles of devices."""
 
 
 class Device(Parameters):
     """A device model with its parameters."""
+
+    source_sha256: ClassVar[str] = ""
+    """SHA-256 of the source of a model that from_source() made; empty for built-in models."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> str | tuple[Any, ...]:
+        """Pickles of devices whose model is from source contain the SHA-256 of that source."""
+        if not self.source_sha256:
+            return super().__reduce_ex__(protocol)
+        return _unpickled, (self.model, self.source_sha256, self._values())
 
     @property
     def model(self) -> str:
@@ -42,6 +55,35 @@ class Device(Parameters):
                 f"model is {model!r}, but the class is {cls.__name__}; use Device.from_dict()"
             )
         return super().from_dict({name: value for name, value in values.items() if name != "model"})
+
+
+def require_source(model: object, sha256: object, where: str) -> None:
+    """Raises ConfigError unless the device model of that name is from the source of that SHA-256.
+
+    `where` names the file or pickle that asks for it.
+    """
+    known = registered_devices().get(model) if isinstance(model, str) else None
+    found = getattr(known, SOURCE_KEY, "")
+    if known is not None and found == sha256:
+        return
+    if known is None:
+        reason = "no model of that name is known"
+    elif found:
+        reason = f"the model of that name is from the source with SHA-256 {found}"
+    else:
+        reason = "the model of that name is built in"
+    raise _core.ConfigError(
+        f"{where} is of the device model {model!r} from the source with SHA-256 {sha256}, but "
+        f"{reason}; call pulsora.devices.from_source() on that source first"
+        + ("" if known is None else ", in a new process")
+    )
+
+
+def _unpickled(model: str, sha256: str, values: Mapping[str, object]) -> Device:
+    require_source(model, sha256, "the pickle")
+    made = device_from_dict({"model": model, **values})
+    assert isinstance(made, Device)  # noqa: S101 - for the type checker
+    return made
 
 
 MODELS: tuple[str, ...] = tuple(_core.schema()["devices"])

@@ -47,7 +47,7 @@ std::vector<char *> pointers(std::vector<std::string> &texts) {
   return list;
 }
 
-/// What the new process needs, made before the fork: between fork and exec it may call only
+/// Arguments of the new process, made before the fork: between fork and exec it may call only
 /// functions that are safe in signal handlers.
 struct Start {
   char *const *arguments;

@@ -4,7 +4,7 @@
 
 namespace pulsora {
 
-/// What a C++ compiler that is started at run time may use.
+/// Limits of a C++ compiler that is started at run time.
 struct CompileLimits {
   double seconds = 300.0;  ///< of time
   double gigabytes = 4.0;  ///< of address space, for each of its processes; 10^9 bytes

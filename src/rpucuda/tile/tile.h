@@ -71,7 +71,8 @@ class Tile final {
   void backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part = {});
   /// W <- W - lr d^T x by pulses, and the end of the mini-batch, as endBatch(). Parts of a
   /// mini-batch are updates with BatchEnd::Later, but for the last, or before endBatch(); bits do
-  /// not depend on the parts. InputError for wrong shapes or non-finite values; ConfigError for a bad lr.
+  /// not depend on the parts. InputError for wrong shapes or non-finite values; ConfigError for a
+  /// bad lr.
   ///
   /// On the CPU, `pause` is called between parts of a long update; if it throws, the tile has been
   /// updated by the samples before, counters() has their number, and the mini-batch is still open.

@@ -9,12 +9,9 @@ from pulsora._internal.parameters import (
     device_from_dict,
     parameter_class,
     register_device,
-    registered_devices,
     require_mapping,
+    require_source,
 )
-
-SOURCE_KEY = "source_sha256"
-"""Name of the SHA-256 of a model's source in files and pickles of devices."""
 
 
 class Device(Parameters):
@@ -55,28 +52,6 @@ class Device(Parameters):
                 f"model is {model!r}, but the class is {cls.__name__}; use Device.from_dict()"
             )
         return super().from_dict({name: value for name, value in values.items() if name != "model"})
-
-
-def require_source(model: object, sha256: object, where: str) -> None:
-    """Raises ConfigError unless the device model of that name is from the source of that SHA-256.
-
-    `where` names the file or pickle that asks for it.
-    """
-    known = registered_devices().get(model) if isinstance(model, str) else None
-    found = getattr(known, SOURCE_KEY, "")
-    if known is not None and found == sha256:
-        return
-    if known is None:
-        reason = "no model of that name is known"
-    elif found:
-        reason = f"the model of that name is from the source with SHA-256 {found}"
-    else:
-        reason = "the model of that name is built in"
-    raise _core.ConfigError(
-        f"{where} is of the device model {model!r} from the source with SHA-256 {sha256}, but "
-        f"{reason}; call pulsora.devices.from_source() on that source first"
-        + ("" if known is None else ", in a new process")
-    )
 
 
 def _unpickled(model: str, sha256: str, values: Mapping[str, object]) -> Device:

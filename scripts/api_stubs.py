@@ -118,7 +118,7 @@ def models_stub() -> str:
     lines = header(
         "Device models of the core.",
         "from collections.abc import Mapping, Sequence",
-        "from typing import Any, Literal, TypeAlias, TypedDict",
+        "from typing import Any, ClassVar, Literal, TypeAlias, TypedDict",
         "",
         "from typing_extensions import Self, Unpack",
         "",
@@ -135,6 +135,8 @@ def models_stub() -> str:
         "class Device(Parameters):",
         '    """A device model with its parameters."""',
         "",
+        "    source_sha256: ClassVar[str]",
+        '    """SHA-256 of the source of a model that from_source() made; else empty."""',
         *attributes(common),
         "    @property",
         "    def model(self) -> str: ...",

@@ -101,13 +101,13 @@ void update(SharedTile &self, py::handle x, py::handle d, py::handle lr) {
   const InputMatrix xIn = inputOf(self, x, "x");
   const InputMatrix dIn = inputOf(self, d, "d");
   self.enqueue([x = xIn.view(), d = dIn.view(), rate](Tile &tile) {
-    tile.update(x, d, rate(), serveSignals);
+    tile.update(x, d, rate(), BatchEnd::Later, serveSignals);
   });
 }
 
-void postUpdate(SharedTile &self, py::handle lr) {
+void endBatch(SharedTile &self, py::handle lr) {
   const StepRate rate = self.rate(readLearningRate(lr));
-  self.enqueue([rate](Tile &tile) { tile.postUpdate(rate()); });
+  self.enqueue([rate](Tile &tile) { tile.endBatch(rate()); });
 }
 
 py::object getWeights(SharedTile &self) {
@@ -200,7 +200,8 @@ void updateGated(SharedTile &self, py::handle x, py::handle d, py::handle gate, 
   const InputMatrix dIn = inputOf(self, d, "d");
   const InputMatrix gates = inputOf(self, gate, "gate");
   self.run([&](Tile &tile) {
-    tile.adapter().update(xIn.view(), dIn.view(), gates.view(), rate, serveSignals);
+    tile.adapter().update(xIn.view(), dIn.view(), gates.view(), rate, BatchEnd::Later,
+                          serveSignals);
   });
 }
 
@@ -326,7 +327,7 @@ void bindTile(py::module_ &module) {
       .def("backward", &backward, arg("d"), arg("out") = py::none(), arg("first") = 0,
            arg("of") = py::none(), arg("evaluation") = false)
       .def("update", &update, arg("x"), arg("d"), arg("lr"))
-      .def("post_update", &postUpdate, arg("lr"))
+      .def("end_batch", &endBatch, arg("lr"))
       .def("get_weights", &getWeights)
       .def("set_weights", &setWeights, arg("weights"))
       .def("arrays",

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+SOURCE_KEY = "source_sha256"
+"""Name of the SHA-256 of a device model's source, in classes and in files of devices."""
+
+
 class Field(TypedDict):
     """One row of the table."""
 
@@ -256,8 +260,33 @@ def device_from_dict(values: Mapping[str, object]) -> Parameters:
     model = rest.pop("model", None)
     if not isinstance(model, str) or model not in _DEVICES:
         hint = suggestion(model, _DEVICES)
-        raise _core.ConfigError(f"model is {model!r}, which is not a device model{hint}")
+        raise _core.ConfigError(
+            f"model is {model!r}, which is not a device model (a model from source is known after "
+            f"pulsora.devices.from_source()){hint}"
+        )
     return _DEVICES[model].from_dict(rest)
+
+
+def require_source(model: object, sha256: object, where: str) -> None:
+    """Raises ConfigError unless the device model of that name is from the source of that SHA-256.
+
+    `where` names the file or pickle that asks for it.
+    """
+    known = _DEVICES.get(model) if isinstance(model, str) else None
+    found = getattr(known, SOURCE_KEY, "")
+    if known is not None and found == sha256:
+        return
+    if known is None:
+        reason = "no model of that name is known"
+    elif found:
+        reason = f"the model of that name is from the source with SHA-256 {found}"
+    else:
+        reason = "the model of that name is built in"
+    raise _core.ConfigError(
+        f"{where} is of the device model {model!r} from the source with SHA-256 {sha256}, but "
+        f"{reason}; call pulsora.devices.from_source() on that source first"
+        + ("" if known is None else ", in a new process")
+    )
 
 
 def require_mapping(values: object) -> None:

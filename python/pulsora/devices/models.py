@@ -1,7 +1,7 @@
 """Device models: one class per model of the core, made from its table of parameters."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, SupportsIndex
 
 from pulsora import _core
 from pulsora._internal.parameters import (
@@ -10,11 +10,21 @@ from pulsora._internal.parameters import (
     parameter_class,
     register_device,
     require_mapping,
+    require_source,
 )
 
 
 class Device(Parameters):
     """A device model with its parameters."""
+
+    source_sha256: ClassVar[str] = ""
+    """SHA-256 of the source of a model that from_source() made; empty for built-in models."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> str | tuple[Any, ...]:
+        """Pickles of devices whose model is from source contain the SHA-256 of that source."""
+        if not self.source_sha256:
+            return super().__reduce_ex__(protocol)
+        return _unpickled, (self.model, self.source_sha256, self._values())
 
     @property
     def model(self) -> str:
@@ -42,6 +52,13 @@ class Device(Parameters):
                 f"model is {model!r}, but the class is {cls.__name__}; use Device.from_dict()"
             )
         return super().from_dict({name: value for name, value in values.items() if name != "model"})
+
+
+def _unpickled(model: str, sha256: str, values: Mapping[str, object]) -> Device:
+    require_source(model, sha256, "the pickle")
+    made = device_from_dict({"model": model, **values})
+    assert isinstance(made, Device)  # noqa: S101 - for the type checker
+    return made
 
 
 MODELS: tuple[str, ...] = tuple(_core.schema()["devices"])

@@ -180,7 +180,7 @@ class Tile(StatefulTile):
 
         A long CPU update can be interrupted (Ctrl-C). The tile is then as after an update by the
         samples so far with end_of_batch=False; `counters["update_samples"]` counts them. The
-        mini-batch is still open: pass the other samples, or call post_update(). (Devices with
+        mini-batch is still open: pass the other samples, or call end_batch(). (Devices with
         noise_merge="batch" and adapters with projection="reuse" take all samples at once.)
 
         Args:
@@ -188,7 +188,7 @@ class Tile(StatefulTile):
             d: Gradients at the outputs [m, d_size] or [d_size].
             lr: Learning rate.
             end_of_batch: Whether the mini-batch ends here. Several calls, of which only the last
-                (or post_update()) ends the mini-batch, have the same bits as one call.
+                (or end_batch()) ends the mini-batch, have the same bits as one call.
 
         Raises:
             InputError: For wrong shapes, non-finite values, changes beyond single precision (on the
@@ -197,11 +197,24 @@ class Tile(StatefulTile):
         """
         self._core.update(x, d, lr)
         if end_of_batch:
-            self._core.post_update(lr)
+            self._core.end_batch(lr)
+
+    def end_batch(self, lr: float) -> None:
+        """Ends a mini-batch whose updates had end_of_batch=False.
+
+        Cells decay and diffuse then, and schedules count the mini-batch.
+
+        Args:
+            lr: Learning rate of its updates.
+
+        Raises:
+            ConfigError: For a bad lr; nothing has changed then.
+        """
+        self._core.end_batch(lr)
 
     def post_update(self, lr: float) -> None:
-        """Ends a mini-batch: decay, diffusion, and schedules that count mini-batches."""
-        self._core.post_update(lr)
+        """end_batch(), by its earlier name."""
+        self.end_batch(lr)
 
     @property
     def weights(self) -> Matrix:

@@ -32,8 +32,9 @@ constexpr std::array<const char *, kModelKernels> kNames = {
 /// as fields(), are device functions.
 const std::vector<std::string> &kernelOptions() {
   static const std::vector<std::string> kOptions = {
-      "-std=c++17",      "--fmad=false",  "-DNDEBUG",
-      "-default-device", "-DRPU=pulsora", "-DRPU_HD=PULSORA_HD"};  // see pluginOptions()
+      "-std=c++17",         "--fmad=false",  "-DNDEBUG",
+      "-default-device",    "-DRPU=pulsora", "-DRPU_HD=PULSORA_HD",  // see pluginOptions()
+      "--no-source-include"};  // no files of the current folder
   return kOptions;
 }
 

@@ -108,13 +108,14 @@ void Tile::backwardChecked(MatrixView<const float> d, MatrixView<float> dx, cons
                   });
 }
 
-void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr,
+void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr, BatchEnd end,
                   const Pause &pause) {
   requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "update");
   requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "update");
   requireLearningRate(lr);
   if (impl_->context.onCpu()) requireStep(impl_->context, x, d, lr);
   updateChecked(x, d, lr, pause);
+  if (end == BatchEnd::Now) impl_->endBatch(lr);
 }
 
 void Tile::updateChecked(MatrixView<const float> x, MatrixView<const float> d, float lr,
@@ -128,11 +129,9 @@ void Tile::updateChecked(MatrixView<const float> x, MatrixView<const float> d, f
   });
 }
 
-void Tile::postUpdate(float lr) {
+void Tile::endBatch(float lr) {
   requireLearningRate(lr);
-  Impl::requireRoom(impl_->counters.miniBatches, 1, "mini-batches");
-  impl_->device->postUpdate(impl_->context, lr, impl_->counters);
-  ++impl_->counters.miniBatches;
+  impl_->endBatch(lr);
 }
 
 void Tile::getWeights(MatrixView<float> out) const {

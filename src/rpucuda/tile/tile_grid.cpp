@@ -190,16 +190,17 @@ void TileGrid::backward(MatrixView<const float> d, MatrixView<float> dx, const B
           });
 }
 
-void TileGrid::update(MatrixView<const float> x, MatrixView<const float> d, float lr,
+void TileGrid::update(MatrixView<const float> x, MatrixView<const float> d, float lr, BatchEnd end,
                       const Pause &pause) {
-  updateSome(all_, x, d, lr, pause);
+  updateSome(all_, x, d, lr, end, pause);
 }
 
 void TileGrid::updateSome(const Numbers &tiles, MatrixView<const float> x,
-                          MatrixView<const float> d, float lr, const Pause &pause) {
+                          MatrixView<const float> d, float lr, BatchEnd end, const Pause &pause) {
   requireKnown(tiles);
   requireSamples(x, d, lr);
   updateChecked(tiles, {x, d, {}}, lr, pause);
+  if (end == BatchEnd::Now) endBatchSome(tiles, lr);
 }
 
 void TileGrid::requireSamples(MatrixView<const float> x, MatrixView<const float> d,
@@ -218,7 +219,7 @@ void TileGrid::updateChecked(const Numbers &tiles, const Samples &samples, float
     const MatrixView<const float> x = inputs[inputs_.ofPlace[i]];
     const MatrixView<const float> d = outputs[outputs_.ofPlace[i]];
     if (samples.gate.data) {
-      tiles_[i]->adapter().update(x, d, samples.gate, lr, pause);
+      tiles_[i]->adapter().update(x, d, samples.gate, lr, BatchEnd::Later, pause);
     } else {
       tiles_[i]->updateChecked(x, d, lr, pause);
     }
@@ -252,14 +253,14 @@ void TileGrid::step(const Numbers &tiles, const std::vector<Samples> &samples, f
   // Without a pause, a long update would need memory for all samples at once.
   const Pause none = [] {};
   for (const Samples &each : samples) updateChecked(tiles, each, lr, none);
-  postUpdateSome(tiles, lr);
+  endBatchSome(tiles, lr);
 }
 
-void TileGrid::postUpdate(float lr) { postUpdateSome(all_, lr); }
+void TileGrid::endBatch(float lr) { endBatchSome(all_, lr); }
 
-void TileGrid::postUpdateSome(const Numbers &tiles, float lr) {
+void TileGrid::endBatchSome(const Numbers &tiles, float lr) {
   requireKnown(tiles);
-  forEachOf(tiles, [&](size_t i) { tiles_[i]->postUpdate(lr); });
+  forEachOf(tiles, [&](size_t i) { tiles_[i]->endBatch(lr); });
 }
 
 int64_t TileGrid::changesSize(const Numbers &tiles) const {

@@ -37,18 +37,18 @@ class TileGrid final {
   void forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part = {});
   /// dx [m, inputs] = W^T d for d [m, outputs].
   void backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part = {});
-  /// W <- W - lr d^T x by pulses.
+  /// W <- W - lr d^T x by pulses, and the end of the mini-batch unless `end` says Later.
   void update(MatrixView<const float> x, MatrixView<const float> d, float lr,
-              const Pause &pause = {});
-  /// End of a mini-batch; call once after its update()s.
-  void postUpdate(float lr);
+              BatchEnd end = BatchEnd::Now, const Pause &pause = {});
+  /// Ends a mini-batch whose updates said BatchEnd::Later.
+  void endBatch(float lr);
 
   /// Positions of tiles in the list given to the grid; each once.
   using Numbers = std::vector<size_t>;
-  /// update() and postUpdate() of some tiles. InputError for an unknown tile, here and below.
+  /// update() and endBatch() of some tiles. InputError for an unknown tile, here and below.
   void updateSome(const Numbers &tiles, MatrixView<const float> x, MatrixView<const float> d,
-                  float lr, const Pause &pause = {});
-  void postUpdateSome(const Numbers &tiles, float lr);
+                  float lr, BatchEnd end = BatchEnd::Now, const Pause &pause = {});
+  void endBatchSome(const Numbers &tiles, float lr);
 
   /// The samples of one call of an update; with a gate [m, K], their forward was gated.
   struct Samples {

@@ -134,11 +134,16 @@ struct Tile::Impl {
     }
   }
   /// requireRoomForUpdate(), and whatever else the update()s by so many samples, at most `longest`
-  /// in a call, and postUpdate() would refuse; reserves their memory.
+  /// in a call, and endBatch() would refuse; reserves their memory.
   void prepareUpdate(int64_t samples, int64_t longest, float lr) {
     requireRoomForUpdate(samples);
     const bool cut = context.onCpu() && device->updateMayBeCut();
     device->prepareUpdate(context, samples, cut ? std::min(longest, kLargestPart) : longest, lr);
+  }
+  void endBatch(float lr) {
+    requireRoom(counters.miniBatches, 1, "mini-batches");
+    device->postUpdate(context, lr, counters);
+    ++counters.miniBatches;
   }
   /// Calls update(start, count) for all samples, on the CPU in parts that take a fraction of a
   /// second, with calls of `pause`, if given, between them. The bits do not depend on the parts.

@@ -58,6 +58,7 @@ class ProcessGroup(SingleProcess):
         self.group = group
         self.size = 1 if group is None else dist.get_world_size(group)
         self.rank = 0 if group is None else dist.get_rank(group)
+        self.gathers = self.size > 1
         self._averages = loss == "mean" and self.size > 1
         self.given: tuple[int, ...] | None = None
         """Rows of each rank in the next forward passes, if `batch` has set them."""

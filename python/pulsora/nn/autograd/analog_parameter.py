@@ -11,6 +11,7 @@ import torch
 
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
 from pulsora.nn.tiles.factor_pairs import Factors, Pair
+from pulsora.nn.tiles.patches import Patches
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +27,11 @@ _MOST_PASSES = 10_000  # for one with an optimiser that makes no step
 _MANY_PASSES = 1_000  # before a warning
 _MANY_BYTES = 1 << 30
 _PASSES_BETWEEN_CHECKS = 100
+
+_MOST_PATCHES = 1 << 27
+"""Bytes of patches that a read of a convolution keeps until the step. Of more, and of all reads
+after a backward pass whose step is still to come, it keeps the images, and the step takes the
+patches again."""
 
 
 class AnalogParameter(torch.nn.Parameter):
@@ -66,14 +72,23 @@ class AnalogParameter(torch.nn.Parameter):
         torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001
     )
 
-    def gradient(self, x: Tensor, d: Tensor, gate: Tensor | None = None) -> AnalogGradient:
+    def keeps_images(self, x: Tensor) -> bool:
+        """Whether the images of a convolution are kept for the step, instead of their patches x."""
+        gradient = self.grad
+        accumulates = isinstance(gradient, AnalogGradient) and bool(gradient.factors.pairs)
+        if self.array.process_group.gathers:  # sends rows, which are patches
+            return False
+        return accumulates or x.nbytes > _MOST_PATCHES
+
+    def gradient(
+        self, x: Tensor | Patches, d: Tensor, gate: Tensor | None = None
+    ) -> AnalogGradient:
         """Returns the gradient with the factors x [m, in_features] and d [m, out_features].
 
         `gate` [m, rank] is the gate of the read, if the read was gated.
         """
-        factors = Factors(
-            (Pair.of(x.detach(), d.detach(), gate),), is_fixed=self.array.facts.reuses_reads
-        )
+        pair = Pair.of(x if isinstance(x, Patches) else x.detach(), d.detach(), gate)
+        factors = Factors((pair,), is_fixed=self.array.facts.reuses_reads)
         return AnalogGradient(factors, self.shape, self.device)
 
     @property

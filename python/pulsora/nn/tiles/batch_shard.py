@@ -57,7 +57,13 @@ class BatchShard(NamedTuple):
 
 
 class SingleProcess:
-    """Single-process implementation of the interface to torch.distributed."""
+    """Single-process implementation of the interface to torch.distributed.
+
+    Attributes:
+        gathers: Whether `gather` adds the rows of other processes.
+    """
+
+    gathers = False
 
     def to_global(self, d: Tensor) -> Tensor:
         """Scales a gradient of this process's loss to the loss of the global batch."""

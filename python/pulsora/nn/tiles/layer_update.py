@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulsora import _core
+from pulsora.nn.tiles.patches import Patches
 from pulsora.nn.tiles.tile_read import for_tile
 
 if TYPE_CHECKING:
@@ -72,5 +73,8 @@ def _call(update: LayerUpdate) -> tuple[Any, ...]:
     is_gated = any(each.gate is not None for each in update.samples)
     rows = sum(len(each.d) for each in update.samples)
     mine = None if is_gated else array.process_group.pulsed_here(array, rows)
-    samples = [(for_tile(x), for_tile(d), gate) for x, d, gate in update.samples]
+    samples = [
+        (x.for_core() if isinstance(x, Patches) else for_tile(x), for_tile(d), gate)
+        for x, d, gate in update.samples
+    ]
     return array.together, samples, update.lr, mine, update.factors

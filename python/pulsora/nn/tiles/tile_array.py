@@ -12,6 +12,7 @@ from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
 from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated
 from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of_layer
+from pulsora.nn.tiles.patches import Patches
 from pulsora.nn.tiles.saved_tiles import restored
 from pulsora.nn.tiles.separate_tiles import SeparateTiles
 from pulsora.nn.tiles.tile_read import ReadPosition, read
@@ -240,7 +241,8 @@ class TileArray:
         made = []
         for x, d, _, gate in concatenated(pairs):
             back = d if self.scales is None else d / self.scales
-            made.append(TileSamples(x.contiguous(), back.contiguous(), gate))
+            inputs = x if isinstance(x, Patches) else x.contiguous()
+            made.append(TileSamples(inputs, back.contiguous(), gate))
         return made
 
     def get_weights(self) -> Tensor:

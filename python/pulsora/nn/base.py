@@ -279,8 +279,8 @@ class AnalogModule(TiledModule):
         [..., rank] weights the components of the tiles' adapters for each sample, and gets a
         gradient. `steps` is the number of mini-batches (time steps) that are concatenated in the
         first dimension of x. `bias` [out_features] is added instead of the layer's own. `patches`
-        are the images from which the rows of x are taken, without inputs of a bias in cells; a
-        gradient may keep the images instead of x.
+        are images from which the rows of x are taken, without inputs of a bias in cells; they are
+        kept for the gradient instead of x.
         """
         require_untraced()
         tiles = self.tiles

@@ -142,10 +142,11 @@ class AnalogConvNd(AnalogModule):
         if max(self.kernel_size) == 1:  # other patches are copies
             x = owned(x, self.analog_weight)
         x, settings = _images(x, self.kernel_size, self.stride, self.dilation)
-        rows = _rows(x, settings, samples)
-        # The images are worth keeping instead of the patches only if they are much smaller.
-        is_small = 2 * x.numel() < rows.numel() and not torch.compiler.is_compiling()
-        y = self.product(rows, patches=Patches(x, settings) if is_small else None).transpose(1, 2)
+        patches: Patches | None = Patches(x, settings)
+        if torch.compiler.is_compiling() or not self.analog_weight.keeps_images(patches):
+            patches = None
+        rows = _rows(x, settings, samples, is_temporary=patches is not None)
+        y = self.product(rows, patches=patches).transpose(1, 2)
         y = y.reshape(samples, self.out_channels, *sizes_of_y)
         # As in torch's layers, channels are last in memory only if they are last in x.
         return y if has_channels_last else y.contiguous()
@@ -238,12 +239,12 @@ def _images(
     )
 
 
-def _rows(images: Tensor, settings: PatchSettings, samples: int) -> Tensor:
+def _rows(images: Tensor, settings: PatchSettings, samples: int, *, is_temporary: bool) -> Tensor:
     """Returns patches [samples, patches, channels * kernel] of images."""
     columns: Tensor
     if (images.is_cuda or images.dtype == torch.float32) and not torch.compiler.is_compiling():
         unfold: Any = _Unfold.apply  # torch gives no type
-        columns = unfold(images, settings)
+        columns = unfold(images, settings, is_temporary)
     else:
         kernel, stride, dilation = settings
         columns = functional.unfold(images, kernel, dilation, 0, stride).transpose(1, 2)
@@ -267,9 +268,10 @@ class _Unfold(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401 - torch gives no type
         x: Tensor,
         settings: PatchSettings,
+        is_temporary: bool,
     ) -> Tensor:
         ctx.size, ctx.settings = x.shape, settings
-        return take_patches(x, settings)
+        return take_patches(x, settings, is_temporary=is_temporary)
 
     @staticmethod
     @differentiable_once
@@ -282,4 +284,4 @@ class _Unfold(torch.autograd.Function):
             _core.add_patches(patches, settings, dx.numpy(), torch.get_num_threads())
         else:
             dx = functional.fold(d.transpose(1, 2), ctx.size[2:], kernel, dilation, 0, stride)
-        return dx, None
+        return dx, None, None

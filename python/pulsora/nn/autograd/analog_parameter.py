@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import torch
 
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
+from pulsora.nn.tiles.checkpointing import is_checkpointed
 from pulsora.nn.tiles.factor_pairs import Factors, Pair
 from pulsora.nn.tiles.patches import Patches
 
@@ -72,13 +73,17 @@ class AnalogParameter(torch.nn.Parameter):
         torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001
     )
 
-    def keeps_images(self, x: Tensor) -> bool:
-        """Whether the images of a convolution are kept for the step, instead of their patches x."""
+    def keeps_images(self, patches: Patches) -> bool:
+        """Whether images of a convolution are kept for the step, instead of their patches."""
+        size = patches.numel()
+        if self.array.process_group.gathers or 2 * patches.images.numel() > size:
+            return False  # several processes send rows, which are patches
+        if is_checkpointed():  # whose runs have to keep the same
+            return True
         gradient = self.grad
         accumulates = isinstance(gradient, AnalogGradient) and bool(gradient.factors.pairs)
-        if self.array.process_group.gathers:  # sends rows, which are patches
-            return False
-        return accumulates or x.nbytes > _MOST_PATCHES
+        is_trained = self.requires_grad and torch.is_grad_enabled()
+        return is_trained and (accumulates or 4 * size > _MOST_PATCHES)
 
     def gradient(
         self, x: Tensor | Patches, d: Tensor, gate: Tensor | None = None

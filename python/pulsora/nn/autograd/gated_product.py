@@ -84,7 +84,7 @@ def gated_read(
         bias: Bias of the layer, if it has one.
         rows: Arguments of `begin_read`, as is `training`.
         training: Whether the module that reads is in training mode.
-        patches: The images from which x is taken, if there are any.
+        patches: Images from which x is taken, and which are kept instead of x.
 
     Raises:
         ValueError: if a tile has no adapter, the adapters have different ranks, or the gate another
@@ -136,7 +136,7 @@ class _GatedProduct(torch.autograd.Function):
         patches: Patches | None,
     ) -> Tensor:
         y, ctx.reads = _forward(weight.array, x, gate, position)
-        kept, ctx.patches = inputs_to_keep(x, weight, patches)
+        kept, ctx.patches = inputs_to_keep(x, patches)
         ctx.save_for_backward(kept, gate, bias)
         ctx.weight, ctx.position = weight, position
         ctx.changes = weight.array.changes

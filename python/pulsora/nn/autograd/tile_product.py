@@ -40,7 +40,7 @@ class _AnalogProduct(torch.autograd.Function):
         position: ReadPosition,
         patches: Patches | None,
     ) -> Tensor:
-        kept, ctx.patches = inputs_to_keep(x, weight, patches)
+        kept, ctx.patches = inputs_to_keep(x, patches)
         ctx.save_for_backward(kept, bias)
         ctx.weight, ctx.position = weight, position
         ctx.changes = weight.array.changes
@@ -69,7 +69,9 @@ class _AnalogProduct(torch.autograd.Function):
         )
         dx = None
         if reads:
-            dx = weight.array.process_group.to_local(weight.array.backward(d, ctx.position))
+            dx = weight.array.process_group.to_local(
+                weight.array.backward(d, ctx.position, is_temporary=ctx.patches is not None)
+            )
         all_x, all_d = gathered()
         return (
             dx,
@@ -109,8 +111,8 @@ def read_tiles(
 ) -> Tensor:
     """Reads y = W x + bias, differentiable, outside torch.compile.
 
-    `rows` and `training` are arguments of `begin_read`. `patches` are the images from which x is
-    taken; a gradient may keep them instead of x.
+    `rows` and `training` are arguments of `begin_read`. `patches` are images from which x is
+    taken, and which are kept instead of x.
     """
     if torch.compiler.is_compiling():
         torch._dynamo.graph_break(msg=NOT_TRACED)  # noqa: SLF001 - documented for this

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from pulsora import _core
+from pulsora.nn.tiles.mapped_memory import mapped
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,15 +31,17 @@ class PatchSettings(NamedTuple):
         return down, across
 
 
-def take_patches(images: Tensor, settings: PatchSettings) -> Tensor:
+def take_patches(images: Tensor, settings: PatchSettings, *, is_temporary: bool = False) -> Tensor:
     """Returns the patches [m, patches, channels * kernel] of images [m, channels, height, width].
 
-    The images are in single precision, or on a GPU.
+    The images are in single precision, or on a GPU. Temporary patches are dropped before the
+    backward pass.
     """
     sizes = settings.places(*images.shape[2:])
     columns = images.shape[1] * math.prod(settings.kernel)
     if images.is_cpu:
-        patches = images.new_empty(len(images), math.prod(sizes), columns)
+        shape = (len(images), math.prod(sizes), columns)
+        patches = mapped(images, *shape) if is_temporary else images.new_empty(shape)
         given = images.detach().contiguous().numpy()
         _core.take_patches(given, tuple(settings), patches.numpy(), torch.get_num_threads())
         return patches
@@ -60,11 +63,6 @@ class Patches(NamedTuple):
     """Groups of channels, which have tiles of their own."""
     has_ones: bool = False
     """Whether a 1, the input of a bias in cells, follows the elements of each group."""
-
-    def copied(self) -> Tensor:
-        """Returns a contiguous copy of the images in single precision, which nobody else writes."""
-        images = self.images.detach()
-        return images.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -226,15 +226,18 @@ class TileArray:
         y = read(by, x.detach().contiguous(), self.shape[0], position)
         return y if self.scales is None else y * self.scales
 
-    def backward(self, d: Tensor, position: ReadPosition | None = None) -> Tensor:
+    def backward(
+        self, d: Tensor, position: ReadPosition | None = None, *, is_temporary: bool = False
+    ) -> Tensor:
         """Reads dx [m, groups * in_features] = W^T d for d [m, out_features] through the periphery.
 
-        `position` is the position of the forward read.
+        `position` is the position of the forward read. `is_temporary` is for `read`.
         """
         position = position or ReadPosition(BatchShard((len(d),)))
         d = d if self.scales is None else d * self.scales
         columns = self.groups * self.shape[1]
-        return read(self.whole.backward, d.detach().contiguous(), columns, position)
+        lines = d.detach().contiguous()
+        return read(self.whole.backward, lines, columns, position, is_temporary=is_temporary)
 
     def prepared(self, pairs: Sequence[Pair]) -> list[TileSamples]:
         """Prepares pairs (x, d) for an update; pairs of few samples are concatenated."""

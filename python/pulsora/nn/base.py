@@ -142,6 +142,7 @@ class AnalogModule(TiledModule):
             scaling=WeightScaling.of(weight_scaling, scaling_per, config),
             has_bias=self.analog_bias,
         )
+        array.layer_type = type(self).__name__
         has_bias = bias and digital_bias
         # The order of torch's layers: weight, then bias.
         self.register_parameter("analog_weight", AnalogParameter(array))

@@ -12,15 +12,18 @@ import torch
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
 from pulsora.nn.tiles.checkpointing import is_checkpointed
 from pulsora.nn.tiles.factor_pairs import Factors, Pair
+from pulsora.nn.tiles.layer_names import described
 from pulsora.nn.tiles.patches import Patches
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
     from typing_extensions import Self
 
     from pulsora.nn.tiles.tile_array import TileArray
 
-__all__ = ["AnalogParameter"]
+__all__ = ["AnalogParameter", "analog_arrays"]
 
 # Backward passes whose gradients are kept:
 _PASSES_KEPT = 8  # for a parameter without an optimiser of pulsora.optim
@@ -150,8 +153,20 @@ class AnalogParameter(torch.nn.Parameter):
     def __reduce_ex__(self, _protocol: SupportsIndex) -> tuple[Any, ...]:
         return AnalogParameter, (self.array, self.requires_grad)
 
+    @property
+    def described(self) -> str:
+        """The name of the layer if it is known, its type and its sizes."""
+        return described(self.array)
+
     def __repr__(self) -> str:  # type: ignore[override]
         return f"AnalogParameter(shape={list(self.shape)}, tiles={len(self.array)})"
+
+
+def analog_arrays(model: torch.nn.Module) -> Iterator[tuple[str, TileArray]]:
+    """Yields the names of a model's analog layers, and their tiles."""
+    for name, each in model.named_parameters(remove_duplicate=False):
+        if isinstance(each, AnalogParameter):
+            yield name.removesuffix("analog_weight").rstrip("."), each.array
 
 
 def _message(operation: str) -> str:
@@ -194,7 +209,7 @@ def _count_pass(parameter: Tensor) -> None:
             "layer to an optimiser of pulsora.optim before the first backward pass"
         )
         warnings.warn(
-            f"{passes} backward passes have gone through {parameter}, which no optimiser of "
+            f"{passes} backward passes have gone through {parameter.described}, which no optimiser of "
             "pulsora.optim has taken up; their gradients are not kept. Make an AnalogSGD or "
             "AnalogOptimizer with all parameters of the model, or freeze the layer by "
             "layer.analog_weight.requires_grad_(False)",
@@ -208,7 +223,7 @@ def _count_pass(parameter: Tensor) -> None:
     elif not factors.has_warned and (passes >= _MANY_PASSES or factors.bytes >= _MANY_BYTES):
         factors.has_warned = True
         warnings.warn(
-            f"{passes} backward passes have gone through {parameter} without a step of its "
+            f"{passes} backward passes have gone through {parameter.described} without a step of its "
             f"optimiser; all their factors are kept ({factors.bytes / 1e6:.0f} MB). Call step() "
             "or zero_grad() more often, or freeze the layer by "
             "layer.analog_weight.requires_grad_(False)",

@@ -11,6 +11,7 @@ from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.factored_gradient import bias_gradient
 from pulsora.nn.autograd.kept_inputs import inputs_to_keep, kept_inputs
 from pulsora.nn.tiles.checkpointing import repeats
+from pulsora.nn.tiles.layer_names import named_errors
 from pulsora.nn.tiles.separate_tiles import adapter_in
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def require_unchanged(weight: AnalogParameter, changes: int) -> None:
     changed = weight.array.changes - changes
     if changed:
         raise RuntimeError(
-            f"{weight}, which a backward pass has to read, has been modified by an inplace "
+            f"the weight of {weight.described}, which a backward pass has to read, has been modified by an inplace "
             f"operation ({changed} times: a step, set_weights or load_state_dict) since the "
             "forward pass; run the backward pass before the step, or the forward pass again "
             "after it"
@@ -165,9 +166,9 @@ class _GatedProduct(torch.autograd.Function):
         )
         dx = d_gate = None
         if reads:
-            dx, d_gate = map(
-                process_group.to_local, _backward(weight.array, d, gate, ctx.reads, position)
-            )
+            with named_errors(weight.array):
+                read = _backward(weight.array, d, gate, ctx.reads, position)
+            dx, d_gate = map(process_group.to_local, read)
         all_x, all_d, all_gate = gathered()
         return (
             dx,

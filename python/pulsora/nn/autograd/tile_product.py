@@ -11,6 +11,7 @@ from pulsora.nn.autograd.factored_gradient import bias_gradient
 from pulsora.nn.autograd.gated_product import gated_read, own, require_unchanged
 from pulsora.nn.autograd.kept_inputs import inputs_to_keep, kept_inputs
 from pulsora.nn.tiles.checkpointing import require_first_run
+from pulsora.nn.tiles.layer_names import named_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,9 +70,9 @@ class _AnalogProduct(torch.autograd.Function):
         )
         dx = None
         if reads:
-            dx = weight.array.process_group.to_local(
-                weight.array.backward(d, ctx.position, is_temporary=ctx.patches is not None)
-            )
+            with named_errors(weight.array):
+                dx = weight.array.backward(d, ctx.position, is_temporary=ctx.patches is not None)
+            dx = weight.array.process_group.to_local(dx)
         all_x, all_d = gathered()
         return (
             dx,

@@ -104,6 +104,9 @@ class SingleProcess:
     def exchange(self, array: object) -> None:
         """Begins to send changes in the tiles of `pulsed_here`, and to receive all others."""
 
+    def agree_on_step(self, updated: Sequence[object]) -> None:
+        """Raises RuntimeError if processes are about to update other layers than these arrays."""
+
     def stepped(self) -> None:
         """Runs after each step of an optimiser."""
 

@@ -72,6 +72,8 @@ class TileArray:
             process.
         changes: Number of changes of the weights, which a backward read compares with its forward.
         was_read: Whether a layer has read the tiles since they were made.
+        name: The name of the layer in its model; empty if it is not known.
+        layer_type: The class of the layer.
 
     Raises:
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
@@ -113,6 +115,8 @@ class TileArray:
         self.process_group: SingleProcess = SINGLE_PROCESS
         self.changes = 0
         self.was_read = False
+        self.name = ""
+        self.layer_type = "of tiles"
         self._limits = limits
         self.tile_config, largest = tiles_of_layer(config, limits)
         block = out_features // groups
@@ -366,6 +370,7 @@ class TileArray:
                 **self._limits,
             },
             "state": {name: tensor.numpy() for name, tensor in self.state_tensors().items()},
+            "layer": (self.name, self.layer_type),
             "evaluated": [tile._core.evaluated for tile in self],  # noqa: SLF001
         }
 
@@ -374,5 +379,6 @@ class TileArray:
         self.load_state_tensors(  # of tensors in earlier versions
             {name: torch.as_tensor(values) for name, values in saved["state"].items()}
         )
+        self.name, self.layer_type = saved.get("layer", (self.name, self.layer_type))
         for tile, samples in zip(self, saved.get("evaluated", ()), strict=False):
             tile._core.evaluated = samples  # noqa: SLF001

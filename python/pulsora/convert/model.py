@@ -30,6 +30,8 @@ from pulsora.convert.report import (
     why_digital,
 )
 from pulsora.nn import AnalogModule, AnalogRNNBase, GatedAdapter
+from pulsora.nn.autograd.analog_parameter import analog_arrays
+from pulsora.nn.tiles.layer_names import set_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -150,9 +152,9 @@ def converted_copy(
             twin = function(layer, layer_config, **settings)
         except (TypeError, ValueError) as error:
             kind = type(error)
-            if kind not in {TypeError, ValueError, _core.ConfigError}:
+            if kind not in {TypeError, ValueError, _core.ConfigError, _core.InputError}:
                 raise  # of the user's own; its arguments are unknown
-            raise kind(f"layer '{name}': {error}") from None
+            raise kind(f"layer '{name or type(layer).__name__}': {error}") from None
         if not isinstance(twin, nn.Module):
             raise TypeError(
                 f"conversions[{type(layer).__name__}] gave {twin!r} for layer '{name}': return a "
@@ -170,7 +172,9 @@ def converted_copy(
                 "own"
             )
         made[layer] = in_place_of(layer, twin)
-    return replaced(converted, made)
+    whole = replaced(converted, made)
+    set_names(analog_arrays(whole))
+    return whole
 
 
 def convert_to_digital(model: nn.Module) -> nn.Module:

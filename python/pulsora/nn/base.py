@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pulsora.config import TileConfig
+    from pulsora.nn.tiles.patches import Patches
+
 __all__ = ["AnalogModule"]
 
 
@@ -140,6 +142,7 @@ class AnalogModule(TiledModule):
             scaling=WeightScaling.of(weight_scaling, scaling_per, config),
             has_bias=self.analog_bias,
         )
+        array.layer_type = type(self).__name__
         has_bias = bias and digital_bias
         # The order of torch's layers: weight, then bias.
         self.register_parameter("analog_weight", AnalogParameter(array))
@@ -263,14 +266,22 @@ class AnalogModule(TiledModule):
             self.out_scaling.fill_(1.0)
 
     def product(
-        self, x: Tensor, gate: Tensor | None = None, steps: int = 1, bias: Tensor | None = None
+        self,
+        x: Tensor,
+        gate: Tensor | None = None,
+        steps: int = 1,
+        bias: Tensor | None = None,
+        *,
+        patches: Patches | None = None,
     ) -> Tensor:
         """Reads y = W x + bias from the tiles, differentiable.
 
         Takes x [..., in_features] and returns y [..., out_features]. A gate that broadcasts to
         [..., rank] weights the components of the tiles' adapters for each sample, and gets a
         gradient. `steps` is the number of mini-batches (time steps) that are concatenated in the
-        first dimension of x. `bias` [out_features] is added instead of the layer's own.
+        first dimension of x. `bias` [out_features] is added instead of the layer's own. `patches`
+        are images from which the rows of x are taken, without inputs of a bias in cells; they are
+        kept for the gradient instead of x.
         """
         require_untraced()
         tiles = self.tiles
@@ -285,6 +296,8 @@ class AnalogModule(TiledModule):
         if self.analog_bias:
             blocks = flat.reshape(-1, groups, columns - 1)
             flat = nn.functional.pad(blocks, (0, 1), value=1.0).reshape(-1, groups * columns)
+        if patches is not None:
+            patches = patches._replace(groups=groups, has_ones=self.analog_bias)
         flat_weights = None if gate is None else flat_gate(gate, x)
         bias = self.bias if bias is None else bias
         scaling = self.out_scaling
@@ -296,6 +309,7 @@ class AnalogModule(TiledModule):
             flat_weights,
             (x.shape[:-1], steps),
             training=self.training,
+            patches=patches,
         )
         if scaling is not None:
             y = y * scaling if bias is None else y * scaling + bias

@@ -12,6 +12,7 @@ from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
 from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated
 from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of_layer
+from pulsora.nn.tiles.patches import Patches
 from pulsora.nn.tiles.saved_tiles import restored
 from pulsora.nn.tiles.separate_tiles import SeparateTiles
 from pulsora.nn.tiles.tile_read import ReadPosition, read
@@ -71,6 +72,8 @@ class TileArray:
             process.
         changes: Number of changes of the weights, which a backward read compares with its forward.
         was_read: Whether a layer has read the tiles since they were made.
+        name: The name of the layer in its model; empty if it is not known.
+        layer_type: The class of the layer.
 
     Raises:
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
@@ -112,6 +115,8 @@ class TileArray:
         self.process_group: SingleProcess = SINGLE_PROCESS
         self.changes = 0
         self.was_read = False
+        self.name = ""
+        self.layer_type = "of tiles"
         self._limits = limits
         self.tile_config, largest = tiles_of_layer(config, limits)
         block = out_features // groups
@@ -225,22 +230,26 @@ class TileArray:
         y = read(by, x.detach().contiguous(), self.shape[0], position)
         return y if self.scales is None else y * self.scales
 
-    def backward(self, d: Tensor, position: ReadPosition | None = None) -> Tensor:
+    def backward(
+        self, d: Tensor, position: ReadPosition | None = None, *, is_temporary: bool = False
+    ) -> Tensor:
         """Reads dx [m, groups * in_features] = W^T d for d [m, out_features] through the periphery.
 
-        `position` is the position of the forward read.
+        `position` is the position of the forward read. `is_temporary` is for `read`.
         """
         position = position or ReadPosition(BatchShard((len(d),)))
         d = d if self.scales is None else d * self.scales
         columns = self.groups * self.shape[1]
-        return read(self.whole.backward, d.detach().contiguous(), columns, position)
+        lines = d.detach().contiguous()
+        return read(self.whole.backward, lines, columns, position, is_temporary=is_temporary)
 
     def prepared(self, pairs: Sequence[Pair]) -> list[TileSamples]:
         """Prepares pairs (x, d) for an update; pairs of few samples are concatenated."""
         made = []
         for x, d, _, gate in concatenated(pairs):
             back = d if self.scales is None else d / self.scales
-            made.append(TileSamples(x.contiguous(), back.contiguous(), gate))
+            inputs = x if isinstance(x, Patches) else x.contiguous()
+            made.append(TileSamples(inputs, back.contiguous(), gate))
         return made
 
     def get_weights(self) -> Tensor:
@@ -361,6 +370,7 @@ class TileArray:
                 **self._limits,
             },
             "state": {name: tensor.numpy() for name, tensor in self.state_tensors().items()},
+            "layer": (self.name, self.layer_type),
             "evaluated": [tile._core.evaluated for tile in self],  # noqa: SLF001
         }
 
@@ -369,5 +379,6 @@ class TileArray:
         self.load_state_tensors(  # of tensors in earlier versions
             {name: torch.as_tensor(values) for name, values in saved["state"].items()}
         )
+        self.name, self.layer_type = saved.get("layer", (self.name, self.layer_type))
         for tile, samples in zip(self, saved.get("evaluated", ()), strict=False):
             tile._core.evaluated = samples  # noqa: SLF001

@@ -11,7 +11,8 @@ from torch import nn
 
 from pulsora.convert.copies import copied
 from pulsora.convert.layers import digital
-from pulsora.convert.model import convert_to_digital, in_place_of, replaced, separate_hooks
+from pulsora.convert.hooks import in_place_of, separate_hooks
+from pulsora.convert.model import convert_to_digital, replaced
 from pulsora.convert.outputs import perfect_reads
 from pulsora.nn import AnalogLinear, GatedAdapter
 from pulsora.peft.attach import tied_layers

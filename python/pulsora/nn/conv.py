@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from pulsora import _core
-from pulsora.nn.autograd.differentiation import differentiable_once
+from pulsora.nn.autograd.differentiation import differentiable_once, in_transform
 from pulsora.nn.autograd.tile_product import require_untraced
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.inputs import owned
@@ -231,7 +231,8 @@ def _patches(
         places = depths.shape[2]
         x = depths.permute(0, 2, 1, 5, 3, 4).flatten(2, 3).flatten(0, 1)
     columns: Tensor
-    if (x.is_cuda or x.dtype == torch.float32) and not torch.compiler.is_compiling():
+    is_plain = torch.compiler.is_compiling() or in_transform()
+    if (x.is_cuda or x.dtype == torch.float32) and not is_plain:
         unfold: Any = _Unfold.apply  # torch gives no type
         columns = unfold(x, kernel[-2:], stride[-2:], dilation[-2:])
     else:

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from pulsora.convert.copies import copied
-from pulsora.convert.layers import digital
 from pulsora.convert.hooks import in_place_of, separate_hooks
+from pulsora.convert.layers import digital
 from pulsora.convert.model import convert_to_digital, replaced
 from pulsora.convert.outputs import perfect_reads
 from pulsora.nn import AnalogLinear, GatedAdapter

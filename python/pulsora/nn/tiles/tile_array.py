@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from pulsora import _core
@@ -23,7 +24,6 @@ from pulsora.tile.clipping import confined
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -245,10 +245,10 @@ class TileArray:
 
     def get_weights(self) -> Tensor:
         """Returns a copy of the weights [out_features, in_features] that a perfect read sees."""
-        weights = torch.empty(self.shape, device="cpu")
+        values = np.empty(self.shape, np.float32)
         for row, col, tile in self.parts():
-            weights.numpy()[row, col] = tile.weights
-        weights = weights.to(self.device)
+            values[row, col] = tile.weights
+        weights = torch.from_numpy(values).to(self.device)
         return weights if self.scales is None else weights * self.scales[:, None]
 
     def set_weights(self, weights: Tensor, scales: Tensor | None = None) -> None:

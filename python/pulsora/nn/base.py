@@ -12,7 +12,7 @@ from torch import nn
 from pulsora._internal.checks import require_boolean
 from pulsora.config import SingleConfig
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
-from pulsora.nn.autograd.differentiation import in_transform, perfect_product, require_no_transform
+from pulsora.nn.autograd.differentiation import NO_TRANSFORM, in_transform, perfect_product
 from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
@@ -190,8 +190,9 @@ class AnalogModule(TiledModule):
         """The tiles; iterate over them to look at a `pulsora.Tile`."""
         weight = self.analog_weight  # once: torch looks it up in a dictionary of the module
         if not isinstance(weight, AnalogParameter):
-            require_no_transform()
-            raise RuntimeError(NOT_TRACED)  # noqa: TRY004 - torch.export and torch.func did it
+            raise RuntimeError(  # noqa: TRY004 - torch.export and torch.func did it
+                NO_TRANSFORM if in_transform() else NOT_TRACED
+            )
         return weight.array
 
     @property

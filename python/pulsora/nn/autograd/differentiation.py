@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 
     from pulsora.nn.base import AnalogModule
 
-__all__ = ["differentiable_once", "in_transform", "perfect_product", "require_no_transform"]
+__all__ = [
+    "NO_TRANSFORM",
+    "differentiable_once",
+    "in_transform",
+    "perfect_product",
+    "require_no_transform",
+]
 
 _NOT_TWICE = (
     "the backward pass of an analog layer cannot be differentiated again (gradient penalties, "
     "torch.autograd.grad(create_graph=True), Hessians), because it reads the tiles as they are; "
     "take differences of gradients, or the second derivatives of pulsora.convert_to_digital(model)"
 )
-_NO_TRANSFORM = (
+NO_TRANSFORM = (
     "torch.func (vmap, grad, vjp, jvp, jacrev, jacfwd, hessian) is not available for analog "
     "layers, but for perfect reads (IdealConfig) of weights that are frozen, by "
     "layer.analog_weight.requires_grad_(False) or torch.no_grad(); use torch.autograd.grad or "
@@ -41,7 +47,7 @@ def in_transform() -> bool:
 def require_no_transform() -> None:
     """Raises RuntimeError inside a transform of torch.func."""
     if in_transform():
-        raise RuntimeError(_NO_TRANSFORM)
+        raise RuntimeError(NO_TRANSFORM)
 
 
 def perfect_product(
@@ -57,7 +63,7 @@ def perfect_product(
     is_trained = layer.analog_weight.requires_grad and torch.is_grad_enabled()
     is_perfect = isinstance(config, IdealConfig) and config.forward.is_perfect
     if not is_perfect or is_trained or is_gated:
-        raise RuntimeError(_NO_TRANSFORM)
+        raise RuntimeError(NO_TRANSFORM)
     weight = array.get_weights()
     blocks = weight.reshape(array.groups, -1, weight.shape[1])
     lines = x.float().reshape(*x.shape[:-1], array.groups, -1)

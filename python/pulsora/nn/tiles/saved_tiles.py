@@ -32,6 +32,11 @@ class SavedTile:
         self._tensors = tensors
 
     def __getattr__(self, name: str) -> Tensor | SavedTile:
+        if name in {"_parameters", "_buffers"}:
+            raise RuntimeError(
+                "the state of a tile is not loaded tensor by tensor (as accelerate's functions for "
+                "large models do); load it by model.load_state_dict(state)"
+            )
         if name.startswith("_"):
             raise AttributeError(name)
         if name in self._tensors:

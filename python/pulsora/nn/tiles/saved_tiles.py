@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
     from pulsora.config import TileConfig
 
-__all__ = ["SavedTile", "restored"]
+__all__ = ["SavedTile", "require_no_module", "restored"]
+
+
+def require_no_module(name: str) -> None:
+    """Raises RuntimeError for attributes of modules, to which tools load tensor by tensor."""
+    if name in {"_parameters", "_buffers"}:
+        raise RuntimeError(
+            "the state of tiles is not loaded tensor by tensor (as accelerate's functions for "
+            "large models do); load it by model.load_state_dict(state)"
+        )
 
 
 class SavedTile:
@@ -32,11 +41,7 @@ class SavedTile:
         self._tensors = tensors
 
     def __getattr__(self, name: str) -> Tensor | SavedTile:
-        if name in {"_parameters", "_buffers"}:
-            raise RuntimeError(
-                "the state of a tile is not loaded tensor by tensor (as accelerate's functions for "
-                "large models do); load it by model.load_state_dict(state)"
-            )
+        require_no_module(name)
         if name.startswith("_"):
             raise AttributeError(name)
         if name in self._tensors:

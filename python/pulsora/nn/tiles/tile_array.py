@@ -13,7 +13,7 @@ from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
 from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated
 from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of_layer
-from pulsora.nn.tiles.saved_tiles import SavedTile, restored
+from pulsora.nn.tiles.saved_tiles import SavedTile, require_no_module, restored
 from pulsora.nn.tiles.separate_tiles import SeparateTiles
 from pulsora.nn.tiles.tile_read import ReadPosition, read
 from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
@@ -312,6 +312,7 @@ class TileArray:
         i, _, j = name.partition("_")
         if i.isdecimal() and j.isdecimal() and int(i) < len(self.rows) and int(j) < len(self.cols):
             return SavedTile(to_tensors(self.grid[int(i)][int(j)].state()))
+        require_no_module(name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 from pulsora._internal.checks import require_boolean
 from pulsora.config import SingleConfig
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.autograd.differentiation import NO_TRANSFORM, in_transform, perfect_product
 from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
@@ -192,7 +193,9 @@ class AnalogModule(TiledModule):
         """The tiles; iterate over them to look at a `pulsora.Tile`."""
         weight = self.analog_weight  # once: torch looks it up in a dictionary of the module
         if not isinstance(weight, AnalogParameter):
-            raise RuntimeError(NOT_TRACED)  # noqa: TRY004 - torch.export and torch.func did it
+            raise RuntimeError(  # noqa: TRY004 - torch.export and torch.func did it
+                NO_TRANSFORM if in_transform() else NOT_TRACED
+            )
         return weight.array
 
     @property
@@ -291,6 +294,10 @@ class AnalogModule(TiledModule):
         require_input(x, features, tiles.device)
         if not self.is_part:  # a part takes what the layer around it has checked
             require_type(x, self.digital_dtype)
+        bias = self.bias if bias is None else bias
+        scaling = self.out_scaling
+        if in_transform():
+            return perfect_product(self, x, bias, is_gated=gate is not None).to(output_type(x))
         # A matrix is not reshaped, because torch would record a node for the view.
         flat = (x if x.dim() == 2 else x.reshape(-1, features)).float()
         if self.analog_bias:
@@ -299,8 +306,6 @@ class AnalogModule(TiledModule):
         if patches is not None:
             patches = patches._replace(groups=groups, has_ones=self.analog_bias)
         flat_weights = None if gate is None else flat_gate(gate, x)
-        bias = self.bias if bias is None else bias
-        scaling = self.out_scaling
         added = bias if scaling is None else None
         y = read_tiles(
             flat,

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from pulsora import _core
-from pulsora.nn.autograd.differentiation import differentiable_once
+from pulsora.nn.autograd.differentiation import differentiable_once, in_transform
 from pulsora.nn.autograd.tile_product import require_untraced
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.inputs import owned
@@ -242,7 +242,8 @@ def _images(
 def _rows(images: Tensor, settings: PatchSettings, samples: int, *, is_temporary: bool) -> Tensor:
     """Returns patches [samples, patches, channels * kernel] of images."""
     columns: Tensor
-    if (images.is_cuda or images.dtype == torch.float32) and not torch.compiler.is_compiling():
+    is_plain = torch.compiler.is_compiling() or in_transform()
+    if (images.is_cuda or images.dtype == torch.float32) and not is_plain:
         unfold: Any = _Unfold.apply  # torch gives no type
         columns = unfold(images, settings, is_temporary)
     else:

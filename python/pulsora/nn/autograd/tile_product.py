@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pulsora.nn.autograd.differentiation import differentiable_once, require_no_transform
+from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.factored_gradient import bias_gradient
 from pulsora.nn.autograd.gated_product import gated_read, own, require_unchanged
 from pulsora.nn.autograd.kept_inputs import inputs_to_keep, kept_inputs
@@ -91,8 +91,7 @@ NOT_TRACED = (
 
 
 def require_untraced() -> None:
-    """Raises RuntimeError if a tracer would record one read, and inside torch.func."""
-    require_no_transform()
+    """Raises RuntimeError if a tracer would record one read."""
     if (
         torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
         or torch.compiler.is_exporting()

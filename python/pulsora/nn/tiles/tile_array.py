@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from pulsora import _core
@@ -13,7 +14,7 @@ from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated
 from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of_layer
 from pulsora.nn.tiles.patches import Patches
-from pulsora.nn.tiles.saved_tiles import restored
+from pulsora.nn.tiles.saved_tiles import SavedTile, require_no_module, restored
 from pulsora.nn.tiles.separate_tiles import SeparateTiles
 from pulsora.nn.tiles.tile_read import ReadPosition, read
 from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
@@ -24,7 +25,6 @@ from pulsora.tile.clipping import confined
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -254,10 +254,10 @@ class TileArray:
 
     def get_weights(self) -> Tensor:
         """Returns a copy of the weights [out_features, in_features] that a perfect read sees."""
-        weights = torch.empty(self.shape, device="cpu")
+        values = np.empty(self.shape, np.float32)
         for row, col, tile in self.parts():
-            weights.numpy()[row, col] = tile.weights
-        weights = weights.to(self.device)
+            values[row, col] = tile.weights
+        weights = torch.from_numpy(values).to(self.device)
         return weights if self.scales is None else weights * self.scales[:, None]
 
     def set_weights(self, weights: Tensor, scales: Tensor | None = None) -> None:
@@ -312,6 +312,17 @@ class TileArray:
             for j, tile in enumerate(tiles)
             for name, array in to_tensors(tile.state()).items()
         }
+
+    def __getattr__(self, name: str) -> object:
+        """Returns the state of tile i_j, whose tensors are attributes, as tools of torch ask for.
+
+        torch.distributed.checkpoint.state_dict follows the names of a state_dict through a model.
+        """
+        i, _, j = name.partition("_")
+        if i.isdecimal() and j.isdecimal() and int(i) < len(self.rows) and int(j) < len(self.cols):
+            return SavedTile(to_tensors(self.grid[int(i)][int(j)].state()))
+        require_no_module(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores the tensors of `state_tensors`, seed and scales included.

@@ -14,6 +14,7 @@ from pulsora._internal.parameters import (
     require_mapping,
 )
 from pulsora.devices import Device
+from pulsora.noise_models import NoiseModel  # noqa: F401 - registers the classes of its fields
 
 _STRUCTS: dict[str, list[Field]] = _core.schema()["structs"]
 

@@ -1,47 +1,13 @@
 """Device models: one class per model of the core, made from its table of parameters."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from pulsora import _core
-from pulsora._internal.parameters import (
-    Parameters,
-    device_from_dict,
-    parameter_class,
-    register_device,
-    require_mapping,
-)
+from pulsora._internal.parameters import Model, parameter_class, register_device
 
 
-class Device(Parameters):
+class Device(Model):
     """A device model with its parameters."""
 
-    @property
-    def model(self) -> str:
-        """Name of the model."""
-        return type(self).__name__
-
-    def to_dict(self) -> dict[str, Any]:
-        """All parameters as plain values, and the name of the model under "model"."""
-        return {"model": self.model, **super().to_dict()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, object]) -> "Device":
-        """The device that to_dict() described.
-
-        Raises:
-            ConfigError: For an unknown name or a bad value, or if `values` describe another model.
-            TypeError: If `values` are no mapping.
-        """
-        require_mapping(values)
-        model = values.get("model", cls.__name__)
-        if cls is Device:
-            return device_from_dict(values)
-        if not isinstance(model, str) or model != cls.__name__:
-            raise _core.ConfigError(
-                f"model is {model!r}, but the class is {cls.__name__}; use Device.from_dict()"
-            )
-        return super().from_dict({name: value for name, value in values.items() if name != "model"})
+    _kind = "device"
 
 
 MODELS: tuple[str, ...] = tuple(_core.schema()["devices"])

@@ -6,6 +6,7 @@
 
 #include "compounds/crossbar.h"
 #include "compounds/gated_adapter.h"
+#include "compounds/programmable.h"
 #include "core/context.h"
 #include "core/view.h"
 #include "storage/state.h"
@@ -107,6 +108,8 @@ class AnalogDevice {
 
   /// The device's low-rank adapter; null if it has none.
   virtual GatedAdapter *adapter() { return nullptr; }
+  /// The device as an array that is programmed once and drifts; null if it is none.
+  virtual Programmable *programmable() { return nullptr; }
 
  protected:
   /// arrays() of a device that does not change.

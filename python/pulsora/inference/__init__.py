@@ -1,0 +1,11 @@
+"""Inference with programmed arrays: programming, drift, and what is left of a model.
+
+`program(model)` writes the weights of all layers of InferenceConfig into arrays, `drift(model,
+3600.0)` lets their reads see the arrays an hour later, and `unprogram(model)` returns to the
+weights. docs/howto/inference.md shows a whole run.
+"""
+
+from pulsora.inference.programming import drift, program, programmed_tiles, unprogram
+from pulsora.inference.times import seconds
+
+__all__ = ["drift", "program", "programmed_tiles", "seconds", "unprogram"]

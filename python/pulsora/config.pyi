@@ -75,8 +75,8 @@ _AbUpdate: TypeAlias = Literal[
     "accumulated",
 ]
 _Reference: TypeAlias = Literal[
-    "digital",
-    "column",
+    "none",
+    "symmetric_point",
 ]
 _Chopper: TypeAlias = Literal[
     "none",
@@ -114,6 +114,10 @@ _Cell: TypeAlias = Literal[
     "pairs",
     "single",
 ]
+_CellReference: TypeAlias = Literal[
+    "digital",
+    "column",
+]
 _ScalingPer: TypeAlias = Literal[
     "output",
     "tile",
@@ -127,6 +131,28 @@ _Compensation: TypeAlias = Literal[
 _CompensationRead: TypeAlias = Literal[
     "converters",
     "exact",
+]
+_Modifier: TypeAlias = Literal[
+    "none",
+    "add_normal",
+    "mult_normal",
+    "discretize",
+    "discretize_add_normal",
+    "dorefa",
+    "poly",
+    "prog_noise",
+    "noise_model",
+]
+_ModifierPer: TypeAlias = Literal[
+    "output",
+    "tile",
+]
+_Clip: TypeAlias = Literal[
+    "none",
+    "fixed",
+    "gaussian",
+    "gaussian_per_output",
+    "average_channel_max",
 ]
 
 class UpdateParameters(Parameters):
@@ -321,6 +347,7 @@ class CompoundFacts(NamedTuple):
     reuses_reads: bool
     waits_for_host: bool
     spans_layer: bool
+    digital_weight: bool
 
 class TileConfig(Parameters):
     """Everything that defines a tile but its sizes and its seed."""
@@ -560,7 +587,7 @@ class InferenceConfig(TileConfig):
     """
     significance: tuple[float, ...]
     """Factors of the pairs of cell='pairs', in the order in which they are filled; at most 8."""
-    reference: _Reference
+    cell_reference: _CellReference
     """Reference of cell='single': 'digital', half of the sum of the inputs is subtracted
     exactly; 'column', by a column of cells at half of the range, programmed as well.
     """
@@ -583,6 +610,47 @@ class InferenceConfig(TileConfig):
     """The one-hot reads of the compensation: through the 'converters' of the forward read with
     their noise, or 'exact'.
     """
+    modifier: _Modifier
+    """Change of the weights in training reads, drawn anew for each mini-batch and seen by its
+    backward read too; 'noise_model': programming, drift to a time of modifier_times, read
+    noise and compensation as in inference.
+    """
+    modifier_std: float
+    """[relative] >= 0 and <= 1e+15. Strength of a modifier's noise."""
+    modifier_per: _ModifierPer
+    """Weights whose largest magnitude a modifier refers to: of each 'output', or of the 'tile'."""
+    modifier_range: float
+    """[weight] >= 0 and <= 1e+15. Magnitude that a modifier refers to instead; 0 takes the
+    largest weight.
+    """
+    modifier_res: float
+    """[relative] >= 0 and <= 1. Distance of the levels of 'discretize', relative to the
+    largest weight, and of 'dorefa'.
+    """
+    modifier_sto_round: bool
+    """Whether 'discretize' rounds stochastically."""
+    modifier_clip: float
+    """[weight] >= 0 and <= 1e+15. Largest weight after 'dorefa'."""
+    modifier_coeff: tuple[float, ...]
+    """Coefficients of 'poly' and 'prog_noise' over |W| relative to the largest weight."""
+    modifier_g_max: float
+    """[uS] > 0 and <= 1e+15. Largest conductance to which the coefficients of 'prog_noise'
+    belong.
+    """
+    modifier_times: tuple[float, ...]
+    """[s] Smallest and largest time of 'noise_model'; the logarithm of the time is uniform."""
+    drop_connect: float
+    """>= 0 and < 1. Probability that a training read sees a weight as 0; below 1."""
+    clip: _Clip
+    """Limit of the weights of a layer after each step of an optimiser: 'fixed', clip_value;
+    'gaussian', clip_sigma standard deviations of the layer, or of each output
+    ('gaussian_per_output'); 'average_channel_max', the mean of the outputs' largest
+    magnitudes.
+    """
+    clip_sigma: float
+    """>= 0 and <= 1e+15. Standard deviations within which 'gaussian' leaves the weights."""
+    clip_value: float
+    """[weight] >= 0 and <= 1e+15. Limit of 'fixed'; an upper limit of the others, unless 0."""
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -593,13 +661,27 @@ class InferenceConfig(TileConfig):
         noise_model: NoiseModel = ...,
         cell: _Cell = "pair",
         significance: Sequence[float] = ...,
-        reference: _Reference = "digital",
+        cell_reference: _CellReference = "digital",
         cell_bits: int = 0,
         stuck_low: float = 0.0,
         stuck_high: float = 0.0,
         scaling_per: _ScalingPer = "output",
         compensation: _Compensation = "global",
         compensation_read: _CompensationRead = "converters",
+        modifier: _Modifier = "none",
+        modifier_std: float = 0.05,
+        modifier_per: _ModifierPer = "output",
+        modifier_range: float = 0.0,
+        modifier_res: float = 0.0,
+        modifier_sto_round: bool = False,
+        modifier_clip: float = 0.6,
+        modifier_coeff: Sequence[float] = ...,
+        modifier_g_max: float = 25.0,
+        modifier_times: Sequence[float] = ...,
+        drop_connect: float = 0.0,
+        clip: _Clip = "none",
+        clip_sigma: float = 2.5,
+        clip_value: float = 0.0,
         forward: IOParameters = ...,
         backward: IOParameters = ...,
     ) -> None: ...

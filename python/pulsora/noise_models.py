@@ -23,7 +23,5 @@ __all__ = ["MODELS", "NoiseModel"]
 __all__ += list(MODELS)
 
 for _name, _entry in _core.schema()["noise_models"].items():
-    globals()[_name] = parameter_class(
-        _name, _entry["fields"], _entry["doc"], NoiseModel, __name__
-    )
+    globals()[_name] = parameter_class(_name, _entry["fields"], _entry["doc"], NoiseModel, __name__)
     register_noise_model(globals()[_name])

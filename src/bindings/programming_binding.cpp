@@ -5,6 +5,7 @@
 
 #include "tensor.h"
 #include "tile/tile_programming.h"
+#include "tile_arguments.h"
 #include "value.h"
 
 namespace pulsora {
@@ -20,7 +21,8 @@ namespace pulsora::bindings {
 namespace {
 
 bool program(SharedTile &self, py::handle number) {
-  const auto which = readArgument<uint64_t>(number, "number", between(0, double(kMostProgrammings)));
+  const auto which =
+      readArgument<uint64_t>(number, "number", between(0, double(kMostProgrammings)));
   return self.run([&](Tile &tile) { return tile.programming().program(which); });
 }
 
@@ -28,8 +30,7 @@ double readTime(py::handle time) {
   Value given = toValue(time, "time");
   const double seconds = given.integer() ? static_cast<double>(*given.integer())
                                          : (given.real() ? *given.real() : -1.0);
-  PULSORA_CHECK(ConfigError, std::isfinite(seconds) && seconds >= 0.0, "time is ",
-                given.describe(),
+  PULSORA_CHECK(ConfigError, std::isfinite(seconds) && seconds >= 0.0, "time is ", given.describe(),
                 "; give seconds since the end of programming, a finite number >= 0");
   return seconds;
 }
@@ -43,6 +44,16 @@ void drift(SharedTile &self, py::handle time, py::handle redraw) {
   const double seconds = readTime(time);
   const auto reading = readArgument<uint64_t>(redraw, "redraw", between(0, double(kMostRedraws)));
   self.run([&](Tile &tile) { tile.programming().drift(seconds, reading); });
+}
+
+void take(SharedTile &self, py::handle weights) {
+  const InputMatrix in = inputOf(self, weights, "weights");
+  self.enqueue([in = in.view()](Tile &tile) { tile.programming().take(in); });
+}
+
+void see(SharedTile &self, py::handle number) {
+  const auto batch = readArgument<uint64_t>(number, "number", atLeast(0));
+  self.enqueue([batch](Tile &tile) { tile.programming().see(batch); });
 }
 
 py::object written(SharedTile &self) {
@@ -83,16 +94,17 @@ py::object point(SharedTile &self) {
 
 void bindProgramming(py::class_<SharedTile> &tile) {
   using py::arg;
-  tile.def_property_readonly(
-          "is_programmable",
-          [](SharedTile &self) {
-            return self.run([](Tile &each) { return each.isProgrammable(); });
-          })
+  tile.def_property_readonly("is_programmable",
+                             [](SharedTile &self) {
+                               return self.run([](Tile &each) { return each.isProgrammable(); });
+                             })
       .def("program", &program, arg("number"))
       .def("require_drift", &requireDrift, arg("time"))
       .def("drift", &drift, arg("time"), arg("redraw"))
       .def("unprogram",
            [](SharedTile &self) { self.run([](Tile &each) { each.programming().unprogram(); }); })
+      .def("take", &take, arg("weights"))
+      .def("see", &see, arg("number"))
       .def("written", &written)
       .def("conductances", &conductances, arg("which"))
       .def("programmed_point", &point)

@@ -93,6 +93,7 @@ py::dict compoundFacts(py::handle values) {
   result["reuses_reads"] = facts.reusesReads;
   result["waits_for_host"] = facts.waitsForHost;
   result["spans_layer"] = facts.spansLayer;
+  result["digital_weight"] = facts.digitalWeight;
   return result;
 }
 
@@ -121,11 +122,12 @@ py::dict describeDevice(const DeviceModel &model) {
 void bindSchema(py::module_ &module) {
   module.def("schema", &schema,
              "The table of all parameters: {'devices': {model: {'doc', 'fields', 'cell'}}, "
-             "'noise_models': {model: {'doc', 'fields'}}, 'compounds': {kind: {'name', 'doc', 'fields', 'periphery'}}, 'structs': {name: "
-             "fields}}. "
+             "'noise_models': {model: {'doc', 'fields'}}, 'compounds': {kind: {'name', 'doc', "
+             "'fields', 'periphery'}}, 'structs': {name: fields}}. "
              "A field is a dict of name, type, unit, doc, range, choices, struct and default.");
   module.def("validate", &validate, py::arg("name"), py::arg("values"), py::arg("path"),
-             "The parameters of the struct, device model or noise model `name`, complete and as the core stores "
+             "The parameters of the struct, device model or noise model `name`, complete and as "
+             "the core stores "
              "them. `path` "
              "stands in front of names in messages. ConfigError for unknown names and bad values.");
   module.def("compound_facts", &compoundFacts, py::arg("config"),
@@ -133,7 +135,8 @@ void bindSchema(py::module_ &module) {
              "device whose cells take written weights, '' without cells; 'pulses_written': whether "
              "every update pulses them; 'reuses_reads': whether an update needs the backward read "
              "of its mini-batch; 'waits_for_host': whether an update may wait for the GPU; "
-             "'spans_layer': whether one device serves a whole layer}. `config` is the dict of a "
+             "'spans_layer': whether one device serves a whole layer; 'digital_weight': whether "
+             "layers hold the weight as a parameter of torch}. `config` is the dict of a "
              "TileConfig; ConfigError as in validate().");
   module.def("suggest", &suggest, py::arg("wanted"), py::arg("names"),
              "The end of a message about an unknown name: the name that was probably meant, and "

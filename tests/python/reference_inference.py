@@ -1,4 +1,4 @@
-"""Programmed arrays in numpy, from docs/reference/inference.md: draws, phase-change memory, pairs."""
+"""Programmed arrays in numpy, from docs/reference/inference.md: draws, phase-change memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference_random import Key, Purpose, draw, make_key, normal_pair16, uniform
+from reference_random import Purpose, draw, make_key, normal_pair16, uniform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from reference_random import Key
 
 
 _MASK32 = 0xFFFFFFFF

@@ -20,6 +20,7 @@ def model_of(**settings: object) -> torch.nn.Module:
     )
 
 
+PERFECT = pl.IOParameters(is_perfect=True)
 X = torch.linspace(-1, 1, 100).reshape(5, 20)
 
 
@@ -62,17 +63,24 @@ def test_a_programmed_model_is_near_its_weights() -> None:
     assert pl.inference.programmed_tiles(model)[0].programming.point is None
 
 
-def test_training_makes_a_programming_stale() -> None:
-    model = model_of()
-    optimizer = pl.optim.AnalogSGD(model.parameters(), lr=0.1)
+def test_training_goes_on_from_the_weights_and_makes_a_programming_stale() -> None:
+    model, plain = model_of(forward=PERFECT), model_of(forward=PERFECT)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     pl.program(model)
+    assert torch.equal(model(X), plain(X))  # in train(), reads see the weights
     model(X).square().sum().backward()
     optimizer.step()
-    with pytest.raises(pl.StateError, match="program it again"):
+    with pytest.raises(pl.StateError, match="changed after they were programmed"):
         model.eval()(X)
-    with pytest.raises(pl.StateError, match="program them again"):
+    with pytest.raises(pl.StateError, match="changed after they were programmed"):
         pl.drift(model, 1.0)
     pl.program(model)
+    model(X)
+    with torch.no_grad():
+        next(model.parameters()).mul_(2)
+    with pytest.raises(pl.StateError, match="changed after they were programmed"):
+        model(X)
+    pl.inference.unprogram(model)
     model(X)
 
 

@@ -166,8 +166,11 @@ def test_property_62_factors_of_compensation_are_the_recorded_ones(name: str, ru
     order = np.argsort((before / before.max()).ravel())
     nu = -np.log(after.ravel()[order] / before.ravel()[order])
     model = pl.noise_models.PowerLaw(
-        g=[0.0, *g], nu_mean=[0.0, *nu], sigma=[0.0] * (g.size + 1),
-        nu_std=[0.0] * (g.size + 1), read_noise=[0.0] * (g.size + 1),
+        g=[0.0, *g],
+        nu_mean=[0.0, *nu],
+        sigma=[0.0] * (g.size + 1),
+        nu_std=[0.0] * (g.size + 1),
+        read_noise=[0.0] * (g.size + 1),
     )
     config = pl.InferenceConfig(
         noise_model=model, scaling_per="tile", compensation=rule, compensation_read="exact"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import copy
 
 import numpy as np
 import pytest
@@ -74,10 +74,10 @@ def test_reads_see_the_weights_until_they_are_programmed() -> None:
 @pytest.mark.parametrize("reference", ["digital", "column"])
 def test_a_single_device_has_a_reference(reference: str) -> None:
     exact = pl.noise_models.PCMLike(prog_noise_scale=0, read_noise_scale=0, drift_scale=0)
-    tile = made(noise_model=exact, cell="single", reference=reference)
+    tile = made(noise_model=exact, cell="single", cell_reference=reference)
     tile.programming.program()
     assert np.abs(tile.weights - tile.programming.written).max() < 1e-6
-    noisy = made(cell="single", reference=reference, compensation="none")
+    noisy = made(cell="single", cell_reference=reference, compensation="none")
     noisy.programming.program()
     error = noisy.weights - noisy.programming.written
     # The error of a column is the same for all cells of an input, that of the cells is not.
@@ -86,15 +86,15 @@ def test_a_single_device_has_a_reference(reference: str) -> None:
     assert (shared > 0.3) == (reference == "column")
 
 
-def test_a_pickled_tile_goes_on() -> None:
+def test_a_copied_tile_goes_on() -> None:
     tile = made()
     tile.programming.program(4)
     tile.programming.drift(1e4)
     x = np.ones((2, 20), dtype=np.float32)
     tile.forward(x)
-    copy = pickle.loads(pickle.dumps(tile))
-    assert np.array_equal(tile.forward(x), copy.forward(x))
-    assert copy.programming.point == tile.programming.point
+    twin = copy.deepcopy(tile)
+    assert np.array_equal(tile.forward(x), twin.forward(x))
+    assert twin.programming.point == tile.programming.point
 
 
 def test_compensation_gives_back_what_all_devices_lose() -> None:
@@ -117,7 +117,7 @@ def test_programming_zeros_warns() -> None:
 
 def test_bad_arguments_name_value_and_remedy() -> None:
     tile = made()
-    for number in (-1, 0.5, 2**48):
+    for number in (-1, 0.5, 2**47):
         with pytest.raises(pl.ConfigError, match="number"):
             tile.programming.program(number)  # type: ignore[arg-type]
     with pytest.raises(pl.StateError, match=r"program\(\)"):
@@ -136,7 +136,7 @@ def test_bad_arguments_name_value_and_remedy() -> None:
         tile.forward(np.ones(20, dtype=np.float32))
     for settings, text in (
         ({"significance": [1, 2]}, "choose cell='pairs'"),
-        ({"reference": "column"}, "choose cell='single'"),
+        ({"cell_reference": "column"}, "choose cell='single'"),
         ({"stuck_low": 0.7, "stuck_high": 0.7}, "sum"),
         ({"noise_model": {"model": "PCM"}}, "not a noise model"),
         ({"noise_model": pl.noise_models.PCMLike}, r"did you mean\s+PCMLike\(\)"),
@@ -155,5 +155,5 @@ def test_configurations_survive_a_dictionary() -> None:
     assert pl.config.TileConfig.from_dict(config.to_dict()) == config
     values = config.noise_model.to_dict()
     assert pl.noise_models.NoiseModel.from_dict(values) == config.noise_model
-    with pytest.raises(pl.ConfigError, match="NoiseModel.from_dict"):
+    with pytest.raises(pl.ConfigError, match=r"NoiseModel\.from_dict"):
         pl.noise_models.PCMLike.from_dict(values)

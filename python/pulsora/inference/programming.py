@@ -5,16 +5,15 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, TypeVar
 
-from pulsora.convert.arrays import arrays_of
 from pulsora.inference.times import seconds
+from pulsora.nn.base import AnalogModule
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.tile import Tile
 
-__all__ = ["drift", "program", "programmed_tiles", "unprogram"]
+__all__ = ["drift", "held_layers", "program", "programmed_tiles", "unprogram"]
 
 _M = TypeVar("_M", bound="nn.Module")
 
@@ -26,7 +25,7 @@ def program(model: _M, number: int = 0) -> _M:
 
     Args:
         model: A model with layers of InferenceConfig, or such a layer.
-        number: Number of the programming, from 0 to 2^48 - 1: each has errors of its own, and the
+        number: Number of the programming, from 0 to 2^47 - 1: each has errors of its own, and the
             same number has the same errors again.
 
     Returns:
@@ -37,12 +36,7 @@ def program(model: _M, number: int = 0) -> _M:
         ConfigError: For a bad number.
         InputError: If a weight is not finite; layers before that one are programmed.
     """
-    arrays = _arrays(model)
-    zeros = 0
-    for array in arrays:
-        array.changes += 1
-        for tile in array:
-            zeros += tile._core.program(number)  # noqa: SLF001 - without the tile's warning
+    zeros = sum(layer.held.program(layer.carrier, number) for layer in held_layers(model))
     if zeros:
         warnings.warn(
             f"{zeros} tiles have no weight but 0, and are programmed as zeros; write weights "
@@ -71,14 +65,11 @@ def drift(model: _M, time: float | str, *, redraw: int = 0) -> _M:
         StateError: If a layer is not programmed, or has changed since; nothing has changed then.
     """
     after = seconds(time)
-    arrays = _arrays(model)
-    for array in arrays:
-        for tile in array:
-            tile._core.require_drift(after)  # noqa: SLF001 - of this package
-    for array in arrays:
-        array.changes += 1
-        for tile in array:
-            tile._core.drift(after, redraw)  # noqa: SLF001 - of this package
+    layers = held_layers(model)
+    for layer in layers:
+        layer.held.require_drift(layer.carrier, after)
+    for layer in layers:
+        layer.held.drift(after, redraw)
     return model
 
 
@@ -88,10 +79,8 @@ def unprogram(model: _M) -> _M:
     Raises:
         ValueError: If the model has no layer of InferenceConfig.
     """
-    for array in _arrays(model):
-        array.changes += 1
-        for tile in array:
-            tile._core.unprogram()  # noqa: SLF001 - of this package
+    for layer in held_layers(model):
+        layer.held.unprogram()
     return model
 
 
@@ -101,15 +90,23 @@ def programmed_tiles(model: nn.Module) -> list[Tile]:
     Raises:
         ValueError: If there are none.
     """
-    return [tile for array in _arrays(model) for tile in array]
+    return [tile for layer in held_layers(model) for tile in layer.held.array]
 
 
-def _arrays(model: nn.Module) -> list[TileArray]:
-    found = [array for array in arrays_of(model) if next(iter(array)).programming is not None]
+def held_layers(model: nn.Module) -> list[AnalogModule]:
+    """Returns the layers of InferenceConfig, in the order of the model; shared tiles once.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    found = {
+        id(layer.held): layer
+        for layer in model.modules()
+        if isinstance(layer, AnalogModule) and layer.held is not None
+    }
     if not found:
         raise ValueError(
             "the model has no layer of InferenceConfig; make one by "
             "pulsora.convert_to_analog(model, pulsora.InferenceConfig(...))"
         )
-    return found
-
+    return list(found.values())

@@ -21,7 +21,6 @@ _UNITS = {
     "month": 30 * 86400.0,
     "year": 365 * 86400.0,
 }
-_SHOWN = {"year": "year", "month": "month", "day": "day", "h": "h", "min": "min"}
 
 
 def seconds(time: float | str) -> float:
@@ -56,10 +55,10 @@ def seconds(time: float | str) -> float:
 
 
 def described(time: float) -> str:
-    """Returns a number of seconds in the largest unit that it is a multiple of."""
-    for unit, name in _SHOWN.items():
+    """Returns a number of seconds in the largest unit of which it is a multiple."""
+    for unit in ("year", "month", "day", "hour", "min"):
         count = time / _UNITS[unit]
         if count >= 1 and count == int(count):
-            plural = "s" if count > 1 and len(name) > 3 or (name == "day" and count > 1) else ""  # noqa: PLR2004
-            return f"{int(count)} {name}{plural}"
+            plural = "s" if count > 1 and unit != "min" else ""
+            return f"{int(count)} {unit}{plural}"
     return f"{time:g} s"

@@ -14,10 +14,12 @@ from pulsora.config import SingleConfig
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
-from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
+from pulsora.nn.autograd.master_product import read_held
+from pulsora.nn.autograd.tile_product import read_tiles, require_untraced
+from pulsora.nn.clipping import clip_after_steps
 from pulsora.nn.inputs import output_type, require_input, require_type
 from pulsora.nn.options import require_none, whole_signature
-from pulsora.nn.tiled_module import TiledModule
+from pulsora.nn.master import WeightCarrier
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
 from pulsora.tile.clipping import warn_of_clipping
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["AnalogModule"]
 
 
-class AnalogModule(TiledModule):
+class AnalogModule(WeightCarrier):
     """A layer whose weight matrix [out_features, in_features] is on tiles.
 
     Reads are noisy in `eval()` as in `train()`, as on a chip. `analog_weight` is the parameter: a
@@ -125,6 +127,8 @@ class AnalogModule(TiledModule):
         if seed is None:
             seed = int(torch.randint(2**62, (), device="cpu").item())
         self.analog_bias = bias and not digital_bias
+        if config.facts.digital_weight:
+            _require_digital(weight_scaling, analog_bias=self.analog_bias)
         self.digital_dtype = torch.get_default_dtype()
         array = TileArray(
             rows,
@@ -142,7 +146,7 @@ class AnalogModule(TiledModule):
         )
         has_bias = bias and digital_bias
         # The order of torch's layers: weight, then bias.
-        self.register_parameter("analog_weight", AnalogParameter(array))
+        self._carry(array)
         self.register_parameter(
             "bias", nn.Parameter(torch.empty(rows, device=array.device)) if has_bias else None
         )
@@ -161,7 +165,7 @@ class AnalogModule(TiledModule):
         if self.tiles.scaling is not None:
             # The user has not chosen these weights, so clipping matters only if it hits many.
             self._warn_of_clipping(uniform[:, :columns], stacklevel=5, share=0.1)
-        self.tiles.set_weights(uniform[:, :columns])
+        self._write_matrix(uniform[:, :columns])
         if self.bias is not None:
             with torch.no_grad():
                 self.bias.copy_(uniform[:, columns])
@@ -187,10 +191,7 @@ class AnalogModule(TiledModule):
     @property
     def tiles(self) -> TileArray:
         """The tiles; iterate over them to look at a `pulsora.Tile`."""
-        weight = self.analog_weight  # once: torch looks it up in a dictionary of the module
-        if not isinstance(weight, AnalogParameter):
-            raise RuntimeError(NOT_TRACED)  # noqa: TRY004 - torch.export and torch.func did it
-        return weight.array
+        return self._tiles()
 
     @property
     def config(self) -> TileConfig:
@@ -199,15 +200,22 @@ class AnalogModule(TiledModule):
 
     @property
     def weight(self) -> Tensor:
-        """A read-only copy of the weights that a perfect read would see, adapter included.
+        """The weights of the layer.
 
-        It is differentiable. A penalty on it in a loss acts on the tiles, by pulses: each column of
+        A parameter of torch, where the configuration says so (InferenceConfig). Otherwise a
+        read-only copy of the weights that a perfect read would see, adapter included. It is
+        differentiable. A penalty on it in a loss acts on the tiles, by pulses: each column of
         its gradient is one sample.
         """
+        if self.held is not None:
+            return self.carrier
         columns = self.tiles.shape[1] - self.analog_bias
         return weight_copy(self.analog_weight, self.out_scaling, columns)
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
+        if name == "weight" and self.held is not None and isinstance(value, nn.Parameter):
+            self._parameters["weight"] = value
+            return
         if name == "weight":
             raise AttributeError(
                 "the weights of an analog layer are in tiles: write them by set_weights(weight, "
@@ -217,7 +225,7 @@ class AnalogModule(TiledModule):
 
     def get_weights(self) -> tuple[Tensor, Tensor | None]:
         """Returns copies of the weights [out_features, in_features] and the bias [out_features]."""
-        weights = self.tiles.get_weights()
+        weights = self._read_matrix()
         if self.out_scaling is not None:
             weights = weights * self.out_scaling.detach().float()[:, None]
         if self.analog_bias:
@@ -257,7 +265,7 @@ class AnalogModule(TiledModule):
 
     @torch.no_grad()
     def _write(self, wanted: Tensor, bias: Tensor | None) -> None:
-        self.tiles.set_weights(wanted)
+        self._write_matrix(wanted)
         self._write_bias("bias", bias)
         if self.out_scaling is not None:
             self.out_scaling.fill_(1.0)
@@ -289,14 +297,20 @@ class AnalogModule(TiledModule):
         bias = self.bias if bias is None else bias
         scaling = self.out_scaling
         added = bias if scaling is None else None
-        y = read_tiles(
-            flat,
-            self.analog_weight,
-            added,
-            flat_weights,
-            (x.shape[:-1], steps),
-            training=self.training,
-        )
+        if self.held is not None:
+            self._require_no_gate(gate)
+            y = read_held(
+                flat, self.carrier, added, self.held, (x.shape[:-1], steps, self.training)
+            )
+        else:
+            y = read_tiles(
+                flat,
+                self.analog_weight,
+                added,
+                flat_weights,
+                (x.shape[:-1], steps),
+                training=self.training,
+            )
         if scaling is not None:
             y = y * scaling if bias is None else y * scaling + bias
         wanted = output_type(x)
@@ -324,8 +338,15 @@ class AnalogModule(TiledModule):
         probe = fn(torch.empty(0, dtype=self.digital_dtype, device=self.tiles.device))
         if probe.device.type == "cpu" and probe.is_shared():  # type: ignore[no-untyped-call]
             raise RuntimeError("the tiles of an analog layer cannot be shared between processes")
-        if _place(probe.device) != self.tiles.device:
-            self.analog_weight.move(_place(probe.device))
+        place = _place(probe.device)
+        if self.held is not None:
+            if place != self.tiles.device:
+                self.tiles.move(place)
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            self.digital_dtype = probe.dtype
+            return self
+        if place != self.tiles.device:
+            self.analog_weight.move(place)
         weight = self._parameters.pop("analog_weight")
         try:
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -341,13 +362,16 @@ class AnalogModule(TiledModule):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
+        if self.held is not None:
+            clip_after_steps(self)
+            return
         self._put_first(self._parameters.pop("analog_weight"))  # not so in earlier versions
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        del destination[f"{prefix}analog_weight"]
+        destination.pop(f"{prefix}analog_weight", None)
         for name, tensor in self.tiles.state_tensors().items():
             destination[f"{prefix}tiles.{name}"] = tensor
 
@@ -369,6 +393,9 @@ class AnalogModule(TiledModule):
             ours, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs
         )
         missing_keys += [name for name in missing if name != f"{prefix}analog_weight"]
+        if self.held is not None:
+            self._load_held(tiles, prefix, error_msgs)
+            return
         if not tiles:
             missing_keys.append(f"{start}*")
             if f"{prefix}weight" in state_dict:
@@ -383,6 +410,34 @@ class AnalogModule(TiledModule):
             self.analog_weight.grad = None  # a gradient of other weights
         except (ValueError, RuntimeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
+
+
+    def _load_held(
+        self, tiles: Mapping[str, Tensor], prefix: str, error_msgs: list[str]
+    ) -> None:
+        """Loads the tiles of a weight that is a parameter; a state of torch's layer has none."""
+        try:
+            if tiles:
+                self.tiles.load_state_tensors(tiles)
+        except (ValueError, RuntimeError) as error:
+            error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
+
+    def _require_no_gate(self, gate: Tensor | None) -> None:
+        if gate is not None:
+            raise ValueError("the tiles have no adapter that a gate could weight")
+
+
+def _require_digital(weight_scaling: object, *, analog_bias: bool) -> None:
+    """Raises ValueError for options that do not go with a weight that is a parameter of torch."""
+    if weight_scaling is not None:
+        raise ValueError(
+            f"weight_scaling = {weight_scaling!r}: tiles of InferenceConfig scale their weights "
+            "themselves (scaling_per of the configuration); leave it out"
+        )
+    if analog_bias:
+        raise ValueError(
+            "digital_bias = False: layers of InferenceConfig have a digital bias; leave it out"
+        )
 
 
 def _place(device: torch.device) -> torch.device:

@@ -100,6 +100,7 @@ class AnalogConvNd(AnalogModule):
         )
         columns = in_channels // groups * math.prod(twin.kernel_size)
         super().__init__(out_channels, columns, bias, config, groups, **options)
+        self._shape_weight((out_channels, in_channels // groups, *twin.kernel_size))
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = twin.kernel_size
@@ -138,7 +139,7 @@ class AnalogConvNd(AnalogModule):
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x = functional.pad(x, self._added, mode=mode)
         if max(self.kernel_size) == 1:  # other patches are copies
-            x = owned(x, self.analog_weight)
+            x = owned(x, self.carrier)
         patches = _patches(x, self.kernel_size, self.stride, self.dilation)
         y = self.product(patches).transpose(1, 2)
         y = y.reshape(len(x), self.out_channels, *sizes_of_y)

@@ -46,7 +46,7 @@ class Programming:
         """Programs the weights; reads see the array at the end of programming, time 0.
 
         Args:
-            number: Number of the programming, from 0 to 2^48 - 1.
+            number: Number of the programming, from 0 to 2^47 - 1.
 
         Raises:
             ConfigError: For a bad number.
@@ -113,7 +113,7 @@ class Programming:
         Raises:
             StateError: If nothing is programmed, or weights changed since they were programmed.
         """
-        values = self._core.conductances(which)
+        values: NDArray[np.float32] = self._core.conductances(which)
         return values.reshape(self._core.d_size, self._core.x_size, -1)
 
     def statistics(self) -> dict[str, Any]:

@@ -22,6 +22,9 @@ struct Counters {
   uint64_t miniBatches = 0;
   /// Digital writes and resets of arrays by callers.
   uint64_t events = 0;
+  /// In a forward read: number of the first sample of the mini-batch to which the read's rows
+  /// belong.
+  uint64_t batch = 0;
 };
 
 /// A pulsed array by its name within a device.

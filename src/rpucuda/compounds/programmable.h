@@ -18,7 +18,9 @@ struct ProgrammedPoint {
 };
 
 /// The largest numbers of a ProgrammedPoint: coordinates of random draws.
-constexpr uint64_t kMostProgrammings = (uint64_t{1} << 48) - 1;
+constexpr uint64_t kMostProgrammings = (uint64_t{1} << 47) - 1;
+/// Programming with which the noise model modifies weights in the training read of a number.
+constexpr uint64_t modifierProgramming(uint64_t number) { return kMostProgrammings + 1 + number; }
 constexpr uint64_t kMostRedraws = (uint64_t{1} << 32) - 1;
 
 /// Conductances of a programmed device.
@@ -52,6 +54,11 @@ class Programmable {
   /// Returns to reads of the weights themselves.
   virtual void unprogram() = 0;
 
+  /// Takes weights, as a layer holds them, before a read. A programming becomes stale.
+  virtual void take(const Context &context, MatrixView<const float> weights) = 0;
+  /// Lets the next backward reads see the weights as the training read of the mini-batch `number`
+  /// saw them (Counters::batch), with the same modification.
+  virtual void see(uint64_t number) = 0;
   /// The weights as they were written.
   virtual MatrixView<const float> written() const = 0;
   /// Devices of a cell, which have neighbouring numbers.

@@ -8,6 +8,14 @@
 
 namespace pulsora {
 
+/// to[i] = value.
+struct Filler {
+  float value;
+  float *to;
+
+  PULSORA_HD void operator()(int64_t i) const { to[i] = value; }
+};
+
 /// Replaces the largest magnitudes of all rows by the largest of all, in one call.
 struct LargestOfRows {
   float *largest;
@@ -84,8 +92,7 @@ struct SquaredDifference {
 
   PULSORA_HD double operator()(int64_t i, int64_t j) const {
     const int64_t at = i * cols + j;
-    const double seen =
-        factor ? static_cast<double>(factor[i]) * static_cast<double>(a[at]) : 0.0;
+    const double seen = factor ? static_cast<double>(factor[i]) * static_cast<double>(a[at]) : 0.0;
     const double difference = seen - static_cast<double>(b[at]);
     return difference * difference;
   }

@@ -40,8 +40,9 @@ InferenceDevice::InferenceDevice(const InferenceParams &params, const CompoundSi
       xSize_(site.xSize),
       weights_(Buffer<float>::zeros(site.context, dSize_ * xSize_)),
       wanted_(Buffer<float>::zeros(site.context, dSize_ * xSize_)),
-      column_(site.context, params.reference == CellReference::Column ? xSize_ : 0),
+      column_(site.context, params.cell_reference == CellReference::Column ? xSize_ : 0),
       scale_(Buffer<float>::zeros(site.context, dSize_)),
+      largest_(site.context, params.modifies() ? dSize_ : 0),
       outFactor_(Buffer<float>::zeros(site.context, dSize_)),
       sums_(site.context, dSize_),
       hostScale_(static_cast<size_t>(dSize_)),
@@ -53,13 +54,15 @@ InferenceDevice::InferenceDevice(const InferenceParams &params, const CompoundSi
 
 void InferenceDevice::forward(const Context &context, MatrixView<const float> x,
                               MatrixView<float> y, const Counters &c) {
-  pass_.forward().run(context, seen(context), x, y, c.forwardSamples);
+  const bool training = !isEvaluation(c.forwardSamples);
+  if (training) trainingRead_ = c.batch;
+  pass_.forward().run(context, seen(context, training), x, y, c.forwardSamples);
   forEach(context, y.size(), FactorOfColumns{y, outFactor_.data(), y});
 }
 
 void InferenceDevice::backward(const Context &context, MatrixView<const float> d,
                                MatrixView<float> dx, const Counters &c) {
-  const MatrixView<const float> weights = seen(context);
+  const MatrixView<const float> weights = seen(context, !isEvaluation(c.backwardSamples));
   scaled_.reserve(context, d.size());
   const MatrixView<float> scaled = rowMajor(scaled_.data(), d.rows, d.cols);
   forEach(context, d.size(), FactorOfColumns{d, outFactor_.data(), scaled});
@@ -101,13 +104,18 @@ void InferenceDevice::changed() {
   if (isProgrammed()) status_ = Status::Stale;
 }
 
-MatrixView<const float> InferenceDevice::seen(const Context &context) {
+MatrixView<const float> InferenceDevice::seen(const Context &context, bool training) {
   PULSORA_CHECK(StateError, !isStale(),
                 "the weights changed after they were programmed, and the programmed array no "
                 "longer stands for them; program it again, or return to the weights by "
                 "unprogram()");
   if (isProgrammed()) return matrix(realised_);
   if (dirty_) normalise(context);
+  if (training && params_.modifies()) {
+    if (!isModified_ || modifiedRead_ != trainingRead_) modify(context);
+    return matrix(realised_);
+  }
+  if (isModified_) restoreScales(context);
   return matrix(wanted_);
 }
 
@@ -117,9 +125,63 @@ void InferenceDevice::normalise(const Context &context) {
     forEach(context, 1, LargestOfRows{scale_.data(), dSize_});
   forEach(context, dSize_ * xSize_,
           RowNormaliser{weights_.data(), scale_.data(), xSize_, wanted_.data()});
+  restoreScales(context);
+  dirty_ = false;
+}
+
+void InferenceDevice::restoreScales(const Context &context) {
   copy(context, rowMajor<const float>(scale_.data(), 1, dSize_),
        rowMajor(outFactor_.data(), 1, dSize_));
-  dirty_ = false;
+  isModified_ = false;
+}
+
+// --- training reads
+
+double InferenceDevice::modifierTime(uint64_t number) const {
+  const Philox4 words =
+      draw(keys_.of(0, Role::Cells), Purpose::WeightModifier, 0, number, kTimeIndex);
+  const double u = static_cast<double>(uniform(words.v[0]));
+  const double low = std::log(static_cast<double>(params_.modifier_times.values[0]));
+  const double high = std::log(static_cast<double>(params_.modifier_times.values[1]));
+  return std::exp(low + u * (high - low));
+}
+
+void InferenceDevice::modify(const Context &context) {
+  realised_.reserve(context, dSize_ * xSize_);
+  const uint64_t number = trainingRead_;
+  if (params_.modifier == Modifier::NoiseModel) {
+    copyScales(context);
+    const uint64_t programming = modifierProgramming(number);
+    const ProgrammedPoint point{programming, modifierTime(number), 0};
+    setFactors(context, realiseCompensated(context, point, referenceOf(context, programming)));
+  } else {
+    restoreScales(context);
+  }
+  if (params_.modifier != Modifier::NoiseModel || params_.drop_connect > 0.0f) {
+    if (params_.modifier_range > 0.0f) {
+      forEach(context, dSize_, Filler{params_.modifier_range, largest_.data()});
+    } else {
+      rowAbsMax(context, matrix(weights_), largest_.data());
+      if (params_.modifier_per == ScalingPer::Tile)
+        forEach(context, 1, LargestOfRows{largest_.data(), dSize_});
+    }
+    WeightModifier modifier{};
+    modifier.rule = {params_.modifier,           params_.modifier_std,  params_.modifier_res,
+                     params_.modifier_sto_round, params_.modifier_clip, params_.modifier_coeff,
+                     params_.modifier_g_max,     params_.drop_connect};
+    modifier.key = keys_.of(0, Role::Cells);
+    modifier.number = number;
+    modifier.weights = weights_.data();
+    modifier.made = params_.modifier == Modifier::NoiseModel ? realised_.data() : nullptr;
+    modifier.scale = scale_.data();
+    modifier.largest = largest_.data();
+    modifier.cells = dSize_ * xSize_;
+    modifier.cols = xSize_;
+    modifier.to = realised_.data();
+    forEach(context, (dSize_ * xSize_ + 7) / 8, modifier);
+  }
+  isModified_ = true;
+  modifiedRead_ = number;
 }
 
 // --- programming
@@ -145,11 +207,11 @@ bool InferenceDevice::program(const Context &context, uint64_t number) {
                 "; programmings are numbered from 0 to ", kMostProgrammings);
   realised_.reserve(context, dSize_ * xSize_);
   normalise(context);
-  detail::copyToHost(context, hostScale_.data(), scale_.data(), scale_.bytes());
+  copyScales(context);
   status_ = Status::Programmed;
-  point_ = {number, 0.0, 0};
-  makeReference(context);
-  moveTo(context, point_);
+  isModified_ = false;
+  reference_ = referenceOf(context, number);
+  moveTo(context, {number, 0.0, 0});
   float largest = 0.0f;
   for (const float scale : hostScale_) largest = std::fmax(largest, scale);
   return largest == 0.0f;
@@ -172,12 +234,8 @@ void InferenceDevice::unprogram() {
 }
 
 void InferenceDevice::moveTo(const Context &context, const ProgrammedPoint &point) {
-  realiseAt(context, point);
-  if (params_.compensation != Compensation::None) {
-    factors_ = compensationFactors(params_.compensation, readout(context, point), reference_,
-                                   hostScale_, static_cast<double>(xSize_));
-  }
-  setFactors(context);
+  factors_ = realiseCompensated(context, point, reference_);
+  setFactors(context, factors_);
   point_ = point;
   counters_ = {};
   const ReadKeys keys = keys_.ofRead(0, Role::Read);
@@ -189,8 +247,8 @@ Realisation InferenceDevice::realisation(const ProgrammedPoint &point) const {
   r.wanted = wanted_.data();
   r.cells = dSize_ * xSize_;
   r.cell = cell_;
-  r.keys = RealisationKeys::at(keys_.of(0, Role::Cells), keys_.ofRead(0, Role::Cells).spreads,
-                               point);
+  r.keys =
+      RealisationKeys::at(keys_.of(0, Role::Cells), keys_.ofRead(0, Role::Cells).spreads, point);
   r.number = point.number;
   r.stuckLow = params_.stuck_low;
   r.stuckHigh = params_.stuck_high;
@@ -224,23 +282,39 @@ std::vector<double> InferenceDevice::readout(const Context &context, const Progr
   return sums;
 }
 
-void InferenceDevice::makeReference(const Context &context) {
-  if (params_.compensation == Compensation::None) return;
-  if (params_.compensation == Compensation::ExactReference) {
-    sumRows(context, dSize_, xSize_, MagnitudeTerm{matrix(wanted_)}, sums_.data());
-    reference_.resize(static_cast<size_t>(dSize_));
-    detail::copyToHost(context, reference_.data(), sums_.data(), sums_.bytes());
-    return;
+// The sums that a readout is compared with.
+std::vector<double> InferenceDevice::referenceOf(const Context &context, uint64_t number) {
+  if (params_.compensation == Compensation::None) return {};
+  if (params_.compensation != Compensation::ExactReference) {
+    const ProgrammedPoint start{number, 0.0, 0};
+    realiseAt(context, start);
+    return readout(context, start);
   }
-  const ProgrammedPoint start{point_.number, 0.0, 0};
-  realiseAt(context, start);
-  reference_ = readout(context, start);
+  sumRows(context, dSize_, xSize_, MagnitudeTerm{matrix(wanted_)}, sums_.data());
+  std::vector<double> sums(static_cast<size_t>(dSize_));
+  detail::copyToHost(context, sums.data(), sums_.data(), sums_.bytes());
+  return sums;
 }
 
-void InferenceDevice::setFactors(const Context &context) {
-  std::vector<float> factors(factors_);
-  for (size_t i = 0; i < factors.size(); ++i) factors[i] *= hostScale_[i];
-  detail::copyFromHost(context, outFactor_.data(), factors.data(), outFactor_.bytes());
+// Realises a point and returns the factors of its compensation.
+std::vector<float> InferenceDevice::realiseCompensated(const Context &context,
+                                                       const ProgrammedPoint &point,
+                                                       const std::vector<double> &reference) {
+  realiseAt(context, point);
+  if (params_.compensation == Compensation::None)
+    return std::vector<float>(static_cast<size_t>(dSize_), 1.0f);
+  return compensationFactors(params_.compensation, readout(context, point), reference, hostScale_,
+                             static_cast<double>(xSize_));
+}
+
+void InferenceDevice::copyScales(const Context &context) {
+  detail::copyToHost(context, hostScale_.data(), scale_.data(), scale_.bytes());
+}
+
+void InferenceDevice::setFactors(const Context &context, const std::vector<float> &factors) {
+  std::vector<float> scaled(factors);
+  for (size_t i = 0; i < scaled.size(); ++i) scaled[i] *= hostScale_[i];
+  detail::copyFromHost(context, outFactor_.data(), scaled.data(), outFactor_.bytes());
 }
 
 void InferenceDevice::getConductances(const Context &context, Conductances which, float *out) {
@@ -253,13 +327,13 @@ void InferenceDevice::getConductances(const Context &context, Conductances which
 
 Value::Map InferenceDevice::statistics(const Context &context) const {
   const int64_t cells = dSize_ * xSize_;
-  Value::Map values = {{"pulses", Value(0)},
-                       {"saturated_cells", Value(0)},
-                       {"memory_bytes", Value(static_cast<uint64_t>(
-                                            weights_.bytes() + wanted_.bytes() +
-                                            realised_.bytes()))},
-                       {"devices", Value(cells * cell_.devices + column_.size())},
-                       {"compensation", Value(meanOf(factors_))}};
+  Value::Map values = {
+      {"pulses", Value(0)},
+      {"saturated_cells", Value(0)},
+      {"memory_bytes",
+       Value(static_cast<uint64_t>(weights_.bytes() + wanted_.bytes() + realised_.bytes()))},
+      {"devices", Value(cells * cell_.devices + column_.size())},
+      {"compensation", Value(meanOf(factors_))}};
   if (status_ != Status::Programmed) return values;
   // The programming error relative to the weights: squares of the difference over squares.
   Buffer<double> rows(context, 2 * dSize_);

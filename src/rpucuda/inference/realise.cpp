@@ -37,8 +37,7 @@ void realiseAny(TypeList<Models...>, const Context &context, const NoiseModelPar
                 double time, const Realisation &realisation) {
   const auto tryModel = [&](auto tag) {
     using Model = typename decltype(tag)::Type;
-    if (model.model().name == Model::kName)
-      realiseAs<Model>(context, model, time, realisation);
+    if (model.model().name == Model::kName) realiseAs<Model>(context, model, time, realisation);
   };
   (tryModel(OneType<Models>{}), ...);
 }

@@ -76,8 +76,8 @@ struct Realise {
       for (int l = 0; l < 8; ++l) {
         if (cell >= r.cells) break;
         if (r.conductances) r.conductances[cell * devices + k] = g[l];
-        weight = pulsora::fma(r.cell.device[k].share, (g[l] - p.g_min) / (p.g_max - p.g_min),
-                              weight);
+        weight =
+            pulsora::fma(r.cell.device[k].share, (g[l] - p.g_min) / (p.g_max - p.g_min), weight);
         if (++k < devices) continue;
         if (r.weights) r.weights[cell] = weight;
         weight = r.cell.constant;
@@ -119,8 +119,7 @@ struct Realise {
     }
     if (r.stuckLow + r.stuckHigh > 0.0f) {
       for (uint32_t half = 0; half < 2; ++half) {
-        const Philox4 words =
-            draw(r.keys.chip, Purpose::Program, block, 0, kStuckIndex + half);
+        const Philox4 words = draw(r.keys.chip, Purpose::Program, block, 0, kStuckIndex + half);
         for (uint32_t l = 0; l < 4; ++l) {
           const float u = uniform(words.v[l]);
           float &device = g[4 * half + l];

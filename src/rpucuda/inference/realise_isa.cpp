@@ -8,7 +8,7 @@ void realiseGroups(const Realise<Model> &realise, int64_t begin, int64_t end) {
   for (int64_t group = begin; group < end; ++group) realise(group);
 }
 
-#define PULSORA_REALISE(Model)                                                               \
+#define PULSORA_REALISE(Model)                                                        \
   template void realiseGroups<Isa::PULSORA_ISA, Model>(const Realise<Model> &realise, \
                                                        int64_t begin, int64_t end);
 PULSORA_FOR_EACH_NOISE_MODEL(PULSORA_REALISE)

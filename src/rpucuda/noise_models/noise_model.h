@@ -10,7 +10,7 @@
 //   struct MyMemory {
 //     static constexpr const char *kName = "MyMemory";
 //     static constexpr const char *kDoc = "...";
-//     struct Params : NoiseParams { ... };                      // trivially copyable, with fields()
+//     struct Params : NoiseParams { ... };                     // trivially copyable, with fields()
 //     struct Time { ... };                                      // what depends on the time alone
 //     static double lastTime(const Params &);                   // the largest time that is known
 //     static Time timeOf(double t, const Params &);             // on the host, in double precision
@@ -138,8 +138,8 @@ template <class Check>
 void requireNodes(const Check &c, const char *name, const FloatList &nodes) {
   c.require(nodes.count >= 1, c.path(name), " is empty; give at least one node");
   for (int i = 1; i < nodes.count; ++i) {
-    c.require(nodes.values[i] > nodes.values[i - 1], c.path(name), "[", i, "] is ",
-              nodes.values[i], ", after ", nodes.values[i - 1], "; nodes must ascend");
+    c.require(nodes.values[i] > nodes.values[i - 1], c.path(name), "[", i, "] is ", nodes.values[i],
+              ", after ", nodes.values[i - 1], "; nodes must ascend");
   }
 }
 

@@ -24,9 +24,7 @@ NoiseModel makeNoiseModel() {
   m.writeParams = [](const NoiseParams &p) {
     return pulsora::writeParams(static_cast<const Params &>(p));
   };
-  m.lastTime = [](const NoiseParams &p) {
-    return Model::lastTime(static_cast<const Params &>(p));
-  };
+  m.lastTime = [](const NoiseParams &p) { return Model::lastTime(static_cast<const Params &>(p)); };
   return m;
 }
 
@@ -48,8 +46,8 @@ const NoiseModel &noiseModel(const std::string &name, const std::string &path) {
     if (model.name == name) return model;
     names.push_back(model.name);
   }
-  throw ConfigError(message(joinPath(path, "model"), " is '", name,
-                            "', which is not a noise model", suggest(name, names)));
+  throw ConfigError(message(joinPath(path, "model"), " is '", name, "', which is not a noise model",
+                            suggest(name, names)));
 }
 
 NoiseModelParams::NoiseModelParams()

@@ -14,7 +14,8 @@ struct PcmParams : PowerLawParams {
     using P = PcmParams;
     PowerLawParams::fields(f);
     f(&P::prog_coeff, "prog_coeff", between(-kLargestSetting, kLargestSetting), "uS",
-      "Coefficients c_0, c_1, ... of the programming error over g = G / g_max: sigma = (c_0 + c_1 g "
+      "Coefficients c_0, c_1, ... of the programming error over g = G / g_max: sigma = (c_0 + c_1 "
+      "g "
       "+ c_2 g^2 + ...) g_max / prog_coeff_g_max_reference.");
     f(&P::prog_coeff_g_max_reference, "prog_coeff_g_max_reference",
       Range{0.0, kLargestSetting, true, false}, "uS",

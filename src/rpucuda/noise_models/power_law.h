@@ -28,14 +28,15 @@ struct PowerLawParams : NoiseParams {
 ///     G_prog = max(G + prog_noise_scale sigma(G) xi, 0)
 ///     nu     = drift_scale |mean(G) + std(G) xi'|, a property of the device
 ///     G(t)   = G_prog (T / t_0)^-nu
-///     read   = max(G(t) + read_noise_scale G(t) Q(G_prog) sqrt(ln((T + t_read) / 2 t_read)) xi'', 0)
+///     sigma' = read_noise_scale G(t) Q(G_prog) sqrt(ln((T + t_read) / 2 t_read))
+///     read   = max(G(t) + sigma' xi'', 0)
 ///
 /// `Curves` has the functions of a model: programSigma(G, p) in uS, nuMean(G, p), nuStd(G, p), and
 /// readNoise(G, p), the Q above.
 template <class Curves>
 struct PowerLawOf {
   struct Time {
-    float logRatio = 0.0f;   ///< ln(T / t_0)
+    float logRatio = 0.0f;    ///< ln(T / t_0)
     float readGrowth = 0.0f;  ///< sqrt(ln((T + t_read) / 2 t_read))
   };
 

@@ -22,10 +22,10 @@ struct ShiftParams : NoiseParams {
 
 /// A place between two times of a table.
 struct ShiftTime {
-  int node = 0;         ///< index of the earlier time
-  int next = 0;         ///< index of the later time
-  float u = 0.0f;       ///< share of the logarithmic distance
-  bool begun = false;   ///< whether any time has passed since programming
+  int node = 0;        ///< index of the earlier time
+  int next = 0;        ///< index of the later time
+  float u = 0.0f;      ///< share of the logarithmic distance
+  bool begun = false;  ///< whether any time has passed since programming
 };
 
 /// Shift and spread of the conductance over the logarithm of time. At a time t the deviation from
@@ -78,8 +78,8 @@ struct ShiftOf {
                                   const Time &time, const P &p) {
     const float first = Curves::sigma(target, 0, p);
     const float low = Curves::sigma(target, time.node, p);
-    const float sigma = pulsora::max(
-        pulsora::fma(time.u, Curves::sigma(target, time.next, p) - low, low), 0.0f);
+    const float sigma =
+        pulsora::max(pulsora::fma(time.u, Curves::sigma(target, time.next, p) - low, low), 0.0f);
     const float lowShift = Curves::shift(target, time.node, p);
     const float shift =
         pulsora::fma(time.u, Curves::shift(target, time.next, p) - lowShift, lowShift);

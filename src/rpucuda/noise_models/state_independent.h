@@ -8,8 +8,10 @@ namespace pulsora {
 struct StateIndependent : PowerLawOf<StateIndependent> {
   static constexpr const char *kName = "StateIndependent";
   static constexpr const char *kDoc =
-      "A power law with one drift exponent for all conductances, nu = |drift_nu_mean + drift_nu_std "
-      "xi|, a programming error in uS, and read noise Q = 1 / g_max (AIHWKit's model of that name).";
+      "A power law with one drift exponent for all conductances, nu = |drift_nu_mean + "
+      "drift_nu_std "
+      "xi|, a programming error in uS, and read noise Q = 1 / g_max (AIHWKit's model of that "
+      "name).";
 
   struct Params : PowerLawParams {
     static constexpr const char *kName = "StateIndependent";

@@ -71,8 +71,7 @@ OneHotRead AnalogRead::oneHot(MatrixView<const float> weights, uint64_t firstSam
 }
 
 void AnalogRead::setNoiseKey(RandomKey key) {
-  for (size_t i = 0; i < blocks_.size(); ++i)
-    blocks_[i].setNoiseKey(partKey(key, numberOf(i)));
+  for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i].setNoiseKey(partKey(key, numberOf(i)));
 }
 
 void AnalogRead::reserve(const Context &context, MatrixView<const float> weights, int64_t rows,

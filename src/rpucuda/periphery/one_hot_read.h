@@ -24,8 +24,7 @@ struct OneHotRead {
     in[0].squares = noiseOfMagnitude ? pulsora::abs(w) * u * u : u * u;
     in[0].inputSum = u;
     const OutputDraws draws[2] = {drawsOf(line, j), {}};
-    const LineSpread spread{output.lineNoise[line], output.lineOffset[line],
-                            output.lineBend[line]};
+    const LineSpread spread{output.lineNoise[line], output.lineOffset[line], output.lineBend[line]};
     const Reading reading =
         output.hasEffects
             ? readLine<Passes::One, true>(output.effects, output.converter, spread, in, draws)
@@ -41,9 +40,8 @@ struct OneHotRead {
     const InputConverter &c = input.converter;
     const float z =
         c.noise > 0.0f ? normalOfSample(d.key, d.noise, line, sample, drawIndex(0, 0)) : 0.0f;
-    const float u = c.dac.stochastic
-                        ? uniform(draw(d.key, d.round, line, sample, drawIndex(0, 0)).v[0])
-                        : 0.0f;
+    const float u =
+        c.dac.stochastic ? uniform(draw(d.key, d.round, line, sample, drawIndex(0, 0)).v[0]) : 0.0f;
     return convertedInput(c, 1.0f, 1.0f, z, u);
   }
   PULSORA_HD OutputDraws drawsOf(int64_t line, int64_t j) const {

@@ -76,7 +76,7 @@ void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t
   requireForward(x, y);
   if (!isEvaluation(firstSample)) Impl::requireRoom(firstSample, x.rows, "samples of forward");
   Counters then = impl_->readCounters();
-  then.forwardSamples = firstSample;
+  then.forwardSamples = then.batch = firstSample;
   read(impl_->partOf(of), x, y, then);
 }
 

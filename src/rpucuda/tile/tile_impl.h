@@ -120,6 +120,7 @@ struct Tile::Impl {
     } else {
       requireRoom(counted.*samples, size, forward ? "samples of forward" : "samples of backward");
     }
+    start.batch = start.*samples;
     start.*samples += static_cast<uint64_t>(part.first);
     const auto means = runningMeans();
     try {

@@ -23,6 +23,13 @@ void TileProgramming::unprogram() {
   tile_.evaluation = {};
 }
 
+void TileProgramming::take(MatrixView<const float> weights) {
+  requireShape(weights, {"d_size", tile_.device->dSize()}, {"x_size", tile_.device->xSize()},
+               "weights", "take");
+  requireFinite(tile_.context, weights, "weights");
+  array_.take(tile_.context, weights);
+}
+
 void TileProgramming::getWritten(MatrixView<float> out) const {
   requireShape(out, {"d_size", tile_.device->dSize()}, {"x_size", tile_.device->xSize()}, "out",
                "getWritten");

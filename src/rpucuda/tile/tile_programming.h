@@ -29,6 +29,14 @@ class TileProgramming final {
   /// Returns to reads of the weights.
   void unprogram();
 
+  /// Takes weights [dSize, xSize] that a layer holds, for its next reads. It is no event, and on a
+  /// GPU nothing waits. A programming becomes stale. InputError, on a CPU, if a weight is not
+  /// finite.
+  void take(MatrixView<const float> weights);
+  /// Lets the next backward reads see the weights as modified in the forward read whose mini-batch
+  /// began at sample `number`.
+  void see(uint64_t number) { array_.see(number); }
+
   /// Writes the weights [dSize, xSize] as they were written, programmed or not.
   void getWritten(MatrixView<float> out) const;
   int64_t devicesOfCell() const { return array_.devicesOfCell(); }

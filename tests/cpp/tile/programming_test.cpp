@@ -1,5 +1,3 @@
-#include "tile/tile_programming.h"
-
 #include <cmath>
 #include <functional>
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 #include "inference/inference_device.h"
 #include "noise_models/power_law.h"
 #include "noise_models/re_ram_wan2022.h"
+#include "tile/tile_programming.h"
 #include "transfer/line_read.h"
 #include "util/matrix_test_util.h"
 #include "util/message_test_util.h"
@@ -89,7 +88,7 @@ TEST(Programming, Property61_APointHasOneArrayInAnyOrderOfCalls) {
 TEST(Programming, Property61_AStateContinuesToTheBit) {
   InferenceParams params;
   params.cell = CellKind::Single;
-  params.reference = CellReference::Column;
+  params.cell_reference = CellReference::Column;
   Tile tile = someTile(inferenceConfig(params));
   tile.programming().program(3);
   tile.programming().drift(500.0, 2);
@@ -130,8 +129,8 @@ TEST(Programming, ChangedWeightsAreNotReadUntilTheyAreProgrammedAgain) {
   refused([&] { tile.programming().drift(1.0); }, "nothing is programmed");
   tile.programming().program();
   const std::vector<float> before = weightsOf(tile);
-  for (const double time : {-1.0, std::numeric_limits<double>::infinity(),
-                            std::numeric_limits<double>::quiet_NaN()})
+  for (const double time :
+       {-1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
     refused([&] { tile.programming().drift(time); }, "time is");
   EXPECT_TRUE(sameBits(before, weightsOf(tile)));
   const Batch batch = randomBatch(2, kIn, kOut, 1);

@@ -2,12 +2,15 @@
 
 #include "cuda/core/for_each.cuh"
 #include "inference/functors.h"
+#include "inference/modifiers.h"
 #include "inference/realise.h"
 #include "noise_model_list.h"
 #include "periphery/one_hot_read.h"
 
 namespace pulsora {
 
+PULSORA_ON_GPU(Filler);
+PULSORA_ON_GPU(WeightModifier);
 PULSORA_ON_GPU(LargestOfRows);
 PULSORA_ON_GPU(RowNormaliser);
 PULSORA_ON_GPU(FactorOfColumns);

@@ -1,11 +1,10 @@
-#include "tile/tile_programming.h"
-
 #include <cmath>
 #include <gtest/gtest.h>
 #include <vector>
 
 #include "cuda/cuda_test_util.h"
 #include "inference/inference_device.h"
+#include "tile/tile_programming.h"
 
 // Programmed arrays on a GPU have the bits of the CPU: conductances, weights, compensation, reads.
 
@@ -72,7 +71,7 @@ TEST(CudaProgramming, Property61_HasTheBitsOfTheCpu) {
                      {"stuck_low", 0.02},
                      {"stuck_high", 0.01}};
       if (kind == "pairs") map["significance"] = Value(Value::List{1.0, 2.0, 4.0});
-      if (kind == "single") map["reference"] = Value("column");
+      if (kind == "single") map["cell_reference"] = Value("column");
       if (kind == "two_sided_pair") {
         map["compensation"] = Value("per_output");
         map["cell_bits"] = Value(5);
@@ -86,7 +85,8 @@ TEST(CudaProgramming, Property61_HasTheBitsOfTheCpu) {
       const Result gpu = programmed(reproducibleGpu(), config);
       ASSERT_EQ(cpu.values.size(), gpu.values.size());
       for (size_t i = 0; i < cpu.values.size(); ++i)
-        ASSERT_TRUE(sameBits(cpu.values[i], gpu.values[i])) << model.name << " " << kind << " " << i;
+        ASSERT_TRUE(sameBits(cpu.values[i], gpu.values[i]))
+            << model.name << " " << kind << " " << i;
       ASSERT_TRUE(sameState(cpu.state, gpu.state));
     }
   }

@@ -1,0 +1,70 @@
+"""Limits of weights that act after every step of any optimiser."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor, nn
+
+    from pulsora.nn.master import WeightCarrier
+
+__all__ = ["clip_after_steps", "clipped", "limit_of"]
+
+_layers: weakref.WeakSet[WeightCarrier] = weakref.WeakSet()
+_hooks: list[Any] = []
+
+
+def limit_of(weight: Tensor, config: Any) -> Tensor | None:  # noqa: ANN401 - InferenceConfig
+    """Returns the largest magnitude of weights [out_features, ...], of all or of each output.
+
+    "fixed": clip_value. "gaussian": clip_sigma standard deviations (n - 1) of all weights about
+    their mean, or of each output. "average_channel_max": the mean over outputs of their largest
+    magnitude. A clip_value above 0 caps the others.
+    """
+    rows = weight.detach().flatten(1)
+    if config.clip == "none":
+        return None
+    if config.clip == "fixed":
+        return rows.new_tensor(config.clip_value)
+    if config.clip == "gaussian":
+        limit = config.clip_sigma * rows.std()
+    elif config.clip == "gaussian_per_output":
+        limit = config.clip_sigma * rows.std(dim=1, keepdim=True)
+    else:
+        limit = rows.abs().amax(dim=1).mean()
+    return limit.clamp(max=config.clip_value) if config.clip_value > 0.0 else limit
+
+
+def clipped(weight: Tensor, config: Any) -> Tensor:  # noqa: ANN401 - InferenceConfig
+    """Returns the weights within the limit of the configuration."""
+    limit = limit_of(weight, config)
+    if limit is None:
+        return weight.detach().clone()
+    rows = weight.detach().flatten(1)
+    return torch.minimum(torch.maximum(rows, -limit), limit).reshape(weight.shape)
+
+
+def clip_after_steps(layer: WeightCarrier) -> None:
+    """Limits the layer's weight after each step of an optimiser that has it."""
+    if getattr(layer.held.array.config, "clip", "none") == "none":  # type: ignore[union-attr]
+        return
+    _layers.add(layer)
+    if not _hooks:  # once in a process, for all optimisers
+        hook: Callable[..., None] = _clip_layers
+        _hooks.append(register_optimizer_step_post_hook(hook))
+
+
+@torch.no_grad()
+def _clip_layers(optimizer: torch.optim.Optimizer, _arguments: object, _options: object) -> None:
+    stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    for layer in list(_layers):
+        weight: nn.Parameter = layer.carrier
+        if id(weight) in stepped:
+            weight.copy_(clipped(weight, layer.held.array.config))  # type: ignore[union-attr]

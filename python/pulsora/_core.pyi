@@ -45,6 +45,7 @@ __all__: list[str] = [
     "gpu_zeros",
     "instruction_sets",
     "is_finite",
+    "last_time",
     "load_state",
     "make_step_graph",
     "make_tile",
@@ -451,6 +452,11 @@ def instruction_sets() -> list[str]:
 
 def is_finite(values: typing.Any) -> bool:
     """Whether all values of a gapless float32 array of NumPy's are finite."""
+
+def last_time(noise_model: typing.Any) -> float:
+    """The largest time in s since programming for which a noise model, given as a dict[str,
+    typing.Any], has numbers; infinity if there is none.
+    """
 
 def load_state(path: bytes) -> tuple[typing.Any, ...]:
     """(tensors, values) of the state in a file."""

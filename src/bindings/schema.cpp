@@ -138,6 +138,14 @@ void bindSchema(py::module_ &module) {
              "'spans_layer': whether one device serves a whole layer; 'digital_weight': whether "
              "layers hold the weight as a parameter of torch}. `config` is the dict of a "
              "TileConfig; ConfigError as in validate().");
+  module.def(
+      "last_time",
+      [](py::handle values) {
+        return NoiseModelParams::read(toValue(values, "noise_model"), "noise_model").lastTime();
+      },
+      py::arg("noise_model"),
+      "The largest time in s since programming for which a noise model, given as a dict, has "
+      "numbers; infinity if there is none.");
   module.def("suggest", &suggest, py::arg("wanted"), py::arg("names"),
              "The end of a message about an unknown name: the name that was probably meant, and "
              "all known ones.");

@@ -96,10 +96,10 @@ def test_property_63_the_backward_read_sees_the_weights_of_its_forward(
     config = pl.InferenceConfig(
         forward=PERFECT, modifier=modifier, modifier_res=0.1, drop_connect=drop
     )
-    layer = pl.nn.AnalogLinear(7, 5, False, config, seed=3, max_input_size=4)
+    layer = pl.nn.AnalogLinear(7, 5, bias=False, config=config, seed=3, max_input_size=4)
     eye = torch.eye(7, requires_grad=True)
     first, second = layer(eye), layer(eye)
-    assert modifier == "discretize" and not drop or not torch.equal(first, second)
+    assert (modifier == "discretize" and not drop) or not torch.equal(first, second)
     # Backward of the first read after the second: dx = d W' for d the unit vectors.
     for seen in (first, second):
         for i in range(5):
@@ -194,7 +194,7 @@ def test_property_63_a_resumed_training_has_the_bits_of_the_uninterrupted_one() 
 def test_a_frozen_programmed_layer_is_the_array_in_training_too() -> None:
     config = pl.InferenceConfig(forward=PERFECT, modifier="add_normal")
     layer = pl.nn.AnalogLinear(6, 4, config=config, seed=3)
-    layer.requires_grad_(False)
+    layer.requires_grad_(requires_grad=False)
     pl.drift(pl.program(layer), "1 day")
     x = torch.randn(3, 6, requires_grad=True)
     y = layer.train()(x)

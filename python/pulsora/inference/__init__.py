@@ -2,10 +2,22 @@
 
 `program(model)` writes the weights of all layers of InferenceConfig into arrays, `drift(model,
 3600.0)` lets their reads see the arrays an hour later, and `unprogram(model)` returns to the
-weights. docs/howto/inference.md shows a whole run.
+weights. `evaluate(model, batches)` reports a metric over times and programmings.
+docs/howto/inference.md shows a whole run.
 """
 
+from pulsora.inference.evaluation import evaluate
 from pulsora.inference.programming import drift, program, programmed_tiles, unprogram
+from pulsora.inference.report import InferenceReport, plot
 from pulsora.inference.times import seconds
 
-__all__ = ["drift", "program", "programmed_tiles", "seconds", "unprogram"]
+__all__ = [
+    "InferenceReport",
+    "drift",
+    "evaluate",
+    "plot",
+    "program",
+    "programmed_tiles",
+    "seconds",
+    "unprogram",
+]

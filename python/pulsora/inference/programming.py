@@ -11,6 +11,7 @@ from pulsora.nn.base import AnalogModule
 if TYPE_CHECKING:
     from torch import nn
 
+    from pulsora.nn.tiles.held_weights import HeldWeights
     from pulsora.tile import Tile
 
 __all__ = ["drift", "held_layers", "program", "programmed_tiles", "unprogram"]
@@ -36,7 +37,7 @@ def program(model: _M, number: int = 0) -> _M:
         ConfigError: For a bad number.
         InputError: If a weight is not finite; layers before that one are programmed.
     """
-    zeros = sum(layer.held.program(layer.carrier, number) for layer in held_layers(model))
+    zeros = sum(held.program(weight, number) for held, weight in held_layers(model))
     if zeros:
         warnings.warn(
             f"{zeros} tiles have no weight but 0, and are programmed as zeros; write weights "
@@ -66,10 +67,10 @@ def drift(model: _M, time: float | str, *, redraw: int = 0) -> _M:
     """
     after = seconds(time)
     layers = held_layers(model)
-    for layer in layers:
-        layer.held.require_drift(layer.carrier, after)
-    for layer in layers:
-        layer.held.drift(after, redraw)
+    for held, weight in layers:
+        held.require_drift(weight, after)
+    for held, _ in layers:
+        held.drift(after, redraw)
     return model
 
 
@@ -79,8 +80,8 @@ def unprogram(model: _M) -> _M:
     Raises:
         ValueError: If the model has no layer of InferenceConfig.
     """
-    for layer in held_layers(model):
-        layer.held.unprogram()
+    for held, _ in held_layers(model):
+        held.unprogram()
     return model
 
 
@@ -90,17 +91,17 @@ def programmed_tiles(model: nn.Module) -> list[Tile]:
     Raises:
         ValueError: If there are none.
     """
-    return [tile for layer in held_layers(model) for tile in layer.held.array]
+    return [tile for held, _ in held_layers(model) for tile in held.array]
 
 
-def held_layers(model: nn.Module) -> list[AnalogModule]:
-    """Returns the layers of InferenceConfig, in the order of the model; shared tiles once.
+def held_layers(model: nn.Module) -> list[tuple[HeldWeights, nn.Parameter]]:
+    """Returns tiles and weight of each layer of InferenceConfig, in the order of the model.
 
     Raises:
         ValueError: If there are none.
     """
     found = {
-        id(layer.held): layer
+        id(layer.held): (layer.held, layer.carrier)
         for layer in model.modules()
         if isinstance(layer, AnalogModule) and layer.held is not None
     }

@@ -11,25 +11,22 @@ from torch import nn
 
 from pulsora._internal.checks import require_boolean
 from pulsora.config import SingleConfig
-from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.gated_product import flat_gate
-from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.master_product import read_held
+from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import read_tiles, require_untraced
-from pulsora.nn.clipping import clip_after_steps
 from pulsora.nn.inputs import output_type, require_input, require_type
+from pulsora.nn.master import WeightCarrier, place_of, require_digital
 from pulsora.nn.options import require_none, whole_signature
-from pulsora.nn.master import WeightCarrier
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
 from pulsora.tile.clipping import warn_of_clipping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from torch import Tensor
 
     from pulsora.config import TileConfig
+    from pulsora.nn.autograd.analog_parameter import AnalogParameter
 __all__ = ["AnalogModule"]
 
 
@@ -89,9 +86,6 @@ class AnalogModule(WeightCarrier):
     bias: nn.Parameter | None
     out_scaling: nn.Parameter | None
 
-    digital_dtype: torch.dtype = torch.float32
-    """The type of the layer after `convert_to_digital`; old pickles have this default."""
-
     is_part: bool = False
     """Whether the layer is part of another (`lstm.ih_l0`), which resets its parameters."""
 
@@ -123,12 +117,12 @@ class AnalogModule(WeightCarrier):
         require_none(type(self).__name__, unknown, inspect.signature(type(self)).parameters)
         config = SingleConfig() if config is None else config
         require_boolean("bias", bias)
-        place = _place(torch.get_default_device() if device is None else torch.device(device))
+        place = place_of(torch.get_default_device() if device is None else torch.device(device))
         if seed is None:
             seed = int(torch.randint(2**62, (), device="cpu").item())
         self.analog_bias = bias and not digital_bias
         if config.facts.digital_weight:
-            _require_digital(weight_scaling, analog_bias=self.analog_bias)
+            require_digital(weight_scaling, analog_bias=self.analog_bias)
         self.digital_dtype = torch.get_default_dtype()
         array = TileArray(
             rows,
@@ -298,7 +292,8 @@ class AnalogModule(WeightCarrier):
         scaling = self.out_scaling
         added = bias if scaling is None else None
         if self.held is not None:
-            self._require_no_gate(gate)
+            if gate is not None:
+                raise ValueError("the tiles have no adapter that a gate could weight")
             y = read_held(
                 flat, self.carrier, added, self.held, (x.shape[:-1], steps, self.training)
             )
@@ -332,121 +327,3 @@ class AnalogModule(WeightCarrier):
         by = "widths" if scaling is not None and scaling.by_width else "weights"
         scaled = "" if scaling is None else f", {by} up to {scaling.omega:g} per {scaling.per}"
         return f"bias={bias}, config={self.config.summary()}, tiles={shape}{scaled}"
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AnalogModule:
-        # The probe's device is the tiles' new device; the numbers in tiles keep their type.
-        probe = fn(torch.empty(0, dtype=self.digital_dtype, device=self.tiles.device))
-        if probe.device.type == "cpu" and probe.is_shared():  # type: ignore[no-untyped-call]
-            raise RuntimeError("the tiles of an analog layer cannot be shared between processes")
-        place = _place(probe.device)
-        if self.held is not None:
-            if place != self.tiles.device:
-                self.tiles.move(place)
-            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-            self.digital_dtype = probe.dtype
-            return self
-        if place != self.tiles.device:
-            self.analog_weight.move(place)
-        weight = self._parameters.pop("analog_weight")
-        try:
-            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        finally:
-            self._put_first(weight)
-        self.digital_dtype = probe.dtype
-        return self
-
-    def _put_first(self, weight: nn.Parameter | None) -> None:
-        others = dict(self._parameters)
-        self._parameters.clear()
-        self._parameters.update({"analog_weight": weight} | others)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        if self.held is not None:
-            clip_after_steps(self)
-            return
-        self._put_first(self._parameters.pop("analog_weight"))  # not so in earlier versions
-
-    def _save_to_state_dict(
-        self, destination: dict[str, Any], prefix: str, keep_vars: bool
-    ) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination.pop(f"{prefix}analog_weight", None)
-        for name, tensor in self.tiles.state_tensors().items():
-            destination[f"{prefix}tiles.{name}"] = tensor
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        ours = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
-        start = f"{prefix}tiles."
-        tiles = {n.removeprefix(start): ours.pop(n) for n in list(ours) if n.startswith(start)}
-        missing: list[str] = []
-        super()._load_from_state_dict(
-            ours, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs
-        )
-        missing_keys += [name for name in missing if name != f"{prefix}analog_weight"]
-        if self.held is not None:
-            self._load_held(tiles, prefix, error_msgs)
-            return
-        if not tiles:
-            missing_keys.append(f"{start}*")
-            if f"{prefix}weight" in state_dict:
-                error_msgs.append(
-                    f"{prefix}weight is of a digital layer, but this one is analog: load the state "
-                    "into the digital model and convert that by pulsora.convert_to_analog, or call "
-                    "set_weights(weight, bias) of the layer"
-                )
-            return
-        try:
-            self.tiles.load_state_tensors(tiles)
-            self.analog_weight.grad = None  # a gradient of other weights
-        except (ValueError, RuntimeError) as error:
-            error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
-
-
-    def _load_held(
-        self, tiles: Mapping[str, Tensor], prefix: str, error_msgs: list[str]
-    ) -> None:
-        """Loads the tiles of a weight that is a parameter; a state of torch's layer has none."""
-        try:
-            if tiles:
-                self.tiles.load_state_tensors(tiles)
-        except (ValueError, RuntimeError) as error:
-            error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
-
-    def _require_no_gate(self, gate: Tensor | None) -> None:
-        if gate is not None:
-            raise ValueError("the tiles have no adapter that a gate could weight")
-
-
-def _require_digital(weight_scaling: object, *, analog_bias: bool) -> None:
-    """Raises ValueError for options that do not go with a weight that is a parameter of torch."""
-    if weight_scaling is not None:
-        raise ValueError(
-            f"weight_scaling = {weight_scaling!r}: tiles of InferenceConfig scale their weights "
-            "themselves (scaling_per of the configuration); leave it out"
-        )
-    if analog_bias:
-        raise ValueError(
-            "digital_bias = False: layers of InferenceConfig have a digital bias; leave it out"
-        )
-
-
-def _place(device: torch.device) -> torch.device:
-    """Returns the device in the form that tiles use, with the number of a GPU."""
-    if device.type == "meta":
-        raise ValueError(
-            "an analog layer cannot be on the meta device, because its cells are sampled when it "
-            "is made; make it on 'cpu' or 'cuda'"
-        )
-    if device.type == "cuda" and str(device) == "cuda" and torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return device if device.type == "cuda" else torch.device(device.type)

@@ -13,11 +13,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from pulsora.nn.master import WeightCarrier
-
 __all__ = ["clip_after_steps", "clipped", "limit_of"]
 
-_layers: weakref.WeakSet[WeightCarrier] = weakref.WeakSet()
+_layers: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 _hooks: list[Any] = []
 
 
@@ -51,9 +49,9 @@ def clipped(weight: Tensor, config: Any) -> Tensor:  # noqa: ANN401 - InferenceC
     return torch.minimum(torch.maximum(rows, -limit), limit).reshape(weight.shape)
 
 
-def clip_after_steps(layer: WeightCarrier) -> None:
-    """Limits the layer's weight after each step of an optimiser that has it."""
-    if getattr(layer.held.array.config, "clip", "none") == "none":  # type: ignore[union-attr]
+def clip_after_steps(layer: nn.Module) -> None:
+    """Limits a layer's weight (WeightCarrier) after each step of an optimiser that has it."""
+    if getattr(_config(layer), "clip", "none") == "none":
         return
     _layers.add(layer)
     if not _hooks:  # once in a process, for all optimisers
@@ -65,6 +63,10 @@ def clip_after_steps(layer: WeightCarrier) -> None:
 def _clip_layers(optimizer: torch.optim.Optimizer, _arguments: object, _options: object) -> None:
     stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
     for layer in list(_layers):
-        weight: nn.Parameter = layer.carrier
+        weight: Any = layer.carrier
         if id(weight) in stepped:
-            weight.copy_(clipped(weight, layer.held.array.config))  # type: ignore[union-attr]
+            weight.copy_(clipped(weight, _config(layer)))
+
+
+def _config(layer: Any) -> Any:  # noqa: ANN401 - InferenceConfig of a WeightCarrier
+    return layer.held.array.config

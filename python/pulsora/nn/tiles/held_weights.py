@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -99,12 +99,23 @@ class HeldWeights:
         self._unprogram()
         self.write(weight)
         self._was_programmed = False
-        return sum(tile._core.program(number) for tile in self.array)  # noqa: SLF001
+        zeros = [tile._core.program(number) for tile in self.array]  # noqa: SLF001
+        return sum(map(int, zeros))
 
     def unprogram(self) -> None:
         """Returns to reads of the weights."""
         self._unprogram()
         self._was_programmed = False
+
+    def require_time(self, time: float) -> None:
+        """Raises ConfigError for a time for which the noise model has no numbers."""
+        model: Any = self.array.config.noise_model  # type: ignore[attr-defined]
+        last = _core.last_time(model.to_dict())
+        if time > last:
+            raise _core.ConfigError(
+                f"time is {time:g} s, but {model.model} has numbers up to {last:g} s; choose an "
+                "earlier time, or set extrapolate=True in the noise model"
+            )
 
     def require_drift(self, weight: Tensor, time: float) -> None:
         """The errors of drift(); nothing changes."""

@@ -5,7 +5,8 @@
 set(PULSORA_COMPOUNDS
   SingleParams=compounds/single.h
   IdealParams=compounds/ideal.h
-  LRTTParams=lrtt/parameters.h)
+  LRTTParams=lrtt/parameters.h
+  InferenceParams=inference/inference_device.h)
 
 set(PULSORA_EXTRA_COMPOUNDS "" CACHE STRING
   "Compounds from outside this tree: a list of Params=/absolute/path/of/header.h; a .cpp and, with CUDA, a .cu of that name beside it are compiled")

@@ -7,6 +7,7 @@
 #include "core/threads.h"
 #include "device_array.h"
 #include "no_constructor.h"
+#include "programming_binding.h"
 #include "saved_state.h"
 #include "shared_tile.h"
 #include "tensor.h"
@@ -297,8 +298,8 @@ void bindTile(py::module_ &module) {
       "ConfigError or DeviceError unless a tile can be made on this device with so many threads.");
   module.def("upload", &upload, arg("array"), arg("device"),
              "A copy of a float32 array of NumPy's on a GPU.");
-  py::class_<SharedTile>(module, "Tile", py::custom_type_setup(&withoutNew))
-      .def_property_readonly("d_size", &SharedTile::dSize)
+  py::class_<SharedTile> made(module, "Tile", py::custom_type_setup(&withoutNew));
+  made.def_property_readonly("d_size", &SharedTile::dSize)
       .def_property_readonly("x_size", &SharedTile::xSize)
       .def_property_readonly("seed", &SharedTile::seed)
       .def_property_readonly("tile_id", &SharedTile::tileId)
@@ -367,6 +368,7 @@ void bindTile(py::module_ &module) {
              return fromState(self.run([](Tile &tile) { return tile.state(); }));
            })
       .def("load_state", &loadState, arg("tensors"), arg("values"));
+  bindProgramming(made);
   module.def("tile_from_state", &tileFromState, arg("tensors"), arg("values"), arg("device"),
              arg("threads"), "The tile that a state belongs to, in that state.");
   module.def(

@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar, cast
 
 from pulsora import _core
 
@@ -29,7 +29,7 @@ class Field(TypedDict):
 
     name: str
     type: str
-    """float, int, bool, enum, floats, auto, struct or device."""
+    """float, int, bool, enum, floats, auto, struct, device or noise_model."""
     unit: str
     doc: str
     range: str
@@ -111,7 +111,8 @@ class Parameters:
     @classmethod
     def _require_object(cls, name: str, value: object) -> None:
         made = getattr(value, "__name__", None)
-        if cls._fields[name]["type"] in {"struct", "device"} and callable(value) and made:
+        is_object = cls._fields[name]["type"] in {"struct", *_MODELS}
+        if is_object and callable(value) and made:
             raise _core.ConfigError(
                 f"{cls.__name__}.{name} is {made} itself, not an object of it; did you mean "
                 f"{made}()?"
@@ -209,6 +210,9 @@ class Parameters:
 _P = TypeVar("_P", bound=Parameters)
 _STRUCTS: dict[str, type[Parameters]] = {}
 _DEVICES: dict[str, type[Parameters]] = {}
+_NOISE_MODELS: dict[str, type[Parameters]] = {}
+_MODELS = {"device": _DEVICES, "noise_model": _NOISE_MODELS}
+"""Classes of models by the type of the fields that hold them."""
 
 
 def parameter_class(
@@ -249,22 +253,61 @@ def register_device(made: type[Parameters]) -> None:
     _DEVICES[made.__name__] = made
 
 
+def register_noise_model(made: type[Parameters]) -> None:
+    """Registers the class as the noise model of its name."""
+    _NOISE_MODELS[made.__name__] = made
+
+
 def registered_devices() -> dict[str, type[Parameters]]:
     """Returns all device models by name: the models of the core, then models from source."""
     return dict(_DEVICES)
 
 
-def device_from_dict(values: Mapping[str, object]) -> Parameters:
-    """The device whose model is `values["model"]`."""
+def model_from_dict(kind: str, values: Mapping[str, object]) -> Parameters:
+    """The model of that kind, "device" or "noise_model", whose name is `values["model"]`."""
     rest = dict(values)
     model = rest.pop("model", None)
-    if not isinstance(model, str) or model not in _DEVICES:
-        hint = suggestion(model, _DEVICES)
-        raise _core.ConfigError(
-            f"model is {model!r}, which is not a device model (a model from source is known after "
-            f"pulsora.devices.from_source()){hint}"
-        )
-    return _DEVICES[model].from_dict(rest)
+    known = _MODELS[kind]
+    if not isinstance(model, str) or model not in known:
+        source = "a model from source is known after pulsora.devices.from_source()"
+        what = {"device": f"device model ({source})", "noise_model": "noise model"}[kind]
+        hint = suggestion(model, known)
+        raise _core.ConfigError(f"model is {model!r}, which is not a {what}{hint}")
+    return known[model].from_dict(rest)
+
+
+class Model(Parameters):
+    """Parameters that say which model they belong to."""
+
+    _kind: ClassVar[str]
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return type(self).__name__
+
+    def to_dict(self) -> dict[str, Any]:
+        """All parameters as plain values, and the name of the model under "model"."""
+        return {"model": self.model, **super().to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
+        """The object that to_dict() described.
+
+        Raises:
+            ConfigError: For an unknown name or a bad value, or if `values` describe another model.
+            TypeError: If `values` are no mapping.
+        """
+        require_mapping(values)
+        model = values.get("model", cls.__name__)
+        if cls not in _MODELS[cls._kind].values():
+            return cast("Self", model_from_dict(cls._kind, values))
+        if not isinstance(model, str) or model != cls.__name__:
+            base = cls.__bases__[0].__name__
+            raise _core.ConfigError(
+                f"model is {model!r}, but the class is {cls.__name__}; use {base}.from_dict()"
+            )
+        return super().from_dict({name: value for name, value in values.items() if name != "model"})
 
 
 def require_source(model: object, sha256: object, where: str) -> None:
@@ -315,6 +358,7 @@ def annotation(field: Field) -> str:
         "enum": f"Literal[{choices}]",
         "struct": field["struct"],
         "device": "Device",
+        "noise_model": "NoiseModel",
     }.get(field["type"], field["type"])
 
 
@@ -335,15 +379,15 @@ def _is_valid(field: Field, value: object) -> bool:
     """Whether the value is an object of a class that the field asks for; such objects are valid."""
     if field["type"] == "struct":
         return type(value) is _STRUCTS[field["struct"]]
-    return field["type"] == "device" and type(value) in _DEVICES.values()
+    return field["type"] in _MODELS and type(value) in _MODELS[field["type"]].values()
 
 
 def _from_plain(field: Field, value: Any) -> Any:  # noqa: ANN401
     """Converts a plain value that the core has checked to the form that attributes hold."""
     if field["type"] == "struct":
         return _STRUCTS[field["struct"]]._of_valid(value)  # noqa: SLF001 - a class of this module
-    if field["type"] == "device":
-        return _DEVICES[value["model"]]._of_valid(value)  # noqa: SLF001
+    if field["type"] in _MODELS:
+        return _MODELS[field["type"]][value["model"]]._of_valid(value)  # noqa: SLF001
     return tuple(value) if field["type"] == "floats" else value
 
 

@@ -156,7 +156,7 @@ def converted_copy(
         if first is twin:
             tiles += sum(len(part.tiles) for part in analog_parts(twin))
         elif isinstance(first, AnalogModule) and isinstance(twin, AnalogModule):
-            twin.analog_weight = first.analog_weight
+            twin._share(first)  # noqa: SLF001 - of this package
         else:
             raise ValueError(
                 f"layer '{name}' shares its weight, but conversions[{type(layer).__name__}] gives "
@@ -225,7 +225,7 @@ def convert_to_digital(model: nn.Module) -> nn.Module:
     first: dict[object, Any] = {}
     for layer in single:
         twin = made[layer]
-        twin.weight = first.setdefault(layer.analog_weight, twin).weight
+        twin.weight = first.setdefault(layer.carrier, twin).weight
     names = {layer: name for name, layer in converted.named_modules()}
     for layer, twin in made.items():
         require_digital_outputs(names[layer], layer, in_place_of(layer, twin))

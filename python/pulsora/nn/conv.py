@@ -101,6 +101,7 @@ class AnalogConvNd(AnalogModule):
         )
         columns = in_channels // groups * math.prod(twin.kernel_size)
         super().__init__(out_channels, columns, bias, config, groups, **options)
+        self._shape_weight((out_channels, in_channels // groups, *twin.kernel_size))
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = twin.kernel_size
@@ -140,10 +141,11 @@ class AnalogConvNd(AnalogModule):
             x = functional.pad(x, self._added, mode=mode)
         samples, has_channels_last = len(x), _has_channels_last(x)
         if max(self.kernel_size) == 1:  # other patches are copies
-            x = owned(x, self.analog_weight)
+            x = owned(x, self.carrier)
         x, settings = _images(x, self.kernel_size, self.stride, self.dilation)
         patches: Patches | None = Patches(x, settings)
-        if torch.compiler.is_compiling() or not self.analog_weight.keeps_images(patches):
+        is_held = self.held is not None or torch.compiler.is_compiling()
+        if is_held or not self.analog_weight.keeps_images(patches):
             patches = None
         rows = _rows(x, settings, samples, is_temporary=patches is not None)
         y = self.product(rows, patches=patches).transpose(1, 2)

@@ -306,7 +306,7 @@ def _gradient(parameter: AnalogParameter) -> AnalogGradient:
     gradient = parameter.grad
     if not isinstance(gradient, AnalogGradient):
         raise RuntimeError(  # noqa: TRY004 - no argument has this type
-            f"the gradient has been replaced by another tensor, but pulses are made "
+            "the gradient has been replaced by another tensor, but pulses are made "
             "of its factors; scale it as a whole (hooks may return grad * number), or leave it"
         )
     return gradient

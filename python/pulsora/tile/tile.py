@@ -11,11 +11,13 @@ from pulsora.tile.adapter import adapter_of
 from pulsora.tile.arrays import Arrays, read_only
 from pulsora.tile.clipping import as_written, confined, warn_of_clipping
 from pulsora.tile.explanation import Explanation
+from pulsora.tile.programming import programming_of
 from pulsora.tile.stateful import StatefulTile, _restored  # noqa: F401 - old pickles name it
 
 if TYPE_CHECKING:
     from pulsora.tile.adapter import Adapter
     from pulsora.tile.arrays import Array, Matrix
+    from pulsora.tile.programming import Programming
 
 __all__ = ["Explanation", "Tile"]
 
@@ -73,6 +75,7 @@ class Tile(StatefulTile):
         self._core = core
         self._arrays = Arrays(core)
         self._adapter = adapter_of(core, self._arrays)
+        self._programming = programming_of(core)
 
     @property
     def d_size(self) -> int:
@@ -220,6 +223,9 @@ class Tile(StatefulTile):
     def weights(self) -> Matrix:
         """The weights [d_size, x_size] that a perfect read would see, adapter included; a copy.
 
+        Of a programmed tile these are the weights of its array now; `programming.written` are those
+        that were written.
+
         The array is read-only. Setting `tile.weights` writes digitally: weights are confined to the
         bounds of their cells, and an adapter is reset. A warning comes before the write if it will
         confine more than 1 % of the weights, and change the matrix by more than 10 % of its norm.
@@ -266,6 +272,11 @@ class Tile(StatefulTile):
     def adapter(self) -> Adapter | None:
         """The pulsed low-rank adapter (of LRTTConfig with rank >= 1), or None."""
         return self._adapter
+
+    @property
+    def programming(self) -> Programming | None:
+        """The array that is programmed once, and drifts (of InferenceConfig), or None."""
+        return self._programming
 
     def describe_cells(self, array: str = "visible") -> dict[str, Matrix]:
         """Returns bounds and step sizes of the cells of an array.

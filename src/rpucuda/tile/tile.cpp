@@ -3,6 +3,7 @@
 #include "linalg/math_util.h"
 #include "tile/tile_adapter.h"
 #include "tile/tile_impl.h"
+#include "tile/tile_programming.h"
 
 namespace pulsora {
 
@@ -74,8 +75,8 @@ void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t
       "read, so that none can be repeated; choose 'abs_max'");
   requireForward(x, y);
   if (!isEvaluation(firstSample)) Impl::requireRoom(firstSample, x.rows, "samples of forward");
-  Counters then = impl_->counters;
-  then.forwardSamples = firstSample;
+  Counters then = impl_->readCounters();
+  then.forwardSamples = then.batch = firstSample;
   read(impl_->partOf(of), x, y, then);
 }
 
@@ -190,6 +191,15 @@ TileAdapter Tile::adapter() {
       ConfigError, adapter, "kind is '", impl_->config.compound.model().kind,
       "', and the tile has no adapter; use a configuration of kind 'lrtt' with rank >= 1");
   return {*impl_, *adapter};
+}
+
+bool Tile::isProgrammable() const { return impl_->device->programmable() != nullptr; }
+
+TileProgramming Tile::programming() {
+  Programmable *array = impl_->device->programmable();
+  PULSORA_CHECK(ConfigError, array, "kind is '", impl_->config.compound.model().kind,
+                "', and the tile is not programmed; use a configuration of kind 'inference'");
+  return {*impl_, *array};
 }
 
 Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const {

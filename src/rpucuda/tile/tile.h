@@ -13,6 +13,7 @@
 namespace pulsora {
 
 class TileAdapter;
+class TileProgramming;
 
 /// Called now and then during a long operation. If it throws, the operation ends there.
 using Pause = std::function<void()>;
@@ -105,6 +106,11 @@ class Tile final {
   bool hasAdapter() const;
   TileAdapter adapter();
 
+  /// Whether the tile's weights can be programmed into an array that drifts, and that array
+  /// (tile/tile_programming.h); ConfigError without one.
+  bool isProgrammable() const;
+  TileProgramming programming();
+
   /// Settings in force and warnings for an update by (x, d, lr); nothing changes.
   Value::Map explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const;
   /// Numbers gathered so far, such as pulses, saturated cells and bytes of memory.
@@ -156,6 +162,7 @@ class Tile final {
 
  private:
   friend class TileAdapter;
+  friend class TileProgramming;
   friend class TileGrid;
   struct Impl;
   Tile(int64_t dSize, int64_t xSize, const TileConfig &config, const TileKeys &keys,

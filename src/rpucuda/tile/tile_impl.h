@@ -112,13 +112,15 @@ struct Tile::Impl {
                 forward ? "forward" : "backward");
     uint64_t Counters::*samples = forward ? &Counters::forwardSamples : &Counters::backwardSamples;
     const int64_t size = part.size(in.rows);
-    Counters start = counters;
+    Counters &counted = readCounters();
+    Counters start = counted;
     if (part.evaluation) {
-      requireRoom(evaluation.at(counters), size, "samples of evaluations");
-      start.*samples = evaluation.next(counters);
+      requireRoom(evaluation.at(counted), size, "samples of evaluations");
+      start.*samples = evaluation.next(counted);
     } else {
-      requireRoom(counters.*samples, size, forward ? "samples of forward" : "samples of backward");
+      requireRoom(counted.*samples, size, forward ? "samples of forward" : "samples of backward");
     }
+    start.batch = start.*samples;
     start.*samples += static_cast<uint64_t>(part.first);
     const auto means = runningMeans();
     try {
@@ -128,10 +130,16 @@ struct Tile::Impl {
       throw;
     }
     if (part.evaluation) {
-      evaluation.add(counters, static_cast<uint64_t>(size));
+      evaluation.add(counted, static_cast<uint64_t>(size));
     } else {
-      counters.*samples += static_cast<uint64_t>(size);
+      counted.*samples += static_cast<uint64_t>(size);
     }
+  }
+  /// The counters that number reads: the tile's, or of a programmed array, its own.
+  Counters &readCounters() {
+    Programmable *array = device->programmable();
+    Counters *own = array ? array->readCounters() : nullptr;
+    return own ? *own : counters;
   }
   /// requireRoomForUpdate(), and whatever else the update()s by so many samples, at most `longest`
   /// in a call, and endBatch() would refuse; reserves their memory.

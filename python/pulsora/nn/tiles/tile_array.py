@@ -209,11 +209,11 @@ class TileArray:
         evaluation = shard is None or is_evaluation(training=training)
         begun = ReadPosition(shard or BatchShard((math.prod(shape),)), evaluation=evaluation)
         repeated: ReadPosition | None = repeated_read(
-            self, lambda: begun._replace(numbers=self._next_samples(evaluation=evaluation))
+            self, lambda: begun._replace(numbers=self.next_samples(evaluation=evaluation))
         )
         return repeated or begun
 
-    def _next_samples(self, *, evaluation: bool) -> list[int]:
+    def next_samples(self, *, evaluation: bool) -> list[int]:
         """Returns the number of the next sample in each tile."""
         if evaluation:
             return [tile._core.evaluation_sample() for tile in self]  # noqa: SLF001

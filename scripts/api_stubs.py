@@ -43,7 +43,7 @@ def constructor(fields: Mapping[str, Field], common: str = "") -> Iterator[str]:
         yield "    *,"
     for name, field in fields.items():
         default = literal(field["default"])
-        is_plain = field["type"] not in {"floats", "struct", "device"}
+        is_plain = field["type"] not in {"floats", "struct", "device", "devices"}
         if not is_plain or (default[0] != '"' and len(default) > 10):
             default = "..."  # what stubs do not spell out
         yield f"    {name}: {annotation(field)} = {default},"
@@ -78,7 +78,8 @@ def class_stub(
 
 
 def attribute_type(field: Field) -> str:
-    return "tuple[float, ...]" if field["type"] == "floats" else annotation(field)
+    held = {"floats": "tuple[float, ...]", "devices": "tuple[Device, ...]"}
+    return held.get(field["type"]) or annotation(field)
 
 
 def annotation(field: Field) -> str:
@@ -154,9 +155,11 @@ def models_stub() -> str:
 
 
 def config_stub() -> str:
+    own = [field for compound in SCHEMA["compounds"].values() for field in compound["fields"]]
+    has_lists = any(field["type"] in {"floats", "devices"} for field in own)
     lines = header(
         "Configurations of tiles, and of what surrounds an array.",
-        "from collections.abc import Mapping",
+        f"from collections.abc import {'Mapping, Sequence' if has_lists else 'Mapping'}",
         "from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias",
         "",
         "from typing_extensions import Self",
@@ -183,7 +186,8 @@ def config_stub() -> str:
         "    kind: ClassVar[str]",
         "    @property",
         "    def facts(self) -> CompoundFacts: ...",
-        "    def devices(self) -> dict[str, Device]: ...",
+        "    def named_devices(self) -> dict[str, Device]: ...",
+        "    def with_devices(self, changes: Mapping[str, Device]) -> TileConfig: ...",
         "    def summary(self) -> str: ...",
         "    def to_dict(self) -> dict[str, Any]: ...",
         "    @classmethod",

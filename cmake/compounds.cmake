@@ -5,6 +5,7 @@
 set(PULSORA_COMPOUNDS
   SingleParams=compounds/single.h
   IdealParams=compounds/ideal.h
+  TransferParams=compounds/transfer_parameters.h
   LRTTParams=lrtt/parameters.h)
 
 set(PULSORA_EXTRA_COMPOUNDS "" CACHE STRING

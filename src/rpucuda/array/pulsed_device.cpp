@@ -79,6 +79,7 @@ CellArray PulsedDevice::array() { return {sampledCells(), weights_.data(), defer
 // Writes `from`, or the current weights if `from` is empty, within the bounds.
 void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
   boundsDue_ = false;
+  ++changes_;
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
@@ -105,6 +106,7 @@ float PulsedDevice::writeNoise() const {
 }
 
 void PulsedDevice::afterWrite(const Context &context, uint64_t event) {
+  ++changes_;
   look(context, writeNoise(), event);
 }
 
@@ -117,6 +119,7 @@ void PulsedDevice::addReferences(const Context &context, int64_t pairs, RandomKe
 
 void PulsedDevice::addColumnSigns(const Context &context) {
   const std::vector<float> ones(static_cast<size_t>(cols_), 1.0f);
+  ++changes_;
   signs_ = Buffer<float>(context, cols_);
   detail::copyFromHost(context, signs_.data(), ones.data(), signs_.bytes());
   if (!visible_.empty()) return;
@@ -125,6 +128,7 @@ void PulsedDevice::addColumnSigns(const Context &context) {
 }
 
 void PulsedDevice::turnColumns(const Context &context, const float *factors) {
+  ++changes_;
   forEach(context, size(), ColumnScaler{factors, cols_, visible_.data()});
   forEach(context, cols_, ColumnScaler{factors, cols_, signs_.data()});
 }
@@ -351,6 +355,7 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
   const uint64_t pulses = state.counter(prefix + "pulses");
   const bool due = state.values.count(prefix + kBoundsDue) != 0;
   const uint64_t event = due ? state.counter(prefix + kBoundsDue) : 0;
+  ++changes_;
   state.take(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
   state.takeFixed(context, prefix + kCells, Tensor::Type::F16, {members, rows_, cols_}, cells_);
   if (!visible_.empty())

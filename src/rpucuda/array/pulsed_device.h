@@ -45,6 +45,8 @@ class PulsedDevice {
   /// The weights that a read sees, [rows, cols] on the context's backend: the stored weights, less
   /// their references and with the signs of their columns, if there are any.
   MatrixView<const float> weights() const;
+  /// A number that grows whenever weights() may have changed, in elements or address.
+  uint64_t changes() const { return changes_; }
   /// Gives each cell a permanent reference: a second conductance, never pulsed, that is subtracted
   /// from the stored weight wherever weights are read, and added where they are written. It is the
   /// cell's symmetric point (devices/symmetric_point.h): exact, or with `pairs` > 0 as found by so
@@ -148,6 +150,7 @@ class PulsedDevice {
   Buffer<uint16_t> decayRates_, diffusions_, resets_;  // empty where the cells do not differ
   Buffer<uint64_t> pulseCount_;                        // one
   Buffer<float> scaled_;                               // scratch of applyOuterProduct
+  uint64_t changes_ = 0;
   bool boundsDue_ = false;                             // see Bounds::Later
   uint64_t boundsEvent_ = 0;                           // keys the write noise of that time
   Buffer<float> taps_;         // scratch of reads between samples, and of resets of lines

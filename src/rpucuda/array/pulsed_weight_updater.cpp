@@ -28,7 +28,7 @@ void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
                              samples.first + static_cast<uint64_t>(samples.room));
     return;
   }
-  bitLineMaker_.makeWords(context, x, d, lr, device.granularity(), parameters_, key_, samples);
+  makeWords(context, device.granularity(), x, d, lr, samples);
   device.applyPulses(context, bitLineMaker_.words());
 }
 

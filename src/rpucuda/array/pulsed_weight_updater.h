@@ -33,6 +33,13 @@ class PulsedWeightUpdater {
   /// update() then cannot run out of memory.
   void reserve(const Context &context, PulsedDevice &device, int64_t samples, float lr);
 
+  /// Makes the pulses of update() for cells that change by `granularity` a pulse; words() then
+  /// holds them, for any number of arrays. For pulse types that send pulses.
+  void makeWords(const Context &context, float granularity, MatrixView<const float> x,
+                 MatrixView<const float> d, float lr, const SampleRange &samples) {
+    bitLineMaker_.makeWords(context, x, d, lr, granularity, parameters_, key_, samples);
+  }
+
   /// update() in steps on a GPU, for kernels that serve several arrays at once: see
   /// BitLineMaker::startWords() and trainSides(); afterwards words() holds the pulses.
   PulseTrainJob start(const Context &context, const PulsedDevice &device, MatrixView<const float> x,

@@ -5,7 +5,6 @@
 
 #include "array/cell_functors.h"
 #include "array/events.h"
-#include "compounds/transfer_functors.h"
 #include "core/backend.h"
 #include "linalg/math_util.h"
 #include "numerics/abs_max.h"
@@ -13,7 +12,7 @@
 namespace pulsora {
 namespace {
 
-static_assert(ChainSum::kMost == TransferParams::kMostArrays);
+static_assert(kMostWeighted >= TransferParams::kMostArrays);
 
 std::string nameOf(size_t k) { return message("fast_", k); }
 
@@ -72,27 +71,49 @@ LineRule ruleOf(const TransferParams &p, size_t k, int64_t rows, int64_t cols, f
   return rule;
 }
 
-}  // namespace
+uint32_t slotOf(size_t k, size_t count) {
+  return k + 1 == count ? 0 : static_cast<uint32_t>(k) + 1;
+}
 
-TransferDevice::TransferDevice(const TransferParams &p, const CompoundSite &site) : params_(p) {
-  PULSORA_CHECK(ConfigError, !isDigital(site.periphery.update.pulse_type), "update.pulse_type is '",
-                EnumNames<PulseType>::kNames[static_cast<int>(site.periphery.update.pulse_type)],
+std::vector<std::unique_ptr<Crossbar>> chainOf(const TransferParams &p, const CompoundSite &site) {
+  const PulseType type = site.periphery.update.pulse_type;
+  PULSORA_CHECK(ConfigError, !isDigital(type), "update.pulse_type is '",
+                EnumNames<PulseType>::kNames[static_cast<int>(type)],
                 "', which would pass by the chain of arrays; choose a type with pulses, or "
                 "IdealConfig for floating-point updates");
-  const auto count = static_cast<uint32_t>(p.arrays());
-  const auto slotOf = [&](uint32_t k) { return k + 1 == count ? 0 : k + 1; };
-  for (uint32_t k = 0; k < count; ++k) {
-    const DeviceParams &device = k + 1 == count ? p.visible : p.fast[k];
-    PULSORA_CHECK(ConfigError, k + 1 == count || device.common().noise_merge != NoiseMerge::Batch,
-                  "fast[", k,
+  std::vector<std::unique_ptr<Crossbar>> chain;
+  const auto count = static_cast<size_t>(p.arrays());
+  for (size_t k = 0; k < count; ++k) {
+    const bool last = k + 1 == count;
+    const DeviceParams &device = last ? p.visible : p.fast[k];
+    PULSORA_CHECK(ConfigError, last || device.common().noise_merge != NoiseMerge::Batch, "fast[", k,
                   "].noise_merge is 'batch', but lines of this array are read within mini-batches; "
                   "set it to 'none'");
-    chain_.push_back(std::make_unique<Crossbar>(site.context, device, site.dSize, site.xSize,
-                                                site.periphery, site.keys, slotOf(k)));
+    chain.push_back(std::make_unique<Crossbar>(site.context, device, site.dSize, site.xSize,
+                                               site.periphery, site.keys, slotOf(k, count)));
   }
+  return chain;
+}
+
+std::vector<const PulsedDevice *> cellsOf(const std::vector<std::unique_ptr<Crossbar>> &chain) {
+  std::vector<const PulsedDevice *> cells;
+  for (const auto &each : chain) cells.push_back(&each->cells());
+  return cells;
+}
+
+std::vector<float> factorsOf(const TransferParams &p) {
+  std::vector<float> factors;
+  for (int64_t k = 0; k < p.arrays(); ++k) factors.push_back(p.weightOf(k));
+  return factors;
+}
+
+}  // namespace
+
+TransferDevice::TransferDevice(const TransferParams &p, const CompoundSite &site)
+    : params_(p), chain_(chainOf(p, site)), weight_(cellsOf(chain_), factorsOf(p)) {
   const std::vector<int64_t> periods = periodsOf(p, p.transfer_columns ? site.xSize : site.dSize);
   const bool batches = p.units_in_mbatch && p.transfer_every >= 0.0f;
-  for (uint32_t k = 0; k + 1 < count; ++k) {
+  for (size_t k = 0; k + 1 < chain_.size(); ++k) {
     const LineSettings settings{
         p.transfer_forward,
         p.transfer_update,
@@ -104,9 +125,18 @@ TransferDevice::TransferDevice(const TransferParams &p, const CompoundSite &site
     transfers_.emplace_back(site.context,
                             ruleOf(p, k, site.dSize, site.xSize, chain_[k]->cells().granularity(),
                                    chain_[k + 1]->cells().granularity()),
-                            settings, site.keys, slotOf(k), slotOf(k + 1), "transfer_forward");
+                            settings, site.keys, slotOf(k, chain_.size()),
+                            slotOf(k + 1, chain_.size()), "transfer_forward");
   }
   if (p.auto_scale) maxima_ = Buffer<float>::zeros(site.context, 2);
+  followSigns();
+  weight_.reserve(site.context);
+}
+
+// Choppers give the fastest array signs, where W contains it.
+void TransferDevice::followSigns() {
+  if (params_.weightOf(0) != 0.0f)
+    weight_.setSigns(transfers_.front().signs(true), transfers_.front().signs(false));
 }
 
 std::vector<NamedArray> TransferDevice::arrays() {
@@ -119,31 +149,9 @@ std::vector<AnalogRead *> TransferDevice::reads() {
   return {&visible().read(Pass::Forward), &visible().read(Pass::Backward)};
 }
 
-void TransferDevice::sum(const Context &context, MatrixView<float> out) const {
-  ChainSum sum{};
-  sum.count = static_cast<int>(chain_.size());
-  for (size_t k = 0; k < chain_.size(); ++k) {
-    sum.weights[k] = chain_[k]->weights().data;
-    sum.factors[k] = params_.weightOf(static_cast<int64_t>(k));
-  }
-  sum.xSigns = transfers_.front().signs(true);
-  sum.dSigns = transfers_.front().signs(false);
-  sum.out = out;
-  forEach(context, out.size(), sum);
-}
-
-// W [dSize, xSize] as reads see it, added up again where an array has changed.
-MatrixView<const float> TransferDevice::weights(const Context &context) {
-  if (!params_.sums()) return visible().weights();
-  weights_.reserve(context, dSize() * xSize());
-  if (stale_) sum(context, rowMajor(weights_.data(), dSize(), xSize()));
-  stale_ = false;
-  return rowMajor<const float>(weights_.data(), dSize(), xSize());
-}
-
 void TransferDevice::forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                              const Counters &c) {
-  visible().read(Pass::Forward).run(context, weights(context), x, y, c.forwardSamples);
+  visible().read(Pass::Forward).run(context, weight_.weights(context), x, y, c.forwardSamples);
 }
 
 void TransferDevice::backward(const Context &context, MatrixView<const float> d,
@@ -280,7 +288,7 @@ void TransferDevice::updatePiece(const Context &context, MatrixView<const float>
       first.run(context, due, transferRate(0, lr), chain_[1]->cells().granularity(),
                 params_.correct_gradient_magnitudes ? rates : nullptr);
   send(context, due, pulses, lr, x.rows);
-  stale_ = true;
+  if (first.rule().chops()) weight_.signsChanged();
 }
 
 // Writes the pulses of the first transfer, whose visits are due within these samples, and makes the
@@ -330,7 +338,7 @@ void TransferDevice::transferNow(const Context &context, size_t k, float lr) {
   const float *rates = nullptr;
   to.applyToLines(context,
                   transfer.run(context, due, transferRate(k, lr), to.granularity(), rates));
-  stale_ = true;
+  if (transfer.rule().chops()) weight_.signsChanged();
 }
 
 void TransferDevice::postUpdate(const Context &context, float lr, const Counters &c) {
@@ -340,17 +348,8 @@ void TransferDevice::postUpdate(const Context &context, float lr, const Counters
     transfers_[k].passed(TransferSchedule::Unit::MiniBatches, 1);
   }
   AnalogDevice::postUpdate(context, lr, c);
-  stale_ = true;
   if (batchSamples_ > 0) lastBatch_ = batchSamples_;
   batchSamples_ = 0;
-}
-
-void TransferDevice::getWeights(const Context &context, MatrixView<float> out) const {
-  if (params_.sums()) {
-    sum(context, out);
-  } else {
-    copy(context, visible().weights(), out);
-  }
 }
 
 void TransferDevice::setWeights(const Context &context, MatrixView<const float> weights,
@@ -369,19 +368,7 @@ void TransferDevice::setWeights(const Context &context, MatrixView<const float> 
         context, rowMajor<const float>(scaled.data(), weights.rows, weights.cols), c.events);
   }
   for (LineTransfer &each : transfers_) each.restart(context);
-  stale_ = true;
-}
-
-void TransferDevice::writeArray(const Context &context, const std::string &name,
-                                MatrixView<const float> weights, const Counters &c) {
-  AnalogDevice::writeArray(context, name, weights, c);
-  stale_ = true;
-}
-
-void TransferDevice::resetColumns(const Context &context, const std::string &name, int64_t firstCol,
-                                  int64_t count, float probability, const Counters &c) {
-  AnalogDevice::resetColumns(context, name, firstCol, count, probability, c);
-  stale_ = true;
+  followSigns();
 }
 
 Value::Map TransferDevice::explain(const Context &context, MatrixView<const float> x,
@@ -400,7 +387,7 @@ Value::Map TransferDevice::explain(const Context &context, MatrixView<const floa
 
 Value::Map TransferDevice::statistics(const Context &context) const {
   Value::Map map = AnalogDevice::statistics(context);
-  uint64_t bytes = weights_.bytes();
+  uint64_t bytes = weight_.memoryBytes();
   Value::List reads;
   for (const LineTransfer &each : transfers_) {
     reads.emplace_back(each.reads());
@@ -428,7 +415,7 @@ void TransferDevice::loadFrom(const Context &context, const State &state,
   AnalogDevice::loadFrom(context, state, prefix);
   for (size_t k = 0; k < transfers_.size(); ++k)
     transfers_[k].loadFrom(context, state, prefix + message("transfer_", k, "/"));
-  stale_ = true;
+  weight_.signsChanged();
   if (!params_.auto_scale) return;
   batchSamples_ = static_cast<int64_t>(state.counter(prefix + "batch_samples", kMostCounted));
   lastBatch_ = static_cast<int64_t>(state.counter(prefix + "last_batch", kMostCounted));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compounds/transfer_parameters.h"
+#include "compounds/weighted_arrays.h"
 #include "transfer/line_transfer.h"
 
 namespace pulsora {
@@ -30,14 +31,11 @@ class TransferDevice final : public AnalogDevice {
   bool updateMayBeCut() const override;
   void postUpdate(const Context &context, float lr, const Counters &c) override;
 
-  void getWeights(const Context &context, MatrixView<float> out) const override;
+  void getWeights(const Context &context, MatrixView<float> out) const override {
+    weight_.write(context, out);
+  }
   void setWeights(const Context &context, MatrixView<const float> weights,
                   const Counters &c) override;
-  void writeArray(const Context &context, const std::string &name, MatrixView<const float> weights,
-                  const Counters &c) override;
-  void resetColumns(const Context &context, const std::string &name, int64_t firstCol,
-                    int64_t count, float probability, const Counters &c) override;
-
   Value::Map explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      float lr) const override;
   Value::Map statistics(const Context &context) const override;
@@ -47,8 +45,6 @@ class TransferDevice final : public AnalogDevice {
  private:
   Crossbar &visible() { return *chain_.back(); }
   const Crossbar &visible() const { return *chain_.back(); }
-  MatrixView<const float> weights(const Context &context);
-  void sum(const Context &context, MatrixView<float> out) const;
   float fastRate(float lr) const;
   float transferRate(size_t k, float lr) const;
   int64_t longestPiece() const;
@@ -60,12 +56,12 @@ class TransferDevice final : public AnalogDevice {
             int64_t samples);
   void transferNow(const Context &context, size_t k, float lr);
   void requireRoom(int64_t samples) const;
+  void followSigns();
 
   TransferParams params_;
   std::vector<std::unique_ptr<Crossbar>> chain_;  // the fastest first
   std::vector<LineTransfer> transfers_;           // from array k onto k + 1
-  Buffer<float> weights_;                         // W, where it is more than the visible array
-  bool stale_ = true;                             // whether W has to be added up
+  WeightedArrays weight_;
   // auto_scale: running maxima of |x| and |d|, and the samples of the mini-batch and the one before.
   Buffer<float> maxima_;
   int64_t batchSamples_ = 0;

@@ -78,11 +78,4 @@ float TransferParams::weightOf(int64_t k) const {
   return weight;
 }
 
-bool TransferParams::sums() const {
-  for (int64_t k = 0; k + 1 < arrays(); ++k) {
-    if (weightOf(k) != 0.0f) return true;
-  }
-  return weightOf(arrays() - 1) != 1.0f;
-}
-
 }  // namespace pulsora

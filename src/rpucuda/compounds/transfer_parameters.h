@@ -159,8 +159,6 @@ struct TransferParams : CompoundBase {
   int64_t arrays() const { return static_cast<int64_t>(fast.size()) + 1; }
   /// Factor of array k, 0 being the fastest, in W.
   float weightOf(int64_t k) const;
-  /// Whether W is more than the visible array.
-  bool sums() const;
 };
 
 }  // namespace pulsora

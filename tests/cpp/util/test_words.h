@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -101,6 +102,12 @@ class TestWords {
     return *this;
   }
 
+  /// Restricts the coincidences that an array takes.
+  TestWords &taken(PulseWay way) {
+    way_ = way;
+    return *this;
+  }
+
   /// Random direction per row and sample, every line firing in its one slot.
   static TestWords randomDirections(int64_t rows, int64_t cols, int64_t samples, uint64_t seed,
                                     uint64_t first) {
@@ -136,6 +143,7 @@ class TestWords {
   PulseWords view() const {
     PulseWords p;
     p.kind = kind_;
+    p.way = way_;
     p.layout = &layout_;
     p.samples = samples_;
     p.xSize = cols_;
@@ -153,8 +161,16 @@ class TestWords {
     return p;
   }
 
-  /// Signed coincidences of cell (i, j) in sample s, bit by bit: positive steps up.
+  /// Signed pulses that cell (i, j) takes in sample s: positive ones step up.
   int coincidences(int64_t s, int64_t i, int64_t j) const {
+    const int all = allCoincidences(s, i, j);
+    if (way_ == PulseWay::Both) return all;
+    const bool up = way_ == PulseWay::Up;
+    return (all > 0) == up ? std::abs(all) : 0;
+  }
+
+  /// Signed coincidences of cell (i, j) in sample s, bit by bit: positive steps up.
+  int allCoincidences(int64_t s, int64_t i, int64_t j) const {
     if (kind_ == PulseKind::MeanCount || kind_ == PulseKind::Implicit) {
       const float length = static_cast<float>(layout_.slots);
       const float scale = kind_ == PulseKind::MeanCount ? 1.0f / length : length;
@@ -199,6 +215,7 @@ class TestWords {
   }
 
   PulseKind kind_ = PulseKind::Words;
+  PulseWay way_ = PulseWay::Both;
   PulseLayout layout_;
   int64_t rows_, cols_, samples_;
   uint64_t firstSample_;

@@ -2,7 +2,9 @@
 
 Every device preset (`EcRam()`, see `pulsora.devices`) has two configurations, with the periphery of
 `io()`: `EcRamSingle()`, one array under plain pulsed SGD, and `EcRamLRTT(rank=16)`, an array with a
-pulsed low-rank adapter. Both take any setting of the configuration.
+pulsed low-rank adapter. Both take any setting of the configuration. Six devices have chains of
+arrays too (`transfer_presets`): `EcRamTikiTaka()`, `EcRamTTv2()`, `EcRamChoppedTTv2()`,
+`EcRamAGAD()`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from pulsora.devices import (
     SixT1C,
 )
 from pulsora.devices.presets import device, names
+from pulsora.transfer_presets import *  # noqa: F403
+from pulsora.transfer_presets import __all__ as _transfer_names
 
 if TYPE_CHECKING:
     import os
@@ -61,6 +65,7 @@ __all__ = [
     "names",
     "single",
 ]
+__all__ += _transfer_names
 
 
 def io(**changes: Any) -> IOParameters:

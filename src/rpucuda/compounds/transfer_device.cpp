@@ -128,7 +128,7 @@ TransferDevice::TransferDevice(const TransferParams &p, const CompoundSite &site
                             settings, site.keys, slotOf(k, chain_.size()),
                             slotOf(k + 1, chain_.size()), "transfer_forward");
   }
-  if (p.auto_scale) maxima_ = Buffer<float>::zeros(site.context, 2);
+  if (p.auto_scale) maxima_ = Buffer<float>::zeros(site.context, AutoRates::kSize);
   followSigns();
   weight_.reserve(site.context);
 }
@@ -158,7 +158,7 @@ void TransferDevice::backward(const Context &context, MatrixView<const float> d,
                               MatrixView<float> dx, const Counters &c) {
   visible()
       .read(Pass::Backward)
-      .run(context, weights(context).transposed(), d, dx, c.backwardSamples);
+      .run(context, weight_.weights(context).transposed(), d, dx, c.backwardSamples);
 }
 
 // Learning rate of the fastest array, a magnitude.
@@ -335,7 +335,9 @@ void TransferDevice::transferNow(const Context &context, size_t k, float lr) {
   from.readLines(context, due.visits, params_.transfer_columns, transfer.seen());
   from.resetLines(context, due.visits, params_.transfer_columns,
                   transfer.settings().resetProbability, ownWrite(due.visits.first));
-  const float *rates = nullptr;
+  const float *rates = params_.auto_scale && params_.correct_gradient_magnitudes
+                           ? maxima_.data() + AutoRates::kLatest
+                           : nullptr;
   to.applyToLines(context,
                   transfer.run(context, due, transferRate(k, lr), to.granularity(), rates));
   if (transfer.rule().chops()) weight_.signsChanged();
@@ -405,7 +407,7 @@ void TransferDevice::saveTo(const Context &context, State &state, const std::str
   for (size_t k = 0; k < transfers_.size(); ++k)
     transfers_[k].saveTo(context, state, prefix + message("transfer_", k, "/"));
   if (!params_.auto_scale) return;
-  state.put(context, prefix + "running_maxima", Tensor::Type::F32, {2}, maxima_);
+  state.put(context, prefix + "running_maxima", Tensor::Type::F32, {AutoRates::kSize}, maxima_);
   state.values[prefix + "batch_samples"] = Value(batchSamples_);
   state.values[prefix + "last_batch"] = Value(lastBatch_);
 }
@@ -419,7 +421,7 @@ void TransferDevice::loadFrom(const Context &context, const State &state,
   if (!params_.auto_scale) return;
   batchSamples_ = static_cast<int64_t>(state.counter(prefix + "batch_samples", kMostCounted));
   lastBatch_ = static_cast<int64_t>(state.counter(prefix + "last_batch", kMostCounted));
-  state.take(context, prefix + "running_maxima", Tensor::Type::F32, {2}, maxima_);
+  state.take(context, prefix + "running_maxima", Tensor::Type::F32, {AutoRates::kSize}, maxima_);
 }
 
 }  // namespace pulsora

@@ -62,7 +62,7 @@ class TransferDevice final : public AnalogDevice {
   std::vector<std::unique_ptr<Crossbar>> chain_;  // the fastest first
   std::vector<LineTransfer> transfers_;           // from array k onto k + 1
   WeightedArrays weight_;
-  // auto_scale: running maxima of |x| and |d|, and the samples of the mini-batch and the one before.
+  // auto_scale: see AutoRates, and the samples of the mini-batch and the one before.
   Buffer<float> maxima_;
   int64_t batchSamples_ = 0;
   int64_t lastBatch_ = 0;

@@ -211,12 +211,15 @@ struct ChoppedInput {
 /// Learning rates of samples from running maxima of |x| and |d| (auto_scale): rate = scale / (max
 /// |x| max |d|).
 struct AutoRates {
+  static constexpr int kLatest = 2;
+  static constexpr int kSize = 3;
+
   int64_t samples;
   const float *xMaxima;  // [samples]
   const float *dMaxima;
   float decay;  // weight of a sample in the running maxima
   float scale;
-  float *running;  // of x, then d
+  float *running;  // [kSize]: of x, of d, and the latest rate
   float *rates;    // [samples]
 
   PULSORA_HD void operator()(int64_t) const {
@@ -229,6 +232,7 @@ struct AutoRates {
     }
     running[0] = x;
     running[1] = d;
+    if (samples > 0) running[kLatest] = rates[samples - 1];
   }
 
  private:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulsora.config import TransferConfig, UpdateParameters
+from pulsora.devices import Device
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pulsora.devices import Device
 
 __all__ = ["AGAD", "ChoppedTTv2", "TTv2", "TikiTaka"]
 
@@ -23,9 +22,11 @@ __all__ = ["AGAD", "ChoppedTTv2", "TTv2", "TikiTaka"]
 def _chain(
     visible: Device, fast: Sequence[Device] | Device | None, **settings: Any
 ) -> TransferConfig:
-    devices = [visible] if fast is None else fast
-    many = list(devices) if isinstance(devices, (list, tuple)) else [devices]
-    return TransferConfig(visible=visible, fast=many, **settings)
+    if fast is None:
+        fast = [visible]
+    elif isinstance(fast, Device):
+        fast = [fast]
+    return TransferConfig(visible=visible, fast=fast, **settings)
 
 
 def _counted() -> UpdateParameters:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pulsora.config import TransferConfig, UpdateParameters
+from pulsora._internal.preset_io import io
+from pulsora.config import UpdateParameters
 from pulsora.devices import Capacitor, EcRam, EcRamMO, Idealized, ReRamES, ReRamSB
 from pulsora.tiki_taka import AGAD, ChoppedTTv2, TikiTaka
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsora.config import TransferConfig
     from pulsora.devices import Device
 
 __all__ = [
@@ -69,8 +71,6 @@ def _transfers(preset: Callable[..., Device]) -> tuple[Callable[..., TransferCon
     numbers = _NUMBERS[preset]
 
     def periphery(slots: int) -> dict[str, Any]:
-        from pulsora.presets import io
-
         reads = io(noise_management="none", bound_management="none")
         update = UpdateParameters(desired_bl=slots)
         return {"forward": io(), "backward": io(), "transfer_forward": reads, "update": update}

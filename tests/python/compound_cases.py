@@ -108,6 +108,14 @@ def transfer_config(case: dict[str, Any]) -> pl.TransferConfig:
         settings |= {"fast_lr": 1.0, "scale_fast_lr": True}
     if not settings.get("auto_scale"):
         settings["fast_lr"] *= ratio[0]
+    count_by_mean_steps(settings, buffer, ratio)
+    fixed = {"forward": PERFECT, "backward": PERFECT, "update": update(case["update"])}
+    made = [device(each) for each in devices]
+    return pl.TransferConfig(visible=made[-1], fast=made[:-1], buffer=buffer, **settings, **fixed)
+
+
+def count_by_mean_steps(settings: dict[str, Any], buffer: str, ratio: list[float]) -> None:
+    """Gives the thresholds of a buffer, and the rate of pulsed writes, in units of dw_min."""
     if buffer == "none" and settings["transfer_update"].pulse_type != "none_with_device":
         settings["transfer_lr"] *= ratio[-1]
     elif buffer == "sum":
@@ -117,9 +125,6 @@ def transfer_config(case: dict[str, Any]) -> pl.TransferConfig:
         if settings.get("correct_gradient_magnitudes"):
             threshold *= (ratio[0] if settings.get("auto_scale") else 1.0) / ratio[-1]
         settings["buffer_granularity"] = threshold
-    fixed = {"forward": PERFECT, "backward": PERFECT, "update": update(case["update"])}
-    made = [device(each) for each in devices]
-    return pl.TransferConfig(visible=made[-1], fast=made[:-1], buffer=buffer, **settings, **fixed)
 
 
 def arrays_of_chain(tile: pl.Tile) -> dict[str, np.ndarray]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import compound_cases as recorded
 import numpy as np
 import pytest
 
+import compound_cases as recorded
 import pulsora as pl
 
 DETERMINISTIC = recorded.cases("deterministic", recorded.BUFFERS)
@@ -222,3 +222,77 @@ def test_presets_have_the_published_settings() -> None:
     assert (ttv2.in_chop_prob, ttv2.fast_lr, ttv2.auto_scale) == (0.0, 0.5, True)
     assert ttv2.visible.subtract_symmetry_point
     assert pl.presets.EcRamChoppedTTv2().fast_lr == 1.0
+
+
+# --- identities
+
+IDEAL = pl.devices.ConstantStep(
+    dw_min=2**-10,
+    w_max=8,
+    w_min=-8,
+    dw_min_std=0.0,
+    **dict.fromkeys(("dw_min_dtod", "w_max_dtod", "w_min_dtod", "up_down_dtod"), 0.0),
+    reset_std=0.0,
+)
+COUNTED = pl.UpdateParameters(
+    pulse_type="deterministic_implicit", update_management=False, update_bl_management=False
+)
+EXACT = {"transfer_forward": recorded.PERFECT, "update": COUNTED}
+
+
+def batches(count: int, seed: int = 5) -> list[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    sizes = ((6, 5), (6, 4))
+    return [tuple(rng.uniform(-1, 1, s).astype("f") for s in sizes) for _ in range(count)]  # type: ignore[misc]
+
+
+def test_property_42_v1_with_exact_transfers_is_delayed_sgd() -> None:
+    """All that a line has gained since its last read goes to the visible array, exactly."""
+    config = pl.TikiTaka(
+        IDEAL,
+        units_in_mbatch=False,
+        transfer_every=2,
+        with_reset_prob=1.0,
+        scale_transfer_lr=False,
+        transfer_update=pl.UpdateParameters(pulse_type="none_with_device"),
+        **EXACT,
+    )
+    chain = pl.Tile(4, 5, config, seed=1)
+    alone = pl.Tile(4, 5, pl.SingleConfig(device=IDEAL, update=COUNTED), seed=1)
+    for x, d in batches(30):
+        chain.update(x, d, lr=0.02)
+        alone.update(x, d, lr=0.02)
+        np.testing.assert_array_equal(
+            chain.arrays["visible"] + chain.arrays["fast_0"], alone.weights
+        )
+    assert chain.arrays["visible"].any()
+
+
+def test_property_42_chopped_without_changes_of_sign_is_v2() -> None:
+    """Sums in steps and in weights agree to the bit where their units differ by a power of 2."""
+    same = {"units_in_mbatch": False, "scale_transfer_lr": False, "momentum": 0.25, **EXACT}
+    chopped = pl.ChoppedTTv2(
+        IDEAL, in_chop_prob=0.0, **(same | {"scale_fast_lr": True, "transfer_lr": 0.5})
+    )
+    tiles = [pl.Tile(4, 5, c, seed=1) for c in (pl.TTv2(IDEAL, transfer_lr=0.5, **same), chopped)]
+    for x, d in batches(40):
+        for tile in tiles:
+            tile.update(x, d, lr=0.02)
+        np.testing.assert_array_equal(*[tile.weights for tile in tiles])
+    assert tiles[0].weights.any()
+
+
+def test_property_42_agad_does_not_depend_on_the_offset_of_the_fast_array() -> None:
+    config = pl.AGAD(
+        IDEAL, in_chop_prob=0.25, fast_lr=1.0, scale_fast_lr=True, scale_transfer_lr=False, **EXACT
+    )
+    weights = []
+    for offset in (0.0, 0.5, -1.0):
+        tile = pl.Tile(4, 5, config, seed=1)
+        tile.fast_0 = np.full((4, 5), offset)
+        for x, d in batches(40):
+            tile.update(x, d, lr=0.02)
+        weights.append(tile.weights)
+    assert weights[0].any()
+    np.testing.assert_allclose(weights[1], weights[0], atol=2e-3)  # sums of other roundings
+    np.testing.assert_allclose(weights[2], weights[0], atol=2e-3)

@@ -242,8 +242,10 @@ EXACT = {"transfer_forward": recorded.PERFECT, "update": COUNTED}
 
 def batches(count: int, seed: int = 5) -> list[tuple[np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(seed)
-    sizes = ((6, 5), (6, 4))
-    return [tuple(rng.uniform(-1, 1, s).astype("f") for s in sizes) for _ in range(count)]  # type: ignore[misc]
+    return [
+        (rng.uniform(-1, 1, (6, 5)).astype("f"), rng.uniform(-1, 1, (6, 4)).astype("f"))
+        for _ in range(count)
+    ]
 
 
 def test_property_42_v1_with_exact_transfers_is_delayed_sgd() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import compound_cases as recorded
 import numpy as np
 import pytest
 
+import compound_cases as recorded
 import pulsora as pl
 
 OUTCOMES = [

@@ -56,7 +56,7 @@ struct LineVisits {
   }
 };
 
-/// Which cells of an array [rows, cols] its lines hold: cell k of a line lies in the k-th row of a
+/// The cells of the lines of an array [rows, cols]: cell k of a line lies in the k-th row of a
 /// column, or in the k-th column of a row.
 struct LineCells {
   bool columns;  // whether lines are columns

@@ -6,7 +6,7 @@
 
 namespace pulsora {
 
-/// What collects the values that a transfer reads, before they are written.
+/// The buffer between the reads of a transfer and its writes.
 enum class TransferBuffer {
   None,     ///< nothing: a read is written at once
   Sum,      ///< a digital sum, of which whole steps are written

@@ -36,9 +36,9 @@ struct LineSettings {
   float resetProbability = 0.0f;
 };
 
-/// What lies between two arrays of a chain: lines of the first are read one after another, collected
-/// by a buffer, and written onto the same lines of the second. Knows schedule, choppers, and state;
-/// the two arrays belong to the caller.
+/// The transfers between two arrays of a chain: lines of the first are read one after another,
+/// collected by a buffer, and written onto the same lines of the second. Holds schedule, choppers,
+/// and state; the two arrays belong to the caller.
 class LineTransfer {
  public:
   /// The arrays lie in slots `from` and `to` of the tile. ConfigError if `settings.read` has an
@@ -80,8 +80,8 @@ class LineTransfer {
 
   /// Buffers, choppers and lines begin anew; random numbers go on.
   void restart(const Context &context);
-  /// Signs of the choppers, for reads of the first array: of x lines [cols] and d lines [rows]; null
-  /// without choppers.
+  /// Signs of the choppers, for reads of the first array: of x lines [cols] and d lines [rows];
+  /// null without choppers.
   const float *signs(bool ofX) const;
 
   size_t memoryBytes() const;

@@ -6,6 +6,9 @@ set(PULSORA_COMPOUNDS
   SingleParams=compounds/single.h
   IdealParams=compounds/ideal.h
   TransferParams=compounds/transfer_parameters.h
+  VectorParams=compounds/vector.h
+  ReferenceParams=compounds/reference.h
+  OneSidedParams=compounds/one_sided.h
   LRTTParams=lrtt/parameters.h)
 
 set(PULSORA_EXTRA_COMPOUNDS "" CACHE STRING

@@ -13,10 +13,13 @@ __all__ = [
     "IOParameters",
     "IdealConfig",
     "LRTTConfig",
+    "OneSidedConfig",
+    "ReferenceConfig",
     "SingleConfig",
     "TileConfig",
     "TransferConfig",
     "UpdateParameters",
+    "VectorConfig",
 ]
 
 _PulseType: TypeAlias = Literal[
@@ -56,6 +59,19 @@ _Buffer: TypeAlias = Literal[
     "sum",
     "chopped",
     "dynamic",
+_UpdatePolicy: TypeAlias = Literal[
+    "all",
+    "single_fixed",
+    "single_sequential",
+    "single_random",
+]
+_ReadIo: TypeAlias = Literal[
+    "shared",
+    "per_array",
+]
+_ReferenceStart: TypeAlias = Literal[
+    "zero",
+    "symmetric_point",
 ]
 _RankScaling: TypeAlias = Literal[
     "none",
@@ -470,6 +486,69 @@ class TransferConfig(TileConfig):
     correct_accumulation: bool
     """Buffer 'dynamic': whether reads are divided by their number since the line changed its
     sign.
+class VectorConfig(TileConfig):
+    """Several arrays that act as one weight, W = sum gamma_k W_k."""
+
+    devices: tuple[Device, ...]
+    """1 to 8 devices. Device models of the arrays W_k, in order."""
+    gamma_vec: tuple[float, ...]
+    """Factors gamma_k of the arrays in the weight, one for each device; empty is 1/n for each
+    of n. Weights are written to every array as they are, so that they are read as written
+    only if the factors add up to 1.
+    """
+    update_policy: _UpdatePolicy
+    """The arrays that take the pulses of a sample: 'all', with the same pulse trains;
+    'single_fixed', the array first_update_idx, which alone takes written weights;
+    'single_sequential', one after another from first_update_idx on; 'single_random', each
+    with equal probability.
+    """
+    first_update_idx: int
+    """>= 0 and <= 7. The array that 'single_fixed' pulses, and the first of 'single_sequential'."""
+    read_io: _ReadIo
+    """'shared': the weighted sum of the arrays is read through one periphery; 'per_array':
+    each array is read through a periphery of its own, and the results are added with their
+    factors.
+    """
+    forward: IOParameters
+    """Periphery of the forward read."""
+    backward: IOParameters
+    """Periphery of the backward read."""
+    update: UpdateParameters
+    """Pulsed update."""
+    def __init__(
+        self,
+        *,
+        devices: Sequence[Device] = ...,
+        gamma_vec: Sequence[float] = ...,
+        update_policy: _UpdatePolicy = "all",
+        first_update_idx: int = 0,
+        read_io: _ReadIo = "shared",
+        forward: IOParameters = ...,
+        backward: IOParameters = ...,
+        update: UpdateParameters = ...,
+    ) -> None: ...
+
+class ReferenceConfig(TileConfig):
+    """An array and an array of references that is never pulsed, W = W_0 - W_1."""
+
+    visible: Device
+    """Device model of W_0, which takes the pulses and the written weights."""
+    reference: Device
+    """Device model of W_1. Write `tile.arrays["reference"]` to program it by hand."""
+    reference_start: _ReferenceStart
+    """What W_1 is programmed to when a tile is made: 'zero', or the 'symmetric_point' of each
+    cell of W_0, within the bounds of W_1; the weight is then 0 at the point to which pulses
+    pull it.
+    """
+    reference_pulses: int
+    """[pulse pairs] >= 0 and <= 100000. Pairs of a pulse up and one down that find
+    reference_start = 'symmetric_point', with the noise of pulses of these cells; 0 is
+    exact.
+    """
+    read_io: _ReadIo
+    """'shared': the weighted sum of the arrays is read through one periphery; 'per_array':
+    each array is read through a periphery of its own, and the results are added with their
+    factors.
     """
     forward: IOParameters
     """Periphery of the forward read."""
@@ -515,6 +594,64 @@ class TransferConfig(TileConfig):
         tail_weightening: float = 5.0,
         buffer_cap: float = 0.0,
         correct_accumulation: bool = False,
+        reference: Device = ...,
+        reference_start: _ReferenceStart = "zero",
+        reference_pulses: int = 0,
+        read_io: _ReadIo = "shared",
+        forward: IOParameters = ...,
+        backward: IOParameters = ...,
+        update: UpdateParameters = ...,
+    ) -> None: ...
+
+class OneSidedConfig(TileConfig):
+    """Pairs of cells that take pulses up alone, W = g_plus - g_minus; the sign of a pulse
+    chooses the cell, and pairs that saturate are refreshed.
+    """
+
+    device: Device
+    """Device model of both arrays, whose cells are drawn independently."""
+    refresh_every: int
+    """[mini-batches] >= 0 and <= 1e+15. Mini-batches (or samples, see units_in_mbatch) per
+    refresh; 0 is never.
+    """
+    units_in_mbatch: bool
+    """Whether refresh_every counts mini-batches; otherwise it counts samples (in a
+    convolution, one per pixel of the output).
+    """
+    refresh_upper_thres: float
+    """[relative] >= 0. A pair is refreshed if the larger of its conductances is above this
+    share of w_max, and the smaller one above refresh_lower_thres.
+    """
+    refresh_lower_thres: float
+    """[relative] >= 0. See refresh_upper_thres."""
+    refresh_forward: IOParameters
+    """Periphery of the reads of single columns before a refresh."""
+    refresh_update: UpdateParameters
+    """Pulsed update that writes the difference of a pair back after its reset; by default as
+    many deterministic pulses as the difference takes. 'none_with_device' writes exactly.
+    """
+    read_io: _ReadIo
+    """'shared': the weighted sum of the arrays is read through one periphery; 'per_array':
+    each array is read through a periphery of its own, and the results are added with their
+    factors.
+    """
+    forward: IOParameters
+    """Periphery of the forward read."""
+    backward: IOParameters
+    """Periphery of the backward read."""
+    update: UpdateParameters
+    """Pulsed update."""
+    def __init__(
+        self,
+        *,
+        device: Device = ...,
+        refresh_every: int = 1,
+        units_in_mbatch: bool = True,
+        refresh_upper_thres: float = 0.75,
+        refresh_lower_thres: float = 0.25,
+        refresh_forward: IOParameters = ...,
+        refresh_update: UpdateParameters = ...,
+        read_io: _ReadIo = "shared",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,

@@ -46,6 +46,8 @@ class Compound(TypedDict):
     """Its own parameters."""
     periphery: list[Field]
     """Its parameters among "forward", "backward" and "update", with its defaults."""
+    variants: dict[str, dict[str, Any]]
+    """Settings that tests try beside the defaults, by name."""
 
 
 class Parameters:

@@ -138,6 +138,7 @@ struct ResetCell {
 
   template <class Array>
   PULSORA_HD void operator()(const Array &a, int64_t i) const {
+    if (event.chosen && event.chosen[i] == 0.0f) return;
     a.weights[i] = resetWeight(a.weights[i], a.response(i), a.params, event, a.key, i, a.cols);
   }
 };

@@ -252,13 +252,20 @@ void PulsedDevice::resetColumns(const Context &context, int64_t firstCol, int64_
                 cols_, " columns, counted from 0");
   PULSORA_CHECK(ConfigError, probability >= 0.0f && probability <= 1.0f, "reset probability is ",
                 probability, "; it must be >= 0 and <= 1");
+  reset(context, {resets_.data(), firstCol, count, probability, event});
+}
+
+void PulsedDevice::resetCells(const Context &context, const float *chosen, uint64_t event) {
+  reset(context, {resets_.data(), 0, cols_, 1.0f, event, chosen});
+}
+
+void PulsedDevice::reset(const Context &context, const ResetEvent &event) {
   const CellArray a = array();
-  const ResetEvent reset{resets_.data(), firstCol, count, probability, event};
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
-    kernels.reset(a, reset, begin, end, stream);
+    kernels.reset(a, event, begin, end, stream);
   });
-  afterWrite(context, kResetEvents + event);
+  afterWrite(context, kResetEvents + event.event);
 }
 
 Buffer<float> PulsedDevice::describeCells(const Context &context) const {
@@ -268,9 +275,10 @@ Buffer<float> PulsedDevice::describeCells(const Context &context) const {
   return planes;
 }
 
-Buffer<float> PulsedDevice::symmetricPoints(const Context &context) const {
+Buffer<float> PulsedDevice::symmetricPoints(const Context &context, int64_t pairs,
+                                            RandomKey key) const {
   Buffer<float> points(context, size());
-  balance(context, 0, key_, points.data());
+  balance(context, pairs, key, points.data());
   forEach(context, size(), VisibleWeight{frame(), points.data(), 0.0f, key_, 0, points.data()});
   return points;
 }

@@ -102,11 +102,19 @@ class PulsedDevice {
   void resetColumns(const Context &context, int64_t firstCol, int64_t count, float probability,
                     uint64_t event);
 
+  /// Resets the cells for which `chosen` [rows, cols], in memory of the backend, is not 0.
+  void resetCells(const Context &context, const float *chosen, uint64_t event);
+
   /// Each cell's w_max, w_min, and mean step up and down at its current weight, for the weights
   /// that a read sees: four planes of [rows, cols].
   Buffer<float> describeCells(const Context &context) const;
   /// The symmetric point of each cell as a weight that a read sees: 0 for exact references.
-  Buffer<float> symmetricPoints(const Context &context) const;
+  Buffer<float> symmetricPoints(const Context &context) const {
+    return symmetricPoints(context, 0, key_);
+  }
+  /// symmetricPoints(), with `pairs` > 0 as found by so many pulses up and down, with cycle noise
+  /// drawn by `key`, which must serve no other purpose.
+  Buffer<float> symmetricPoints(const Context &context, int64_t pairs, RandomKey key) const;
   /// Number of cells whose weight sits at a bound.
   int64_t saturatedCells(const Context &context) const;
   /// Coincidences since construction (the pulse ledger).
@@ -136,6 +144,7 @@ class PulsedDevice {
   LineCells cellsOfLines(bool columns) const { return {columns, rows_, cols_}; }
   void tap(const Context &context, const LineTaps &taps);
   void write(const Context &context, MatrixView<const float> from);
+  void reset(const Context &context, const ResetEvent &event);
   void afterWrite(const Context &context, uint64_t event);
 
   DeviceParams params_;
@@ -151,8 +160,8 @@ class PulsedDevice {
   Buffer<uint64_t> pulseCount_;                        // one
   Buffer<float> scaled_;                               // scratch of applyOuterProduct
   uint64_t changes_ = 0;
-  bool boundsDue_ = false;                             // see Bounds::Later
-  uint64_t boundsEvent_ = 0;                           // keys the write noise of that time
+  bool boundsDue_ = false;     // see Bounds::Later
+  uint64_t boundsEvent_ = 0;   // keys the write noise of that time
   Buffer<float> taps_;         // scratch of reads between samples, and of resets of lines
   Buffer<uint32_t> deferred_;  // scratch of noise_merge = "batch" on a GPU: cells near a bound
 };

@@ -38,13 +38,14 @@ struct Relaxation {
 };
 
 /// A reset of the cells whose draw falls below `probability`, in columns [firstCol, firstCol +
-/// cols) taken modulo the array's width.
+/// cols) taken modulo the array's width, and among them only those that are chosen.
 struct ResetEvent {
   const uint16_t *resets = nullptr;
   int64_t firstCol = 0;
   int64_t cols = 0;
   float probability = 1.0f;
   uint64_t event = 0;
+  const float *chosen = nullptr;  // of each cell, 0 for no; null: all
 };
 
 /// Most arrays that a GPU updates in one launch, which takes them as parameters.

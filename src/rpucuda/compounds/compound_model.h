@@ -53,6 +53,12 @@ struct CompoundFacts {
   bool spansLayer = false;
 };
 
+/// Settings of a compound that the contract tests try beside its defaults.
+struct CompoundVariant {
+  std::string name;  ///< unique among kinds and variants; letters, digits and underscores
+  Value::Map settings;
+};
+
 /// Base of every compound's parameters. A compound may redefine these members, and declares
 /// `CompoundFacts facts() const`.
 struct CompoundBase {
@@ -60,6 +66,8 @@ struct CompoundBase {
   static TilePeriphery defaults() { return {}; }
   /// Whether updates are made by pulses, so that `update` means something.
   static constexpr bool kPulses = true;
+  /// Settings for which all that the contract tests show of the defaults is to be shown too.
+  static std::vector<CompoundVariant> variants() { return {}; }
 };
 
 /// A compound's parameters behind a type-erased interface; held by CompoundParams.
@@ -80,6 +88,7 @@ struct CompoundModel {
   std::vector<FieldInfo> fields;     ///< its parameters
   std::vector<FieldInfo> periphery;  ///< fields of TilePeriphery that it uses, with its defaults
   TilePeriphery defaults;
+  std::vector<CompoundVariant> variants;
   std::shared_ptr<const AnyCompound> (*read)(const Value &own, const std::string &path);
 };
 

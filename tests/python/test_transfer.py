@@ -7,40 +7,40 @@ from typing import Any
 import numpy as np
 import pytest
 
-import compound_cases as recorded
 import pulsora as pl
+from recorded_cases import TOLERANCE, cases, inputs
+from transfer_cases import EXACT_READ, arrays_of, config_of, difference, to_meet
 
-DETERMINISTIC = recorded.cases("deterministic", recorded.BUFFERS)
-STOCHASTIC = recorded.cases("stochastic", recorded.BUFFERS)
+DETERMINISTIC = [case for case in cases("transfer") if "repeats" not in case]
+STOCHASTIC = [case for case in cases("transfer") if "repeats" in case]
 
 
-def names(cases: list[dict[str, Any]]) -> list[str]:
-    return [case["name"] for case in cases]
+def names(listed: list[dict[str, Any]]) -> list[str]:
+    return [case["name"] for case in listed]
 
 
 @pytest.mark.parametrize("case", DETERMINISTIC, ids=names(DETERMINISTIC))
 def test_recorded_results_without_noise(case: dict[str, Any]) -> None:
-    x, d, weights = recorded.inputs(case)
-    np.testing.assert_allclose(x[0], case["check_inputs"]["x_first"], rtol=1e-6)
-    tile = pl.Tile(*weights.shape, recorded.transfer_config(case), seed=1)
+    x, d, weights = inputs(case)
+    tile = pl.Tile(*weights.shape, config_of(case), seed=1)
     tile.weights = weights
     batch = case["inputs"]["m_batch"]
     expected = {each["after_minibatches"]: each for each in case["expected"]}
-    worst = dict.fromkeys(recorded.accepted(case), 0.0)
+    worst = dict.fromkeys(to_meet(case), 0.0)
     for n in range(len(x) // batch):
         rows = slice(n * batch, (n + 1) * batch)
         tile.update(x[rows], d[rows], lr=case["lr"])
         if n + 1 in expected:
-            found = recorded.arrays_of_chain(tile)
+            found = arrays_of(tile)
             for key in worst:
-                off = recorded.differences(found, expected[n + 1][key])
+                off = difference(found, expected[n + 1][key])
                 worst[key] = max(worst[key], off)
-    assert min(worst.values()) <= 2e-5, worst
+    assert min(worst.values()) <= TOLERANCE, worst
 
 
 def moments(case: dict[str, Any], runs: int) -> tuple[np.ndarray, np.ndarray]:
-    x, d, weights = recorded.inputs(case)
-    config = recorded.transfer_config(case)
+    x, d, weights = inputs(case)
+    config = config_of(case)
     batch = case["inputs"]["m_batch"]
     ends = []
     for run in range(runs):
@@ -58,12 +58,9 @@ def check_moments(case: dict[str, Any], runs: int) -> None:
     Cells at a bound have no normal distribution: 2 % of the recorded variance, and 1e-3 of a
     weight, are left to them.
     """
-    plain = any(recorded.all_cases()["defects"][t] == "corrected" for t in case.get("defects", []))
-    wanted = case["corrected"]["expected"] if plain else case["expected"]
-    if "agad_start" in case.get("defects", []):
-        wanted = case["corrected"]["expected"]
+    wanted = case.get("corrected", case)["expected"]
     mean, var = moments(case, runs)
-    repeats = 300 if wanted is not case["expected"] else case["repeats"]
+    repeats = case.get("corrected", case)["repeats"]
     w = {k: np.array(v) for k, v in wanted["W"].items()}
     error = np.sqrt(var / runs + w["var"] / repeats) + 2e-4
     assert (np.abs(mean - w["mean"]) <= 5 * error).all()
@@ -237,7 +234,7 @@ IDEAL = pl.devices.ConstantStep(
 COUNTED = pl.UpdateParameters(
     pulse_type="deterministic_implicit", update_management=False, update_bl_management=False
 )
-EXACT = {"transfer_forward": recorded.PERFECT, "update": COUNTED}
+EXACT = {"transfer_forward": EXACT_READ, "update": COUNTED}
 
 
 def batches(count: int, seed: int = 5) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -7,21 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-import compound_cases as recorded
 import pulsora as pl
+from recorded_cases import cases
+from transfer_cases import config_of
 
-OUTCOMES = [
-    case for case in recorded.all_cases()["learning"] if case["algorithm"] not in ("mp", "sgd")
-]
+OUTCOMES = [case for case in cases("learning") if case["algorithm"] != "sgd"]
 
 
-def config_of(case: dict[str, Any]) -> pl.TransferConfig:
+def chain_of(case: dict[str, Any]) -> pl.TransferConfig:
     settings = dict(case["config"])
     devices = settings["devices"]
     settings["devices"] = devices if len(devices) > 1 else devices * 2
     inputs = {"m_batch": 1}
     like = {"algorithm": case["unit"], "config": settings, "update": case["update"]}
-    return recorded.transfer_config(like | {"inputs": inputs})
+    return config_of(like | {"inputs": inputs})
 
 
 def errors(case: dict[str, Any], seed: int) -> list[float]:
@@ -30,7 +29,7 @@ def errors(case: dict[str, Any], seed: int) -> list[float]:
     target = rng.uniform(-0.4, 0.4, (10, 20))
     x = rng.uniform(-1, 1, (case["n_steps"], 20))
     noise = case["label_noise"] * rng.standard_normal((case["n_steps"], 10))
-    tile = pl.Tile(10, 20, config_of(case), seed=seed)
+    tile = pl.Tile(10, 20, chain_of(case), seed=seed)
     sizes = []
     for step in range(case["n_steps"]):
         weights = tile.weights

@@ -60,6 +60,51 @@ void TransferParams::check(const ParamsCheck &c) const {
             c.path("correct_accumulation"), " is True, which takes buffer = 'dynamic'");
 }
 
+std::vector<CompoundVariant> TransferParams::variants() {
+  const Value alone(Value::List{Value(Value::Map{{"model", "SoftBounds"},
+                                                 {"dw_min", 0.005},
+                                                 {"write_noise_std", 0.5},
+                                                 {"reset_dtod", 0.01}})});
+  const Value counted(Value::Map{{"desired_bl", 2}, {"update_management", false}});
+  return {
+      {"transfer_random_rows",
+       {{"units_in_mbatch", false},
+        {"transfer_every", 2},
+        {"n_reads_per_transfer", 2},
+        {"random_selection", true},
+        {"transfer_columns", false},
+        {"with_reset_prob", 0.4},
+        {"gamma", 0.5}}},
+      {"transfer_sum",
+       {{"buffer", "sum"},
+        {"units_in_mbatch", false},
+        {"transfer_every_vec", Value::List{1, 3}},
+        {"transfer_lr", 20.0},
+        {"step", 0.7},
+        {"forget_buffer", false},
+        {"transfer_update", counted}}},
+      {"transfer_chopped",
+       {{"buffer", "chopped"},
+        {"fast", alone},
+        {"units_in_mbatch", false},
+        {"transfer_every", 1},
+        {"in_chop_prob", 0.4},
+        {"out_chop_prob", 0.4},
+        {"gamma", 0.3},
+        {"transfer_lr", 5.0},
+        {"transfer_update", counted}}},
+      {"transfer_dynamic",
+       {{"buffer", "dynamic"},
+        {"fast", alone},
+        {"transfer_every", 1},
+        {"in_chop_prob", 0.5},
+        {"in_chop_random", false},
+        {"transfer_lr", 5.0},
+        {"correct_gradient_magnitudes", true},
+        {"transfer_update", counted}}},
+  };
+}
+
 CompoundFacts TransferParams::facts() const {
   CompoundFacts facts;
   facts.written = "visible";

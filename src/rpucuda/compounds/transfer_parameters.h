@@ -151,6 +151,7 @@ struct TransferParams : CompoundBase {
   }
 
   void check(const ParamsCheck &c) const;
+  static std::vector<CompoundVariant> variants();
   CompoundFacts facts() const;
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 

@@ -5,6 +5,10 @@
 set(PULSORA_COMPOUNDS
   SingleParams=compounds/single.h
   IdealParams=compounds/ideal.h
+  TransferParams=compounds/transfer_parameters.h
+  VectorParams=compounds/vector.h
+  ReferenceParams=compounds/reference.h
+  OneSidedParams=compounds/one_sided.h
   LRTTParams=lrtt/parameters.h
   InferenceParams=inference/inference_device.h)
 

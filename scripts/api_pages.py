@@ -69,6 +69,8 @@ def shortened(text: str) -> str:
 
 
 def shown_default(field: Field) -> str:
+    if field["type"] == "devices":
+        return f"`{list(parameters.default_of(field))!r}`"
     if field["type"] in {"struct", "device", "noise_model"}:
         return f"`{parameters.default_of(field)!r}`"
     return f"`{literal(field['default'])}`"

@@ -44,7 +44,7 @@ def constructor(fields: Mapping[str, Field], common: str = "") -> Iterator[str]:
         yield "    *,"
     for name, field in fields.items():
         default = literal(field["default"])
-        is_plain = field["type"] not in {"floats", "struct", "device", "noise_model"}
+        is_plain = field["type"] not in {"floats", "struct", "device", "devices", "noise_model"}
         if not is_plain or (default[0] != '"' and len(default) > 10):
             default = "..."  # what stubs do not spell out
         yield f"    {name}: {annotation(field)} = {default},"
@@ -79,7 +79,8 @@ def class_stub(
 
 
 def attribute_type(field: Field) -> str:
-    return "tuple[float, ...]" if field["type"] == "floats" else annotation(field)
+    held = {"floats": "tuple[float, ...]", "devices": "tuple[Device, ...]"}
+    return held.get(field["type"]) or annotation(field)
 
 
 def annotation(field: Field) -> str:
@@ -171,6 +172,8 @@ def model_stubs(base: str, what: str, module: ModuleType, shared: list[Field]) -
 
 
 def config_stub() -> str:
+    own = [field for compound in SCHEMA["compounds"].values() for field in compound["fields"]]
+    has_lists = any(field["type"] in {"floats", "devices"} for field in own)
     lines = header(
         "Configurations of tiles, and of what surrounds an array.",
         "from collections.abc import Mapping, Sequence",
@@ -201,7 +204,8 @@ def config_stub() -> str:
         "    kind: ClassVar[str]",
         "    @property",
         "    def facts(self) -> CompoundFacts: ...",
-        "    def devices(self) -> dict[str, Device]: ...",
+        "    def named_devices(self) -> dict[str, Device]: ...",
+        "    def with_devices(self, changes: Mapping[str, Device]) -> TileConfig: ...",
         "    def summary(self) -> str: ...",
         "    def to_dict(self) -> dict[str, Any]: ...",
         "    @classmethod",

@@ -44,6 +44,7 @@ from pulsora._core import (
 from pulsora.config import *  # noqa: F403 - a class for each kind of tile
 from pulsora.graphs.step_graph import StepGraph
 from pulsora.state import State
+from pulsora.tiki_taka import AGAD, ChoppedTTv2, TikiTaka, TTv2
 from pulsora.tile import Explanation, Tile
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from pulsora.inference import drift, program
 
 __all__ = [
+    "AGAD",
+    "ChoppedTTv2",
     "CompileError",
     "CompilerNotFound",
     "ConfigError",
@@ -69,6 +72,8 @@ __all__ = [
     "State",
     "StateError",
     "StepGraph",
+    "TTv2",
+    "TikiTaka",
     "Tile",
     "__version__",
     "average",

@@ -516,6 +516,9 @@ def schema() -> dict[str, typing.Any]:
     'noise_models': {model: {'doc', 'fields'}}, 'compounds': {kind: {'name', 'doc',
     'fields', 'periphery'}}, 'structs': {name: fields}}. A field is a dict of name, type,
     unit, doc, range, choices, struct and default.
+    'compounds': {kind: {'name', 'doc', 'fields', 'periphery', 'variants'}}, 'structs':
+    {name: fields}}. Variants are settings that tests try beside the defaults, by name. A
+    field is a dict of name, type, unit, doc, range, choices, struct and default.
     """
 
 def set_nvrtc_folders(folders: collections.abc.Sequence[str]) -> None:

@@ -9,9 +9,11 @@ from pulsora._internal.parameters import (
     Field,
     Parameters,
     default_of,
+    objects_of,
     parameter_class,
     register_struct,
     require_mapping,
+    suggestion,
 )
 from pulsora.devices import Device
 from pulsora.noise_models import NoiseModel  # noqa: F401 - registers the classes of its fields
@@ -43,7 +45,7 @@ class CompoundFacts(NamedTuple):
     """Properties of a kind of tile with given parameters, stated by C++ (CompoundFacts)."""
 
     written: str
-    """Name of the device parameter whose cells hold written weights; "" without cells."""
+    """Path (named_devices()) of the device whose cells hold written weights; "" without cells."""
     pulses_written: bool
     """Whether every update sends pulses to the cells of `written`."""
     reuses_reads: bool
@@ -97,13 +99,32 @@ class TileConfig(Parameters):
             )
         return made._of_valid(complete)  # noqa: SLF001 - a class of this module
 
-    def devices(self) -> dict[str, Device]:
-        """The devices by parameter; first the device of the array to which weights are written."""
+    def named_devices(self) -> dict[str, Device]:
+        """The devices by path: "visible", or "devices[0]" of a list, in the order of parameters."""
         return {
-            name: getattr(self, name)
+            path: device
             for name, field in self._fields.items()
-            if field["type"] == "device"
+            if field["type"] in {"device", "devices"}
+            for path, device in objects_of(name, getattr(self, name)).items()
         }
+
+    def with_devices(self, changes: Mapping[str, Device]) -> "TileConfig":
+        """A copy with other devices at these paths of named_devices().
+
+        Raises:
+            ConfigError: For a path that named_devices() lacks, or a bad device.
+        """
+        given = self.named_devices()
+        for path in changes:
+            if path not in given:
+                raise _core.ConfigError(
+                    f"{type(self).__name__} has no device {path!r}{suggestion(path, given)}"
+                )
+        changed: dict[str, Any] = {}
+        for path, device in (given | dict(changes)).items():
+            name, is_entry, _ = path.partition("[")
+            changed[name] = [*changed.get(name, ()), device] if is_entry else device
+        return self.replace(**changed)
 
     @property
     def facts(self) -> CompoundFacts:
@@ -112,13 +133,16 @@ class TileConfig(Parameters):
 
     def summary(self) -> str:
         """One line with its device models and its own parameters that are not the default."""
-        devices = self.devices()
-        own = [field["name"] for field in COMPOUNDS[self.kind]["fields"]]
-        shown = [
-            f"{name}={devices[name].model if name in devices else repr(getattr(self, name))}"
-            for name in own
-            if name in devices or getattr(self, name) != default_of(self._fields[name])
-        ]
+        fields = COMPOUNDS[self.kind]["fields"]
+        shown = []
+        for name, kind in ((field["name"], field["type"]) for field in fields):
+            value = getattr(self, name)
+            if kind == "device":
+                shown.append(f"{name}={value.model}")
+            elif kind == "devices":
+                shown.append(f"{name}=[{', '.join(device.model for device in value)}]")
+            elif value != default_of(self._fields[name]):
+                shown.append(f"{name}={value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
 

@@ -15,9 +15,13 @@ __all__ = [
     "IdealConfig",
     "InferenceConfig",
     "LRTTConfig",
+    "OneSidedConfig",
+    "ReferenceConfig",
     "SingleConfig",
     "TileConfig",
+    "TransferConfig",
     "UpdateParameters",
+    "VectorConfig",
 ]
 
 _PulseType: TypeAlias = Literal[
@@ -51,6 +55,25 @@ _WNoiseType: TypeAlias = Literal[
     "none",
     "additive_constant",
     "pcm_read",
+]
+_Buffer: TypeAlias = Literal[
+    "none",
+    "sum",
+    "chopped",
+    "dynamic",
+_UpdatePolicy: TypeAlias = Literal[
+    "all",
+    "single_fixed",
+    "single_sequential",
+    "single_random",
+]
+_ReadIo: TypeAlias = Literal[
+    "shared",
+    "per_array",
+]
+_ReferenceStart: TypeAlias = Literal[
+    "zero",
+    "symmetric_point",
 ]
 _RankScaling: TypeAlias = Literal[
     "none",
@@ -355,7 +378,8 @@ class TileConfig(Parameters):
     kind: ClassVar[str]
     @property
     def facts(self) -> CompoundFacts: ...
-    def devices(self) -> dict[str, Device]: ...
+    def named_devices(self) -> dict[str, Device]: ...
+    def with_devices(self, changes: Mapping[str, Device]) -> TileConfig: ...
     def summary(self) -> str: ...
     def to_dict(self) -> dict[str, Any]: ...
     @classmethod
@@ -393,6 +417,293 @@ class IdealConfig(TileConfig):
         *,
         forward: IOParameters = ...,
         backward: IOParameters = ...,
+    ) -> None: ...
+
+class TransferConfig(TileConfig):
+    """A chain of arrays that act as one weight (Tiki-Taka and its successors): gradients are
+    pulsed onto a fast array, whose lines are read one by one and written onto the next
+    array.
+    """
+
+    visible: Device
+    """Device model of the slowest array, which is last in the chain and holds written weights."""
+    fast: tuple[Device, ...]
+    """1 to 8 devices. Device models of the other arrays, the fastest first: it gets the pulses
+    of gradients.
+    """
+    buffer: _Buffer
+    """What collects reads before they are written: 'none' (Tiki-Taka v1), 'sum' (v2),
+    'chopped' (c-TTv2), 'dynamic' (AGAD).
+    """
+    gamma: float
+    """Array k of n, 0 being the fastest, adds gamma^(n - 1 - k) of its weight to W; with 0, W
+    is the visible array.
+    """
+    gamma_vec: tuple[float, ...]
+    """The factor of each array in W, the fastest first; empty: see gamma."""
+    transfer_every: float
+    """[mini-batches] Mini-batches (or samples, see units_in_mbatch) per transfer from the
+    fastest array; 0 is never. Later arrays wait until all lines of the one before were
+    read. With buffer = 'chopped' or 'dynamic', -p counts samples: all lines are read once
+    while a cell of the fastest array could take p times the pulses of its range.
+    """
+    transfer_every_vec: tuple[float, ...]
+    """[mini-batches] The period of each array but the last; empty: see transfer_every."""
+    units_in_mbatch: bool
+    """Whether periods count mini-batches; otherwise they count samples (in a convolution, one
+    per pixel of the output).
+    """
+    n_reads_per_transfer: int
+    """[lines] >= 1. Lines that a transfer reads and writes."""
+    transfer_columns: bool
+    """Whether lines are columns (inputs), read forward; otherwise rows, read backward."""
+    random_selection: bool
+    """Draw the first line of each transfer; otherwise lines follow one another."""
+    with_reset_prob: float
+    """>= 0 and <= 1. Probability with which a cell of a line is reset after the line was read."""
+    fast_lr: float
+    """>= 0. Learning rate of the fastest array, in units of the tile's with scale_fast_lr; 0
+    is the tile's. With auto_scale: pulses of its largest gradients per slot.
+    """
+    scale_fast_lr: bool
+    """Whether fast_lr is multiplied by the tile's learning rate."""
+    transfer_lr: float
+    """>= 0. Factor with which reads are written, in units of the tile's learning rate with
+    scale_transfer_lr.
+    """
+    transfer_lr_vec: tuple[float, ...]
+    """The factor of each array but the last; empty: see transfer_lr."""
+    scale_transfer_lr: bool
+    """Whether transfer_lr is multiplied by the tile's learning rate."""
+    transfer_forward: IOParameters
+    """Periphery of the reads of lines; one line is driven with 1."""
+    transfer_update: UpdateParameters
+    """Writes of lines. With buffer = 'none', pulse trains of the reads; otherwise desired_bl
+    is the most pulses of one write, which are counted. The pulse types 'none' and
+    'none_with_device' write digitally, within the bounds of cells.
+    """
+    thres_scale: float
+    """> 0. Buffer 'sum': change that is written as one pulse, in units of dw_min of the
+    written array.
+    """
+    step: float
+    """> 0 and <= 1. Buffers: probability of each pulse that leaves the buffer."""
+    momentum: float
+    """>= 0 and <= 1. Buffers: part that stays in the buffer after a write."""
+    forget_buffer: bool
+    """Buffers: whether a write leaves only the part `momentum` of the buffer; otherwise it
+    takes the written pulses out, but for that part of them.
+    """
+    in_chop_prob: float
+    """>= 0 and <= 1. Choppers: probability with which the sign of a line changes after its
+    read, or with in_chop_random = False the inverse of the number of reads between changes.
+    """
+    in_chop_random: bool
+    """Choppers: whether signs of lines change at random."""
+    out_chop_prob: float
+    """>= 0 and <= 1. Choppers: probability with which a sign of the other side changes after
+    all lines were read.
+    """
+    no_buffer: bool
+    """Choppers: whether what a read does not write is dropped."""
+    buffer_granularity: float
+    """>= 0. Choppers: sum of reads that is written as one pulse, in units of dw_min of the
+    fastest array and of 1 / transfer_lr; 0 is 1.
+    """
+    auto_granularity: float
+    """[samples] >= 0. Choppers: number of samples that buffer_granularity belongs to; the
+    threshold follows the number of samples between two reads of a line. 0: it does not.
+    """
+    auto_scale: bool
+    """Choppers: whether the learning rate of the fastest array follows from running maxima of
+    |x| and |d|, so that the largest gradients send fast_lr times desired_bl pulses.
+    """
+    auto_momentum: float
+    """>= 0 and <= 1. auto_scale: part of a running maximum that stays over a mini-batch."""
+    correct_gradient_magnitudes: bool
+    """Choppers: whether reads are divided by the learning rate of the fastest array and the
+    ratio of the two steps, so that writes have the size of gradients.
+    """
+    tail_weightening: float
+    """> 0. Buffer 'dynamic': weight of a read in the running mean, in units of the inverse
+    number of reads between changes of sign; at most that number.
+    """
+    buffer_cap: float
+    """>= 0. Buffer 'dynamic' with forget_buffer = False: limit of the buffer after a write, in
+    units of desired_bl pulses; 0 is none.
+    """
+    correct_accumulation: bool
+    """Buffer 'dynamic': whether reads are divided by their number since the line changed its
+    sign.
+class VectorConfig(TileConfig):
+    """Several arrays that act as one weight, W = sum gamma_k W_k."""
+
+    devices: tuple[Device, ...]
+    """1 to 8 devices. Device models of the arrays W_k, in order."""
+    gamma_vec: tuple[float, ...]
+    """Factors gamma_k of the arrays in the weight, one for each device; empty is 1/n for each
+    of n. Weights are written to every array as they are, so that they are read as written
+    only if the factors add up to 1.
+    """
+    update_policy: _UpdatePolicy
+    """The arrays that take the pulses of a sample: 'all', with the same pulse trains;
+    'single_fixed', the array first_update_idx, which alone takes written weights;
+    'single_sequential', one after another from first_update_idx on; 'single_random', each
+    with equal probability.
+    """
+    first_update_idx: int
+    """>= 0 and <= 7. The array that 'single_fixed' pulses, and the first of 'single_sequential'."""
+    read_io: _ReadIo
+    """'shared': the weighted sum of the arrays is read through one periphery; 'per_array':
+    each array is read through a periphery of its own, and the results are added with their
+    factors.
+    """
+    forward: IOParameters
+    """Periphery of the forward read."""
+    backward: IOParameters
+    """Periphery of the backward read."""
+    update: UpdateParameters
+    """Pulsed update."""
+    def __init__(
+        self,
+        *,
+        devices: Sequence[Device] = ...,
+        gamma_vec: Sequence[float] = ...,
+        update_policy: _UpdatePolicy = "all",
+        first_update_idx: int = 0,
+        read_io: _ReadIo = "shared",
+        forward: IOParameters = ...,
+        backward: IOParameters = ...,
+        update: UpdateParameters = ...,
+    ) -> None: ...
+
+class ReferenceConfig(TileConfig):
+    """An array and an array of references that is never pulsed, W = W_0 - W_1."""
+
+    visible: Device
+    """Device model of W_0, which takes the pulses and the written weights."""
+    reference: Device
+    """Device model of W_1. Write `tile.arrays["reference"]` to program it by hand."""
+    reference_start: _ReferenceStart
+    """What W_1 is programmed to when a tile is made: 'zero', or the 'symmetric_point' of each
+    cell of W_0, within the bounds of W_1; the weight is then 0 at the point to which pulses
+    pull it.
+    """
+    reference_pulses: int
+    """[pulse pairs] >= 0 and <= 100000. Pairs of a pulse up and one down that find
+    reference_start = 'symmetric_point', with the noise of pulses of these cells; 0 is
+    exact.
+    """
+    read_io: _ReadIo
+    """'shared': the weighted sum of the arrays is read through one periphery; 'per_array':
+    each array is read through a periphery of its own, and the results are added with their
+    factors.
+    """
+    forward: IOParameters
+    """Periphery of the forward read."""
+    backward: IOParameters
+    """Periphery of the backward read."""
+    update: UpdateParameters
+    """Pulsed update."""
+    def __init__(
+        self,
+        *,
+        visible: Device = ...,
+        fast: Sequence[Device] = ...,
+        buffer: _Buffer = "none",
+        gamma: float = 0.0,
+        gamma_vec: Sequence[float] = ...,
+        transfer_every: float = 1.0,
+        transfer_every_vec: Sequence[float] = ...,
+        units_in_mbatch: bool = True,
+        n_reads_per_transfer: int = 1,
+        transfer_columns: bool = True,
+        random_selection: bool = False,
+        with_reset_prob: float = 0.0,
+        fast_lr: float = 1.0,
+        scale_fast_lr: bool = True,
+        transfer_lr: float = 1.0,
+        transfer_lr_vec: Sequence[float] = ...,
+        scale_transfer_lr: bool = True,
+        transfer_forward: IOParameters = ...,
+        transfer_update: UpdateParameters = ...,
+        thres_scale: float = 1.0,
+        step: float = 1.0,
+        momentum: float = 0.1,
+        forget_buffer: bool = True,
+        in_chop_prob: float = 0.1,
+        in_chop_random: bool = True,
+        out_chop_prob: float = 0.0,
+        no_buffer: bool = False,
+        buffer_granularity: float = 1.0,
+        auto_granularity: float = 0.0,
+        auto_scale: bool = False,
+        auto_momentum: float = 0.99,
+        correct_gradient_magnitudes: bool = False,
+        tail_weightening: float = 5.0,
+        buffer_cap: float = 0.0,
+        correct_accumulation: bool = False,
+        reference: Device = ...,
+        reference_start: _ReferenceStart = "zero",
+        reference_pulses: int = 0,
+        read_io: _ReadIo = "shared",
+        forward: IOParameters = ...,
+        backward: IOParameters = ...,
+        update: UpdateParameters = ...,
+    ) -> None: ...
+
+class OneSidedConfig(TileConfig):
+    """Pairs of cells that take pulses up alone, W = g_plus - g_minus; the sign of a pulse
+    chooses the cell, and pairs that saturate are refreshed.
+    """
+
+    device: Device
+    """Device model of both arrays, whose cells are drawn independently."""
+    refresh_every: int
+    """[mini-batches] >= 0 and <= 1e+15. Mini-batches (or samples, see units_in_mbatch) per
+    refresh; 0 is never.
+    """
+    units_in_mbatch: bool
+    """Whether refresh_every counts mini-batches; otherwise it counts samples (in a
+    convolution, one per pixel of the output).
+    """
+    refresh_upper_thres: float
+    """[relative] >= 0. A pair is refreshed if the larger of its conductances is above this
+    share of w_max, and the smaller one above refresh_lower_thres.
+    """
+    refresh_lower_thres: float
+    """[relative] >= 0. See refresh_upper_thres."""
+    refresh_forward: IOParameters
+    """Periphery of the reads of single columns before a refresh."""
+    refresh_update: UpdateParameters
+    """Pulsed update that writes the difference of a pair back after its reset; by default as
+    many deterministic pulses as the difference takes. 'none_with_device' writes exactly.
+    """
+    read_io: _ReadIo
+    """'shared': the weighted sum of the arrays is read through one periphery; 'per_array':
+    each array is read through a periphery of its own, and the results are added with their
+    factors.
+    """
+    forward: IOParameters
+    """Periphery of the forward read."""
+    backward: IOParameters
+    """Periphery of the backward read."""
+    update: UpdateParameters
+    """Pulsed update."""
+    def __init__(
+        self,
+        *,
+        device: Device = ...,
+        refresh_every: int = 1,
+        units_in_mbatch: bool = True,
+        refresh_upper_thres: float = 0.75,
+        refresh_lower_thres: float = 0.25,
+        refresh_forward: IOParameters = ...,
+        refresh_update: UpdateParameters = ...,
+        read_io: _ReadIo = "shared",
+        forward: IOParameters = ...,
+        backward: IOParameters = ...,
+        update: UpdateParameters = ...,
     ) -> None: ...
 
 class LRTTConfig(TileConfig):

@@ -2,14 +2,17 @@
 
 Every device preset (`EcRam()`, see `pulsora.devices`) has two configurations, with the periphery of
 `io()`: `EcRamSingle()`, one array under plain pulsed SGD, and `EcRamLRTT(rank=16)`, an array with a
-pulsed low-rank adapter. Both take any setting of the configuration.
+pulsed low-rank adapter. Both take any setting of the configuration. Six devices have chains of
+arrays too (`transfer_presets`): `EcRamTikiTaka()`, `EcRamTTv2()`, `EcRamChoppedTTv2()`,
+`EcRamAGAD()`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pulsora.config import IOParameters, LRTTConfig, SingleConfig
+from pulsora._internal.preset_io import io
+from pulsora.config import LRTTConfig, SingleConfig
 from pulsora.devices import (
     DEVICES,
     Capacitor,
@@ -22,6 +25,32 @@ from pulsora.devices import (
     SixT1C,
 )
 from pulsora.devices.presets import device, names
+from pulsora.transfer_presets import (
+    CapacitorAGAD,
+    CapacitorChoppedTTv2,
+    CapacitorTikiTaka,
+    CapacitorTTv2,
+    EcRamAGAD,
+    EcRamChoppedTTv2,
+    EcRamMOAGAD,
+    EcRamMOChoppedTTv2,
+    EcRamMOTikiTaka,
+    EcRamMOTTv2,
+    EcRamTikiTaka,
+    EcRamTTv2,
+    IdealizedAGAD,
+    IdealizedChoppedTTv2,
+    IdealizedTikiTaka,
+    IdealizedTTv2,
+    ReRamESAGAD,
+    ReRamESChoppedTTv2,
+    ReRamESTikiTaka,
+    ReRamESTTv2,
+    ReRamSBAGAD,
+    ReRamSBChoppedTTv2,
+    ReRamSBTikiTaka,
+    ReRamSBTTv2,
+)
 
 if TYPE_CHECKING:
     import os
@@ -32,26 +61,50 @@ if TYPE_CHECKING:
 __all__ = [
     "DEVICES",
     "Capacitor",
+    "CapacitorAGAD",
+    "CapacitorChoppedTTv2",
     "CapacitorLRTT",
     "CapacitorSingle",
+    "CapacitorTTv2",
+    "CapacitorTikiTaka",
     "EcRam",
+    "EcRamAGAD",
+    "EcRamChoppedTTv2",
     "EcRamLRTT",
     "EcRamMO",
+    "EcRamMOAGAD",
+    "EcRamMOChoppedTTv2",
     "EcRamMOLRTT",
     "EcRamMOSingle",
+    "EcRamMOTTv2",
+    "EcRamMOTikiTaka",
     "EcRamSingle",
+    "EcRamTTv2",
+    "EcRamTikiTaka",
     "GokmenVlasov",
     "GokmenVlasovLRTT",
     "GokmenVlasovSingle",
     "Idealized",
+    "IdealizedAGAD",
+    "IdealizedChoppedTTv2",
     "IdealizedLRTT",
     "IdealizedSingle",
+    "IdealizedTTv2",
+    "IdealizedTikiTaka",
     "ReRamES",
+    "ReRamESAGAD",
+    "ReRamESChoppedTTv2",
     "ReRamESLRTT",
     "ReRamESSingle",
+    "ReRamESTTv2",
+    "ReRamESTikiTaka",
     "ReRamSB",
+    "ReRamSBAGAD",
+    "ReRamSBChoppedTTv2",
     "ReRamSBLRTT",
     "ReRamSBSingle",
+    "ReRamSBTTv2",
+    "ReRamSBTikiTaka",
     "SixT1C",
     "SixT1CLRTT",
     "SixT1CSingle",
@@ -61,12 +114,6 @@ __all__ = [
     "names",
     "single",
 ]
-
-
-def io(**changes: Any) -> IOParameters:
-    """The periphery of the configurations below: 7-bit DAC, 9-bit ADC, bound 20, noise 0.1."""
-    numbers = {"inp_res": 1 / 126, "out_res": 1 / 510, "out_bound": 20.0, "out_noise": 0.1}
-    return IOParameters(**(numbers | changes))
 
 
 def _single(preset: Callable[..., Device]) -> Callable[..., SingleConfig]:

@@ -72,6 +72,10 @@ py::dict schema() {
     entry["doc"] = model.doc;
     entry["fields"] = describeFields(model.fields);
     entry["periphery"] = describeFields(model.periphery);
+    py::dict variants;
+    for (const CompoundVariant &variant : model.variants)
+      variants[py::str(variant.name)] = fromValue(Value(variant.settings));
+    entry["variants"] = variants;
     compounds[py::str(model.kind)] = entry;
   }
   for (const ParameterStruct &entry : parameterStructs()) {
@@ -123,7 +127,8 @@ void bindSchema(py::module_ &module) {
   module.def("schema", &schema,
              "The table of all parameters: {'devices': {model: {'doc', 'fields', 'cell'}}, "
              "'noise_models': {model: {'doc', 'fields'}}, 'compounds': {kind: {'name', 'doc', "
-             "'fields', 'periphery'}}, 'structs': {name: fields}}. "
+             "'fields', 'periphery', 'variants'}}, 'structs': {name: fields}}. Variants are "
+             "settings that tests try beside the defaults, by name. "
              "A field is a dict of name, type, unit, doc, range, choices, struct and default.");
   module.def("validate", &validate, py::arg("name"), py::arg("values"), py::arg("path"),
              "The parameters of the struct, device model or noise model `name`, complete and as "

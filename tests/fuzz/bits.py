@@ -66,7 +66,7 @@ def _step(draws: Draws, whole: pl.Tile, parts: pl.Tile, x: Batch, d: Batch) -> b
         joined = b"".join(part for part in parted if isinstance(part, bytes))
         require(joined == given, f"{name} reads differ")
     lr = draws.pick((0.01, 0.1, 1.0, -0.05))
-    merged = any(device.noise_merge == "batch" for device in config.devices().values())
+    merged = any(device.noise_merge == "batch" for device in config.named_devices().values())
     updates = [slice(0, len(x))] if merged else draws.cuts(len(x))
     draws.note("reads", reads, "updates", updates, "lr", lr)
     try:

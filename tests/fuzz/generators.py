@@ -103,7 +103,7 @@ def values_of(draws: Draws, fields: list[Field], value_of: ValueOf) -> dict[Any,
     share = draws.pick((0.05, 0.2, 0.6))
     values: dict[Any, Any] = {}
     for field in fields:
-        nested = field["type"] in {"struct", "device"}
+        nested = field["type"] in {"struct", "device", "devices"}
         if not draws.chance(0.6 if nested else share):
             continue
         if nested and (value_of is not hostile or draws.chance(0.95)):
@@ -115,7 +115,10 @@ def values_of(draws: Draws, fields: list[Field], value_of: ValueOf) -> dict[Any,
     return values
 
 
-def _nested(draws: Draws, field: Field, value_of: ValueOf) -> dict[Any, Any]:
+def _nested(draws: Draws, field: Field, value_of: ValueOf) -> Any:  # noqa: ANN401
+    if field["type"] == "devices":
+        length = draws.integer(1, 3) if value_of is plausible else draws.integer(0, 9)
+        return [device_values(draws, value_of) for _ in range(length)]
     if field["type"] == "struct":
         return values_of(draws, SCHEMA["structs"][field["struct"]], value_of)
     return device_values(draws, value_of)

@@ -252,7 +252,10 @@ def test_what_is_valid_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_configuration_says_what_it_is_made_of() -> None:
     config = pl.LRTTConfig(rank=2, fast=pl.devices.EcRam(), projection="reuse", update={})
-    assert list(config.devices().items()) == [("visible", config.visible), ("fast", config.fast)]
+    assert list(config.named_devices().items()) == [
+        ("visible", config.visible),
+        ("fast", config.fast),
+    ]
     assert config.facts.reuses_reads
     assert config.summary() == (
         "LRTTConfig(rank=2, visible=ConstantStep, fast=LinearStep, projection='reuse')"
@@ -260,7 +263,7 @@ def test_a_configuration_says_what_it_is_made_of() -> None:
     assert pl.SingleConfig().summary() == "SingleConfig(device=ConstantStep)"
     assert not pl.SingleConfig().facts.reuses_reads
     assert pl.IdealConfig().summary() == "IdealConfig()"
-    assert pl.IdealConfig().devices() == {}
+    assert pl.IdealConfig().named_devices() == {}
 
 
 def test_torch_is_not_needed() -> None:

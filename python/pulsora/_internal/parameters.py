@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar, cast
 from pulsora import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from typing_extensions import Self
 
@@ -29,7 +29,7 @@ class Field(TypedDict):
 
     name: str
     type: str
-    """float, int, bool, enum, floats, auto, struct, device or noise_model."""
+    """float, int, bool, enum, floats, auto, auto int, struct, device, devices or noise_model."""
     unit: str
     doc: str
     range: str
@@ -50,6 +50,8 @@ class Compound(TypedDict):
     """Its own parameters."""
     periphery: list[Field]
     """Its parameters among "forward", "backward" and "update", with its defaults."""
+    variants: dict[str, dict[str, Any]]
+    """Settings that tests try beside the defaults, by name."""
 
 
 class Parameters:
@@ -86,13 +88,14 @@ class Parameters:
         }
         checked = self._validated(plain)
         for name, field in self._fields.items():
-            if name in plain:
+            if name not in values:
+                value = default_of(field)
+            elif name in plain and not _holds_devices(field, values[name]):
                 value = _from_plain(field, checked[name])
             else:
-                value = values[name] if name in values else default_of(field)
-            if isinstance(value, Parameters) and value._is_frozen:  # noqa: SLF001 - of this class
-                value = value.replace()
-            object.__setattr__(self, name, value)
+                value = values[name]
+            value = tuple(value) if isinstance(value, list) else value
+            object.__setattr__(self, name, _with_objects(value, Parameters._thawed))
 
     @classmethod
     def _of_valid(cls, values: Mapping[str, Any]) -> Self:
@@ -110,13 +113,18 @@ class Parameters:
 
     @classmethod
     def _require_object(cls, name: str, value: object) -> None:
-        made = getattr(value, "__name__", None)
-        is_object = cls._fields[name]["type"] in {"struct", *_MODELS}
-        if is_object and callable(value) and made:
-            raise _core.ConfigError(
-                f"{cls.__name__}.{name} is {made} itself, not an object of it; did you mean "
-                f"{made}()?"
-            )
+        kind = cls._fields[name]["type"]
+        entries = enumerate(value) if kind == "devices" and isinstance(value, list | tuple) else ()
+        given = {f"{name}[{i}]": entry for i, entry in entries}
+        if kind in {"struct", *_MODELS}:
+            given[name] = value
+        for path, entry in given.items():
+            made = getattr(entry, "__name__", None)
+            if callable(entry) and made:
+                raise _core.ConfigError(
+                    f"{cls.__name__}.{path} is {made} itself, not an object of it; did you mean "
+                    f"{made}()?"
+                )
 
     def frozen(self) -> Self:
         """A copy whose parameters cannot be assigned to, objects in it included."""
@@ -124,10 +132,13 @@ class Parameters:
             return self
         made = type(self).__new__(type(self))
         for name, value in self._values().items():
-            kept = value.frozen() if isinstance(value, Parameters) else value
-            object.__setattr__(made, name, kept)
+            object.__setattr__(made, name, _with_objects(value, Parameters.frozen))
         object.__setattr__(made, "_is_frozen", True)
         return made
+
+    def _thawed(self) -> Parameters:
+        """The object itself, or a copy that can be changed if the object is frozen."""
+        return self.replace() if self._is_frozen else self
 
     def __getstate__(self) -> dict[str, Any]:
         """The parameters, so that copies are not frozen."""
@@ -177,7 +188,7 @@ class Parameters:
             ConfigError: For an unknown name or a bad value.
         """
         kept = {
-            name: value.replace() if isinstance(value, Parameters) else value
+            name: _with_objects(value, Parameters.replace)
             for name, value in self._values().items()
             if name not in changes
         }
@@ -199,10 +210,10 @@ class Parameters:
         width = max(map(len, self._fields), default=0)
         for name, value in self._values().items():
             label = f"{indent}{name:{width}}  "
-            if isinstance(value, Parameters):
-                yield label + type(value).__name__
-                yield from value._lines(f"{indent}  ")  # noqa: SLF001 - of this class
-            else:
+            for path, entry in objects_of(name, value).items():
+                yield f"{indent}{path:{width}}  {type(entry).__name__}"
+                yield from entry._lines(f"{indent}  ")  # noqa: SLF001 - of this class
+            if not objects_of(name, value):
                 default = default_of(self._fields[name])
                 yield f"{label}{value!r}" + ("" if value == default else f"  (default {default!r})")
 
@@ -359,6 +370,7 @@ def annotation(field: Field) -> str:
         "struct": field["struct"],
         "device": "Device",
         "noise_model": "NoiseModel",
+        "devices": "Sequence[Device]",
     }.get(field["type"], field["type"])
 
 
@@ -372,7 +384,9 @@ def described(field: Field) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, Parameters):
         return value.to_dict()
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, list | tuple):
+        return [entry.to_dict() if isinstance(entry, Parameters) else entry for entry in value]
+    return value
 
 
 def _is_valid(field: Field, value: object) -> bool:
@@ -382,13 +396,39 @@ def _is_valid(field: Field, value: object) -> bool:
     return field["type"] in _MODELS and type(value) in _MODELS[field["type"]].values()
 
 
+def _holds_devices(field: Field, value: object) -> bool:
+    """Whether the value lists objects of devices, which the configuration keeps."""
+    return (
+        field["type"] == "devices"
+        and isinstance(value, list | tuple)
+        and all(type(entry) in _DEVICES.values() for entry in value)
+    )
+
+
 def _from_plain(field: Field, value: Any) -> Any:  # noqa: ANN401
     """Converts a plain value that the core has checked to the form that attributes hold."""
     if field["type"] == "struct":
         return _STRUCTS[field["struct"]]._of_valid(value)  # noqa: SLF001 - a class of this module
     if field["type"] in _MODELS:
         return _MODELS[field["type"]][value["model"]]._of_valid(value)  # noqa: SLF001
+    if field["type"] == "devices":
+        return tuple(_DEVICES[entry["model"]]._of_valid(entry) for entry in value)  # noqa: SLF001
     return tuple(value) if field["type"] == "floats" else value
+
+
+def objects_of(name: str, value: object) -> dict[str, Any]:
+    """The objects in the value of a parameter by path: `name`, or `name[i]` in a list."""
+    if isinstance(value, Parameters):
+        return {name: value}
+    entries = enumerate(value) if isinstance(value, tuple) else ()
+    return {f"{name}[{i}]": entry for i, entry in entries if isinstance(entry, Parameters)}
+
+
+def _with_objects(value: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+    """The value of a parameter with each object in it changed."""
+    if isinstance(value, Parameters):
+        return change(value)
+    return tuple(map(change, value)) if objects_of("", value) else value
 
 
 def _docstring(doc: str, fields: Iterable[Field]) -> str:

@@ -123,4 +123,36 @@ Value DeviceParams::write() const {
   return value;
 }
 
+namespace {
+
+void requireLength(size_t length, const std::string &path) {
+  PULSORA_CHECK(ConfigError, length >= 1 && length <= DeviceList::kMost, path, " has ", length,
+                " devices; give ", DeviceList::describeLength());
+}
+
+}  // namespace
+
+DeviceList::DeviceList(std::vector<DeviceParams> devices) : devices_(std::move(devices)) {
+  requireLength(devices_.size(), "a list of devices");
+}
+
+std::string DeviceList::describeLength() { return message("1 to ", kMost, " devices"); }
+
+DeviceList DeviceList::read(const Value &value, const std::string &path) {
+  const Value::List *list = value.list();
+  PULSORA_CHECK(ConfigError, list, path, " is ", value.describe(),
+                "; write a list of devices such as [ConstantStep(), SoftBounds()]");
+  requireLength(list->size(), path);
+  std::vector<DeviceParams> devices;
+  for (const Value &entry : *list)
+    devices.push_back(DeviceParams::read(entry, message(path, "[", devices.size(), "]")));
+  return devices;
+}
+
+Value DeviceList::write() const {
+  Value::List list;
+  for (const DeviceParams &device : devices_) list.push_back(device.write());
+  return Value(std::move(list));
+}
+
 }  // namespace pulsora

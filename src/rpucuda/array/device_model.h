@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -83,6 +84,34 @@ class DeviceParams {
 
   const DeviceModel *model_;
   std::shared_ptr<const PulsedParams> data_;
+};
+
+/// The devices of several arrays, in order: the value of a configuration entry that names 1 to
+/// kMost devices. Immutable. As a Value it is a list of the devices' tables.
+class DeviceList {
+ public:
+  static constexpr const char *kFieldType = "devices";
+  static constexpr size_t kMost = 8;
+
+  /// One ConstantStep with its defaults.
+  DeviceList() : devices_(1) {}
+  /// ConfigError unless there are 1 to kMost devices.
+  DeviceList(std::vector<DeviceParams> devices);  // NOLINT(google-explicit-constructor)
+  DeviceList(std::initializer_list<DeviceParams> devices)
+      : DeviceList(std::vector<DeviceParams>(devices)) {}
+
+  static DeviceList read(const Value &value, const std::string &path);
+  Value write() const;
+  /// The number of devices as the range of the parameter, for documentation.
+  static std::string describeLength();
+
+  size_t size() const { return devices_.size(); }
+  const DeviceParams &operator[](size_t i) const { return devices_[i]; }
+  std::vector<DeviceParams>::const_iterator begin() const { return devices_.begin(); }
+  std::vector<DeviceParams>::const_iterator end() const { return devices_.end(); }
+
+ private:
+  std::vector<DeviceParams> devices_;
 };
 
 }  // namespace pulsora

@@ -21,6 +21,9 @@ const DeviceModel *modelNamed(const std::string &name) {
 }
 
 void collect(const Value &value, Value::Map &sources) {
+  if (const Value::List *list = value.list()) {
+    for (const Value &entry : *list) collect(entry, sources);
+  }
   const Value::Map *map = value.map();
   if (!map) return;
   for (const auto &[key, entry] : *map) {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "array/batched_updates.h"
+#include "array/cell_kernels.h"
 #include "array/events.h"
 #include "array/visible_weights.h"
 #include "core/backend.h"
-#include "core/cuda_api.h"
 #include "core/isa_dispatch.h"
 #include "linalg/math_util.h"
 #include "numerics/cuda_numerics.h"
@@ -14,40 +14,12 @@
 namespace pulsora {
 namespace {
 
-const PulsedKernels &kernelsOf(const DeviceModel &model, const Context &context) {
-  if (context.onCpu()) return model.cpu(context.cpu.isa);
-  const PulsedKernels *kernels = model.cuda();
-  PULSORA_CHECK(
-      DeviceError, kernels, "the device model '", model.name,
-      "' has no kernels for a GPU; use the CPU, or build Pulsora with CUDA and with the model in "
-      "PULSORA_EXTRA_DEVICES");
-  return *kernels;
-}
-
 // Tensors of a state that describe cells.
 constexpr const char *kCells = "cells";
 constexpr const char *kReference = "reference";
 constexpr const char *kDecayRates = "decay_rates";
 constexpr const char *kDiffusions = "diffusions";
 constexpr const char *kResets = "resets";
-
-// Work per cell, as `steps` of overCells(), of everything but a pulsed update.
-constexpr int64_t kCellSteps = 8;
-
-// Calls kernel(begin, end, stream) over all cells: on threads of the CPU, or once on the GPU's
-// stream. `steps` is the work per cell, roughly in steps of a device.
-template <class Kernel>
-void overCells(const Context &context, int64_t size, int64_t steps, const Kernel &kernel) {
-  if (context.onCpu()) {
-    const int64_t grain =
-        std::max<int64_t>(1024, 2 * kStepsPerThread / std::max<int64_t>(1, steps));
-    parallelRange(context, size, grain,
-                  [&](int64_t begin, int64_t end) { kernel(begin, end, nullptr); });
-  } else {
-    const CudaScope scope(context.device);
-    kernel(0, size, context.stream);
-  }
-}
 
 // A plane of spreads, or none if the cells agree.
 Buffer<uint16_t> spreadPlane(const Context &context, bool used, const SpreadSampler &sampler,
@@ -107,6 +79,7 @@ CellArray PulsedDevice::array() { return {sampledCells(), weights_.data(), defer
 // Writes `from`, or the current weights if `from` is empty, within the bounds.
 void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
   boundsDue_ = false;
+  ++changes_;
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
@@ -127,9 +100,14 @@ void PulsedDevice::look(const Context &context, float noise, uint64_t event) {
                 [&](int64_t begin, int64_t end) { kernel(cells, begin, end); });
 }
 
-void PulsedDevice::afterWrite(const Context &context, uint64_t event) {
+float PulsedDevice::writeNoise() const {
   const PulsedParams &p = params_.common();
-  look(context, p.write_noise_std * p.dw_min, event);
+  return p.write_noise_std * p.dw_min;
+}
+
+void PulsedDevice::afterWrite(const Context &context, uint64_t event) {
+  ++changes_;
+  look(context, writeNoise(), event);
 }
 
 void PulsedDevice::addReferences(const Context &context, int64_t pairs, RandomKey key) {
@@ -141,6 +119,7 @@ void PulsedDevice::addReferences(const Context &context, int64_t pairs, RandomKe
 
 void PulsedDevice::addColumnSigns(const Context &context) {
   const std::vector<float> ones(static_cast<size_t>(cols_), 1.0f);
+  ++changes_;
   signs_ = Buffer<float>(context, cols_);
   detail::copyFromHost(context, signs_.data(), ones.data(), signs_.bytes());
   if (!visible_.empty()) return;
@@ -149,6 +128,7 @@ void PulsedDevice::addColumnSigns(const Context &context) {
 }
 
 void PulsedDevice::turnColumns(const Context &context, const float *factors) {
+  ++changes_;
   forEach(context, size(), ColumnScaler{factors, cols_, visible_.data()});
   forEach(context, cols_, ColumnScaler{factors, cols_, signs_.data()});
 }
@@ -182,6 +162,11 @@ bool PulsedDevice::joinsUpdates(const Context &context) const {
 
 void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) {
   if (words.endSample == words.firstSample) return;
+  pulse(context, words);
+  afterWrite(context, words.endSample);
+}
+
+void PulsedDevice::pulse(const Context &context, const PulseWords &words) {
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   if (words.samples > 0 && joinsUpdates(context)) {
@@ -192,7 +177,6 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) 
       kernels.update(a, words, pulseCount_.data(), begin, end, stream);
     });
   }
-  afterWrite(context, words.endSample);
 }
 
 void PulsedDevice::applyPulsesToEach(const Context &context, const ArrayPulses *list, int count) {
@@ -268,13 +252,20 @@ void PulsedDevice::resetColumns(const Context &context, int64_t firstCol, int64_
                 cols_, " columns, counted from 0");
   PULSORA_CHECK(ConfigError, probability >= 0.0f && probability <= 1.0f, "reset probability is ",
                 probability, "; it must be >= 0 and <= 1");
+  reset(context, {resets_.data(), firstCol, count, probability, event});
+}
+
+void PulsedDevice::resetCells(const Context &context, const float *chosen, uint64_t event) {
+  reset(context, {resets_.data(), 0, cols_, 1.0f, event, chosen});
+}
+
+void PulsedDevice::reset(const Context &context, const ResetEvent &event) {
   const CellArray a = array();
-  const ResetEvent reset{resets_.data(), firstCol, count, probability, event};
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
-    kernels.reset(a, reset, begin, end, stream);
+    kernels.reset(a, event, begin, end, stream);
   });
-  afterWrite(context, kResetEvents + event);
+  afterWrite(context, kResetEvents + event.event);
 }
 
 Buffer<float> PulsedDevice::describeCells(const Context &context) const {
@@ -284,9 +275,10 @@ Buffer<float> PulsedDevice::describeCells(const Context &context) const {
   return planes;
 }
 
-Buffer<float> PulsedDevice::symmetricPoints(const Context &context) const {
+Buffer<float> PulsedDevice::symmetricPoints(const Context &context, int64_t pairs,
+                                            RandomKey key) const {
   Buffer<float> points(context, size());
-  balance(context, 0, key_, points.data());
+  balance(context, pairs, key, points.data());
   forEach(context, size(), VisibleWeight{frame(), points.data(), 0.0f, key_, 0, points.data()});
   return points;
 }
@@ -371,6 +363,7 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
   const uint64_t pulses = state.counter(prefix + "pulses");
   const bool due = state.values.count(prefix + kBoundsDue) != 0;
   const uint64_t event = due ? state.counter(prefix + kBoundsDue) : 0;
+  ++changes_;
   state.take(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
   state.takeFixed(context, prefix + kCells, Tensor::Type::F16, {members, rows_, cols_}, cells_);
   if (!visible_.empty())

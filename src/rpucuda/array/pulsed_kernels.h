@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "array/line_visits.h"
 #include "core/view.h"
 #include "devices/pulsed_model.h"
 #include "numerics/random.h"
@@ -37,13 +38,14 @@ struct Relaxation {
 };
 
 /// A reset of the cells whose draw falls below `probability`, in columns [firstCol, firstCol +
-/// cols) taken modulo the array's width.
+/// cols) taken modulo the array's width, and among them only those that are chosen.
 struct ResetEvent {
   const uint16_t *resets = nullptr;
   int64_t firstCol = 0;
   int64_t cols = 0;
   float probability = 1.0f;
   uint64_t event = 0;
+  const float *chosen = nullptr;  // of each cell, 0 for no; null: all
 };
 
 /// Most arrays that a GPU updates in one launch, which takes them as parameters.
@@ -86,6 +88,13 @@ struct PulsedKernels {
   /// weight is then -0 (see clipWeight).
   void (*write)(const CellArray &array, MatrixView<const float> from, int64_t begin, int64_t end,
                 void *stream);
+  /// Carries out LinePulses for the elements [begin, end) of [visits, others], and adds the number
+  /// of pulses to `*sent`.
+  void (*pulseLines)(const CellArray &array, const LinePulses &pulses, uint64_t *sent,
+                     int64_t begin, int64_t end, void *stream);
+  /// Carries out LineTaps for the elements [begin, end) of [visits, others].
+  void (*tapLines)(const CellArray &array, const LineTaps &taps, int64_t begin, int64_t end,
+                   void *stream);
 };
 
 }  // namespace pulsora

@@ -25,9 +25,20 @@ class PulsedWeightUpdater {
               MatrixView<const float> d, float lr, const SampleRange &samples,
               Bounds bounds = Bounds::Now);
 
+  /// update() by pulses, with reads of lines on the way (PulsedDevice::applyPulses()).
+  void update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
+              MatrixView<const float> d, float lr, uint64_t firstSample, const LineTaps &taps,
+              float *seen);
   /// Reserves storage for update() of up to `samples` samples, whatever the values of x and d:
   /// update() then cannot run out of memory.
   void reserve(const Context &context, PulsedDevice &device, int64_t samples, float lr);
+
+  /// Makes the pulses of update() for cells that change by `granularity` a pulse; words() then
+  /// holds them, for any number of arrays. For pulse types that send pulses.
+  void makeWords(const Context &context, float granularity, MatrixView<const float> x,
+                 MatrixView<const float> d, float lr, const SampleRange &samples) {
+    bitLineMaker_.makeWords(context, x, d, lr, granularity, parameters_, key_, samples);
+  }
 
   /// update() in steps on a GPU, for kernels that serve several arrays at once: see
   /// BitLineMaker::startWords() and trainSides(); afterwards words() holds the pulses.

@@ -39,8 +39,8 @@ struct CompoundSite {
 
 /// Properties of a compound with given parameters, for layers, optimisers and recorded steps.
 struct CompoundFacts {
-  /// Name of the parameter with the device model whose cells hold written weights; empty for
-  /// weights without cells.
+  /// Path of the device model whose cells hold written weights: the parameter's name, with the place
+  /// in a list ("visible", "devices[0]"); empty for weights without cells.
   std::string written;
   /// Whether every update pulses the cells of `written`, so that a large update takes longer than
   /// sending its result to other processes.
@@ -56,6 +56,12 @@ struct CompoundFacts {
   bool digitalWeight = false;
 };
 
+/// Settings of a compound that the contract tests try beside its defaults.
+struct CompoundVariant {
+  std::string name;  ///< unique among kinds and variants; letters, digits and underscores
+  Value::Map settings;
+};
+
 /// Base of every compound's parameters. A compound may redefine these members, and declares
 /// `CompoundFacts facts() const`.
 struct CompoundBase {
@@ -63,6 +69,8 @@ struct CompoundBase {
   static TilePeriphery defaults() { return {}; }
   /// Whether updates are made by pulses, so that `update` means something.
   static constexpr bool kPulses = true;
+  /// Settings for which all that the contract tests show of the defaults is to be shown too.
+  static std::vector<CompoundVariant> variants() { return {}; }
 };
 
 /// A compound's parameters behind a type-erased interface; held by CompoundParams.
@@ -83,6 +91,7 @@ struct CompoundModel {
   std::vector<FieldInfo> fields;     ///< its parameters
   std::vector<FieldInfo> periphery;  ///< fields of TilePeriphery that it uses, with its defaults
   TilePeriphery defaults;
+  std::vector<CompoundVariant> variants;
   std::shared_ptr<const AnyCompound> (*read)(const Value &own, const std::string &path);
 };
 

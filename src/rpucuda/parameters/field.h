@@ -30,10 +30,10 @@ namespace pulsora {
 /// One row of the table, as the bindings, the documentation and the tests see it.
 struct FieldInfo {
   std::string name;
-  std::string type;  // float | int | bool | enum | floats | auto | auto int | struct | device
+  std::string type;  // float, int, bool, enum, floats, auto, auto int, struct, device, devices
   std::string unit;
   std::string doc;
-  std::string range;                 // human-readable
+  std::string range;                 // of numbers, or of the length of a list, as text
   std::vector<std::string> choices;  // of an enum; the keyword of an auto
   std::string structName;            // of a struct field
   Value defaultValue;

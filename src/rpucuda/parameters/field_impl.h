@@ -142,6 +142,12 @@ struct FieldWriter {
   }
 };
 
+// Lists of objects state how long they may be.
+template <class T, class = void>
+struct HasLength : std::false_type {};
+template <class T>
+struct HasLength<T, std::void_t<decltype(T::describeLength())>> : std::true_type {};
+
 template <class Params>
 struct FieldDescriber {
   Params defaults{};
@@ -159,6 +165,7 @@ struct FieldDescriber {
     if constexpr (std::is_enum_v<T>) row.choices = enumNames<T>();
     if constexpr (kIsAuto<T>) row.choices = {keyword};
     if constexpr (IsStruct<T>::value) row.structName = T::kName;
+    if constexpr (HasLength<T>::value) row.range = T::describeLength();
     row.defaultValue = writeField(defaults.*member, keyword);
     rows.push_back(std::move(row));
   }

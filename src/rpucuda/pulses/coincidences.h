@@ -5,28 +5,35 @@
 
 namespace pulsora {
 
-/// Slots of word `word` in which both lines of cell (row, col) fire.
+/// Slots of word `word` in which the signs of the lines of cell (row, col) differ.
+PULSORA_HD uint32_t slotsOfDifference(const PulseWords &p, int64_t word, int64_t row, int64_t col) {
+  return p.xSigns[word * p.xSize + col] ^ p.dSigns[word * p.dSize + row];
+}
+
+/// Slots of word `word` in which both lines of cell (row, col) fire, and the cell takes a pulse.
 PULSORA_HD uint32_t slotsOfBoth(const PulseWords &p, int64_t word, int64_t row, int64_t col) {
   uint32_t d = p.dBits[word * p.dSize + row];
   if (p.kind == PulseKind::TwoPass) {
     const uint32_t negative = p.xSigns[word * p.xSize + col];
     d = (d & ~negative) | (p.dBitsNegativeX[word * p.dSize + row] & negative);
   }
-  return p.xBits[word * p.xSize + col] & d;
+  const uint32_t both = p.xBits[word * p.xSize + col] & d;
+  if (p.way == PulseWay::Both) return both;
+  return both & slotsTaken(p.way, slotsOfDifference(p, word, row, col));
 }
 
 /// Slots of word `word` in which a coincidence of cell (row, col) would step up.
 PULSORA_HD uint32_t slotsUp(const PulseWords &p, int64_t word, int64_t row, int64_t col) {
-  return p.xSigns[word * p.xSize + col] ^ p.dSigns[word * p.dSize + row];
+  return slotsTakenUp(p.way, slotsOfDifference(p, word, row, col));
 }
 
 /// Signed coincidences of cell (row, col) in one sample; negative steps down.
 PULSORA_HD int32_t signedCoincidences(const PulseWords &p, const PulseLayout &layout,
                                       int64_t sample, int64_t row, int64_t col) {
   if (hasLevels(p.kind)) {
-    return -static_cast<int32_t>(levelCount(p.xLevels[sample * p.xSize + col],
-                                            p.dLevels[sample * p.dSize + row],
-                                            levelScale(p.kind, p.trainLength[sample])));
+    return static_cast<int32_t>(countTaken(
+        p.way, -levelCount(p.xLevels[sample * p.xSize + col], p.dLevels[sample * p.dSize + row],
+                           levelScale(p.kind, p.trainLength[sample]))));
   }
   const SlotPlace at = SlotPlace::of(layout, sample);
   const uint32_t mask = slotMask(layout.slots);

@@ -23,6 +23,27 @@ PULSORA_HD bool hasLevels(PulseKind kind) {
   return kind == PulseKind::MeanCount || kind == PulseKind::Implicit;
 }
 
+/// The coincidences that an array takes.
+enum class PulseWay : int {
+  Both,      ///< all, up and down
+  Up,        ///< those up alone
+  DownAsUp,  ///< those down alone, as pulses up
+};
+
+/// The slots of a word whose coincidences an array takes, and those in which they step up; `up`
+/// are the slots in which a coincidence is one up.
+PULSORA_HD uint32_t slotsTaken(PulseWay way, uint32_t up) {
+  return way == PulseWay::Both ? ~0u : (way == PulseWay::Up ? up : ~up);
+}
+PULSORA_HD uint32_t slotsTakenUp(PulseWay way, uint32_t up) {
+  return way == PulseWay::Both ? up : ~0u;
+}
+/// The pulses that an array takes of `n` signed coincidences, negative ones down.
+PULSORA_HD float countTaken(PulseWay way, float n) {
+  if (way == PulseWay::Both) return n;
+  return pulsora::max(way == PulseWay::Up ? n : -n, 0.0f);
+}
+
 /// Layout of slots in words. It follows from the longest pulse train of a mini-batch; on a GPU,
 /// only the device knows it.
 struct PulseLayout {
@@ -76,6 +97,7 @@ struct SampleRange {
 /// (Implicit), with `trainLength` slots per sample.
 struct PulseWords {
   PulseKind kind = PulseKind::Words;
+  PulseWay way = PulseWay::Both;
   const PulseLayout *layout = nullptr;  // in the memory of the backend, like everything below
   int64_t samples = 0;
   int64_t xSize = 0;

@@ -42,6 +42,7 @@ CompoundModel makeModel() {
   m.doc = Params::kDoc;
   m.fields = describeParams<Params>();
   m.defaults = Params::defaults();
+  m.variants = Params::variants();
   m.periphery = peripheryOf<Params>(m.defaults);
   m.read = [](const Value &own, const std::string &path) -> std::shared_ptr<const AnyCompound> {
     return std::make_shared<const CompoundOf<Params>>(readParams<Params>(own, path));

@@ -63,6 +63,40 @@ TEST_P(DeviceUpdates, Property36_OtherPulseKindsAndNarrowArraysToo) {
   }
 }
 
+TEST_P(DeviceUpdates, Property36_PulsesOneWayToo) {
+  const DeviceParams device = params({{"dw_min", 0.004}});
+  for (const PulseWay way : {PulseWay::Up, PulseWay::DownAsUp}) {
+    for (const PulseKind kind :
+         {PulseKind::Words, PulseKind::TwoPass, PulseKind::MeanCount, PulseKind::Implicit}) {
+      for (const int slots : {1, 3, 8, 40}) {
+        for (const auto &[rows, cols] : {std::pair{11, 7}, std::pair{3, 151}}) {
+          TestWords words = TestWords::random(rows, cols, 13, slots, 5, kFirstSample);
+          words.as(kind, 5).taken(way);
+          const std::vector<float> rule = expected(typed(), device, {&words}, rows, cols);
+          for (const Isa isa : supportedIsas()) {
+            EXPECT_TRUE(sameBits(updated(device, {&words}, cpu(1, isa), rows, cols), rule))
+                << isaName(isa) << ", " << slots << " slots, kind " << static_cast<int>(kind);
+          }
+        }
+      }
+    }
+  }
+}
+
+// The two ways share the coincidences: each is taken once, and none steps down.
+TEST_P(DeviceUpdates, TheTwoWaysShareTheCoincidences) {
+  const DeviceParams device = params({{"dw_min", 0.004}});
+  const auto counted = [&](PulseWay way) {
+    PulsedDevice array(cpu(), device, kRows, kCols, kKey);
+    TestWords words = TestWords::random(kRows, kCols, 13, 3, 99, kFirstSample);
+    array.applyPulses(cpu(), words.taken(way).view());
+    return array.pulseCount(cpu());
+  };
+  EXPECT_GT(counted(PulseWay::Up), 0U);
+  EXPECT_GT(counted(PulseWay::DownAsUp), 0U);
+  EXPECT_EQ(counted(PulseWay::Up) + counted(PulseWay::DownAsUp), counted(PulseWay::Both));
+}
+
 TEST_P(DeviceUpdates, Property37_SplitBatchesAndThreadsChangeNothing) {
   const DeviceParams device = params({{"dw_min", 0.004}});
   for (int slots : {1, 3, 8, 31, 40}) {

@@ -134,6 +134,45 @@ struct ListHolder {
   }
 };
 
+struct DeviceListHolder {
+  static constexpr const char *kName = "DeviceListHolder";
+  DeviceList devices;
+  template <class Visitor>
+  static void fields(Visitor &f) {
+    f(&DeviceListHolder::devices, "devices", anyNumber(), "", "Devices.");
+  }
+};
+
+TEST(Field, ListsOfDevicesAreReadInOrderAndCheckedEntryByEntry) {
+  const auto read = [](Value devices) {
+    return readParams<DeviceListHolder>(Value(Value::Map{{"devices", std::move(devices)}}), "p")
+        .devices;
+  };
+  const auto refusal = [&](Value devices) {
+    return errorOf<ConfigError>([&] { read(std::move(devices)); });
+  };
+  const Value fine(Value::Map{{"model", "SoftBounds"}, {"dw_min", 0.01}});
+  const Value coarse(Value::Map{{"model", "ConstantStep"}, {"dw_min", 0.1}});
+  const DeviceList devices = read(Value::List{fine, coarse, fine});
+  ASSERT_EQ(devices.size(), 3U);
+  EXPECT_EQ(devices[0].model().name, "SoftBounds");
+  EXPECT_EQ(devices[1].common().dw_min, 0.1f);
+  EXPECT_EQ(read(devices.write()).write(), devices.write());
+  EXPECT_EQ(read(Value::List(8, fine)).size(), 8U);
+  expectParts(refusal(Value::List{}), {"p.devices has 0 devices", "1 to 8"});
+  expectParts(refusal(Value::List(9, fine)), {"p.devices has 9 devices"});
+  expectParts(refusal(fine), {"p.devices is {...}", "list of devices"});
+  expectParts(refusal(Value::List{fine, 3}), {"p.devices[1] is 3"});
+  expectParts(refusal(Value::List{fine, Value(Value::Map{{"model", "SoftBouns"}})}),
+              {"p.devices[1].model is 'SoftBouns'", "did you mean 'SoftBounds'"});
+  expectParts(errorOf<ConfigError>([] { DeviceList(std::vector<DeviceParams>(9)); }),
+              {"has 9 devices"});
+  const FieldInfo row = describeParams<DeviceListHolder>().front();
+  EXPECT_EQ(row.type, "devices");
+  EXPECT_EQ(row.range, "1 to 8 devices");
+  EXPECT_EQ(row.defaultValue.list()->size(), 1U);
+}
+
 TEST(Field, ListsAreCheckedEntryByEntry) {
   const auto read = [](Value::List list) {
     return readParams<ListHolder>(Value(Value::Map{{"nodes", Value(std::move(list))}}), "p");

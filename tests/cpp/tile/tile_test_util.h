@@ -14,11 +14,25 @@ namespace pulsora::testing {
 constexpr int64_t kRows = 7;
 constexpr int64_t kCols = 9;
 
-/// A configuration of a registered compound, with everything that cells can do and noise on every
-/// read.
-inline TileConfig configOf(const std::string &kind, Value::Map extra = {}) {
+/// The kind of a compound or variant, with the settings of the variant.
+inline Value::Map kindOf(const std::string &name) {
+  for (const CompoundModel &model : compoundModels()) {
+    for (const CompoundVariant &variant : model.variants) {
+      if (variant.name != name) continue;
+      Value::Map map = variant.settings;
+      map["kind"] = Value(model.kind);
+      return map;
+    }
+  }
+  return {{"kind", Value(name)}};
+}
+
+/// A configuration of a registered compound, or a variant of one, with everything that cells can do
+/// and noise on every read.
+inline TileConfig configOf(const std::string &name, Value::Map extra = {}) {
   Value::Map map = std::move(extra);
-  map["kind"] = Value(kind);
+  map.merge(kindOf(name));
+  const std::string kind = *map.at("kind").text();
   const Value device(Value::Map{{"model", "SoftBounds"},
                                 {"dw_min", 0.005},
                                 {"lifetime", 50.0},
@@ -29,17 +43,23 @@ inline TileConfig configOf(const std::string &kind, Value::Map extra = {}) {
                                 {"write_noise_std", 0.5}});
   for (const FieldInfo &field : compoundModel(kind, "kind").fields) {
     if (field.type == "device") map.try_emplace(field.name, device);
+    if (field.type == "devices") map.try_emplace(field.name, Value::List{device, device});
     if (field.name == "rank") map.try_emplace(field.name, Value(2));
     if (field.name == "transfer_every") map.try_emplace(field.name, Value(7));
+    if (field.name == "refresh_every") map.try_emplace(field.name, Value(2));
   }
   map.try_emplace("forward", Value(Value::Map{}));
   map.try_emplace("backward", Value(Value::Map{}));
   return readParams<TileConfig>(Value(std::move(map)), "");
 }
 
+/// All kinds and their variants.
 inline std::vector<std::string> kinds() {
   std::vector<std::string> names;
-  for (const CompoundModel &model : compoundModels()) names.push_back(model.kind);
+  for (const CompoundModel &model : compoundModels()) {
+    names.push_back(model.kind);
+    for (const CompoundVariant &variant : model.variants) names.push_back(variant.name);
+  }
   return names;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -101,6 +102,12 @@ class TestWords {
     return *this;
   }
 
+  /// Restricts the coincidences that an array takes.
+  TestWords &taken(PulseWay way) {
+    way_ = way;
+    return *this;
+  }
+
   /// Random direction per row and sample, every line firing in its one slot.
   static TestWords randomDirections(int64_t rows, int64_t cols, int64_t samples, uint64_t seed,
                                     uint64_t first) {
@@ -115,9 +122,28 @@ class TestWords {
     return w;
   }
 
+  /// One sample that sends counts[k] pulses, at most `slots`, to the k-th cell of a line, a column
+  /// or a row; negative ones go down.
+  static TestWords onLine(int64_t rows, int64_t cols, bool columns, int64_t line,
+                          const float *counts, int slots, uint64_t first) {
+    TestWords w(rows, cols, 1, slots, first);
+    const auto train = [](float n) { return (uint64_t{1} << static_cast<int>(std::abs(n))) - 1; };
+    if (columns) {
+      w.setLine(w.xBits_, w.xSigns_, cols, 0, line, ~uint64_t{0}, false);
+      for (int64_t k = 0; k < rows; ++k)
+        w.setLine(w.dBits_, w.dSigns_, rows, 0, k, train(counts[k]), counts[k] > 0.0f);
+    } else {
+      w.setLine(w.dBits_, w.dSigns_, rows, 0, line, ~uint64_t{0}, false);
+      for (int64_t k = 0; k < cols; ++k)
+        w.setLine(w.xBits_, w.xSigns_, cols, 0, k, train(counts[k]), counts[k] > 0.0f);
+    }
+    return w;
+  }
+
   PulseWords view() const {
     PulseWords p;
     p.kind = kind_;
+    p.way = way_;
     p.layout = &layout_;
     p.samples = samples_;
     p.xSize = cols_;
@@ -135,8 +161,16 @@ class TestWords {
     return p;
   }
 
-  /// Signed coincidences of cell (i, j) in sample s, bit by bit: positive steps up.
+  /// Signed pulses that cell (i, j) takes in sample s: positive ones step up.
   int coincidences(int64_t s, int64_t i, int64_t j) const {
+    const int all = allCoincidences(s, i, j);
+    if (way_ == PulseWay::Both) return all;
+    const bool up = way_ == PulseWay::Up;
+    return (all > 0) == up ? std::abs(all) : 0;
+  }
+
+  /// Signed coincidences of cell (i, j) in sample s, bit by bit: positive steps up.
+  int allCoincidences(int64_t s, int64_t i, int64_t j) const {
     if (kind_ == PulseKind::MeanCount || kind_ == PulseKind::Implicit) {
       const float length = static_cast<float>(layout_.slots);
       const float scale = kind_ == PulseKind::MeanCount ? 1.0f / length : length;
@@ -181,6 +215,7 @@ class TestWords {
   }
 
   PulseKind kind_ = PulseKind::Words;
+  PulseWay way_ = PulseWay::Both;
   PulseLayout layout_;
   int64_t rows_, cols_, samples_;
   uint64_t firstSample_;

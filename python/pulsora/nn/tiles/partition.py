@@ -38,11 +38,12 @@ def configs_of_columns(config: TileConfig, count: int, *, has_bias: bool) -> lis
     `perfect_bias` holds in the last column of the array with the weights, if that is a bias. It is
     switched off elsewhere, adapters included, whose last columns are no bias.
     """
-    given = [name for name, each in config.devices().items() if getattr(each, "perfect_bias", 0)]
+    devices = config.named_devices()
+    given = [name for name, each in devices.items() if getattr(each, "perfect_bias", 0)]
 
     def without(names: list[str]) -> TileConfig:
-        devices = {name: config.devices()[name].replace(perfect_bias=False) for name in names}
-        return config.replace(**devices).frozen() if names else config
+        changed = {name: devices[name].replace(perfect_bias=False) for name in names}
+        return config.with_devices(changed).frozen() if names else config
 
     last = [name for name in given if name != config.facts.written] if has_bias else given
     return [without(given)] * (count - 1) + [without(last)]

@@ -98,7 +98,7 @@ def require_scales(scales: Tensor, rows: int) -> Tensor:
 def written_to(config: TileConfig) -> Device | None:
     """Returns the device of the array to which weights are written; None without cells."""
     name = config.facts.written
-    return config.devices()[name] if name else None
+    return config.named_devices()[name] if name else None
 
 
 def reach(device: Device | None) -> float:

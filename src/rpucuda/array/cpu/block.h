@@ -93,6 +93,7 @@ class Block : public Lanes<isa, Device> {
       }
       if (!anyD_) return false;
     }
+    if (p.way != PulseWay::Both) takeOneWay(p.way);
     for (int j = count_; j < kBlock; ++j) both_[j] = differ_[j] = 0;
     return true;
   }
@@ -111,8 +112,8 @@ class Block : public Lanes<isa, Device> {
     int64_t row = row_;
     int64_t col = col_;
     for (int j = 0; j < kBlock; ++j) {
-      n[j] =
-          j < count_ ? -levelCount(x[col], d[row], scale) : 0.0f;  // equal signs step the cell down
+      // Equal signs step the cell down.
+      n[j] = j < count_ ? countTaken(p.way, -levelCount(x[col], d[row], scale)) : 0.0f;
       if (j + 1 < count_ && ++col == a_.cols) {
         col = 0;
         ++row;
@@ -146,6 +147,13 @@ class Block : public Lanes<isa, Device> {
   }
 
  private:
+  PULSORA_HD void takeOneWay(PulseWay way) {
+    for (int j = 0; j < kBlock; ++j) {
+      both_[j] &= slotsTaken(way, differ_[j]);
+      differ_[j] = slotsTakenUp(way, differ_[j]);
+    }
+  }
+
   const int64_t first_;
   const int count_;
   const int64_t row_, col_;  // of lane 0

@@ -35,7 +35,7 @@ __device__ __forceinline__ void updateBlock(const Array<Device> &a, const PulseW
   if (threadIdx.x == 0) shared.pulses = 0;
   __syncthreads();
   const PulseLayout layout = *p.layout;
-  const bool words = p.kind == PulseKind::Words;
+  const bool words = p.kind == PulseKind::Words && p.way == PulseWay::Both;
   const bool staged =
       words && layout.slots <= 31 && (!part.flat || kUpdateThreads / a.cols + 2 <= kStagedRows);
   unsigned pulses = 0;

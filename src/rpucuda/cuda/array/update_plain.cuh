@@ -3,7 +3,7 @@
 #include "cuda/array/pulsed_array.cuh"
 #include "pulses/coincidences.h"
 
-// Pulses of any kind and length: a thread walks through the mini-batch with its cell.
+// Pulses of any kind, way and length: a thread walks through the mini-batch with its cell.
 
 namespace pulsora {
 namespace gpu {

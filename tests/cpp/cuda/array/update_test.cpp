@@ -154,6 +154,44 @@ TEST(CudaUpdate, Property36_EverySettingOfTrains) {
   }
 }
 
+TEST(CudaUpdate, Property36_PulsesOneWay) {
+  PULSORA_REQUIRE_GPU();
+  for (const DeviceModel &model : deviceModels()) {
+    for (const PulseType type : kAllPulseTypes) {
+      if (isDigital(type)) continue;
+      for (const int length : {1, 31, 40}) {
+        for (const char *merge : {"none", "batch"}) {
+          if (merge == std::string("batch") && model.name != "ConstantStep") continue;
+          const DeviceParams device = makeParams(model.name, {{"noise_merge", Value(merge)}});
+          UpdateParameters update;
+          update.pulse_type = type;
+          update.desired_bl = length;
+          const Batch batch = trainingBatch(19, 70, 33, true, 3);
+          State states[2];
+          for (const bool onGpu : {false, true}) {
+            const Context context = onGpu ? gpuContext() : cpuContext();
+            const DeviceBatch on(context, batch);
+            PulsedDevice plus(context, device, 33, 70, makeKey(7, 3, 1));
+            PulsedDevice minus(context, device, 33, 70, makeKey(7, 3, 4));
+            PulsedWeightUpdater updater(update, makeKey(7, 3, 2));
+            updater.makeWords(context, plus.granularity(), on.x.view(), on.d.view(), 0.05f,
+                              SampleRange{5, batch.samples, nullptr});
+            PulseWords up = updater.words(), down = updater.words();
+            up.way = PulseWay::Up;
+            down.way = PulseWay::DownAsUp;
+            const ArrayPulses both[] = {{&plus, &up}, {&minus, &down}};
+            PulsedDevice::applyPulsesToEach(context, both, 2);
+            plus.saveTo(context, states[onGpu], "plus/");
+            minus.saveTo(context, states[onGpu], "minus/");
+          }
+          ASSERT_TRUE(sameState(states[0], states[1]))
+              << model.name << ", " << nameOf(type) << ", desired_bl " << length << ", " << merge;
+        }
+      }
+    }
+  }
+}
+
 TEST(CudaUpdate, Property36_EveryEffectOfCells) {
   PULSORA_REQUIRE_GPU();
   for (const DeviceModel &model : deviceModels()) {

@@ -1,0 +1,85 @@
+#include "compounds/array_group.h"
+
+#include "linalg/math_util.h"
+#include "periphery/additive_reads.h"
+
+namespace pulsora {
+namespace {
+
+std::vector<std::unique_ptr<Crossbar>> makeArrays(const CompoundSite &site,
+                                                  const std::vector<GroupMember> &members) {
+  std::vector<std::unique_ptr<Crossbar>> arrays;
+  for (const GroupMember &member : members) {
+    arrays.push_back(std::make_unique<Crossbar>(site.context, member.device, site.dSize, site.xSize,
+                                                site.periphery, site.keys,
+                                                static_cast<uint32_t>(arrays.size())));
+  }
+  return arrays;
+}
+
+std::vector<float> gammasOf(const std::vector<GroupMember> &members) {
+  std::vector<float> gammas;
+  for (const GroupMember &member : members) gammas.push_back(member.gamma);
+  return gammas;
+}
+
+}  // namespace
+
+ArrayGroup::ArrayGroup(const CompoundSite &site, const std::vector<GroupMember> &members,
+                       GroupIo io)
+    : gammas_(gammasOf(members)),
+      io_(io),
+      arrays_(makeArrays(site, members)),
+      weight_(cells(), gammas_) {
+  for (const GroupMember &member : members) names_.push_back(member.name);
+  if (io == GroupIo::Shared) weight_.reserve(site.context);
+}
+
+std::vector<const PulsedDevice *> ArrayGroup::cells() const {
+  std::vector<const PulsedDevice *> cells;
+  for (const auto &array : arrays_) cells.push_back(&array->cells());
+  return cells;
+}
+
+std::vector<NamedArray> ArrayGroup::arrays() {
+  std::vector<NamedArray> named;
+  for (size_t k = 0; k < arrays_.size(); ++k) named.push_back({names_[k], arrays_[k].get()});
+  return named;
+}
+
+std::vector<AnalogRead *> ArrayGroup::reads() {
+  if (io_ == GroupIo::PerArray) return AnalogDevice::reads();
+  return {&arrays_.front()->read(Pass::Forward), &arrays_.front()->read(Pass::Backward)};
+}
+
+void ArrayGroup::read(const Context &context, Pass pass, MatrixView<const float> in,
+                      MatrixView<float> out, uint64_t firstSample) {
+  if (io_ == GroupIo::Shared) {
+    const MatrixView<const float> weight = weight_.weights(context);
+    at(0).read(pass).run(context, pass == Pass::Forward ? weight : weight.transposed(), in, out,
+                         firstSample);
+    return;
+  }
+  result_.reserve(context, out.size());
+  const MatrixView<float> result = rowMajor(result_.data(), out.rows, out.cols);
+  bool isFirst = true;
+  for (size_t k = 0; k < size(); ++k) {
+    if (gammas_[k] == 0.0f) continue;
+    at(k).run(context, pass, in, isFirst ? out : result, firstSample);
+    if (isFirst) {
+      scal(context, gammas_[k], out);
+    } else {
+      addScaled(context, {result.data, gammas_[k], out});
+    }
+    isFirst = false;
+  }
+}
+
+Value::Map ArrayGroup::statistics(const Context &context) const {
+  Value::Map numbers = AnalogDevice::statistics(context);
+  Value &bytes = numbers.at("memory_bytes");
+  bytes = Value(*bytes.integer() + static_cast<int64_t>(weight_.memoryBytes()));
+  return numbers;
+}
+
+}  // namespace pulsora

@@ -1,0 +1,129 @@
+#include "compounds/vector.h"
+
+#include <cmath>
+#include <string>
+
+#include "core/backend.h"
+
+namespace pulsora {
+namespace {
+
+std::vector<GroupMember> membersOf(const VectorParams &p) {
+  std::vector<GroupMember> members;
+  for (size_t k = 0; k < p.devices.size(); ++k) {
+    members.push_back({"array_" + std::to_string(k), p.devices[k], p.gamma(static_cast<int>(k))});
+  }
+  return members;
+}
+
+}  // namespace
+
+CompoundFacts VectorParams::facts() const {
+  const int k = update_policy == UpdatePolicy::SingleFixed ? first_update_idx : 0;
+  return {message("devices[", k, "]")};
+}
+
+std::unique_ptr<AnalogDevice> VectorParams::make(const CompoundSite &site) const {
+  return std::make_unique<VectorDevice>(*this, site);
+}
+
+std::vector<CompoundVariant> VectorParams::variants() {
+  return {{"vector_fixed", {{"update_policy", "single_fixed"}, {"first_update_idx", 1}}},
+          {"vector_sequential", {{"update_policy", "single_sequential"}, {"first_update_idx", 1}}},
+          {"vector_random", {{"update_policy", "single_random"}, {"read_io", "per_array"}}}};
+}
+
+VectorDevice::VectorDevice(const VectorParams &params, const CompoundSite &site)
+    : ArrayGroup(site, membersOf(params), params.read_io),
+      policy_(params.update_policy),
+      fixed_(static_cast<size_t>(params.first_update_idx)),
+      choice_{policy_ == UpdatePolicy::SingleRandom, static_cast<uint32_t>(fixed_),
+              static_cast<uint32_t>(size()), site.keys.of(0, Role::Update)} {}
+
+// The mean change of a pulse over all arrays, by which pulse trains for all of them are scaled.
+float VectorDevice::granularity() const {
+  float sum = 0.0f;
+  for (size_t k = 0; k < size(); ++k) sum += at(k).cells().granularity();
+  return sum / static_cast<float>(size());
+}
+
+MatrixView<const float> VectorDevice::rowsFor(const Context &context, size_t k,
+                                              MatrixView<const float> d, uint64_t firstSample) {
+  forEach(context, d.size(),
+          ChosenRows{d, choice_, static_cast<uint32_t>(k), firstSample, rows_.data()});
+  return rowMajor<const float>(rows_.data(), d.rows, d.cols);
+}
+
+void VectorDevice::update(const Context &context, MatrixView<const float> x,
+                          MatrixView<const float> d, float lr, const Counters &c) {
+  if (x.rows == 0) return;
+  reserveUpdate(context, x.rows, lr);
+  if (pulsesOne()) {
+    at(fixed_).update(context, x, d, lr, c.updateSamples);
+    return;
+  }
+  if (isDigital()) {
+    for (size_t k = 0; k < size(); ++k) {
+      at(k).update(context, x, pulsesAll() ? d : rowsFor(context, k, d, c.updateSamples), lr,
+                   c.updateSamples);
+    }
+    return;
+  }
+  const SampleRange samples{c.updateSamples, x.rows, nullptr};
+  if (pulsesAll()) at(0).updater().makeWords(context, granularity(), x, d, lr, samples);
+  std::vector<ArrayPulses> pulses;
+  for (size_t k = 0; k < size(); ++k) {
+    PulsedDevice &cells = at(k).cells();
+    PulsedWeightUpdater &updater = at(pulsesAll() ? 0 : k).updater();
+    if (!pulsesAll()) {
+      updater.makeWords(context, cells.granularity(), x, rowsFor(context, k, d, c.updateSamples),
+                        lr, samples);
+    }
+    pulses.push_back({&cells, &updater.words()});
+  }
+  PulsedDevice::applyPulsesToEach(context, pulses.data(), static_cast<int>(pulses.size()));
+}
+
+void VectorDevice::reserveUpdate(const Context &context, int64_t samples, float lr) {
+  if (pulsesOne()) {
+    at(fixed_).updater().reserve(context, at(fixed_).cells(), samples, lr);
+  } else if (pulsesAll() && !isDigital()) {
+    at(0).updater().bitLineMaker().reserve(context, samples, xSize(), dSize(), lr, granularity(),
+                                           at(0).updater().parameters());
+  } else {
+    if (!pulsesAll()) rows_.reserve(context, samples * dSize());
+    for (size_t k = 0; k < size(); ++k)
+      at(k).updater().reserve(context, at(k).cells(), samples, lr);
+  }
+}
+
+bool VectorDevice::updateLooksForFaults(const Context &context, int64_t) const {
+  return !context.onCpu() && !isDigital() && (pulsesAll() || pulsesOne());
+}
+
+void VectorDevice::setWeights(const Context &context, MatrixView<const float> weights,
+                              const Counters &c) {
+  for (size_t k = 0; k < size(); ++k) {
+    if (pulsesOne() && k != fixed_) continue;
+    at(k).cells().setWeights(context, weights, c.events);
+  }
+}
+
+Value::Map VectorDevice::explain(const Context &context, MatrixView<const float> x,
+                                 MatrixView<const float> d, float lr) const {
+  const float step = pulsesAll() ? granularity() : at(fixed_).cells().granularity();
+  Value::Map numbers = explainPulses(context, at(0).updater().parameters(), step, x, d, lr);
+  float read = 0.0f;  // of a weight 1 that is written
+  for (size_t k = 0; k < size(); ++k) read += !pulsesOne() || k == fixed_ ? gamma(k) : 0.0f;
+  if (std::fabs(read - 1.0f) > 1e-5f) {
+    numbers.at("warnings")
+        .list()
+        ->emplace_back(message(
+            "written weights are read as ", read,
+            " times what was written, the sum of gamma_vec over the arrays that take them; "
+            "divide gamma_vec by this number, or write each array by itself (tile.arrays)"));
+  }
+  return numbers;
+}
+
+}  // namespace pulsora

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "array/line_visits.h"
+#include "core/view.h"
 #include "numerics/math.h"
 #include "transfer/line_rule.h"
 

@@ -31,7 +31,6 @@ Result programmed(const Context &context, const TileConfig &config) {
   const DeviceMatrix weights(context, rowMajor<const float>(w.data(), kOut, kIn));
   tile.setWeights(weights.view());
   tile.update(on.x.view(), on.d.view(), 0.01f);
-  tile.postUpdate(0.01f);
   Result result;
   const auto look = [&] {
     DeviceMatrix y(context, 16, kOut), dx(context, 16, kIn), seen(context, kOut, kIn);

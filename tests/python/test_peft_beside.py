@@ -237,7 +237,8 @@ def test_adapters_in_tiles_of_other_layers_go_along_frozen_or_not(
     model = pl.convert_to_analog(plain, config, seed=1, threads=1, **options)
     for layer in model.modules():
         for tile in layer.tiles if isinstance(layer, pl.nn.AnalogModule) else ():
-            tile.adapter.a = 0.3 * torch.randn(tile.adapter.a.shape).numpy()  # type: ignore[union-attr]
+            assert tile.adapter is not None
+            tile.adapter.a = 0.3 * torch.randn(tile.adapter.a.shape).numpy()
     model.requires_grad_(requires_grad=False)
     report = pl.peft.save_adapter(model, tmp_path, rank=3)
     assert any(name.startswith("body.weight") for name in report.beside)

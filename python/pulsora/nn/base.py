@@ -12,10 +12,10 @@ from torch import nn
 from pulsora._internal.checks import require_boolean
 from pulsora.config import SingleConfig
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
-from pulsora.nn.autograd.differentiation import NO_TRANSFORM, in_transform, perfect_product
+from pulsora.nn.autograd.differentiation import in_transform, perfect_product
 from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
-from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
+from pulsora.nn.autograd.tile_product import not_traced, read_tiles, require_untraced
 from pulsora.nn.inputs import output_type, require_input, require_type
 from pulsora.nn.options import require_none, whole_signature
 from pulsora.nn.tiled_module import TiledModule
@@ -190,9 +190,7 @@ class AnalogModule(TiledModule):
         """The tiles; iterate over them to look at a `pulsora.Tile`."""
         weight = self.analog_weight  # once: torch looks it up in a dictionary of the module
         if not isinstance(weight, AnalogParameter):
-            raise RuntimeError(  # noqa: TRY004 - torch.export and torch.func did it
-                NO_TRANSFORM if in_transform() else NOT_TRACED
-            )
+            raise not_traced()
         return weight.array
 
     @property
@@ -286,7 +284,8 @@ class AnalogModule(TiledModule):
         bias = self.bias if bias is None else bias
         scaling = self.out_scaling
         if in_transform():
-            return perfect_product(self, x, bias, is_gated=gate is not None).to(output_type(x))
+            outer = scaling, bias, self.analog_bias
+            return perfect_product(x, self.analog_weight, outer, gate).to(output_type(x))
         # A matrix is not reshaped, because torch would record a node for the view.
         flat = (x if x.dim() == 2 else x.reshape(-1, features)).float()
         if self.analog_bias:

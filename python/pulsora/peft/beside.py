@@ -167,10 +167,7 @@ def _own(layer: nn.Module) -> dict[str, _Own]:
 
 
 def _learned(layer: nn.Module) -> set[str]:
-    """Returns names of torch's parameters that differ from what was written to cells, frozen or not.
-
-    They contain a scale that is trained, or adapters in the tiles.
-    """
+    """Returns torch's names of weights and biases with a trained scale, or adapters in tiles."""
     names: set[str] = set()
     for name, part in layer.named_modules():
         if not isinstance(part, AnalogModule):

@@ -217,7 +217,7 @@ def test_a_tied_weight_is_not_loaded_into_the_other_layer(tmp_path: Path) -> Non
 def test_adapters_in_tiles_of_other_layers_go_along_frozen_or_not(
     kind: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Files have no factors for convolutions and recurrent layers, so that they hold the weights."""
+    """Files have no factors for convolutions and recurrent layers, but their weights."""
     torch.manual_seed(0)
 
     class Both(nn.Module):

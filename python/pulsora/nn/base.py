@@ -291,13 +291,12 @@ class AnalogModule(TiledModule):
         if self.analog_bias:
             blocks = flat.reshape(-1, groups, columns - 1)
             flat = nn.functional.pad(blocks, (0, 1), value=1.0).reshape(-1, groups * columns)
-        flat_weights = None if gate is None else flat_gate(gate, x)
         added = bias if scaling is None else None
         y = read_tiles(
             flat,
             self.analog_weight,
             added,
-            flat_weights,
+            None if gate is None else flat_gate(gate, x),
             (x.shape[:-1], steps),
             training=self.training,
         )

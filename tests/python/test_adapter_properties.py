@@ -1,7 +1,8 @@
 """Random models with adapters: files, merges, conversions and copies compute the same, or refuse.
 
 Every draw is a model of some kind, with adapters in some mode, or put by hand on a digital or an
-analog base, with hooks, gates, learned scales, several tiles and parameters that were trained beside. Outputs are compared on random inputs.
+analog base, with hooks, gates, learned scales, several tiles and parameters that were trained
+beside. Outputs are compared on random inputs.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import pulsora as pl
-from peft_files import ARRAYS, MODES, Net, inputs, write_file
+from peft_files import ARRAYS, LRTT, MODES, Net, inputs, write_file
 from transformer_models import bert
 
 if TYPE_CHECKING:
@@ -210,3 +210,37 @@ def test_a_tied_weight_is_not_loaded_into_the_other_layer(tmp_path: Path) -> Non
     save_file(load_file(path) | own, path)
     with pytest.raises(ValueError, match=r"'head.weight'\], which is tied to \['tail.weight'\]"):
         pl.peft.load_adapter(model, tmp_path, config=ARRAYS)
+
+
+@pytest.mark.parametrize("kind", ["convolution", "lstm"])
+@pytest.mark.parametrize("options", [{}, {"digital_bias": False, "max_input_size": 2}])
+def test_adapters_in_tiles_of_other_layers_go_along_frozen_or_not(
+    kind: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Files have no factors for convolutions and recurrent layers, but their weights."""
+    torch.manual_seed(0)
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            is_lstm = kind == "lstm"
+            self.body: Any = nn.LSTM(4, 4) if is_lstm else nn.Conv1d(5, 5, 3, padding=1)
+            self.last = nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.body(x)
+            y: torch.Tensor = self.last(h[0] if isinstance(h, tuple) else h)
+            return y
+
+    plain, x = Both(), torch.randn(5, 5, 4)
+    config = LRTT.replace(rank=1)
+    model = pl.convert_to_analog(plain, config, seed=1, threads=1, **options)
+    for layer in model.modules():
+        for tile in layer.tiles if isinstance(layer, pl.nn.AnalogModule) else ():
+            assert tile.adapter is not None
+            tile.adapter.a = 0.3 * torch.randn(tile.adapter.a.shape).numpy()
+    model.requires_grad_(requires_grad=False)
+    report = pl.peft.save_adapter(model, tmp_path, rank=3)
+    assert any(name.startswith("body.weight") for name in report.beside)
+    loaded = pl.peft.load_adapter(plain, tmp_path, config=pl.IdealConfig()).model
+    torch.testing.assert_close(loaded(x), model(x), rtol=1e-4, atol=1e-4)

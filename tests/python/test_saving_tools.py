@@ -43,7 +43,7 @@ def outputs(model: nn.Module) -> torch.Tensor:
 
 
 def by_torch(model: nn.Module, other: nn.Module, folder: Path) -> None:
-    """As one file."""
+    """Saved in parts, loaded from one file."""
     checkpoint.save(model.state_dict(), checkpoint_id=folder / "parts")
     dcp_to_torch_save(folder / "parts", folder / "whole.pt")
     other.load_state_dict(torch.load(folder / "whole.pt", weights_only=True))

@@ -14,6 +14,9 @@ import pulsora as pl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Of torch's own, when it loads what differentiates forward.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning")
+
 IDEAL = pl.IdealConfig()
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(6, 4), (3, 6)),
@@ -67,7 +70,8 @@ def test_gradients_for_each_sample_of_what_is_trained_beside() -> None:
     head = {name: each for name, each in model.named_parameters() if name.startswith("1.")}
 
     def loss(parameters: dict[str, torch.Tensor], sample: torch.Tensor) -> torch.Tensor:
-        return functional_call(model, parameters, (sample,)).square().sum()  # type: ignore[no-any-return]
+        y: torch.Tensor = functional_call(model, parameters, (sample,))
+        return y.square().sum()
 
     found = vmap(grad(loss), (None, 0))(head, x)
     for number, sample in enumerate(x):

@@ -87,9 +87,15 @@ def _product(
     gate: Tensor | None = None,
     steps: int = 1,  # noqa: ARG001 - as AnalogModule.product
     bias: Tensor | None = None,
+    *,
+    patches: object = None,  # noqa: ARG001 - as AnalogModule.product
 ) -> Tensor:
-    """Returns W x + bias as `AnalogModule.product`, from the numbers in the tiles."""
+    """Returns W x + bias as `AnalogModule.product`, from the numbers in the tiles.
+
+    A weight that is a parameter of torch is taken as it is, not as its tiles would read it.
+    """
     tiles = layer.tiles
+    held = None if layer.held is None else layer._read_matrix()  # noqa: SLF001
     flat = x.reshape(-1, x.shape[-1]).double()
     if layer.analog_bias:
         blocks = flat.reshape(-1, tiles.groups, tiles.shape[1] - 1)
@@ -98,7 +104,8 @@ def _product(
     codes = None if gate is None else torch.as_tensor(gate).to(flat)
     for number, (row, col, tile) in enumerate(tiles.parts()):
         lines = flat[:, tiles.lines(number // len(tiles.cols), col)]
-        y[:, row] += lines @ torch.tensor(tile.weights).to(flat).T
+        weights = torch.tensor(tile.weights) if held is None else held[row, col]
+        y[:, row] += lines @ weights.to(flat).T
         if codes is not None:
             a, b, alpha = tile_factors(tile)
             h = (lines @ b.to(flat).T).reshape(*x.shape[:-1], -1)

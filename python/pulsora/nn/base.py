@@ -297,7 +297,8 @@ class AnalogModule(WeightCarrier):
         bias = self.bias if bias is None else bias
         scaling = self.out_scaling
         if in_transform():
-            return perfect_product(self, x, bias, is_gated=gate is not None).to(output_type(x))
+            outer = scaling, bias, self.analog_bias
+            return perfect_product(x, self.analog_weight, outer, gate).to(output_type(x))
         # A matrix is not reshaped, because torch would record a node for the view.
         flat = (x if x.dim() == 2 else x.reshape(-1, features)).float()
         if self.analog_bias:

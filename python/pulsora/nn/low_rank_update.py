@@ -1,4 +1,4 @@
-"""The product of an adapted layer with factors of torch, fused with its base where that is plain."""
+"""Outputs of an adapted layer with factors of torch, fused with its base where that is plain."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
-from pulsora.nn.autograd.differentiation import NO_TRANSFORM, in_transform
-from pulsora.nn.autograd.tile_product import NOT_TRACED
+from pulsora.nn.autograd.tile_product import NOT_TRACED, not_traced
 from pulsora.nn.clipping import clip_after_steps
 from pulsora.nn.tiled_module import TiledModule
 from pulsora.nn.tiles.held_weights import HeldWeights
@@ -60,9 +59,7 @@ class WeightCarrier(TiledModule):
             return self.held.array
         weight = self.carrier
         if not isinstance(weight, AnalogParameter):
-            raise RuntimeError(  # noqa: TRY004 - torch.export and torch.func did it
-                NO_TRANSFORM if in_transform() else NOT_TRACED
-            )
+            raise not_traced()
         return weight.array
 
     def _share(self, other: WeightCarrier) -> None:

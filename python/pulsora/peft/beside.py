@@ -145,15 +145,13 @@ def _own(layer: nn.Module) -> dict[str, _Own]:
     if isinstance(layer, AnalogModule) and not _has_twin(layer):
         return {}
     if isinstance(layer, AnalogModule | AnalogRNNBase):
-        is_single = isinstance(layer, AnalogModule)
         place = next(analog_parts(layer)).tiles.device
         # A new layer of torch draws initial weights; saving shall not change what is drawn later.
         with torch.random.fork_rng([place] if place.type == "cuda" else []):
             twin = digital(layer) if isinstance(layer, AnalogModule) else digital_recurrent(layer)
-        scaled = is_single and layer.out_scaling is not None and layer.out_scaling.requires_grad
-        of_scale = {"weight"} if scaled else set()
+        learned = _learned(layer)
         return {
-            name: _Own(each.detach(), each.requires_grad or name in of_scale, is_analog=True)
+            name: _Own(each.detach(), each.requires_grad or name in learned, is_analog=True)
             for name, each in twin.named_parameters()
         }
     own = {
@@ -166,6 +164,23 @@ def _own(layer: nn.Module) -> dict[str, _Own]:
         for name, each in persistent
         if name not in layer._non_persistent_buffers_set  # noqa: SLF001
     }
+
+
+def _learned(layer: nn.Module) -> set[str]:
+    """Returns torch's names of weights and biases with a trained scale, or adapters in tiles."""
+    names: set[str] = set()
+    for name, part in layer.named_modules():
+        if not isinstance(part, AnalogModule):
+            continue
+        end = f"_{name}" if name else ""
+        change = change_of_tiles(part)
+        inputs = part.tiles.shape[1] - part.analog_bias
+        is_scaled = part.out_scaling is not None and part.out_scaling.requires_grad
+        if is_scaled or bool(change[:, :inputs].any()):
+            names.add(f"weight{end}")
+        if part.analog_bias and (is_scaled or bool(change[:, inputs:].any())):
+            names.add(f"bias{end}")
+    return names
 
 
 def _beside_tiles(

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pulsora.nn import AnalogLinear, ConstantGate, GatedAdapter, MixtureGate, TaskGate
+from pulsora.nn import (
+    AnalogLinear,
+    AnalogRNNBase,
+    ConstantGate,
+    GatedAdapter,
+    MixtureGate,
+    TaskGate,
+)
 from pulsora.nn.tiles.tile_factors import tile_factors
 
 if TYPE_CHECKING:
@@ -33,6 +40,8 @@ NO_ADAPTERS = torch.zeros(1, device="cpu")
 def adapted(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yields the layers with adapters, with their names in the model without adapters.
 
+    Matrices of recurrent layers are no layers of that model.
+
     Raises:
         ValueError: if the base of an adapter has another adapter.
     """
@@ -40,7 +49,9 @@ def adapted(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for name, layer in model.named_modules():
         if any(name.startswith(outer) for outer in inside):
             continue
-        if isinstance(layer, GatedAdapter):
+        if isinstance(layer, AnalogRNNBase):
+            inside.append(f"{name}." if name else "")
+        elif isinstance(layer, GatedAdapter):
             if any(isinstance(part, GatedAdapter) for part in layer.base.modules()):
                 raise ValueError(
                     f"layer '{name}' has an adapter in the base of its adapter, which no file and "

@@ -99,7 +99,10 @@ def save_adapter(
             AdapterRow(name, type(inner).__name__, len(factors.b), factors.alpha, how, error)
         )
     if not layers:
-        raise ValueError("model has no adapters; add them by pulsora.peft.add_adapters")
+        raise ValueError(
+            "model has no adapters on fully connected layers, whose factors alone are in files of "
+            "PEFT; add them by pulsora.peft.add_adapters"
+        )
     beside = collect(model, base, adapter)
     missing = [*without_twin(model), *_changing_hooks(model, adapter)]
     if missing:

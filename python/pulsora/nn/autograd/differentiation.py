@@ -1,4 +1,4 @@
-"""What torch may differentiate: backward passes once, transforms of torch.func for fixed weights."""
+"""Backward passes that are differentiable once, and products that torch.func can transform."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from pulsora.nn.base import AnalogModule
+    from pulsora.nn.autograd.analog_parameter import AnalogParameter
 
 __all__ = [
     "NO_TRANSFORM",
@@ -51,25 +51,36 @@ def require_no_transform() -> None:
 
 
 def perfect_product(
-    layer: AnalogModule, x: Tensor, bias: Tensor | None, *, is_gated: bool
+    x: Tensor,
+    parameter: AnalogParameter,
+    added: tuple[Tensor | None, Tensor | None, bool],
+    gate: Tensor | None,
 ) -> Tensor:
     """Returns W x + bias [..., out_features] by operations of torch, for torch.func to transform.
+
+    Args:
+        x: Inputs [..., in_features].
+        parameter: The weights.
+        added: The factors on outputs and the bias, or None; and whether the last column of the
+            matrix is a bias.
+        gate: A gate on the adapters of the tiles, or None.
 
     Raises:
         RuntimeError: for gates and tiles whose reads are not perfect, and for weights that are
             trained: no transform could take their gradient.
     """
-    array, config = layer.tiles, layer.config
-    is_trained = layer.analog_weight.requires_grad and torch.is_grad_enabled()
+    array = parameter.array
+    config = array.config
     is_perfect = isinstance(config, IdealConfig) and config.forward.is_perfect
-    if not is_perfect or is_trained or is_gated:
+    if not is_perfect or gate is not None or (parameter.requires_grad and torch.is_grad_enabled()):
         raise RuntimeError(NO_TRANSFORM)
     weight = array.get_weights()
     blocks = weight.reshape(array.groups, -1, weight.shape[1])
     lines = x.float().reshape(*x.shape[:-1], array.groups, -1)
     y = torch.einsum("...gc,grc->...gr", lines, blocks[..., : lines.shape[-1]]).flatten(-2)
-    y = y + weight[:, -1] if layer.analog_bias else y
-    y = y if layer.out_scaling is None else y * layer.out_scaling
+    scaling, bias, has_bias_in_cells = added
+    y = y + weight[:, -1] if has_bias_in_cells else y
+    y = y if scaling is None else y * scaling
     return y if bias is None else y + bias
 
 

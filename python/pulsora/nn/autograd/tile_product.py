@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pulsora.nn.autograd.differentiation import differentiable_once
+from pulsora.nn.autograd.differentiation import NO_TRANSFORM, differentiable_once, in_transform
 from pulsora.nn.autograd.factored_gradient import bias_gradient
 from pulsora.nn.autograd.gated_product import gated_read, own, require_unchanged
 from pulsora.nn.autograd.kept_inputs import inputs_to_keep, kept_inputs
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.patches import Patches
     from pulsora.nn.tiles.tile_read import ReadPosition
 
-__all__ = ["NOT_TRACED", "read_tiles", "require_untraced"]
+__all__ = ["NOT_TRACED", "not_traced", "read_tiles", "require_untraced"]
 
 
 class _AnalogProduct(torch.autograd.Function):
@@ -88,6 +88,11 @@ NOT_TRACED = (
     "torch.jit, torch.func, torch.compile with fullgraph=True); use torch.compile without "
     "fullgraph, or trace pulsora.convert_to_digital(model)"
 )
+
+
+def not_traced() -> RuntimeError:
+    """Returns the error about other weights than those of the tiles."""
+    return RuntimeError(NO_TRANSFORM if in_transform() else NOT_TRACED)
 
 
 def require_untraced() -> None:

@@ -117,8 +117,8 @@ def _vector(preset: Callable[..., Device], count: int, word: str) -> Callable[..
 
     make.__name__ = make.__qualname__ = f"{preset.__name__}{word}"
     make.__doc__ = (
-        f"{count} arrays of {preset.__name__} devices that act as one weight, of which one chosen at "
-        "random takes the pulses of a sample, with `io()`."
+        f"{count} arrays of {preset.__name__} devices that act as one weight, of which one, chosen "
+        "at random, takes the pulses of a sample, with `io()`."
     )
     return make
 

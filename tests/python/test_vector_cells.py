@@ -103,7 +103,7 @@ def test_random_choices_follow_the_contract_of_random_numbers_and_are_uniform() 
 
 
 def test_pulses_of_a_sample_reach_the_mean_step_under_every_policy() -> None:
-    """The mean change of W over 400 tiles, where cells are ideal: -lr d x / n of each pulsed array."""
+    """The mean change of W over 400 tiles of ideal cells: -lr d x / n of each pulsed array."""
     cell = pl.devices.ConstantStep(
         dw_min=0.001, **dict.fromkeys(("dw_min_dtod", "dw_min_std", "up_down_dtod"), 0.0)
     )

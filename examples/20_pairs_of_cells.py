@@ -9,7 +9,10 @@ STEPS, BATCH, LR = 600, 16, 0.05
 # A cell whose step down is weaker than its step up. Noise of gradients pulls its weight upwards.
 BOUNDS = {"w_max": 1.0, "w_min": -1.0, "w_max_dtod": 0.0, "w_min_dtod": 0.0}
 ASYMMETRIC = pl.devices.SoftBounds(dw_min=0.01, up_down=0.5, **BOUNDS)
-GROWING = pl.devices.ConstantStep(dw_min=0.002, w_max=1.0, w_min=0.0, w_max_dtod=0.0)
+# Cells that only grow. The two of a pair have to be alike: noise moves both, by their own steps.
+GROWING = pl.devices.ConstantStep(
+    dw_min=0.002, dw_min_dtod=0.05, w_max=1.0, w_min=0.0, w_max_dtod=0.0
+)
 EXACT = pl.devices.ConstantStep(dw_min=1e-4, **BOUNDS)
 
 perfect = pl.IOParameters(is_perfect=True)
